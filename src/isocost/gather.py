@@ -1,4 +1,4 @@
-"""Run coroutines: several at once, and one from code that is not a coroutine."""
+"""Run coroutines: several at once, one within a time limit, and one from code that is not a coroutine."""
 
 from __future__ import annotations
 
@@ -26,6 +26,35 @@ async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+class within:
+    """As `asyncio.timeout`, but time in which the event loop could not run does not count: raises TimeoutError.
+
+    An engine or a learner holds the loop for as long as one call of it takes, and what waits could not go on meanwhile.
+    The limit is counted in eighths, each of which begins when the loop has found the last one to be over.
+    """
+
+    EIGHTHS = 8
+
+    def __init__(self, seconds: float):
+        self._each, self._left, self._limit = seconds / self.EIGHTHS, self.EIGHTHS, asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+        self._next = asyncio.get_running_loop().call_later(self._each, self._over)
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._next.cancel()
+        await self._limit.__aexit__(*error)
+
+    def _over(self) -> None:
+        self._left -= 1
+        loop = asyncio.get_running_loop()
+        if self._left:
+            self._next = loop.call_later(self._each, self._over)
+        else:
+            self._limit.reschedule(loop.time())
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:

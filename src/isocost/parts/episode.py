@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -15,7 +14,7 @@ from numpy import ndarray
 from numpy.random import Generator
 
 from isocost import chance
-from isocost.gather import together
+from isocost.gather import together, within
 from isocost.types import Cost, Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
 from isocost.world import Environment, World
 
@@ -109,7 +108,7 @@ class Episode:
         if env is None:
             return
         try:
-            async with asyncio.timeout(min(CLOSING, self.world.env_seconds)):
+            async with within(min(CLOSING, self.world.env_seconds)):
                 await env.close()
         except (Exception, SystemExit) as error:
             log.warning("the environment of problem %s did not close: %r", self.problem.id, error)
@@ -150,7 +149,7 @@ class Episode:
         meter = self.world.meter
         began = time.perf_counter() - meter.charged
         try:
-            async with asyncio.timeout(self.world.env_seconds):
+            async with within(self.world.env_seconds):
                 return await of()
         except TimeoutError as error:
             limit = f"no answer within {self.world.env_seconds:g} s"
