@@ -71,7 +71,7 @@ def test_names_read_back():
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("sums:carries=1", "no option 'carries'"), ("sums:work=x", "must be an integer"),
+    [("sums:carries=1", "no option 'carries'"), ("sums:work=x", "takes an integer"),
      ("sums:work=3", "work is 0, 1 or 2"), ("sums:level=3", "level is 0 to 2"), ("sums:carry=2", "carry is 0"),
      ("sums:count=0", "count is at least 1"),
      ("sums:base=middle", "easy or hard"), ("sums:base=easy,work=1", "work=0 only"), ("sums:digits=9", "digits is")],

@@ -183,7 +183,7 @@ def test_names_read_back():
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("puzzles:size=1", "no option 'size'"), ("puzzles:level=x", "whole number"), ("puzzles:level=5", "level is 1"),
+    [("puzzles:size=1", "no option 'size'"), ("puzzles:level=x", "takes an integer"), ("puzzles:level=5", "level is 1"),
      ("puzzles:length=0", "length is 1"), ("puzzles:share=2", "share is 0 to 1"), ("puzzles:share=a", "a number"),
      ("puzzles:kind=maze", "kind is chain, addition, countdown"), ("puzzles:count=0", "count is at least 1"),
      ("puzzles:seed=-1", "seed is at least 0"), ("puzzles:share=nan", "share is 0 to 1")],

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from math import floor, log2
 
 from isocost import chance
-from isocost.envs.options import read
 from isocost.envs.rooms import NAMES
 from isocost.errors import UserError
+from isocost.options import read
 from isocost.parts.boxes import Box, area, hit, parsed
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck

@@ -11,6 +11,7 @@ from isocost.envs import (
     mcp,
     miniwob,
     openenv,
+    outside,
     own_random,
     python,
     shop,
@@ -20,7 +21,6 @@ from isocost.envs import (
     user_tools,
 )
 from isocost.envs.environment_set import EnvironmentSet, Kind
-from isocost.envs.options import count_and_seed
 from isocost.envs.user_file import load_class
 from isocost.errors import UserError
 
@@ -49,7 +49,7 @@ def _tools(spec: str) -> EnvironmentSet:
     path, colon, name = where.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise UserError(f"environment {spec!r} names no class: write tools:my_env.py:Class")
-    count, seed = count_and_seed("tools", said)
+    count, seed = outside.count_and_seed("tools", said)
     own_random.install()
     made, source = load_class(path, name)
     if not callable(getattr(made, "reset", None)):

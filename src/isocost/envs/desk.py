@@ -27,8 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from isocost import chance
-from isocost.envs.options import read
 from isocost.errors import UserError
+from isocost.options import read
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 

@@ -27,7 +27,6 @@ from typing import Any
 from isocost.envs import outside
 from isocost.envs.browser import Browser, Page, program
 from isocost.envs.environment_set import EnvironmentSet
-from isocost.envs.options import count_and_seed
 from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
@@ -112,7 +111,7 @@ class Task:
             near = [t for t in there if t.split("-")[0] == name.split("-")[0]][:8] or there[:8]
             raise UserError(f"miniwob has no task {name!r}; it has {len(there)}, among them {', '.join(near)}")
         program()
-        count, seed = count_and_seed("miniwob", said)
+        count, seed = outside.count_and_seed("miniwob", said)
         return cls(name, page.as_uri(), count, seed)
 
 

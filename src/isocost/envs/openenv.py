@@ -19,7 +19,6 @@ from typing import Any
 
 from isocost.envs import outside
 from isocost.envs.environment_set import EnvironmentSet
-from isocost.envs.options import count_and_seed
 from isocost.envs.tools import shortened
 from isocost.envs.websocket import WebSocket
 from isocost.errors import UserError
@@ -50,7 +49,7 @@ class Server:
         if not url.startswith(("http://", "https://")):
             raise UserError(f"{spec!r} names no server: write openenv:http://127.0.0.1:8000")
         url = url.rstrip("/")
-        count, seed = count_and_seed("openenv", said)
+        count, seed = outside.count_and_seed("openenv", said)
         try:
             with urllib.request.urlopen(f"{url}/schema", timeout=WAIT) as reply:
                 schema = json.load(reply)["action"]

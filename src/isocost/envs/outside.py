@@ -50,6 +50,20 @@ def whole(found: dict[str, Any], key: str, default: int, least: int) -> int:
     return value
 
 
+
+
+
+def count_and_seed(name: str, text: str) -> tuple[int, int]:
+    """The number of problems and the first seed, from the options "count=..,seed=.." of an environment whose problems
+    are seeds. Raises UserError for another option or a bad value.
+    """
+    given = options(text)
+    count, seed = whole(given, "count", COUNT, 1), whole(given, "seed", 0, 0)
+    if given:
+        raise UserError(f"{name} has no option {next(iter(given))!r}; there are count and seed")
+    return count, seed
+
+
 def seeds(name: str, count: int, first: int) -> Iterator[Problem]:
     """Problems that differ in the seed that their environment is reset with, `meta["seed"]`."""
     for seed in range(first, first + count):

@@ -22,9 +22,9 @@ from itertools import product
 from math import comb
 
 from isocost import chance
-from isocost.envs.options import read
 from isocost.envs.rooms import NAMES, House, State, _house, distances
 from isocost.errors import UserError
+from isocost.options import read
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from isocost.envs.options import read
 from isocost.envs.sandbox import Limits, Result, Sandbox, SandboxFailed
 from isocost.envs.threads import in_thread
 from isocost.envs.tool_episode import ToolEpisode
 from isocost.envs.tools import Tool, Toolbox, ToolFailed
 from isocost.errors import UserError
+from isocost.options import read
 from isocost.types import Problem
 
 SCHEMA = {

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from isocost import chance
-from isocost.envs.options import read
 from isocost.errors import UserError
+from isocost.options import read
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 

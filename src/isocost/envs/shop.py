@@ -19,10 +19,10 @@ from typing import Any, Literal
 from numpy.random import Generator
 
 from isocost import chance
-from isocost.envs.options import read
 from isocost.envs.tool_episode import ToolEpisode
 from isocost.envs.tools import Toolbox, ToolFailed, tool
 from isocost.errors import UserError
+from isocost.options import read
 from isocost.tasks import text
 from isocost.types import Message, Problem
 

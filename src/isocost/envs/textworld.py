@@ -27,9 +27,9 @@ from typing import Any
 
 from isocost.envs import outside, textworld_process
 from isocost.envs.environment_set import EnvironmentSet
-from isocost.envs.options import read
 from isocost.envs.threads import in_thread
 from isocost.errors import UserError
+from isocost.options import read
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 

@@ -8,7 +8,7 @@ with a heavy tail of lengths, because a search may take many wrong turns. Steps 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from numpy.random import Generator
 
 from isocost import chance
 from isocost.errors import UserError
+from isocost.options import read
 from isocost.tasks import addition, chain, countdown, sums
 from isocost.tasks.drawn import END, STEP, Drawn
 from isocost.types import Message, Problem
@@ -52,18 +53,7 @@ class Puzzles:
     @classmethod
     def of(cls, name: str) -> Puzzles:
         """Read "puzzles" or "puzzles:kind=chain,level=2,...". Raises UserError for an option that does not exist."""
-        _, _, options = name.partition(":")
-        given: dict[str, Any] = {}
-        for option in filter(None, options.split(",")):
-            key, _, value = (x.strip() for x in option.partition("="))
-            if key not in cls.__slots__:
-                raise UserError(f"{name!r}: puzzles have no option {key!r}; there are {', '.join(cls.__slots__)}")
-            read, what = _READ.get(key, (int, "a whole number"))
-            try:
-                given[key] = read(value)
-            except ValueError:
-                raise UserError(f"{name!r}: {key} takes {what}, not {value!r}") from None
-        return cls(**given)
+        return cls(**read(name, cls()))
 
     def __str__(self) -> str:
         default = Puzzles()
@@ -87,11 +77,6 @@ class Puzzles:
         for bad, why in wrong:
             if bad:
                 raise UserError(f"puzzles: {why}")
-
-
-_READ: dict[str, tuple[Callable[[str], Any], str]] = {
-    "kind": (str, "a name"), "base": (str, "a name"), "share": (float, "a number"),
-}
 
 
 def _written(value: object) -> str:

@@ -19,6 +19,7 @@ from numpy import ndarray
 
 from isocost import chance
 from isocost.errors import UserError
+from isocost.options import read
 from isocost.types import Message, Problem
 
 MARKS = "=:?"                     # the prompt's last character, by `work`
@@ -44,16 +45,7 @@ class Sums:
     @classmethod
     def of(cls, name: str) -> Sums:
         """Read "sums" or "sums:carry=1,work=2,...". Raises UserError for an option that does not exist."""
-        _, _, options = name.partition(":")
-        given: dict[str, int | str] = {}
-        for option in filter(None, options.split(",")):
-            key, _, value = (x.strip() for x in option.partition("="))
-            if key not in cls.__slots__:
-                raise UserError(f"{name!r}: sums have no option {key!r}; there are {', '.join(cls.__slots__)}")
-            if key != "base" and not value.lstrip("-").isdecimal():
-                raise UserError(f"{name!r}: {key} must be an integer, got {value!r}")
-            given[key] = value if key == "base" else int(value)
-        return cls(**given)  # type: ignore[arg-type]  # each value was converted by its key just above
+        return cls(**read(name, cls()))
 
     def __str__(self) -> str:
         default = Sums()
