@@ -15,14 +15,16 @@ from isocost.laws.interference import by_n, interferences
 from isocost.laws.law import Flag
 from isocost.laws.overfit import Overfit, describe, overfitting
 from isocost.planner import pilot as pilots
+from isocost.planner.turn_limits import LimitChoice, choose
 from isocost.runs import measure, source
 from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import Can
 from isocost.steps.folder import Home, opened, writes
+from isocost.steps.limits import KEY, choice_of, of_limit
 from isocost.steps.results import Law, NoLaw
-from isocost.units import ROLLOUTS
+from isocost.units import ENV_STEPS, ROLLOUTS
 from isocost.words import word
 
 
@@ -49,9 +51,13 @@ def fit(study: Path, *, metric: str | None = None) -> Law | NoLaw:
     choose_metric(home, metric)
     if not home.has("law.json"):
         with home.phase("fit"):
-            home.write("law.json", _law(home).data() | {"metric": home.metric})
+            law, choice = _law(home)
+            beside = {"metric": home.metric} | ({} if choice is None else {KEY: choice.data()})
+            home.write("law.json", law.data() | beside)
+    found = home.read("law.json", "fit")
     return Law.beside(
-        laws.Law.of(home.read("law.json", "fit")),
+        laws.Law.of(found),
+        turn_limit=choice_of(found),
         metric=home.metric,
         interference=tuple(by_n(interferences(home.path))),
         extendable=home.source.can(Can.PILOT),
@@ -110,17 +116,25 @@ def _flagged(law: laws.Law, run: Mapping[str, Any]) -> laws.Law:
     return replace(law, flags=(*flags, *law.flags)) if flags else law
 
 
-def _law(home: Home) -> laws.Law:
-    """The fitted law, with flags for its metric and for over-fitting."""
+def _law(home: Home) -> tuple[laws.Law, LimitChoice | None]:
+    """The fitted law, with flags for its metric and for over-fitting, and the turn limit that it is of.
+
+    Each turn limit has a law of its own: the runs of another limit are fitted with none of its parameters.
+    """
     metric = home.metric
     seen = _with_base(home.source, home.path, _pilot_curves(home, metric))
+    choice = None
+    if home.has("pilot.json"):
+        planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
+        choice = choose(seen, planned.limits, planned.budget.unit if planned.budget else ENV_STEPS)
+        seen = of_limit(seen, planned.at(None if choice is None else choice.chosen))
     law = _flagged(fit_law(seen, seed=home.asked["seed"]), home.any_run)
     over = overfitted(home)
     flags = [Flag("overfitting", describe(over))] if over else []
     if metric != PASS:
         flags.append(Flag("metric", f"this law is of {metric}: such values were found hard to predict (arXiv "
                                     "2603.12151), so take n, B, M and the rate from it and not the reward"))
-    return replace(law, flags=(*law.flags, *flags))
+    return replace(law, flags=(*law.flags, *flags)), choice
 
 
 def choose_metric(home: Home, metric: str | None, samples: int | None = None) -> None:

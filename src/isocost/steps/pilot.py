@@ -21,6 +21,7 @@ from isocost.steps.early import Stops
 from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
+from isocost.steps.limits import of_limit
 from isocost.steps.results import Pilot
 from isocost.steps.settle import settle
 from isocost.words import counted, word
@@ -91,7 +92,7 @@ def _run(
     with home.phase("pilot"):
         both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
         run_phase(home, planned, both, rule, "pilot", observer, workers, site=site, stops=stops)
-    found = shift(curves(home.path))
+    found = shift(of_limit(curves(home.path), planned.at(None)))
     home.write("shift.json", found.data())
     return Pilot(rule, found, home.path)
 
@@ -123,7 +124,7 @@ def _extended(
     if under_way:
         raise UserError(f"{counted(len(under_way), 'run')} of the planned pilot still to end, such as "
                         f"{under_way[0]}: go on with `isocost pilot {word(home.path)}` first")
-    ends = {r.n: r.C for r in planned.of_purpose("pilot")}
+    ends = planned.lengths
     made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
                             _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"))
     _require_affordable(home, made)
@@ -147,12 +148,18 @@ def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], exampl
 
 
 def measured(home: Home, planned: PilotPlan) -> PilotPlan:
-    """The plan with its bills at what the study's runs so far have cost; unchanged where no run has ended."""
-    ends = [home.runs / r.name / "end.json" for r in planned.runs]
+    """The plan with its bills at what the study's runs so far have cost; unchanged where no run has ended.
+
+    With turn limits, prices are those of the runs at the largest; the others are relative to it.
+    """
+    planned = planned.rebased()
+    last = planned.at(None)
+    ends = [home.runs / r.name / "end.json" for r in last.runs]
     bills = [read_json(end, ENDED)["bill"].get("train", {}) for end in ends if end.exists()]
     if not bills:
         return planned
-    return planned.repriced(planned.prices.measured(bills), measure_timing(curves(home.path), planned.timing))
+    seen = of_limit(curves(home.path), last)
+    return planned.repriced(planned.prices.measured(bills), measure_timing(seen, planned.timing))
 
 
 def _require_affordable(home: Home, planned: PilotPlan) -> None:
