@@ -24,6 +24,7 @@ from isocost.units import ENV_STEPS, ROLLOUTS, TOKENS
 from isocost.words import counted
 
 KEPT = 0.98     # share of the live groups at the environment's limit that a lower one must keep to be compared
+MARGIN = 0.01   # the least difference in reward that is worth resolving
 SAVED = 0.9     # and the most of its environment steps that it may take
 
 
@@ -224,10 +225,8 @@ def _settle(rows: Sequence[Mapping[str, Any]], used: Sequence[Curve], level: flo
     if not known:
         return "as many seeds again for every n", "--seeds all=1"
     r = max(known, key=lambda r: abs(r["mean"]))
-    arms = len({c.n for c in used})
-    need = seeds_for(abs(r["mean"]), r["sd"] / 2**0.5, level=level) if r["mean"] else None
-    if need is None:
-        return f"more than {MOST:,} pairs: the difference is {r['mean']:+.4f}", ""
+    arms, effect = len({c.n for c in used}), max(abs(r["mean"]), MARGIN)
+    need = seeds_for(effect, r["sd"] / 2**0.5, level=level) or MOST
     more = max(-(-(need - r["pairs"]) // arms), 1)
-    return (f"{counted(more, 'more seed')} of every n at every turn limit, to detect a difference of "
-            f"{abs(r['mean']):.3f}; there may be none"), f"--seeds all={more}"
+    return (f"{counted(more, 'more seed')} of every n at every turn limit, to detect a difference of {effect:.3f}; "
+            "there may be none"), f"--seeds all={more}"
