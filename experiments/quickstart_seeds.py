@@ -3,10 +3,9 @@
     python experiments/quickstart_seeds.py --seeds 20 --out experiments/results/quickstart_seeds.json
     python experiments/quickstart_seeds.py --world agents --seeds 5 --out experiments/results/quickstart_agents.json
 
-The second asks the same of `isocost quickstart --world agents`, and whether the turn limit is identified. Its sizes
-were fixed before: by simulated curves with the gain, noise and evaluations of rooms, runs of 3,072 rollouts identify
-the law in 15 to 20 of 20 studies, those of 2,048 in 2 to 15. `cpu_seconds` are those of all processes of a study: on
-two idle cores a study takes a little more than half of them.
+The second asks the same of `isocost quickstart --world agents`, and whether the turn limit is identified; its sizes
+were fixed before. `cpu_seconds` are those of all processes of a study: on two idle cores a study takes a little more
+than half of them.
 
 Each seed is a whole study of its own, from profile to audit; nothing is chosen after looking. Each study is begun
 in its own process by the command a user runs; what it wrote is read back. Studies already there are not run again.
@@ -70,7 +69,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "median_error": median(errors) if told else None,
         "beats_both_naive": f"{sum(bool(r['beats_naive']) for r in told)} of {len(told)}",
         "median_seconds": median(r["total_seconds"] for r in rows),
-        **({"median_cpu_seconds": median(cpu)} if (cpu := [r["cpu_seconds"] for r in rows if "cpu_seconds" in r]) else {}),
+        **({"median_cpu_seconds": median(cpu)} if (cpu := [r["cpu_seconds"] for r in rows if "cpu_seconds" in r])
+           else {}),
         **({"turn_limit_identified": sum(r["turn_limit"]["identified"] for r in limits),
             "prescribed_turns": dict(sorted(Counter(r["turns"] for r in limits).items()))}
            if (limits := [r for r in rows if "turn_limit" in r]) else {}),

@@ -41,7 +41,8 @@ def cli(*words):
 
 # Two problems, two rollouts each, at most 3 turns. Per turn: [read first, read again, written].
 LINES = [
-    {"rewards": [1.0, 0.0], "turns": [2, 3], "turn_costs": [[[5, 0, 2], [3, 7, 2]], [[5, 0, 2], [3, 7, 2], [3, 12, 1]]]},
+    {"rewards": [1.0, 0.0], "turns": [2, 3],
+     "turn_costs": [[[5, 0, 2], [3, 7, 2]], [[5, 0, 2], [3, 7, 2], [3, 12, 1]]]},
     {"rewards": [1.0, 1.0], "turns": [3, 1], "turn_costs": [[[4, 0, 2], [3, 6, 2], [3, 11, 2]], [[4, 0, 2]]]},
 ]
 
@@ -60,7 +61,8 @@ def test_success_and_cost_within_each_limit_are_worked_from_a_table_of_rollouts(
 
 
 def test_paid_turns_count_up_to_the_limit_and_nothing_is_known_of_problems_without_a_score():
-    paid = [{**LINES[0], "rewards": [0.75, 0.5], "paid": [[0.25, 0.5], [0.25, 0.0, 0.25]]}, {**LINES[1], "rewards": [None, 1.0]}]
+    paid = [{**LINES[0], "rewards": [0.75, 0.5], "paid": [[0.25, 0.5], [0.25, 0.0, 0.25]]},
+            {**LINES[1], "rewards": [None, 1.0]}]
     rows = by_limit.table(paid, 3)
     assert [r["success"] for r in rows] == [0.25, 0.5, 0.625]
     none = by_limit.table([{**LINES[0], "rewards": [0.0, 0.0]}], 3)
@@ -101,7 +103,8 @@ def test_the_last_limit_costs_what_the_engine_charged(profiles):
 
 def row(turns, steps, dead, success=0.5):
     return {"turns": turns, "success": success, "env_steps": steps, "read": 10.0 * steps, "reread": 0.0,
-            "written": 2.0 * steps, "cost": None, "pass_at": [], "dead": [{"n": 4, "share": 0.9}, {"n": 8, "share": dead}]}
+            "written": 2.0 * steps, "cost": None, "pass_at": [],
+            "dead": [{"n": 4, "share": 0.9}, {"n": 8, "share": dead}]}
 
 
 ROWS = [row(2, 1.8, 0.5), row(4, 3.0, 0.31), row(6, 4.0, 0.29), row(8, 5.0, 0.3)]
@@ -324,7 +327,8 @@ def test_training_has_the_limit_and_evaluations_have_the_environments(short):
     assert [x["eval/length"] > 6 for x in lines if "eval/select" in x] == [True] * 3    # 3 turns are 6 tokens at most
     assert read_json(whole / "run.json")["arm"]["turns"] == 3
     (seen,) = curves([whole])
-    assert seen.turns == 3 and seen.env_steps[0] == 0 and seen.env_steps[-1] == [x for x in lines if "reward" in x][-1]["env_steps"]
+    last = [x for x in lines if "reward" in x][-1]
+    assert seen.turns == 3 and seen.env_steps[0] == 0 and seen.env_steps[-1] == last["env_steps"]
 
 
 def test_a_run_at_a_limit_resumes_to_the_same_bytes(short):
