@@ -203,11 +203,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
         "budget": dict(job.budget),
         "seal": job.seal,
         "arm": {
-            "n": recipe.rollouts,
-            "B": recipe.groups,
-            "lr": job.lr,
-            "multiplier": job.multiplier,
-            "warmup": job.warmup,
+            "n": recipe.rollouts, "B": recipe.groups, "lr": job.lr, "multiplier": job.multiplier, "warmup": job.warmup,
             **({"turns": job.turns} if job.turns else {}),
         },
         "model": model_of(job.setting.model, opened.world.learner),
@@ -405,9 +401,8 @@ class _Run:
         """Held-out reward now, on both splits. If a step passed several points, there is one evaluation for all."""
         spent = self.ledger.spent.rollouts
         setting, sides = self.job.setting, self.opened.sides
-        pace = self.recipe.pace(self.ledger).evaluated(
-            setting.max_tokens, setting.sampling, setting.max_turns if self.job.turns else None
-        )
+        turns = setting.max_turns if self.job.turns else None
+        pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling, turns)
         both: Sequence[Problem] = (*sides.select, *sides.audit)
         found = await evaluate(
             self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED
