@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import t as student_t
 
+from isocost.cli import text_dialogues
 from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.laws.curves import Curve, curves
@@ -25,6 +26,7 @@ from isocost.planner.turn_limits import LimitChoice, TurnLimit, bill_of, candida
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.steps import by_limit
+from isocost.steps.limits import of_chosen
 from isocost.steps.pass_rates import pass_rates
 from isocost.steps.settings import of_world, setting_with
 from isocost.units import ENV_STEPS, ROLLOUTS
@@ -185,6 +187,31 @@ def test_runs_added_to_a_pilot_are_added_at_every_limit(pilot):
     counts = [(r.n, r.turns) for r in more.of_purpose("pilot")]
     assert counts.count((8, 4)) == counts.count((8, 8)) == 4 and counts.count((64, 4)) == counts.count((64, 8)) == 2
     assert len({r.name for r in more.runs}) == len(more.runs)
+
+
+def test_runs_can_be_added_at_one_limit(pilot):
+    more = pilot.extended({4: 20480}, {8: 1}, 4)
+    lengths = {(r.n, r.turns): r.C for r in more.of_purpose("pilot")}
+    assert lengths[4, 4] == 20480 and lengths[4, 8] == 10240
+    counts = [(r.n, r.turns) for r in more.of_purpose("pilot")]
+    assert counts.count((8, 4)) == 4 and counts.count((8, 8)) == 3 and "1 more run of n = 8, at 4 turns" in more.why
+    with pytest.raises(UserError, match="no runs at a turn limit of 5; its turn limits: 4, 8"):
+        pilot.extended({}, {8: 1}, 5)
+    with pytest.raises(UserError, match="n = 4 has runs of 17152 rollouts; expected more than that, got 12800"):
+        pilot.extended({4: 12800}, {}, 4)
+
+
+def test_one_long_attempt_is_shown_against_several_short_ones():
+    rows = by_limit.table(LINES, 3)     # 2.25 steps: one attempt of 3 turns, or two of 1 turn
+    found = text_dialogues._attempts(rows)
+    assert found == "problems solved at least once with 2.2 environment steps: 1 attempt of 3 turns 0.75, 2 attempts " \
+                    "of 1 turn 0.50"
+
+
+def test_the_runs_that_would_identify_a_law_are_those_of_its_limit():
+    choice = choose(both([0.03, 0.05, 0.04]), LIMITS, ENV_STEPS)
+    assert of_chosen("--longer 4=4x", choice) == "--longer 4=4x --turns 4"
+    assert of_chosen("", choice) == "" and of_chosen("--longer 4=4x", None) == "--longer 4=4x"
 
 
 def test_limits_are_requested_by_number_and_must_be_in_the_profile():
@@ -348,6 +375,10 @@ def test_a_study_of_agents_plans_seals_and_audits_a_limit(tmp_path, monkeypatch)
     assert code == 0 and (out / "runs" / "pilot-n2-h3-s1").is_dir()
     code, text = cli("fit", out)
     assert code == 0 and "3 turns instead of 12" in text
+    code, text = cli("pilot", out, "--seeds", "2=1", "--turns", 3, "--dry-run")
+    assert code == 0 and "then 1 more run of n = 2, at 3 turns" in " ".join(text.split())
+    code, text = cli("pilot", out, "--turns", 3)
+    assert code == 2 and "--turns 3 says where --longer and --seeds add runs" in text
     law = read_json(out / "law.json")
     assert law["turn_limit"]["turns"] == [3, 12]
     chosen = law["turn_limit"]["chosen"]

@@ -219,6 +219,8 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @click.argument("study", type=FOLDER)
 @click.option("--longer", multiple=True, metavar="N=C", help="continue n's runs to C rollouts: 4=24576, 4=4x, all=4x")
 @click.option("--seeds", multiple=True, metavar="N=K", help="K more runs of n, in the grid or new to it: 8=2, all=2")
+@click.option("--turns", type=SOME, help="with --longer or --seeds: the turn limit of these runs  [default: every one "
+              "that is compared]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it  [default: as planned]")
 @launched
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")

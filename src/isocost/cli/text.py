@@ -29,6 +29,7 @@ from isocost.runs import measure
 from isocost.stats.intervals import Interval
 from isocost.stats.power import POWER, detectable
 from isocost.steps.events import Extended, Opening, Sampled
+from isocost.steps.limits import of_chosen
 from isocost.steps.results import (
     Audit,
     Forecast,
@@ -349,9 +350,8 @@ def law(found: Law, console: Console) -> None:
         if found.forecast_refused is None:
             console.print("  the curves themselves can be forecast; a plan needs the above")
         if found.extendable and found.refused.option:
-            console.print(
-                f"      isocost pilot {word(found.folder)} {found.refused.option}", highlight=False, soft_wrap=True
-            )
+            option = of_chosen(found.refused.option, found.turn_limit)
+            console.print(f"      isocost pilot {word(found.folder)} {option}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, show_header=True)
     end = "at their end, test split" if found.splits else "at their end"
     for name in ("  n", "B", "lr", "runs", "rollouts", end, "diverged"):

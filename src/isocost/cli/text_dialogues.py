@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from isocost.steps.results import Law
-from isocost.words import word
+from isocost.words import counted, word
 
 SHOWN = 8       # numbers of turns that are listed, at most
 
@@ -54,6 +54,19 @@ def by_limit(rows: Sequence[Mapping[str, Any]] | None, console: Console) -> None
         )
     console.print(table)
     console.print("  a lower limit cuts the same rollouts short; steps and tokens are per rollout", highlight=False)
+    console.print(f"  {_attempts(rows)}", highlight=False)
+
+
+def _attempts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One attempt at the largest limit against several at lower ones, for at most its environment steps."""
+    steps, said = rows[-1]["env_steps"], []
+    for k in (1, 2, 4, 8):
+        solved = [(r["turns"], x["value"]) for r in rows if k * r["env_steps"] <= steps for x in r["pass_at"]
+                  if x["k"] == k]
+        if solved:
+            turns, value = solved[-1]
+            said.append(f"{counted(k, 'attempt')} of {counted(turns, 'turn')} {value:.2f}")
+    return f"problems solved at least once with {steps:.1f} environment steps: {', '.join(said)}"
 
 
 def turn_limit(console: Console, law: Law) -> None:

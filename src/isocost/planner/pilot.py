@@ -104,31 +104,38 @@ class PilotPlan:
         first = self.evaluation.points(run.first_C, unit) if run.first_C else ()
         return (*first, *(x for x in self.evaluation.points(run.C, unit) if not first or x > first[-1]))
 
-    def extended(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> PilotPlan:
+    def extended(self, longer: Mapping[int, int], seeds: Mapping[int, int], turns: int | None = None) -> PilotPlan:
         """The same pilot with runs added: `longer` continues every run of n to so many rollouts, `seeds` adds runs.
+
+        With turn limits, runs are added at `turns`, or at every limit: `longer` is then of the largest, and runs at the
+        others become as many times longer.
 
         `seeds` of an n that is not in the grid adds it, with runs of the shortest existing length. Lengths are rounded
         up to whole updates, and to a common evaluation point.
 
         Raises:
             UserError: for an n without runs to continue, a length not above theirs, fewer than one seed, an n below 2,
-                or one that does not divide a fixed batch.
+                one that does not divide a fixed batch, or a turn limit that the pilot does not have.
         """
         if self.direct:
             raise UserError(f"this plan has no pilot to add runs to: {self.why}")
-        self._check_added(longer, seeds)
+        if turns is not None and turns not in self.turns:
+            there = ", ".join(str(h) for h in self.turns if h) or "the environment's alone"
+            raise UserError(f"this pilot has no runs at a turn limit of {turns}; its turn limits: {there}")
+        chosen = self.turns if turns is None else (turns,)
+        lengths = self.lengths_at(chosen[-1])
+        self._check_added(longer, seeds, lengths)
         wider = replace(self, grid=tuple(sorted({*self.grid, *seeds})))
         unit = {n: lcm(self.points[0], n * self.B_of(n)) for n in wider.grid}
-        lengths = self.lengths
         ends = {n: ceil(C / unit[n]) * unit[n] for n, C in longer.items()}
         runs = [replace(r, C=ceil(ends[r.n] * r.C / lengths[r.n] / unit[r.n]) * unit[r.n], first_C=r.first_C or r.C)
-                if r.purpose == "pilot" and r.n in ends else r for r in self.runs]
-        for turns in self.turns:
-            shortest = min(r.C for r in self.of_purpose("pilot") if r.turns == turns)
+                if r.purpose == "pilot" and r.n in ends and r.turns in chosen else r for r in self.runs]
+        for h in chosen:
+            shortest = min(r.C for r in self.of_purpose("pilot") if r.turns == h)
             for n, k in seeds.items():
-                old = [r for r in runs if r.purpose == "pilot" and r.n == n and r.turns == turns]
+                old = [r for r in runs if r.purpose == "pilot" and r.n == n and r.turns == h]
                 C = old[0].C if old else ceil(shortest / unit[n]) * unit[n]
-                new = make_runs(self.seed, "pilot", (n,), self.B, C, len(old) + k, batch=self.batch, turns=turns)
+                new = make_runs(self.seed, "pilot", (n,), self.B, C, len(old) + k, batch=self.batch, turns=h)
                 runs += [replace(r, first_C=old[0].first_C if old else None) for r in new[len(old):]]
         C = max(r.C for r in runs if r.turns in (None, self.turns[-1]))
         made = replace(wider, runs=tuple(runs), C=C, points=self.evaluation.points(C, self.points[0]))
@@ -136,6 +143,8 @@ class PilotPlan:
         effect = detectable(fewest, len(wider.grid), self.sd)
         added = [f"n = {n} continued to {C:,} rollouts" for n, C in ends.items()]
         added += [f"{counted(k, 'more run')} of n = {n}" for n, k in seeds.items()]
+        if self.limits:
+            added[-1] += f", at {', '.join(map(str, chosen))} turns"
         bill = made.bill_at(self.prices, self.timing)
         before = re.split("; (?:sees|minimum detectable) difference", self.why)[0]    # as older versions worded it
         why = f"{before}; then {', '.join(added)}; {detects(effect)}"
@@ -166,7 +175,11 @@ class PilotPlan:
     @property
     def lengths(self) -> dict[int, int]:
         """n -> rollouts of its pilot runs, at the largest turn limit."""
-        return {r.n: r.C for r in self.of_purpose("pilot") if r.turns == self.turns[-1]}
+        return self.lengths_at(self.turns[-1])
+
+    def lengths_at(self, turns: int | None) -> dict[int, int]:
+        """n -> rollouts of its pilot runs, at one turn limit."""
+        return {r.n: r.C for r in self.of_purpose("pilot") if r.turns == turns}
 
     def at(self, turns: int | None) -> PilotPlan:
         """The pilot of one turn limit (None: the largest): its runs, their length, and the prices of a rollout there.
@@ -214,8 +227,7 @@ class PilotPlan:
         """The least cost of training: every arm and seed as long as the pilot's shortest run."""
         return self._trained(min(self.lengths.values()), prices, timing)
 
-    def _check_added(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> None:
-        lengths = self.lengths
+    def _check_added(self, longer: Mapping[int, int], seeds: Mapping[int, int], lengths: Mapping[int, int]) -> None:
         for n, C in longer.items():
             if n not in lengths:
                 there = ", ".join(map(str, self.grid))

@@ -176,6 +176,8 @@ def choose(
     worse = all(r["high"] is not None and r["high"] < 0 for r in rows)
     identified = bool(rows) and (best is not None or worse)
     text = "; ".join(_told(r, turns[-1]) for r in rows) + f", at {at:,.0f} {unit} a run"
+    if not rows:
+        text = "no pair of runs that differ in the turn limit alone has ended without diverging"
     if identified:
         more = "attempt" if best is not None else "turn"
         return LimitChoice(turns, chosen, True, unit, at, level, tuple(rows),

@@ -87,7 +87,7 @@ def recipe_of(job: Job) -> Recipe:
         planned["max_turns"] = job.turns or s.max_turns
     recipe = methods.tuned(paced(recipe, **planned), job.sets)
     model = spec_of(s.model)
-    refuse(recipe, verifier=s.marks, turns=s.max_turns, can=model.learner, where=str(model))
+    refuse(recipe, verifier=s.marks, turns=job.turns or s.max_turns, can=model.learner, where=str(model))
     return recipe
 
 

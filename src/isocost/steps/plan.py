@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from isocost import methods
 from isocost.errors import UserError
 from isocost.laws.curves import attempts_of, curves
 from isocost.laws.law import Law
@@ -20,6 +21,7 @@ from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule, given, starting_rule
 from isocost.planner.rollouts import prescribe
 from isocost.planner.study_runs import PlannedRun
+from isocost.recipe import pace_takes
 from isocost.runs import measure
 from isocost.runs.record import read_json
 from isocost.runs.run import method_defaults
@@ -219,6 +221,12 @@ def _plan_pilot(
         if budget is not None and budget.unit == TOKENS and not known["lengths"]:
             raise UserError(f"a budget of {budget} cannot be counted: the trainer's log has no length of completions; "
                             "log one (--map length=COLUMN), or give rollouts or time")
+    name = asked["method"] or (known.get("recipe") or {}).get("method")
+    if home.trainer is None and known.get("by_limit") and not pace_takes(methods.recipe(name), "max_turns"):
+        if turns is not None:
+            raise UserError(f"the pace of {name} takes no `max_turns`, so no other turn limit can be planned: leave "
+                            "out --turns")
+        known = {k: v for k, v in known.items() if k != "by_limit"}
     timing = None if home.source.can(Can.PILOT) else UNTIMED
     if home.trainer is not None:
         timing = Timing.of(known["timing"])
