@@ -221,8 +221,8 @@ def _plan_pilot(
         if budget is not None and budget.unit == TOKENS and not known["lengths"]:
             raise UserError(f"a budget of {budget} cannot be counted: the trainer's log has no length of completions; "
                             "log one (--map length=COLUMN), or give rollouts or time")
-    name = asked["method"] or (known.get("recipe") or {}).get("method")
-    if home.trainer is None and known.get("by_limit") and not pace_takes(methods.recipe(name), "max_turns"):
+    name = str(asked["method"] or (known.get("recipe") or {}).get("method"))
+    if known.get("by_limit") and not pace_takes(methods.recipe(name), "max_turns"):
         if turns is not None:
             raise UserError(f"the pace of {name} takes no `max_turns`, so no other turn limit can be planned: leave "
                             "out --turns")
