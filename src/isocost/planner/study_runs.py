@@ -53,7 +53,7 @@ PRESETS = {
     "standard": Preset((2, 4, 8, 16, 32), 8, 16384, 5, 8192, 2, 2, 131072, 5),
     "long": Preset((2, 4, 8, 16, 32), 8, 65536, 3, 4096, 1, 1, 524288, 3),
     # Of dialogues: a few minutes in rooms. A rollout that is only sampled takes a tenth of the time of a trained one.
-    "agents": Preset((2, 4, 8), 8, 3072, 3, 1024, 1, 1, 12288, 4, evaluation_share=1.0),
+    "agents": Preset((4, 8, 16), 8, 4096, 3, 1024, 1, 1, 15360, 4, evaluation_share=1.0),
 }
 
 
