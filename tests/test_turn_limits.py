@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,16 @@ from isocost.planner.budget import Bill, Budget, Prices, Timing
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan, prescribe
 from isocost.planner.study_runs import PRESETS, PlannedRun, Preset
-from isocost.planner.turn_limits import LimitChoice, TurnLimit, bill_of, candidates, choose, limit_of, reward_at
+from isocost.planner.turn_limits import (
+    LimitChoice,
+    TurnLimit,
+    bill_of,
+    candidates,
+    choose,
+    extrapolated,
+    limit_of,
+    reward_at,
+)
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.steps import by_limit
@@ -288,6 +298,27 @@ def test_nothing_is_chosen_without_two_limits_and_diverged_runs_are_left_out():
     assert choose(seen, LIMITS[1:], ENV_STEPS) is None and choose(seen, (), ENV_STEPS) is None
     fallen = [replace(c, diverged=True) if c.seed == 0 and c.turns == 4 else c for c in seen]
     assert choose(fallen, LIMITS, ENV_STEPS).differences[0]["pairs"] == 4
+
+
+def law(end):
+    """What `extrapolated` asks of a law: its best n, and two draws 0.02 apart around `end`."""
+    return SimpleNamespace(refused=None, best=lambda C: 4, paths=lambda n, C, split: end + np.array([[-0.01], [0.01]]))
+
+
+def test_a_limit_that_is_predicted_to_fall_behind_is_not_identified():
+    choice = choose(both([0.03, 0.05, 0.04]), LIMITS, ENV_STEPS)
+    sizes = {4: 1600, 8: 960}
+    ahead = extrapolated(choice, {4: law(0.9), 8: law(0.85)}, sizes)
+    assert ahead.identified and ahead.chosen == 4 and ahead.differences[0]["later"]["mean"] == pytest.approx(0.05)
+    assert "predicted at 960 rollouts at 8 turns, and the same cost: 4 turns instead of 8: +0.050" in ahead.text
+    behind = extrapolated(choice, {4: law(0.8), 8: law(0.85)}, sizes)
+    assert not behind.identified and behind.chosen == 8 and behind.option == "--longer all=2x"
+    assert "in opposite order" in behind.text
+    kept = choose(both([-0.03, -0.05, -0.04]), LIMITS, ENV_STEPS)
+    assert not extrapolated(kept, {4: law(0.9), 8: law(0.85)}, sizes).identified
+    unknown = law(0.8)
+    unknown.refused = "too short"
+    assert extrapolated(choice, {4: unknown, 8: law(0.85)}, sizes) is choice
 
 
 # the prescription and its seal ---------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Training at a lower limit cuts rollouts short, so the same environment steps pay
 have the environment's own limit: the limit of training is a setting like n, and all arms are measured alike. The pilot
 crosses n with H. Runs of one n and seed differ in H alone and cost the same in the budget's unit, so their rewards are
 compared in pairs. A limit is prescribed against the environment's own only if the interval of the mean difference
-excludes 0; else the comparison is not identified, and the environment's own limit is used.
+excludes 0, and the laws of the limits do not predict the opposite order at the size of training; else the comparison is
+not identified, and the environment's own limit is used.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from isocost.laws.curves import Curve
+from isocost.laws.law import SELECT, Law
 from isocost.planner.budget import Bill, Prices, Timing
 from isocost.planner.study_runs import COMMON, PlannedRun
 from isocost.stats.intervals import student
@@ -186,6 +188,36 @@ def choose(
     settle, option = _settle(rows, used, level)
     return LimitChoice(turns, chosen, False, unit, at, level, tuple(rows),
                        f"turn limit not identified, so the environment's own is used, {chosen}: {text}", settle, option)
+
+
+def extrapolated(choice: LimitChoice, laws: Mapping[int, Law], sizes: Mapping[int, int]) -> LimitChoice:
+    """The choice with what the laws of its limits predict at `sizes`, the rollouts per run that training is planned to
+    have at each, at equal cost: mean difference of `select` reward with its interval, each limit at its best n.
+
+    A limit that is better in the pilot and predicted to be worse there is not identified. Unchanged where a law is not
+    identified.
+    """
+    own = choice.turns[-1]
+    if not choice.identified or any(laws[h].refused is not None for h in choice.turns):
+        return choice
+    reward = {h: laws[h].paths(laws[h].best(sizes[h]), np.array([float(sizes[h])]), SELECT)[:, 0] for h in choice.turns}
+    rows, told = [], []
+    for row in choice.differences:
+        h, d = row["turns"], reward[row["turns"]] - reward[own]
+        low, high = (float(x) for x in np.quantile(d, [(1 - choice.level) / 2, (1 + choice.level) / 2]))
+        rows.append({**row, "later": {"mean": float(d.mean()), "low": low, "high": high}})
+        told.append(f"{h} turns instead of {own}: {d.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+    text = f"predicted at {sizes[own]:,} rollouts at {own} turns, and the same cost: {'; '.join(told)}"
+    watched = [r for r in rows if choice.chosen in (own, r["turns"])]
+    crossed = [r for r in watched if (r["later"]["mean"] > 0) != (r["mean"] > 0)]
+    if not crossed:
+        return replace(choice, differences=tuple(rows), text=f"{choice.text}; {text}")
+    return replace(
+        choice, differences=tuple(rows), identified=False, chosen=own,
+        text=f"turn limit not identified, so the environment's own is used, {own}: the pilot and the laws of the "
+             f"limits have them in opposite order. {choice.text}; {text}",
+        settle="runs twice as long for every n at every turn limit", option="--longer all=2x",
+    )
 
 
 def spent(c: Curve, unit: str) -> np.ndarray:

@@ -15,7 +15,7 @@ from isocost.laws.interference import by_n, interferences
 from isocost.laws.law import Flag
 from isocost.laws.overfit import Overfit, describe, overfitting
 from isocost.planner import pilot as pilots
-from isocost.planner.turn_limits import LimitChoice, choose
+from isocost.planner.turn_limits import LimitChoice, choose, extrapolated
 from isocost.runs import measure, source
 from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
@@ -127,6 +127,10 @@ def _law(home: Home) -> tuple[laws.Law, LimitChoice | None]:
     if home.has("pilot.json"):
         planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
         choice = choose(seen, planned.limits, planned.budget.unit if planned.budget else ENV_STEPS)
+        if choice is not None and choice.identified:
+            each = {h: planned.at(h) for h in choice.turns}
+            found = {h: fit_law(of_limit(seen, own), seed=home.asked["seed"]) for h, own in each.items()}
+            choice = extrapolated(choice, found, {h: own.train_C for h, own in each.items()})
         seen = of_limit(seen, planned.at(None if choice is None else choice.chosen))
     law = _flagged(fit_law(seen, seed=home.asked["seed"]), home.any_run)
     over = overfitted(home)
