@@ -332,6 +332,10 @@ def test_the_prescription_and_the_seal_cover_the_limit(pilot):
     assert sealed.turns == 4 and forecasts.Forecast.of(sealed.data()) == sealed
     with pytest.raises(UserError, match="changed after it was sealed"):
         forecasts.Forecast.of({**sealed.data(), "turns": 8})
+    seen = [replace(arm(4, h, s, 0.6 if h == 4 else 0.9), audit=np.full(4, x), purpose="pilot")
+            for h, x in ((4, 0.3), (8, 0.5)) for s in range(2)]
+    seen = [replace(c, n=made.arm.n) for c in seen]
+    assert forecasts.seal(made, None, seen).base == pytest.approx(0.3)      # of the runs at its own limit alone
     other = prescribe(None, pilot.rate, None, TIMING, pilot=pilot.at(8))
     assert forecasts.seal(other, None).hashes["plan"] != sealed.hashes["plan"]
 

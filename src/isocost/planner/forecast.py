@@ -166,7 +166,8 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
     constant; or the gain of the last doubling of rollouts repeats in every further doubling (within [0, 1]).
     """
     arm, other = plan.arm, plan.comparator
-    own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged]
+    own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged
+           and plan.turns in (None, c.turns)]
     base = float(np.mean([c.audit[0] for c in own])) if own else None
     bare = Forecast(
         n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=other.n if other else None,

@@ -11,7 +11,7 @@ from isocost.errors import UserError
 from isocost.laws import law as laws
 from isocost.laws.curves import PASS, Curve, attempts_of, curves
 from isocost.laws.fit import fit_law
-from isocost.laws.interference import by_n, interferences
+from isocost.laws.interference import Interference, by_n, interferences
 from isocost.laws.law import Flag
 from isocost.laws.overfit import Overfit, describe, overfitting
 from isocost.planner import pilot as pilots
@@ -22,7 +22,7 @@ from isocost.runs.launch.local import ended
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import Can
 from isocost.steps.folder import Home, opened, writes
-from isocost.steps.limits import KEY, choice_of, of_limit
+from isocost.steps.limits import KEY, choice_of, chosen_limit, of_limit
 from isocost.steps.results import Law, NoLaw
 from isocost.units import ENV_STEPS, ROLLOUTS
 from isocost.words import word
@@ -59,11 +59,20 @@ def fit(study: Path, *, metric: str | None = None) -> Law | NoLaw:
         laws.Law.of(found),
         turn_limit=choice_of(found),
         metric=home.metric,
-        interference=tuple(by_n(interferences(home.path))),
+        interference=tuple(by_n(_of_law(home, found))),
         extendable=home.source.can(Can.PILOT),
         splits=home.source.can(Can.SPLITS),
         folder=study,
     )
+
+
+def _of_law(home: Home, found: Mapping[str, Any]) -> list[Interference]:
+    """What is known of interference, of a pilot that compares turn limits only at the limit that the law is of."""
+    every, limit = interferences(home.path), chosen_limit(found)
+    if limit is None:
+        return every
+    names = {r.name for r in pilots.PilotPlan.of(home.read("pilot.json", "plan")).at(limit).runs}
+    return [x for x in every if x.run in names]
 
 
 def _require(runs: source.Source, path: Path, metric: str | None) -> None:
@@ -133,7 +142,7 @@ def _law(home: Home) -> tuple[laws.Law, LimitChoice | None]:
             choice = extrapolated(choice, found, {h: own.train_C for h, own in each.items()})
         seen = of_limit(seen, planned.at(None if choice is None else choice.chosen))
     law = _flagged(fit_law(seen, seed=home.asked["seed"]), home.any_run)
-    over = overfitted(home)
+    over = overfitted(home, None if choice is None else choice.chosen)
     flags = [Flag("overfitting", describe(over))] if over else []
     if metric != PASS:
         flags.append(Flag("metric", f"this law is of {metric}: such values were found hard to predict (arXiv "
@@ -168,12 +177,13 @@ def choose_metric(home: Home, metric: str | None, samples: int | None = None) ->
         (home.path / name).unlink(missing_ok=True)
 
 
-def overfitted(home: Home) -> list[Overfit]:
-    """The pilot's arms at the rule's rate that over-fit, by pass@1 whatever the metric; none without a held-out reward.
-    """
+def overfitted(home: Home, turns: int | None = None) -> list[Overfit]:
+    """The pilot's arms at the rule's rate, and at this turn limit, that over-fit, by pass@1 whatever the metric; none
+    without a held-out reward."""
     if measure.of(home.any_run)["kind"] == TRAINING:
         return []
-    return overfitting([c for c in curves(home.path) if c.purpose == "pilot" and c.multiplier == 1.0])
+    return overfitting([c for c in curves(home.path) if c.purpose == "pilot" and c.multiplier == 1.0
+                        and turns in (None, c.turns)])
 
 
 def _pilot_curves(home: Home, metric: str) -> list[Curve]:

@@ -283,7 +283,7 @@ def _prescription(home: Home, planned: pilots.PilotPlan) -> plans.Plan:
     if (choice := choice_of(found)) is not None:
         note = choice.text + (f". To resolve: {choice.settle}" if choice.settle else "")
         made = replace(made, flags=made.flags if choice.identified else (*made.flags, note))
-    warning = beyond(overfitted(home), made.arm.n, made.arm.epochs)
+    warning = beyond(overfitted(home, turns), made.arm.n, made.arm.epochs)
     return made if warning is None else replace(made, flags=(*made.flags, warning))
 
 
