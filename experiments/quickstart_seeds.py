@@ -1,6 +1,11 @@
 """Quickstarts of many seeds: does the sealed forecast hold, how wide is it, and what is prescribed?
 
     python experiments/quickstart_seeds.py --seeds 20 --out experiments/results/quickstart_seeds.json
+    python experiments/quickstart_seeds.py --world agents --seeds 5 --out experiments/results/quickstart_agents.json
+
+The second asks the same of `isocost quickstart --world agents`, and whether the turn limit is identified; its sizes
+were fixed before. `cpu_seconds` are those of all processes of a study: on two idle cores a study takes a little more
+than half of them.
 
 Each seed is a whole study of its own, from profile to audit; nothing is chosen after looking. Each study is begun
 in its own process by the command a user runs; what it wrote is read back. Studies already there are not run again.
@@ -10,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 from collections import Counter
@@ -18,15 +24,23 @@ from statistics import median
 from typing import Any
 
 
-def study(seed: int, home: Path) -> dict[str, Any]:
-    out = home / f"quickstart-{seed}"
+def study(seed: int, home: Path, world: str | None) -> dict[str, Any]:
+    out = home / f"quickstart-{f'{world}-' if world else ''}{seed}"
+    before, cpu = resource.getrusage(resource.RUSAGE_CHILDREN), out / "cpu_seconds"
     if not (out / "audit.json").exists():
-        subprocess.run([sys.executable, "-m", "isocost", "quickstart", "--seed", str(seed), "--out", str(out)],
-                       check=True, stdout=subprocess.DEVNULL)
+        named = ["--world", world] if world else []
+        done = subprocess.run([sys.executable, "-m", "isocost", "quickstart", *named, "--seed", str(seed), "--out",
+                               str(out)], check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        cpu.write_text(f"{float(cpu.read_text()) + spent if cpu.exists() else spent:.1f}")
+        assert done.returncode == 0
     asked, plan, forecast, audit = (
         json.loads((out / f"{name}.json").read_text()) for name in ("study", "plan", "forecast", "audit")
     )
     outcome = audit["outcome"] or {}
+    law = json.loads((out / "law.json").read_text()) if (out / "law.json").exists() else {}
+    limit = law.get("turn_limit")
     return {
         "seed": seed, "verdict": audit["verdict"], "n": plan["arm"]["n"], "equal": plan["equal"],
         "fallback": bool(plan["fallback"]), "comparator": forecast["comparator"], "better": audit["better"],
@@ -34,6 +48,9 @@ def study(seed: int, home: Path) -> dict[str, Any]:
         "base": forecast["base"], "difference": audit["difference"], "beats_naive": audit["beats_naive"],
         "scores": {s["name"]: s["score"] for s in audit["scores"]}, "extrapolation": plan["extrapolation"],
         "seconds": asked["phases"], "total_seconds": round(sum(asked["phases"].values()), 1), "code": asked["code"],
+        **({"cpu_seconds": float(cpu.read_text())} if cpu.exists() else {}),
+        **({"turns": plan["turns"], "turn_limit": {k: limit[k] for k in ("identified", "text", "settle")},
+            "law": (law["refused"] or {}).get("reason", "identified")} if limit else {}),
     }
 
 
@@ -52,18 +69,24 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "median_error": median(errors) if told else None,
         "beats_both_naive": f"{sum(bool(r['beats_naive']) for r in told)} of {len(told)}",
         "median_seconds": median(r["total_seconds"] for r in rows),
+        **({"median_cpu_seconds": median(cpu)} if (cpu := [r["cpu_seconds"] for r in rows if "cpu_seconds" in r])
+           else {}),
+        **({"turn_limit_identified": sum(r["turn_limit"]["identified"] for r in limits),
+            "prescribed_turns": dict(sorted(Counter(r["turns"] for r in limits).items()))}
+           if (limits := [r for r in rows if "turn_limit" in r]) else {}),
     }
 
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seeds", type=int, default=20)
+    options.add_argument("--world", help="a built-in world; its study's size is its own")
     options.add_argument("--home", type=Path, default=Path("studies"))
     options.add_argument("--out", type=Path, required=True)
     asked = options.parse_args()
     rows = []
     for seed in range(asked.seeds):
-        rows.append(study(seed, asked.home))
+        rows.append(study(seed, asked.home, asked.world))
         asked.out.write_text(json.dumps({"summary": summary(rows), "studies": rows}, indent=1) + "\n")
         last = rows[-1]
         print(f"seed {seed}: {last['verdict']}, n = {last['n']}, {last['total_seconds']} s", flush=True)

@@ -227,7 +227,7 @@ def test_mistakes_in_options_are_one_line(words, said, tmp_path):
 
 
 def test_a_world_by_name_stands_for_its_options_and_the_size_of_its_study():
-    assert of_world("agents", {"size": None}) == {"size": "agents", "env": "rooms"}
+    assert of_world("agents", {"size": None}) == {"size": "agents", "env": "rooms", "held_out": 0.4, "samples": 8}
     assert of_world("agents", {"size": "tiny"})["size"] == "tiny" and of_world(None, {"size": None}) == {"size": None}
     assert setting_with(**{k: v for k, v in of_world("puzzles", {}).items() if k != "size"}).model == "tiny-puzzles"
     with pytest.raises(UserError, match="there is no world 'mars'; there are sums, puzzles, agents"):

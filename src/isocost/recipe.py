@@ -168,6 +168,12 @@ def paced(recipe: Recipe, **planned: Any) -> Recipe:
     return recipe.but(pace=partial(fn, **{**keywords, **{k: v for k, v in planned.items() if k in takes}}))
 
 
+def pace_takes(recipe: Recipe, name: str) -> bool:
+    """Whether a plan can set this of the recipe's pace, such as `max_turns`."""
+    pace = recipe.pace
+    return name in inspect.signature(pace.func if isinstance(pace, partial) else pace).parameters
+
+
 def _refuse_nameless(fn: Callable) -> None:
     if "<" in getattr(fn, "__qualname__", "<"):
         raise UserError(f"{_where(fn)} cannot be recorded: use top-level functions and partials of them in a recipe")

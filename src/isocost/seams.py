@@ -138,9 +138,13 @@ class Pace:
     eval_turns: int | None = None       # max_turns of evaluations, for any pace that changes it; None: the same
     in_parts: bool = False              # a turn cut at max_tokens is not over: any play or schedule may continue it
 
-    def evaluated(self, max_tokens: int, sampling: Sampling) -> Pace:
-        """The pace of an evaluation: limits that change during the run must not change what is measured."""
-        turns = self.max_turns if self.eval_turns is None else self.eval_turns
+    def evaluated(self, max_tokens: int, sampling: Sampling, turns: int | None = None) -> Pace:
+        """The pace of an evaluation: limits that change during the run must not change what is measured.
+
+        `turns` is the limit of evaluations where training has a limit of its own; None: that of the pace.
+        """
+        if turns is None:
+            turns = self.max_turns if self.eval_turns is None else self.eval_turns
         return replace(self, max_tokens=max_tokens, sampling=sampling, max_turns=turns)
 
 

@@ -24,6 +24,7 @@ from isocost.cli.options import (
     SOME,
     OneLine,
     Size,
+    counts,
     given,
     json_option,
     launched,
@@ -99,7 +100,7 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
     from isocost.steps.whole import whole
 
     shown = observer(as_json)
-    asked = of_world(world, asked)
+    asked = of_world(world, asked, given())
     asked["size"] = asked["size"] or "quick"
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
     printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)
@@ -189,6 +190,8 @@ def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) ->
 @click.option("--lr-exponent", type=float, help="fix the rule's exponent instead of measuring it")
 @click.option("--groups", "-B", type=SOME, help="B: problems per update in the pilot")
 @click.option("--fixed-batch", type=SOME, help="fix n B, rollouts per update, instead of B: the pilot trades n for B")
+@click.option("--turns", metavar="H,H", help="turn limits of training that the pilot compares, of dialogues  [default: "
+              "the environment's, and a lower one where the profile shows that it may pay]")
 @click.option("--metric", help="what laws are of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
 @click.option(
     "--samples",
@@ -208,6 +211,7 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
     from isocost.cli.printer import observer, printed
     from isocost.steps.plan import plan
 
+    asked["turns"] = counts(asked["turns"], "--turns")
     printed(plan(study, **asked), observer(as_json), as_json)
 
 
@@ -215,6 +219,8 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @click.argument("study", type=FOLDER)
 @click.option("--longer", multiple=True, metavar="N=C", help="continue n's runs to C rollouts: 4=24576, 4=4x, all=4x")
 @click.option("--seeds", multiple=True, metavar="N=K", help="K more runs of n, in the grid or new to it: 8=2, all=2")
+@click.option("--turns", type=SOME, help="with --longer or --seeds: the turn limit of these runs  [default: every one "
+              "that is compared]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it  [default: as planned]")
 @launched
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")

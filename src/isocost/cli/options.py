@@ -249,6 +249,15 @@ class Size(click.ParamType):
         return size
 
 
+def counts(text: str | None, option: str) -> list[int] | None:
+    """The whole numbers of an option such as 4,6,12; None where it is not given. Raises UserError for others."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", text):
+        raise UserError(f"{option} {text!r}: expected integers of at least 1, such as {option} 6,12")
+    return [int(x) for x in text.split(",")]
+
+
 def reported(f: Callable) -> Callable:
     """Decorates a command: a user's mistake is one line and exit code 2; a signal prints the command that continues."""
 

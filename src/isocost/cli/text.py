@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from isocost.cli.text_dialogues import dialogues
+from isocost.cli.text_dialogues import by_limit, dialogues, turn_limit
 from isocost.display import Text
 from isocost.laws.curves import PASS
 from isocost.laws.law import NotIdentified
@@ -29,6 +29,7 @@ from isocost.runs import measure
 from isocost.stats.intervals import Interval
 from isocost.stats.power import POWER, detectable
 from isocost.steps.events import Extended, Opening, Sampled
+from isocost.steps.limits import of_chosen
 from isocost.steps.results import (
     Audit,
     Forecast,
@@ -140,6 +141,7 @@ def profile(p: Profile, console: Console) -> None:
     speed = f"; {p.rate['rollouts_per_second']:.3g} rollouts/s {where}" if p.rate else ""
     console.print(f"  answers: {answers}{speed}")
     dialogues(p.dialogues, console)
+    by_limit(p.by_limit, console)
     if p.stored:
         stored(p.stored, p.money, console)
     elif p.server or p.money:
@@ -242,6 +244,8 @@ def pilot_plan(p: PilotPlan, console: Console) -> None:
     """What a pilot will run, what it can detect, and its cost."""
     head(console, "plan: no pilot" if p.direct else "plan of the pilot")
     console.print(f"  {p.why}")
+    if p.limits_why:
+        console.print(f"  {p.limits_why}")
     if p.direct:
         console.print(f"  fallback: {p.fallback_why}; {p.train_seeds} x {p.train_C:,} rollouts")
     else:
@@ -346,9 +350,8 @@ def law(found: Law, console: Console) -> None:
         if found.forecast_refused is None:
             console.print("  the curves themselves can be forecast; a plan needs the above")
         if found.extendable and found.refused.option:
-            console.print(
-                f"      isocost pilot {word(found.folder)} {found.refused.option}", highlight=False, soft_wrap=True
-            )
+            option = of_chosen(found.refused.option, found.turn_limit)
+            console.print(f"      isocost pilot {word(found.folder)} {option}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, show_header=True)
     end = "at their end, test split" if found.splits else "at their end"
     for name in ("  n", "B", "lr", "runs", "rollouts", end, "diverged"):
@@ -371,6 +374,7 @@ def law(found: Law, console: Console) -> None:
         )
     flags(console, (f.text for f in found.flags))
     interference(console, found.interference)
+    turn_limit(console, found)
     if found.advice:
         console.print(f"  {found.advice}", highlight=False, soft_wrap=True)
 
@@ -407,7 +411,8 @@ def plan(p: Plan, console: Console) -> None:
     """The prescription, and what follows from it: more compute, what its seeds can detect, runs to add, its cost."""
     measured = {"kind": "held-out", "unit": ROLLOUTS, "scale": measure.UNIT, **(p.measure or {})}
     a = p.arm
-    head(console, f"prescription: n = {a.n}, B = {a.B}, M = {a.M}, lr = {a.lr:.2g}")
+    limit = "" if p.turns is None else f", turn limit {p.turns}"
+    head(console, f"prescription: n = {a.n}, B = {a.B}{limit}, M = {a.M}, lr = {a.lr:.2g}")
     if p.fallback:
         console.print(f"  fallback: {p.fallback}")
     else:
@@ -532,7 +537,7 @@ def forecast(f: Forecast, console: Console) -> None:
         what = "reward" if f.metric == PASS else f.metric
         console.print(
             f"  {f.value:.3f} [{f.low:.3f}, {f.high:.3f}] mean held-out {what} of {counted(len(f.runs), 'run')} of "
-            f"{f.C:,} rollouts"
+            f"{f.C:,} rollouts{'' if f.turns is None else f' at a turn limit of {f.turns}'}"
         )
     for n in f.naive:
         console.print(f"  to beat: {n.name} {n.value:.3f} [{n.low:.3f}, {n.high:.3f}]")

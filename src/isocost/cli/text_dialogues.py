@@ -1,11 +1,15 @@
-"""The text of a profile's dialogues."""
+"""The text of a profile's dialogues, and of the turn limits that a pilot compares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
+
+from isocost.steps.results import Law
+from isocost.words import counted, word
 
 SHOWN = 8       # numbers of turns that are listed, at most
 
@@ -27,6 +31,57 @@ def dialogues(found: Mapping[str, Any] | None, console: Console) -> None:
         _cost(found["success_costs"], found["reread"]),
     ):
         console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def by_limit(rows: Sequence[Mapping[str, Any]] | None, console: Console) -> None:
+    """What each turn limit gives and costs, by the same rollouts cut; at most `SHOWN` limits, the last one always."""
+    if not rows or len(rows) < 2:
+        return
+    step = -(-len(rows) // SHOWN)
+    table = Table(box=None, pad_edge=False)
+    ks, ns = [x["k"] for x in rows[-1]["pass_at"] if x["k"] in (1, 4, 16)], (4, 8)
+    heads = ["  turn limit", *(f"pass@{k}" for k in ks), *(f"dead, n={n}" for n in ns), "env steps", "written", "read",
+             "read again", "env steps a success"]
+    for name in heads:
+        table.add_column(name, justify="right")
+    for r in (x for x in rows if (rows[-1]["turns"] - x["turns"]) % step == 0):
+        passed, dead = ({x[key]: x[value] for x in r[of]} for of, key, value in
+                        (("pass_at", "k", "value"), ("dead", "n", "share")))
+        table.add_row(
+            f"  {r['turns']}", *(f"{passed[k]:.3f}" for k in ks), *(f"{dead[n]:.0%}" if n in dead else "" for n in ns),
+            *(f"{r[k]:.1f}" for k in ("env_steps", "written", "read", "reread")),
+            f"{r['cost']['env_steps']:.1f}" if r["cost"] else "none succeeded",
+        )
+    console.print(table)
+    console.print("  a lower limit cuts the same rollouts short; steps and tokens are per rollout", highlight=False)
+    console.print(f"  {_attempts(rows)}", highlight=False)
+
+
+def _attempts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One attempt at the largest limit against several at lower ones, for at most its environment steps."""
+    steps, said = rows[-1]["env_steps"], []
+    for k in (1, 2, 4, 8):
+        solved = [(r["turns"], x["value"]) for r in rows if k * r["env_steps"] <= steps for x in r["pass_at"]
+                  if x["k"] == k]
+        if solved:
+            turns, value = solved[-1]
+            said.append(f"{counted(k, 'attempt')} of {counted(turns, 'turn')} {value:.2f}")
+    return f"problems solved at least once with {steps:.1f} environment steps: {', '.join(said)}"
+
+
+def turn_limit(console: Console, law: Law) -> None:
+    """The turn limits that a pilot compared, and what would resolve it if they are not separated."""
+    found = law.turn_limit
+    if found is None:
+        return
+    console.print(f"  {found.text}", highlight=False)
+    for r in found.differences:
+        each = "  ".join(f"n={x['n']}: {x['mean']:+.3f}" for x in r["by_n"])
+        console.print(f"    {r['turns']} turns instead of {found.turns[-1]}, by n  {each}", highlight=False)
+    if found.settle:
+        console.print(f"  to resolve: {found.settle}", highlight=False)
+    if law.extendable and found.option:
+        console.print(f"      isocost pilot {word(law.folder)} {found.option}", highlight=False, soft_wrap=True)
 
 
 def _cost(each: Mapping[str, float] | None, reread: float) -> str:

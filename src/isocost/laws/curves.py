@@ -45,7 +45,9 @@ class Curve:
     of held-out problems, both splits together, each evaluated by `samples` attempts (None: exactly). The rewards of a
     `noisy` curve have an unknown noise: they are from another trainer's log. Those of a `training` curve are training
     rewards, of other problems at every point. `error` (2, K) are the standard errors of
-    (select, audit) if they are known to be means of noisy rewards (`bins.binned`).
+    (select, audit) if they are known to be means of noisy rewards (`bins.binned`). `turns` is the turn limit of
+    training, where it is not the environment's; `env_steps` and `tokens` (K,) are environment steps and tokens written
+    in training so far, None if they are not recorded.
     """
 
     run: str
@@ -68,10 +70,14 @@ class Curve:
     noisy: bool = False
     training: bool = False
     error: ndarray | None = None
+    turns: int | None = None
+    env_steps: ndarray | None = None
+    tokens: ndarray | None = None
 
     def __post_init__(self) -> None:
         order = np.argsort(np.asarray(self.C, dtype=float), kind="stable")
-        for name in ("C", "select", "audit", "seconds", "epochs", *(() if self.train is None else ("train",))):
+        optional = [name for name in ("train", "env_steps", "tokens") if getattr(self, name) is not None]
+        for name in ("C", "select", "audit", "seconds", "epochs", *optional):
             values = np.asarray(getattr(self, name), dtype=float)
             if values.shape != order.shape or values.ndim != 1:
                 raise UserError(f"run {self.run}: {name} has shape {values.shape}, C has {order.shape}; "
@@ -152,7 +158,8 @@ def _read(folder: Path, metric: str) -> Curve | None:
         epochs=np.array([_number(line.get("epoch")) for line in lines]),
         purpose=record.get("purpose", "run"), multiplier=float(arm.get("multiplier", 1.0)),
         train=_train(every), problems=held_out, samples=_samples(record, lines), noisy="imported" in record,
-        training=_trained(record),
+        training=_trained(record), turns=int(arm["turns"]) if arm.get("turns") else None,
+        env_steps=_spent(every, "env_steps"), tokens=_spent(every, "decode"),
     )
     fell = ended.get("reason") == "diverged" or diverged(curve, held_out)    # by pass@1, whatever the metric
     return replace(curve, diverged=fell, **({} if metric == PASS else _values(folder, lines, metric)))
@@ -195,6 +202,17 @@ def _train(lines: Sequence[dict[str, Any]]) -> ndarray | None:
         elif "reward" in line:
             since.append(_number(line["reward"]))
     return np.array(out) if np.isfinite(out).any() else None
+
+
+def _spent(lines: Sequence[dict[str, Any]], key: str) -> ndarray | None:
+    """What training had cost at each evaluation, by the last step before it; None if the record does not hold it."""
+    out, now = [], 0.0
+    for line in lines:
+        if "eval/select" in line:
+            out.append(now)
+        elif key in line:
+            now = float(line[key])
+    return np.array(out) if now else None
 
 
 def _samples(record: dict[str, Any], lines: Sequence[dict[str, Any]]) -> int | None:

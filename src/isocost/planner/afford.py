@@ -18,9 +18,10 @@ from isocost.planner.evaluation import LEAST_POINTS, EvaluationPlan, evaluations
 from isocost.planner.learning_rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
 from isocost.planner.pilot import LEAST_SEEDS, PilotPlan, detects, over
 from isocost.planner.study_runs import COMMON, PRESETS, PlannedRun, Preset, Size, largest_that, make_runs, sizes_of
+from isocost.planner.turn_limits import TurnLimit, bill_of, candidates, limit_of
 from isocost.stats.passk import dead_groups, dead_tallies
 from isocost.stats.power import detectable
-from isocost.units import FLOPS, SECONDS, TOKENS
+from isocost.units import ENV_STEPS, FLOPS, SECONDS, TOKENS
 from isocost.words import counted
 
 WORTH = 0.09            # the effect that a pilot must detect: that of n on an easy set (arXiv 2603.12151)
@@ -51,8 +52,9 @@ def plan_pilot(
     sd: float | None = None,
     worth: float = WORTH,
     attempts: int = 1,
-    evaluation_share: float = EVALUATION_SHARE,
+    evaluation_share: float | None = None,
     most_samples: int = MOST_SAMPLES,
+    turns: Sequence[int] | None = None,
 ) -> PilotPlan:
     """The pilot for this profile: the preset's shape at the preset's size, or at the size that a budget allows.
 
@@ -63,16 +65,23 @@ def plan_pilot(
     most `worth`. If there is none the plan is `direct`. `batch` fixes n B instead of B: the arms are the n of the grid
     that divide it, each with batch / n problems per update, all with one learning rate and number of updates.
 
+    With an environment the grid is crossed with turn limits: `turns`, by default those of `turn_limits.candidates`. A
+    budget that does not pay for that is planned without them.
+
     `evaluation` gets more samples per held-out problem, up to `most_samples`, if `worth` needs them to be detected. It
-    is then reduced until it costs at most `evaluation_share` of training in the budget's unit: first the early points,
+    is then reduced until it costs at most `evaluation_share` of training in the budget's unit, by default that of the
+    preset: first the early points,
     then samples, then held-out problems. Best@k and worst@k keep at least k samples.
 
     Raises:
         UserError: for an unknown preset, an n below 2, a batch that the default n does not divide or that fewer than
-            two n of the grid divide, both B and batch, or a FLOP budget without the model's size.
+            two n of the grid divide, both B and batch, a FLOP budget without the model's size, or turn limits that
+            the profile does not have.
     """
     shape = _shape(preset, grid, B, batch)
     evaluation = evaluation or EvaluationPlan.of_profile(profile)
+    if evaluation_share is None:
+        evaluation_share = shape.evaluation_share or EVALUATION_SHARE
     if not evaluation_share > 0:
         raise UserError(f"expected an evaluation share above 0, got {evaluation_share:g}")
     prices = Prices.of(profile, parameters)
@@ -83,16 +92,35 @@ def plan_pilot(
     _refuse_uncounted(budget, prices, timing)
     search = _PilotSearch(
         preset, budget, seed, prices, timing, evaluation, evaluation_share, most_samples, attempts, rate, sd, worth,
-        int(profile.get("pool") or 0), *_live_n(profile, shape.grid),
+        int(profile.get("pool") or 0), *_live_n(profile, shape.grid), *_limits(profile, turns),
     )
     if budget is None:
         return search.pilot(shape, shape.C, shape.train_C)
     found = search.largest(shape)
+    if found is None and turns is None and search.limits:
+        own = f"the environment's turn limit alone: {budget} does not pay for a pilot of several"
+        search = replace(search, limits=(), limits_why=own)
+        found = search.largest(shape)
     if found is None:
         return search.direct(shape, search.limit(shape))
     smaller, C = found
     shape, train_C = search.training(smaller, C)
     return search.pilot(shape, C, train_C)
+
+
+def _limits(profile: Mapping[str, Any], turns: Sequence[int] | None) -> tuple[tuple[TurnLimit, ...], str]:
+    """(the turn limits to compare, why): the requested ones, else those that the profile proposes."""
+    rows = profile.get("by_limit") or ()
+    if turns is None:
+        return candidates(rows)
+    there = [r["turns"] for r in rows]
+    wrong = [h for h in turns if h not in there]
+    if not there or wrong:
+        known = f"this profile has limits of 1 to {there[-1]} turns" if there else \
+            "this study has no profile of dialogues: start one with `isocost profile --env ...`"
+        raise UserError(f"cannot plan the turn limits {', '.join(map(str, turns))}: {known}")
+    asked = sorted(set(turns))
+    return tuple(limit_of(rows, h) for h in asked), f"turn limits as requested: {', '.join(map(str, asked))}"
 
 
 def _refuse_uncounted(budget: Budget | None, prices: Prices, timing: Timing) -> None:
@@ -192,6 +220,8 @@ class _PilotSearch:
     pool: int
     live_n: int
     live_why: str
+    limits: tuple[TurnLimit, ...] = ()
+    limits_why: str = ""
 
     # evaluations ----------------------------------------------------------------------------------------------
 
@@ -290,12 +320,24 @@ class _PilotSearch:
         unit = shape.unit
         ends = (min(shape.grid), max(shape.grid))
         probe_C = max(unit, round(C * shape.probe_C / shape.C / unit) * unit)
+        last = self.limits[-1].turns if self.limits else None
         probes = () if self.rate.measured else make_runs(
-            self.seed, "probe", ends, shape.B, probe_C, shape.probe_seeds, MULTIPLIERS, shape.batch
+            self.seed, "probe", ends, shape.B, probe_C, shape.probe_seeds, MULTIPLIERS, shape.batch, last
         )
-        grid = make_runs(self.seed, "pilot", shape.grid, shape.B, C, shape.seeds, batch=shape.batch)
-        edges = make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch)
+        grid = [r for turns, length in self.lengths(C, unit) for r in make_runs(
+            self.seed, "pilot", shape.grid, shape.B, length, shape.seeds, batch=shape.batch, turns=turns
+        )]
+        grid.sort(key=lambda r: r.index)        # whole replicates first
+        edges = make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch, last)
         return (*probes, *grid, *edges)
+
+    def lengths(self, C: int, unit: int) -> list[tuple[int | None, int]]:
+        """(turn limit, rollouts per run) of the grid: each costs as much as C rollouts at the largest limit."""
+        if not self.limits:
+            return [(None, C)]
+        name = self.budget.unit if self.budget else ENV_STEPS
+        whole = self.limits[-1].share(name)
+        return [(x.turns, max(1, round(C * whole / x.share(name) / unit)) * unit) for x in self.limits]
 
     def pilot_evaluation(self, shape: Preset, C: int) -> EvaluationPlan:
         """The evaluation of the runs of such a pilot, and of those trained after it."""
@@ -306,7 +348,9 @@ class _PilotSearch:
         return self.prices.bill([(*run, each[run[2]]) for run in runs], self.timed(e))
 
     def pilot_bill(self, shape: Preset, C: int) -> Bill:
-        return self.bill(shape, sizes_of(self.pilot_runs(shape, C)), self.pilot_evaluation(shape, C))
+        e = self.pilot_evaluation(shape, C)
+        runs = [(r, 1 + len(e.points(r.C, shape.unit))) for r in self.pilot_runs(shape, C)]
+        return bill_of(runs, self.prices, self.timed(e), self.limits)
 
     def train_bill(self, shape: Preset, C: int, e: EvaluationPlan) -> Bill:
         """The expected cost of training, before there is a law: arms at the grid's middle n and at the default."""
@@ -379,7 +423,9 @@ class _PilotSearch:
         probe_C = next((r.C for r in runs if r.purpose == "probe"), C)
         effect = self.effect(shape, e)
         sizes = f"n B = {shape.batch}, {counted(C // shape.batch, 'update')} each" if shape.batch else f"B = {shape.B}"
-        why = (f"{len(shape.grid)} n x {shape.seeds} seeds x {C:,} rollouts, {sizes}; "
+        each = "".join(f" ({k:,} at {h} turns)" for h, k in self.lengths(C, unit)[:-1])
+        crossed = f"{counted(len(self.limits), 'turn limit')} x " if len(self.limits) > 1 else ""
+        why = (f"{len(shape.grid)} n x {crossed}{shape.seeds} seeds x {C:,} rollouts{each}, {sizes}; "
                f"{detects(effect)}")
         cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
         flags = self.notes(e, cost)
@@ -521,5 +567,6 @@ class _PilotSearch:
             preset=self.preset, budget=self.budget, seed=self.seed, direct=direct, why=why, grid=shape.grid, B=shape.B,
             seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timed(e),
             evaluation=e, sd=self.sd(e), sd_source=self.sd_source(e), fallback_n=self.live_n,
-            fallback_why=self.live_why, batch=shape.batch, **rest,
+            fallback_why=self.live_why, batch=shape.batch, limits=() if direct else self.limits,
+            limits_why="" if direct else self.limits_why, **rest,
         )

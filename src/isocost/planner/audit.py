@@ -174,6 +174,10 @@ def _check(
         if name in by and (by[name].n != n or by[name].B not in Bs):
             raise UserError(f"{name} was run at n = {by[name].n}, B = {by[name].B}; the forecast is of n = {n}, "
                             f"B = {forecast.B}")
+        if name in by and by[name].turns != forecast.turns:
+            there, sealed = (f"a turn limit of {x}" if x else "the environment's turn limit" for x in
+                             (by[name].turns, forecast.turns))
+            raise UserError(f"{name} was run at {there}; the forecast is of {sealed}")
 
 
 def _complete(c: Curve, C: float) -> bool:

@@ -55,8 +55,8 @@ class Forecast:
 
     `interval` is the prediction interval of the mean of K new runs; None if there is no law for this n: `why` then
     gives the reason, and the audit's verdict is "cannot tell". `base` is the mean audit reward before training.
-    `hashes` are of the plan, the law, the pilot's records and the code; `seal` is the hash of all other fields, by
-    `seal_version`.
+    `turns` is the turn limit of training, if one was planned; evaluations have the environment's. `hashes` are of the
+    plan, the law, the pilot's records and the code; `seal` is the hash of all other fields, by `seal_version`.
     """
 
     n: int
@@ -78,6 +78,7 @@ class Forecast:
     hashes: dict[str, str]
     seal: str = ""
     seal_version: Annotated[int, AtLeast(1), AtMost(SEAL)] = 1
+    turns: int | None = None
 
     @property
     def value(self) -> float | None:
@@ -104,6 +105,8 @@ class Forecast:
         out = {"schema": SCHEMA, **asdict(self), **{k: getattr(self, k) for k in _FLAT}}
         if self.seal_version == 1:      # version 1 has no such key
             del out["seal_version"]
+        if self.turns is None:          # nor have forecasts without a planned turn limit
+            del out["turns"]
         return out
 
     @staticmethod
@@ -163,7 +166,8 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
     constant; or the gain of the last doubling of rollouts repeats in every further doubling (within [0, 1]).
     """
     arm, other = plan.arm, plan.comparator
-    own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged]
+    own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged
+           and plan.turns in (None, c.turns)]
     base = float(np.mean([c.audit[0] for c in own])) if own else None
     bare = Forecast(
         n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=other.n if other else None,
@@ -173,7 +177,7 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
         claim=plan.claim, flags=plan.flags,
         hashes={"plan": digest_of(plan.data()), "law": digest_of(law.data()) if law else "", **(files or {}),
                 "records": records, "code": code},
-        seal_version=SEAL,
+        seal_version=SEAL, turns=plan.turns,
     )
     return replace(bare, seal=_hash(bare))
 
@@ -199,9 +203,10 @@ def _falsifier(plan: Plan, metric: str) -> str:
     i, arm = plan.arm.prediction, plan.arm
     if i is None:
         return "nothing is forecast, so nothing can be falsified"
-    what = "reward" if metric == PASS else metric
-    return (f"a mean held-out {what} of {counted(plan.seeds, 'new run')} at n = {arm.n}, B = {arm.B}, C = {arm.C:,} "
-            f"rollouts, on the test split, outside [{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
+    what, limit = "reward" if metric == PASS else metric, "" if plan.turns is None else f", turn limit {plan.turns}"
+    return (f"a mean held-out {what} of {counted(plan.seeds, 'new run')} at n = {arm.n}, B = {arm.B}{limit}, C = "
+            f"{arm.C:,} rollouts, on the test split, outside [{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction "
+            "interval)")
 
 
 def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int) -> tuple[Naive, ...]:

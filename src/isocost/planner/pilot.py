@@ -26,7 +26,9 @@ from isocost.planner.budget import Bill, Budget, Prices, Timing
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.study_runs import COMMON, PlannedRun, largest_that, make_runs, problems_of, whole
+from isocost.planner.turn_limits import TurnLimit, bill_of
 from isocost.stats.power import LEVEL, POWER, detectable
+from isocost.units import ENV_STEPS
 from isocost.words import counted
 
 LEAST_SEEDS = 3         # of a trained arm, if there is a pilot
@@ -43,8 +45,9 @@ class PilotPlan:
 
     `points` are the evaluation points of pilot and edge runs, `probe_points` of probes, `train_points` of the runs
     expected after. With `batch`, n B is fixed, and `B` is that of the default n. `rate` is the rule that the probe
-    starts from. `pilot_bill` counts probe, pilot and edge runs; `train_bill` is what training is expected to cost,
-    `train_C` rollouts for each of `train_arms` x `train_seeds`.
+    starts from. `limits` are the turn limits that the grid is crossed with, ascending: the runs of each cost as much as
+    those of C rollouts at the last, and `limits_why` says why these. `pilot_bill` counts probe, pilot and edge runs;
+    `train_bill` is what training is expected to cost, `train_C` rollouts for each of `train_arms` x `train_seeds`.
     """
 
     preset: str
@@ -75,6 +78,8 @@ class PilotPlan:
     fallback_why: str
     flags: tuple[str, ...] = ()
     batch: int | None = None
+    limits: tuple[TurnLimit, ...] = ()
+    limits_why: str = ""
 
     def B_of(self, n: int) -> int:
         """Problems per update of arm n."""
@@ -99,49 +104,106 @@ class PilotPlan:
         first = self.evaluation.points(run.first_C, unit) if run.first_C else ()
         return (*first, *(x for x in self.evaluation.points(run.C, unit) if not first or x > first[-1]))
 
-    def extended(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> PilotPlan:
+    def extended(self, longer: Mapping[int, int], seeds: Mapping[int, int], turns: int | None = None) -> PilotPlan:
         """The same pilot with runs added: `longer` continues every run of n to so many rollouts, `seeds` adds runs.
+
+        With turn limits, runs are added at `turns`, or at every limit: `longer` is then of the largest, and runs at the
+        others become as many times longer.
 
         `seeds` of an n that is not in the grid adds it, with runs of the shortest existing length. Lengths are rounded
         up to whole updates, and to a common evaluation point.
 
         Raises:
             UserError: for an n without runs to continue, a length not above theirs, fewer than one seed, an n below 2,
-                or one that does not divide a fixed batch.
+                one that does not divide a fixed batch, or a turn limit that the pilot does not have.
         """
         if self.direct:
             raise UserError(f"this plan has no pilot to add runs to: {self.why}")
-        self._check_added(longer, seeds)
+        if turns is not None and turns not in self.turns:
+            there = ", ".join(str(h) for h in self.turns if h) or "the environment's alone"
+            raise UserError(f"this pilot has no runs at a turn limit of {turns}; its turn limits: {there}")
+        chosen = self.turns if turns is None else (turns,)
+        lengths = self.lengths_at(chosen[-1])
+        self._check_added(longer, seeds, lengths)
         wider = replace(self, grid=tuple(sorted({*self.grid, *seeds})))
         unit = {n: lcm(self.points[0], n * self.B_of(n)) for n in wider.grid}
         ends = {n: ceil(C / unit[n]) * unit[n] for n, C in longer.items()}
-        runs = [replace(r, C=ends[r.n], first_C=r.first_C or r.C) if r.purpose == "pilot" and r.n in ends else r
-                for r in self.runs]
-        shortest = min(r.C for r in self.of_purpose("pilot"))
-        for n, k in seeds.items():
-            old = [r for r in runs if r.purpose == "pilot" and r.n == n]
-            C = old[0].C if old else ceil(shortest / unit[n]) * unit[n]
-            new = make_runs(self.seed, "pilot", (n,), self.B, C, len(old) + k, batch=self.batch)[len(old):]
-            runs += [replace(r, first_C=old[0].first_C if old else None) for r in new]
-        C = max(r.C for r in runs)
+        runs = [replace(r, C=ceil(ends[r.n] * r.C / lengths[r.n] / unit[r.n]) * unit[r.n], first_C=r.first_C or r.C)
+                if r.purpose == "pilot" and r.n in ends and r.turns in chosen else r for r in self.runs]
+        for h in chosen:
+            shortest = min(r.C for r in self.of_purpose("pilot") if r.turns == h)
+            for n, k in seeds.items():
+                old = [r for r in runs if r.purpose == "pilot" and r.n == n and r.turns == h]
+                C = old[0].C if old else ceil(shortest / unit[n]) * unit[n]
+                new = make_runs(self.seed, "pilot", (n,), self.B, C, len(old) + k, batch=self.batch, turns=h)
+                runs += [replace(r, first_C=old[0].first_C if old else None) for r in new[len(old):]]
+        C = max(r.C for r in runs if r.turns in (None, self.turns[-1]))
         made = replace(wider, runs=tuple(runs), C=C, points=self.evaluation.points(C, self.points[0]))
-        sizes = [(r.n, r.B, r.C, 1 + len(made.points_of(r))) for r in runs]
-        fewest = min(Counter(r.n for r in runs if r.purpose == "pilot").values())
+        fewest = min(Counter((r.n, r.turns) for r in runs if r.purpose == "pilot").values())
         effect = detectable(fewest, len(wider.grid), self.sd)
         added = [f"n = {n} continued to {C:,} rollouts" for n, C in ends.items()]
         added += [f"{counted(k, 'more run')} of n = {n}" for n, k in seeds.items()]
-        bill = self.prices.bill(sizes, self.timing)
+        if self.limits:
+            added[-1] += f", at {', '.join(map(str, chosen))} turns"
+        bill = made.bill_at(self.prices, self.timing)
         before = re.split("; (?:sees|minimum detectable) difference", self.why)[0]    # as older versions worded it
         why = f"{before}; then {', '.join(added)}; {detects(effect)}"
         return replace(made, pilot_bill=bill, why=why, seeds=fewest, detectable=effect)
 
     def repriced(self, prices: Prices, timing: Timing) -> PilotPlan:
         """The same plan with its bills at these prices, such as measured ones."""
-        sizes = [(r.n, r.B, r.C, 1 + len(self.points_of(r))) for r in self.runs]
+        return replace(self, prices=prices, timing=timing, pilot_bill=self.bill_at(prices, timing),
+                       train_bill=self._trained(self.train_C, prices, timing))
+
+    def _trained(self, C: int, prices: Prices, timing: Timing) -> Bill:
+        """The expected bill of training with runs of C rollouts, at the largest turn limit."""
         ns = (self.grid[len(self.grid) // 2], COMMON)[: self.train_arms]
-        trained = [(n, self.B_of(n), self.train_C, 1 + len(self.train_points(self.train_C))) for n in ns]
-        return replace(self, prices=prices, timing=timing, pilot_bill=prices.bill(sizes, timing),
-                       train_bill=prices.bill(trained * self.train_seeds, timing))
+        if self.limits:
+            prices, timing = self.limits[-1].prices(prices), self.limits[-1].timing(timing)
+        sizes = [(n, self.B_of(n), C, 1 + len(self.train_points(C))) for n in ns]
+        return prices.bill(sizes * self.train_seeds, timing)
+
+    def bill_at(self, prices: Prices, timing: Timing) -> Bill:
+        """The bill of the pilot's runs at these prices, which are those at the environment's turn limit."""
+        return bill_of([(r, 1 + len(self.points_of(r))) for r in self.runs], prices, timing, self.limits)
+
+    @property
+    def turns(self) -> tuple[int | None, ...]:
+        """The turn limits of the grid; one None without any."""
+        return tuple(x.turns for x in self.limits) or (None,)
+
+    @property
+    def lengths(self) -> dict[int, int]:
+        """n -> rollouts of its pilot runs, at the largest turn limit."""
+        return self.lengths_at(self.turns[-1])
+
+    def lengths_at(self, turns: int | None) -> dict[int, int]:
+        """n -> rollouts of its pilot runs, at one turn limit."""
+        return {r.n: r.C for r in self.of_purpose("pilot") if r.turns == turns}
+
+    def at(self, turns: int | None) -> PilotPlan:
+        """The pilot of one turn limit (None: the largest): its runs, their length, and the prices of a rollout there.
+
+        Probes and edge runs are of every limit. Without limits it is the plan itself.
+        """
+        if not self.limits:
+            return self
+        limit = next(x for x in self.limits if x.turns == (turns or self.limits[-1].turns))
+        C = max(r.C for r in self.of_purpose("pilot") if r.turns == limit.turns)
+        unit = self.budget.unit if self.budget else ENV_STEPS
+        rest = [r for r in self.runs if r.purpose != "pilot" or r.turns == limit.turns]
+        train_C = max(1, round(self.train_C / limit.share(unit) * self.limits[-1].share(unit) / self.unit)) * self.unit
+        alone = limit.relative_to(limit)        # the prices are those at this limit
+        return replace(self, limits=(alone,), runs=tuple(rest), C=C, points=self.evaluation.points(C, self.points[0]),
+                       train_C=train_C, prices=limit.prices(self.prices), timing=limit.timing(self.timing))
+
+    def rebased(self) -> PilotPlan:
+        """The same plan with its prices and timing those at its largest turn limit, and the others relative to it."""
+        if not self.limits:
+            return self
+        last = self.limits[-1]
+        return replace(self, prices=last.prices(self.prices), timing=last.timing(self.timing),
+                       limits=tuple(x.relative_to(last) for x in self.limits))
 
     def funded(self, budget: Budget) -> PilotPlan:
         """The same pilot with another budget: training is planned again, as in `plan_pilot`.
@@ -156,19 +218,16 @@ class PilotPlan:
         def bill(k: int) -> float:
             return replace(one, train_C=k * unit).repriced(self.prices, self.timing).train_bill.of_unit(name)
 
-        shortest = min(r.C for r in self.of_purpose("pilot"))
+        shortest = min(self.lengths.values())
         k = max(1, largest_that(lambda k: base * bill(k) <= left, EXTRAPOLATION * shortest // unit))
         seeds = min(max(base, int(left / bill(k))), 2 * base)
         return replace(one, train_C=k * unit, train_seeds=seeds).repriced(self.prices, self.timing)
 
     def least_training(self, prices: Prices, timing: Timing) -> Bill:
         """The least cost of training: every arm and seed as long as the pilot's shortest run."""
-        C = min(r.C for r in self.of_purpose("pilot"))
-        ns = (self.grid[len(self.grid) // 2], COMMON)[: self.train_arms]
-        return prices.bill([(n, self.B_of(n), C, 1 + len(self.train_points(C))) for n in ns] * self.train_seeds, timing)
+        return self._trained(min(self.lengths.values()), prices, timing)
 
-    def _check_added(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> None:
-        lengths = {r.n: r.C for r in self.of_purpose("pilot")}
+    def _check_added(self, longer: Mapping[int, int], seeds: Mapping[int, int], lengths: Mapping[int, int]) -> None:
         for n, C in longer.items():
             if n not in lengths:
                 there = ", ".join(map(str, self.grid))
@@ -205,8 +264,9 @@ class PilotPlan:
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         own = ("rate", "timing", "evaluation", "pilot_bill", "train_bill", "prices")
-        parts = {k: getattr(self, k).data() for k in own}
-        return {"schema": 1, **asdict(self), **parts}
+        parts: dict[str, Any] = {k: getattr(self, k).data() for k in own} | {"runs": [r.data() for r in self.runs]}
+        out = {"schema": 1, **asdict(self), **parts}
+        return {k: v for k, v in out.items() if k not in ("limits", "limits_why") or v}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> PilotPlan:
@@ -217,6 +277,7 @@ class PilotPlan:
             "runs": tuple(map(PlannedRun.of, d["runs"])), "pilot_bill": Bill.of(d["pilot_bill"]),
             "train_bill": Bill.of(d["train_bill"]), "prices": Prices(**d["prices"]),
             "timing": Timing.of(d["timing"]), "evaluation": EvaluationPlan(**d["evaluation"]),
+            "limits": tuple(map(TurnLimit.of, d.get("limits", ()))),
         }
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (d | read).items()}
         return PilotPlan(**fields)

@@ -103,7 +103,8 @@ class Plan:
     """What to train: the prescribed arm first, then its comparator, paired by seed.
 
     `equal` is the equal set at C; `chosen` says why its n was chosen; `fallback` is empty unless the law is not
-    identified, and `settle` says what would resolve that. `claim` is False if the comparison cannot show that the
+    identified, and `settle` says what would resolve that. `turns` is the turn limit of training, None where none was
+    planned. `claim` is False if the comparison cannot show that the
     prescription is better than the default n, because the default is in the equal set.
     """
 
@@ -129,6 +130,7 @@ class Plan:
     checks: tuple[Check, ...]
     marginal: Marginal | None
     flags: tuple[str, ...]
+    turns: int | None = None
 
     @property
     def arm(self) -> PlannedArm:
@@ -147,9 +149,13 @@ class Plan:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON, with the prescribed arm as `arm` and the extrapolation ratio."""
-        parts = {"rate": self.rate.data(), "timing": self.timing.data(), "arm": asdict(self.arm),
-                 "bill": self.bill.data(), "pilot_bill": self.pilot_bill.data()}
+        parts: dict[str, Any] = {
+            "rate": self.rate.data(), "timing": self.timing.data(), "arm": asdict(self.arm), "bill": self.bill.data(),
+            "pilot_bill": self.pilot_bill.data(), "runs": [r.data() for r in self.runs],
+        }
         out = {"schema": 1, **asdict(self), **parts}
+        if self.turns is None:      # as in records from before it
+            del out["turns"]
         return out | {"extrapolation": self.extrapolation, "marginal": self.marginal.data() if self.marginal else None}
 
     @staticmethod
@@ -235,13 +241,14 @@ class _Prescriber:
         ns = (choice.n, *other)
         arms = tuple(self.arm(n, C, "prescribed" if i == 0 else "comparator") for i, n in enumerate(ns))
         seeds = self.pilot.train_seeds
-        runs = make_runs(self.pilot.seed, "train", ns, self.pilot.B, C, seeds, batch=self.pilot.batch)
+        (turns,) = self.pilot.turns
+        runs = make_runs(self.pilot.seed, "train", ns, self.pilot.B, C, seeds, batch=self.pilot.batch, turns=turns)
         bill = self.bill(ns, C)
         return Plan(
             self.pilot.direct, self.budget, choice.equal, self.margin, choice.chosen, choice.fallback, choice.settle,
             arms, comparison, claim, seeds, runs, self.pilot.train_points(C), self.rate, self.timing, bill, self.spent,
             self.pilot_length(choice.n), self.pilot_epochs(), self.checks(bill, C, arms), self.doubled(choice.n, C),
-            (*self.flags(arms[0]), *self.left_over(bill, C, ns)),
+            (*self.flags(arms[0]), *self.left_over(bill, C, ns)), turns,
         )
 
     def size(self) -> tuple[int, _Choice]:

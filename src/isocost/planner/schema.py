@@ -10,6 +10,7 @@ from isocost.planner.more import More
 from isocost.planner.n_growth import NGrowth
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan
+from isocost.planner.turn_limits import LimitChoice
 from isocost.runs.schema import NUMBER, register
 from isocost.shape import UNKNOWN, Count, Each, Keys, Maybe, Size
 
@@ -21,7 +22,7 @@ _UNITS = Keys({
 register("pilot.json", PilotPlan, {"units": _UNITS})
 register("rate.json", RateRule)
 register("shift.json", Shift)
-register("law.json", Law, {"metric": str})
+register("law.json", Law, {"metric": str, "turn_limit": LimitChoice})
 register("plan.json", Plan, {
     "units": _UNITS, "more": Each(More), "sees": Maybe(Keys({"text": str})), "growth": Maybe(NGrowth),
     "next": Each(Keys({"text": str, "option": str})),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from math import floor, lcm
 from typing import Any
@@ -30,6 +30,7 @@ class Preset:
     train_C: int
     train_seeds: int
     batch: int | None = None    # n B if it is fixed; B is then that of the default n
+    evaluation_share: float | None = None       # largest cost of evaluations over training; None: the default
 
     def B_of(self, n: int) -> int:
         """Problems per update of arm n."""
@@ -51,7 +52,8 @@ PRESETS = {
     "quick": Preset((2, 4, 8, 16, 32), 8, 10240, 3, 4096, 1, 1, 36864, 6),
     "standard": Preset((2, 4, 8, 16, 32), 8, 16384, 5, 8192, 2, 2, 131072, 5),
     "long": Preset((2, 4, 8, 16, 32), 8, 65536, 3, 4096, 1, 1, 524288, 3),
-    "agents": Preset((2, 4, 8), 8, 2048, 3, 1024, 1, 1, 8192, 4),       # of dialogues: a few minutes in rooms
+    # Of dialogues: a few minutes in rooms. A rollout that is only sampled takes a tenth of the time of a trained one.
+    "agents": Preset((4, 8, 16), 8, 4096, 3, 1024, 1, 1, 15360, 4, evaluation_share=1.0),
 }
 
 
@@ -67,11 +69,13 @@ class PlannedRun:
     index: int              # of the seed within the arm: runs of one index are paired across arms
     seed: int
     first_C: int | None = None      # the original C of a run that was continued
+    turns: int | None = None        # the turn limit of training; None: the environment's, or no turns
 
     @property
     def name(self) -> str:
         times = "" if self.multiplier == 1 else f"-x{self.multiplier:g}"
-        return f"{self.purpose}-n{self.n}{times}-s{self.index}"
+        limit = "" if self.turns is None else f"-h{self.turns}"
+        return f"{self.purpose}-n{self.n}{limit}{times}-s{self.index}"
 
     @property
     def M(self) -> int:
@@ -87,6 +91,10 @@ class PlannedRun:
     def of(data: Mapping[str, Any]) -> PlannedRun:
         """A run from the plain data of a record; other keys are ignored."""
         return PlannedRun(**{f.name: data[f.name] for f in fields(PlannedRun) if f.name in data})
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON; `turns` only if there is one, as in records from before it."""
+        return {k: v for k, v in asdict(self).items() if k != "turns" or v is not None}
 
     def lr(self, rule: RateRule) -> float:
         """The learning rate of this run under a rule: the starting rule for probes, the fitted one for others."""
@@ -107,11 +115,12 @@ def run_seed(seed: int, purpose: str, index: int) -> int:
 
 def make_runs(
     seed: int, purpose: str, ns: Sequence[int], B: int, C: int, seeds: int, multipliers: Sequence[float] = (1.0,),
-    batch: int | None = None,
+    batch: int | None = None, turns: int | None = None,
 ) -> tuple[PlannedRun, ...]:
-    """Every combination, seeds outermost, so that an interrupted phase has whole replicates. `batch` fixes n B."""
+    """Every combination, seeds outermost, so that an interrupted phase has whole replicates. `batch` fixes n B, `turns`
+    is the turn limit."""
     return tuple(
-        PlannedRun(purpose, n, problems_of(n, B, batch), C, x, i, run_seed(seed, purpose, i))
+        PlannedRun(purpose, n, problems_of(n, B, batch), C, x, i, run_seed(seed, purpose, i), turns=turns)
         for i in range(seeds) for n in ns for x in multipliers
     )
 

@@ -121,7 +121,8 @@ def _budget(study: Study) -> Safe:
 
 def _what(run: Run) -> str:
     name = PURPOSE_NAMES.get(run.purpose, run.purpose)
-    return f"{name}, n = {run.n}" if run.purpose in ("pilot", "train", "edge") and run.n else name
+    limit = f", {run.turns} turns" if run.turns else ""
+    return f"{name}, n = {run.n}{limit}" if run.purpose in ("pilot", "train", "edge") and run.n else name
 
 
 def _kinds(study: Study) -> dict[str, list[Run]]:

@@ -79,8 +79,19 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     if study["plan"].get("direct"):
         return f"n = {arm['n']} {at}, fixed by the plan; no other n was tried."
     if len(equal) > 1:
-        return f"Use n = {arm['n']}: {at}, n = {names(equal)} are equal within margin or noise, and it is the cheapest."
-    return f"Use n = {arm['n']}: {at}, every other n is worse."
+        found = f"{at}, n = {names(equal)} are equal within margin or noise, and it is the cheapest."
+        return f"Use n = {arm['n']}{_limit(study)}: {found}"
+    return f"Use n = {arm['n']}{_limit(study)}: {at}, every other n is worse."
+
+
+def _limit(study: Study) -> str:
+    """The turn limit of the prescription, and whether the pilot identified it; empty where none was planned."""
+    turns = study["plan"].get("turns")
+    compared = as_dict(study["law"].get("turn_limit"))
+    if turns is None:
+        return ""
+    known = "" if compared.get("identified", True) else " (the environment's: the best limit is not identified)"
+    return f" and a turn limit of {turns}{known}"
 
 
 def _result(study: Study) -> list[Safe]:
@@ -169,6 +180,8 @@ def _key_numbers(study: Study) -> Safe:
             f"equal: n = {names([n for n in equal if n != arm['n']])}" if len(equal) > 1 else "rollouts per problem"
         )
         facts.append(("prescribed n", str(arm.get("n")), also))
+        if (turns := study["plan"].get("turns")) is not None:
+            facts.append(("turn limit", str(turns), "of training"))
     if data.get("forecast"):
         forecast = as_dict(data["forecast"])
         facts.append(("forecast", share(forecast.get("value")), _span_words(forecast)))

@@ -57,6 +57,11 @@ class Run:
         return _whole(self.arm.get("n"))
 
     @property
+    def turns(self) -> int | None:
+        """The turn limit of training, where it was planned."""
+        return _whole(self.arm.get("turns"))
+
+    @property
     def lr(self) -> float | None:
         return number(self.arm.get("lr"))
 
@@ -140,7 +145,10 @@ class Study:
         return self.files.get(name, {})
 
     def of(self, *purposes: str) -> list[Run]:
-        return [r for r in self.runs if r.purpose in purposes]
+        """The runs of these purposes; of a pilot that compares turn limits, those of the limit that the law is of."""
+        limit = as_dict(self["law"].get("turn_limit")).get("chosen")
+        return [r for r in self.runs if r.purpose in purposes and (limit is None or r.purpose != "pilot"
+                                                                   or r.turns == limit)]
 
     @property
     def metric(self) -> str:

@@ -66,6 +66,7 @@ class Job:
     save_every: int = 0  # steps; 0 saves at evaluations only
     save_seconds: float = 0.0  # since the last checkpoint, after which the next step is followed by one; 0: no limit
     export: bool = False  # write the final policy as a Hugging Face folder
+    turns: int = 0  # the turn limit of training, where it is not the setting's; evaluations always have the setting's
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Job:
@@ -83,10 +84,10 @@ def recipe_of(job: Job) -> Recipe:
     recipe = methods.recipe(job.method, groups=job.B, rollouts=job.n)
     planned = {"lr": job.lr, "warmup": job.warmup, **{k: getattr(s, k) for k in PLANNED if hasattr(s, k)}}
     if s.env:
-        planned["max_turns"] = s.max_turns
+        planned["max_turns"] = job.turns or s.max_turns
     recipe = methods.tuned(paced(recipe, **planned), job.sets)
     model = spec_of(s.model)
-    refuse(recipe, verifier=s.marks, turns=s.max_turns, can=model.learner, where=str(model))
+    refuse(recipe, verifier=s.marks, turns=job.turns or s.max_turns, can=model.learner, where=str(model))
     return recipe
 
 
@@ -202,11 +203,8 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
         "budget": dict(job.budget),
         "seal": job.seal,
         "arm": {
-            "n": recipe.rollouts,
-            "B": recipe.groups,
-            "lr": job.lr,
-            "multiplier": job.multiplier,
-            "warmup": job.warmup,
+            "n": recipe.rollouts, "B": recipe.groups, "lr": job.lr, "multiplier": job.multiplier, "warmup": job.warmup,
+            **({"turns": job.turns} if job.turns else {}),
         },
         "model": model_of(job.setting.model, opened.world.learner),
         "problems": {
@@ -403,7 +401,8 @@ class _Run:
         """Held-out reward now, on both splits. If a step passed several points, there is one evaluation for all."""
         spent = self.ledger.spent.rollouts
         setting, sides = self.job.setting, self.opened.sides
-        pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling)
+        turns = setting.max_turns if self.job.turns else None
+        pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling, turns)
         both: Sequence[Problem] = (*sides.select, *sides.audit)
         found = await evaluate(
             self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED

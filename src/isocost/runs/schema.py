@@ -44,7 +44,7 @@ SETTING = Keys({}, {
     "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
     "env": str, "max_turns": Count,
 }, rest=UNKNOWN)
-ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
+ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER, "turns": Size})
 MODEL = Keys({}, {"name": str, "parameters": NUMBER, "learned": NUMBER})
 PROBLEMS = Keys({}, {
     "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
@@ -110,6 +110,11 @@ PROFILE = Keys({
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
     "columns": list[str],
+    "by_limit": Each(Keys({
+        "turns": Size, "success": float, **dict.fromkeys(("env_steps", "read", "reread", "written"), float),
+        "cost": Maybe(dict[str, float]), "pass_at": Each(Keys({"k": Size, "value": float})),
+        "dead": Each(Keys({"n": Size, "share": float})),
+    })),
     "dialogues": Maybe(Keys({
         "turns": Keys({"mean": float, "p90": float, "limit": Count}), "ends": dict[str, float],
         "by_turn": Filled(Each(Keys({"turn": Size, "took": float, "success": float}))), "faults": dict[str, float],

@@ -77,12 +77,13 @@ class Study(Shown):
 
     def pilot(
         self, *, workers: int | None = None, dry_run: bool = False, longer: Sequence[str] = (),
-        seeds: Sequence[str] = (), site: Site = HERE, worth: float | None = None,
+        seeds: Sequence[str] = (), turns: int | None = None, site: Site = HERE, worth: float | None = None,
     ) -> results.Pilot | results.PilotPlan:
         """Run the planned pilot, in processes of its own or where `site` says. `longer=["4=4x"]` and `seeds=["8=2"]`
-        add runs to it. Runs of a user's trainer are ended once the rest of them is unlikely to gain `worth`."""
-        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, site=site, worth=worth,
-                     observer=self.observer)
+        add runs to it, at the turn limit `turns` or at all that it compares. Runs of a user's trainer are ended once
+        the rest of them is unlikely to gain `worth`."""
+        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, turns=turns, site=site,
+                     worth=worth, observer=self.observer)
 
     def fit(self, *, metric: str | None = None) -> results.Law | results.NoLaw:
         """Fit the law to the pilot's runs. `refused` of a law says why it is not identified."""

@@ -11,18 +11,20 @@ from isocost.errors import UserError
 from isocost.laws import law as laws
 from isocost.laws.curves import PASS, Curve, attempts_of, curves
 from isocost.laws.fit import fit_law
-from isocost.laws.interference import by_n, interferences
+from isocost.laws.interference import Interference, by_n, interferences
 from isocost.laws.law import Flag
 from isocost.laws.overfit import Overfit, describe, overfitting
 from isocost.planner import pilot as pilots
+from isocost.planner.turn_limits import LimitChoice, choose, extrapolated
 from isocost.runs import measure, source
 from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import Can
 from isocost.steps.folder import Home, opened, writes
+from isocost.steps.limits import KEY, choice_of, chosen_limit, of_limit
 from isocost.steps.results import Law, NoLaw
-from isocost.units import ROLLOUTS
+from isocost.units import ENV_STEPS, ROLLOUTS
 from isocost.words import word
 
 
@@ -49,15 +51,28 @@ def fit(study: Path, *, metric: str | None = None) -> Law | NoLaw:
     choose_metric(home, metric)
     if not home.has("law.json"):
         with home.phase("fit"):
-            home.write("law.json", _law(home).data() | {"metric": home.metric})
+            law, choice = _law(home)
+            beside = {"metric": home.metric} | ({} if choice is None else {KEY: choice.data()})
+            home.write("law.json", law.data() | beside)
+    found = home.read("law.json", "fit")
     return Law.beside(
-        laws.Law.of(home.read("law.json", "fit")),
+        laws.Law.of(found),
+        turn_limit=choice_of(found),
         metric=home.metric,
-        interference=tuple(by_n(interferences(home.path))),
+        interference=tuple(by_n(_of_law(home, found))),
         extendable=home.source.can(Can.PILOT),
         splits=home.source.can(Can.SPLITS),
         folder=study,
     )
+
+
+def _of_law(home: Home, found: Mapping[str, Any]) -> list[Interference]:
+    """What is known of interference, of a pilot that compares turn limits only at the limit that the law is of."""
+    every, limit = interferences(home.path), chosen_limit(found)
+    if limit is None:
+        return every
+    names = {r.name for r in pilots.PilotPlan.of(home.read("pilot.json", "plan")).at(limit).runs}
+    return [x for x in every if x.run in names]
 
 
 def _require(runs: source.Source, path: Path, metric: str | None) -> None:
@@ -110,17 +125,29 @@ def _flagged(law: laws.Law, run: Mapping[str, Any]) -> laws.Law:
     return replace(law, flags=(*flags, *law.flags)) if flags else law
 
 
-def _law(home: Home) -> laws.Law:
-    """The fitted law, with flags for its metric and for over-fitting."""
+def _law(home: Home) -> tuple[laws.Law, LimitChoice | None]:
+    """The fitted law, with flags for its metric and for over-fitting, and the turn limit that it is of.
+
+    Each turn limit has a law of its own: the runs of another limit are fitted with none of its parameters.
+    """
     metric = home.metric
     seen = _with_base(home.source, home.path, _pilot_curves(home, metric))
+    choice = None
+    if home.has("pilot.json"):
+        planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
+        choice = choose(seen, planned.limits, planned.budget.unit if planned.budget else ENV_STEPS)
+        if choice is not None and choice.identified:
+            each = {h: planned.at(h) for h in choice.turns}
+            found = {h: fit_law(of_limit(seen, own), seed=home.asked["seed"]) for h, own in each.items()}
+            choice = extrapolated(choice, found, {h: own.train_C for h, own in each.items()})
+        seen = of_limit(seen, planned.at(None if choice is None else choice.chosen))
     law = _flagged(fit_law(seen, seed=home.asked["seed"]), home.any_run)
-    over = overfitted(home)
+    over = overfitted(home, None if choice is None else choice.chosen)
     flags = [Flag("overfitting", describe(over))] if over else []
     if metric != PASS:
         flags.append(Flag("metric", f"this law is of {metric}: such values were found hard to predict (arXiv "
                                     "2603.12151), so take n, B, M and the rate from it and not the reward"))
-    return replace(law, flags=(*law.flags, *flags))
+    return replace(law, flags=(*law.flags, *flags)), choice
 
 
 def choose_metric(home: Home, metric: str | None, samples: int | None = None) -> None:
@@ -150,12 +177,13 @@ def choose_metric(home: Home, metric: str | None, samples: int | None = None) ->
         (home.path / name).unlink(missing_ok=True)
 
 
-def overfitted(home: Home) -> list[Overfit]:
-    """The pilot's arms at the rule's rate that over-fit, by pass@1 whatever the metric; none without a held-out reward.
-    """
+def overfitted(home: Home, turns: int | None = None) -> list[Overfit]:
+    """The pilot's arms at the rule's rate, and at this turn limit, that over-fit, by pass@1 whatever the metric; none
+    without a held-out reward."""
     if measure.of(home.any_run)["kind"] == TRAINING:
         return []
-    return overfitting([c for c in curves(home.path) if c.purpose == "pilot" and c.multiplier == 1.0])
+    return overfitting([c for c in curves(home.path) if c.purpose == "pilot" and c.multiplier == 1.0
+                        and turns in (None, c.turns)])
 
 
 def _pilot_curves(home: Home, metric: str) -> list[Curve]:

@@ -106,4 +106,5 @@ def job_of(
         multiplier=run.multiplier,
         seal=seal,
         export=run.purpose == "train",
+        turns=run.turns or 0,
     )

@@ -26,7 +26,7 @@ from isocost.runs.record import Stream, read_lines
 from isocost.runs.run import compares
 from isocost.runs.samples import samples
 from isocost.stats import passk as passrate
-from isocost.steps import dialogues
+from isocost.steps import by_limit, dialogues
 from isocost.tasks.sample import sample
 from isocost.traits import ASKED
 from isocost.types import Cost, Group, Place, Problem, Stop
@@ -104,6 +104,7 @@ async def pass_rates(
     local = opened.world.extra.get("model")     # None for a model behind a server
     size = opened.world.learner.parameters if spec_of(setting.model).can(Ability.SIZE) else parameters
     said = dialogues.summary(found, sampled, setting.max_turns)
+    cut = by_limit.table(found, setting.max_turns)
     described = {
         "model": setting.model,
         "parameters": size,
@@ -122,6 +123,7 @@ async def pass_rates(
         **passrate.summary(rewards[scored], seed=seed),
         "lengths": _lengths(found),
         **({"dialogues": said} if said else {}),
+        **({"by_limit": cut} if cut else {}),
         "exact": opened.world.exact is not None,
         "columns": sorted(set.intersection(*(set(p.meta) for p in pool))),
         "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
@@ -240,6 +242,7 @@ def _line(slot: int, group: Group, cost: Cost, text: Text) -> Line:
         "lengths": list(group.lengths),
         "stops": [str(r.stop) for r in group.rollouts],
         **dialogues.of_group(group),
+        **by_limit.of_group(group),
         "cost": cost.data(),
         **({"example": samples([group], 0, text)[0]} if slot < SHOWN else {}),
     }

@@ -21,6 +21,7 @@ from isocost.steps.early import Stops
 from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
+from isocost.steps.limits import of_limit
 from isocost.steps.results import Pilot
 from isocost.steps.settle import settle
 from isocost.words import counted, word
@@ -34,6 +35,7 @@ def pilot(
     dry_run: bool = False,
     longer: Sequence[str] = (),
     seeds: Sequence[str] = (),
+    turns: int | None = None,
     trainer: str | None = None,
     site: Site = HERE,
     worth: float | None = None,
@@ -42,7 +44,8 @@ def pilot(
     """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
     supports. Finished runs are not repeated.
 
-    `longer` ("4=24576", "4=4x", "all=4x") and `seeds` ("8=2", "all=2") add runs first: what ran is not paid for again.
+    `longer` ("4=24576", "4=4x", "all=4x") and `seeds` ("8=2", "all=2") add runs first, at the turn limit `turns` or at
+    every limit that the pilot compares: what ran is not paid for again.
     `workers` runs go side by side, where `site` says; results do not depend on either. A dry run, and a plan without
     a pilot, return the plan with its cost, at what the runs so far have cost. A user's `trainer` is the one that the
     study began with; its runs are ended early once the rest of them is unlikely to gain `worth` in held-out reward.
@@ -57,10 +60,12 @@ def pilot(
     settle(home, trainer, site)
     stops = Stops(worth)
     stops.require(home)
+    if turns is not None and not (longer or seeds):
+        raise UserError(f"--turns {turns} says where --longer and --seeds add runs: give one of them")
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if longer or seeds:
         there = measured(home, planned)
-        planned = _extended(home, there, longer, seeds, dry_run=dry_run)
+        planned = _extended(home, there, longer, seeds, turns, dry_run=dry_run)
         before, after = there.pilot_bill, planned.pilot_bill
         observer.on(Extended(after.rollouts - before.rollouts, after.seconds - before.seconds, before.rollouts,
                        planned.timing.source))
@@ -91,7 +96,7 @@ def _run(
     with home.phase("pilot"):
         both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
         run_phase(home, planned, both, rule, "pilot", observer, workers, site=site, stops=stops)
-    found = shift(curves(home.path))
+    found = shift(of_limit(curves(home.path), planned.at(None)))
     home.write("shift.json", found.data())
     return Pilot(rule, found, home.path)
 
@@ -110,7 +115,7 @@ def write_pilot(home: Home, planned: PilotPlan, machine: Machine) -> None:
 
 
 def _extended(
-    home: Home, planned: PilotPlan, longer: Sequence[str], seeds: Sequence[str], *, dry_run: bool
+    home: Home, planned: PilotPlan, longer: Sequence[str], seeds: Sequence[str], turns: int | None, *, dry_run: bool
 ) -> PilotPlan:
     """The pilot with runs added, written unless this is a dry run; its law and plan are removed.
 
@@ -123,9 +128,9 @@ def _extended(
     if under_way:
         raise UserError(f"{counted(len(under_way), 'run')} of the planned pilot still to end, such as "
                         f"{under_way[0]}: go on with `isocost pilot {word(home.path)}` first")
-    ends = {r.n: r.C for r in planned.of_purpose("pilot")}
+    ends = planned.lengths_at(turns) or planned.lengths
     made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
-                            _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"))
+                            _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"), turns)
     _require_affordable(home, made)
     if not dry_run:
         for name in ("law.json", "shift.json"):
@@ -147,12 +152,18 @@ def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], exampl
 
 
 def measured(home: Home, planned: PilotPlan) -> PilotPlan:
-    """The plan with its bills at what the study's runs so far have cost; unchanged where no run has ended."""
-    ends = [home.runs / r.name / "end.json" for r in planned.runs]
+    """The plan with its bills at what the study's runs so far have cost; unchanged where no run has ended.
+
+    With turn limits, prices are those of the runs at the largest; the others are relative to it.
+    """
+    planned = planned.rebased()
+    last = planned.at(None)
+    ends = [home.runs / r.name / "end.json" for r in last.runs]
     bills = [read_json(end, ENDED)["bill"].get("train", {}) for end in ends if end.exists()]
     if not bills:
         return planned
-    return planned.repriced(planned.prices.measured(bills), measure_timing(curves(home.path), planned.timing))
+    seen = of_limit(curves(home.path), last)
+    return planned.repriced(planned.prices.measured(bills), measure_timing(seen, planned.timing))
 
 
 def _require_affordable(home: Home, planned: PilotPlan) -> None:

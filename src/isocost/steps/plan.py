@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from isocost import methods
 from isocost.errors import UserError
 from isocost.laws.curves import attempts_of, curves
 from isocost.laws.law import Law
@@ -13,11 +15,13 @@ from isocost.laws.overfit import beyond
 from isocost.meter import LOST, TRAIN
 from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
-from isocost.planner.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
+from isocost.planner.afford import MOST_SAMPLES, plan_pilot
 from isocost.planner.budget import UNTIMED, Bill, Budget, Machine, Timing, measure_timing
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule, given, starting_rule
 from isocost.planner.rollouts import prescribe
+from isocost.planner.study_runs import PlannedRun
+from isocost.recipe import pace_takes
 from isocost.runs import measure
 from isocost.runs.record import read_json
 from isocost.runs.run import method_defaults
@@ -26,6 +30,7 @@ from isocost.runs.source import Can
 from isocost.steps import imported, spending
 from isocost.steps.fit import choose_metric, overfitted
 from isocost.steps.folder import Home, opened, writes
+from isocost.steps.limits import choice_of, chosen_limit, of_limit
 from isocost.steps.pilot import measured, refuse_sealed, write_pilot
 from isocost.steps.results import PilotPlan, Plan
 from isocost.steps.settings import workers_of
@@ -52,6 +57,7 @@ def plan(
     workers: int | None = None,
     samples: int | None = None,
     evaluation_share: float | None = None,
+    turns: Sequence[int] | None = None,
 ) -> PilotPlan | Plan:
     """Without a law, plan the pilot; with one, or where the plan needs no pilot, prescribe.
 
@@ -60,6 +66,7 @@ def plan(
     groups, fixed_batch: B, problems per update; or n B, rollouts per update.
     metric, samples, evaluation_share: what laws are of; samples per held-out problem, at most; the cost of evaluations
         over the cost of training, at most.
+    turns: the turn limits that the pilot compares, of dialogues; by default those that the profile proposes.
     price, devices, workers: "2.5usd/device-hour"; devices paid for; runs side by side.
 
     Once there are runs, only budget, price, devices and workers can change, until a forecast is sealed.
@@ -68,7 +75,7 @@ def plan(
         UserError: for options that do not fit each other or the study, and for a budget that pays for no update.
     """
     home = opened(study)
-    shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, samples, evaluation_share))
+    shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, samples, evaluation_share, turns))
     if not (home.source.can(Can.PILOT) or home.has("profile.json")):
         return imported.planned(home, budget, price, devices, others=shape or metric is not None)
     known = home.profiled()
@@ -111,7 +118,8 @@ def plan(
                 groups,
                 fixed_batch,
                 samples,
-                evaluation_share or EVALUATION_SHARE,
+                evaluation_share,
+                turns,
             )
         write_pilot(home, planned, machine)
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
@@ -195,7 +203,8 @@ def _plan_pilot(
     groups: int | None,
     fixed_batch: int | None,
     samples: int | None,
-    evaluation_share: float,
+    evaluation_share: float | None,
+    turns: Sequence[int] | None,
 ) -> pilots.PilotPlan:
     asked = home.asked
     exact = bool(known.get("exact"))
@@ -212,6 +221,12 @@ def _plan_pilot(
         if budget is not None and budget.unit == TOKENS and not known["lengths"]:
             raise UserError(f"a budget of {budget} cannot be counted: the trainer's log has no length of completions; "
                             "log one (--map length=COLUMN), or give rollouts or time")
+    name = str(asked["method"] or (known.get("recipe") or {}).get("method"))
+    if known.get("by_limit") and not pace_takes(methods.recipe(name), "max_turns"):
+        if turns is not None:
+            raise UserError(f"the pace of {name} takes no `max_turns`, so no other turn limit can be planned: leave "
+                            "out --turns")
+        known = {k: v for k, v in known.items() if k != "by_limit"}
     timing = None if home.source.can(Can.PILOT) else UNTIMED
     if home.trainer is not None:
         timing = Timing.of(known["timing"])
@@ -228,6 +243,7 @@ def _plan_pilot(
         timing=timing,
         attempts=attempts_of(home.metric),
         evaluation_share=evaluation_share,
+        turns=turns,
         most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
     )
     if home.source.can(Can.PILOT):
@@ -247,28 +263,38 @@ def _prescription(home: Home, planned: pilots.PilotPlan) -> plans.Plan:
         if home.source.can(Can.TRAIN):
             return made
         return replace(made, bill=_not_here(made.bill), flags=(_exported(home), *made.flags))
-    law = Law.of(home.read("law.json", "fit"))
+    found = home.read("law.json", "fit")
+    law, turns = Law.of(found), chosen_limit(found)
     rule = RateRule.of(home.read("rate.json", "pilot"))
-    seen = curves(home.path, home.metric)
-    bills = [e["bill"].get("train", {}) for e in _ends(home, planned)]
-    planned = replace(planned, prices=planned.prices.measured(bills))
+    paid, own = spent(home, planned), planned.at(turns)
+    seen = of_limit(curves(home.path, home.metric), own)
+    bills = [bill.get("train", {}) for run, bill in _bills(home, own) if turns is None or run.purpose == "pilot"]
+    own = replace(own, prices=own.prices.measured(bills))
     made = prescribe(
         law,
         rule,
-        planned.budget,
-        measure_timing(seen, planned.timing),
-        pilot=planned,
+        own.budget,
+        measure_timing(seen, own.timing),
+        pilot=own,
         curves=seen,
-        spent=spent(home, planned),
+        spent=paid,
         problems=pool,
     )
-    warning = beyond(overfitted(home), made.arm.n, made.arm.epochs)
+    if (choice := choice_of(found)) is not None:
+        note = choice.text + (f". To resolve: {choice.settle}" if choice.settle else "")
+        made = replace(made, flags=made.flags if choice.identified else (*made.flags, note))
+    warning = beyond(overfitted(home, turns), made.arm.n, made.arm.epochs)
     return made if warning is None else replace(made, flags=(*made.flags, warning))
 
 
 def _ends(home: Home, planned: pilots.PilotPlan) -> list[dict[str, Any]]:
     """How each of the pilot's runs ended."""
     return [read_json(home.runs / r.name / "end.json", ENDED) for r in planned.runs]
+
+
+def _bills(home: Home, planned: pilots.PilotPlan) -> list[tuple[PlannedRun, dict[str, Any]]]:
+    """Each of the pilot's runs with its accounts."""
+    return [(r, e["bill"]) for r, e in zip(planned.runs, _ends(home, planned), strict=True)]
 
 
 def spent(home: Home, planned: pilots.PilotPlan) -> Bill:

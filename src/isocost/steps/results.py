@@ -24,6 +24,7 @@ from isocost.planner.learning_rate import RateRule, Shift
 from isocost.planner.more import More
 from isocost.planner.n_growth import NGrowth
 from isocost.planner.seeds import ComparisonPower
+from isocost.planner.turn_limits import LimitChoice
 from isocost.runs.record import SCHEMA
 from isocost.stats.intervals import Interval
 
@@ -74,6 +75,7 @@ class Profile(Shown):
     server: counts of requests to a model's server; money: what sampling cost at the price given; stored: the file of
         completions that were not sampled here.
     dialogues: success by turns, ends, faults and the cost of a success, where there is an environment.
+    by_limit: per turn limit, success, cost, pass@k and dead groups, of the same completions cut after so many turns.
     columns: what every problem carries besides its prompt and answer.
     graded, rewards, tallies, unsolved: only of rewards other than 0 and 1. A field that a record lacks is None.
     """
@@ -123,6 +125,7 @@ class Profile(Shown):
     money: Data | None = None
     stored: Data | None = None
     dialogues: Data | None = None
+    by_limit: Sequence[Data] | None = None
     columns: Sequence[str] | None = None
     folder: Path | None = folder_field()
 
@@ -224,6 +227,7 @@ class Law(laws.Law, Shown):
     metric: what its rewards are: pass@1, best@4 or worst@4.
     interference: per n, the shares of held-out problems that regressed and how uniform the gains were; not in
         `to_dict()`.
+    turn_limit: the turn limits that the pilot compares, and the one that the law is of; None with fewer than two.
     extendable: whether runs can be added to the study's pilot. splits: whether held-out problems are divided into a
         validation and a test split. advice: what one imported run needs for a plan.
     """
@@ -236,6 +240,7 @@ class Law(laws.Law, Shown):
     extendable: bool = False
     splits: bool = True
     advice: str = ""
+    turn_limit: LimitChoice | None = None
     folder: Path | None = folder_field()
 
     @classmethod
@@ -249,7 +254,8 @@ class Law(laws.Law, Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """law.json."""
-        return self.data() | {"metric": self.metric}
+        limit = {} if self.turn_limit is None else {"turn_limit": self.turn_limit.data()}
+        return self.data() | {"metric": self.metric} | limit
 
 
 @dataclass(frozen=True)

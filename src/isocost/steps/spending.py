@@ -19,6 +19,7 @@ from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan
 from isocost.planner.seeds import ComparisonPower, comparison
 from isocost.steps.folder import Home
+from isocost.steps.limits import choice_of, chosen_limit, of_chosen
 from isocost.units import TOKENS
 
 PROFILED, PILOTED = "the profile", "the pilot's runs"
@@ -41,12 +42,16 @@ def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dic
     """
     lengths = PROFILED if planned.direct else PILOTED
     rows = in_every_unit(plan.pilot_bill, plan.bill, plan.budget, machine, plan.timing, lengths)
-    law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
+    found = home.read("law.json", "fit") if home.has("law.json") else None
+    law, own, choice = None, planned, None
+    if found is not None:
+        law, own, choice = Law.of(found), planned.at(chosen_limit(found)), choice_of(found)
+    beside = of_law(law, plan, own, machine, most=plan.pilot_bill.rollouts)
     return {
         "units": {"machine": machine.data(), "rows": _known(rows)},
         "evaluating": _evaluating(plan, planned),
         "growth": _growth(home, plan),
-        **of_law(law, plan, planned, machine, most=plan.pilot_bill.rollouts),
+        **beside, "next": [{**run, "option": of_chosen(run["option"], choice)} for run in beside["next"]],
     }
 
 

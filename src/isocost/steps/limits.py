@@ -1,0 +1,33 @@
+"""The turn limits of a study: the runs of one of them, and the choice that a law was fitted with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from isocost.laws.curves import Curve
+from isocost.planner.pilot import PilotPlan
+from isocost.planner.turn_limits import LimitChoice
+
+KEY = "turn_limit"      # of law.json
+
+
+def of_limit(curves: Sequence[Curve], planned: PilotPlan) -> list[Curve]:
+    """The curves of a plan of one turn limit (`PilotPlan.at`): those of its grid, and all of other purposes."""
+    return [c for c in curves if c.purpose != "pilot" or c.turns == planned.turns[-1]]
+
+
+def choice_of(law: Mapping[str, Any]) -> LimitChoice | None:
+    """The choice of a turn limit in the data of law.json; None where fewer than two were compared."""
+    return LimitChoice.of(law[KEY]) if law.get(KEY) else None
+
+
+def of_chosen(option: str, choice: LimitChoice | None) -> str:
+    """An option of `isocost pilot` that adds runs for a law, which is of the chosen limit alone."""
+    return f"{option} --turns {choice.chosen}" if option and choice is not None else option
+
+
+def chosen_limit(law: Mapping[str, Any]) -> int | None:
+    """The turn limit that law.json is of; None for the largest of the plan, or where none is planned."""
+    choice = choice_of(law)
+    return None if choice is None else choice.chosen
