@@ -35,6 +35,7 @@ from isocost.cli.options import (
     trainer_option,
     worth_option,
 )
+from isocost.cli.rollouts import rollouts
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
 
@@ -571,6 +572,7 @@ def diff(a: str, b: str, as_json: bool) -> None:
 
 
 main.add_command(doctor)
+main.add_command(rollouts)
 main.add_command(envs)
 main.add_command(laws)
 main.add_command(methods)

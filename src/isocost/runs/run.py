@@ -31,7 +31,7 @@ from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.names import today
 from isocost.runs.record import RunRecord, machine, model_of
-from isocost.runs.samples import samples
+from isocost.runs.samples import of_evaluation, of_update
 from isocost.runs.speed import rates
 from isocost.seams import Recipe
 from isocost.stats.progress import against
@@ -365,11 +365,11 @@ class _Run:
 
     def _write(self, step: Step) -> None:
         self.record.write("metrics.jsonl", step.line)
+        before, used = self.ledger.step - 1, self.record.size("samples.jsonl")
+        # Whole groups at 1, 2, 4, 8, ... and before evaluations, to keep the file small.
+        trained = step.groups if self.ledger.step & before == 0 or self._due() else ()
+        self.record.write("samples.jsonl", *of_update(self.ledger.fresh, trained, before, self.world.text, used))
         self._journal()
-        if (
-            self.ledger.step & (self.ledger.step - 1) == 0
-        ):  # at steps 1, 2, 4, 8, ..., to keep the file small
-            self.record.write("samples.jsonl", *samples(step.groups[:2], self.ledger.step - 1, self.world.text))
         self._clock()
         self.on_step(step.line)
 
@@ -425,8 +425,8 @@ class _Run:
         if self.base is not None:  # None in a run of an earlier version, which did not save it
             line |= {f"eval/{k}": v for k, v in against(found.right, self.base).items()}
         self.record.write("metrics.jsonl", line)
-        if found.groups:
-            self.record.write("samples.jsonl", *samples(found.groups[:4], self.ledger.step, self.world.text))
+        used = self.record.size("samples.jsonl")
+        self.record.write("samples.jsonl", *of_evaluation(found.groups, self.ledger.step, self.world.text, used))
         self.measured, self.evaluated = self.measured + 1, (self.ledger.step, spent)
         self.points = [p for p in self.points if p > spent]
         self.on_step(line)
