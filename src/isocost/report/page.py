@@ -22,6 +22,7 @@ from isocost.report import (
     problems,
     reach,
     recipe,
+    rollouts,
     theme,
 )
 from isocost.report.html import Safe, esc, join, json_in_html, p, tag
@@ -42,7 +43,7 @@ SECTIONS = (
     accounts.time,
     accounts.names,
     recipe.recipe,
-    evidence.samples,
+    rollouts.rollouts,
     headline.flags,
     evidence.provenance,
 )
@@ -52,7 +53,7 @@ COMPARISON = (
     accounts.spent,
     accounts.time,
     recipe.recipe,
-    evidence.samples,
+    rollouts.rollouts,
     headline.flags,
     evidence.provenance,
 )
@@ -92,7 +93,8 @@ def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
 def render(study: Study) -> str:
     """The whole page as text."""
     sections = [make(study) for make in (COMPARISON if contest.is_comparison(study) else SECTIONS)]
-    drawing, bundle = (HERE / "draw.js").read_text(encoding="utf-8"), theme.bundle()
+    drawing = "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("draw.js", "rollouts.js"))
+    bundle = theme.bundle()
     template = Template((HERE / "template.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=esc(f"{study.name}: isocost report"),

@@ -30,7 +30,9 @@ TURNS = 256
 _OWN, _SEEN, _PROMPT = int(Role.OWN), int(Role.SEEN), int(Role.PROMPT)
 
 
-def of_update(lines: Sequence[Line], trained: Sequence[Group], step: int, text: Text, used: int) -> list[dict[str, Any]]:
+def of_update(
+    lines: Sequence[Line], trained: Sequence[Group], step: int, text: Text, used: int
+) -> list[dict[str, Any]]:
     """Rollouts of an update: the first of the groups `trained`, and faulty ones of all that `lines` settled.
 
     `step` is the number of updates before it; `used` is the file's size in bytes.

@@ -126,6 +126,7 @@ PROFILE = Keys({
             dict.fromkeys(("rollouts", "env_steps", "written", "read"), float), {"reread": float})),
     }, {
         "ended": Each(Keys({"end": str, "turn": Count, "rollouts": Count})),
+        "failures": Each(Keys({"end": str, "share": float, "p10": Count, "p50": Count, "p90": Count})),
         "by_end": Each(Keys({"end": str, "env_steps": float})), "failed_steps": float,
         "faultless": Keys({"rollouts": float, "success": NUMBER}),
         "dead": Each(Keys({"n": Size, "failed": float, "succeeded": float})),

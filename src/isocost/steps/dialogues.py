@@ -1,8 +1,8 @@
-"""What a profile says of dialogues: success by turns, where and how they end, faults, dead groups, cost of a success."""
+"""What a profile says of dialogues: success by turns, where and how they end, faults, dead groups, a success's cost."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import comb
 from typing import Any
@@ -30,9 +30,10 @@ def summary(lines: Sequence[Mapping[str, Any]], cost: Cost, limit: int) -> dict[
 
     `by_turn` has, for each number of turns, the share of rollouts that took so many and the mean score of those that
     had ended by then, others counted as 0. `ends` are shares of rollouts; `ended` has the number of rollouts that ended
-    so at each turn; `by_end` what share of environment steps each kind of end took. `faults` are per turn; `listed` are
-    the most frequent kinds, with the share of rollouts that had one and the mean score of these; `faultless` is the
-    same of rollouts without a fault. `dead` are shares of groups of n rollouts whose scores are all equal, and at most
+    so at each turn, `failures` the turns by which 10, 50 and 90 % of each kind that failed had ended; `by_end` has the
+    share of environment steps of each kind of end, and `failed_steps` of all that failed. `faults` are per turn;
+    `listed` are the most frequent kinds, with the share of rollouts that had one and the mean score of these;
+    `faultless` is the same of rollouts without a fault. `dead` are shares of groups of n rollouts whose scores are all equal, and at most
     1/2 (`failed`) or above (`succeeded`): unbiased, from the rollouts of each problem. The cost of a success, a score
     of 1, is the cost of all rollouts divided by the sum of their scores; None without any.
     """
@@ -66,6 +67,7 @@ def summary(lines: Sequence[Mapping[str, Any]], cost: Cost, limit: int) -> dict[
         "ends": {name: round(n / len(turns), 4) for name, n in ends.most_common()},
         "ended": [{"end": name, "turn": turn, "rollouts": n} for name in ends_in_order(ends)
                   for turn, n in sorted(_at(turns, named, name).items())],
+        "failures": list(_failures(turns, named, ends)),
         "by_end": [{"end": name, "env_steps": round(float(turns[[x == name for x in named]].sum()) / steps, 4)}
                    for name in ends_in_order(ends)],
         "faults": {str(s): round(sources[str(s)] / steps, 5) for s in FaultSource},
@@ -87,16 +89,13 @@ def ends_in_order(ends: Mapping[str, float]) -> list[str]:
     return sorted(ends, key=lambda name: (name != SUCCESS, -ends[name], name))
 
 
-def where_failed(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Per kind of end but success, its share of rollouts and the turns at which 10, 50 and 90 % of these had ended."""
-    turns = defaultdict[str, list[int]](list)
-    for row in found.get("ended") or ():
-        turns[row["end"]] += [row["turn"]] * row["rollouts"]
-    return [
-        {"end": name, "share": found["ends"].get(name, 0.0),
-         **{f"p{q}": float(np.percentile(turns[name], q, method="inverted_cdf")) for q in (10, 50, 90)}}
-        for name in turns if name != SUCCESS
-    ]
+def _failures(turns: np.ndarray, named: Sequence[str], ends: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Per kind of end but success, its share of rollouts and the turns by which 10, 50 and 90 % of these had ended."""
+    for name in ends_in_order(ends):
+        if name != SUCCESS:
+            at = turns[[x == name for x in named]]
+            by = {f"p{q}": int(np.percentile(at, q, method="inverted_cdf")) for q in (10, 50, 90)}
+            yield {"end": name, "share": round(len(at) / len(turns), 4), **by}
 
 
 def _at(turns: np.ndarray, named: Sequence[str], name: str) -> Counter[int]:
