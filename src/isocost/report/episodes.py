@@ -9,10 +9,10 @@ import altair as alt
 from isocost.report.html import Safe, brief, count, figure, join, p, percent, share, table, tag
 from isocost.report.records import Data, as_dict, as_list, number
 from isocost.report.theme import Rows, Spec, data_of, finish, variables
-from isocost.steps.dialogues import SUCCESS, ends_in_order
+from isocost.runs.rollouts import Outcome, ends_in_order
 
 COLOURS = {
-    SUCCESS: "accent", "out of turns": "dead", "turn cut at its token limit": "filtered",
+    str(Outcome.SUCCESS): "accent", "out of turns": "dead", "turn cut at its token limit": "filtered",
     "ended without success": "cancelled", "stopped early": "surplus", "no score": "stale", "environment failed": "lost",
 }
 

@@ -76,11 +76,12 @@ def chosen(kept: Mapping[str, Sequence[KeptRollout]]) -> list[KeptRollout]:
 def _varied(some: Sequence[KeptRollout], most: int) -> list[KeptRollout]:
     """At most so many of them: the first of every outcome, then the first of every problem, the second of every problem
     and so on; in their order."""
-    first = {r.outcome: i for i, r in reversed(list(enumerate(some)))}
-    seen = Counter[str]()
-    rank = [(i not in first.values(), seen.update([r.problem]) or seen[r.problem], i) for i, r in enumerate(some)]
-    order = [i for *_, i in sorted(rank)]
-    return [some[i] for i in sorted(order[:most])]
+    first = set({r.outcome: i for i, r in reversed(list(enumerate(some)))}.values())
+    seen, rank = Counter[str](), {}
+    for i in sorted(range(len(some)), key=lambda i: (i not in first, i)):
+        seen[some[i].problem] += 1
+        rank[i] = (i not in first, seen[some[i].problem], i)
+    return [some[i] for i in sorted(sorted(rank, key=rank.__getitem__)[:most])]
 
 
 def _in_order(runs: Iterable[Run]) -> list[Run]:

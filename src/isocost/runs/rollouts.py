@@ -60,6 +60,11 @@ def end_of(reward: float | None, stop: str) -> str:
     return "success" if outcome is Outcome.SUCCESS else _ENDS.get(Stop(stop), "ended without success")
 
 
+def ends_in_order(ends: Mapping[str, float]) -> list[str]:
+    """Ends by `end_of` with how often each was: success first, then the others by how frequent they are."""
+    return sorted(ends, key=lambda name: (name != Outcome.SUCCESS, -ends[name], name))
+
+
 @dataclass(frozen=True)
 class Tokens:
     """Tokens that were read for the first time, that were read again under the same weights, and that were written."""
@@ -155,15 +160,12 @@ def started(folder: Path) -> int:
 
 
 def _of_line(line: Mapping[str, Any], run: str) -> Iterator[KeptRollout]:
-    prompt = line.get("prompt")
-    if isinstance(prompt, list):        # of an early version: messages
-        prompt = "\n".join(str(m.get("content", "")) if isinstance(m, Mapping) else str(m) for m in prompt)
     for a in line.get("attempts") or ():
         yield KeptRollout(
             run=run, step=int(line.get("step") or 0), part=str(line.get("part") or ""),
-            problem=str(line.get("id") or ""), variant=str(line.get("variant") or ""), prompt=str(prompt or ""),
-            opened=str(line.get("opened") or ""), attempt=a.get("attempt"), text=str(a.get("text") or ""),
-            reward=a.get("reward"), stop=str(a.get("stop") or ""), fate=str(a.get("fate") or ""),
+            problem=str(line.get("id") or ""), variant=str(line.get("variant") or ""),
+            prompt=str(line.get("prompt") or ""), opened=str(line.get("opened") or ""), attempt=a.get("attempt"),
+            text=str(a.get("text") or ""), reward=a.get("reward"), stop=str(a.get("stop") or ""), fate=str(a.get("fate") or ""),
             tokens=_tokens(a), turns=tuple(map(_turn, a.get("turns") or ())), left_out=int(a.get("left_out") or 0),
             chosen_for=FAULTY if line.get("kept") == FAULTY else "",
         )

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from isocost.runs.rollouts import Outcome, end_of, outcome_of
+from isocost.runs.rollouts import Outcome, end_of, ends_in_order, outcome_of
 from isocost.types import Cost, Fault, FaultSource, Group
 
 LISTED = 8              # kinds of faults that are listed
 SIZES = (2, 4, 8, 16)   # of groups, of which the dead are told apart
-SUCCESS = str(Outcome.SUCCESS)
 
 
 def of_group(group: Group) -> dict[str, Any]:
@@ -33,9 +32,9 @@ def summary(lines: Sequence[Mapping[str, Any]], cost: Cost, limit: int) -> dict[
     so at each turn, `failures` the turns by which 10, 50 and 90 % of each kind that failed had ended; `by_end` has the
     share of environment steps of each kind of end, and `failed_steps` of all that failed. `faults` are per turn;
     `listed` are the most frequent kinds, with the share of rollouts that had one and the mean score of these;
-    `faultless` is the same of rollouts without a fault. `dead` are shares of groups of n rollouts whose scores are all equal, and at most
-    1/2 (`failed`) or above (`succeeded`): unbiased, from the rollouts of each problem. The cost of a success, a score
-    of 1, is the cost of all rollouts divided by the sum of their scores; None without any.
+    `faultless` is the same of rollouts without a fault. `dead` are shares of groups of n rollouts whose scores are all
+    equal, and at most 1/2 (`failed`) or above (`succeeded`): unbiased, from the rollouts of each problem. The cost of a
+    success, a score of 1, is the cost of all rollouts divided by the sum of their scores; None without any.
     """
     there = [line for line in lines if "turns" in line]
     if not there:
@@ -84,15 +83,10 @@ def summary(lines: Sequence[Mapping[str, Any]], cost: Cost, limit: int) -> dict[
     }
 
 
-def ends_in_order(ends: Mapping[str, float]) -> list[str]:
-    """Success first, then the others by how frequent they are."""
-    return sorted(ends, key=lambda name: (name != SUCCESS, -ends[name], name))
-
-
 def _failures(turns: np.ndarray, named: Sequence[str], ends: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """Per kind of end but success, its share of rollouts and the turns by which 10, 50 and 90 % of these had ended."""
     for name in ends_in_order(ends):
-        if name != SUCCESS:
+        if name != Outcome.SUCCESS:
             at = turns[[x == name for x in named]]
             by = {f"p{q}": int(np.percentile(at, q, method="inverted_cdf")) for q in (10, 50, 90)}
             yield {"end": name, "share": round(len(at) / len(turns), 4), **by}
