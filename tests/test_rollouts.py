@@ -279,7 +279,7 @@ def test_the_page_has_a_bounded_sample_and_says_what_it_leaves_out(study, page):
     shown = [a for a in parsed.of("details") if a.get("class") == "rollout"]
     kept = sum(len(x["attempts"]) for r in ("dialogues", "single", "hostile")
                for x in read_lines(study / "runs" / r / "samples.jsonl"))
-    assert f"{len(shown)} of the {kept} rollouts that the records keep as text; 3,096 were sampled." in parsed.text
+    assert f"{len(shown)} of {kept} rollouts that the records keep as text; 3,096 were sampled." in parsed.text
     assert f"isocost rollouts {study.name}" in parsed.text
     command = "isocost rollouts shown --run dialogues --update 16 --part held-out --problem hard --attempt 0"
     assert command in parsed.text
@@ -307,7 +307,7 @@ def test_old_records_are_shown_too(tmp_path):
            "attempts": [{"text": "85", "reward": 1.0, "stop": "done"}]}
     write_lines(tmp_path / "a" / "samples.jsonl", [old])
     text = Parsed(report.write(tmp_path).read_text(encoding="utf-8")).text
-    assert "47+38=" in text and "85" in text and "1 of the 1 rollout that" in text
+    assert "47+38=" in text and "85" in text and "1 of 1 rollout that" in text
     (found,) = find_rollouts(tmp_path, first=9).found
     assert found.attempt is None and found.tokens is None and found.prompt == "47+38="
 

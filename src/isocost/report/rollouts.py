@@ -47,14 +47,15 @@ def rollouts(study: Study) -> Section:
     profiled = number(as_dict(study["profile"].get("cost")).get("rollouts"))
     sampled = sum(run.metered for run in study.runs) + int(profiled or 0)
     every = sum(map(len, kept.values()))
-    lead = f"{count(len(shown))} of the {counted(every, 'rollout')} that the records keep as text"
+    lead = f"{count(len(shown))} of {counted(every, 'rollout')} that the records keep as text"
     lead += f"; {count(sampled)} were sampled." if sampled else "."
     command = tag("code", f"isocost rollouts {word(study.name)}")
     options = join(*(tag("code", x) for x in ("--run", "--update", "--outcome", "--fault")), by=", ")
-    more = p(RULE, " Any other that was kept: ", command, " with ", options, ".", cls="soft")
+    more = p("Every other one that was kept: ", command, " with ", options, ".", cls="soft")
+    rule = details("How the rollouts of this page were chosen", p(RULE, cls="soft"))
     rows = [tag("li", _rollout(r, i, study)) for i, r in enumerate(shown)]
     viewer = tag("div", _filters(shown), tag("ol", *rows, cls="rollouts"), cls="viewer")
-    return Section("rollouts", title, join(p(lead, cls="lead"), more, viewer))
+    return Section("rollouts", title, join(p(lead, cls="lead"), more, rule, viewer))
 
 
 # which ------------------------------------------------------------------------------------------------------
@@ -101,7 +102,7 @@ def _filters(shown: Sequence[KeptRollout]) -> Safe:
     several = [("any", "in a turn"), *((s, f"of the {s}") for s in faults), ("none", "none")] if faults else []
     choices = (
         _select("run", "Run", [(str(i), visible(run, lines=False)) for i, run in enumerate(runs)]),
-        _select("update", "After updates", [(str(u), count(u)) for u in updates]),
+        _select("update", "Update", [(str(u), count(u)) for u in updates]),
         _select("faults", "Faults", several),
     )
     buttons = tag("span", tag("button", "Open all", type="button", data_all="open"),
@@ -147,8 +148,8 @@ def _rollout(r: KeptRollout, index: int, study: Study) -> Safe:
 
 
 def _when(r: KeptRollout) -> str:
-    part = f"{r.part}, " if r.part else ""
-    return f"{visible(part, lines=False)}after {counted(r.step, 'update')}" if r.run != PROFILE else "before training"
+    part = f"{visible(r.part, lines=False)} · " if r.part else ""
+    return "before training" if r.run == PROFILE else f"{part}update {count(r.step)}"
 
 
 def _body(r: KeptRollout, study: Study) -> Iterator[Safe]:
@@ -169,8 +170,8 @@ def _body(r: KeptRollout, study: Study) -> Iterator[Safe]:
 
 
 def _facts(r: KeptRollout) -> Iterator[tuple[str, str]]:
-    if r.stop in list(Stop) and (end := end_of(r.reward, r.stop)) != WORDS[r.outcome]:
-        yield "ended", end
+    if r.outcome in (Outcome.LIMIT, Outcome.FAULT) and r.stop in list(Stop):
+        yield "ended", end_of(r.reward, r.stop)
     if r.turns:
         yield "environment steps", count(r.steps)
     if r.tokens is not None:

@@ -165,9 +165,9 @@ def _of_line(line: Mapping[str, Any], run: str) -> Iterator[KeptRollout]:
             run=run, step=int(line.get("step") or 0), part=str(line.get("part") or ""),
             problem=str(line.get("id") or ""), variant=str(line.get("variant") or ""),
             prompt=str(line.get("prompt") or ""), opened=str(line.get("opened") or ""), attempt=a.get("attempt"),
-            text=str(a.get("text") or ""), reward=a.get("reward"), stop=str(a.get("stop") or ""), fate=str(a.get("fate") or ""),
-            tokens=_tokens(a), turns=tuple(map(_turn, a.get("turns") or ())), left_out=int(a.get("left_out") or 0),
-            chosen_for=FAULTY if line.get("kept") == FAULTY else "",
+            text=str(a.get("text") or ""), reward=a.get("reward"), stop=str(a.get("stop") or ""),
+            fate=str(a.get("fate") or ""), tokens=_tokens(a), turns=tuple(map(_turn, a.get("turns") or ())),
+            left_out=int(a.get("left_out") or 0), chosen_for=FAULTY if line.get("kept") == FAULTY else "",
         )
 
 
