@@ -71,13 +71,15 @@ def _turn(turn: KeptTurn) -> Iterator[str]:
     if turn.key:
         yield f"state {visible(turn.key, lines=False)}"
     if (t := turn.tokens) is not None:
-        yield f"tokens: {t.written:,} written, {t.fresh:,} read{f', {t.reread:,} again' if t.reread else ''}"
+        read = "" if t.fresh is None else f", {t.fresh:,} read"
+        yield f"tokens: {t.written:,} written{read}{f', {t.reread:,} again' if t.reread else ''}"
 
 
 def _tokens(tokens: Tokens | None) -> Iterator[str]:
     if tokens is not None:
         yield f"{counted(tokens.written, 'token')} written"
-        yield f"{tokens.fresh:,} read for the first time"
+        if tokens.fresh is not None:
+            yield f"{tokens.fresh:,} read for the first time"
         if tokens.reread:
             yield f"{tokens.reread:,} read again"
 

@@ -58,11 +58,13 @@ def _ended(data: Data) -> Safe:
 def ended(rows: Rows, alt_text: str) -> Spec:
     """rows: turn, end, rollouts, share. A bar for each turn, stacked by how rollouts ended."""
     order = ends_in_order({r["end"]: sum(x["rollouts"] for x in rows if x["end"] == r["end"]) for r in rows})
+    every = [r["turn"] for r in rows]
     colours = variables(*(COLOURS.get(end, "n6") for end in order))
     pick = alt.selection_point(fields=["end"], bind="legend", name="pick")
     base = alt.Chart(data_of([{**r, "rank": order.index(r["end"])} for r in rows])).mark_bar(cornerRadius=1)
     chart = base.encode(
-        x=alt.X("turn:O", title="turn at which the rollout ended", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+        x=alt.X("turn:O", title="turn at which the rollout ended", axis=alt.Axis(labelAngle=0, labelOverlap=True),
+                scale=alt.Scale(domain=list(range(min(every, default=1), max(every, default=1) + 1)))),
         y=alt.Y("sum(share):Q", title="share of rollouts", axis=alt.Axis(format="%")),
         color=alt.Color("end:N", title=None, sort=order, scale=alt.Scale(domain=order, range=colours),
                         legend=alt.Legend(columns=3)),
@@ -83,7 +85,10 @@ def _ends(data: Data) -> Safe:
 
 
 def _turns(x: Data | None) -> str:
-    return "" if x is None else f"{count(x.get('p10'))} to {count(x.get('p90'))} ({count(x.get('p50'))})"
+    if x is None:
+        return ""
+    low, middle, high = (count(x.get(k)) for k in ("p10", "p50", "p90"))
+    return low if low == high else f"{low} to {high} ({middle})"
 
 
 def _faults(data: Data) -> Safe:

@@ -15,7 +15,7 @@ from isocost.envs.tools import Malformed, read_calls
 from isocost.report.html import Safe, count, details, esc, join, names, p, tag
 from isocost.report.records import Run, Study, as_dict, as_list, number
 from isocost.report.section import Section, empty
-from isocost.runs.rollouts import PROFILE, WORDS, KeptRollout, KeptTurn, Outcome, Tokens, end_of, read
+from isocost.runs.rollouts import PROFILE, WORDS, KeptRollout, KeptTurn, Outcome, end_of, read
 from isocost.types import FaultSource, Stop
 from isocost.words import counted, shortened, visible, word
 
@@ -154,10 +154,10 @@ def _when(r: KeptRollout) -> str:
 
 def _body(r: KeptRollout, study: Study) -> Iterator[Safe]:
     yield tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in _facts(r)), cls="facts")
-    if r.prompt not in r.opened or not r.opened:
-        yield _said("prompt", r.prompt, "shown")
+    yield _said("prompt", r.prompt, "shown")
     if r.opened:
-        yield _said("shown first", r.opened, "shown")
+        yield details(f"All that it read first ({count(len(r.opened))} characters)",
+                      _said("shown first", r.opened, "shown"))
     if r.turns:
         turns = list(enumerate(r.turns[:TURNS], 1))
         yield _short(turns) if _is_short(r) else tag("ol", *(_turn(number, t) for number, t in turns), cls="turns")
@@ -176,8 +176,9 @@ def _facts(r: KeptRollout) -> Iterator[tuple[str, str]]:
         yield "environment steps", count(r.steps)
     if r.tokens is not None:
         yield "tokens written", count(r.tokens.written)
-        yield "read first", count(r.tokens.fresh)
-        yield "read again", count(r.tokens.reread)
+        if r.tokens.fresh is not None:
+            yield "read first", count(r.tokens.fresh)
+            yield "read again", count(r.tokens.reread)
     if r.fate:
         yield "fate", visible(r.fate, lines=False)
     if r.variant:
@@ -206,8 +207,8 @@ def _short(turns: Sequence[tuple[int, KeptTurn]]) -> Safe:
             "written", "read first", "read again"]
     body = []
     for number_, t in turns:
-        tokens = t.tokens or Tokens(0, 0, 0)
-        counts = [count(x) if t.tokens else "–" for x in (tokens.written, tokens.fresh, tokens.reread)]
+        tokens = t.tokens
+        counts = [count(x) for x in ((tokens.written, tokens.fresh, tokens.reread) if tokens else [None] * 3)]
         cells: list[Safe | str] = [str(number_), *([tag("code", t.key)] if keys else []), _code(t.said), _code(t.shown),
                                    f"{t.reward:g}" if t.reward else "", *([_fault(t)] if faults else []), *counts]
         body.append(tag("tr", tag("th", cells[0], scope="row"), *(tag("td", x) for x in cells[1:]),
@@ -228,11 +229,12 @@ def _fault(t: KeptTurn) -> Safe:
 def _turn(number_: int, t: KeptTurn) -> Safe:
     """One turn: what the policy wrote, then what it was shown."""
     tokens = t.tokens
+    read_ = tokens is not None and tokens.fresh is not None
     facts = [
         f"reward {t.reward:g}" if t.reward else "", f"calls {names(_calls(t.said))}" if _calls(t.said) else "",
         tag("span", "state ", tag("code", t.key)) if t.key else "",
-        f"{counted(tokens.written, 'token')} written, {count(tokens.fresh)} read first, {count(tokens.reread)} again"
-        if tokens else "",
+        f"{counted(tokens.written, 'token')} written" if tokens else "",
+        f"{count(tokens.fresh)} read first, {count(tokens.reread)} again" if tokens and read_ else "",
     ]
     head = tag("p", tag("b", f"Turn {number_}"), _fault(t), *(tag("span", x) for x in facts if x), cls="turn")
     shown = _said("result" if _calls(t.said) else "shown", t.shown, "shown") if t.shown else Safe("")

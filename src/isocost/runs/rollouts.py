@@ -67,10 +67,13 @@ def ends_in_order(ends: Mapping[str, float]) -> list[str]:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens that were read for the first time, that were read again under the same weights, and that were written."""
+    """Tokens that were read for the first time, that were read again under the same weights, and that were written.
 
-    fresh: int
-    reread: int
+    None of a model behind a server, which alone knows what it read.
+    """
+
+    fresh: int | None
+    reread: int | None
     written: int
 
 
@@ -180,8 +183,8 @@ def _turn(t: Mapping[str, Any]) -> KeptTurn:
 
 def _tokens(of: Mapping[str, Any]) -> Tokens | None:
     counts = of.get("tokens")
-    return None if not counts else Tokens(*(int(counts.get(k) or 0) for k in ("fresh", "reread", "written")))
+    return None if not counts else Tokens(counts.get("fresh"), counts.get("reread"), int(counts.get("written") or 0))
 
 
-def _counts(tokens: Tokens | None) -> dict[str, int] | None:
+def _counts(tokens: Tokens | None) -> dict[str, int | None] | None:
     return None if tokens is None else {k: getattr(tokens, k) for k in ("fresh", "reread", "written")}

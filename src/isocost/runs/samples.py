@@ -8,7 +8,8 @@ All of it follows from the rollouts and the size of the file, so a resumed run w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,25 +109,26 @@ def _attempt(r: Rollout, text: Text, fate: str) -> dict[str, Any]:
         "reward": None if r.score is None else r.score.value,
         "stop": str(r.stop),
         **({"fate": fate} if fate else {}),
-        "tokens": tokens(r),
+        "tokens": tokens(r, text),
         **({"turns": turns} if turns else {}),
         **({"left_out": len(r.turns) - TURNS} if len(r.turns) > TURNS else {}),
     }
 
 
-def tokens(rollout: Rollout) -> dict[str, int]:
+def tokens(rollout: Rollout, text: Text) -> dict[str, int]:
     """Tokens of a rollout as its engine charged them: `fresh` were read for the first time, `reread` again under the
-    same weights, `written` by the policy."""
-    total = dict.fromkeys(("fresh", "reread", "written"), 0)
+    same weights, `written` by the policy. Of a model behind a server only `written`: it alone knows what it read."""
+    total = Counter({"written": 0})
     for segment in rollout.segments:
         for turn in np.unique(segment.turn[segment.own]).tolist():
-            for name, count in _tokens(segment, turn).items():
-                total[name] += count
-    return total
+            total.update(_tokens(segment, turn, text))
+    return dict(total)
 
 
-def _tokens(segment: Segment, turn: int) -> Mapping[str, int]:
+def _tokens(segment: Segment, turn: int, text: Text) -> dict[str, int]:
     own = np.flatnonzero(segment.turn == turn)
+    if not getattr(text, "tokenized", True):
+        return {"written": len(own)}
     read = int(own[0])
     known = segment.cut(read).known(int(segment.version[read]))
     return {"fresh": read - known, "reread": known, "written": len(own)}
@@ -153,6 +155,6 @@ def _turns(rollout: Rollout, text: Text) -> Iterator[dict[str, Any]]:
             end = own[-1] + 1 + (len(rest) if rest.all() else int(np.argmin(rest)))
             parts = (s.tokens[own], s.tokens[own[-1] + 1 : end])
             said, shown = (shortened(text.decode(t.tolist()), MOST) for t in parts)
-            spent = {"tokens": _tokens(s, number)}
+            spent = {"tokens": _tokens(s, number, text)}
         yield {"said": said, "shown": shown, "reward": turn.reward, "fault": str(turn.fault or ""), "key": turn.key,
                **spent}
