@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +163,62 @@ def test_a_wave_of_arrays_is_not_made_into_objects_to_find_faults(tmp_path, monk
     kept = read_lines(tmp_path / "r" / "samples.jsonl")
     assert {x["step"] for x in kept} == {0, 1, 3} and made <= len(kept)
     assert all(a["tokens"]["written"] > 0 and a["fate"] in ("trained", "dead") for x in kept for a in x["attempts"])
+
+
+FLAKY = """
+from isocost.types import Fault, Message, Problem, Shown
+
+
+class Flaky:
+    max_turns, max_tokens = 3, 2
+
+    @staticmethod
+    def problems():
+        return [Problem(f"p{i}", (Message("user", f">{i} :"),)) for i in range(80)]
+
+    def __init__(self, problem):
+        self.problem, self.turn = problem, 0
+
+    async def open(self):
+        return Shown(self.problem.prompt)
+
+    async def step(self, said, luck):
+        self.turn += 1
+        draw = luck().random()
+        if draw < 0.05:
+            raise OSError("gone")
+        fault = Fault.tool("down") if draw < 0.2 else None
+        return Shown((Message("tool", "!"),), self.turn == 3, float(self.turn == 3 and draw > 0.5), "", fault)
+
+    def final(self):
+        return ""
+
+    async def close(self):
+        pass
+"""
+
+
+def test_a_run_that_was_stopped_and_resumed_keeps_the_same_rollouts(tmp_path):
+    """Faulty ones too: whether there is room for more follows from the size of the file, which a resume cuts."""
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    setting = setting_with(env=f"{tmp_path}/flaky.py:Flaky", model="tiny-agents", samples=1)
+    job = Job("run", setting, "grpo", 1, {"env-steps": 320.0}, 4, 4, 1e-3, save_every=2, points=(64,))
+
+    def stops(line):
+        if line["step"] == 4 and "reward" in line:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    whole = asyncio.run(run(job, tmp_path / "whole"))
+    assert asyncio.run(run(job, tmp_path / "parts", on_step=stops))["reason"] == "interrupted"
+    shutil.rmtree(max((tmp_path / "parts" / "checkpoints").glob("step-*")))     # as if it was killed two steps later
+    before = (tmp_path / "parts" / "samples.jsonl").stat().st_size
+    assert asyncio.run(run(job, tmp_path / "parts"))["reason"] == whole["reason"] == "spent"
+    one, other = ((tmp_path / x / "samples.jsonl").read_bytes() for x in ("whole", "parts"))
+    assert one == other
+    kept = rollouts.of_run(tmp_path / "parts")
+    faulty = [r for r in kept if r.chosen_for]
+    assert {r.outcome for r in faulty} >= {Outcome.FAULT, Outcome.SUCCESS} and {r.step for r in faulty} >= {2, 4, 5}
+    assert 0 < before < len(one) and rollouts.started(tmp_path / "whole") == sum(whole["fates"].values())
 
 
 def test_long_texts_and_long_dialogues_are_bounded(monkeypatch):
