@@ -24,6 +24,7 @@ from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.parts import play
 from isocost.report import rollouts as viewer
+from isocost.report.records import load
 from isocost.runs import rollouts, samples
 from isocost.runs.files import read_lines
 from isocost.runs.rollouts import Outcome, end_of, outcome_of
@@ -340,6 +341,8 @@ def test_the_page_has_a_bounded_sample_and_says_what_it_leaves_out(study, page):
                for x in read_lines(study / "runs" / r / "samples.jsonl"))
     assert f"{len(shown)} of {kept} rollouts that the records keep as text; 3,096 were sampled." in parsed.text
     assert f"isocost rollouts {study.name}" in parsed.text
+    (filters,) = [a for a in parsed.of("div") if a.get("class") == "filters"]
+    assert "hidden" in filters, "without scripts there are no filters, and every rollout is in the list"
     command = "isocost rollouts shown --run dialogues --update 16 --part held-out --problem hard --attempt 0"
     assert command in parsed.text
     assert "find_order" in parsed.text and page.stat().st_size < 1_600_000
@@ -357,6 +360,16 @@ def test_the_sample_has_every_outcome_and_every_problem_before_it_repeats_one():
         (9, "z", i) for i in range(viewer.EACH)]
     runs = {f"r{i}": kept for i in range(20)}       # of a large study only the first
     assert len(viewer.chosen(runs)) == viewer.RUNS * len(found)
+
+
+def test_a_page_is_bounded_however_long_rollouts_are(tmp_path):
+    write_run(tmp_path, "a", "run", 4, 1024, 1)
+    empty = len(viewer.rollouts(load(tmp_path)).body)
+    long = attempt(0, 0.0, "turns", *(turn("s" * 9_000, "t" * 9_000) for _ in range(200)), text="a" * 9_000)
+    write_lines(tmp_path / "a" / "samples.jsonl", [line(3, "training", "p", long, opened="o" * 9_000)])
+    body = viewer.rollouts(load(tmp_path)).body
+    assert viewer.WHOLE < len(body) - empty < viewer.WHOLE + 4 * viewer.MOST
+    assert "197 more turns not in this page." in body and "characters left out]" in body
 
 
 def test_old_records_are_shown_too(tmp_path):

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 
 from isocost.envs.tools import Malformed, read_calls
 from isocost.report.html import Safe, count, details, esc, join, names, p, tag
@@ -24,6 +25,7 @@ EACH = 4            # of the first and the last update of each part of a run, an
 OF_PROFILE = 12
 TURNS = 40          # of a rollout
 MOST = 4_000        # characters of a text
+WHOLE = 24_000      # characters of all turns of a rollout
 SHORT = 48          # characters: a dialogue whose texts are all shorter is a table
 PURPOSES = ("train", "run", "pilot", "edge", "probe")
 CALL = re.compile(r"(<tool_call>.*?</tool_call>)", re.S)
@@ -31,7 +33,8 @@ MARKS = {Outcome.SUCCESS: "✓", Outcome.FAILURE: "✕", Outcome.LIMIT: "◷", O
 RULE = (
     f"They are chosen by a fixed rule: {OF_PROFILE} of the profile; of each of at most {RUNS} runs, trained runs first,"
     f" {EACH} of the first and {EACH} of the last update of training, the same of evaluation, and {EACH} that were kept"
-    " because of a fault. Among these come first one of every outcome, then one of every problem."
+    " because of a fault. Among these come first one of every outcome, then one of every problem. A text has at most"
+    f" {MOST:,} characters, and a rollout {TURNS} turns with {WHOLE:,} characters."
 )
 
 
@@ -159,7 +162,7 @@ def _body(r: KeptRollout, study: Study) -> Iterator[Safe]:
         yield details(f"All that it read first ({count(len(r.opened))} characters)",
                       _said("shown first", r.opened, "shown"))
     if r.turns:
-        turns = list(enumerate(r.turns[:TURNS], 1))
+        turns = list(enumerate(_fitting(r.turns[:TURNS]), 1))
         yield _short(turns) if _is_short(r) else tag("ol", *(_turn(number, t) for number, t in turns), cls="turns")
         left = r.steps - len(turns)
         if left:
@@ -167,6 +170,12 @@ def _body(r: KeptRollout, study: Study) -> Iterator[Safe]:
     if not r.turns or r.text not in ("", r.turns[-1].said):
         yield _said("answer" if r.turns else "policy", r.text, "policy")
     yield details("The command that prints it", tag("pre", _command(r, study), cls="command"))
+
+
+def _fitting(turns: Sequence[KeptTurn]) -> list[KeptTurn]:
+    """The first turns, as many as have `WHOLE` characters."""
+    sizes = accumulate(min(len(t.said), MOST) + min(len(t.shown), MOST) for t in turns)
+    return [t for t, size in zip(turns, sizes, strict=True) if size <= WHOLE]
 
 
 def _facts(r: KeptRollout) -> Iterator[tuple[str, str]]:
