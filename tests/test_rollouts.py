@@ -372,6 +372,17 @@ def test_a_page_is_bounded_however_long_rollouts_are(tmp_path):
     assert "197 more turns not in this page." in body and "characters left out]" in body
 
 
+def test_the_name_of_another_metric_does_not_change_texts_of_rollouts(tmp_path):
+    home = tmp_path / "s"
+    write_run(home / "runs", "a", "pilot", 4, 1024, 1)
+    write_json(home / "study.json", {"schema": 1, "setting": {"model": "tiny", "data": "sums"}, "metric": "best@4"})
+    write_lines(home / "runs" / "a" / "samples.jsonl", [
+        line(0, "training", "p", attempt(0, 1.0, text="my held-out reward is high"))])
+    page = report.write(home).read_text(encoding="utf-8")
+    assert "my held-out reward is high" in page
+    assert page.count("held-out reward") == 1, "elsewhere it is held-out best@4"
+
+
 def test_old_records_are_shown_too(tmp_path):
     """Lines of earlier versions have no part, no attempt and no tokens."""
     write_run(tmp_path, "a", "run", 4, 1024, 1)

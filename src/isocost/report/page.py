@@ -103,7 +103,7 @@ def render(study: Study) -> str:
         script_hashes=f"{_source_hash(bundle)} {_source_hash(drawing)}",
         bundle=bundle,
         drawing=drawing,
-        body=as_measured(study, _body(study, sections)),
+        body=_body(study, sections),
     )
 
 
@@ -112,17 +112,23 @@ def _body(study: Study, sections: list[Section]) -> Safe:
         "nav", tag("ol", *(tag("li", tag("a", s.title, href=f"#{s.key}")) for s in sections)), aria_label="Sections"
     )
     config = Safe(f'<script type="application/json" id="plot-config">{json_in_html(theme.CONFIG)}</script>')
-    parts = [tag("section", tag("h2", s.title), s.body, id=s.key) for s in sections]
+    parts = [_section(study, s) for s in sections]
     note = (
         "This page is self-contained and makes no network requests. Intervals are 90 % unless stated otherwise."
     )
     return join(
-        tag("header", _study_line(study), headline.answer(study)),
-        menu,
+        as_measured(study, tag("header", _study_line(study), headline.answer(study))),
+        as_measured(study, menu),
         tag("main", *parts),
         config,
         tag("footer", p(note)),
     )
+
+
+def _section(study: Study, section: Section) -> Safe:
+    """A section of the page. Texts of rollouts are shown as they are."""
+    whole = tag("section", tag("h2", section.title), section.body, id=section.key)
+    return whole if section.key == "rollouts" else as_measured(study, whole)
 
 
 def as_measured(study: Study, body: Safe) -> Safe:
