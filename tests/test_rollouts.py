@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def test_faulty_rollouts_of_every_update_are_kept_up_to_a_bound():
         ledger.settle(group, [Fate.LOST if s is None else Fate.TRAINED for s in group.scores])
     broken = [r for g in groups for r in g.rollouts if r.score is None]
     assert broken and all(r.turns[-1].fault.source == "environment" for r in broken)
-    of_all = samples.of_update(ledger.fresh, groups, 7, world.text, used=0)
+    of_all = samples.of_update(ledger.fresh, groups[: samples.PER_UPDATE], 7, world.text, used=0)
     assert [x.get("kept", "") for x in of_all] == ["", "", "fault"]
     assert of_all[0]["attempts"][0]["fate"] in ("trained", "lost") and of_all[0]["part"] == "training"
     only = samples.of_update(ledger.fresh, (), 8, world.text, used=0)
@@ -164,6 +165,16 @@ def test_a_wave_of_arrays_is_not_made_into_objects_to_find_faults(tmp_path, monk
     kept = read_lines(tmp_path / "r" / "samples.jsonl")
     assert {x["step"] for x in kept} == {0, 1, 3} and made <= len(kept)
     assert all(a["tokens"]["written"] > 0 and a["fate"] in ("trained", "dead") for x in kept for a in x["attempts"])
+
+
+def test_a_run_keeps_more_rollouts_as_text_if_asked_to(tmp_path):
+    job = Job("run", setting_with(), "grpo", 1, {"rollouts": 4 * 4 * 7}, 4, 4, 1e-3)
+    asyncio.run(run(replace(job, keep=4), tmp_path / "all"))
+    asyncio.run(run(job, tmp_path / "some"))
+    every, some = (rollouts.of_run(tmp_path / x) for x in ("all", "some"))
+    assert {r.step: sum(x.step == r.step for x in every) for r in every} == dict.fromkeys(range(7), 16)
+    assert {r.step: sum(x.step == r.step for x in some) for r in some} == dict.fromkeys((0, 1, 3), 8)
+    assert [r for r in every if r in some] == some and len(every) == rollouts.started(tmp_path / "all")
 
 
 FLAKY = """

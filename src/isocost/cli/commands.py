@@ -286,6 +286,9 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
     show_default=True,
     help="updates between checkpoints, besides those at evaluations",
 )
+@click.option("--keep-rollouts", "keep", type=ANY, default=0, metavar="GROUPS",
+              help="groups of every update to keep as text, 8 rollouts of each  [default: 2, of updates 1, 2, 4, 8, "
+              "... and before evaluations]")
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
 @launched
 @trainer_option

@@ -31,7 +31,7 @@ from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.names import today
 from isocost.runs.record import RunRecord, machine, model_of
-from isocost.runs.samples import of_evaluation, of_update
+from isocost.runs.samples import PER_UPDATE, of_evaluation, of_update
 from isocost.runs.speed import rates
 from isocost.seams import Recipe
 from isocost.stats.progress import against
@@ -64,6 +64,7 @@ class Job:
     multiplier: float = 1.0  # of the learning rate, relative to the rule's
     seal: str | None = None
     save_every: int = 0  # steps; 0 saves at evaluations only
+    keep: int = 0  # groups of every update whose rollouts are kept as text; 0: see `isocost.runs.samples`
     save_seconds: float = 0.0  # since the last checkpoint, after which the next step is followed by one; 0: no limit
     export: bool = False  # write the final policy as a Hugging Face folder
 
@@ -366,8 +367,8 @@ class _Run:
     def _write(self, step: Step) -> None:
         self.record.write("metrics.jsonl", step.line)
         before, used = self.ledger.step - 1, self.record.size("samples.jsonl")
-        # Whole groups at 1, 2, 4, 8, ... and before evaluations, to keep the file small.
-        trained = step.groups if self.ledger.step & before == 0 or self._due() else ()
+        some = self.ledger.step & before == 0 or self._due()  # at 1, 2, 4, 8, ... and before evaluations: a small file
+        trained = step.groups[: max(some * PER_UPDATE, self.job.keep)]
         self.record.write("samples.jsonl", *of_update(self.ledger.fresh, trained, before, self.world.text, used))
         self._journal()
         self._clock()
@@ -405,9 +406,7 @@ class _Run:
         setting, sides = self.job.setting, self.opened.sides
         pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling)
         both: Sequence[Problem] = (*sides.select, *sides.audit)
-        found = await evaluate(
-            self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED
-        )
+        found = await evaluate(self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED)
         half = len(sides.select)
         line = {
             "step": self.ledger.step,

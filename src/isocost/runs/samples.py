@@ -1,9 +1,10 @@
 """Some of the rollouts as text, for samples.jsonl and the examples of a profile; `isocost.runs.rollouts` reads them.
 
-Which ones: of an update, `PER_UPDATE` groups; of an evaluation, `PER_EVALUATION`; `ATTEMPTS` of each. Besides, rollouts
-that show that something is broken (no score, a fault of a tool or of the environment): `FAULTY` of each update or
-evaluation, while the file has less than `ROOM` bytes. A text has at most `MOST` characters and a rollout `TURNS` turns.
-All of it follows from the rollouts and the size of the file, so a resumed run writes the same bytes.
+Which ones: of an update, `PER_UPDATE` groups, or as many as its job says; of an evaluation, `PER_EVALUATION`;
+`ATTEMPTS` of each. Besides, rollouts that show that something is broken (no score, a fault of a tool or of the
+environment): `FAULTY` of each update or evaluation, while the file has less than `ROOM` bytes. A text has at most
+`MOST` characters and a rollout `TURNS` turns. All of it follows from the rollouts and the size of the file, so a
+resumed run writes the same bytes.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _OWN, _SEEN, _PROMPT = int(Role.OWN), int(Role.SEEN), int(Role.PROMPT)
 def of_update(
     lines: Sequence[Line], trained: Sequence[Group], step: int, text: Text, used: int
 ) -> list[dict[str, Any]]:
-    """Rollouts of an update: the first of the groups `trained`, and faulty ones of all that `lines` settled.
+    """Rollouts of an update: of the groups `trained`, and faulty ones of all others that `lines` settled.
 
     `step` is the number of updates before it; `used` is the file's size in bytes.
     """
-    chosen = {id(g): g for g in trained[:PER_UPDATE]}
+    chosen = {id(g): g for g in trained}
     fates = {id(line.group): line.fates for line in lines if id(line.group) in chosen} if chosen else {}
     kept = [_line(g, _first(g), step, text, TRAINING, fates.get(name)) for name, g in chosen.items()]
     others = ((line.group, line.fates) for line in lines if id(line.group) not in chosen)
