@@ -139,14 +139,14 @@ def test_faulty_rollouts_of_every_update_are_kept_up_to_a_bound():
         ledger.settle(group, [Fate.LOST if s is None else Fate.TRAINED for s in group.scores])
     broken = [r for g in groups for r in g.rollouts if r.score is None]
     assert broken and all(r.turns[-1].fault.source == "environment" for r in broken)
-    of_all = samples.of_update(ledger.fresh, groups[: samples.PER_UPDATE], 7, world.text, used=0)
+    of_all = samples.of_update(ledger.fresh, groups[: samples.PER_UPDATE], 7, world.text, used=lambda: 0)
     assert [x.get("kept", "") for x in of_all] == ["", "", "fault"]
     assert of_all[0]["attempts"][0]["fate"] in ("trained", "lost") and of_all[0]["part"] == "training"
-    only = samples.of_update(ledger.fresh, (), 8, world.text, used=0)
+    only = samples.of_update(ledger.fresh, (), 8, world.text, used=lambda: 0)
     assert sum(len(x["attempts"]) for x in only) == samples.FAULTY and all(x["kept"] == "fault" for x in only)
     read = rollouts.read(only, "r")
     assert all(r.sources for r in read) and read[0].step == 8 and read[0].turns[1].fault.endswith(("down", "OSError"))
-    assert samples.of_update(ledger.fresh, (), 8, world.text, used=samples.ROOM) == []
+    assert samples.of_update(ledger.fresh, (), 8, world.text, used=lambda: samples.ROOM) == []
 
 
 def test_a_wave_of_arrays_is_not_made_into_objects_to_find_faults(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.names import today
 from isocost.runs.record import RunRecord, machine, model_of
-from isocost.runs.samples import PER_UPDATE, of_evaluation, of_update
+from isocost.runs.samples import keeps, of_evaluation, of_update
 from isocost.runs.speed import rates
 from isocost.seams import Recipe
 from isocost.stats.progress import against
@@ -61,10 +61,10 @@ class Job:
     points: tuple[float, ...] = ()  # rollouts at which to evaluate, besides the start and the end
     sets: Mapping[str, str] = field(default_factory=dict)
     purpose: str = "run"
+    keep: int = 0  # groups of every update that are kept as text, at least; see `isocost.runs.samples`
     multiplier: float = 1.0  # of the learning rate, relative to the rule's
     seal: str | None = None
     save_every: int = 0  # steps; 0 saves at evaluations only
-    keep: int = 0  # groups of every update whose rollouts are kept as text; 0: see `isocost.runs.samples`
     save_seconds: float = 0.0  # since the last checkpoint, after which the next step is followed by one; 0: no limit
     export: bool = False  # write the final policy as a Hugging Face folder
 
@@ -366,10 +366,9 @@ class _Run:
 
     def _write(self, step: Step) -> None:
         self.record.write("metrics.jsonl", step.line)
-        before, used = self.ledger.step - 1, self.record.size("samples.jsonl")
-        some = self.ledger.step & before == 0 or self._due()  # at 1, 2, 4, 8, ... and before evaluations: a small file
-        trained = step.groups[: max(some * PER_UPDATE, self.job.keep)]
-        self.record.write("samples.jsonl", *of_update(self.ledger.fresh, trained, before, self.world.text, used))
+        text, used = self.world.text, lambda: self.record.size("samples.jsonl")
+        whole = keeps(self.ledger.step, step.groups, self.job.keep, evaluated=self._due())
+        self.record.write("samples.jsonl", *of_update(self.ledger.fresh, whole, self.ledger.step - 1, text, used))
         self._journal()
         self._clock()
         self.on_step(step.line)
@@ -406,7 +405,9 @@ class _Run:
         setting, sides = self.job.setting, self.opened.sides
         pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling)
         both: Sequence[Problem] = (*sides.select, *sides.audit)
-        found = await evaluate(self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED)
+        found = await evaluate(
+            self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED
+        )
         half = len(sides.select)
         line = {
             "step": self.ledger.step,
@@ -424,8 +425,8 @@ class _Run:
         if self.base is not None:  # None in a run of an earlier version, which did not save it
             line |= {f"eval/{k}": v for k, v in against(found.right, self.base).items()}
         self.record.write("metrics.jsonl", line)
-        used = self.record.size("samples.jsonl")
-        self.record.write("samples.jsonl", *of_evaluation(found.groups, self.ledger.step, self.world.text, used))
+        text, used = self.world.text, lambda: self.record.size("samples.jsonl")
+        self.record.write("samples.jsonl", *of_evaluation(found.groups, self.ledger.step, text, used))
         self.measured, self.evaluated = self.measured + 1, (self.ledger.step, spent)
         self.points = [p for p in self.points if p > spent]
         self.on_step(line)

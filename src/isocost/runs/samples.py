@@ -10,7 +10,7 @@ resumed run writes the same bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,21 +32,29 @@ TURNS = 256
 _OWN, _SEEN, _PROMPT = int(Role.OWN), int(Role.SEEN), int(Role.PROMPT)
 
 
-def of_update(
-    lines: Sequence[Line], trained: Sequence[Group], step: int, text: Text, used: int
-) -> list[dict[str, Any]]:
-    """Rollouts of an update: of the groups `trained`, and faulty ones of all others that `lines` settled.
+def keeps(number: int, trained: Sequence[Group], least: int, *, evaluated: bool) -> Sequence[Group]:
+    """Which groups of an update are kept as text: `PER_UPDATE` of the updates 1, 2, 4, 8, ..., so that the file stays
+    small, and of those before an evaluation; of all others the `least` that the job says."""
+    return trained[: max(least, PER_UPDATE if number & (number - 1) == 0 or evaluated else 0)]
 
-    `step` is the number of updates before it; `used` is the file's size in bytes.
+
+def of_update(
+    lines: Sequence[Line], whole: Sequence[Group], step: int, text: Text, used: Callable[[], int]
+) -> list[dict[str, Any]]:
+    """Rollouts of an update: of the groups `whole`, and faulty ones of all others that `lines` settled.
+
+    `step` is the number of updates before it; `used` gives the file's size in bytes.
     """
-    chosen = {id(g): g for g in trained}
+    chosen = {id(g): g for g in whole}
     fates = {id(line.group): line.fates for line in lines if id(line.group) in chosen} if chosen else {}
     kept = [_line(g, _first(g), step, text, TRAINING, fates.get(name)) for name, g in chosen.items()]
     others = ((line.group, line.fates) for line in lines if id(line.group) not in chosen)
     return kept + _faulty(others, step, text, used, TRAINING)
 
 
-def of_evaluation(groups: Sequence[Group], step: int, text: Text, used: int) -> list[dict[str, Any]]:
+def of_evaluation(
+    groups: Sequence[Group], step: int, text: Text, used: Callable[[], int]
+) -> list[dict[str, Any]]:
     """Rollouts of an evaluation after `step` updates: of the first groups, and faulty ones of the others."""
     kept = samples(groups[:PER_EVALUATION], step, text, part=HELD_OUT)
     return kept + _faulty([(g, None) for g in groups[PER_EVALUATION:]], step, text, used, HELD_OUT)
@@ -59,7 +67,7 @@ def samples(groups: Sequence[Group], step: int, text: Text, *, part: str = "") -
 
 def faulty_samples(groups: Sequence[Group], step: int, text: Text, *, part: str = "") -> list[dict[str, Any]]:
     """`FAULTY` attempts of these groups, at most: those that show that something is broken."""
-    return _faulty([(g, None) for g in groups], step, text, 0, part)
+    return _faulty([(g, None) for g in groups], step, text, lambda: 0, part)
 
 
 def _first(group: Group) -> range:
@@ -75,12 +83,14 @@ def faulty(group: Group) -> list[int]:
 
 
 def _faulty(
-    groups: Iterable[tuple[Group, Sequence[Fate] | None]], step: int, text: Text, used: int, part: str
+    groups: Iterable[tuple[Group, Sequence[Fate] | None]], step: int, text: Text, used: Callable[[], int], part: str
 ) -> list[dict[str, Any]]:
     kept: list[dict[str, Any]] = []
-    left = FAULTY if used < ROOM else 0
+    left = FAULTY
     for group, fates in groups:
         if left and (found := faulty(group)[:left]):
+            if not kept and used() >= ROOM:     # the size is asked for where there is something to keep: seldom
+                break
             kept.append({**_line(group, found, step, text, part, fates), "kept": KEPT_AS_FAULTY})
             left -= len(found)
     return kept
