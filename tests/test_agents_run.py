@@ -70,7 +70,7 @@ def test_the_record_of_a_run_has_turns_faults_and_what_was_read_again(trained):
     assert steps[-1]["reread"] > 0.7 * steps[-1]["prefill"]
     assert end["physical"]["train"]["prefill"] < 0.25 * end["bill"]["train"]["prefill"]
     said = [a["turns"] for x in read_lines(out / "samples.jsonl") for a in x["attempts"]]
-    assert all(t.keys() == {"said", "shown", "reward", "fault", "key"} for turns in said for t in turns)
+    assert all(t.keys() == {"said", "shown", "reward", "fault", "key", "tokens"} for turns in said for t in turns)
     assert any(turns[-1]["reward"] == 1.0 for turns in said) and any(len(turns) > 3 for turns in said)
     problems = read_json(out / "run.json")["problems"]
     assert problems["environment"] == "rooms:slip=0.1" and problems["verifier"] == "environment"
@@ -182,8 +182,21 @@ def test_what_a_profile_says_of_dialogues_is_worked_from_its_lines():
     assert said["ends"] == {"success": 0.5, "out of turns": 0.25, "environment failed": 0.25}
     assert said["faults"] == {k: round(n / 7, 5) for k, n in (("environment", 1), ("tool", 1), ("model", 2))}
     assert said["listed"][0]["fault"] == "model: no call" and said["reread"] == 0.8
-    assert said["success_costs"] == {"rollouts": 2.0, "env_steps": 3.5, "written": 15.0, "read": 10.0}
+    assert said["success_costs"] == {"rollouts": 2.0, "env_steps": 3.5, "written": 15.0, "read": 10.0,
+                                     "reread": 40.0}
+    assert said["ended"] == [
+        {"end": end, "turn": turn, "rollouts": 1}
+        for end, turn in (("success", 1), ("success", 2), ("environment failed", 1), ("out of turns", 3))]
+    assert said["failures"] == [{"end": "environment failed", "share": 0.25, "p10": 1, "p50": 1, "p90": 1},
+                                {"end": "out of turns", "share": 0.25, "p10": 3, "p50": 3, "p90": 3}]
+    assert [x["env_steps"] for x in said["by_end"]] == [round(k / 7, 4) for k in (3, 1, 3)]
+    assert said["failed_steps"] == round(4 / 7, 4) and said["faultless"] == {"rollouts": 0.25, "success": 1.0}
+    assert said["listed"][0] == {"fault": "model: no call", "per_turn": round(2 / 7, 5), "rollouts": 0.25,
+                                 "success": 0.0}
+    assert said["dead"] == [], "its only problem has a rollout without a score"
     assert dialogues.summary([{"rewards": [1.0], "stops": ["done"]}], Cost(), 0) is None
+    whole = dialogues.summary([lines[0] | {"rewards": [1.0, 0.0, 0.0, 0.0]}], Cost(4), 3)
+    assert whole["dead"] == [{"n": 2, "failed": 0.5, "succeeded": 0.0}, {"n": 4, "failed": 0.0, "succeeded": 0.0}]
     none = dialogues.summary([lines[0] | {"rewards": [0.0, 0.0, None, 0.0]}], Cost(4), 3)
     assert none["success_costs"] is None
 
@@ -192,7 +205,8 @@ def test_a_profile_in_rooms_reports_success_by_turns_faults_and_the_cost_of_a_su
     code, said = cli("profile", "--env", "rooms", "--problems", 12, "--out", tmp_path / "s")
     assert code == 0, said
     for words in ("success within turns", "out of turns", "faults per turn: environment 0.00%, model", "dead groups",
-                  "cost of a success:", "env steps"):
+                  "cost of a success:", "env steps", "where they fail: out of turns at turn 12", "read again",
+                  "dead groups, all failed and all succeeded  n=2:"):
         assert words in said
     found = read_json(tmp_path / "s" / "profile.json")["dialogues"]
     assert found["by_turn"][-1]["success"] == pytest.approx(found["ends"]["success"])

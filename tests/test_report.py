@@ -45,7 +45,7 @@ SECTIONS = [
     "time",
     "names",
     "recipe",
-    "samples",
+    "rollouts",
     "flags",
     "provenance",
 ]

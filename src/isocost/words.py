@@ -26,6 +26,14 @@ def visible(text: object, lines: bool = True) -> str:
     return shown if lines else shown.replace("\n", "\u240a").replace("\t", "\u2409")
 
 
+def shortened(text: str, most: int) -> str:
+    """A text of at most `most` characters, which says how many were left out of its middle."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
 def counted(k: int | float, noun: str) -> str:
     """How many of a thing: '1 run', '3 runs', '0 runs'. Of a noun of several words the last one takes the s."""
     return f"{k:,.0f} {noun}" if k == 1 else f"{k:,.0f} {noun}s"

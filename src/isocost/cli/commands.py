@@ -36,6 +36,7 @@ from isocost.cli.options import (
     trainer_option,
     worth_option,
 )
+from isocost.cli.rollouts import rollouts
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
 
@@ -291,6 +292,9 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
     show_default=True,
     help="updates between checkpoints, besides those at evaluations",
 )
+@click.option("--keep-rollouts", "keep", type=ANY, default=0, metavar="GROUPS",
+              help="groups of every update to keep as text, 8 rollouts of each  [default: 2, of updates 1, 2, 4, 8, "
+              "... and before evaluations]")
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
 @launched
 @trainer_option
@@ -577,6 +581,7 @@ def diff(a: str, b: str, as_json: bool) -> None:
 
 
 main.add_command(doctor)
+main.add_command(rollouts)
 main.add_command(envs)
 main.add_command(laws)
 main.add_command(methods)

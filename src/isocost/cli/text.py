@@ -49,7 +49,7 @@ from isocost.units import FLOPS, ROLLOUTS, SECONDS, WALL, words
 from isocost.words import counted, duration, word
 
 # Each registers its texts when it is imported.
-OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor", "text_environments")
+OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor", "text_environments", "text_rollouts")
 NAMED = 5      # methods named in a line of many
 SHOWN = 20      # evaluation points that are listed
 BARS = " ▁▂▃▄▅▆▇█"

@@ -27,6 +27,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from isocost.envs.threads import in_thread
 from isocost.types import Fault, Message
+from isocost.words import shortened as cut
 
 SHOWN = 4096             # characters of a result that the policy reads
 CALLS = 8                # that one turn may make
@@ -239,10 +240,7 @@ class ToolFailed(Exception):
 
 def shortened(text: str, most: int = SHOWN) -> str:
     """A text of at most `most` characters, which says how many were left out of its middle."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+    return cut(text, most)
 
 
 def _plain(result: Any) -> str:

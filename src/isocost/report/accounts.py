@@ -29,7 +29,6 @@ from isocost.trainers import sizes
 PURPOSES = ("probe", "pilot", "edge", "train", "run")
 PURPOSE_NAMES = {"probe": "rate probe", "pilot": "pilot", "edge": "rate check", "train": "train", "run": "run"}
 PHASES = ("profile", "plan", "probe", "pilot", "edge", "fit", "prescribe", "train", "audit", "report")
-SHOWN_PROBLEMS, SHOWN_ATTEMPTS = 3, 4
 
 
 # where the compute went -------------------------------------------------------------------------------------

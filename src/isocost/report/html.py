@@ -24,7 +24,7 @@ def esc(x: Any) -> Safe:
     return Safe(html.escape(visible(x), quote=True))
 
 
-def tag(name: str, *inside: Any, **attributes: Any) -> Safe:
+def tag(name: str, /, *inside: Any, **attributes: Any) -> Safe:
     """`tag("p", "a < b", cls="lead")`. None and False attributes are left out; `_` in names becomes `-`."""
     names = {"cls": "class"}
     pairs = ((names.get(k, k.replace("_", "-")), v) for k, v in attributes.items() if v not in (None, False))

@@ -22,6 +22,7 @@ from isocost.report import (
     problems,
     reach,
     recipe,
+    rollouts,
     theme,
 )
 from isocost.report.html import Safe, esc, join, json_in_html, p, tag
@@ -42,7 +43,7 @@ SECTIONS = (
     accounts.time,
     accounts.names,
     recipe.recipe,
-    evidence.samples,
+    rollouts.rollouts,
     headline.flags,
     evidence.provenance,
 )
@@ -52,7 +53,7 @@ COMPARISON = (
     accounts.spent,
     accounts.time,
     recipe.recipe,
-    evidence.samples,
+    rollouts.rollouts,
     headline.flags,
     evidence.provenance,
 )
@@ -92,7 +93,8 @@ def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
 def render(study: Study) -> str:
     """The whole page as text."""
     sections = [make(study) for make in (COMPARISON if contest.is_comparison(study) else SECTIONS)]
-    drawing, bundle = (HERE / "draw.js").read_text(encoding="utf-8"), theme.bundle()
+    drawing = "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("draw.js", "rollouts.js"))
+    bundle = theme.bundle()
     template = Template((HERE / "template.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=esc(f"{study.name}: isocost report"),
@@ -101,7 +103,7 @@ def render(study: Study) -> str:
         script_hashes=f"{_source_hash(bundle)} {_source_hash(drawing)}",
         bundle=bundle,
         drawing=drawing,
-        body=as_measured(study, _body(study, sections)),
+        body=_body(study, sections),
     )
 
 
@@ -110,17 +112,23 @@ def _body(study: Study, sections: list[Section]) -> Safe:
         "nav", tag("ol", *(tag("li", tag("a", s.title, href=f"#{s.key}")) for s in sections)), aria_label="Sections"
     )
     config = Safe(f'<script type="application/json" id="plot-config">{json_in_html(theme.CONFIG)}</script>')
-    parts = [tag("section", tag("h2", s.title), s.body, id=s.key) for s in sections]
+    parts = [_section(study, s) for s in sections]
     note = (
         "This page is self-contained and makes no network requests. Intervals are 90 % unless stated otherwise."
     )
     return join(
-        tag("header", _study_line(study), headline.answer(study)),
-        menu,
+        as_measured(study, tag("header", _study_line(study), headline.answer(study))),
+        as_measured(study, menu),
         tag("main", *parts),
         config,
         tag("footer", p(note)),
     )
+
+
+def _section(study: Study, section: Section) -> Safe:
+    """A section of the page. Texts of rollouts are shown as they are."""
+    whole = tag("section", tag("h2", section.title), section.body, id=section.key)
+    return whole if section.key == "rollouts" else as_measured(study, whole)
 
 
 def as_measured(study: Study, body: Safe) -> Safe:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isocost.report import charts
+from isocost.report.episodes import episodes
 from isocost.report.html import (
     Safe,
     brief,
@@ -44,7 +45,8 @@ def profile(study: Study) -> Section:
     return Section(
         "profile",
         title,
-        join(_regime(data, samples), plot, _dead(data, samples), _bands(data), _lengths(data), _methods(data)),
+        join(_regime(data, samples), plot, _dead(data, samples), _bands(data), _lengths(data), episodes(data),
+             _methods(data)),
     )
 
 

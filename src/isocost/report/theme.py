@@ -23,6 +23,7 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "wash": ("#f6f7f9", "#1c2024"),
     "accent": ("#0b6a88", "#58c0dc"),
     "unknown": ("#f6efe2", "#2c2820"),
+    "alarm": ("#a93600", "#ff9466"),
     "mid": ("#9cc3d0", "#2c5f6e"),
     "n0": ("#440154", "#fde725"),
     "n1": ("#46327e", "#b5de2b"),

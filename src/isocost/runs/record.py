@@ -91,6 +91,10 @@ class RunRecord:
         self.check()
         self.streams[name].write(*lines)
 
+    def size(self, name: str) -> int:
+        """Bytes that a stream has now; after a resume, those that it had at the checkpoint."""
+        return self.streams[name].offset()
+
     def check(self) -> None:
         """Raises Superseded if a later attempt of the run has been started."""
         if self.fence is not None:

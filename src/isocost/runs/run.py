@@ -31,7 +31,7 @@ from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.names import today
 from isocost.runs.record import RunRecord, machine, model_of
-from isocost.runs.samples import samples
+from isocost.runs.samples import keeps, of_evaluation, of_update
 from isocost.runs.speed import rates
 from isocost.seams import Recipe
 from isocost.stats.progress import against
@@ -61,6 +61,7 @@ class Job:
     points: tuple[float, ...] = ()  # rollouts at which to evaluate, besides the start and the end
     sets: Mapping[str, str] = field(default_factory=dict)
     purpose: str = "run"
+    keep: int = 0  # groups of every update that are kept as text, at least; see `isocost.runs.samples`
     multiplier: float = 1.0  # of the learning rate, relative to the rule's
     seal: str | None = None
     save_every: int = 0  # steps; 0 saves at evaluations only
@@ -363,11 +364,10 @@ class _Run:
 
     def _write(self, step: Step) -> None:
         self.record.write("metrics.jsonl", step.line)
+        text, used = self.world.text, lambda: self.record.size("samples.jsonl")
+        whole = keeps(self.ledger.step, step.groups, self.job.keep, evaluated=self._due())
+        self.record.write("samples.jsonl", *of_update(self.ledger.fresh, whole, self.ledger.step - 1, text, used))
         self._journal()
-        if (
-            self.ledger.step & (self.ledger.step - 1) == 0
-        ):  # at steps 1, 2, 4, 8, ..., to keep the file small
-            self.record.write("samples.jsonl", *samples(step.groups[:2], self.ledger.step - 1, self.world.text))
         self._clock()
         self.on_step(step.line)
 
@@ -424,8 +424,8 @@ class _Run:
         if self.base is not None:  # None in a run of an earlier version, which did not save it
             line |= {f"eval/{k}": v for k, v in against(found.right, self.base).items()}
         self.record.write("metrics.jsonl", line)
-        if found.groups:
-            self.record.write("samples.jsonl", *samples(found.groups[:4], self.ledger.step, self.world.text))
+        text, used = self.world.text, lambda: self.record.size("samples.jsonl")
+        self.record.write("samples.jsonl", *of_evaluation(found.groups, self.ledger.step, text, used))
         self.measured, self.evaluated = self.measured + 1, (self.ledger.step, spent)
         self.points = [p for p in self.points if p > spent]
         self.on_step(line)

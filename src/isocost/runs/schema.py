@@ -80,9 +80,16 @@ BILLED = ENDED.needing(bill=Keys({"train": Costs}))             # and of an impo
 STUDY = Keys({"setting": SETTING}, {
     "seed": int, "method": str | None, "profiled": int, "metric": str, "phases": dict[str, float], "code": OBJECT,
 })
-TURN = Keys({}, {"said": str, "shown": str, "reward": float, "fault": str, "key": str})
-ATTEMPT = Keys({}, {"text": str, "reward": NUMBER, "stop": str, "turns": Each(TURN)})
-SAID = Keys({}, {"step": float, "id": str, "variant": str, "prompt": str, "attempts": Each(ATTEMPT)})
+TOKENS = Keys({}, {"fresh": Count, "reread": Count, "written": Count})
+TURN = Keys({}, {"said": str, "shown": str, "reward": float, "fault": str, "key": str, "tokens": TOKENS})
+ATTEMPT = Keys({}, {
+    "attempt": int, "text": str, "reward": NUMBER, "stop": str, "fate": str, "tokens": TOKENS, "turns": Each(TURN),
+    "left_out": Count,
+})
+SAID = Keys({}, {
+    "step": float, "part": str, "kept": str, "id": str, "variant": str, "prompt": str, "opened": str,
+    "attempts": Each(ATTEMPT),
+})
 PROFILE = Keys({
     "samples": Size, "right": Filled(list[int]), "mean": float, "histogram": Filled(list[Count]), "regime": str,
     "why": str,
@@ -118,8 +125,16 @@ PROFILE = Keys({
     "dialogues": Maybe(Keys({
         "turns": Keys({"mean": float, "p90": float, "limit": Count}), "ends": dict[str, float],
         "by_turn": Filled(Each(Keys({"turn": Size, "took": float, "success": float}))), "faults": dict[str, float],
-        "listed": Each(Keys({"fault": str, "per_turn": float})), "reread": float,
-        "success_costs": Maybe(Keys(dict.fromkeys(("rollouts", "env_steps", "written", "read"), float))),
+        "listed": Each(Keys({"fault": str, "per_turn": float}, {"rollouts": float, "success": NUMBER})),
+        "reread": float,
+        "success_costs": Maybe(Keys(
+            dict.fromkeys(("rollouts", "env_steps", "written", "read"), float), {"reread": float})),
+    }, {
+        "ended": Each(Keys({"end": str, "turn": Count, "rollouts": Count})),
+        "failures": Each(Keys({"end": str, "share": float, "p10": Count, "p50": Count, "p90": Count})),
+        "by_end": Each(Keys({"end": str, "env_steps": float})), "failed_steps": float,
+        "faultless": Keys({"rollouts": float, "success": NUMBER}),
+        "dead": Each(Keys({"n": Size, "failed": float, "succeeded": float})),
     })),
 })
 TRAINER = Keys({        # the first run of a user's trainer

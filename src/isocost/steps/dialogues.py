@@ -1,16 +1,19 @@
-"""What a profile says of dialogues: success by turns, how they end, faults, and what a success costs."""
+"""What a profile says of dialogues: success by turns, where and how they end, faults, dead groups, a success's cost."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import comb
 from typing import Any
 
 import numpy as np
 
-from isocost.types import Cost, Fault, FaultSource, Group, Stop
+from isocost.runs.rollouts import Outcome, end_of, ends_in_order, outcome_of
+from isocost.types import Cost, Fault, FaultSource, Group
 
-LISTED = 5      # kinds of faults that are listed
+LISTED = 8              # kinds of faults that are listed
+SIZES = (2, 4, 8, 16)   # of groups, of which the dead are told apart
 
 
 def of_group(group: Group) -> dict[str, Any]:
@@ -25,8 +28,13 @@ def summary(lines: Sequence[Mapping[str, Any]], cost: Cost, limit: int) -> dict[
     """The summary of a profile's lines (see `of_group`); None without an environment. `limit` is the turns allowed.
 
     `by_turn` has, for each number of turns, the share of rollouts that took so many and the mean score of those that
-    had ended by then, others counted as 0. `ends` are shares of rollouts, `faults` are per turn. The cost of a success,
-    a score of 1, is the cost of all rollouts divided by the sum of their scores; None without any.
+    had ended by then, others counted as 0. `ends` are shares of rollouts; `ended` has the number of rollouts that ended
+    so at each turn, `failures` the turns by which 10, 50 and 90 % of each kind that failed had ended; `by_end` has the
+    share of environment steps of each kind of end, and `failed_steps` of all that failed. `faults` are per turn;
+    `listed` are the most frequent kinds, with the share of rollouts that had one and the mean score of these;
+    `faultless` is the same of rollouts without a fault. `dead` are shares of groups of n rollouts whose scores are all
+    equal, and at most 1/2 (`failed`) or above (`succeeded`): unbiased, from the rollouts of each problem. The cost of a
+    success, a score of 1, is the cost of all rollouts divided by the sum of their scores; None without any.
     """
     there = [line for line in lines if "turns" in line]
     if not there:
@@ -35,14 +43,19 @@ def summary(lines: Sequence[Mapping[str, Any]], cost: Cost, limit: int) -> dict[
     scores = [x for line in there for x in line["rewards"]]
     stops = [s for line in there for s in line["stops"]]
     score = np.array([0.0 if x is None else x for x in scores])
-    said = sum((Counter(f) for line in there for f in line["faults"]), Counter[str]())
+    each_faults = [f for line in there for f in line["faults"]]
+    said = sum(map(Counter, each_faults), Counter[str]())
     sources = Counter[str]()
     for text, count in said.items():
         if (fault := Fault.of(text)) is not None:
             sources[str(fault.source)] += count
-    ends = Counter(_end(x, s) for x, s in zip(scores, stops, strict=True))
+    named = [end_of(x, s) for x, s in zip(scores, stops, strict=True)]
+    ends = Counter(named)
     steps, successes = max(int(turns.sum()), 1), float(score.sum())
-    each = {"rollouts": len(turns), "env_steps": int(turns.sum()), "written": cost.decode, "read": cost.fresh}
+    failed = np.array([outcome_of(x, s) is not Outcome.SUCCESS for x, s in zip(scores, stops, strict=True)])
+    each = {"rollouts": len(turns), "env_steps": int(turns.sum()), "written": cost.decode, "read": cost.fresh,
+            "reread": cost.reread}
+    clean = np.array([not f for f in each_faults])
     return {
         "turns": {"mean": round(float(turns.mean()), 3), "p90": float(np.percentile(turns, 90)), "limit": limit},
         "by_turn": [
@@ -51,20 +64,51 @@ def summary(lines: Sequence[Mapping[str, Any]], cost: Cost, limit: int) -> dict[
             for t in range(1, int(turns.max(initial=1)) + 1)
         ],
         "ends": {name: round(n / len(turns), 4) for name, n in ends.most_common()},
+        "ended": [{"end": name, "turn": turn, "rollouts": n} for name in ends_in_order(ends)
+                  for turn, n in sorted(_at(turns, named, name).items())],
+        "failures": list(_failures(turns, named, ends)),
+        "by_end": [{"end": name, "env_steps": round(float(turns[[x == name for x in named]].sum()) / steps, 4)}
+                   for name in ends_in_order(ends)],
         "faults": {str(s): round(sources[str(s)] / steps, 5) for s in FaultSource},
-        "listed": [{"fault": text, "per_turn": round(n / steps, 5)} for text, n in said.most_common(LISTED)],
+        "listed": [
+            {"fault": text, "per_turn": round(n / steps, 5),
+             **_of_these(np.array([text in f for f in each_faults]), score)}
+            for text, n in said.most_common(LISTED)
+        ],
+        "faultless": _of_these(clean, score),
+        "dead": list(_dead([line["rewards"] for line in there if None not in line["rewards"]])),
         "success_costs": {k: round(v / successes, 2) for k, v in each.items()} if successes else None,
+        "failed_steps": round(float(turns[failed].sum()) / steps, 4),
         "reread": round(cost.reread / max(cost.prefill, 1), 4),
     }
 
 
-def _end(score: float | None, stop: str) -> str:
-    """How a rollout ended, for a reader."""
-    if stop == Stop.ERROR:
-        return "environment failed"
-    if score is None:
-        return "no score"
-    if score > 0.5:
-        return "success"
-    others = {Stop.TURNS: "out of turns", Stop.LENGTH: "turn cut at its token limit"}
-    return others.get(Stop(stop), "ended without success")
+def _failures(turns: np.ndarray, named: Sequence[str], ends: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Per kind of end but success, its share of rollouts and the turns by which 10, 50 and 90 % of these had ended."""
+    for name in ends_in_order(ends):
+        if name != Outcome.SUCCESS:
+            at = turns[[x == name for x in named]]
+            by = {f"p{q}": int(np.percentile(at, q, method="inverted_cdf")) for q in (10, 50, 90)}
+            yield {"end": name, "share": round(len(at) / len(turns), 4), **by}
+
+
+def _at(turns: np.ndarray, named: Sequence[str], name: str) -> Counter[int]:
+    return Counter(int(t) for t, x in zip(turns, named, strict=True) if x == name)
+
+
+def _of_these(which: np.ndarray, score: np.ndarray) -> dict[str, float | None]:
+    success = round(float(score[which].mean()), 4) if which.any() else None
+    return {"rollouts": round(float(which.mean()), 4), "success": success}
+
+
+def _dead(rewards: Sequence[Sequence[float]]) -> Iterator[dict[str, float]]:
+    """Rows of `dead` for the sizes that the samples of each problem allow."""
+    tallies = [Counter(row) for row in rewards]
+    for n in (n for n in SIZES if all(t.total() >= n for t in tallies) and tallies):
+        yield {"n": n, "failed": _equal(tallies, n, False), "succeeded": _equal(tallies, n, True)}
+
+
+def _equal(tallies: Sequence[Counter[float]], n: int, succeeded: bool) -> float:
+    """The share of groups of n with equal rewards, all above 1/2 or none."""
+    ways = (sum(comb(c, n) for x, c in t.items() if (x > 0.5) is succeeded) / comb(t.total(), n) for t in tallies)
+    return round(sum(ways) / len(tallies), 4)

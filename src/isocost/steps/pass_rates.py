@@ -24,7 +24,7 @@ from isocost.errors import Resumable, UserError
 from isocost.runs.evaluate import group_of
 from isocost.runs.record import Stream, read_lines
 from isocost.runs.run import compares
-from isocost.runs.samples import samples
+from isocost.runs.samples import faulty_samples, samples
 from isocost.stats import passk as passrate
 from isocost.steps import by_limit, dialogues
 from isocost.tasks.sample import sample
@@ -135,7 +135,7 @@ async def pass_rates(
         "cost": (sampled + checked).data(),
         "lost": lost.data(),
         "seconds": round(time.perf_counter() - began, 2),
-        "examples": [line["example"] for line in found[:SHOWN]],
+        "examples": _examples(found),
     }
     return with_recipe(described, method, spec_of(setting.model).learner)
 
@@ -244,8 +244,21 @@ def _line(slot: int, group: Group, cost: Cost, text: Text) -> Line:
         **dialogues.of_group(group),
         **by_limit.of_group(group),
         "cost": cost.data(),
-        **({"example": samples([group], 0, text)[0]} if slot < SHOWN else {}),
+        **_example(slot, group, text),
     }
+
+
+def _example(slot: int, group: Group, text: Text) -> dict[str, Any]:
+    """The attempts of a problem that are kept as text: of the first problems, and of others those that are faulty."""
+    if slot < SHOWN:
+        return {"example": samples([group], 0, text)[0]}
+    return {"example": found[0]} if (found := faulty_samples([group], 0, text)) else {}
+
+
+def _examples(found: Sequence[Line]) -> list[dict[str, Any]]:
+    """Those of the first problems, and of as many others with faults."""
+    kept = [line["example"] for line in found[SHOWN:] if "example" in line]
+    return [line["example"] for line in found[:SHOWN]] + kept[:SHOWN]
 
 
 def _refuse_outside(opened: Opened, problem: Problem, line: Line) -> None:

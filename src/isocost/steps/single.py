@@ -47,6 +47,7 @@ def train_one(
     sets: Sequence[str] = (),
     evaluations: int = 8,
     save_every: int = 0,
+    keep: int = 0,
     dry_run: bool = False,
     price: str | None = None,
     devices: int | None = None,
@@ -57,7 +58,8 @@ def train_one(
     budget: what training may spend, with a unit ("20k-rollouts", "30m"). rollouts, groups: n and B, the method's own
     where they are None. lr: learning rate, else the model's own or assumed from its size, by n B. sets:
     "SEAM.NAME=VALUE". evaluations: points of compute with a held-out reward. save_every: updates between checkpoints
-    beside those. A dry run samples a few completions, writes what they cost to `out`/dry-run.json and returns the cost.
+    beside those. keep: groups of every update whose rollouts are kept as text, besides those that every run keeps. A
+    dry run samples a few completions, writes what they cost to `out`/dry-run.json and returns the cost.
 
     Raises:
         UserError: for a method, a setting or a budget that cannot be used, before anything is trained.
@@ -95,6 +97,7 @@ def train_one(
         warmup=warmup(steps) if steps else 0,
         sets=chosen,
         save_every=save_every,
+        keep=keep,
         export=True,
         points=_points(spend, size, evaluations),
     )

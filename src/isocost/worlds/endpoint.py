@@ -215,6 +215,7 @@ class Words:
     """
 
     ends: tuple[int, ...] = ()
+    tokenized = False       # what is read is not in the model's tokens, whose number only the server knows
 
     def __init__(self) -> None:
         self._parts: list[str | tuple[Message, ...]] = [""]
