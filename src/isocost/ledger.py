@@ -7,6 +7,7 @@ disk the ledger is the journal (one line per group, written when the group's fat
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,6 +112,7 @@ class Line(Mapping[str, Any]):
         )
 
 
+_FOLDING = threading.RLock()     # a fold may be read by sampling and by learning at the same time
 _CANCELLED = str(Fate.CANCELLED)
 _quoted = lru_cache(maxsize=4096)(encode_basestring_ascii)
 
@@ -165,11 +167,16 @@ class Ledger:
         checkpoint: the journal contains all of it.
         """
         key = (f.func, f.args, *sorted(f.keywords.items())) if isinstance(f, partial) else f
-        done, state = self._folds.get(key, (0, start))
-        for step in range(done, self.step):
-            state = f(state, self.history.get(step, ()))
-        self._folds[key] = (self.step, state)
-        return state
+        with _FOLDING:
+            done, state = self._folds.get(key, (0, start))
+            for step in range(done, self.step):
+                state = f(state, self.history.get(step, ()))
+            self._folds[key] = (self.step, state)
+            return state
+
+    def up_to_date(self) -> None:
+        """Bring tallies and history up to date, so that two threads can read them."""
+        len(self.tallies)
 
     def saw(self, group: Group) -> None:
         """Count a complete group, before anything is selected from it."""

@@ -28,9 +28,9 @@ template <class Weight> static std::vector<long> shares(long count, int threads,
     return cut;
 }
 
-// f(0), f(1), ... f(threads - 1), in parallel, each with the matrix unit that the model uses.
+// f(0), f(1), ... f(threads - 1), by the model's workers, each with the matrix unit that the model uses.
 template <class F> static void with_threads(const Model& m, const F& f) {
-    each(m.s.threads, [&](int t) {
+    each(m.s.threads, m.workers, [&](int t) {
         Tiles tiles(m.unit);
         f(t);
     });
@@ -50,6 +50,7 @@ Model* isocost_open(const int64_t* shape, double eps, const int64_t* offsets, in
     m->blocks.resize(m->s.layers);
     for (int l = 0; l < m->s.layers; l++)
         for (int i = 0; i < 9; i++) (&m->blocks[l].norm1)[i] = offsets[3 + 9 * l + i];
+    m->workers = m->s.threads;
     m->arenas.resize(m->s.threads);
     m->sums.resize(m->s.threads);
     int D = m->s.head_dim;
@@ -64,6 +65,10 @@ Model* isocost_open(const int64_t* shape, double eps, const int64_t* offsets, in
 // The unit that computes products of bfloat16, a number of `Unit`; before the weights are loaded.
 void isocost_use(Model* m, int unit) { m->unit = (Unit)unit; }
 
+// Compute on this many cores from the next call on. The number of threads decides in which order gradients are summed;
+// the number of workers decides nothing but the time.
+void isocost_workers(Model* m, int workers) { m->workers = workers; }
+
 // 1 where tiles can be used, else why not: see `tiles_here`.
 int isocost_tiles() { return tiles_here(); }
 
@@ -75,6 +80,24 @@ void isocost_close(Model* m) {
     if (!--m->users) delete m;
 }
 
+}
+
+static Tape* spare_tape(Model* m) {
+    m->users++;
+    std::lock_guard<std::mutex> lock(m->of_spare);
+    if (m->spare.empty()) return new Tape;
+    Tape* tape = m->spare.back().release();
+    m->spare.pop_back();
+    return tape;
+}
+
+static void spare_tapes(Model* m, int64_t count, Tape* const* tapes) {
+    {
+        std::lock_guard<std::mutex> lock(m->of_spare);
+        for (int64_t k = 0; k < count; k++) m->spare.emplace_back(tapes[k]);
+    }
+    m->users -= (int)count - 1;
+    isocost_close(m);
 }
 
 // Lay out the weights for reading tokens, or for the backward pass, unless that is done since they were loaded. A learner
@@ -322,9 +345,7 @@ void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const 
 // the prompt and of every row.
 
 Tape* isocost_tape(Model* m, int64_t prompt, int64_t rows, int64_t own, int64_t* where) {
-    if (m->spare.empty()) m->spare.emplace_back(new Tape);
-    Tape* tape = m->spare.back().release();
-    m->spare.pop_back(), m->users++;
+    Tape* tape = spare_tape(m);
     size_t item = m->s.bf16 ? 2 : 4, each = (size_t)m->s.kv() * 2 * m->s.layers * item;
     long positions = padded(prompt) + rows * padded(own);
     int tokens = (int)(prompt + rows * own);
@@ -358,8 +379,7 @@ void isocost_tape_close(Model* m, Tape* tape, int64_t rows, int64_t own, const i
 }
 
 void isocost_tape_free(Model* m, Tape* tape) {
-    m->spare.emplace_back(tape);
-    isocost_close(m);
+    spare_tapes(m, 1, &tape);
 }
 
 int64_t isocost_tape_bytes(Model* m, int64_t tokens) {  // of one tape for this many tokens, approximately
