@@ -9,9 +9,11 @@ from functools import partial
 import pytest
 import torch
 
+import kill9
 from isocost import methods
 from isocost.ledger import Ledger
 from isocost.loop import train
+from isocost.runs.run import run
 from isocost.worlds.setting import Setting, open_setting
 
 SETTING = Setting(data="sums:base=easy,count=60", held_out=0.2)
@@ -66,3 +68,23 @@ def test_bytes_are_those_of_taking_turns_for_methods_that_use_more_than_an_updat
     kept = {"select": methods.load("grpo").recipe().select} if name == "webgym" else {}
     recipe = methods.load(name).recipe(groups=4, rollouts=4).but(max_age=1, **kept)
     same(*(trained(recipe, replace(SETTING, overlap=on))[0] for on in (True, False)))
+
+
+JOB = kill9._job("grpo", setting={"held_out": 0.4, "data": "sums:base=easy,count=60"}, budget={"rollouts": 160},
+                 points=(), save_every=3, export=True)
+
+
+@pytest.mark.parametrize("changes", [
+    {"sets": {"max_age": "1"}},
+    {"sets": {"max_age": "3"}, "setting": replace(JOB.setting, overlap=False)},
+    {"method": "dapo", "sets": {"max_age": "2"}},
+], ids=["one step old", "three steps old, in turns", "refilled batches"])
+def test_a_killed_run_goes_on_with_the_rollouts_that_were_ahead(changes, tmp_path):
+    job = replace(JOB, **changes)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    asyncio.run(run(job, whole))
+    kill9.dies_at_step(job, killed, 5)
+    end = asyncio.run(run(job, killed))
+    assert kill9.left_by(killed) == kill9.left_by(whole)
+    assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
+    assert end["fates"]["lost"] == end["bill"]["lost"]["rollouts"] > 0

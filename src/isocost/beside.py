@@ -30,7 +30,7 @@ class Learning:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="isocost-learner")
         self.now: Future[Any] | None = None
 
-    async def beside(self, learn: Callable[[], T], waves: Collection[asyncio.Task[Any]]) -> T:
+    async def beside(self, learn: Callable[[], T], waves: Collection[asyncio.Future[Any]]) -> T:
         """What `learn` returns, when the waves are complete too. If it raises, that is raised at once."""
         self.overlap.share(sampling=True, learning=True)
         self.now = self.thread.submit(copy_context().run, learn)

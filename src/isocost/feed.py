@@ -18,17 +18,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from isocost import chance, meter
-from isocost.errors import UserError
 from isocost.beside import Learning, seen_by_sampling
+from isocost.errors import UserError
 from isocost.gather import together
-from isocost.ledger import Ledger
+from isocost.ledger import Ahead, Ledger, Played
 from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
 from isocost.traits import draws
 from isocost.types import Cost, Fate, Group, Place, Problem
@@ -46,17 +45,6 @@ UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
     "seconds": lambda c, p, s: s,
     "busy seconds": lambda c, p, s: c.seconds,
 }
-
-
-@dataclass(frozen=True)
-class Played:
-    """A complete group, and how many of its rollouts were cancelled.
-
-    Rollouts that are completed in a later wave were counted as cancelled in their own, so the number can be negative.
-    """
-
-    group: Group
-    cancelled: int
 
 
 class Feed:
@@ -89,9 +77,12 @@ class Feed:
             overlap.ahead()
         self.learning = Learning(overlap) if overlap is not None and overlap.on else None
         self.shown = seen_by_sampling(world, ledger, self.learning) if self.learning else (world, ledger)
-        self.in_flight: deque[asyncio.Task[list[Played]]] = deque()
-        self.started: list[tuple[Group, meter.Tab]] = []  # groups in flight, and the cost of each so far
-        self.held: list[Played] = []  # selected groups beyond the last step's size, not yet stale
+        self.in_flight: deque[asyncio.Future[list[Played]]] = deque(map(_complete, ledger.ahead.waves))
+        # Groups in flight, and the cost of each so far.
+        self.started = [
+            (x.group.of(()), meter.Tab(Cost(rollouts=x.group.size + x.cancelled))) for w in ledger.ahead.waves for x in w
+        ]
+        self.held = list(ledger.ahead.held)  # selected groups beyond the last step's size, not yet stale
         self.posing = asyncio.Lock()  # a guide may await; two waves must not draw the same problems
         self.clock = clock or (lambda: world.meter.of().seconds)
         self.before = (self.clock(), ledger.waves)  # seconds and waves before this feed
@@ -173,10 +164,13 @@ class Feed:
         """
         if self.learning is not None and self.in_flight:
             self.ledger.up_to_date()
-            return await self.learning.beside(learn, self.in_flight)
-        learned = learn()
-        if self.in_flight:
-            await asyncio.wait(self.in_flight)
+            learned = await self.learning.beside(learn, self.in_flight)
+        else:
+            learned = learn()
+            if self.in_flight:
+                await asyncio.wait(self.in_flight)
+        whole = [wave.result() for wave in self.in_flight if wave.exception() is None]
+        self.ledger.ahead = Ahead(whole, self.held)
         return learned
 
     # launching ------------------------------------------------------------------------------------------------
@@ -302,6 +296,13 @@ class Feed:
             self.learning.close()
         self._settle_cancelled([Played(group, tab.cost.rollouts) for group, tab in self.started])
         self._settle(self.held, Fate.CANCELLED)
+        self.ledger.ahead = Ahead()
+
+
+def _complete(wave: Sequence[Played]) -> asyncio.Future[list[Played]]:
+    done: asyncio.Future[list[Played]] = asyncio.get_running_loop().create_future()
+    done.set_result(list(wave))
+    return done
 
 
 def _allocated(before: int, counts: Sequence[int], total: int) -> int:

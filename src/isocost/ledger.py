@@ -112,6 +112,25 @@ class Line(Mapping[str, Any]):
         )
 
 
+@dataclass(frozen=True)
+class Played:
+    """A complete group, and how many of its rollouts were cancelled.
+
+    Rollouts that are completed in a later wave were counted as cancelled in their own, so the number can be negative.
+    """
+
+    group: Group
+    cancelled: int
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Between two steps, what is complete and not yet trained on: whole waves, and selected groups of earlier ones."""
+
+    waves: Sequence[Sequence[Played]] = ()
+    held: Sequence[Played] = ()
+
+
 _FOLDING = threading.RLock()     # a fold may be read by sampling and by learning at the same time
 _CANCELLED = str(Fate.CANCELLED)
 _quoted = lru_cache(maxsize=4096)(encode_basestring_ascii)
@@ -138,6 +157,7 @@ class Ledger:
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
     history: dict[int, list[Seen]] = field(default_factory=dict)  # by step: every group with a score
     kept: defaultdict[str, list[Group]] = field(default_factory=lambda: defaultdict(list))  # by name, oldest first
+    ahead: Ahead = Ahead()  # part of a checkpoint, too
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
     fresh: list[Line] = field(default_factory=list)  # journal lines not yet written

@@ -153,6 +153,12 @@ def setting_options(f: Callable) -> Callable:
                 help="auto, native (compiled on first use, for processors) or torch",
             ),
             click.option(
+                "--overlap/--no-overlap",
+                default=None,
+                help="with max_age above 0, sample and learn at the same time, in two threads; results do not depend on "
+                "it  [default: overlap]",
+            ),
+            click.option(
                 "--threads",
                 type=SOME,
                 help="per run; results are reproducible only at a fixed value. 1 for small models, else every core",

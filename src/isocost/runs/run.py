@@ -22,7 +22,7 @@ from isocost.contract.conflicts import refuse
 from isocost.envs.opening import open_environment
 from isocost.errors import RewardFailed, UserError
 from isocost.jsonfile import write_json
-from isocost.ledger import Ledger, as_measured
+from isocost.ledger import Ledger, Line, as_measured
 from isocost.local.lora import export
 from isocost.loop import End, Step, train
 from isocost.recipe import describe, fingerprint, functions, paced
@@ -150,7 +150,7 @@ def compares(recipe: Recipe) -> bool:
 def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     """Raises UserError, naming what differs, if the run in `out`, ended or not, has different settings.
 
-    Device, threads and kernels may differ: they change bytes, but not the settings.
+    Device, threads and kernels may differ: they change bytes, but not the settings. Overlap changes the time alone.
     """
     if not (out / "run.json").exists():
         return
@@ -163,7 +163,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
     changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
     old = {**LATER, **old}
-    changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels") and old.get(k) != v]
+    changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels", "overlap") and old.get(k) != v]
     if changed:
         verb = "differs" if len(changed) == 1 else "differ"
         raise UserError(f"{out} holds another run: its {', '.join(changed)} {verb}; choose another --out")
@@ -330,7 +330,8 @@ class _Run:
             except RewardFailed as why:  # between two steps: rollouts for the next one are cancelled by now
                 end.reason, self.failed = REWARD_FAILED, str(why)
                 self._journal()
-            self._save()
+            if end.reason != "interrupted":
+                self._save()
         return self._finish(end.reason)
 
     async def _train(self, end: End) -> None:
@@ -350,6 +351,7 @@ class _Run:
                     await self._evaluate()
                 if self.stop:
                     end.reason = "interrupted"
+                    self._save()    # with what is ahead, which ends with the loop
                     break
                 if due or self._unsaved():
                     self._save()
@@ -465,6 +467,7 @@ class _Run:
                     "drawn": ledger.drawn,
                 },
                 **({"kept": kept} if kept else {}),
+                **({"ahead": shelf.ahead_data(ledger.ahead)} if ledger.ahead.waves or ledger.ahead.held else {}),
                 "meter": world.meter.state(),
                 "measured": self.measured,
                 "base": self.base,
@@ -483,8 +486,10 @@ class _Run:
         tensors, state = found
         self.world.restore(tensors)
         self.world.engine.restore(self.world.learner.weights(), state["version"])
+        self.ledger.ahead = shelf.ahead(state, self.world.problems)
+        seen = [Line(state["ledger"]["step"] - 1, x.group, [], 0) for x in self.ledger.ahead.held]
         lines = read_lines(self.record.path / "journal.jsonl", schema.REPLAYED)
-        self.ledger.replay(lines)
+        self.ledger.replay([*lines, *seen])
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
         self.ledger.kept.update(shelf.kept(state, self.world.problems))
