@@ -92,7 +92,7 @@ def page(found: Records, others: Mapping[str, Records] = MappingProxyType({})) -
     """The whole page, with the records of other machines by name; the same records give the same text."""
     tell = {
         "step": _step, "decode": _decode, "learner": _learner, "products": _products, "study": _study, "pilot": _pilot,
-        "scaling": _scaling, "overhead": _overhead,
+        "scaling": _scaling, "overlap": _overlap, "overhead": _overhead,
     }
     parts = [HEAD, _machines(found), *_targets(found)]
     parts += [tell[case](found[case]) for case in tell if case in found]
@@ -293,6 +293,33 @@ def _scaling(record: Mapping[str, Any]) -> str:
         + picture("roofline", "Operations per byte against GFLOP/s reached, under the measured roofs")
         + picture("axes", "Microseconds per token along batch, length, width and group size, with the floor")
         + "\n" + markdown_table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
+    )
+
+
+def _overlap(record: Mapping[str, Any]) -> str:
+    task, ratios = record["task"], record["ratios"]
+    rows = [
+        [r["name"], r["max_age"], r["threads"], f"{r['seconds']['median']:.3f}", f"{r['sample']:.3f}", f"{r['learn']:.3f}",
+         f"{r['cpu']:.3f}"]
+        for r in record["rows"]
+    ]
+    head = ["", "max_age", "threads", "s/step", "busy sampling", "busy learning", "CPU"]
+    others = record["cores_used_by_others"]
+    load = "" if others is None else f" Other processes used {others:.2f} of {record['cores']} cores meanwhile."
+    curves = [
+        [f"{c['rollouts']:,}", f"{c['synchronous']:.4f}", f"{c['mean']:+.4f} [{c['low']:+.4f}, {c['high']:+.4f}]"]
+        for c in record["curves"] if "low" in c
+    ]
+    told = "" if not curves else (
+        f"\nHeld-out reward of `sums:base=easy`, {record['curves'][0]['pairs']} seeds:\n\n"
+        + markdown_table(["rollouts", "synchronous", "one step old, difference"], curves)
+    )
+    return (
+        f"## Sampling and learning at the same time\n\nGRPO on {task['prompts']} prompts of {task['rollouts']} rollouts; "
+        f"those of one prompt write up to {task['new']} tokens, the others end after 24 on average. With one thread both "
+        f"sides take about equal CPU time. Overlap is {_range(ratios['over in turns'])} times as fast as taking turns at "
+        f"`max_age` 1, and {_range(ratios['over synchronous'])} times as fast as synchronous training, each with its "
+        f"better number of threads.{load}\n\n" + markdown_table(head, rows) + told
     )
 
 
