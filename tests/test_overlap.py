@@ -1,8 +1,9 @@
 """Sampling and learning at the same time: the bytes are those of taking turns, whichever of the two is faster."""
 
 import asyncio
+import os
+import signal
 import threading
-import time
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +15,7 @@ from isocost import methods
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.runs.run import run
+from isocost.types import Score
 from isocost.worlds.setting import Setting, open_setting
 
 SETTING = Setting(data="sums:base=easy,count=60", held_out=0.2)
@@ -88,3 +90,123 @@ def test_a_killed_run_goes_on_with_the_rollouts_that_were_ahead(changes, tmp_pat
     assert kill9.left_by(killed) == kill9.left_by(whole)
     assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
     assert end["fates"]["lost"] == end["bill"]["lost"]["rollouts"] > 0
+
+
+def slow(world):
+    """Updates that end after the next wave is complete, however long that takes."""
+    update, sampled = world.learner.update, threading.Event()
+    world.extra["sampled"] = sampled
+
+    def waits(batch, loss, *, lr):
+        if threading.current_thread() is not threading.main_thread():    # the last one has no wave beside it
+            assert sampled.wait(60)
+            sampled.clear()
+            world.extra["waited"] = world.extra.get("waited", 0) + 1
+        return update(batch, loss, lr=lr)
+
+    world.learner.update = waits
+
+
+async def marked(group, world, *, inner):
+    """The reward; the last group of a wave lets the update go on that runs beside it."""
+    group = await inner(group, world)
+    if group.place.wave > 0 and group.place.slot == 3:
+        world.extra["sampled"].set()
+    return group
+
+
+def test_a_wave_is_completed_while_the_update_before_it_is_under_way():
+    """Each update waits until the next wave is marked: taking turns it would wait for ever."""
+    plain = recipe_of(max_age=1)
+    beside = plain.but(reward=partial(marked, inner=plain.reward))
+    found, world = trained(beside, SETTING, change=slow, rollouts=64)
+    same(found, trained(plain, SETTING, rollouts=64)[0])
+    assert world.extra["waited"] == 3
+
+
+async def scored(group, world, *, seen):
+    """A reward that notes how many updates the learner that it reads has made."""
+    seen.append((group.place.wave, float(world.learner._steps)))
+    return group.but(rollouts=tuple(r.but(score=Score(float(r.attempt % 2))) for r in group.rollouts))
+
+
+def test_what_sampling_reads_of_the_learner_waits_for_the_update_that_is_under_way():
+    """As where they take turns, learning first: the wave launched before step k is marked by the weights after it."""
+    seen = {True: [], False: []}
+    for on, noted in seen.items():
+        trained(recipe_of(max_age=1, reward=partial(scored, seen=noted)), replace(SETTING, overlap=on), rollouts=80)
+    assert seen[True] == seen[False]
+    assert {w: steps for w, steps in seen[True] if w > 1} == {2: 2.0, 3: 3.0, 4: 4.0}
+
+
+def broken(world, *, at):
+    """An engine that fails when it starts to sample the wave of this number."""
+    generate, wave = world.engine.generate, world.engine.wave
+
+    async def fails(start, attempts, *, place, **rest):
+        if place.wave == at:
+            raise OSError("the engine failed")
+        return await generate(start, attempts, place=place, **rest)
+
+    world.engine.generate = fails
+    world.engine.wave = lambda *a, places, **k: None if places[0].wave == at else wave(*a, places=places, **k)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_an_engine_that_raises_ends_the_loop_after_the_step_beside_it_and_every_rollout_has_a_fate(on):
+    world, ledger, steps = open_setting(replace(SETTING, overlap=on)).world, Ledger(seed=4), []
+    broken(world, at=3)
+
+    async def go():
+        async for step in train(recipe_of(max_age=1), world, ledger, {"rollouts": 160}):
+            steps.append(step.line["step"])
+
+    with pytest.raises(OSError, match="the engine failed"):
+        asyncio.run(go())
+    assert steps == [0, 1, 2] and float(world.learner._steps) == 3
+    assert sum(ledger.fates.values()) == world.meter.of().rollouts == 48
+
+
+def test_a_learner_that_raises_ends_the_loop_and_the_wave_beside_it_is_cancelled():
+    world, ledger = open_setting(LONG).world, Ledger(seed=4)
+    update = world.learner.update
+
+    def fails(batch, loss, *, lr):
+        if float(world.learner._steps) == 2:
+            raise OSError("the learner failed")
+        return update(batch, loss, lr=lr)
+
+    world.learner.update = fails
+
+    async def go():
+        return [step async for step in train(recipe_of(max_age=1), world, ledger, {"rollouts": 160})]
+
+    with pytest.raises(OSError, match="the learner failed"):
+        asyncio.run(go())
+    assert threading.active_count() == 1 or not any("isocost-learner" in t.name for t in threading.enumerate())
+    assert ledger.step == 2 and ledger.fates["cancelled"] == world.meter.of().rollouts - 32
+
+
+def test_a_run_that_is_interrupted_goes_on_with_nothing_lost_or_cancelled(tmp_path):
+    """Ctrl-C in the middle: the rollouts that are ahead are in the checkpoint."""
+    job = replace(JOB, sets={"max_age": "1"}, save_every=0)
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    asyncio.run(run(job, whole))
+
+    def stop(line):
+        if line.get("step") == 4 and "reward" in line:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    end = asyncio.run(run(job, stopped, on_step=stop))
+    assert end["reason"] == "interrupted" and end["steps"] == 5
+    assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
+    end = asyncio.run(run(job, stopped))
+    assert end["fates"]["cancelled"] == end["fates"]["lost"] == 0
+    assert kill9.left_by(stopped) == kill9.left_by(whole)
+
+
+def test_nothing_is_charged_twice_and_both_sides_say_how_long_they_were_busy():
+    (steps, *_), world = trained(recipe_of(max_age=1), LONG)
+    assert world.meter.of().rollouts == 160 and world.meter.of().updates == len(steps)
+    busy = [world.meter.seconds(work) for work in ("sample", "learn")]
+    assert min(busy) > 0 and sum(busy) <= world.meter.of().seconds + 1e-9
