@@ -28,9 +28,10 @@ template <class Weight> static std::vector<long> shares(long count, int threads,
     return cut;
 }
 
-// f(0), f(1), ... f(threads - 1), by the model's workers, each with the matrix unit that the model uses.
-template <class F> static void with_threads(const Model& m, const F& f) {
-    each(m.s.threads, m.workers, [&](int t) {
+// f(0), f(1), ... by the model's workers, each with the matrix unit that the model uses: up to the model's number of
+// threads, or of parts where another number is given.
+template <class F> static void with_threads(const Model& m, const F& f, int parts = 0) {
+    each(parts ? parts : m.s.threads, m.workers, [&](int t) {
         Tiles tiles(m.unit);
         f(t);
     });
@@ -148,26 +149,29 @@ void isocost_read(Model* m, int64_t count, const Span* spans, const int64_t* ids
     lay_out_weights(m, false);
     std::vector<int64_t> starts(count + 1, 0);
     for (int64_t k = 0; k < count; k++) starts[k + 1] = starts[k] + spans[k].count;
-    auto cut = shares(count, m->s.threads, [&](long k) { return (double)spans[k].count; });
+    int parts = m->workers;  // rows do not depend on how they are shared out
+    auto cut = shares(count, parts, [&](long k) { return (double)spans[k].count; });
     with_threads(*m, [&](int t) {
         if (m->s.bf16) read_spans<BF16>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
         else read_spans<F32>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
-    });
+    }, parts);
 }
 
 void isocost_logits(Model* m, int64_t rows, const float* hidden, float* z) {
-    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+    int parts = m->workers;
+    auto cut = shares(rows, parts, [](long) { return 1.0; });
     with_threads(*m, [&](int t) {
         long a = cut[t], n = cut[t + 1] - a;
         if (n) logits_of(*m, hidden + a * m->s.hidden, (int)n, z + a * m->s.vocab);
-    });
+    }, parts);
 }
 
 // A draw from each row of logits (rows, vocab), which are overwritten; `id` is vocab if they are not finite.
 void isocost_draw(Model* m, int64_t rows, float* z, const float* temperature, const double* u, int64_t* id,
                   float* logp) {
     int V_ = m->s.vocab;
-    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+    int parts = m->workers;
+    auto cut = shares(rows, parts, [](long) { return 1.0; });
     with_threads(*m, [&](int t) {
         std::vector<double> blocks((V_ + SUMS - 1) / SUMS);
         std::vector<float> e(V_);
@@ -175,18 +179,19 @@ void isocost_draw(Model* m, int64_t rows, float* z, const float* temperature, co
             Drawn d = softmax(z + i * V_, e.data(), V_, temperature[i], -1, u + i, blocks.data());
             id[i] = d.id, logp[i] = d.logp;
         }
-    });
+    }, parts);
 }
 
 // Temper and truncate rows of logits (rows, vocab) in place.
 void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature, const float* top_p,
                       const int64_t* top_k) {
     int V_ = m->s.vocab;
-    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+    int parts = m->workers;
+    auto cut = shares(rows, parts, [](long) { return 1.0; });
     with_threads(*m, [&](int t) {
         std::vector<std::pair<float, int>> some;
         for (long i = cut[t]; i < cut[t + 1]; i++) truncate(z + i * V_, V_, temperature[i], top_p[i], top_k[i], some);
-    });
+    }, parts);
 }
 
 // Decode `rows` rows by up to `ticks` tokens each. Row i reads its `last` token at span i and writes on until it has
@@ -207,9 +212,10 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
     };
     int H = m->s.hidden, V_ = m->s.vocab;
     constexpr int few = 48;  // rows whose logits are computed together
-    std::vector<Part> parts(m->s.threads);
-    auto cut = shares(rows, m->s.threads, [&](long i) { return (double)std::min(left[i], ticks); });
-    for (int t = 0; t < m->s.threads; t++) {
+    int workers = m->workers;
+    std::vector<Part> parts(workers);
+    auto cut = shares(rows, workers, [&](long i) { return (double)std::min(left[i], ticks); });
+    for (int t = 0; t < workers; t++) {
         Part& p = parts[t];
         for (long i = cut[t]; i < cut[t + 1]; i++) wrote[i] = 0, p.alive.push_back(i);
         p.hidden.resize((p.alive.size() + 1) * H), p.z.resize((size_t)few * V_ + NR), p.e.resize(V_),
@@ -245,7 +251,7 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
         with_threads(*m, [&](int t) {
             if (!parts[t].alive.empty()) step(parts[t], m->arenas[t], tick);
             else parts[t].done.clear();
-        });
+        }, workers);
         bool stop = false, any = false;
         for (Part& p : parts) {
             stop |= p.bad;
