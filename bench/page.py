@@ -297,30 +297,40 @@ def _scaling(record: Mapping[str, Any]) -> str:
 
 
 def _overlap(record: Mapping[str, Any]) -> str:
-    task, ratios = record["task"], record["ratios"]
-    rows = [
-        [r["name"], r["max_age"], r["threads"], f"{r['seconds']['median']:.3f}", f"{r['sample']:.3f}", f"{r['learn']:.3f}",
-         f"{r['cpu']:.3f}"]
-        for r in record["rows"]
+    new = record["variants"][0]["task"]["new"]
+    parts = [
+        f"## Sampling and learning at the same time\n\nGRPO, 2 rollouts a prompt; those of one prompt write up to {new} "
+        "tokens, the others end after 24 on average. With one thread both sides take about equal CPU time. Contenders "
+        "take turns in blocks of steps; the target is 1.5 times, each side with its better number of threads. "
+        "[Sample and learn at the same time](overlap.md) says what is compared.\n"
     ]
-    head = ["", "max_age", "threads", "s/step", "busy sampling", "busy learning", "CPU"]
-    others = record["cores_used_by_others"]
-    load = "" if others is None else f" Other processes used {others:.2f} of {record['cores']} cores meanwhile."
+    head = ["", "max_age", "threads", "s/step", "fastest", "busy sampling", "busy learning", "CPU"]
+    for v in record["variants"]:
+        others, ratios, least = v["cores_used_by_others"], v["ratios"], v["quietest"]
+        load = "" if others is None else f" Other processes used {others:.2f} of {v['cores']} cores meanwhile."
+        parts.append(
+            f"{v['task']['prompts']} prompts: overlap is {_range(ratios['in turns'])} times as fast as taking turns, "
+            f"and {_range(ratios['synchronous'])} times as fast as synchronous training. With one thread for each side "
+            f"it is {_range(ratios['in turns, 1 threads'])} times as fast as taking turns. Between the fastest blocks "
+            f"the ratios are {least['in turns']:.2f} and {least['synchronous']:.2f}.{load}\n"
+        )
+        rows = [
+            [r["name"], r["max_age"], r["threads"],
+             *(f"{x:.3f}" for x in (r["seconds"]["median"], r["least"], r["sample"], r["learn"], r["cpu"]))]
+            for r in v["rows"]
+        ]
+        parts.append(markdown_table(head, rows))
     curves = [
         [f"{c['rollouts']:,}", f"{c['synchronous']:.4f}", f"{c['mean']:+.4f} [{c['low']:+.4f}, {c['high']:+.4f}]"]
         for c in record["curves"] if "low" in c
     ]
-    told = "" if not curves else (
-        f"\nHeld-out reward of `sums:base=easy`, {record['curves'][0]['pairs']} seeds:\n\n"
-        + markdown_table(["rollouts", "synchronous", "one step old, difference"], curves)
-    )
-    return (
-        f"## Sampling and learning at the same time\n\nGRPO on {task['prompts']} prompts of {task['rollouts']} rollouts; "
-        f"those of one prompt write up to {task['new']} tokens, the others end after 24 on average. With one thread both "
-        f"sides take about equal CPU time. Overlap is {_range(ratios['over in turns'])} times as fast as taking turns at "
-        f"`max_age` 1, and {_range(ratios['over synchronous'])} times as fast as synchronous training, each with its "
-        f"better number of threads.{load}\n\n" + markdown_table(head, rows) + told
-    )
+    if curves:
+        pairs = record["curves"][0]["pairs"]
+        parts.append(
+            f"Held-out reward of `sums:base=easy`, {pairs} seeds, difference with its 95 % interval:\n\n"
+            + markdown_table(["rollouts", "synchronous", "one step old"], curves)
+        )
+    return "\n".join(parts)
 
 
 def _overhead(record: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@
 
 A killed and resumed run must leave the same metrics, journal, samples and weights as one never killed. Each kill
 leaves a witness of where it landed. The named points are of `JOB`; the random instants go round `CONFIGURATIONS`.
-Every seventh run is killed again while it resumes. Runs whose rollouts may be steps old (`STALE`) sample and learn at the
-same time.
+Every seventh run is killed again while it resumes. Runs whose rollouts may be steps old (`STALE`) sample and learn at
+the same time.
 """
 
 from __future__ import annotations

@@ -78,10 +78,9 @@ class Feed:
         self.learning = Learning(overlap) if overlap is not None and overlap.on else None
         self.shown = seen_by_sampling(world, ledger, self.learning) if self.learning else (world, ledger)
         self.in_flight: deque[asyncio.Future[list[Played]]] = deque(map(_complete, ledger.ahead.waves))
+        ahead = [x for wave in ledger.ahead.waves for x in wave]
         # Groups in flight, and the cost of each so far.
-        self.started = [
-            (x.group.of(()), meter.Tab(Cost(rollouts=x.group.size + x.cancelled))) for w in ledger.ahead.waves for x in w
-        ]
+        self.started = [(x.group.of(()), meter.Tab(Cost(rollouts=x.group.size + x.cancelled))) for x in ahead]
         self.held = list(ledger.ahead.held)  # selected groups beyond the last step's size, not yet stale
         self.posing = asyncio.Lock()  # a guide may await; two waves must not draw the same problems
         self.clock = clock or (lambda: world.meter.of().seconds)

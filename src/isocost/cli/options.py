@@ -153,10 +153,10 @@ def setting_options(f: Callable) -> Callable:
                 help="auto, native (compiled on first use, for processors) or torch",
             ),
             click.option(
-                "--overlap/--no-overlap",
-                default=None,
-                help="with max_age above 0, sample and learn at the same time, in two threads; results do not depend on "
-                "it  [default: overlap]",
+                "--in-turns",
+                is_flag=True,
+                help="with max_age above 0, sample and learn one after the other, not at the same time; results do not "
+                "depend on it",
             ),
             click.option(
                 "--threads",

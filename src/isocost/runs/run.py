@@ -122,8 +122,8 @@ async def run(
 
     `attempt` is the number of this one, if a launcher starts the run more than once (`isocost.runs.attempts`).
 
-    At max_age 0, on the same machine and threads, a killed and resumed run has the same metrics, journal,
-    samples and weights, byte for byte, as an uninterrupted one.
+    On the same machine and threads, a killed and resumed run has the same metrics, journal, samples and weights, byte
+    for byte, as an uninterrupted one.
     """
     recipe = recipe_of(job)
     with RunRecord.opened(out, attempt) as record:
@@ -150,7 +150,7 @@ def compares(recipe: Recipe) -> bool:
 def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     """Raises UserError, naming what differs, if the run in `out`, ended or not, has different settings.
 
-    Device, threads and kernels may differ: they change bytes, but not the settings. Overlap changes the time alone.
+    Device, threads and kernels may differ: they change bytes, but not the settings.
     """
     if not (out / "run.json").exists():
         return
@@ -163,7 +163,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
     changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
     old = {**LATER, **old}
-    changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels", "overlap") and old.get(k) != v]
+    changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels", "in_turns") and old.get(k) != v]
     if changed:
         verb = "differs" if len(changed) == 1 else "differ"
         raise UserError(f"{out} holds another run: its {', '.join(changed)} {verb}; choose another --out")
@@ -310,8 +310,7 @@ class _Run:
         self.world, self.ledger = opened.world, Ledger(seed=job.seed)
         self.points = sorted(p for p in job.points if p > 0)
         self.measured = 0  # number of evaluations, including that of the base
-        # Step and rollouts of the last evaluation: with stale waves, the last steps add no rollouts.
-        self.evaluated: tuple[int, float] = (-1, -1)
+        self.evaluated: tuple[int, float] = (-1, -1)  # step and rollouts of the last one: late steps add no rollouts
         self.peak = 0  # MB of memory
         self.base: list[float | None] | None = None  # its pass rate per held-out problem
         self.seconds, self.began = 0.0, time.perf_counter()
@@ -368,9 +367,7 @@ class _Run:
     def _write(self, step: Step) -> None:
         self.record.write("metrics.jsonl", step.line)
         self._journal()
-        if (
-            self.ledger.step & (self.ledger.step - 1) == 0
-        ):  # at steps 1, 2, 4, 8, ..., to keep the file small
+        if self.ledger.step & (self.ledger.step - 1) == 0:  # at steps 1, 2, 4, 8, ..., to keep the file small
             self.record.write("samples.jsonl", *samples(step.groups[:2], self.ledger.step - 1, self.world.text))
         self._clock()
         self.on_step(step.line)
@@ -407,9 +404,7 @@ class _Run:
         setting, sides = self.job.setting, self.opened.sides
         pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling)
         both: Sequence[Problem] = (*sides.select, *sides.audit)
-        found = await evaluate(
-            self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED
-        )
+        found = await evaluate(self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED)
         half = len(sides.select)
         line = {
             "step": self.ledger.step,
@@ -510,7 +505,7 @@ class _Run:
         fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
         fates["lost"] += world.meter.of(meters.LOST).rollouts
-        if self.recipe.max_age:  # waves in flight when a process was killed were started, and are lost
+        if self.recipe.max_age:  # a checkpoint of an earlier version lacks the waves that were in flight
             fates["lost"] += world.meter.of().rollouts - sum(ledger.fates.values())
         self.peak = 0  # read it again
         timing = self._timing()

@@ -33,7 +33,7 @@ class Opening:
     limits: Limits = Limits()   # of requests to a server
     lora: int | None = None     # rank of the adapter that is trained; None: all weights, or the service's default
     dialogues: bool = False     # rollouts have several turns
-    overlap: bool = True        # with max_age, sampling and learning run at the same time, if they can
+    in_turns: bool = False      # with max_age, sampling and learning do not run at the same time
 
 
 def open_world(model: str, opening: Opening) -> World:
@@ -46,7 +46,7 @@ def _local(spec: Spec, o: Opening) -> World:
     return local.open_world(
         spec.name, o.problems, o.grade, meter=o.meter, device=o.device, dtype=o.dtype, kernels=o.kernels,
         threads=o.threads, reference=o.reference, exact=o.exact, lora=o.lora, dialogues=o.dialogues,
-        overlap=o.overlap,
+        overlap=not o.in_turns,
     )
 
 
