@@ -299,7 +299,8 @@ def _scaling(record: Mapping[str, Any]) -> str:
 def _overlap(record: Mapping[str, Any]) -> str:
     new = record["variants"][0]["task"]["new"]
     parts = [
-        f"## Sampling and learning at the same time\n\nGRPO, 2 rollouts a prompt; those of one prompt write up to {new} "
+        "## Sampling and learning at the same time\n\n"
+        f"GRPO, 2 rollouts a prompt; those of one prompt write up to {new} "
         "tokens, the others end after 24 on average. With one thread both sides take about equal CPU time. Contenders "
         "take turns in blocks of steps; the target is 1.5 times, each side with its better number of threads. "
         "[Sample and learn at the same time](overlap.md) says what is compared.\n"
