@@ -1,7 +1,7 @@
 """A server with vLLM's protocol for tests, over HTTP: a real model, computed in torch, with a cache of prompts.
 
-It can be made to fail as vLLM does where it is not driven well: to keep the keys of earlier weights in its cache, to give
-log-probs at temperature 1, not to take weights, or to answer 503 for a while.
+It can be made to fail as vLLM does where it is not driven well: to keep the keys of earlier weights in its cache, to
+give log-probs at temperature 1, not to take weights, or to answer 503 for a while.
 """
 
 from __future__ import annotations

@@ -93,12 +93,11 @@ def test_a_server_that_computes_something_else_is_found_at_the_first_load(fault,
 def test_a_cache_that_goes_stale_later_ends_the_run():
     with serving("tiny") as (url, fake), opened(url) as world:
         fake.faults.add("stale cache")
-        recipe = methods.load("grpo").recipe(groups=2, rollouts=4)
         learner = world.learner
         update = learner.update
         learner.update = lambda batch, loss, *, lr: update(batch, loss, lr=1e-2)      # a step that is seen at once
         with pytest.raises(UserError, match="stale cache"):
-            trained(world, pace=recipe.pace)
+            trained(world)
 
 
 def test_the_same_seed_is_the_same_run_and_overlap_changes_no_byte():
@@ -133,9 +132,8 @@ def test_what_cannot_be_trained_on_is_an_error_that_says_so():
 
 
 def test_one_process_at_a_time_uses_a_server():
-    with serving("tiny") as (url, _), opened(url):
-        with pytest.raises(UserError, match="another process uses"), opened(url):
-            pass
+    with serving("tiny") as (url, _), opened(url), pytest.raises(UserError, match="another process uses"), opened(url):
+        pass
     with serving("tiny") as (url, _), opened(url):
         """Closed before: it can be opened again."""
 
@@ -181,13 +179,14 @@ def real(tmp_path_factory):
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     environment = {
-        **os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": "",
+        **os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": "",
     }
     command = [
-        str(Path(PYTHON).with_name("vllm")), "serve", str(folder), "--host", "127.0.0.1", "--port", str(port), "--dtype",
-        "float32", "--max-model-len", "128", "--max-num-seqs", "32", "--enforce-eager", "--skip-tokenizer-init",
-        "--logprobs-mode", "processed_logprobs",
+        str(Path(PYTHON).with_name("vllm")), "serve", str(folder), "--host", "127.0.0.1", "--port", str(port),
+        "--dtype", "float32", "--max-model-len", "128", "--max-num-seqs", "32", "--enforce-eager",
+        "--skip-tokenizer-init", "--logprobs-mode", "processed_logprobs",
     ]
     url = f"http://127.0.0.1:{port}"
     with open(home / "log", "w") as log:
@@ -217,8 +216,7 @@ def test_real_log_probs_are_the_learners(real, temperature):
 def test_real_weights_arrive_after_every_update(real):
     url, folder = real
     with opened(url, str(folder), max_tokens=8) as world:
-        recipe = methods.load("grpo").recipe(groups=2, rollouts=4)
-        steps, ledger = trained(world, rollouts=64, pace=recipe.pace)
+        steps, ledger = trained(world, rollouts=64)
         assert len(steps) == 8 == world.engine.version and world.engine.largest < 1e-5
         assert sum(ledger.fates.values()) == 64
 
@@ -242,7 +240,7 @@ def test_real_seeds_give_the_same_rollouts_twice(real):
     found = []
     for _ in range(2):
         with opened(url, str(folder), max_tokens=8) as world:
-            steps, ledger = trained(world, rollouts=16)
+            _, ledger = trained(world, rollouts=16)
             found.append([x.json() or dict(x) for x in ledger.fresh])
     assert found[0] == found[1]
 

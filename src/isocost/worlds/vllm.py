@@ -15,7 +15,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +67,7 @@ def sampled_by(world: World, spec: Spec, client: Client, *, sampling: Sampling, 
     held = _only_one(client.base)
     try:
         server = Server(client, spec, world.extra["model"])
-        engine = VllmEngine(server, world.learner, world.text, world.meter, world.learner.config.max_len)  # type: ignore
+        engine = VllmEngine(server, world.learner, world.text, world.meter)
         engine.open(world.learner.weights(), sampling.temperature)
     except BaseException:
         os.close(held)
@@ -110,10 +109,13 @@ class Server:
         names = {str(m.get("id")): m for m in listed if not m.get("parent")}
         own = [name for name, m in names.items() if spec.name in (name, m.get("root"))] or list(names)
         if len(own) != 1:
-            raise UserError(f"{self.client.base} serves {', '.join(names) or 'nothing'}: it must serve {spec.name} alone")
+            shown = ", ".join(names) or "nothing"
+            raise UserError(f"{self.client.base} serves {shown}: it must serve {spec.name} alone")
         return own[0], int(names[own[0]].get("max_model_len") or 0)
 
-    def body(self, prompt: Sequence[int], max_tokens: int, seed: int, temperature: float, **more: Any) -> dict[str, Any]:
+    def body(
+        self, prompt: Sequence[int], max_tokens: int, seed: int, temperature: float, **more: Any
+    ) -> dict[str, Any]:
         """A request for one completion. What it does not name, the server would take from its own defaults."""
         return {
             "model": self.served, "prompt": list(prompt), "max_tokens": max_tokens, "seed": seed,
@@ -137,7 +139,7 @@ class Server:
         return self.read(self._ask("POST", COMPLETIONS, body))
 
     def take(self, weights: Weights) -> None:
-        """Load these weights: written to a folder, read by the server, and nothing of earlier ones left in its cache."""
+        """Load these weights: written to a folder, read by the server; nothing of earlier ones stays in its cache."""
         save_model(self.folder, self.model, weights)
         self._ask("POST", "/pause", {})
         try:
@@ -161,7 +163,8 @@ class Server:
 class VllmEngine:
     """`isocost.world.Engine` over a vLLM server."""
 
-    def __init__(self, server: Server, learner: Learner, text: Text, meter: Meter, context: int):
+    def __init__(self, server: Server, learner: Learner, text: Text, meter: Meter):
+        context = server.model.config.max_len
         self.server, self.learner, self.text, self.meter, self.version = server, learner, text, meter, 0
         self.room = min(context, server.room or context)
         self.largest = 0.0          # gap of log-probs at any load
@@ -186,7 +189,7 @@ class VllmEngine:
             raise UserError(f"stop strings are not read from vLLM: leave out {list(stop)}")
         limit, first = min(max_tokens, self.room - len(start)), turn == 0 and not bool(start.own.any())
         if limit < 1 and first:
-            raise UserError(f"the prompt has {len(start)} tokens; the context of the model and the server is {self.room}")
+            raise UserError(f"the prompt has {len(start)} tokens; the context of model and server is {self.room}")
         if limit < 1:
             return [_nothing(Stop.LENGTH) for _ in attempts]
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * (2**31 - 1)).astype(int).tolist()
@@ -254,9 +257,9 @@ class VllmEngine:
         self.largest = max(self.largest, gap)
         if not gap <= most:
             raise UserError(
-                f"log-probs of {self.server.client.base} and of the learner differ by {gap:.2g} nats after loading weights, "
-                f"and {most:.2g} is allowed: the server computes with other weights, in another dtype, or from a stale "
-                f"cache; {START}"
+                f"log-probs of {self.server.client.base} and of the learner differ by {gap:.2g} nats after loading "
+                f"weights, and {most:.2g} is allowed: the server computes with other weights, in another dtype, or "
+                f"from a stale cache; {START}"
             )
 
     def gap(self) -> float:
@@ -274,7 +277,7 @@ class VllmEngine:
 
     def _witnessed(self) -> tuple[list[int], list[int], list[float]]:
         """The witness's prompt, the server's completion of it, and its log-probs; the prompt is in the cache then."""
-        names = [t for t in range(self.learner_vocab) if t not in self.text.ends]
+        names = [t for t in range(self.server.model.config.vocab) if t not in self.text.ends]
         count = max(min(WITNESS, self.room - SPOKEN), 1)
         prompt = [names[(7 * i + i * i // 3) % len(names)] for i in range(count)]
         body = self.server.body(prompt, min(SPOKEN, self.room - count), 1, self._temperature, ignore_eos=True)
@@ -282,10 +285,6 @@ class VllmEngine:
         with meters.on(meters.CHECK):
             self.meter.charge(Cost(prefill=len(prompt), decode=len(ids)))
         return prompt, ids, logp
-
-    @property
-    def learner_vocab(self) -> int:
-        return int(self.server.model.config.vocab)
 
     def notes(self) -> list[str]:
         """What the end of the run says."""
@@ -295,13 +294,14 @@ class VllmEngine:
 def _only_one(base: str) -> int:
     """A lock on a server, among this user's processes here: each loads its own weights. Raises UserError if taken."""
     name = hashlib.sha256(base.encode()).hexdigest()[:16]
-    held = os.open(Path(tempfile.gettempdir()) / f"isocost-vllm-{os.geteuid()}-{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    path = Path(tempfile.gettempdir()) / f"isocost-vllm-{os.geteuid()}-{name}.lock"
+    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(held)
-        raise UserError(f"another process uses {base}, and each loads its own weights: run one at a time (--workers 1), "
-                        "or start another server") from None
+        raise UserError(f"another process uses {base}, and each loads its own weights: run one at a time "
+                        "(--workers 1), or start another server") from None
     return held
 
 
