@@ -4,6 +4,7 @@ The real server: ISOCOST_VLLM_PYTHON names a python with vLLM (docs/vllm.md says
 """
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import time
 import urllib.request
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +33,14 @@ from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting, open_setting
 
 FAST = Limits(concurrency=8, timeout=20.0, retries=3, first=0.01, longest=0.02)
+SLOW = replace(FAST, timeout=300.0)     # a first request compiles
 PYTHON = os.environ.get("ISOCOST_VLLM_PYTHON", "")
 DATA = "sums:base=easy,count=60"
 
 
 @contextmanager
-def opened(url, model="tiny", **changes):
-    found = open_setting(Setting(model=f"vllm:{url}#{model}", data=DATA, **changes), limits=FAST)
+def opened(url, model="tiny", limits=FAST, **changes):
+    found = open_setting(Setting(model=f"vllm:{url}#{model}", data=DATA, **changes), limits=limits)
     try:
         yield found.world
     finally:
@@ -161,9 +164,19 @@ def one_head(folder: Path) -> Path:
     config = Config(vocab=16, hidden=128, layers=2, heads=2, kv_heads=2, head_dim=64, mlp=256, max_len=128)
     decoder = Decoder.from_config(config, torch.Generator().manual_seed(0))
     weights = {k: v.detach().clone() for k, v in decoder.named_parameters()}
-    weights["embed"] *= 2.0
+    weights["embed"] *= 0.3     # so that tokens other than the last one are likely, too
     save_model(folder, Model("one-head", config, weights, Characters(alphabet, 15), {
         "alphabet": alphabet, "eos_token_id": 15, "architectures": ["LlamaForCausalLM"],
+    }))
+    words = {c: i for i, c in enumerate([*alphabet, "<end>"])}      # vLLM gives the text of each token as well
+    tokenizer = {
+        "version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": words, "unk_token": "?"},
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False},
+        "decoder": {"type": "Fuse"}, "normalizer": None, "post_processor": None, "truncation": None, "padding": None,
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text(json.dumps({
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>",
     }))
     return folder
 
@@ -186,7 +199,7 @@ def real(tmp_path_factory):
     command = [
         str(Path(PYTHON).with_name("vllm")), "serve", str(folder), "--host", "127.0.0.1", "--port", str(port),
         "--dtype", "float32", "--max-model-len", "128", "--max-num-seqs", "32", "--enforce-eager",
-        "--skip-tokenizer-init", "--logprobs-mode", "processed_logprobs",
+        "--logprobs-mode", "processed_logprobs",
     ]
     url = f"http://127.0.0.1:{port}"
     with open(home / "log", "w") as log:
@@ -209,13 +222,13 @@ def real(tmp_path_factory):
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.5])
 def test_real_log_probs_are_the_learners(real, temperature):
     url, folder = real
-    with opened(url, str(folder), temperature=temperature, max_tokens=8) as world:
+    with opened(url, str(folder), SLOW, temperature=temperature, max_tokens=8) as world:
         assert world.engine.gap() < 1e-5 / min(temperature, 1.0)
 
 
 def test_real_weights_arrive_after_every_update(real):
     url, folder = real
-    with opened(url, str(folder), max_tokens=8) as world:
+    with opened(url, str(folder), SLOW, max_tokens=8) as world:
         steps, ledger = trained(world, rollouts=64)
         assert len(steps) == 8 == world.engine.version and world.engine.largest < 1e-5
         assert sum(ledger.fates.values()) == 64
@@ -223,7 +236,7 @@ def test_real_weights_arrive_after_every_update(real):
 
 def test_a_real_cache_that_is_not_reset_is_found_at_the_first_load(real, monkeypatch):
     url, folder = real
-    with opened(url, str(folder), max_tokens=8) as world:
+    with opened(url, str(folder), SLOW, max_tokens=8) as world:
         server, ask = world.engine.server, world.engine.server._ask
         skipped = ("/reset_prefix_cache", "/pause", "/resume")      # a pause clears the cache, too
         monkeypatch.setattr(server, "_ask", lambda m, path, *a, **k: None if path in skipped else ask(m, path, *a, **k))
@@ -239,7 +252,7 @@ def test_real_seeds_give_the_same_rollouts_twice(real):
     url, folder = real
     found = []
     for _ in range(2):
-        with opened(url, str(folder), max_tokens=8) as world:
+        with opened(url, str(folder), SLOW, max_tokens=8) as world:
             _, ledger = trained(world, rollouts=16)
             found.append([x.json() or dict(x) for x in ledger.fresh])
     assert found[0] == found[1]

@@ -42,7 +42,7 @@ def open_world(
     `lora` trains an adapter of this rank in place of all weights (`isocost.local.lora`). With `exact`, each problem's
     `answer` is the only right text and pass@1 is computed, not sampled. With `dialogues` the engine keeps keys and
     values between the turns of a rollout. With `overlap`, sampling and learning run at the same time where rollouts may
-    be older than the weights, with the same results as in turns. Raises UserError for what is not available.
+    be older than the weights, with the same results as in turns; on a GPU they take turns. Raises UserError for what is not available.
 
     On a processor a rollout's bits do not depend on the rollouts computed with it. If torch's libraries violate
     this, which is measured at the model's shapes, `extra["batch_dependent"]` describes the difference.
@@ -74,7 +74,7 @@ def open_world(
     frozen = learner.frozen() if reference else None
     return World(
         problems, engine, learner, source.text, grade, meter, reference=frozen,
-        overlap=Threads(engine, learner, frozen, threads, overlap),
+        overlap=Threads(engine, learner, frozen, threads, overlap and where.type == "cpu"),
         exact=Exactly(source.text, learner) if exact else None, critic=LocalCritic(learner),
         extra={
             "model": source.but(weights={}),     # the learner has them
