@@ -41,8 +41,8 @@ def open_world(
     them that is available.
     `lora` trains an adapter of this rank in place of all weights (`isocost.local.lora`). With `exact`, each problem's
     `answer` is the only right text and pass@1 is computed, not sampled. With `dialogues` the engine keeps keys and
-    values between the turns of a rollout. With `overlap`, sampling and learning run at the same time on a processor where
-    rollouts may be older than the weights, with the same results as in turns. Raises UserError for what is not
+    values between the turns of a rollout. With `overlap`, sampling and learning run at the same time on a processor
+    where rollouts may be older than the weights, with the same results as in turns. Raises UserError for what is not
     available.
 
     On a processor a rollout's bits do not depend on the rollouts computed with it. If torch's libraries violate
