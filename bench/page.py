@@ -92,7 +92,7 @@ def page(found: Records, others: Mapping[str, Records] = MappingProxyType({})) -
     """The whole page, with the records of other machines by name; the same records give the same text."""
     tell = {
         "step": _step, "decode": _decode, "learner": _learner, "products": _products, "study": _study, "pilot": _pilot,
-        "scaling": _scaling, "overhead": _overhead,
+        "scaling": _scaling, "overlap": _overlap, "overhead": _overhead,
     }
     parts = [HEAD, _machines(found), *_targets(found)]
     parts += [tell[case](found[case]) for case in tell if case in found]
@@ -294,6 +294,44 @@ def _scaling(record: Mapping[str, Any]) -> str:
         + picture("axes", "Microseconds per token along batch, length, width and group size, with the floor")
         + "\n" + markdown_table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
     )
+
+
+def _overlap(record: Mapping[str, Any]) -> str:
+    new = record["variants"][0]["task"]["new"]
+    parts = [
+        "## Sampling and learning at the same time\n\n"
+        f"GRPO, 2 rollouts a prompt; those of one prompt write up to {new} "
+        "tokens, the others end after 24 on average. With one thread both sides take about equal CPU time. Contenders "
+        "take turns in blocks of steps; the target is 1.5 times, each side with its better number of threads. "
+        "[Sample and learn at the same time](overlap.md) says what is compared.\n"
+    ]
+    head = ["", "max_age", "threads", "s/step", "fastest", "busy sampling", "busy learning", "CPU"]
+    for v in record["variants"]:
+        others, ratios, least = v["cores_used_by_others"], v["ratios"], v["quietest"]
+        load = "" if others is None else f" Other processes used {others:.2f} of {v['cores']} cores meanwhile."
+        parts.append(
+            f"{v['task']['prompts']} prompts: overlap is {_range(ratios['in turns'])} times as fast as taking turns, "
+            f"and {_range(ratios['synchronous'])} times as fast as synchronous training. With one thread for each side "
+            f"it is {_range(ratios['in turns, 1 threads'])} times as fast as taking turns. Between the fastest blocks "
+            f"the ratios are {least['in turns']:.2f} and {least['synchronous']:.2f}.{load}\n"
+        )
+        rows = [
+            [r["name"], r["max_age"], r["threads"],
+             *(f"{x:.3f}" for x in (r["seconds"]["median"], r["least"], r["sample"], r["learn"], r["cpu"]))]
+            for r in v["rows"]
+        ]
+        parts.append(markdown_table(head, rows))
+    curves = [
+        [f"{c['rollouts']:,}", f"{c['synchronous']:.4f}", f"{c['mean']:+.4f} [{c['low']:+.4f}, {c['high']:+.4f}]"]
+        for c in record["curves"] if "low" in c
+    ]
+    if curves:
+        pairs = record["curves"][0]["pairs"]
+        parts.append(
+            f"Held-out reward of `sums:base=easy`, {pairs} seeds, difference with its 95 % interval:\n\n"
+            + markdown_table(["rollouts", "synchronous", "one step old"], curves)
+        )
+    return "\n".join(parts)
 
 
 def _overhead(record: Mapping[str, Any]) -> str:

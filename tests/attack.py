@@ -88,7 +88,7 @@ def summary(tally: Tally, kills: dict[str, Any]) -> str:
             f"{kills['killed']} kills with SIGKILL ({kills['at_random_instants']} at random instants over "
             f"{kills['configurations']} configurations, seed {kills['seed']}; the others at named points) of "
             f"{kills['resumed']} runs: {kills['equal']} of {kills['resumed']} resumed runs left equal bytes.",
-            f"{kills['stale_killed']} more kills of asynchronous runs: each step once, one fate for each rollout.",
+            f"{kills['stale_killed']} more kills of asynchronous runs: {kills['stale_equal']} runs left equal bytes.",
         ]
     return "\n".join(lines)
 

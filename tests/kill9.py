@@ -2,13 +2,12 @@
 
     python tests/kill9.py --out experiments/results/kill9.json      # 50 random instants and every named point
     python tests/kill9.py --dialogues --instants 25 --out experiments/results/agents_kill9.json
+    python tests/kill9.py --stale --instants 24 --out experiments/results/overlap_kill9.json
 
 A killed and resumed run must leave the same metrics, journal, samples and weights as one never killed. Each kill
 leaves a witness of where it landed. The named points are of `JOB`; the random instants go round `CONFIGURATIONS`.
-Every seventh run is killed again while it resumes.
-
-Runs whose rollouts may be steps old (`STALE`) do not promise equal bytes: the batches in flight at the kill are lost,
-and a newer policy samples the next ones. They must keep every step once and give every rollout one fate.
+Every seventh run is killed again while it resumes. Runs whose rollouts may be steps old (`STALE`) sample and learn at
+the same time.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,9 @@ DIALOGUES: dict[str, Job] = {      # environments with luck; the second resumes 
 STALE: dict[str, Job] = {
     "areal: rollouts up to 4 steps old": _job("areal", save_every=3),
     "grpo, rollouts up to 2 steps old": _job("grpo", save_every=2, sets={"max_age": "2"}),
+    "dapo: refilled batches, one step old": _job("dapo", save_every=3, sets={"max_age": "1"}),
+    "grpo one step old, rollouts of several bursts": _job("grpo", setting=SAMPLED, save_every=1, sets={"max_age": "1"},
+                                                          budget={"rollouts": 320}),
 }
 
 
@@ -304,25 +307,24 @@ def at_named_points(folder: Path, whole: Mapping[str, bytes]) -> list[dict[str, 
 
 def at_random_instants(
     jobs: Mapping[str, Job], folder: Path, rng: np.random.Generator, instants: int, seconds: Mapping[str, float],
-    whole: Callable[[str], Mapping[str, bytes]] | None,
+    whole: Callable[[str], Mapping[str, bytes]],
 ) -> list[dict[str, Any]]:
     """So many runs of these jobs in turn, each killed at a random instant of its `seconds` and resumed."""
     results = []
     for i in range(instants):
         name = list(jobs)[i % len(jobs)]
-        path = folder / f"instant-{i}-{'stale' if whole is None else 'equal'}"
+        path = folder / f"instant-{i}-{len(jobs)}"
         first, second = rng.uniform(0.0, seconds[name], size=2)
         where, kills = killed(jobs[name], path, float(first)), 1
         if i % AGAIN == AGAIN - 1 and life(jobs[name], path, delay=float(second)) == -signal.SIGKILL:
             where, kills = f"{where}; again after {second:.3f} s: {standing(path)}", 2
         found = check(jobs[name], path, where)
-        equal = compare(path, whole(name)) if whole else {}
-        results.append({"configuration": name, "kills": kills, **found, **equal})
+        results.append({"configuration": name, "kills": kills, **found, **compare(path, whole(name))})
     return results
 
 
 def main(instants: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Every named point of `JOB`, so many random instants, and a tenth as many of stale configurations."""
+    """Every named point of `JOB`, so many random instants, and a tenth as many of `STALE`."""
     torch.set_num_threads(1)
     assert forked(lambda: write_files(folder)) == 0
     jobs = {name: placed(job, folder) for name, job in list(CONFIGURATIONS.items())[: max(instants, 1)]}
@@ -336,7 +338,7 @@ def main(instants: int, seed: int, folder: Path) -> dict[str, Any]:
     first = next(iter(jobs))
     named = at_named_points(folder, wholes[first])
     random = at_random_instants(jobs, folder, rng, instants, seconds, wholes.__getitem__)
-    kept = at_random_instants(stale, folder, rng, instants // 10, seconds, None)
+    late = at_random_instants(stale, folder / "late", rng, instants // 10, seconds, wholes.__getitem__)
     results = [*named, *random]
     return {
         "killed": sum(r["kills"] for r in results),
@@ -344,18 +346,19 @@ def main(instants: int, seed: int, folder: Path) -> dict[str, Any]:
         "equal": sum(r["equal"] for r in results),
         "configurations": len({r["configuration"] for r in random}),
         "at_random_instants": sum(r["kills"] for r in random),
-        "stale_killed": sum(r["kills"] for r in kept),
+        "stale_killed": sum(r["kills"] for r in late),
+        "stale_equal": sum(r["equal"] for r in late),
         "seed": seed,
         "seconds_whole": {name: round(x, 2) for name, x in seconds.items()},
         "results": results,
-        "stale": kept,
+        "stale": late,
     }
 
 
-def dialogues(instants: int, seed: int, folder: Path) -> dict[str, Any]:
-    """So many random instants of the runs with environments, in turn."""
+def only(some: Mapping[str, Job], instants: int, seed: int, folder: Path) -> dict[str, Any]:
+    """So many random instants of these runs, in turn."""
     torch.set_num_threads(1)
-    jobs = dict(list(DIALOGUES.items())[: max(instants, 1)])
+    jobs = dict(list(some.items())[: max(instants, 1)])
     wholes, seconds = {}, {}
     for name, job in jobs.items():
         path, began = folder / f"whole-{len(seconds)}", time.perf_counter()
@@ -377,11 +380,13 @@ if __name__ == "__main__":
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--out", type=Path)
     options.add_argument("--dialogues", action="store_true", help="runs with environments only")
+    options.add_argument("--stale", action="store_true", help="runs whose rollouts may be steps old only")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        said = (dialogues if asked.dialogues else main)(asked.instants, asked.seed, Path(folder))
+        some = DIALOGUES if asked.dialogues else STALE if asked.stale else None
+        said = (partial(only, some) if some else main)(asked.instants, asked.seed, Path(folder))
     text = json.dumps(said, indent=1)
     if asked.out:
         asked.out.write_text(text + "\n")
     print(text)
-    sys.exit(said["equal"] != said["resumed"])
+    sys.exit(said["equal"] != said["resumed"] or said.get("stale_equal", 0) != len(said.get("stale", ())))

@@ -12,7 +12,7 @@ from programs import Shell
 
 HERE = Path(__file__).parent
 KILLS = {"killed": 60, "at_random_instants": 51, "configurations": 20, "seed": 0, "resumed": 58, "equal": 58,
-         "stale_killed": 5}
+         "stale_killed": 5, "stale_equal": 5}
 
 
 @pytest.mark.parametrize(("body", "code", "says"), [

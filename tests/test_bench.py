@@ -153,7 +153,8 @@ def test_a_target_is_judged_by_the_fastest_contender():
 
 
 def test_an_empty_page_says_what_is_missing():
-    assert "Not measured yet: step, decode, learner, products, study, pilot, scaling, overhead." in page.page({})
+    cases = "step, decode, learner, products, study, pilot, scaling, overlap, overhead"
+    assert f"Not measured yet: {cases}." in page.page({})
 
 
 def test_a_record_of_overhead_gives_its_page():

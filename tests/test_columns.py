@@ -138,7 +138,7 @@ def test_a_recipe_has_whole_waves_only_where_all_its_seams_declare_them():
 
     grpo = methods.recipe("grpo")
     assert Whole.of(grpo) is not None
-    assert Whole.of(grpo.but(max_age=1)) is None         # rows of two waves may be under way
+    assert Whole.of(grpo.but(max_age=1)) is not None     # one wave is written after the other
     assert Whole.of(methods.recipe("april")) is None     # its schedule stops attempts
     dapo = Whole.of(methods.recipe("dapo"))
     assert dapo is not None and dapo.reward is None      # each group by its own reward

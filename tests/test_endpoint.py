@@ -357,7 +357,7 @@ def test_an_address_that_cannot_be_used_says_what_is_wrong(server, served, monke
     with pytest.raises(UserError, match="may hold no user, password or query") as why:
         opening("openai:https://me:secret@host/v1#m")
     assert "secret" not in str(why.value)
-    with pytest.raises(UserError, match=r"vLLM serves the OpenAI protocol: --model openai:"):
+    with pytest.raises(UserError, match=r"write vllm:URL#MODEL, such as vllm:http://localhost:8000#my-model"):
         spec_of("vllm:http://localhost:8000")
     assert str(spec_of("local:tiny")) == "tiny" and spec_of("a/folder").kind == "local"
 

@@ -3,9 +3,14 @@
     choose -> guide -> allocate -> schedule(play) -> reward   =  one wave, launched whole
                                                       |
     take:   saw (ledger)  ->  too old? -> select?  ->  B groups for a step; every other rollout gets its fate here
+    beside: the step is learned, and the waves in flight are completed; then the engine gets the new weights
 
 A wave is `groups` posed variants of whole problems, each with a slot; (wave, slot) is a group's identity and the
 address of its random numbers. A wave is launched only if the budget can pay for it.
+
+A wave is written by one policy: that of the step before which it was launched, however long anything takes. With
+`max_age` A, step k trains on the wave that was launched before step k - A. So sampling and learning may take turns or
+overlap, in two threads, with the same bytes (`World.overlap`).
 """
 
 from __future__ import annotations
@@ -13,21 +18,22 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from isocost import chance, meter
+from isocost.beside import Learning, seen_by_sampling
 from isocost.errors import UserError
 from isocost.gather import together
-from isocost.ledger import Ledger
+from isocost.ledger import Ahead, Ledger, Played
 from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
 from isocost.traits import draws
 from isocost.types import Cost, Fate, Group, Place, Problem
 from isocost.world import Learner, World
 
+T = TypeVar("T")
 _UNUSED = np.random.default_rng(0)      # of a `choose` that leaves it alone
 
 # What a run's budget may be counted in: (training's cost, the learner, the run's clock) -> amount.
@@ -39,17 +45,6 @@ UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
     "seconds": lambda c, p, s: s,
     "busy seconds": lambda c, p, s: c.seconds,
 }
-
-
-@dataclass(frozen=True)
-class Played:
-    """A complete group, and how many of its rollouts were cancelled.
-
-    Rollouts that are completed in a later wave were counted as cancelled in their own, so the number can be negative.
-    """
-
-    group: Group
-    cancelled: int
 
 
 class Feed:
@@ -77,9 +72,16 @@ class Feed:
                             "the budget in rollouts, tokens or time")
         self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
         self.whole = Whole.of(recipe)
-        self.in_flight: deque[asyncio.Task[list[Played]]] = deque()
-        self.started: list[tuple[Group, meter.Tab]] = []  # groups in flight, and the cost of each so far
-        self.held: list[Played] = []  # selected groups beyond the last step's size, not yet stale
+        overlap = world.overlap if recipe.max_age else None
+        if overlap is not None:
+            overlap.ahead()
+        self.learning = Learning(overlap) if overlap is not None and overlap.on else None
+        self.shown = seen_by_sampling(world, ledger, self.learning) if self.learning else (world, ledger)
+        self.in_flight: deque[asyncio.Future[list[Played]]] = deque(map(_complete, ledger.ahead.waves))
+        ahead = [x for wave in ledger.ahead.waves for x in wave]
+        # Groups in flight, and the cost of each so far.
+        self.started = [(x.group.of(()), meter.Tab(Cost(rollouts=x.group.size + x.cancelled))) for x in ahead]
+        self.held = list(ledger.ahead.held)  # selected groups beyond the last step's size, not yet stale
         self.posing = asyncio.Lock()  # a guide may await; two waves must not draw the same problems
         self.clock = clock or (lambda: world.meter.of().seconds)
         self.before = (self.clock(), ledger.waves)  # seconds and waves before this feed
@@ -153,6 +155,23 @@ class Feed:
             if one.cancelled:
                 self.ledger.settle(one.group.of(()), [], one.cancelled)
 
+    async def beside(self, learn: Callable[[], T]) -> T:
+        """What `learn` returns, when the waves in flight are complete too: in another thread if the world can.
+
+        A wave that raises does so when it is taken. Where they take turns `learn` is first, as it is for what sampling
+        reads of the learner (`isocost.beside`).
+        """
+        if self.learning is not None and self.in_flight:
+            self.ledger.up_to_date()
+            learned = await self.learning.beside(learn, self.in_flight)
+        else:
+            learned = learn()
+            if self.in_flight:
+                await asyncio.wait(self.in_flight)
+        whole = [wave.result() for wave in self.in_flight if wave.exception() is None]
+        self.ledger.ahead = Ahead(whole, self.held)
+        return learned
+
     # launching ------------------------------------------------------------------------------------------------
 
     def _launch_ahead(self) -> None:
@@ -167,23 +186,24 @@ class Feed:
         """
         size, learner = self.recipe.groups * self.recipe.rollouts, self.world.learner
         most = {"rollouts": size, "env-steps": size * self.recipe.pace(self.ledger).max_turns}
-        spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - len(self.in_flight)
+        flying = sum(not wave.done() for wave in self.in_flight)
+        spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - flying
         for unit, limit in self.budget.items():
             amount = UNITS[unit](spent, learner, clock)
             before, waves = self.before if unit == "seconds" else (0.0, 0)
             each = (amount - before) / (landed - waves) if landed > waves else 0.0
             each = max(each, most.get(unit, 0))
-            if amount + each * (1 + len(self.in_flight)) > limit:
+            if amount + each * (1 + flying) > limit:
                 return False
         return True
 
     async def _wave(self, number: int) -> list[Played]:
-        r, ledger = self.recipe, self.ledger
+        r, (world, ledger) = self.recipe, self.shown
         pace = r.pace(ledger)
         async with self.posing:
             posed = await self._pose(number)
         total, allocated = r.rollouts * len(posed), 0
-        attempts = partial(Attempts, r.play, self.world, pace, Wave(len(posed), self.world.engine.halt))
+        attempts = partial(Attempts, r.play, world, pace, Wave(len(posed), world.engine.halt))
         plan = r.allocate(posed, ledger, total)
         played: list[Played] = [
             Played(Group(p, (), Place(ledger.seed, number, slot)), 0) for slot, p in enumerate(posed)
@@ -209,26 +229,27 @@ class Feed:
         if self.whole is None or len(counts) != len(played) or any(k < 0 for k in counts):
             return None
         problems, places = [one.group.problem for one in played], [one.group.place for one in played]
-        wave = self.whole.play(problems, counts, self.world, pace, places)
+        world, _ = self.shown
+        wave = self.whole.play(problems, counts, world, pace, places)
         if wave is None:
             return None
         self.started += [(one.group, meter.Tab(Cost(rollouts=k))) for one, k in zip(played, counts, strict=True) if k]
         if self.whole.reward is None:
             return await together(*(self._score(Played(group, 0)) for group in wave.groups()))
-        await self.whole.reward(wave, self.world)
+        await self.whole.reward(wave, world)
         return [Played(group, 0) for group in wave.groups()]
 
     async def _pose(self, number: int) -> list[Problem]:
         """`groups` variants of whole problems; a problem whose variants do not all fit waits for the next wave."""
-        r, ledger = self.recipe, self.ledger
+        r, (world, ledger) = self.recipe, self.shown
         rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, number) if draws(r.choose) else _UNUSED
         posed: list[Problem] = []
-        for problem in r.choose(self.world.problems, ledger, r.groups, rng):
-            variants = await r.guide(problem, self.world, ledger)
+        for problem in r.choose(world.problems, ledger, r.groups, rng):
+            variants = await r.guide(problem, world, ledger)
             if posed and len(posed) + len(variants) > r.groups:
                 break
             posed += variants
-            ledger.drawn += 1
+            self.ledger.drawn += 1
         return posed
 
     async def _phase(
@@ -249,7 +270,7 @@ class Feed:
     async def _score(self, one: Played) -> Played:
         if not one.group.rollouts:
             return one
-        return Played(await self.recipe.reward(one.group, self.world), one.cancelled)
+        return Played(await self.recipe.reward(one.group, self.shown[0]), one.cancelled)
 
     async def _play(self, one: Played, count: int, attempts: Callable[[Place], Attempts]) -> Played:
         """Add `count` attempts to a slot. Attempt numbers continue from earlier phases."""
@@ -257,7 +278,7 @@ class Feed:
         first = max((a.attempt for a in group.rollouts), default=-1) + 1 + max(one.cancelled, 0)
         with meter.tab() as tab:
             self.started.append((group, tab))
-            rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.ledger)
+            rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.shown[1])
         started = sum(a.origin in ("policy", "resumed", "expert") for a in rollouts)     # now or in an earlier wave
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
         return Played(group.of(whole), one.cancelled + tab.cost.rollouts - started)
@@ -270,8 +291,17 @@ class Feed:
         for task in self.in_flight:
             task.cancel()
         await asyncio.gather(*self.in_flight, return_exceptions=True)
+        if self.learning is not None:
+            self.learning.close()
         self._settle_cancelled([Played(group, tab.cost.rollouts) for group, tab in self.started])
         self._settle(self.held, Fate.CANCELLED)
+        self.ledger.ahead = Ahead()
+
+
+def _complete(wave: Sequence[Played]) -> asyncio.Future[list[Played]]:
+    done: asyncio.Future[list[Played]] = asyncio.get_running_loop().create_future()
+    done.set_result(list(wave))
+    return done
 
 
 def _allocated(before: int, counts: Sequence[int], total: int) -> int:

@@ -7,6 +7,7 @@ disk the ledger is the journal (one line per group, written when the group's fat
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,6 +112,26 @@ class Line(Mapping[str, Any]):
         )
 
 
+@dataclass(frozen=True)
+class Played:
+    """A complete group, and how many of its rollouts were cancelled.
+
+    Rollouts that are completed in a later wave were counted as cancelled in their own, so the number can be negative.
+    """
+
+    group: Group
+    cancelled: int
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Between two steps, what is complete and not yet trained on: whole waves, and selected groups of earlier ones."""
+
+    waves: Sequence[Sequence[Played]] = ()
+    held: Sequence[Played] = ()
+
+
+_FOLDING = threading.RLock()     # a fold may be read by sampling and by learning at the same time
 _CANCELLED = str(Fate.CANCELLED)
 _quoted = lru_cache(maxsize=4096)(encode_basestring_ascii)
 
@@ -136,6 +157,7 @@ class Ledger:
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
     history: dict[int, list[Seen]] = field(default_factory=dict)  # by step: every group with a score
     kept: defaultdict[str, list[Group]] = field(default_factory=lambda: defaultdict(list))  # by name, oldest first
+    ahead: Ahead = Ahead()  # part of a checkpoint, too
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
     fresh: list[Line] = field(default_factory=list)  # journal lines not yet written
@@ -165,11 +187,16 @@ class Ledger:
         checkpoint: the journal contains all of it.
         """
         key = (f.func, f.args, *sorted(f.keywords.items())) if isinstance(f, partial) else f
-        done, state = self._folds.get(key, (0, start))
-        for step in range(done, self.step):
-            state = f(state, self.history.get(step, ()))
-        self._folds[key] = (self.step, state)
-        return state
+        with _FOLDING:
+            done, state = self._folds.get(key, (0, start))
+            for step in range(done, self.step):
+                state = f(state, self.history.get(step, ()))
+            self._folds[key] = (self.step, state)
+            return state
+
+    def up_to_date(self) -> None:
+        """Bring tallies and history up to date, so that two threads can read them."""
+        len(self.tallies)
 
     def saw(self, group: Group) -> None:
         """Count a complete group, before anything is selected from it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -43,20 +44,25 @@ async def train(
     """
     async with Feed(recipe, world, ledger, budget, clock) as feed:
         while groups := await feed.take():                                    # sampled, scored, selected
-            batch = pack(groups, version=world.engine.version)                # (N, T), padded once
-            for add in recipe.enrich:
-                batch = add(batch, world)                                     # reference, values, teacher
-            batch = batch.but(advantage=recipe.advantage(batch, ledger))      # (N, T), who gets the credit
-            batch = batch.but(weight=recipe.weight(batch))                    # (N, T), how it is averaged
-
-            metrics = recipe.improve(batch, recipe, world, ledger)
+            batch, metrics = await feed.beside(partial(learn, groups, recipe, world, ledger))
             await world.engine.load(world.learner.weights())                  # the next wave is on-policy
-
             for group, fates in zip(batch.groups, fates_of(batch), strict=True):
                 ledger.settle(group, fates)
             yield Step(ledger.close(world.meter.of(), len(world.problems), metrics), batch.groups)
         if end is not None:
             end.reason = feed.ended
+
+
+def learn(
+    groups: Sequence[Group], recipe: Recipe, world: World, ledger: Ledger
+) -> tuple[Batch, dict[str, float]]:
+    """Train on the groups of a step: the batch as it was trained on, and the metrics of its updates."""
+    batch = pack(groups, version=world.engine.version)                        # (N, T), padded once
+    for add in recipe.enrich:
+        batch = add(batch, world)                                             # reference, values, teacher
+    batch = batch.but(advantage=recipe.advantage(batch, ledger))              # (N, T), who gets the credit
+    batch = batch.but(weight=recipe.weight(batch))                            # (N, T), how it is averaged
+    return batch, recipe.improve(batch, recipe, world, ledger)
 
 
 def fates_of(batch: Batch) -> list[list[Fate]]:

@@ -8,6 +8,7 @@ always part of the bill.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -88,24 +89,26 @@ class Meter:
         self.busy: dict[str, dict[str, float]] = {}
         self.charged = 0.0      # seconds of all charges of this process, of every account
         self.observer: Callable[[str, Cost], None] | None = None  # called with every charge
+        self._one = threading.Lock()    # the engine and the learner may charge at the same time
 
     def charge(self, cost: Cost, physical: Cost | None = None, to: Payer | None = None) -> None:
         """Add to the payer's account, or to one captured before. Without `physical` it equals `cost`."""
         to = _payer.get() if to is None else to
-        account = to.account
-        for side, more in ((self.logical, cost), (self.physical, cost if physical is None else physical)):
-            before = side.get(account)
-            side[account] = more if before is None else before + more
-        if cost.seconds:
-            busy, work = self.busy.setdefault(account, {}), work_of(cost)
-            busy[work] = busy.get(work, 0.0) + cost.seconds
-            self.charged += cost.seconds
-        tab = to.tab
-        while tab is not None:
-            tab.cost += cost
-            tab = tab.around
-        if self.observer is not None:
-            self.observer(to.account, cost)
+        with self._one:
+            account = to.account
+            for side, more in ((self.logical, cost), (self.physical, cost if physical is None else physical)):
+                before = side.get(account)
+                side[account] = more if before is None else before + more
+            if cost.seconds:
+                busy, work = self.busy.setdefault(account, {}), work_of(cost)
+                busy[work] = busy.get(work, 0.0) + cost.seconds
+                self.charged += cost.seconds
+            tab = to.tab
+            while tab is not None:
+                tab.cost += cost
+                tab = tab.around
+            if self.observer is not None:
+                self.observer(to.account, cost)
 
     def forget(self, account: str) -> None:
         self.logical.pop(account, None)

@@ -119,9 +119,9 @@ class Whole:
 
     @staticmethod
     def of(recipe: Recipe) -> Whole | None:
-        """None unless schedule and play declare such a form, and no other wave can be under way."""
+        """None unless schedule and play declare such a form."""
         schedule, play, reward = (wave_form(f) for f in (recipe.schedule, recipe.play, recipe.reward))
-        if schedule is None or play is None or recipe.max_age:
+        if schedule is None or play is None:
             return None
         return Whole(schedule(play), reward)
 

@@ -131,6 +131,20 @@ class Learner(Protocol):
     def restore(self, state: Mapping[str, Tensor]) -> None: ...
 
 
+class Overlap(Protocol):
+    """How the engine and the learner of one machine compute at the same time, each in its own thread."""
+
+    on: bool        # else they take turns
+
+    def ahead(self) -> None:
+        """Rollouts will be older than the learner's weights: the engine keeps nothing for the learner."""
+        ...
+
+    def share(self, *, sampling: bool, learning: bool) -> None:
+        """Divide the cores between the sides that are under way; alone, a side has all. Results do not depend on it."""
+        ...
+
+
 class Critic(Protocol):
     """Predicts at every token the reward of its rollout; a second learner with its own parameters."""
 
@@ -255,6 +269,7 @@ class World:
     imagined: bool = False                    # `env` is a learned model of another: its steps are not charged as steps
     critic: Critic | None = None              # a value function, for methods that learn one
     extra: dict[str, Any] = field(default_factory=dict)   # for example teachers, named by the methods that need them
+    overlap: Overlap | None = None            # of sampling and learning; None: they take turns
     close: Callable[[], None] = lambda: None  # ends what it holds outside this process, such as connections
 
     def state(self) -> dict[str, Tensor]:

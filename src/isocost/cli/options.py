@@ -153,6 +153,12 @@ def setting_options(f: Callable) -> Callable:
                 help="auto, native (compiled on first use, for processors) or torch",
             ),
             click.option(
+                "--in-turns",
+                is_flag=True,
+                help="with max_age above 0, sample and learn one after the other, not at the same time; results do not "
+                "depend on it",
+            ),
+            click.option(
                 "--threads",
                 type=SOME,
                 help="per run; results are reproducible only at a fixed value. 1 for small models, else every core",

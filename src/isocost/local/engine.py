@@ -23,7 +23,7 @@ from isocost.columns import WaveColumns, Written
 from isocost.errors import UserError
 from isocost.local.cache import NativeCache, open_cache
 from isocost.local.decoder import Config
-from isocost.local.native import Tape, WaveTapes
+from isocost.local.native import Kernel, Tape, WaveTapes
 from isocost.local.sampling import check
 from isocost.local.sessions import Sessions
 from isocost.meter import TRAIN, Meter, payer
@@ -117,6 +117,7 @@ class LocalEngine:
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
         self.burst = min(burst, WINDOW)      # ticks without a check for new requests, at most
         self.cache = open_cache(config, body, device, kernels, threads, tape_bytes)
+        self.keeps = True                    # tapes, for a learner with the same weights
         self._tapes: dict[Place, Tape] = {}  # of groups sampled entirely with the current weights, for the learner
         self._last: WaveTapes | None = None  # those of the last wave, number `_waves`
         self._waves = 0
@@ -211,6 +212,11 @@ class LocalEngine:
         return Written(tokens, logp, count, self._is_end[last], self.version, self._waves, laid)
 
     @property
+    def kernels(self) -> list[Kernel]:
+        """The native kernels that compute for it."""
+        return [self.cache.kernel] if isinstance(self.cache, NativeCache) else []
+
+    @property
     def tapes(self) -> dict[Place, Tape]:
         """The tapes of groups that were sampled entirely with the current weights."""
         if self._last is not None:
@@ -276,7 +282,8 @@ class LocalEngine:
             start.tokens, start.sampling, attempts, place, turn, min(max_tokens, room), stop,
             start.tokens[ours].tolist(), home, [None] * len(attempts),
             # the learner reads those again
-            payer().account == TRAIN and turn == 0 and not start.sampling.truncates and self.sessions is None,
+            self.keeps and payer().account == TRAIN and turn == 0 and not start.sampling.truncates
+            and self.sessions is None,
             int(own[0]) if len(own) else len(start),
         )
 

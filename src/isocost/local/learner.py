@@ -301,6 +301,11 @@ class LocalLearner:
 
     # beyond it ------------------------------------------------------------------------------------------------
 
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The native kernels that compute for it."""
+        return [] if self._kernel is None else [self._kernel]
+
     def frozen(self) -> LocalLearner:
         """A copy of the current policy that is never updated: a reference to score with."""
         out = copy.copy(self)

@@ -104,6 +104,10 @@ class Kernel:
         self._flat = flat
         self._call.isocost_load(self._model, ctypes.c_void_p(flat.data_ptr()))
 
+    def use(self, workers: int) -> None:
+        """Compute on this many cores, at most `threads`. Results depend on `threads` alone."""
+        self._call.isocost_workers(self._model, ctypes.c_int(workers))
+
     def memory(self, tokens: int) -> int:
         """Numbers in the keys and values of this many tokens, all layers; see `room`."""
         return 2 * self.config.layers * self.config.kv_heads * self.config.head_dim * self.room(tokens)

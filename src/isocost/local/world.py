@@ -31,7 +31,7 @@ def open_world(
     model: str | Model, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None, device: str = "auto",
     dtype: str = "auto", kernels: str = "auto", threads: int = 1, reference: bool = False, exact: bool = False,
     micro_tokens: int = 16384, max_slots: int = 512, cache_bytes: int | None = None, adam: Adam = Adam(),
-    lora: int | None = None, dialogues: bool = False,
+    lora: int | None = None, dialogues: bool = False, overlap: bool = True,
 ) -> World:
     """Load a model for sampling and training.
 
@@ -41,7 +41,9 @@ def open_world(
     them that is available.
     `lora` trains an adapter of this rank in place of all weights (`isocost.local.lora`). With `exact`, each problem's
     `answer` is the only right text and pass@1 is computed, not sampled. With `dialogues` the engine keeps keys and
-    values between the turns of a rollout. Raises UserError for what is not available.
+    values between the turns of a rollout. With `overlap`, sampling and learning run at the same time on a processor
+    where rollouts may be older than the weights, with the same results as in turns. Raises UserError for what is not
+    available.
 
     On a processor a rollout's bits do not depend on the rollouts computed with it. If torch's libraries violate
     this, which is measured at the model's shapes, `extra["batch_dependent"]` describes the difference.
@@ -70,8 +72,10 @@ def open_world(
     engine.restore(learner.weights(), 0)
     if used == "native":
         learner.sampler = engine
+    frozen = learner.frozen() if reference else None
     return World(
-        problems, engine, learner, source.text, grade, meter, reference=learner.frozen() if reference else None,
+        problems, engine, learner, source.text, grade, meter, reference=frozen,
+        overlap=Threads(engine, learner, frozen, threads, overlap and where.type == "cpu"),
         exact=Exactly(source.text, learner) if exact else None, critic=LocalCritic(learner),
         extra={
             "model": source.but(weights={}),     # the learner has them
@@ -80,6 +84,28 @@ def open_world(
             "batch_dependent": "" if seen is None or seen.holds else str(seen),
         },
     )
+
+
+class Threads:
+    """`isocost.world.Overlap`: the kernel and torch compute without the interpreter's lock, so two threads suffice."""
+
+    def __init__(
+        self, engine: LocalEngine, learner: LocalLearner, reference: LocalLearner | None, threads: int, on: bool
+    ):
+        self.engine, self.learner, self.threads, self.on = engine, learner, threads, on
+        self._sampling, self._learning = engine.kernels, [k for x in (learner, reference) if x for k in x.kernels]
+
+    def ahead(self) -> None:
+        self.engine.keeps, self.learner.sampler = False, None
+
+    def share(self, *, sampling: bool, learning: bool) -> None:
+        """Only the native kernel's cores can be divided: what torch computes depends on its number of threads."""
+        both = sampling and learning
+        few = max(self.threads // 2, 1) if both else self.threads
+        for kernel in self._sampling:
+            kernel.use(few)
+        for kernel in self._learning:
+            kernel.use(max(self.threads - few, 1) if both else self.threads)
 
 
 class Exactly:

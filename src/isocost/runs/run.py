@@ -22,7 +22,7 @@ from isocost.contract.conflicts import refuse
 from isocost.envs.opening import open_environment
 from isocost.errors import RewardFailed, UserError
 from isocost.jsonfile import write_json
-from isocost.ledger import Ledger, as_measured
+from isocost.ledger import Ledger, Line, as_measured
 from isocost.local.lora import export
 from isocost.loop import End, Step, train
 from isocost.recipe import describe, fingerprint, functions, paced
@@ -124,8 +124,8 @@ async def run(
 
     `attempt` is the number of this one, if a launcher starts the run more than once (`isocost.runs.attempts`).
 
-    At max_age 0, on the same machine and threads, a killed and resumed run has the same metrics, journal,
-    samples and weights, byte for byte, as an uninterrupted one.
+    On the same machine and threads, a killed and resumed run has the same metrics, journal, samples and weights, byte
+    for byte, as an uninterrupted one.
     """
     recipe = recipe_of(job)
     with RunRecord.opened(out, attempt) as record:
@@ -165,7 +165,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
     changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
     old = {**LATER, **old}
-    changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels") and old.get(k) != v]
+    changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels", "in_turns") and old.get(k) != v]
     if changed:
         verb = "differs" if len(changed) == 1 else "differ"
         raise UserError(f"{out} holds another run: its {', '.join(changed)} {verb}; choose another --out")
@@ -309,8 +309,7 @@ class _Run:
         self.world, self.ledger = opened.world, Ledger(seed=job.seed)
         self.points = sorted(p for p in job.points if p > 0)
         self.measured = 0  # number of evaluations, including that of the base
-        # Step and rollouts of the last evaluation: with stale waves, the last steps add no rollouts.
-        self.evaluated: tuple[int, float] = (-1, -1)
+        self.evaluated: tuple[int, float] = (-1, -1)  # step and rollouts of the last one: late steps add no rollouts
         self.peak = 0  # MB of memory
         self.base: list[float | None] | None = None  # its pass rate per held-out problem
         self.seconds, self.began = 0.0, time.perf_counter()
@@ -329,7 +328,8 @@ class _Run:
             except RewardFailed as why:  # between two steps: rollouts for the next one are cancelled by now
                 end.reason, self.failed = REWARD_FAILED, str(why)
                 self._journal()
-            self._save()
+            if end.reason != "interrupted":
+                self._save()
         return self._finish(end.reason)
 
     async def _train(self, end: End) -> None:
@@ -349,6 +349,7 @@ class _Run:
                     await self._evaluate()
                 if self.stop:
                     end.reason = "interrupted"
+                    self._save()    # with what is ahead, which ends with the loop
                     break
                 if due or self._unsaved():
                     self._save()
@@ -404,9 +405,7 @@ class _Run:
         turns = setting.max_turns if self.job.turns else None
         pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling, turns)
         both: Sequence[Problem] = (*sides.select, *sides.audit)
-        found = await evaluate(
-            self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED
-        )
+        found = await evaluate(self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED)
         half = len(sides.select)
         line = {
             "step": self.ledger.step,
@@ -464,6 +463,7 @@ class _Run:
                     "drawn": ledger.drawn,
                 },
                 **({"kept": kept} if kept else {}),
+                **({"ahead": shelf.ahead_data(ledger.ahead)} if ledger.ahead.waves or ledger.ahead.held else {}),
                 "meter": world.meter.state(),
                 "measured": self.measured,
                 "base": self.base,
@@ -482,8 +482,10 @@ class _Run:
         tensors, state = found
         self.world.restore(tensors)
         self.world.engine.restore(self.world.learner.weights(), state["version"])
+        self.ledger.ahead = shelf.ahead(state, self.world.problems)
+        seen = [Line(state["ledger"]["step"] - 1, x.group, [], 0) for x in self.ledger.ahead.held]
         lines = read_lines(self.record.path / "journal.jsonl", schema.REPLAYED)
-        self.ledger.replay(lines)
+        self.ledger.replay([*lines, *seen])
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
         self.ledger.kept.update(shelf.kept(state, self.world.problems))
@@ -504,7 +506,7 @@ class _Run:
         fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
         fates["lost"] += world.meter.of(meters.LOST).rollouts
-        if self.recipe.max_age:  # waves in flight when a process was killed were started, and are lost
+        if self.recipe.max_age:  # a checkpoint of an earlier version lacks the waves that were in flight
             fates["lost"] += world.meter.of().rollouts - sum(ledger.fates.values())
         self.peak = 0  # read it again
         timing = self._timing()

@@ -42,7 +42,7 @@ SETTING = Keys({}, {
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
     "max_tokens": int, "samples": Size, "evaluated": Size | None, "lora": Size | None,
     "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
-    "env": str, "max_turns": Count,
+    "in_turns": bool, "env": str, "max_turns": Count,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER, "turns": Size})
 MODEL = Keys({}, {"name": str, "parameters": NUMBER, "learned": NUMBER})
@@ -189,6 +189,7 @@ STATE = Keys({      # of a checkpoint
     "ledger": Keys({"seed": int, "step": Count, "waves": Count, "drawn": int}, rest=UNKNOWN), "measured": Count,
     "base": list[NUMBER] | None, "version": int, "seconds": float, "kept": dict[str, list[OBJECT]],
     "shelf": list[OBJECT], "unfinished": list[OBJECT],
+    "ahead": Keys({"waves": list[list[OBJECT]], "held": list[OBJECT]}),
 })
 
 _FILES: dict[str, Any] = {

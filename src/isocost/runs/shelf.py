@@ -1,4 +1,4 @@
-"""Groups that the ledger keeps, as plain data in a checkpoint: to be trained on again, or continued, after a resume.
+"""Groups of the ledger as plain data in a checkpoint: kept to be trained on again or continued, or not yet trained on.
 
 It is JSON like the rest of a checkpoint's state: fit for thousands of short rollouts, not for millions of tokens.
 """
@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from isocost.types import Fault, Group, Place, Problem, Rollout, Sampling, Score, Segment, Stop, Turn, plain
+from isocost.ledger import Ahead, Played
+from isocost.types import Fault, Group, Message, Place, Problem, Rollout, Sampling, Score, Segment, Stop, Turn, plain
 
 _COLUMNS = {"tokens": np.int64, "role": np.int64, "logp": np.float32, "turn": np.int64, "version": np.int64}
 
@@ -25,6 +26,36 @@ def data(groups: Iterable[Group]) -> list[dict[str, Any]]:
         }
         for g in groups
     ]
+
+
+def ahead_data(ahead: Ahead) -> dict[str, Any]:
+    """What is not yet trained on as JSON data: each group as it was posed, and its cancelled rollouts."""
+    return {"waves": [_played(wave) for wave in ahead.waves], "held": _played(ahead.held)}
+
+
+def ahead(state: Mapping[str, Any], problems: Sequence[Problem]) -> Ahead:
+    """What `ahead_data` wrote to a checkpoint's state; empty for one without."""
+    stored = state.get("ahead") or {"waves": [], "held": []}
+    return Ahead([_played_of(wave, problems) for wave in stored["waves"]], _played_of(stored["held"], problems))
+
+
+def _played(some: Iterable[Played]) -> list[dict[str, Any]]:
+    return [
+        {
+            **data([x.group])[0], "cancelled": x.cancelled, "prefix": x.group.problem.prefix,
+            "prompt": [[m.role, m.content] for m in x.group.problem.prompt],
+        }
+        for x in some
+    ]
+
+
+def _played_of(stored: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> list[Played]:
+    out = []
+    for x, group in zip(stored, groups(stored, problems), strict=True):
+        problem = replace(group.problem, prompt=tuple(Message(*m) for m in x["prompt"]), prefix=x["prefix"])
+        rollouts = [r.but(problem=problem) for r in group.rollouts]
+        out.append(Played(Group(problem, tuple(rollouts), group.place), x["cancelled"]))
+    return out
 
 
 def kept(state: Mapping[str, Any], problems: Sequence[Problem]) -> dict[str, list[Group]]:

@@ -307,6 +307,12 @@ def _address(url: str) -> tuple[str, str]:
     return base, CHAT
 
 
+def client_of(url: str, limits: Limits) -> Client:
+    """A client of the server at an address. Raises UserError for an address or a key that cannot be used."""
+    base, _ = _address(url)
+    return Client(base, _key(base), limits)
+
+
 def _key(base: str) -> str:
     """The key for a server, from the environment. Raises UserError if it would be sent unencrypted."""
     url = urlsplit(base)

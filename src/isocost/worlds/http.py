@@ -149,15 +149,19 @@ class Client:
             tries += 1
             await self._again(again, tries)
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, retries: int | None = None) -> Any:
-        """The same without an event loop, for one request at a time. Only answers are tried again.
+    def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, retries: int | None = None,
+        silent: bool = False,
+    ) -> Any:
+        """The same without an event loop, for one request at a time. Only answers are tried again. An empty answer is
+        None where a server may be `silent`.
 
         Raises as `post`.
         """
         tries, most = 0, self.limits.retries if retries is None else retries
         while True:
             try:
-                return self._sent(method, path, body, _Line())
+                return self._sent(method, path, body, _Line(), silent)
             except _Try as e:
                 tries += 1
                 if tries > most or e.status is None:
@@ -243,7 +247,9 @@ class Client:
                 raise _Try("timeout", f"no answer within {self.limits.timeout:g} s") from None
             raise
 
-    def _sent(self, method: str, path: str, body: Mapping[str, Any] | None, line: _Line) -> Any:
+    def _sent(
+        self, method: str, path: str, body: Mapping[str, Any] | None, line: _Line, silent: bool = False
+    ) -> Any:
         """One try on this thread's connection."""
         data = None if body is None else json.dumps(body).encode()
         self._add("sent")
@@ -260,7 +266,7 @@ class Client:
         finally:
             if line.is_cut or self._pool is None:   # closed meanwhile: a request opens a closed connection again
                 self._drop()
-        return self._read(answer, raw)
+        return None if silent and answer.status == 200 and not raw.strip() else self._read(answer, raw)
 
     def _exchanged(
         self, method: str, path: str, data: bytes | None, line: _Line

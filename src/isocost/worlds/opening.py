@@ -11,9 +11,9 @@ from isocost.meter import Meter
 from isocost.tasks.load import Reads
 from isocost.types import Problem, Sampling
 from isocost.world import Grade, World
-from isocost.worlds import endpoint, tinker
+from isocost.worlds import endpoint, tinker, vllm
 from isocost.worlds.http import Limits
-from isocost.worlds.spec import LOCAL, OPENAI, TINKER, Ability, Spec, spec_of
+from isocost.worlds.spec import LOCAL, OPENAI, TINKER, VLLM, Ability, Spec, spec_of
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Opening:
     limits: Limits = Limits()   # of requests to a server
     lora: int | None = None     # rank of the adapter that is trained; None: all weights, or the service's default
     dialogues: bool = False     # rollouts have several turns
+    in_turns: bool = False      # with max_age, sampling and learning do not run at the same time
 
 
 def open_world(model: str, opening: Opening) -> World:
@@ -41,10 +42,11 @@ def open_world(model: str, opening: Opening) -> World:
     return OPENERS[spec.kind](spec, opening)
 
 
-def _local(spec: Spec, o: Opening) -> World:
+def _local(spec: Spec, o: Opening, dtype: str = "") -> World:
     return local.open_world(
-        spec.name, o.problems, o.grade, meter=o.meter, device=o.device, dtype=o.dtype, kernels=o.kernels,
+        spec.name, o.problems, o.grade, meter=o.meter, device=o.device, dtype=dtype or o.dtype, kernels=o.kernels,
         threads=o.threads, reference=o.reference, exact=o.exact, lora=o.lora, dialogues=o.dialogues,
+        overlap=not o.in_turns,
     )
 
 
@@ -59,7 +61,15 @@ def _tinker(spec: Spec, o: Opening) -> World:
     )
 
 
-OPENERS: Mapping[str, Callable[[Spec, Opening], World]] = {LOCAL: _local, OPENAI: _openai, TINKER: _tinker}
+def _vllm(spec: Spec, o: Opening) -> World:
+    client = endpoint.client_of(vllm.base_of(spec.url), o.limits)
+    world = _local(spec, o, "fp32" if o.dtype == "auto" else "")
+    return vllm.sampled_by(world, spec, client, sampling=o.sampling, overlap=not o.in_turns)
+
+
+OPENERS: Mapping[str, Callable[[Spec, Opening], World]] = {
+    LOCAL: _local, OPENAI: _openai, TINKER: _tinker, VLLM: _vllm,
+}
 
 
 def reading(model: str) -> Callable[[], Reads] | None:

@@ -1,7 +1,8 @@
 """A model's spec: where it is, and what can be done with it there.
 
 `tiny`, `smollm2` or a folder is a model on this machine; `openai:URL#MODEL` one behind an OpenAI-compatible server;
-`tinker:URL#MODEL` one that a service of the Tinker API samples and trains.
+`tinker:URL#MODEL` one that a service of the Tinker API samples and trains; `vllm:URL#MODEL` one on this machine that a
+vLLM server samples and our learner trains.
 Whether a step can use a model is asked by ability, never by kind. `isocost.worlds.opening` opens the world of one.
 """
 
@@ -14,12 +15,11 @@ from enum import Enum, auto
 from isocost.errors import UserError
 from isocost.world import CAN
 
-LOCAL, OPENAI, TINKER = "local", "openai", "tinker"
-# Kinds that are named elsewhere and not here yet: what to do instead.
-NOT_YET = {
-    "vllm": "vLLM serves the OpenAI protocol: --model openai:http://HOST:8000/v1#MODEL profiles and evaluates it",
+LOCAL, OPENAI, TINKER, VLLM = "local", "openai", "tinker", "vllm"
+EXAMPLES = {
+    OPENAI: "openai:http://localhost:8000/v1#my-model", TINKER: "tinker:http://localhost:8000#my-model",
+    VLLM: "vllm:http://localhost:8000#my-model",
 }
-EXAMPLES = {OPENAI: "openai:http://localhost:8000/v1#my-model", TINKER: "tinker:http://localhost:8000#my-model"}
 
 
 class Ability(Enum):
@@ -61,10 +61,8 @@ class Spec:
 def spec_of(model: str) -> Spec:
     """The spec in --model. Raises UserError for a kind that is not known, and an address without a model."""
     kind, colon, rest = model.partition(":")
-    if not colon or (kind not in KINDS and kind not in NOT_YET):
+    if not colon or kind not in KINDS:
         return Spec(LOCAL, model)
-    if kind in NOT_YET:
-        raise UserError(f"--model {model}: {NOT_YET[kind]}")
     if kind == LOCAL:
         return Spec(LOCAL, rest)
     url, hash_, name = rest.partition("#")
@@ -97,4 +95,5 @@ KINDS: Mapping[str, Kind] = {
         frozenset({Ability.SAMPLE, Ability.LEARN}), "{model} can be sampled, trained and evaluated, and nothing else",
         learner=frozenset(),
     ),
+    VLLM: Kind(frozenset(Ability), learner=CAN - {"truncation"}),
 }

@@ -28,9 +28,10 @@ template <class Weight> static std::vector<long> shares(long count, int threads,
     return cut;
 }
 
-// f(0), f(1), ... f(threads - 1), in parallel, each with the matrix unit that the model uses.
-template <class F> static void with_threads(const Model& m, const F& f) {
-    each(m.s.threads, [&](int t) {
+// f(0), f(1), ... by the model's workers, each with the matrix unit that the model uses: up to the model's number of
+// threads, or of parts where another number is given.
+template <class F> static void with_threads(const Model& m, const F& f, int parts = 0) {
+    each(parts ? parts : m.s.threads, m.workers, [&](int t) {
         Tiles tiles(m.unit);
         f(t);
     });
@@ -50,6 +51,7 @@ Model* isocost_open(const int64_t* shape, double eps, const int64_t* offsets, in
     m->blocks.resize(m->s.layers);
     for (int l = 0; l < m->s.layers; l++)
         for (int i = 0; i < 9; i++) (&m->blocks[l].norm1)[i] = offsets[3 + 9 * l + i];
+    m->workers = m->s.threads;
     m->arenas.resize(m->s.threads);
     m->sums.resize(m->s.threads);
     int D = m->s.head_dim;
@@ -64,6 +66,10 @@ Model* isocost_open(const int64_t* shape, double eps, const int64_t* offsets, in
 // The unit that computes products of bfloat16, a number of `Unit`; before the weights are loaded.
 void isocost_use(Model* m, int unit) { m->unit = (Unit)unit; }
 
+// Compute on this many cores from the next call on. The number of threads decides in which order gradients are summed;
+// the number of workers decides nothing but the time.
+void isocost_workers(Model* m, int workers) { m->workers = workers; }
+
 // 1 where tiles can be used, else why not: see `tiles_here`.
 int isocost_tiles() { return tiles_here(); }
 
@@ -75,6 +81,24 @@ void isocost_close(Model* m) {
     if (!--m->users) delete m;
 }
 
+}
+
+static Tape* spare_tape(Model* m) {
+    m->users++;
+    std::lock_guard<std::mutex> lock(m->of_spare);
+    if (m->spare.empty()) return new Tape;
+    Tape* tape = m->spare.back().release();
+    m->spare.pop_back();
+    return tape;
+}
+
+static void spare_tapes(Model* m, int64_t count, Tape* const* tapes) {
+    {
+        std::lock_guard<std::mutex> lock(m->of_spare);
+        for (int64_t k = 0; k < count; k++) m->spare.emplace_back(tapes[k]);
+    }
+    m->users -= (int)count - 1;
+    isocost_close(m);
 }
 
 // Lay out the weights for reading tokens, or for the backward pass, unless that is done since they were loaded. A learner
@@ -125,26 +149,29 @@ void isocost_read(Model* m, int64_t count, const Span* spans, const int64_t* ids
     lay_out_weights(m, false);
     std::vector<int64_t> starts(count + 1, 0);
     for (int64_t k = 0; k < count; k++) starts[k + 1] = starts[k] + spans[k].count;
-    auto cut = shares(count, m->s.threads, [&](long k) { return (double)spans[k].count; });
+    int parts = m->workers;  // rows do not depend on how they are shared out
+    auto cut = shares(count, parts, [&](long k) { return (double)spans[k].count; });
     with_threads(*m, [&](int t) {
         if (m->s.bf16) read_spans<BF16>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
         else read_spans<F32>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
-    });
+    }, parts);
 }
 
 void isocost_logits(Model* m, int64_t rows, const float* hidden, float* z) {
-    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+    int parts = m->workers;
+    auto cut = shares(rows, parts, [](long) { return 1.0; });
     with_threads(*m, [&](int t) {
         long a = cut[t], n = cut[t + 1] - a;
         if (n) logits_of(*m, hidden + a * m->s.hidden, (int)n, z + a * m->s.vocab);
-    });
+    }, parts);
 }
 
 // A draw from each row of logits (rows, vocab), which are overwritten; `id` is vocab if they are not finite.
 void isocost_draw(Model* m, int64_t rows, float* z, const float* temperature, const double* u, int64_t* id,
                   float* logp) {
     int V_ = m->s.vocab;
-    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+    int parts = m->workers;
+    auto cut = shares(rows, parts, [](long) { return 1.0; });
     with_threads(*m, [&](int t) {
         std::vector<double> blocks((V_ + SUMS - 1) / SUMS);
         std::vector<float> e(V_);
@@ -152,18 +179,19 @@ void isocost_draw(Model* m, int64_t rows, float* z, const float* temperature, co
             Drawn d = softmax(z + i * V_, e.data(), V_, temperature[i], -1, u + i, blocks.data());
             id[i] = d.id, logp[i] = d.logp;
         }
-    });
+    }, parts);
 }
 
 // Temper and truncate rows of logits (rows, vocab) in place.
 void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature, const float* top_p,
                       const int64_t* top_k) {
     int V_ = m->s.vocab;
-    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+    int parts = m->workers;
+    auto cut = shares(rows, parts, [](long) { return 1.0; });
     with_threads(*m, [&](int t) {
         std::vector<std::pair<float, int>> some;
         for (long i = cut[t]; i < cut[t + 1]; i++) truncate(z + i * V_, V_, temperature[i], top_p[i], top_k[i], some);
-    });
+    }, parts);
 }
 
 // Decode `rows` rows by up to `ticks` tokens each. Row i reads its `last` token at span i and writes on until it has
@@ -184,9 +212,10 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
     };
     int H = m->s.hidden, V_ = m->s.vocab;
     constexpr int few = 48;  // rows whose logits are computed together
-    std::vector<Part> parts(m->s.threads);
-    auto cut = shares(rows, m->s.threads, [&](long i) { return (double)std::min(left[i], ticks); });
-    for (int t = 0; t < m->s.threads; t++) {
+    int workers = m->workers;
+    std::vector<Part> parts(workers);
+    auto cut = shares(rows, workers, [&](long i) { return (double)std::min(left[i], ticks); });
+    for (int t = 0; t < workers; t++) {
         Part& p = parts[t];
         for (long i = cut[t]; i < cut[t + 1]; i++) wrote[i] = 0, p.alive.push_back(i);
         p.hidden.resize((p.alive.size() + 1) * H), p.z.resize((size_t)few * V_ + NR), p.e.resize(V_),
@@ -222,7 +251,7 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
         with_threads(*m, [&](int t) {
             if (!parts[t].alive.empty()) step(parts[t], m->arenas[t], tick);
             else parts[t].done.clear();
-        });
+        }, workers);
         bool stop = false, any = false;
         for (Part& p : parts) {
             stop |= p.bad;
@@ -322,9 +351,7 @@ void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const 
 // the prompt and of every row.
 
 Tape* isocost_tape(Model* m, int64_t prompt, int64_t rows, int64_t own, int64_t* where) {
-    if (m->spare.empty()) m->spare.emplace_back(new Tape);
-    Tape* tape = m->spare.back().release();
-    m->spare.pop_back(), m->users++;
+    Tape* tape = spare_tape(m);
     size_t item = m->s.bf16 ? 2 : 4, each = (size_t)m->s.kv() * 2 * m->s.layers * item;
     long positions = padded(prompt) + rows * padded(own);
     int tokens = (int)(prompt + rows * own);
@@ -358,8 +385,7 @@ void isocost_tape_close(Model* m, Tape* tape, int64_t rows, int64_t own, const i
 }
 
 void isocost_tape_free(Model* m, Tape* tape) {
-    m->spare.emplace_back(tape);
-    isocost_close(m);
+    spare_tapes(m, 1, &tape);
 }
 
 int64_t isocost_tape_bytes(Model* m, int64_t tokens) {  // of one tape for this many tokens, approximately

@@ -1,9 +1,11 @@
 // A model, the activations kept for the backward pass, and scratch memory.
 #pragma once
 
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include "panels.h"
 
 struct Shape {
@@ -105,9 +107,11 @@ struct Laid {  // the arguments of a learner's pass over units, see `isocost_for
 };
 
 struct Model {
-    int users = 1;  // Python's handle and its tapes, which Python may free in any order
+    // Python's handle and its tapes, which Python may free in any order, and in any thread.
+    std::atomic<int> users{1};
     Shape s;
     Unit unit = VECTORS;  // for products of bfloat16
+    std::atomic<int> workers{1};  // cores in use, at most as many as threads
     float eps;
     long size, embed, norm, head;
     const float* flat = nullptr;
@@ -119,6 +123,7 @@ struct Model {
     std::vector<std::unique_ptr<Tape>> tapes;  // of units that the learner read itself
     std::vector<Tape*> taped;  // of all units of the last forward pass
     Laid laid;
+    std::mutex of_spare;
     std::vector<std::unique_ptr<Tape>> spare;  // the sampler's, not in use
     std::vector<std::vector<float>> sums;  // gradients of the threads other than the first
 };

@@ -1,18 +1,20 @@
-// A thread pool.
+// Thread pools: one for each caller that computes at the same time.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 #include <pthread.h>
 
 // Workers wait for work: they spin for some microseconds, then sleep, so that other processes can use the core.
 // They are made when first needed and never end; a forked child makes its own.
 struct Pool {
-    std::mutex one, mutex;
+    std::mutex mutex;
     std::condition_variable wake, done;
     std::atomic<int64_t> round{0};
     std::atomic<int> left{0};
@@ -43,7 +45,6 @@ struct Pool {
         }
     }
     void run(int threads, const std::function<void(int)>& f) {
-        std::lock_guard<std::mutex> lock(one);
         std::unique_lock<std::mutex> now(mutex);
         for (; workers < threads - 1; workers++) std::thread(&Pool::work, this, workers + 1, round.load()).detach();
         job = &f, wanted = threads, left = threads - 1;
@@ -57,9 +58,35 @@ struct Pool {
     }
 };
 
-// f(0), f(1), ... f(threads - 1), in parallel.
-static void each(int threads, const std::function<void(int)>& f) {
-    static Pool* pool = (pthread_atfork(nullptr, nullptr, [] { pool = new Pool; }), new Pool);
-    if (threads > 1) pool->run(threads, f);
-    else f(0);
+// The pools that no caller uses. A forked child has none, as their workers stay with its parent.
+struct Pools {
+    std::mutex mutex;
+    std::vector<Pool*> idle;
+    Pool* take() {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (idle.empty()) return new Pool;
+        Pool* pool = idle.back();
+        idle.pop_back();
+        return pool;
+    }
+    void give(Pool* pool) {
+        std::lock_guard<std::mutex> lock(mutex);
+        idle.push_back(pool);
+    }
+};
+
+// f(0), f(1), ... f(threads - 1), on as many cores as `workers` says: worker w does those whose remainder is w.
+static void each(int threads, int workers, const std::function<void(int)>& f) {
+    static Pools* pools = (pthread_atfork(nullptr, nullptr, [] { pools = new Pools; }), new Pools);
+    workers = workers < threads ? workers : threads;
+    auto part = [&](int w) {
+        for (int t = w; t < threads; t += workers) f(t);
+    };
+    if (workers < 2) {
+        for (int t = 0; t < threads; t++) f(t);
+        return;
+    }
+    Pool* pool = pools->take();
+    pool->run(workers, part);
+    pools->give(pool);
 }

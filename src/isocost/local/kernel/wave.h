@@ -164,9 +164,7 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
 }
 
 void isocost_tapes_free(Model* m, int64_t count, const int64_t* tapes) {
-    for (int64_t k = 0; k < count; k++) m->spare.emplace_back((Tape*)tapes[k]);
-    m->users -= (int)count - 1;
-    isocost_close(m);
+    spare_tapes(m, count, (Tape* const*)tapes);
 }
 
 // The learner's forward pass over groups that the sampler left on tapes, (N, T) each; positions that are not masked stay

@@ -1,0 +1,313 @@
+"""A world whose model a vLLM server samples and the learner of this machine trains.
+
+The server must have the same model. Prompts and completions travel as token ids; each attempt is one request with a
+seed of its own. After every update the weights are written to a folder that the server reads, and its cache of prompts
+is cleared. Then a witness compares the log-probs of both sides, on a prompt that the server has in its cache: weights
+that did not arrive, and keys of earlier weights, are off by nats and are silent otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isocost import chance
+from isocost import meter as meters
+from isocost.errors import Unreachable, UserError
+from isocost.gather import together
+from isocost.local.weights import Model, save_model
+from isocost.meter import Meter, payer
+from isocost.pack import pack
+from isocost.types import Cost, Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
+from isocost.world import Learner, Text, Weights, World
+from isocost.worlds.http import Client, Refused, Unanswered
+from isocost.worlds.spec import Spec
+
+COMPLETIONS = "/v1/completions"
+GAP = 1e-5          # nats: the largest difference of log-probs between server and learner, over min(T, 1)
+WITNESS, SPOKEN = 96, 8         # tokens of the witness's prompt, at most, and of its completion
+START = ("start it with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --dtype float32 --logprobs-mode processed_logprobs, "
+         "version 0.30 or later")
+PLAIN = ("vLLM does not return the set of tokens that top-p and top-k keep, and training needs the log-probs of the "
+         "distribution that was sampled: leave --top-p and --top-k out")
+
+
+class Elsewhere:
+    """`isocost.world.Overlap` of a model that is sampled on another machine, or in another process."""
+
+    def __init__(self, on: bool):
+        self.on = on
+
+    def ahead(self) -> None:
+        """The server keeps nothing for the learner."""
+
+    def share(self, *, sampling: bool, learning: bool) -> None:
+        """The server's cores are its own."""
+
+
+def sampled_by(world: World, spec: Spec, client: Client, *, sampling: Sampling, overlap: bool) -> World:
+    """This world with the server at the client's address as its engine, loaded with the learner's weights.
+
+    Raises:
+        UserError: if nothing answers there, it has another model, another process uses it, `sampling` truncates, or
+            the log-probs of server and learner differ.
+    """
+    if sampling.truncates:
+        raise UserError(PLAIN)
+    held = _only_one(client.base)
+    try:
+        server = Server(client, spec, world.extra["model"])
+        engine = VllmEngine(server, world.learner, world.text, world.meter)
+        engine.open(world.learner.weights(), sampling.temperature)
+    except BaseException:
+        os.close(held)
+        client.close()
+        raise
+
+    def close() -> None:
+        server.close()
+        client.close()
+        os.close(held)
+
+    about = {"url": spec.url, "vllm": server.version}
+    return replace(
+        world, engine=engine, overlap=Elsewhere(overlap), close=close,
+        extra={**world.extra, "service": about, "notes": engine.notes, "server": client.tally.data},
+    )
+
+
+def base_of(url: str) -> str:
+    """The server's address without the path of its OpenAI protocol."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
+class Server:
+    """The requests that a vLLM server is sent."""
+
+    def __init__(self, client: Client, spec: Spec, model: Model):
+        self.client, self.model = client, model
+        self.version = str(self._ask("GET", "/version").get("version", ""))
+        self.served, self.room = self._served(spec)
+        self.folder = Path(tempfile.mkdtemp(prefix="isocost-vllm-"))
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _served(self, spec: Spec) -> tuple[str, int]:
+        """The name under which the server has the model, and the tokens of its context."""
+        listed = self._ask("GET", "/v1/models").get("data") or []
+        names = {str(m.get("id")): m for m in listed if not m.get("parent")}
+        own = [name for name, m in names.items() if spec.name in (name, m.get("root"))] or list(names)
+        if len(own) != 1:
+            shown = ", ".join(names) or "nothing"
+            raise UserError(f"{self.client.base} serves {shown}: it must serve {spec.name} alone")
+        return own[0], int(names[own[0]].get("max_model_len") or 0)
+
+    def body(
+        self, prompt: Sequence[int], max_tokens: int, seed: int, temperature: float, **more: Any
+    ) -> dict[str, Any]:
+        """A request for one completion. What it does not name, the server would take from its own defaults."""
+        return {
+            "model": self.served, "prompt": list(prompt), "max_tokens": max_tokens, "seed": seed,
+            "temperature": temperature, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0,
+            "presence_penalty": 0.0, "frequency_penalty": 0.0, "logprobs": 0, "return_token_ids": True, **more,
+        }
+
+    def read(self, data: Any) -> tuple[list[int], list[float], bool]:
+        """Token ids, their log-probs, and whether an end token ended the completion. Raises UserError without them."""
+        try:
+            choice = data["choices"][0]
+            ids, logp = [int(x) for x in choice["token_ids"]], [float(x) for x in choice["logprobs"]["token_logprobs"]]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise UserError(f"{self.client.base} answers without token ids or log-probs: {START}") from None
+        if len(ids) != len(logp):
+            raise UserError(f"{self.client.base} gave {len(ids)} tokens and {len(logp)} log-probs: {START}")
+        return ids, logp, choice.get("finish_reason") == "stop"
+
+    def complete(self, body: Mapping[str, Any]) -> tuple[list[int], list[float], bool]:
+        """One completion, without an event loop."""
+        return self.read(self._ask("POST", COMPLETIONS, body))
+
+    def take(self, weights: Weights) -> None:
+        """Load these weights: written to a folder, read by the server; nothing of earlier ones stays in its cache."""
+        save_model(self.folder, self.model, weights)
+        self._ask("POST", "/pause", {})
+        try:
+            where = {"weights_path": str(self.folder)}
+            self._ask("POST", "/collective_rpc", {"method": "reload_weights", "kwargs": where})
+            self._ask("POST", "/reset_prefix_cache", {}, silent=True)
+        finally:
+            self._ask("POST", "/resume", {})
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, silent: bool = False) -> Any:
+        """Raises UserError for a request that the server does not take, Unreachable where it does not answer."""
+        try:
+            return self.client.ask(method, path, body, silent=silent)
+        except Refused as e:
+            do = START if e.status in (403, 404, 405) else "see the server's log"
+            raise UserError(f"{self.client.base}{path} answered {e.status}: {e.said}; {do}") from None
+        except Unanswered as e:
+            raise Unreachable(f"{self.client.base} does not answer {path} ({e}): {START}") from None
+
+
+class VllmEngine:
+    """`isocost.world.Engine` over a vLLM server."""
+
+    def __init__(self, server: Server, learner: Learner, text: Text, meter: Meter):
+        context = server.model.config.max_len
+        self.server, self.learner, self.text, self.meter, self.version = server, learner, text, meter, 0
+        self.room = min(context, server.room or context)
+        self.largest = 0.0          # gap of log-probs at any load
+        self._temperature = 1.0
+        self._halted: set[tuple[int, int, int]] = set()
+        self._flying: dict[asyncio.Task[Any], tuple[int, int, int]] = {}
+
+    # sampling -------------------------------------------------------------------------------------------------
+
+    async def generate(
+        self, start: Segment, attempts: Sequence[int], *, place: Place, turn: int, max_tokens: int,
+        stop: Sequence[str] = (),
+    ) -> list[Said]:
+        """Continue a start once per attempt: see `isocost.world.Engine`.
+
+        An attempt that is halted has no tokens. Raises UserError for sampling that truncates, for stop strings, and
+        for a prompt that leaves no room; Unreachable when the server no longer answers.
+        """
+        if start.sampling.truncates:
+            raise UserError(PLAIN)
+        if stop:
+            raise UserError(f"stop strings are not read from vLLM: leave out {list(stop)}")
+        limit, first = min(max_tokens, self.room - len(start)), turn == 0 and not bool(start.own.any())
+        if limit < 1 and first:
+            raise UserError(f"the prompt has {len(start)} tokens; the context of model and server is {self.room}")
+        if limit < 1:
+            return [_nothing(Stop.LENGTH) for _ in attempts]
+        seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * (2**31 - 1)).astype(int).tolist()
+        return await together(*(self._attempt(start, seed, limit, place, first) for seed in seeds))
+
+    async def _attempt(self, start: Segment, seed: int, limit: int, place: Place, first: bool) -> Said:
+        """One attempt, charged to the caller."""
+        wave, version, paying = _wave(place), self.version, payer()
+        if wave in self._halted:
+            return _nothing(Stop.CANCELLED)
+        body = self.server.body(
+            start.tokens.tolist(), limit, seed, start.sampling.temperature, stop_token_ids=list(self.text.ends)
+        )
+        task = asyncio.ensure_future(self.server.client.post(COMPLETIONS, body))
+        self._flying[task] = wave
+        written, seconds = 0, 0.0
+        try:
+            data, seconds = await task
+            ids, logp, ended = self.server.read(data)
+            written = len(ids)
+        except Refused as e:
+            raise UserError(f"{self.server.client.base} answered {e.status}: {e.said}") from None
+        except Unanswered as e:
+            raise Unreachable(f"{self.server.client.base} left a request without an answer ({e}). What was answered is "
+                              "kept: run the same command again to continue") from None
+        except asyncio.CancelledError:
+            task.cancel()
+            if wave not in self._halted:
+                raise
+            return _nothing(Stop.CANCELLED)
+        finally:
+            self._flying.pop(task, None)
+            read = len(start)
+            cost = Cost(int(first), read, written, seconds=seconds, reread=min(start.known(version), read))
+            self.meter.charge(cost, to=paying)
+        return Said(
+            np.array(ids, dtype=np.int64), np.array(logp, dtype=np.float32), np.full(written, version),
+            Stop.DONE if ended else Stop.LENGTH,
+        )
+
+    def halt(self, place: Place) -> None:
+        """Cancel the requests of a wave: its rollouts return with `Stop.CANCELLED` and without tokens."""
+        self._halted.add(_wave(place))
+        for task, wave in list(self._flying.items()):
+            if wave == _wave(place):
+                task.cancel()
+
+    # weights --------------------------------------------------------------------------------------------------
+
+    def open(self, weights: Weights, temperature: float) -> None:
+        """Load the first weights, with the witness's prompt in the server's cache under whatever it had before."""
+        self._temperature = temperature
+        self._witnessed()
+        self.restore(weights, 0)
+
+    async def load(self, weights: Weights) -> None:
+        """Load the learner's weights, and compare. Raises UserError where server and learner differ."""
+        await asyncio.to_thread(self.restore, weights, self.version + 1)
+
+    def restore(self, weights: Weights, version: int) -> None:
+        """The same, as those of a version."""
+        self.server.take(weights)
+        self.version = version
+        gap, most = self.gap(), GAP / min(self._temperature, 1.0)
+        self.largest = max(self.largest, gap)
+        if not gap <= most:
+            raise UserError(
+                f"log-probs of {self.server.client.base} and of the learner differ by {gap:.2g} nats after loading "
+                f"weights, and {most:.2g} is allowed: the server computes with other weights, in another dtype, or "
+                f"from a stale cache; {START}"
+            )
+
+    def gap(self) -> float:
+        """The largest difference of log-probs between server and learner on the witness's completion, in nats."""
+        prompt, ids, logp = self._witnessed()
+        sampling = Sampling(self._temperature)
+        start = Segment.empty(sampling).read(prompt, Role.PROMPT)
+        said = Said(np.array(ids), np.array(logp, dtype=np.float32), np.zeros(len(ids), np.int64), Stop.LENGTH)
+        problem = Problem("witness", (Message("user", ""),))
+        rollout = Rollout(problem, (start.wrote(said),), "", Stop.LENGTH, 0, Score(0.0))
+        batch = pack([Group(problem, (rollout,), Place(0, 0, 0))], self.version)
+        with meters.on(meters.CHECK):
+            own = self.learner.score(batch).logp
+        return float(((own - batch.logp).abs() * batch.mask).max())
+
+    def _witnessed(self) -> tuple[list[int], list[int], list[float]]:
+        """The witness's prompt, the server's completion of it, and its log-probs; the prompt is in the cache then."""
+        names = [t for t in range(self.server.model.config.vocab) if t not in self.text.ends]
+        count = max(min(WITNESS, self.room - SPOKEN), 1)
+        prompt = [names[(7 * i + i * i // 3) % len(names)] for i in range(count)]
+        body = self.server.body(prompt, min(SPOKEN, self.room - count), 1, self._temperature, ignore_eos=True)
+        ids, logp, _ = self.server.complete(body)
+        with meters.on(meters.CHECK):
+            self.meter.charge(Cost(prefill=len(prompt), decode=len(ids)))
+        return prompt, ids, logp
+
+    def notes(self) -> list[str]:
+        """What the end of the run says."""
+        return [f"log-probs of the server and the learner differed by at most {self.largest:.1e} nats at any load"]
+
+
+def _only_one(base: str) -> int:
+    """A lock on a server, among this user's processes here: each loads its own weights. Raises UserError if taken."""
+    name = hashlib.sha256(base.encode()).hexdigest()[:16]
+    path = Path(tempfile.gettempdir()) / f"isocost-vllm-{os.geteuid()}-{name}.lock"
+    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise UserError(f"another process uses {base}, and each loads its own weights: run one at a time "
+                        "(--workers 1), or start another server") from None
+    return held
+
+
+def _nothing(stop: Stop) -> Said:
+    return Said(np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int64), stop)
+
+
+def _wave(place: Place) -> tuple[int, int, int]:
+    return place.seed, place.wave, place.purpose

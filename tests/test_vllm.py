@@ -1,0 +1,266 @@
+"""vLLM as the engine of a learner here: over HTTP against a server of the tests, and a real one where it is installed.
+
+The real server: ISOCOST_VLLM_PYTHON names a python with vLLM (docs/vllm.md says how to install it).
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fake_vllm import serving
+from isocost import methods
+from isocost.errors import Unreachable, UserError
+from isocost.ledger import Ledger
+from isocost.local.decoder import Config, Decoder
+from isocost.local.models import load
+from isocost.local.tokenizer import Characters
+from isocost.local.weights import Model, save_model
+from isocost.loop import train
+from isocost.runs.run import Job, run
+from isocost.worlds.http import Limits
+from isocost.worlds.setting import Setting, open_setting
+
+FAST = Limits(concurrency=8, timeout=20.0, retries=3, first=0.01, longest=0.02)
+SLOW = replace(FAST, timeout=300.0)     # a first request compiles
+PYTHON = os.environ.get("ISOCOST_VLLM_PYTHON", "")
+DATA = "sums:base=easy,count=60"
+
+
+@contextmanager
+def opened(url, model="tiny", limits=FAST, **changes):
+    found = open_setting(Setting(model=f"vllm:{url}#{model}", data=DATA, **changes), limits=limits)
+    try:
+        yield found.world
+    finally:
+        found.close()
+
+
+def trained(world, *, rollouts=64, **changes):
+    recipe, ledger = methods.load("grpo").recipe(groups=2, rollouts=4).but(**changes), Ledger(seed=4)
+
+    async def go():
+        return [step.line async for step in train(recipe, world, ledger, {"rollouts": rollouts})]
+
+    return asyncio.run(go()), ledger
+
+
+def test_the_learner_here_trains_on_what_the_server_samples_with_its_weights():
+    """Every update arrives: a witness after each load, and ratios of 1 on the next wave."""
+    with serving("tiny") as (url, fake), opened(url) as world:
+        before = {k: v.clone() for k, v in world.learner.weights().items()}
+        steps, ledger = trained(world)
+        assert len(steps) == 8 == world.engine.version and sum(ledger.fates.values()) == 64
+        assert fake.asked["/collective_rpc"] == fake.asked["/reset_prefix_cache"] == 9      # one at the start
+        assert 0 < world.engine.largest < 1e-5
+        assert any(not torch.equal(before[k], v) for k, v in world.learner.weights().items())
+        mine = dict(fake.decoder.named_parameters())
+        assert all(torch.equal(mine[k], v) for k, v in world.learner.weights().items())
+        asked = [b for b in fake.bodies if "stop_token_ids" in b]     # the others are the witness's
+        assert len(asked) == 64 and all(b["top_k"] == -1 and b["min_p"] == 0.0 for b in fake.bodies)
+        assert all(b["stop_token_ids"] == list(world.text.ends) for b in asked)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.5])
+def test_log_probs_are_those_of_the_temperature_that_is_sampled(temperature):
+    with serving("tiny") as (url, _), opened(url, temperature=temperature) as world:
+        assert world.engine.gap() < 1e-5 / min(temperature, 1.0)
+
+
+@pytest.mark.parametrize(("fault", "temperature"), [
+    ("stale cache", 1.0), ("keeps its weights", 1.0), ("raw log-probs", 0.5),
+])
+def test_a_server_that_computes_something_else_is_found_at_the_first_load(fault, temperature, tmp_path):
+    """The server begins with other weights, so a load that does nothing, or a cache that stays, cannot be right."""
+    other = load("tiny")
+    torch.manual_seed(0)
+    other = other.but(weights={k: v + 0.02 * torch.randn_like(v) for k, v in other.weights.items()})
+    with serving(other) as (url, fake):
+        fake.faults.add(fault)
+        with pytest.raises(UserError, match=r"differ by [\d.e+-]+ nats after loading weights"), \
+                opened(url, temperature=temperature):
+            pass
+
+
+def test_a_cache_that_goes_stale_later_ends_the_run():
+    with serving("tiny") as (url, fake), opened(url) as world:
+        fake.faults.add("stale cache")
+        learner = world.learner
+        update = learner.update
+        learner.update = lambda batch, loss, *, lr: update(batch, loss, lr=1e-2)      # a step that is seen at once
+        with pytest.raises(UserError, match="stale cache"):
+            trained(world)
+
+
+def test_the_same_seed_is_the_same_run_and_overlap_changes_no_byte():
+    found = []
+    for in_turns in (False, True):
+        with serving("tiny") as (url, _), opened(url, in_turns=in_turns) as world:
+            steps, ledger = trained(world, max_age=1)
+            found.append((str(steps), [x.json() or dict(x) for x in ledger.fresh]))
+    assert found[0] == found[1]
+
+
+def test_an_overloaded_server_is_asked_again_and_one_that_stays_so_ends_the_run():
+    with serving("tiny") as (url, fake), opened(url) as world:
+        fake.busy = 2
+        steps, _ = trained(world, rollouts=8)
+        assert len(steps) == 1 and world.engine.server.client.tally.repeated["503"] == 2
+        fake.busy = 10**6
+        with pytest.raises(Unreachable, match="left a request without an answer"):
+            trained(world, rollouts=24)
+
+
+def test_what_cannot_be_trained_on_is_an_error_that_says_so():
+    with serving("tiny", room=8) as (url, fake):
+        with pytest.raises(UserError, match="top-p and top-k"), opened(url, top_p=0.9):
+            pass
+        fake.faults.add("no token ids")
+        with pytest.raises(UserError, match="without token ids or log-probs: start it with VLLM_SERVER_DEV_MODE=1"), \
+                opened(url):
+            pass
+    with pytest.raises(Unreachable, match="does not answer /version"), opened(url):
+        pass
+
+
+def test_one_process_at_a_time_uses_a_server():
+    with serving("tiny") as (url, _), opened(url), pytest.raises(UserError, match="another process uses"), opened(url):
+        pass
+    with serving("tiny") as (url, _), opened(url):
+        """Closed before: it can be opened again."""
+
+
+def test_a_run_is_recorded_with_its_server_and_goes_on_after_a_kill(tmp_path):
+    import kill9
+
+    with serving("tiny") as (url, _):
+        setting = Setting(model=f"vllm:{url}#tiny", data=DATA, held_out=0.4)
+        job = Job("served", setting, "grpo", 3, {"rollouts": 48}, 4, 2, 1e-4, save_every=2, export=True)
+        end = asyncio.run(run(job, tmp_path / "whole"))
+        assert end["reason"] == "spent" and any("differed by at most" in note for note in end["notes"])
+        assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
+        kill9.dies_at_step(job, tmp_path / "killed", 4)
+        asyncio.run(run(job, tmp_path / "killed"))
+        assert kill9.left_by(tmp_path / "killed") == kill9.left_by(tmp_path / "whole")
+
+
+# the real server ----------------------------------------------------------------------------------------------
+
+
+def one_head(folder: Path) -> Path:
+    """A random model whose heads are of a size that vLLM computes on a processor."""
+    alphabet = "0123456789+=:?;"
+    config = Config(vocab=16, hidden=128, layers=2, heads=2, kv_heads=2, head_dim=64, mlp=256, max_len=128)
+    decoder = Decoder.from_config(config, torch.Generator().manual_seed(0))
+    weights = {k: v.detach().clone() for k, v in decoder.named_parameters()}
+    weights["embed"] *= 0.3     # so that tokens other than the last one are likely, too
+    save_model(folder, Model("one-head", config, weights, Characters(alphabet, 15), {
+        "alphabet": alphabet, "eos_token_id": 15, "architectures": ["LlamaForCausalLM"],
+    }))
+    words = {c: i for i, c in enumerate([*alphabet, "<end>"])}      # vLLM gives the text of each token as well
+    tokenizer = {
+        "version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": words, "unk_token": "?"},
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False},
+        "decoder": {"type": "Fuse"}, "normalizer": None, "post_processor": None, "truncation": None, "padding": None,
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text(json.dumps({
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>",
+    }))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """The address of a real vLLM server, and the folder of its model."""
+    if not PYTHON:
+        pytest.skip("ISOCOST_VLLM_PYTHON names no python with vLLM")
+    home = tmp_path_factory.mktemp("vllm")
+    folder = one_head(home / "model")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    environment = {
+        **os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": "",
+    }
+    command = [
+        str(Path(PYTHON).with_name("vllm")), "serve", str(folder), "--host", "127.0.0.1", "--port", str(port),
+        "--dtype", "float32", "--max-model-len", "128", "--max-num-seqs", "32", "--enforce-eager",
+        "--logprobs-mode", "processed_logprobs",
+    ]
+    url = f"http://127.0.0.1:{port}"
+    with open(home / "log", "w") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        until = time.monotonic() + 420
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/health", timeout=5).close()
+                break
+            except OSError:
+                assert server.poll() is None and time.monotonic() < until, (home / "log").read_text()[-3000:]
+                time.sleep(1)
+        yield url, folder
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(60)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.5])
+def test_real_log_probs_are_the_learners(real, temperature):
+    url, folder = real
+    with opened(url, str(folder), SLOW, temperature=temperature, max_tokens=8) as world:
+        assert world.engine.gap() < 1e-5 / min(temperature, 1.0)
+
+
+def test_real_weights_arrive_after_every_update(real):
+    url, folder = real
+    with opened(url, str(folder), SLOW, max_tokens=8) as world:
+        steps, ledger = trained(world, rollouts=64)
+        assert len(steps) == 8 == world.engine.version and world.engine.largest < 1e-5
+        assert sum(ledger.fates.values()) == 64
+
+
+def test_a_real_cache_that_is_not_reset_is_found_at_the_first_load(real, monkeypatch):
+    url, folder = real
+    with opened(url, str(folder), SLOW, max_tokens=8) as world:
+        server, ask = world.engine.server, world.engine.server._ask
+        skipped = ("/reset_prefix_cache", "/pause", "/resume")      # a pause clears the cache, too
+        monkeypatch.setattr(server, "_ask", lambda m, path, *a, **k: None if path in skipped else ask(m, path, *a, **k))
+        weights = world.learner.weights()
+        torch.manual_seed(1)
+        for w in weights.values():
+            w.add_(0.05 * torch.randn_like(w))
+        with pytest.raises(UserError, match="stale cache"):
+            world.engine.restore(weights, 1)
+
+
+def test_real_seeds_give_the_same_rollouts_twice(real):
+    url, folder = real
+    found = []
+    for _ in range(2):
+        with opened(url, str(folder), SLOW, max_tokens=8) as world:
+            _, ledger = trained(world, rollouts=16)
+            found.append([x.json() or dict(x) for x in ledger.fresh])
+    assert found[0] == found[1]
+
+
+def test_prompts_of_the_witness_are_long_and_have_no_end_token():
+    with serving("tiny") as (url, _), opened(url) as world:
+        prompt, ids, logp = world.engine._witnessed()
+        assert len(prompt) == world.engine.room - 8 and not set(prompt) & set(world.text.ends)
+        assert len(ids) == len(logp) == 8 and np.isfinite(logp).all()
+        assert len(set(prompt)) > 3
