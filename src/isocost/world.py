@@ -187,6 +187,10 @@ class Environment(Protocol):
     a dialogue can be resumed from its words, and all attempts at one problem open alike. Whatever it raises is a fault
     of the environment: the rollout then has no score. Calls that wait must not block the event loop: use
     `asyncio.to_thread` around them.
+
+    It may also have `wrote(text, of)`, called before `step` with the segment that ends with the turn and its `Text`;
+    `cut()`, a coroutine like `step` for an episode that the limit of turns ends; and `timed = True` if it limits the
+    time of its calls itself.
     """
 
     async def open(self) -> Shown:
