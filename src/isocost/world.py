@@ -180,6 +180,10 @@ class Text(Protocol):
 Luck = Callable[[], Generator]      # the random numbers of an environment in one turn, made when they are first needed
 
 
+class EnvironmentFault(Exception):
+    """An environment's own words for why it failed: a few, and the same each time. They are recorded."""
+
+
 class Environment(Protocol):
     """One episode, for a single use: it is opened, answers turns, and is closed.
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from isocost.envs import (
     gym,
+    harness_kinds,
     mcp,
     miniwob,
     openenv,
@@ -87,4 +88,8 @@ REAL: Mapping[str, Kind] = {
                       textworld.open_textworld, "textworld:FILE or textworld:key=value,...", "isocost[textworld]"),
     "openenv": Kind("an environment of an OpenEnv server", {"count": 500, "seed": 0}, openenv.open_openenv,
                     "openenv:URL#key=value,..."),
+    "harness": Kind("a harness that drives: a function that calls a model's address", {}, harness_kinds.open_harness,
+                    f"harness:FILE.py#{harness_kinds.FORM}"),
+    "cmd": Kind("a harness that is a command, for problems of --data", {}, harness_kinds.open_command,
+                f"cmd:COMMAND #{harness_kinds.FORM}"),
 }

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from isocost import chance
 from isocost.gather import together
 from isocost.types import Cost, Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
-from isocost.world import Environment, World
+from isocost.world import Environment, EnvironmentFault, World
 
 log = logging.getLogger("isocost")
 T = TypeVar("T")
@@ -173,9 +173,9 @@ class Episode:
 
     def _failure(self, why: object) -> EnvironmentFailed:
         self.failed = True
-        log.warning("the environment of problem %s failed: %s", self.problem.id, why if isinstance(why, str) else
-                    repr(why))
-        return EnvironmentFailed(why if isinstance(why, str) else type(why).__name__)
+        stated = isinstance(why, str | EnvironmentFault)
+        log.warning("the environment of problem %s failed: %s", self.problem.id, why if stated else repr(why))
+        return EnvironmentFailed(str(why) if stated else type(why).__name__)
 
 
 async def begin(episodes: Sequence[Episode], texts: Sequence[Segment], turns: Sequence[Turn]) -> None:

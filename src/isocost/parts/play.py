@@ -186,7 +186,8 @@ def _viewed(text: Segment, wanted: list[int], turn: int) -> Segment:
 
     Nothing that the policy wrote is tokenised again as its own: in a new segment its earlier words are PROMPT.
     """
-    wrote = int(np.flatnonzero(text.own)[-1]) + 1
+    own = np.flatnonzero(text.own)
+    wrote = int(own[-1]) + 1 if len(own) else len(text)
     if wanted[:wrote] == text.tokens[:wrote].tolist():
         return text.cut(wrote).read(wanted[wrote:])
     return Segment.empty(text.sampling, turn).read(wanted, Role.PROMPT)
