@@ -11,7 +11,6 @@ whose connection was lost, and the policy has written the turn already.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import secrets
@@ -245,6 +244,5 @@ async def _write(writer: asyncio.StreamWriter, status: int, body: Any, keep: boo
     head = (f"HTTP/1.1 {status} {_REASON.get(status, 'Error')}\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(raw)}\r\nConnection: {'keep-alive' if keep else 'close'}\r\n\r\n")
     writer.write(head.encode("latin-1") + raw)
-    with contextlib.suppress(asyncio.CancelledError):
-        await writer.drain()
+    await writer.drain()
     return keep

@@ -221,5 +221,5 @@ def problem_of(task: Mapping[str, Any], number: int, source: str) -> Problem:
     prompt = task.get("prompt")
     asked = prompt if isinstance(prompt, str) else words
     name = str(task.get("id", f"{source}-{number}"))
-    meta = {TASK: dict(task), "source": source, "kin": asked, "exact": False}
+    meta = {TASK: dict(task), "source": source, "exact": False}
     return Problem(name, (Message("user", asked),), task.get("answer"), meta=meta)

@@ -16,7 +16,8 @@ import os
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 from isocost.envs.harness import Seat
@@ -24,7 +25,7 @@ from isocost.envs.threads import in_thread
 from isocost.world import EnvironmentFault
 
 log = logging.getLogger("isocost")
-ANSWER = 2.0            # seconds in which the loop of harnesses answers, if none of them blocks it
+ANSWER = 1.0            # seconds in which the loop of harnesses answers, if none of them blocks it
 OUTPUT = 2**20          # bytes of a command's output, at most
 SAID = 2000             # characters of a failed command's errors that are logged
 
@@ -35,6 +36,7 @@ class HarnessLoop:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
+        self._warned = False
 
     def loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -43,30 +45,55 @@ class HarnessLoop:
                 threading.Thread(target=self._loop.run_forever, daemon=True, name="isocost-harnesses").start()
             return self._loop
 
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[list[float]]:
+        """Within it, the longest time in seconds that a harness kept the others waiting; known at the end."""
+        longest = [0.0]
+
+        async def watch() -> None:
+            while True:
+                then = time.perf_counter()
+                await asyncio.sleep(0.01)
+                longest[0] = max(longest[0], time.perf_counter() - then - 0.01)
+
+        if self._loop is None:
+            yield longest
+            return
+        future = asyncio.run_coroutine_threadsafe(watch(), self._loop)
+        try:
+            yield longest
+            await asyncio.sleep(0.02)
+        finally:
+            future.cancel()
+
     async def run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The result of a coroutine. If this is cancelled, it is cancelled there."""
         loop = self.loop()
+        while not await _answers(loop):
+            with self._lock:
+                if self._loop is loop:
+                    self._loop = None
+            if not self._warned:
+                log.warning("a harness blocks the thread of all harnesses; later ones run in another. Use `await`, or "
+                            "a plain function, which has a thread of its own")
+            self._warned = True
+            loop = self.loop()
         future = asyncio.run_coroutine_threadsafe(work(), loop)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             future.cancel()
-            if not await _answers(loop):
-                with self._lock:
-                    if self._loop is loop:
-                        self._loop = None
-                log.warning("a harness blocks the thread of all harnesses; later ones run in another. Use `await`, or "
-                            "a plain function, which has a thread of its own")
             raise
 
 
 async def _answers(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the loop is free, or soon is."""
     seen = threading.Event()
     loop.call_soon_threadsafe(seen.set)
-    for _ in range(int(ANSWER / 0.01)):
+    for _ in range(int(ANSWER / 0.005)):
         if seen.is_set():
             return True
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.005)
     return False
 
 
