@@ -223,7 +223,7 @@ class Shown:
     fault: Fault | None = None  # of the turn that it answers
     seconds: float = 0.0        # that the turn took, as the environment states them, the same each time; 0: not stated
     whole: bool = False         # the messages are all that the policy reads next: if they do not begin with what it has
-                                # read and written, a segment begins; a turn that ran out of tokens ends no episode
+                                # read and written, a segment begins
     max_tokens: int = 0         # of the next turn, if the pace allows as many; 0: the pace's
     stop: tuple[str, ...] = ()  # strings that end the next turn, besides those of the pace
 

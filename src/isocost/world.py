@@ -193,8 +193,8 @@ class Environment(Protocol):
     `asyncio.to_thread` around them.
 
     It may also have `wrote(text, of)`, called before `step` with the segment that ends with the turn and its `Text`;
-    `cut()`, a coroutine like `step` for an episode that the limit of turns ends; and `timed = True` if it limits the
-    time of its calls itself.
+    `cut()`, a coroutine like `step` for an episode that the limit of turns ends; and `drives = True` if it limits the
+    time of its calls itself, and decides itself what follows a turn that ran out of tokens.
     """
 
     async def open(self) -> Shown:

@@ -49,7 +49,7 @@ Run = Callable[[Seat], Coroutine[Any, Any, Any]]        # a harness: returns its
 class Driven:
     """One rollout of a harness: an `isocost.world.Environment` that is driven."""
 
-    timed = True
+    drives = True
 
     def __init__(self, problem: Problem, run: Run, seconds: float = SECONDS, spawns: bool = False):
         """`spawns`: it starts a process, and few of them start at a time."""

@@ -25,7 +25,7 @@ from isocost.envs.threads import in_thread
 from isocost.world import EnvironmentFault
 
 log = logging.getLogger("isocost")
-ANSWER = 1.0            # seconds in which the loop of harnesses answers, if none of them blocks it
+ANSWER = 5.0            # seconds in which a harness begins, if no other blocks their thread
 OUTPUT = 2**20          # bytes of a command's output, at most
 SAID = 2000             # characters of a failed command's errors that are logged
 
@@ -68,8 +68,16 @@ class HarnessLoop:
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The result of a coroutine. If this is cancelled, it is cancelled there."""
-        loop = self.loop()
-        while not await _answers(loop):
+        while True:
+            loop, begun = self.loop(), _Begun(work)
+            future = asyncio.run_coroutine_threadsafe(begun.run(), loop)
+            try:
+                if await begun.soon():
+                    return await asyncio.wrap_future(future)
+            except asyncio.CancelledError:
+                future.cancel()
+                raise
+            future.cancel()
             with self._lock:
                 if self._loop is loop:
                     self._loop = None
@@ -77,24 +85,27 @@ class HarnessLoop:
                 log.warning("a harness blocks the thread of all harnesses; later ones run in another. Use `await`, or "
                             "a plain function, which has a thread of its own")
             self._warned = True
-            loop = self.loop()
-        future = asyncio.run_coroutine_threadsafe(work(), loop)
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            future.cancel()
-            raise
 
 
-async def _answers(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether the loop is free, or soon is."""
-    seen = threading.Event()
-    loop.call_soon_threadsafe(seen.set)
-    for _ in range(int(ANSWER / 0.005)):
-        if seen.is_set():
-            return True
-        await asyncio.sleep(0.005)
-    return False
+class _Begun:
+    """A coroutine that may begin in the loop of harnesses for a while, and not later."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]]):
+        self.work, self.begun, self.late, self._lock = work, False, False, threading.Lock()
+
+    async def run(self) -> Any:
+        with self._lock:
+            self.begun = not self.late
+        return await self.work() if self.begun else None
+
+    async def soon(self) -> bool:
+        """Whether it begins within ANSWER seconds; if it does not, it never does."""
+        end = time.monotonic() + ANSWER
+        while not self.begun and time.monotonic() < end:
+            await asyncio.sleep(0.002)
+        with self._lock:
+            self.late = not self.begun
+        return self.begun
 
 
 HARNESSES = HarnessLoop()

@@ -71,6 +71,11 @@ class Episode:
         """Of a step: nothing where the environment is `imagined`, because no real one takes it."""
         return Cost(env_steps=0 if getattr(self._env, "imagined", False) else 1)
 
+    @property
+    def drives(self) -> bool:
+        """Whether the environment limits its time, and decides what follows a turn that ran out of tokens."""
+        return getattr(self._env, "drives", False)
+
     async def step(self, said: str) -> Shown:
         """What answers a turn of the policy. Raises EnvironmentFailed."""
         return await self._answer(said, (), True, self.texts[-1] if self.texts else None)
@@ -161,9 +166,8 @@ class Episode:
         return chance.generator(self.place.seed, chance.Purpose.ENVIRONMENT, *luck)
 
     async def _call(self, of: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        timed = getattr(self._env, "timed", False)
         try:
-            async with asyncio.timeout(None if timed else self.world.env_seconds):
+            async with asyncio.timeout(None if self.drives else self.world.env_seconds):
                 return await of()
         except TimeoutError as error:
             limit = f"no answer within {self.world.env_seconds:g} s"

@@ -155,7 +155,7 @@ async def _converse(
                 return None
             world.meter.charge(episode.cost)      # replayed steps of a resumed dialogue are not charged
             shown = await episode.step(world.text.decode(texts[-1].reply().tolist()))
-            ended = shown.over or (said.stop is Stop.LENGTH and not shown.whole)
+            ended = shown.over or (said.stop is Stop.LENGTH and not episode.drives)
             if ended or turn + 1 >= pace.max_turns:
                 return await episode.end(said.stop if ended else Stop.TURNS)
             turn += 1
