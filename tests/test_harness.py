@@ -216,7 +216,7 @@ def drive(task, base_url, model):
 
 
 def test_log_probs_ids_and_usage_are_those_that_are_recorded(tmp_path: Path):
-    driven, world = played(written(tmp_path, CLIENT + '''
+    driven, _ = played(written(tmp_path, CLIENT + '''
 def drive(task, base_url, model):
     url = urlsplit(base_url)
     messages, kept = [{"role": "user", "content": task["prompt"]}], []
@@ -255,11 +255,12 @@ def drive(task, base_url, model):
 def request(url: str, path: str, body: Any = None, method: str = "POST", **headers: str) -> tuple[int, Any]:
     at = urlsplit(url)
     there = http.client.HTTPConnection(at.hostname or "", at.port, timeout=10)
-    there.request(method, at.path + path, body if isinstance(body, bytes) or body is None else json.dumps(body), headers)
+    raw = body if isinstance(body, bytes) or body is None else json.dumps(body)
+    there.request(method, at.path + path, raw, headers)
     answer = there.getresponse()
-    raw = answer.read()
+    said = answer.read()
     there.close()
-    return answer.status, raw if answer.getheader("Content-Type") == "text/event-stream" else json.loads(raw)
+    return answer.status, said if answer.getheader("Content-Type") == "text/event-stream" else json.loads(said)
 
 
 def driven(run: Any, said: list[str], seconds: float = 5.0) -> list[Any]:

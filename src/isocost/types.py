@@ -21,7 +21,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-
 PLAIN = "plain"    # the role of text that is read as it is, without a chat template: it is the only message then
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from isocost.envs import (
     gym,
     harness_kinds,
+    harness_library,
     mcp,
     miniwob,
     openenv,
@@ -92,4 +93,8 @@ REAL: Mapping[str, Kind] = {
                     f"harness:FILE.py#{harness_kinds.FORM}"),
     "cmd": Kind("a harness that is a command, for problems of --data", {}, harness_kinds.open_command,
                 f"cmd:COMMAND #{harness_kinds.FORM}"),
+    "verifiers": Kind("an environment of verifiers with its harness", {}, harness_library.open_verifiers,
+                      "verifiers:TASKSET#python=PYTHON,KEY=VALUE", "verifiers>=0.4, in PYTHON"),
+    "inspect": Kind("a task of inspect-ai with its solver and scorer", {}, harness_library.open_inspect,
+                    "inspect:FILE.py@TASK#python=PYTHON,ARGUMENT=VALUE", "inspect-ai, in PYTHON"),
 }

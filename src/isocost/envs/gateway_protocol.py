@@ -162,8 +162,8 @@ def _common(data: Mapping[str, Any]) -> dict[str, bool]:
 
 def _entry(message: Any, i: int) -> Entry:
     where = f"messages[{i}]"
-    role = _ROLES.get(message.get("role")) if isinstance(message, dict) else None
-    if role is None:
+    role = _ROLES.get(str(message.get("role"))) if isinstance(message, dict) else None
+    if role is None or not isinstance(message, dict):
         raise Refused(f"{where} must have the role {', '.join(_ROLES)}", "invalid_value", param=where)
     calls = []
     for call in message.get("tool_calls") or ():
@@ -180,13 +180,15 @@ def _words(content: Any, where: str) -> str:
         return ""
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else [None]
+    parts: list[Any] = content if isinstance(content, list) else [None]
+    said = []
     for part in parts:
         if not isinstance(part, dict) or part.get("type") not in ("text", "refusal"):
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
             raise Refused(f"{where} has content of type {kind!r}: the policy reads text alone", "unsupported_value",
                           param=where)
-    return "".join(str(part.get("text", part.get("refusal", ""))) for part in parts)
+        said.append(str(part.get("text", part.get("refusal", ""))))
+    return "".join(said)
 
 
 def canonical(arguments: Any) -> str:
@@ -202,7 +204,7 @@ def canonical(arguments: Any) -> str:
 def _tools(listed: Any) -> str:
     schemas = []
     for tool in listed if isinstance(listed, list) else [None]:
-        function = tool.get("function") if isinstance(tool, dict) and tool.get("type", "function") == "function" else None
+        function = tool.get("function") if isinstance(tool, dict) and tool.get("type") in ("function", None) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise Refused("tools must be functions with a name", "invalid_value", param="tools")
         schemas.append({

@@ -1,4 +1,4 @@
-"""`harness:FILE.py`, `cmd:COMMAND`, `verifiers:TASKSET` and `inspect:FILE.py@TASK`: what opens harnesses that drive.
+"""`harness:FILE.py` and `cmd:COMMAND`: what opens harnesses that drive. Those of libraries: `harness_library`.
 
     harness:./mine.py                    `drive(task, base_url, model)` of a file, with its `tasks()` or --data
     cmd:node agent.js #seconds=300       a command, with --data
@@ -22,18 +22,18 @@ from isocost.types import Problem
 from isocost.world import EnvironmentFault
 
 TURNS, TOKENS = 16, 256     # limits where a harness states none
-_OPTIONS = re.compile(r"\s*#([a-z]+=[^#]*)$")
+_OPTIONS = re.compile(r"\s*#([a-z_.]+=[^#]*)$")
 FORM = "seconds=60,turns=16,tokens=256"
 
 
-def _parted(spec: str) -> tuple[str, dict[str, Any]]:
+def parted(spec: str) -> tuple[str, dict[str, Any]]:
     """What follows the kind, and the options. Raises UserError."""
     said = spec.partition(":")[2].strip()
     found = _OPTIONS.search(said)
     return (said[: found.start()], outside.options(found[1])) if found else (said, {})
 
 
-def _limits(spec: str, given: dict[str, Any], of: Any = None) -> dict[str, Any]:
+def limits(spec: str, given: dict[str, Any], of: Any = None) -> dict[str, Any]:
     """`seconds`, and the limits of `EnvironmentSet`: options, else those of a file. Raises UserError for others."""
     seconds = given.pop("seconds", getattr(of, "seconds", SECONDS))
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
@@ -48,20 +48,20 @@ def _limits(spec: str, given: dict[str, Any], of: Any = None) -> dict[str, Any]:
 
 def open_harness(spec: str) -> EnvironmentSet:
     """A harness of a user's file. Raises UserError."""
-    path, given = _parted(spec)
+    path, given = parted(spec)
     if not path.endswith(".py"):
         raise UserError(f"environment {spec!r} names no file: write harness:my_harness.py")
     module, source = load(path)
     drive = getattr(module, "drive", None)
     if not callable(drive):
         raise UserError(f"{path} has no function drive(task, base_url, model), which returns the reward")
-    limits = _limits(spec, given, module)
+    bounds = limits(spec, given, module)
     tasks = getattr(module, "tasks", None)
     if tasks is not None and not callable(tasks):
         raise UserError(f"{path}: tasks must be a function that returns the tasks, dictionaries of plain data")
 
     def problems() -> Iterator[Problem]:
-        for number, task in enumerate(tasks()):
+        for number, task in enumerate(tasks() if tasks is not None else ()):
             if not isinstance(task, dict):
                 raise UserError(f"{path}: task {number} is a {type(task).__name__}; a task is a dictionary")
             try:
@@ -69,16 +69,16 @@ def open_harness(spec: str) -> EnvironmentSet:
             except EnvironmentFault as error:
                 raise UserError(f"{path}: {error}") from error
 
-    make = partial(Driven, run=partial(harness_run.of_function, drive), seconds=limits.pop("seconds"))
+    make = partial(Driven, run=partial(harness_run.of_function, drive), seconds=bounds.pop("seconds"))
     return EnvironmentSet(spec, make, None if tasks is None else problems, model=str(getattr(module, "model", "")),
-                          source=source, **limits)
+                          source=source, **bounds)
 
 
 def open_command(spec: str) -> EnvironmentSet:
     """A harness that is a command. Raises UserError."""
-    command, given = _parted(spec)
+    command, given = parted(spec)
     if not command:
         raise UserError(f'{spec!r} names no command: write "cmd:python my_agent.py"')
-    limits = _limits(spec, given)
-    make = partial(Driven, run=partial(harness_run.of_command, command), seconds=limits.pop("seconds"), spawns=True)
-    return EnvironmentSet(spec, make, **limits)
+    bounds = limits(spec, given)
+    make = partial(Driven, run=partial(harness_run.of_command, command), seconds=bounds.pop("seconds"), spawns=True)
+    return EnvironmentSet(spec, make, **bounds)

@@ -14,6 +14,7 @@ from numpy import ndarray
 from numpy.random import Generator
 
 from isocost import chance
+from isocost.errors import UserError
 from isocost.gather import together
 from isocost.types import Cost, Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
 from isocost.world import Environment, EnvironmentFault, World
@@ -61,7 +62,8 @@ class Episode:
                 luck = turns[len(self.turns)].luck if known else ()
                 words = self.world.text.decode(text.reply().tolist())
                 shown = await self._answer(words, luck, own, text)
-                if len(seen) and self._next(text, shown)[: len(seen)] != seen.tolist():
+                after = self.tokens(shown)[len(text) if shown.whole else 0 :] if len(seen) else []
+                if after[: len(seen)] != seen.tolist():
                     raise self._failure("it answered a turn differently when the dialogue was resumed")
         except EnvironmentFailed:
             await self.close()
@@ -156,11 +158,16 @@ class Episode:
         self.messages += shown.messages
         self._key, self.shown = shown.key, shown
 
-    def _next(self, text: Segment, shown: Shown) -> list[int]:
-        """The tokens that the policy reads after a text."""
-        if shown.whole:
-            return self.world.text.prompt(shown.messages)[len(text) :]
-        return self.world.text.answer(shown.messages)
+    def tokens(self, shown: Shown) -> list[int]:
+        """What the policy reads of what is shown. Raises EnvironmentFailed for what a harness sends and it cannot."""
+        try:
+            read = self.world.text.prompt if shown.whole else self.world.text.answer
+            return read(shown.messages)
+        except UserError as error:
+            if not self.drives:
+                raise
+            log.warning("the policy cannot read a request: %s", error)
+            raise self._failure("the policy cannot read a request") from error
 
     def _generator(self, luck: tuple[int, ...]) -> Generator:
         return chance.generator(self.place.seed, chance.Purpose.ENVIRONMENT, *luck)

@@ -159,10 +159,8 @@ async def _converse(
             if ended or turn + 1 >= pace.max_turns:
                 return await episode.end(said.stop if ended else Stop.TURNS)
             turn += 1
-            if shown.whole:
-                text = _viewed(texts[-1], world.text.prompt(shown.messages), turn)
-            else:
-                text = texts[-1].read(world.text.answer(shown.messages))
+            read = episode.tokens(shown)
+            text = _viewed(texts[-1], read, turn) if shown.whole else texts[-1].read(read)
             if pause is not None and pause(episode.messages, episode.turns):
                 episode.texts, episode.stop = _with(texts, text), Stop.TURNS
                 return None
