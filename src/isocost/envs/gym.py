@@ -5,10 +5,9 @@
     gym:MyText-v0                                     one whose observations and actions are text already
 
 words.py has `show(observation, info) -> str` and `read(said) -> action`, None for no action, and may have
-`about(env) -> str` (read first), `key(observation, info) -> str` (names the state) and `reward(value) -> float`, for
-rewards that do not sum to a score between 0 and 1. Problems are seeds: `count` and
+`about(env) -> str` (read first) and `key(observation, info) -> str` (names the state). Problems are seeds: `count` and
 `seed` (the first) are options; all others go to `gymnasium.make`. The environment's random numbers are those of the
-turn, so that two attempts at one problem differ in their luck. Without `reward` the rewards are Gymnasium's.
+turn, so that two attempts at one problem differ in their luck. Rewards are Gymnasium's.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class Words:
     read: Callable[[str], Any]
     about: Callable[[Any], str] = lambda env: ""
     key: Callable[[Any, Any], str] | None = None
-    reward: Callable[[float], float] = float
     source: str | None = None          # SHA-256 of a user's file
 
 
@@ -79,7 +77,7 @@ class Gym:
             if lacks:
                 raise UserError(f"{self.file} has no function {lacks[0]}: words are show and read")
             return Words(module.show, module.read, getattr(module, "about", lambda env: ""),
-                         getattr(module, "key", None), getattr(module, "reward", float), source)
+                         getattr(module, "key", None), source)
         if self.id.startswith(("MiniGrid-", "BabyAI-")):
             return Words(minigrid_words.show, minigrid_words.read, minigrid_words.about)
         made = self.make()
@@ -132,7 +130,7 @@ class GymEpisode:
         self.env.unwrapped.np_random = luck()
         observation, reward, ended, cut, info = await in_thread(self.env.step, action)
         text = self._show(observation, info)
-        return Shown((Message("user", text),), bool(ended or cut), float(self.words.reward(float(reward))), self.state)
+        return Shown((Message("user", text),), bool(ended or cut), float(reward), self.state)
 
     def _show(self, observation: Any, info: Any) -> str:
         self.shown = str(self.words.show(observation, info))

@@ -95,7 +95,7 @@ class Driven:
         return self._show(whole=not self._extends() or closed is not asked.chat)
 
     async def cut(self) -> Shown:
-        """No turn is left: the harness is told so, and may still return a reward; without one it has earned 0."""
+        """No turn is left: requests are refused. The harness may still return a reward; without one it has earned 0."""
         assert self.session is not None and self.work is not None
         if self.request is None:
             return Shown(over=True)
