@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from isocost.envs import gateway_protocol as protocol
-from isocost.envs.gateway import Gateway
+from isocost.envs.gateway import Gateway, Session
 from isocost.envs.harness import Driven, Seat, problem_of
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
@@ -411,6 +411,29 @@ def test_a_client_that_went_away_is_given_its_reply_when_it_asks_again():
 
     shown = driven(slow, ["one", "two"])
     assert len(shown) == 3 and shown[-1].reward == 0.5
+
+
+def test_a_client_that_is_back_before_its_reply_is_written_is_given_it_once():
+    """The connection may be known to be closed only after the second request came."""
+    async def work() -> None:
+        session, lost = Session("s", "http://s"), [False]
+        asked = protocol.read_chat({"messages": [USER]})
+        one = asyncio.ensure_future(session.ask(asked, lambda: lost[0]))
+        two = asyncio.ensure_future(session.ask(asked, lambda: False))
+        request = await session.next()
+        await asyncio.sleep(0)
+        lost[0] = True
+        reply = protocol.Reply("said", (), "stop", 0, 0)
+        session.answer(request, reply)
+        assert await one is await two is reply
+        session.miss(asked, reply)              # what the server does for the first connection
+        later = asyncio.ensure_future(session.ask(asked, lambda: False))
+        assert await asyncio.wait_for(session.next(), 5) is not request and not later.done()
+        session.refuse(protocol.Refused("over", "session_ended"))
+        with pytest.raises(protocol.Refused, match="over"):
+            await later
+
+    asyncio.run(work())
 
 
 def test_random_numbers_of_a_turn_reach_the_harness():

@@ -46,6 +46,7 @@ class Session:
     refusal: Refused | None = None          # what every request is answered with from now on
     _waiting: list[Request] = field(default_factory=list)
     _missed: tuple[Asked, Reply] | None = None      # a reply that its client did not wait for
+    _repeated: int = -1                             # number of the last reply that a repeated request was given
 
     async def ask(self, asked: Asked, gone: Callable[[], bool]) -> Reply:
         """The reply to a request, when the policy has written it. Raises Refused."""
@@ -62,13 +63,24 @@ class Session:
         before.gone = gone
         return await asyncio.shield(before.reply)
 
+    async def next(self) -> Request:
+        """The next request that has no reply."""
+        while (request := await self.requests.get()).reply.done():
+            pass
+        return request
+
     def answer(self, request: Request, reply: Reply) -> None:
-        self._waiting.remove(request)
-        request.reply.set_result(reply)
+        """Reply to a request, and to the same one of a client that lost its connection and is back already."""
+        again = [r for r in self._waiting if r.asked == request.asked and r is not request] if request.gone() else []
+        for each in (request, *again[:1]):
+            self._waiting.remove(each)
+            each.reply.set_result(reply)
+        self._repeated = reply.number if again else self._repeated
 
     def miss(self, asked: Asked, reply: Reply) -> None:
         """The client went away before it had this reply."""
-        self._missed = asked, reply
+        if reply.number != self._repeated:
+            self._missed = asked, reply
 
     def refuse(self, why: Refused) -> None:
         """Answer every request with an error from now on, those that wait too."""

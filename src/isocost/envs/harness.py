@@ -119,7 +119,7 @@ class Driven:
     async def _asked(self) -> bool:
         """Wait for the next request; False if the harness has ended. Raises EnvironmentFault after the time limit."""
         assert self.session is not None and self.work is not None
-        waiting = asyncio.ensure_future(self.session.requests.get())
+        waiting = asyncio.ensure_future(self.session.next())
         try:
             done, _ = await asyncio.wait({waiting, self.work}, timeout=self.seconds,
                                          return_when=asyncio.FIRST_COMPLETED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from isocost.envs import boxes, desk, needle, pages, rooms
 from isocost.envs.catalogue import REAL
@@ -67,7 +68,8 @@ def open_environment(spec: str) -> EnvironmentSet:
 
 
 def _own(spec: str) -> EnvironmentSet:
-    if spec.partition("#")[0].endswith(".py") and hasattr(load(spec.partition("#")[0])[0], "drive"):
+    file = spec.partition("#")[0]
+    if file.endswith(".py") and Path(file).is_file() and hasattr(load(file)[0], "drive"):
         return open_harness(f"harness:{spec}")
     path, colon, name = spec.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
