@@ -1,7 +1,7 @@
 """A harness for a small language model: Gymnasium's FrozenLake, by text completions of one token a move.
 
 Maps are the different ones with a way to the goal of `generate_random_map(size=3, p=0.7, seed=0 ... 399)`; the ice is
-not slippery. The policy reads what is to its right and below it, after two examples, and writes a word. A word that is
+not slippery. The policy reads what is to its right and below it, after four examples, and writes a word. A word that is
 no direction is a lost move. The episode ends at the goal (reward 1), in a hole (0), or after 8 moves (0).
 """
 
@@ -18,6 +18,8 @@ NAMES = {"S": "ice", "F": "ice", "H": "hole", "G": "goal"}
 ABOUT = """Walk over the ice to the goal. Never walk into a hole.
 Right is hole, down is ice. Go down
 Right is ice, down is edge. Go right
+Right is edge, down is goal. Go down
+Right is ice, down is hole. Go right
 """
 
 
