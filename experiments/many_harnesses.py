@@ -2,11 +2,11 @@
 
     python experiments/many_harnesses.py --out experiments/results/many_harnesses.json
 
-Design, fixed before the run. GRPO on `rooms` with the shipped model, B = 25 problems and n = 8 attempts: 200 harnesses at
-once, three steps. Each is a plain function in a thread of its own, which plays rooms over HTTP with one connection. Of
-each 200 rollouts 20 are faulty, at random places: 4 raise after a turn, 4 make no request after a turn (the limit is
-10 s), 4 return no reward, 4 go away during a request and come back with the same one, 4 go away and raise. The fourth
-kind is sound. The claims to hold, in three seeds:
+Design, fixed before the run. GRPO on `rooms` with the shipped model, B = 25 problems and n = 8 attempts: 200
+harnesses at once, three steps. Each is a plain function in a thread of its own, which plays rooms over HTTP with one
+connection. Of each 200 rollouts 20 are faulty, at random places: 4 raise after a turn, 4 make no request after a turn
+(the limit is 10 s), 4 return no reward, 4 go away during a request and come back with the same one, 4 go away and
+raise. The fourth kind is sound. The claims to hold, in three seeds:
 
 1. Every rollout that was charged has one fate: the sum of fates is the meter's count of rollouts.
 2. Exactly 16 of each 200 are lost.

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
 import json
 import logging
+import os
 import subprocess
 import sys
 import tempfile
@@ -126,17 +128,21 @@ class Library:
 
 
 @cache
-def _library(python: str, name: str, config: str) -> Library:
+def _library(python: str, name: str, config: str, process: int) -> Library:
+    """Not one that was started before a fork: two would read its answers."""
     return Library(python, name, config)
 
 
-def _opened(spec: str, config: dict[str, Any], given: dict[str, Any], python: str, source: str) -> EnvironmentSet:
+def _opened(
+    spec: str, config: dict[str, Any], given: dict[str, Any], python: str, source: str, digest: str | None = None
+) -> EnvironmentSet:
     limits = harness_kinds.limits(spec, given)
-    library = _library(python, spec.partition(":")[0], json.dumps(config, sort_keys=True))
+    library = _library(python, spec.partition(":")[0], json.dumps(config, sort_keys=True), os.getpid())
     tasks = [{"task": t["id"], "prompt": t["prompt"] or str(t["id"]), "id": f"{source}-{t['id']}"}
              for t in library.tasks]
     make = partial(Driven, run=library.run, seconds=limits.pop("seconds"), spawns=True)
-    return EnvironmentSet(spec, make, lambda: (problem_of(t, i, source) for i, t in enumerate(tasks)), **limits)
+    return EnvironmentSet(spec, make, lambda: (problem_of(t, i, source) for i, t in enumerate(tasks)),
+                          source=digest, **limits)
 
 
 def _own(given: dict[str, Any]) -> dict[str, Any]:
@@ -167,4 +173,5 @@ def open_inspect(spec: str) -> EnvironmentSet:
     if not at or not task.isidentifier() or not Path(file).is_file():
         raise UserError(f"{spec!r} names no task of a file that is there: write inspect:my_tasks.py@task")
     python, own = str(given.pop("python", sys.executable)), _own(given)
-    return _opened(spec, {"file": str(Path(file).resolve()), "task": task, "args": given}, own, python, task)
+    return _opened(spec, {"file": str(Path(file).resolve()), "task": task, "args": given}, own, python, task,
+                   hashlib.sha256(Path(file).read_bytes()).hexdigest())
