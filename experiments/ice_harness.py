@@ -1,8 +1,17 @@
 """A harness for a small language model: Gymnasium's FrozenLake, by text completions of one token a move.
 
+    isocost train grpo --env harness:experiments/ice_harness.py -n 8 -B 4 --budget 160-rollouts --held-out 0.4 \\
+        --samples 4 --evaluations 1 --seed 0 --threads 1 --out runs/ice
+    isocost eval runs/ice --base --samples 4
+
 Maps are the different ones with a way to the goal of `generate_random_map(size=3, p=0.7, seed=0 ... 399)`; the ice is
-not slippery. The policy reads what is to its right and below it, after four examples, and writes a word. A word that is
-no direction is a lost move. The episode ends at the goal (reward 1), in a hole (0), or after 8 moves (0).
+not slippery. The policy reads what is to its right (A) and below it (B), after four examples, and writes a letter. Any
+other word is a lost move. The episode ends at the goal (reward 1), in a hole (0), or after 8 moves (0).
+
+Design, fixed before the run: SmolLM2-135M-Instruct, five updates of 4 maps x 8 rollouts, the default learning rate, one
+seed. Held-out success before and after, with a paired 90 % interval by map. It is one run: no law is fitted and nothing
+is forecast. Words of directions instead of letters gave a base success of 0.02 (108 rollouts), outside of what the
+design needs (0.1 to 0.9); that is why it has letters.
 """
 
 import asyncio
@@ -13,13 +22,13 @@ from openai import AsyncOpenAI
 
 model, max_turns, max_tokens = "smollm2", 8, 1
 client = AsyncOpenAI(base_url="http://127.0.0.1", api_key="none")
-MOVES = {"left": 0, "down": 1, "right": 2, "up": 3}
+MOVES = {"a": 2, "b": 1}      # right and down
 NAMES = {"S": "ice", "F": "ice", "H": "hole", "G": "goal"}
-ABOUT = """Walk over the ice to the goal. Never walk into a hole.
-Right is hole, down is ice. Go down
-Right is ice, down is edge. Go right
-Right is edge, down is goal. Go down
-Right is ice, down is hole. Go right
+ABOUT = """Two ways lead on. Never take one to a hole.
+A: hole. B: ice. Take B
+A: ice. B: edge. Take A
+A: edge. B: goal. Take B
+A: ice. B: hole. Take A
 """
 
 
@@ -33,7 +42,7 @@ def sight(rows, at):
     row, column = divmod(at, 3)
     right = NAMES[rows[row][column + 1]] if column < 2 else "edge"
     down = NAMES[rows[row + 1][column]] if row < 2 else "edge"
-    return f"Right is {right}, down is {down}. Go"
+    return f"A: {right}. B: {down}. Take"
 
 
 async def drive(task, base_url, model):
