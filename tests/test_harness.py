@@ -125,6 +125,18 @@ def test_the_example_has_them_with_the_client_of_openai(rooms):
     assert all(map(same, rooms[0], driven))
 
 
+def test_what_the_policy_wrote_is_never_tokenised(tmp_path: Path):
+    """A prompt is read once for each group; after that only what the harness adds."""
+    opened = open_setting(setting_with(env=written(tmp_path, ROOMS)))
+    text, read = opened.world.text, list[tuple[Message, ...]]()
+    prompt, answer = text.prompt, text.answer
+    text.prompt = lambda messages: (read.append(tuple(messages)), prompt(messages))[1]  # type: ignore[method-assign]
+    text.answer = lambda messages: (read.append(tuple(messages)), answer(messages))[1]  # type: ignore[method-assign]
+    made = asyncio.run(sample(opened.sides.train[0], range(4), opened.world, opened.setting.measured, Place(3, 0, 0)))
+    assert [m.role for m in read[0]] == ["user"] and sum(len(r.turns) - 1 for r in made) > 3
+    assert {m.role for messages in read for m in messages} == {"user", "tool"}
+
+
 def test_a_rollout_continues_from_the_middle_of_a_harness_as_it_went_on(tmp_path: Path):
     opened = open_setting(setting_with(env=written(tmp_path, ROOMS)))
     problem, pace = opened.sides.train[0], opened.setting.measured
