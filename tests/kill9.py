@@ -88,12 +88,15 @@ CONFIGURATIONS: dict[str, Job] = {
 }
 NOISY = {"model": "tiny-agents", "env": "rooms:slip=0.2", "data": "rooms:slip=0.2", "max_tokens": 2, "max_turns": 8,
          "samples": 1, "held_out": 0.2}
+HARNESS = f"harness:{Path(__file__).parent / 'noisy_harness.py'}"
 DIALOGUES: dict[str, Job] = {      # environments with luck; the second resumes dialogues in a later wave
     "grpo in noisy rooms": _job("grpo", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=2, lr=1e-3),
     "april in noisy rooms": _job("april", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=2,
                                  lr=1e-3),
     "tti in noisy rooms": _job("tti", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=3, lr=1e-3,
                                sets={"pace.first": "2"}),
+    "grpo with a noisy harness": _job("grpo", setting={**NOISY, "env": HARNESS, "data": HARNESS},
+                                      budget={"env-steps": 700}, points=(64,), save_every=2, lr=1e-3),
 }
 STALE: dict[str, Job] = {
     "areal: rollouts up to 4 steps old": _job("areal", save_every=3),

@@ -114,13 +114,13 @@ def test_every_token_of_a_dialogue_is_what_was_sampled_or_shown_and_nothing_is_t
 
 def test_killed_at_random_instants_a_run_with_noisy_environments_ends_the_same(tmp_path):
     done = subprocess.run(
-        [sys.executable, HERE / "kill9.py", "--dialogues", "--instants", "3", "--seed", "5", "--out",
+        [sys.executable, HERE / "kill9.py", "--dialogues", "--instants", "4", "--seed", "5", "--out",
          tmp_path / "said.json"],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     said = read_json(tmp_path / "said.json")
-    assert (said["killed"], said["equal"], said["configurations"]) == (3, 3, 3)
+    assert (said["killed"], said["equal"], said["configurations"]) == (4, 4, 4)
 
 
 def test_dialogues_deferred_to_a_later_wave_go_on_with_the_luck_that_they_had():

@@ -196,6 +196,9 @@ WALKS = {
         slow=("isocost doctor smollm2",),
     ),
     "docs/endpoints.md": Walk(completions, leaves=("studies/stored/plan.json",)),
+    "docs/environments.md": Walk(
+        quick={"2k-env-steps": "300-env-steps -n 4 -B 4 --samples 1"}, leaves=("runs/letters/end.json",),
+    ),
     "docs/from_runs_to_a_plan.md": Walk(tutorial),
     "docs/headlines.md": Walk(headlines, slow=("python experiments/headline.py run",)),
     "docs/import.md": Walk(lambda shell: given(shell, "tests/fixtures/logs/trl")),

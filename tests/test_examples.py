@@ -16,7 +16,7 @@ EXAMPLES = {
     "openai_server.py": "over HTTP: pass@1 0.4",
 }
 OF_PAGES = {"own_trainer.py": "your_trainer.md"}     # runs in the commands of a page, by test_docs_run.py
-CHECKED = {"own_environment.py"}                     # by test_agents_run.py
+CHECKED = {"own_environment.py", "own_harness.py"}   # by test_agents_run.py and test_harness.py
 
 
 def test_every_example_is_here():

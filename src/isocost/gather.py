@@ -32,29 +32,35 @@ class within:
     """As `asyncio.timeout`, but time in which the event loop could not run does not count: raises TimeoutError.
 
     An engine or a learner holds the loop for as long as one call of it takes, and what waits could not go on meanwhile.
-    The limit is counted in eighths, each of which begins when the loop has found the last one to be over.
+    The limit is counted in eighths, each of which begins when the loop has found the last one to be over. None: none.
     """
 
     EIGHTHS = 8
 
-    def __init__(self, seconds: float):
-        self._each, self._left, self._limit = seconds / self.EIGHTHS, self.EIGHTHS, asyncio.timeout(None)
+    def __init__(self, seconds: float | None):
+        self._each, self._left = None if seconds is None else seconds / self.EIGHTHS, self.EIGHTHS
+        self._limit = asyncio.timeout(None)
+        self._next: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> None:
         await self._limit.__aenter__()
-        self._next = asyncio.get_running_loop().call_later(self._each, self._over)
+        self._wait()
 
     async def __aexit__(self, *error: Any) -> None:
-        self._next.cancel()
+        if self._next is not None:
+            self._next.cancel()
         await self._limit.__aexit__(*error)
+
+    def _wait(self) -> None:
+        if self._each is not None:
+            self._next = asyncio.get_running_loop().call_later(self._each, self._over)
 
     def _over(self) -> None:
         self._left -= 1
-        loop = asyncio.get_running_loop()
         if self._left:
-            self._next = loop.call_later(self._each, self._over)
+            self._wait()
         else:
-            self._limit.reschedule(loop.time())
+            self._limit.reschedule(asyncio.get_running_loop().time())
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:

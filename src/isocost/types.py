@@ -21,12 +21,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+PLAIN = "plain"    # the role of text that is read as it is, without a chat template: it is the only message then
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a dialogue."""
 
-    role: str      # "system", "user", "assistant", "tool"
+    role: str      # "system", "user", "assistant", "tool"; or PLAIN
     content: str
 
 
@@ -219,6 +221,10 @@ class Shown:
     key: str = ""               # names the state that the policy is now in: turns with equal keys can be compared
     fault: Fault | None = None  # of the turn that it answers
     seconds: float = 0.0        # that the turn took, as the environment states them, the same each time; 0: not stated
+    whole: bool = False         # the messages are all that the policy reads next: if they do not begin with what it has
+                                # read and written, a segment begins
+    max_tokens: int = 0         # of the next turn, if the pace allows as many; 0: the pace's
+    stop: tuple[str, ...] = ()  # strings that end the next turn, besides those of the pace
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,10 @@ class Text(Protocol):
 Luck = Callable[[], Generator]      # the random numbers of an environment in one turn, made when they are first needed
 
 
+class EnvironmentFault(Exception):
+    """An environment's own words for why it failed: a few, and the same each time. They are recorded."""
+
+
 class Environment(Protocol):
     """One episode, for a single use: it is opened, answers turns, and is closed.
 
@@ -201,6 +205,10 @@ class Environment(Protocol):
     a dialogue can be resumed from its words, and all attempts at one problem open alike. Whatever it raises is a fault
     of the environment: the rollout then has no score. Calls that wait must not block the event loop: use
     `asyncio.to_thread` around them.
+
+    It may also have `wrote(text, of)`, called before `step` with the segment that ends with the turn and its `Text`;
+    `cut()`, a coroutine like `step` for an episode that the limit of turns ends; and `drives = True` if it limits the
+    time of its calls itself, and decides itself what follows a turn that ran out of tokens.
     """
 
     async def open(self) -> Shown:

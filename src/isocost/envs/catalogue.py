@@ -8,6 +8,8 @@ from functools import partial
 
 from isocost.envs import (
     gym,
+    harness_kinds,
+    harness_library,
     mcp,
     miniwob,
     openenv,
@@ -84,4 +86,12 @@ REAL: Mapping[str, Kind] = {
                       textworld.open_textworld, "textworld:FILE or textworld:key=value,...", "isocost[textworld]"),
     "openenv": Kind("an environment of an OpenEnv server", {"count": 500, "seed": 0}, openenv.open_openenv,
                     "openenv:URL#key=value,..."),
+    "harness": Kind("a harness that drives: a function that calls a model's address", {}, harness_kinds.open_harness,
+                    f"harness:FILE.py#{harness_kinds.FORM}"),
+    "cmd": Kind("a harness that is a command, for problems of --data", {}, harness_kinds.open_command,
+                f"cmd:COMMAND #{harness_kinds.FORM}"),
+    "verifiers": Kind("an environment of verifiers with its harness", {}, harness_library.open_verifiers,
+                      "verifiers:TASKSET#python=PYTHON,KEY=VALUE", "verifiers>=0.4, in PYTHON"),
+    "inspect": Kind("a task of inspect-ai with its solver and scorer", {}, harness_library.open_inspect,
+                    "inspect:FILE.py@TASK#python=PYTHON,ARGUMENT=VALUE", "inspect-ai, in PYTHON"),
 }

@@ -7,6 +7,7 @@ answer, and texts that a policy may write by mistake. Every call has a time limi
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import os
 import random
@@ -14,6 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +24,8 @@ import numpy as np
 from numpy.random import Generator
 
 from isocost import chance
+from isocost.envs.harness import CUT, Driven
+from isocost.envs.harness_run import HARNESSES
 from isocost.envs.opening import EnvironmentSet
 from isocost.gather import finished
 from isocost.types import Fault, Message, Place, Problem, Shown
@@ -30,6 +34,7 @@ from isocost.world import Environment
 PROBLEMS, TURNS = 6, 8      # that are played, at most
 SECONDS = 20.0              # of one call, at most
 BLOCKS = 0.5                # seconds that a call may keep the event loop from other episodes
+ENDS = 0.9 * CUT            # that a harness has after its last turn, at most
 ODD = ("", " ", "\0", "no such action", "<tool_call>{", '{"name": 1}', "é✓ " * 20, "x" * 20_000)
 _PLACE = Place(11, 3, 1)
 
@@ -142,8 +147,9 @@ async def _faults(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
         try:
             await _step(e, odd, 0)
         except (Exception, SystemExit) as error:
-            raise Broken(f"a turn of {_short(odd)} raises {_told(error)}: return Shown(..., fault=Fault.model("
-                         '"..."))') from error
+            mend = "answer it in the next request, or return a reward" if _drives(e) else \
+                'return Shown(..., fault=Fault.model("..."))'
+            raise Broken(f"a turn of {_short(odd)} raises {_told(error)}: {mend}") from error
         finally:
             await _call(e, "close", e.made.close)
         _valid(e)
@@ -181,6 +187,7 @@ async def _closes(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
     never = found.make(problems[0])
     await asyncio.wait_for(never.close(), SECONDS)
     await asyncio.sleep(0.05)
+    gc.collect()            # what an exception's traceback holds
     for what, was, now in zip(("tasks", "threads", "open files"), before, _held(), strict=True):
         if now > was:
             raise Broken(f"after closing there are {now - was} more {what} than before")
@@ -188,10 +195,30 @@ async def _closes(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
 
 async def _yields(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
     """No call blocks the event loop, so hundreds of episodes can run side by side."""
-    e = await _played(found, problems[0], _script(found, problems[0], 1), 1, watched=True)
-    if e.blocked > BLOCKS:
-        raise Broken(f"a call blocked the event loop for {e.blocked:.1f} s: use `await asyncio.to_thread(...)` around "
-                     "what waits or computes")
+    async with HARNESSES.watched() as waited:
+        e = await _opened(found, problems[0], 1, watched=True)
+        if _drives(e):                      # one that waits for its reply must not keep others waiting
+            await asyncio.sleep(1.2 * BLOCKS)
+        for turn, said in zip(range(TURNS), _script(found, problems[0], 1), strict=False):
+            if not e.over:
+                await _step(e, said, turn)
+        await _call(e, "close", e.made.close)
+    if max(e.blocked, *waited) > BLOCKS:
+        raise Broken(f"a call blocked the event loop for {max(e.blocked, *waited):.1f} s: use `await asyncio.to_thread("
+                     "...)` around what waits or computes")
+
+
+async def _cuts(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """A harness ends soon after a turn is refused, because the limit of turns is reached."""
+    e = await _opened(found, problems[0], 1)
+    if isinstance(e.made, Driven):
+        await _step(e, ODD[3], 0)
+        began = time.perf_counter()
+        await _call(e, "cut", e.made.cut)
+        if not e.over and time.perf_counter() - began > ENDS:
+            raise Broken(f"it did not end within {ENDS:g} s after a request was answered with status 400 and the code "
+                         "turn_limit: return a reward then, or let the error end it")
+    await _call(e, "close", e.made.close)
 
 
 async def _leaks(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
@@ -211,7 +238,7 @@ async def _leaks(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
                      "and copying it is right")
 
 
-PROMISES = (_opens, _deterministic, _alone, _faults, _rewards, _finals, _closes, _yields, _leaks)
+PROMISES = (_opens, _deterministic, _alone, _faults, _rewards, _finals, _closes, _yields, _cuts, _leaks)
 
 
 # playing -----------------------------------------------------------------------------------------------------------
@@ -222,7 +249,12 @@ async def _opened(found: EnvironmentSet, problem: Problem, seed: int, *, watched
     random.seed(seed)
     np.random.seed(seed)        # the global generator, which an environment must not use
     e = Episode(problem, found.make(problem), watched=watched)
-    e.shown.append(await _call(e, "open", e.made.open))
+    try:
+        e.shown.append(await _call(e, "open", e.made.open))
+    except BaseException:
+        with suppress(Exception, SystemExit):
+            await asyncio.wait_for(e.made.close(), SECONDS)
+        raise
     return e
 
 
@@ -249,6 +281,11 @@ async def _closed_after(found: EnvironmentSet, problem: Problem, turns: int) -> 
 async def _step(e: Episode, said: str, turn: int) -> None:
     e.said.append(said)
     e.shown.append(await _call(e, "step", partial(e.made.step, said, partial(_luck, turn))))
+
+
+def _drives(e: Episode) -> bool:
+    """Whether it is a harness."""
+    return isinstance(e.made, Driven)
 
 
 def _luck(turn: int) -> Generator:

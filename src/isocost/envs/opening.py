@@ -1,15 +1,17 @@
-"""Opens the environment of a spec: `NAME:options` of one that ships, or `my_env.py:Class` of a user's file."""
+"""Opens the environment of a spec: `NAME:options` of one that ships, or a user's: `my_env.py:Class`, or a harness."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from isocost.envs import boxes, desk, needle, pages, rooms
 from isocost.envs.catalogue import REAL
 from isocost.envs.environment_set import TOKENS, TURNS, EnvironmentSet, Kind
-from isocost.envs.user_file import load_class
+from isocost.envs.harness_kinds import open_harness
+from isocost.envs.user_file import load, load_class
 from isocost.errors import UserError
 
 METHODS = ("open", "step", "close")     # that are coroutines
@@ -66,6 +68,9 @@ def open_environment(spec: str) -> EnvironmentSet:
 
 
 def _own(spec: str) -> EnvironmentSet:
+    file = spec.partition("#")[0]
+    if file.endswith(".py") and Path(file).is_file() and hasattr(load(file)[0], "drive"):
+        return open_harness(f"harness:{spec}")
     path, colon, name = spec.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise UserError(f"environment {spec!r} names no class: write my_env.py:Class")

@@ -32,7 +32,7 @@ from isocost.words import shortened as cut
 SHOWN = 4096             # characters of a result that the policy reads
 CALLS = 8                # that one turn may make
 Schema = dict[str, Any]
-_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.S)
+CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.S)
 _TYPES: dict[Any, Schema] = {
     int: {"type": "integer"}, float: {"type": "number"}, str: {"type": "string"}, bool: {"type": "boolean"},
     type(None): {"type": "null"}, list: {"type": "array"}, tuple: {"type": "array"}, dict: {"type": "object"}, Any: {},
@@ -64,7 +64,7 @@ class Call:
 def read_calls(text: str) -> list[Call]:
     """The calls of a turn, in order; none if it makes none. Raises Malformed for one that cannot be read."""
     found = []
-    for body in _CALL.findall(text):
+    for body in CALL.findall(text):
         try:
             data = json.loads(body, parse_constant=_no_constant)
         except ValueError as error:
@@ -80,7 +80,7 @@ def read_calls(text: str) -> list[Call]:
         if not isinstance(arguments, dict):
             raise Malformed("the arguments are not a JSON object")
         found.append(Call(data["name"], arguments))
-    if "<tool_call>" in _CALL.sub("", text):
+    if "<tool_call>" in CALL.sub("", text):
         raise Malformed("<tool_call> without </tool_call>")
     if len(found) > CALLS:
         raise Malformed(f"{len(found)} calls in one turn; at most {CALLS}")
@@ -165,6 +165,26 @@ class Answer:
     fault: Fault | None = None       # the first
 
 
+def described(schemas: Sequence[Schema]) -> str:
+    """What the system message says of tools with these schemas."""
+    listed = "\n".join(json.dumps({"type": "function", "function": s}, ensure_ascii=False) for s in schemas)
+    return f"""# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{listed}
+</tools>{HOW}"""
+
+
+def with_system(messages: Sequence[Message], *more: str) -> tuple[Message, ...]:
+    """Messages whose system message, the first, says more."""
+    system = "\n\n".join(m.content for m in messages if m.role == "system")
+    words = "\n\n".join(x for x in (system, *more) if x)
+    return (Message("system", words), *(m for m in messages if m.role != "system"))
+
+
 class Toolbox:
     """The tools of an episode. `fatal`: exceptions that are raised, because the tools' backend is gone."""
 
@@ -174,22 +194,11 @@ class Toolbox:
 
     def words(self) -> str:
         """What the system message says of the tools: Hermes and Qwen models were trained on this form."""
-        schemas = [{"type": "function", "function": t.schema} for t in self.tools.values()]
-        listed = "\n".join(json.dumps(s, ensure_ascii=False) for s in schemas)
-        return f"""# Tools
-
-You may call one or more functions to assist with the user query.
-
-You are provided with function signatures within <tools></tools> XML tags:
-<tools>
-{listed}
-</tools>{HOW}"""
+        return described([t.schema for t in self.tools.values()])
 
     def prompt(self, messages: Sequence[Message], about: str = "") -> tuple[Message, ...]:
         """A prompt with the tools in its system message, after what the system message says."""
-        system = "\n\n".join(m.content for m in messages if m.role == "system")
-        words = "\n\n".join(x for x in (system, about, self.words()) if x)
-        return (Message("system", words), *(m for m in messages if m.role != "system"))
+        return with_system(messages, about, self.words())
 
     async def answer(self, said: str) -> Answer | None:
         """Make the calls of a turn, one after the other; None for a turn without one."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isocost.errors import UserError, foreign
-from isocost.types import Message
+from isocost.types import PLAIN, Message
 
 
 class Characters:
@@ -68,6 +68,8 @@ class HubTokenizer:
         self._template = None if template is None else compile_template(template)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
+        if [m.role for m in messages] == [PLAIN]:
+            return self.encode(messages[0].content)
         if self._template is None:
             return self.encode("\n".join(m.content for m in messages))
         return self._encode_rendered(*self._render(messages, True))
@@ -77,6 +79,8 @@ class HubTokenizer:
 
         Raises UserError when the template rewrites earlier turns.
         """
+        if [m.role for m in messages] == [PLAIN]:
+            return self.encode(messages[0].content)
         if self._template is None:
             return self.encode("\n" + "\n".join(m.content for m in messages) + "\n")
         said = "\ue001"

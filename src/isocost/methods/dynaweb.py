@@ -53,7 +53,7 @@ class Table:
 
     def saw(self, rollout: Rollout, world: World) -> None:
         """Count a real attempt's turns. Rewards are counted for each answer that problems have."""
-        words = [(world.text.decode(said.tolist()), world.text.decode(seen.tolist()))
+        words = [(world.text.decode(said.reply().tolist()), world.text.decode(seen.tolist()))
                  for said, _, seen in past((*rollout.segments, rollout.segments[-1].cut(0)))]
         turns, answer = rollout.turns, str(rollout.problem.answer)
         if not turns or len(words) < len(turns):

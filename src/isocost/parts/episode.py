@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,9 +14,10 @@ from numpy import ndarray
 from numpy.random import Generator
 
 from isocost import chance
+from isocost.errors import UserError
 from isocost.gather import together, within
 from isocost.types import Cost, Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
-from isocost.world import Environment, World
+from isocost.world import Environment, EnvironmentFault, World
 
 log = logging.getLogger("isocost")
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class Episode:
     stop: Stop = Stop.DONE
     final: str = ""
     failed: bool = False
+    shown: Shown = Shown()      # the last
     _answered: int = 0          # turns that the environment has answered, those of a given start included
     _key: str = ""
     _env: Environment | None = None
@@ -54,22 +56,28 @@ class Episode:
             except (Exception, SystemExit) as error:
                 raise self._failure(error) from error
             shown = await self._call(self._env.open)
-            self.messages += shown.messages
-            self._key = shown.key
-            for words, own, seen in past(texts):
+            self._read(shown)
+            for text, own, seen in past(texts):
                 known = own and len(self.turns) < len(turns)
                 luck = turns[len(self.turns)].luck if known else ()
                 self._charge(replay=True)
-                shown = await self._answer(self.world.text.decode(words.tolist()), luck, own)
-                if len(seen) and self.world.text.answer(shown.messages)[: len(seen)] != seen.tolist():
+                words = self.world.text.decode(text.reply().tolist())
+                shown = await self._answer(words, luck, own, text)
+                after = self.tokens(shown)[len(text) if shown.whole else 0 :] if len(seen) else []
+                if after[: len(seen)] != seen.tolist():
                     raise self._failure("it answered a turn differently when the dialogue was resumed")
         except EnvironmentFailed:
             await self.close()
 
+    @property
+    def drives(self) -> bool:
+        """Whether the environment limits its time, and decides what follows a turn that ran out of tokens."""
+        return getattr(self._env, "drives", False)
+
     async def step(self, said: str) -> Shown:
         """What answers a turn of the policy, charged as a step. Raises EnvironmentFailed."""
         self._charge()
-        return await self._answer(said, (), True)
+        return await self._answer(said, (), True, self.texts[-1] if self.texts else None)
 
     async def again(self, said: str, luck: tuple[int, ...]) -> Shown:
         """What answered a turn of the policy before, with the luck that it had; a replay. Raises EnvironmentFailed."""
@@ -89,10 +97,14 @@ class Episode:
         except (Exception, SystemExit) as error:
             raise self._failure(error) from error
 
-    def end(self, stop: Stop) -> None:
+    async def end(self, stop: Stop) -> None:
         """The episode is over. Raises EnvironmentFailed."""
         assert self._env is not None
         self.stop = stop
+        cut = getattr(self._env, "cut", None)
+        if cut is not None and self.turns and not self.shown.over:
+            last = await self._call(cut)
+            self.turns[-1] = replace(self.turns[-1], reward=self.turns[-1].reward + last.reward)
         try:
             self.final = self._env.final()
         except (Exception, SystemExit) as error:
@@ -125,10 +137,13 @@ class Episode:
             step = Cost(env_steps=1)
             self.world.meter.charge(Cost() if replay else step, step)
 
-    async def _answer(self, said: str, luck: tuple[int, ...], own: bool) -> Shown:
+    async def _answer(self, said: str, luck: tuple[int, ...], own: bool, text: Segment | None = None) -> Shown:
         assert self._env is not None
         luck = luck or chance.luck(self.place, self.attempt, self._answered)
         self._answered += 1
+        wrote = getattr(self._env, "wrote", None)
+        if wrote is not None and text is not None:
+            wrote(text, self.world.text)
         try:
             shown = await self._call(partial(self._env.step, said, partial(self._generator, luck)))
         except EnvironmentFailed as failed:
@@ -136,11 +151,28 @@ class Episode:
             raise
         if own:
             self.turns.append(Turn(self._key, shown.reward, shown.fault, luck, shown.seconds))
-        self._key = shown.key
-        self.messages += (Message("assistant", said), *shown.messages)
+        self.messages.append(Message("assistant", said))
+        self._read(shown)
         if shown.fault is not None and shown.fault.source is FaultSource.ENVIRONMENT:
             raise self._failure(shown.fault.what)
         return shown
+
+    def _read(self, shown: Shown) -> None:
+        if shown.whole:
+            self.messages.clear()
+        self.messages += shown.messages
+        self._key, self.shown = shown.key, shown
+
+    def tokens(self, shown: Shown) -> list[int]:
+        """What the policy reads of what is shown. Raises EnvironmentFailed for what a harness sends and it cannot."""
+        try:
+            read = self.world.text.prompt if shown.whole else self.world.text.answer
+            return read(shown.messages)
+        except UserError as error:
+            if not self.drives:
+                raise
+            log.warning("the policy cannot read a request: %s", error)
+            raise self._failure("the policy cannot read a request") from error
 
     def _generator(self, luck: tuple[int, ...]) -> Generator:
         return chance.generator(self.place.seed, chance.Purpose.ENVIRONMENT, *luck)
@@ -149,7 +181,7 @@ class Episode:
         meter = self.world.meter
         began = time.perf_counter() - meter.charged
         try:
-            async with within(self.world.env_seconds):
+            async with within(None if self.drives else self.world.env_seconds):
                 return await of()
         except TimeoutError as error:
             limit = f"no answer within {self.world.env_seconds:g} s"
@@ -161,9 +193,9 @@ class Episode:
 
     def _failure(self, why: object) -> EnvironmentFailed:
         self.failed = True
-        log.warning("the environment of problem %s failed: %s", self.problem.id, why if isinstance(why, str) else
-                    repr(why))
-        return EnvironmentFailed(why if isinstance(why, str) else type(why).__name__)
+        stated = isinstance(why, str | EnvironmentFault)
+        log.warning("the environment of problem %s failed: %s", self.problem.id, why if stated else repr(why))
+        return EnvironmentFailed(str(why) if stated else type(why).__name__)
 
 
 async def begin(episodes: Sequence[Episode], texts: Sequence[Segment], turns: Sequence[Turn]) -> None:
@@ -171,21 +203,29 @@ async def begin(episodes: Sequence[Episode], texts: Sequence[Segment], turns: Se
     await together(*(e.open(texts, turns) for e in episodes))
     there = [e for e in episodes if not e.failed]
     for other in there[1:]:
-        if other.messages != there[0].messages:
+        if _asked(other) != _asked(there[0]):
             other.refuse("it opened differently for two attempts at one problem")
             await other.close()
 
 
-def past(texts: Sequence[Segment]) -> Iterator[tuple[ndarray, bool, ndarray]]:
-    """The turns that an environment has answered in a start, in order: the tokens that were said, whether the policy
-    wrote any of them, and the tokens read after them, if these are in the same segment.
+def _asked(episode: Episode) -> tuple[list[Message], int, tuple[str, ...]]:
+    return episode.messages, episode.shown.max_tokens, episode.shown.stop
+
+
+def past(texts: Sequence[Segment]) -> Iterator[tuple[Segment, bool, ndarray]]:
+    """The turns that an environment has answered in a start, in order: the text that ends with the turn, whether the
+    policy wrote any of it, and the tokens read after it, if these are in the same segment.
     """
     for i, text in enumerate(texts):
         seen = text.role == _SEEN
         edges = np.diff(np.concatenate(([0], seen.astype(np.int8), [0])))
         for a, b in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
-            said = text.cut(a).reply()
-            yield said, bool((text.role[a - len(said) : a] == _OWN).any()), text.tokens[a:b]
+            said = text.cut(a)
+            yield said, _policys(said), text.tokens[a:b]
         if i < len(texts) - 1:
-            said = text.reply()
-            yield said, bool((text.role[len(text) - len(said) :] == _OWN).any()), text.tokens[:0]
+            yield text, _policys(text), text.tokens[:0]
+
+
+def _policys(text: Segment) -> bool:
+    """Whether the policy wrote any of a text's last turn."""
+    return bool((text.role[len(text) - len(text.reply()) :] == _OWN).any())

@@ -74,7 +74,7 @@ async def helped(
             if until is not None and until(shown):
                 break
             text = text.read(world.text.answer(shown.messages))
-        episode.end(stop)
+        await episode.end(stop)
     except EnvironmentFailed:
         return attempt.but(stop=Stop.ERROR, final="")
     finally:

@@ -18,7 +18,7 @@ from isocost.gather import together
 from isocost.parts.episode import EnvironmentFailed, Episode, begin
 from isocost.seams import Pace
 from isocost.traits import by_wave, exported
-from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Segment, Stop, Turn
+from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Segment, Shown, Stop, Turn
 from isocost.world import Ask, World
 
 View = Callable[[Sequence[Message], Sequence[Turn]], Sequence[Message]]   # what the policy reads before a turn
@@ -131,7 +131,7 @@ async def _dialogues(
             if len(text) and text.own[-1] and int(text.tokens[-1]) in world.text.ends:      # its last turn is over
                 said, grown = [_NOTHING] * len(opened), [text] * len(opened)
             else:
-                said = await _say(text, turn, [e.attempt for e in opened], world, pace, place)
+                said = await _say(text, turn, [e.attempt for e in opened], world, pace, place, opened[0].shown)
                 grown = _grown(text, turn, said)
             each = zip(opened, grown, said, strict=True)
             await together(*(_converse(e, (*before, whole), turn, s, pace, view, pause) for e, whole, s in each))
@@ -154,22 +154,28 @@ async def _converse(
             if unfinished or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn may be continued
                 return None
             shown = await episode.step(world.text.decode(texts[-1].reply().tolist()))
-            ended = shown.over or said.stop is Stop.LENGTH
+            ended = shown.over or (said.stop is Stop.LENGTH and not episode.drives)
             if ended or turn + 1 >= pace.max_turns:
-                return episode.end(said.stop if ended else Stop.TURNS)
+                return await episode.end(said.stop if ended else Stop.TURNS)
             turn += 1
-            text = texts[-1].read(world.text.answer(shown.messages))
+            read = episode.tokens(shown)
+            text = _viewed(texts[-1], read, turn) if shown.whole else texts[-1].read(read)
             if pause is not None and pause(episode.messages, episode.turns):
-                episode.texts, episode.stop = (*texts[:-1], text), Stop.TURNS
+                episode.texts, episode.stop = _with(texts, text), Stop.TURNS
                 return None
             if view is not None:
                 text = _viewed(text, world.text.prompt(view(episode.messages, episode.turns)), turn)
-            (said,) = await _say(text, turn, [episode.attempt], world, pace, episode.place)
-            texts = (*(texts if text.first == turn else texts[:-1]), text.wrote(said))
+            (said,) = await _say(text, turn, [episode.attempt], world, pace, episode.place, shown)
+            texts = _with(texts, text.wrote(said))
     except EnvironmentFailed:
         return None
     finally:
         await episode.close()
+
+
+def _with(texts: tuple[Segment, ...], text: Segment) -> tuple[Segment, ...]:
+    """The segments with a text that grew from the last of them, or that begins after it."""
+    return (*(texts if text.first != texts[-1].first else texts[:-1]), text)
 
 
 def _viewed(text: Segment, wanted: list[int], turn: int) -> Segment:
@@ -177,17 +183,21 @@ def _viewed(text: Segment, wanted: list[int], turn: int) -> Segment:
 
     Nothing that the policy wrote is tokenised again as its own: in a new segment its earlier words are PROMPT.
     """
-    wrote = int(np.flatnonzero(text.own)[-1]) + 1
+    own = np.flatnonzero(text.own)
+    wrote = int(own[-1]) + 1 if len(own) else len(text)
     if wanted[:wrote] == text.tokens[:wrote].tolist():
         return text.cut(wrote).read(wanted[wrote:])
     return Segment.empty(text.sampling, turn).read(wanted, Role.PROMPT)
 
 
 async def _say(
-    text: Segment, turn: int, attempts: Sequence[int], world: World, pace: Pace, place: Place
+    text: Segment, turn: int, attempts: Sequence[int], world: World, pace: Pace, place: Place, shown: Shown = Shown()
 ) -> list[Said]:
-    room = pace.max_tokens - int(np.count_nonzero(text.turn == turn))
-    return await world.engine.generate(text, attempts, place=place, turn=turn, max_tokens=max(room, 1), stop=pace.stop)
+    """A turn of each attempt, within the limits of the pace and of what was shown."""
+    most = min(pace.max_tokens, shown.max_tokens or pace.max_tokens)
+    room = max(most - int(np.count_nonzero(text.turn == turn)), 1)
+    stop = (*pace.stop, *shown.stop)
+    return await world.engine.generate(text, attempts, place=place, turn=turn, max_tokens=room, stop=stop)
 
 
 async def opening(problem: Problem, world: World, pace: Pace) -> Segment:

@@ -1,0 +1,260 @@
+"""An OpenAI-compatible server on this machine, with one session for each rollout of a harness.
+
+A session is named by its address, `http://127.0.0.1:PORT/s/NAME/v1`, or at `/v1` by the API key. A request waits until
+the episode that the session belongs to answers it. The server runs in the event loop of the run while any session is
+open. It listens on the loopback interface alone, and names cannot be guessed.
+
+If a client goes away before it has its reply, and asks the same again, it is given that reply: clients repeat requests
+whose connection was lost, and the policy has written the turn already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from isocost.envs.gateway_protocol import Asked, Refused, Reply, body_of, chunks_of, models, read_chat, read_text, sse
+
+HOST = "127.0.0.1"
+HEAD, BODY = 2**16, 2**26       # bytes of a request, at most
+_REASON = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
+           413: "Content Too Large", 500: "Internal Server Error"}
+
+
+@dataclass(eq=False)
+class Request:
+    """A request that waits for its reply."""
+
+    asked: Asked
+    reply: asyncio.Future[Reply]
+    gone: Callable[[], bool]        # whether its client has closed the connection
+
+
+@dataclass(eq=False)
+class Session:
+    """The requests of one rollout, in their order."""
+
+    name: str
+    base_url: str
+    requests: asyncio.Queue[Request] = field(default_factory=asyncio.Queue)
+    refusal: Refused | None = None          # what every request is answered with from now on
+    _waiting: list[Request] = field(default_factory=list)
+    _missed: tuple[Asked, Reply] | None = None      # a reply that its client did not wait for
+    _repeated: int = -1                             # number of the last reply that a repeated request was given
+
+    async def ask(self, asked: Asked, gone: Callable[[], bool]) -> Reply:
+        """The reply to a request, when the policy has written it. Raises Refused."""
+        missed, self._missed = self._missed, None
+        if missed is not None and missed[0] == asked:
+            return missed[1]
+        if self.refusal is not None:
+            raise self.refusal
+        before = next((r for r in self._waiting if r.asked == asked and r.gone()), None)
+        if before is None:
+            before = Request(asked, asyncio.get_running_loop().create_future(), gone)
+            self._waiting.append(before)
+            self.requests.put_nowait(before)
+        before.gone = gone
+        return await asyncio.shield(before.reply)
+
+    async def next(self) -> Request:
+        """The next request that has no reply."""
+        while (request := await self.requests.get()).reply.done():
+            pass
+        return request
+
+    def answer(self, request: Request, reply: Reply) -> None:
+        """Reply to a request, and to the same one of a client that lost its connection and is back already."""
+        again = [r for r in self._waiting if r.asked == request.asked and r is not request] if request.gone() else []
+        for each in (request, *again[:1]):
+            self._waiting.remove(each)
+            each.reply.set_result(reply)
+        self._repeated = reply.number if again else self._repeated
+
+    def miss(self, asked: Asked, reply: Reply) -> None:
+        """The client went away before it had this reply."""
+        if reply.number != self._repeated:
+            self._missed = asked, reply
+
+    def refuse(self, why: Refused) -> None:
+        """Answer every request with an error from now on, those that wait too."""
+        self.refusal, self._missed = why, None
+        for request in self._waiting:
+            request.reply.set_exception(why)
+            request.reply.exception()       # its client may be gone: then nothing else reads it
+        self._waiting.clear()
+
+
+class Gateway:
+    """The server of an event loop: it listens while a session is open."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.starting = asyncio.Semaphore(max(2, os.cpu_count() or 1))      # processes of harnesses that start at once
+        self._server: asyncio.Server | None = None
+        self._changing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @staticmethod
+    def here() -> Gateway:
+        """That of the running event loop."""
+        loop = asyncio.get_running_loop()
+        found = _GATEWAYS.get(loop)
+        if found is None:
+            found = _GATEWAYS[loop] = Gateway()
+        return found
+
+    async def open(self) -> Session:
+        """A new session."""
+        async with self._changing:
+            if self._server is None:
+                self._server = await asyncio.start_server(self._connected, HOST, 0, limit=HEAD, backlog=1024)
+            port = self._server.sockets[0].getsockname()[1]
+            name = secrets.token_hex(12)
+            self.sessions[name] = session = Session(name, f"http://{HOST}:{port}/s/{name}/v1")
+            return session
+
+    async def close(self, session: Session) -> None:
+        """End a session; after the last one the server stops."""
+        session.refuse(Refused("this session has ended", "session_ended"))
+        async with self._changing:
+            self.sessions.pop(session.name, None)
+            if self.sessions or self._server is None:
+                return
+            server, self._server = self._server, None
+            server.close()
+            await asyncio.sleep(0)              # handlers that have a refusal write it
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await server.wait_closed()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while await self._served(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.LimitOverrunError, asyncio.CancelledError):
+            pass        # the client ended, or wrote no HTTP, or the server stops
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; whether another may follow on the connection."""
+        method, path, headers = _head(await reader.readuntil(b"\r\n\r\n"))
+        keep = headers.get("connection", "").lower() != "close"
+        asked: Asked | None = None
+        reply: Reply | None = None
+        session: Session | None = None
+        try:
+            raw = await _body(reader, writer, headers)
+            session, route = self._where(path, headers)
+            if route == "/models":
+                return await _write(writer, 200, models(), keep)
+            read = {"/chat/completions": read_chat, "/completions": read_text}.get(route)
+            if read is None:
+                raise Refused(f"there is no {route or '/'} here; there are /chat/completions, /completions and /models",
+                              "unknown_url", 404)
+            if method != "POST":
+                raise Refused(f"{route} is a POST, not a {method}", "method_not_allowed", 405)
+            try:
+                data = json.loads(raw)
+            except ValueError as error:
+                raise Refused(f"the body is not JSON: {error}", "invalid_json") from error
+            asked = read(data)
+            reply = await session.ask(asked, reader.at_eof)
+            gone = reader.at_eof()
+            if asked.stream:
+                chunks = list(chunks_of(reply, asked, session.name))
+                await _write(writer, 200, sse(chunks), keep, "text/event-stream")
+            else:
+                await _write(writer, 200, body_of(reply, asked, session.name), keep)
+            if gone:
+                session.miss(asked, reply)
+            return keep and not gone
+        except Refused as why:
+            keep = keep and why.status != 413
+            await _write(writer, why.status, why.body(), keep)
+            return keep
+        except ConnectionError:
+            if session is not None and asked is not None and reply is not None:
+                session.miss(asked, reply)
+            raise
+
+    def _where(self, path: str, headers: dict[str, str]) -> tuple[Session, str]:
+        """The session of a request and the rest of its path. Raises Refused."""
+        path = path.partition("?")[0].rstrip("/")
+        parts = path.split("/")
+        if len(parts) > 3 and parts[1] == "s" and parts[3] == "v1":
+            name, route = parts[2], "/" + "/".join(parts[4:])
+        elif len(parts) > 1 and parts[1] == "v1":
+            name, route = headers.get("authorization", "").removeprefix("Bearer ").strip(), "/" + "/".join(parts[2:])
+        else:
+            raise Refused(f"there is no {path} here; the address of a session is /s/NAME/v1", "unknown_url", 404)
+        session = self.sessions.get(name)
+        if session is None:
+            raise Refused("there is no such session, or it has ended", "session_ended", 404)
+        return session, route
+
+
+_GATEWAYS: WeakKeyDictionary[asyncio.AbstractEventLoop, Gateway] = WeakKeyDictionary()
+
+
+def _head(raw: bytes) -> tuple[str, str, dict[str, str]]:
+    """Method, path and headers, names in lower case. Raises ConnectionError for what is no HTTP."""
+    first, *lines = raw.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise ConnectionAbortedError("no HTTP request")
+    pairs = (line.split(":", 1) for line in lines if ":" in line)
+    headers = {k.strip().lower(): v.strip() for k, v in pairs}
+    if words[2] == "HTTP/1.0":
+        headers.setdefault("connection", "close")
+    return words[0], words[1], headers
+
+
+async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: dict[str, str]) -> bytes:
+    if headers.get("expect", "").lower() == "100-continue":
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        parts = []
+        left = BODY
+        while size := _number((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+            left -= size
+            if left < 0:
+                raise Refused(f"a request has at most {BODY} bytes", "too_large", 413)
+            parts.append(await reader.readexactly(size))
+            await reader.readexactly(2)
+        while await reader.readuntil(b"\r\n") != b"\r\n":
+            pass
+        return b"".join(parts)
+    length = _number(headers.get("content-length", "0").encode(), 10)
+    if length > BODY:
+        raise Refused(f"a request has at most {BODY} bytes", "too_large", 413)
+    return await reader.readexactly(length)
+
+
+def _number(text: bytes, base: int) -> int:
+    try:
+        return int(text.strip(), base)
+    except ValueError as error:
+        raise ConnectionAbortedError("a length is no number") from error
+
+
+async def _write(writer: asyncio.StreamWriter, status: int, body: Any, keep: bool,
+                 kind: str = "application/json") -> bool:
+    raw = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
+    head = (f"HTTP/1.1 {status} {_REASON.get(status, 'Error')}\r\nContent-Type: {kind}\r\n"
+            f"Content-Length: {len(raw)}\r\nConnection: {'keep-alive' if keep else 'close'}\r\n\r\n")
+    writer.write(head.encode("latin-1") + raw)
+    await writer.drain()
+    return keep

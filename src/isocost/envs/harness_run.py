@@ -1,0 +1,176 @@
+"""How a harness is run: a function of a file, a command, or a coroutine of another library.
+
+Coroutines of all harnesses run in one thread with an event loop of its own, so that one that blocks stops neither the
+engine nor the server. If that loop does not answer any more, it is left to itself, and later harnesses get a new one.
+A plain function runs in a thread of its own, a command in a process group of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import os
+import shlex
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any
+
+from isocost.envs.harness import Seat
+from isocost.envs.threads import in_thread
+from isocost.world import EnvironmentFault
+
+log = logging.getLogger("isocost")
+ANSWER = 5.0            # seconds in which a harness begins, if no other blocks their thread
+OUTPUT = 2**20          # bytes of a command's output, at most
+SAID = 2000             # characters of a failed command's errors that are logged
+
+
+class HarnessLoop:
+    """The thread in which harnesses' coroutines run."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._warned = False
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, daemon=True, name="isocost-harnesses").start()
+            return self._loop
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[list[float]]:
+        """Within it, the longest time in seconds that a harness kept the others waiting; known at the end."""
+        longest = [0.0]
+
+        async def watch() -> None:
+            while True:
+                then = time.perf_counter()
+                await asyncio.sleep(0.01)
+                longest[0] = max(longest[0], time.perf_counter() - then - 0.01)
+
+        if self._loop is None:
+            yield longest
+            return
+        future = asyncio.run_coroutine_threadsafe(watch(), self._loop)
+        try:
+            yield longest
+            await asyncio.sleep(0.02)
+        finally:
+            future.cancel()
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """The result of a coroutine. If this is cancelled, it is cancelled there."""
+        while True:
+            loop, begun = self.loop(), _Begun(work)
+            future = asyncio.run_coroutine_threadsafe(begun.run(), loop)
+            try:
+                if await begun.soon():
+                    return await asyncio.wrap_future(future)
+            except asyncio.CancelledError:
+                future.cancel()
+                raise
+            future.cancel()
+            with self._lock:
+                if self._loop is loop:
+                    self._loop = None
+            if not self._warned:
+                log.warning("a harness blocks the thread of all harnesses; later ones run in another. Use `await`, or "
+                            "a plain function, which has a thread of its own")
+            self._warned = True
+
+
+class _Begun:
+    """A coroutine that may begin in the loop of harnesses for a while, and not later."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]]):
+        self.work, self.begun, self.late, self._lock = work, False, False, threading.Lock()
+
+    async def run(self) -> Any:
+        with self._lock:
+            self.begun = not self.late
+        return await self.work() if self.begun else None
+
+    async def soon(self) -> bool:
+        """Whether it begins within ANSWER seconds; if it does not, it never does."""
+        end = time.monotonic() + ANSWER
+        while not self.begun and time.monotonic() < end:
+            await asyncio.sleep(0.002)
+        with self._lock:
+            self.late = not self.begun
+        return self.begun
+
+
+HARNESSES = HarnessLoop()
+
+
+async def of_function(drive: Callable[..., Any], seat: Seat) -> Any:
+    """What a user's `drive(task, base_url, model)` returns."""
+    given = dict(seat.task), seat.base_url, seat.model
+    if inspect.iscoroutinefunction(drive):
+        return await HARNESSES.run(lambda: drive(*given))
+    return await in_thread(drive, *given)
+
+
+async def of_command(command: str, seat: Seat) -> float:
+    """The reward that a command prints: its last line is a number, or a JSON object with `reward`.
+
+    The task is in ISOCOST_TASK and on its standard input, as JSON. Raises EnvironmentFault.
+    """
+    task = json.dumps(dict(seat.task), ensure_ascii=False)
+    given = {"OPENAI_BASE_URL": seat.base_url, "OPENAI_API_KEY": seat.key, "OPENAI_MODEL": seat.model}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *shlex.split(command), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE, start_new_session=True, env={**os.environ, **given, "ISOCOST_TASK": task},
+        )
+    except (OSError, ValueError) as error:
+        raise EnvironmentFault("the command does not start") from error
+    try:
+        out, said, _ = await asyncio.gather(_tail(process.stdout), _tail(process.stderr), _feed(process, task.encode()))
+        code = await process.wait()
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        transport = getattr(process, "_transport", None)
+        if transport is not None:
+            transport.close()
+    if code:
+        log.warning("the command of a harness ended with status %d: %s", code, said.decode(errors="replace")[-SAID:])
+        raise EnvironmentFault(f"the command ended with status {code}")
+    return _printed(out.decode(errors="replace"))
+
+
+def _printed(text: str) -> float:
+    """The reward of the last line. Raises EnvironmentFault."""
+    lines = [x for x in text.splitlines() if x.strip()]
+    try:
+        found = json.loads(lines[-1])
+        return float(found["reward"] if isinstance(found, Mapping) else found)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise EnvironmentFault("the command printed no reward") from error
+
+
+async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(ConnectionError):      # it need not read
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _tail(stream: asyncio.StreamReader | None) -> bytes:
+    """The end of what a stream gives."""
+    assert stream is not None
+    kept = b""
+    while part := await stream.read(2**16):
+        kept = (kept + part)[-OUTPUT:]
+    return kept
