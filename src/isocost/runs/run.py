@@ -400,11 +400,10 @@ class _Run:
 
     async def _evaluate(self) -> None:
         """Held-out reward now, on both splits. If a step passed several points, there is one evaluation for all."""
-        spent = self.ledger.spent.rollouts
-        setting, sides = self.job.setting, self.opened.sides
-        turns = setting.max_turns if self.job.turns else None
-        pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling, turns)
+        spent, setting, sides = self.ledger.spent.rollouts, self.job.setting, self.opened.sides
+        pace, turns = self.recipe.pace(self.ledger), setting.max_turns if self.job.turns else None
         both: Sequence[Problem] = (*sides.select, *sides.audit)
+        pace = pace.evaluated(setting.max_tokens, setting.sampling, turns)
         found = await evaluate(self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED)
         half = len(sides.select)
         line = {
