@@ -168,7 +168,7 @@ def test_turns_are_what_was_charged_and_tokens_read_again_are_told_apart():
 def test_costs_of_earlier_versions_load_and_a_cost_without_rereading_is_written_as_before():
     assert Cost.of({"rollouts": 3, "seconds": 1.0}) == Cost(3, seconds=1.0)
     assert "reread" not in Cost(3).data() and Cost.of(Cost(3, reread=2).data()) == Cost(3, reread=2)
-    assert Cost(*Cost(1, 2, 3, 4, 5, 6, 7, 8, 9.0).values()[:9]) == Cost(1, 2, 3, 4, 5, 6, 7, 8, 9.0)
+    assert Cost(*Cost(1, 2, 3, 4, 5, 6, 7, 8, 9.0)[:9]) == Cost(1, 2, 3, 4, 5, 6, 7, 8, 9.0)
     assert (Cost(5, 9, reread=4) - Cost(1, 2, reread=1)).fresh == 4
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from isocost import jsonfile, ops
+from isocost import columns, jsonfile, ops
 from isocost.batch import Forward
 from isocost.ledger import Ledger, Line
 from isocost.methods import vade
@@ -76,6 +76,43 @@ def test_tallies_that_are_read_late_are_those_that_are_read_after_every_group():
     assert late.tallies == early.tallies and late.history == early.history and late == early
     with pytest.raises(AttributeError, match="no 'other'"):
         _ = late.other
+
+
+@pytest.mark.parametrize("counts", [(3, 3, 3), (3, 2, 4), (1, 1, 1)])
+def test_a_wave_is_counted_and_settled_as_its_groups_are_one_by_one(counts):
+    _, wave = sampled(counts)
+    whole, apart = Ledger(), Ledger()
+    groups = wave.groups()
+    objects = [g.of(g.rollouts) for g in groups]
+    fates = [[Fate.TRAINED if k else Fate.DEAD for k in range(g.size)] for g in groups]
+    whole.saw(*groups)
+    whole.settle_all(groups, fates)
+    for g, some in zip(objects, fates, strict=True):
+        apart.saw(g)
+        apart.settle(g, some)
+    assert [dict(line) for line in whole.fresh] == [dict(line) for line in apart.fresh] and whole.fates == apart.fates
+    assert whole.close(Cost(rollouts=9), 3, {}) == apart.close(Cost(rollouts=9), 3, {})
+    assert whole.tallies == apart.tallies and whole.history == apart.history
+
+
+def test_a_wave_with_a_rollout_that_has_no_score_is_counted_group_by_group():
+    _, wave = sampled(scores=[None, *[Score(0.5)] * 8])
+    whole, apart = Ledger(), Ledger()
+    whole.saw(*wave.groups())
+    for g in wave.groups():
+        apart.saw(g.of(g.rollouts))
+    assert whole.close(Cost(), 3, {}) == apart.close(Cost(), 3, {}) and whole.history == apart.history
+    first, second, _ = wave.groups()
+    assert first.scored.attempts == [1, 2] and second.scored is second
+
+
+def test_groups_are_a_whole_wave_only_all_together_and_in_order():
+    _, wave = sampled()
+    groups = wave.groups()
+    assert columns.whole(groups) is wave and columns.whole(wave.groups()) is wave
+    others = sampled()[1].groups()
+    for some in ([], groups[:2], groups[1:], groups[::-1], [*groups[:2], others[2]], [groups[0].of(()), *groups[1:]]):
+        assert columns.whole(some) is None
 
 
 @pytest.mark.parametrize("settings", [{}, {"low": 0.0, "high": 0.0}, {"dual": 3.0}])

@@ -292,6 +292,19 @@ def test_what_the_sampler_left_gives_the_gradient_that_reading_again_gives(dtype
     torch.testing.assert_close(left, w.learner._grad, atol=1e-8, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_log_probs_without_a_gradient_are_those_with_one_though_fewer_activations_are_computed(dtype):
+    """Without one, the last layer is computed where it is read. The prompt is longer than what layers take at once."""
+    w = world(model(sharp=1.5, max_len=512), kernels="native", dtype=dtype)
+    made = batch(w, ["1" * 300, *sums(3, 2)], 3)
+    w.engine.tapes.clear()
+    with_gradient = w.learner.forward(made)
+    alone = w.learner.score(made)
+    assert torch.equal(alone.logp, with_gradient.logp.detach()) and (alone.logp != 0).any()
+    assert torch.equal(alone.entropy, with_gradient.entropy.detach())
+    assert not alone.logp.requires_grad and with_gradient.logp.requires_grad
+
+
 def test_tapes_are_not_used_for_other_weights_other_rows_or_other_tokens():
     w = world(model(), kernels="native")
     b = batch(w, sums(4, 8), 6, tokens=20)

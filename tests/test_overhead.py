@@ -10,7 +10,9 @@ import pytest
 from isocost import methods
 from isocost.ledger import Ledger, _stds
 from isocost.loop import train
-from isocost.runs.files import Stream
+from isocost.runs import files
+from isocost.runs.files import Stream, read_lines
+from isocost.runs.record import PATIENCE_PAID, RunRecord
 from isocost.seams import Pace
 from isocost.types import Cost, Group, Place, Role, Score
 from isocost.worlds.setting import Setting, open_setting
@@ -49,18 +51,19 @@ def test_scored_is_the_same_rollout_with_a_score():
 
 
 def test_costs_add_field_by_field():
-    names = Cost.__slots__
+    names = Cost._fields
     a, b = (Cost(*(k * m for k in range(1, 9)), 9.0 * m, 10 * m) for m in (1, 10))
     assert [getattr(a + b, f) for f in names] == [11.0 * k for k in range(1, len(names) + 1)]
+    assert b - a == Cost(*(9 * k for k in a)) and isinstance(sum([a, b], Cost()), Cost)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 9, 16, 64, 129])
 def test_spreads_of_equal_groups_are_each_groups_own_to_the_last_bit(size):
     rng = np.random.default_rng(size)
     groups = [rng.random(size).tolist() for _ in range(7)]
-    assert _stds(groups).tolist() == [float(np.std(g)) for g in groups]
-    ragged = [*groups, [0.25, 0.5, 1.0]]
-    assert _stds(ragged).tolist() == [float(np.std(g)) for g in ragged]
+    for some in (groups, [*groups, [0.25, 0.5, 1.0]]):
+        spreads = _stds(np.concatenate(some), [len(g) for g in some])
+        assert spreads.tolist() == [float(np.std(g)) for g in some]
 
 
 def test_a_streams_line_is_what_json_would_write(tmp_path):
@@ -71,6 +74,36 @@ def test_a_streams_line_is_what_json_would_write(tmp_path):
     assert (tmp_path / "s.jsonl").read_text() == "".join(
         json.dumps(x, default=lambda v: v.item() if hasattr(v, "item") else str(v)) + "\n" for x in lines
     ) + '{"c": null}\n'
+
+
+def test_lines_wait_for_later_ones_no_longer_than_a_stream_is_patient(tmp_path, monkeypatch):
+    now, path = [100.0], tmp_path / "s.jsonl"
+    monkeypatch.setattr(files.time, "monotonic", lambda: now[0])
+    stream, other = Stream(path, patience=0.1), Stream(tmp_path / "other.jsonl")
+    other.write({"a": 1})
+    assert other.path.read_text() == '{"a": 1}\n', "a stream without patience writes at once"
+    steps = [(0.0, 1), (0.01, 1), (0.05, 1), (0.05, 4), (0.01, 4)]      # seconds that pass, lines on disk after a write
+    for k, (seconds, written) in enumerate(steps):
+        now[0] += seconds
+        stream.write({"k": k})
+        assert len(path.read_text().splitlines()) == written
+    assert stream.offset() == len(path.read_bytes()) == 5 * len('{"k": 0}\n')
+    stream.write("{}")
+    stream.close()
+    assert [json.loads(x) for x in path.read_text().splitlines()] == [*({"k": k} for k in range(5)), {}]
+    other.close()
+
+
+def test_the_cost_of_long_work_is_on_disk_at_once_and_that_of_short_work_soon(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.time, "monotonic", lambda: 100.0)
+    with RunRecord.opened(tmp_path) as record:
+        record.pay_since(0)
+        record.paid("train", Cost(rollouts=1))
+        record.paid("train", Cost(rollouts=2, seconds=PATIENCE_PAID / 2))
+        (path,) = tmp_path.glob("paid-*.jsonl")
+        assert len(read_lines(path)) == 1
+        record.paid("evaluation", Cost(score=3, seconds=2 * PATIENCE_PAID))
+        assert [line[:2] for line in read_lines(path)] == [["train", 1], ["train", 2], ["evaluation", 0]]
 
 
 def test_a_group_is_scored_while_its_siblings_still_decode():

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+import math
 import os
 import signal
 import subprocess
@@ -106,6 +107,23 @@ def test_fates_sum_to_the_meter_and_the_budget_holds(whole):
     end = read_json(whole / "end.json")
     assert sum(end["fates"].values()) == sum(b["rollouts"] for b in end["bill"].values())
     assert end["bill"]["train"]["rollouts"] <= JOB.budget["rollouts"] and end["reason"] == "spent"
+
+
+def test_a_checkpoint_follows_an_evaluation_only_where_a_kill_would_lose_enough_work(whole, tmp_path, monkeypatch):
+    """Which checkpoints there are depends on the clock; what a run leaves does not."""
+    saved: list[int] = []
+    save = RunRecord.save
+    monkeypatch.setattr(RunRecord, "save", lambda self, step, *more: saved.append(step) or save(self, step, *more))
+    seen = {}
+    for seconds in (0.0, math.inf):
+        monkeypatch.setattr(runs, "WORTH_SAVING", seconds)
+        saved.clear()
+        go(replace(JOB, save_every=0), tmp_path / str(seconds))
+        seen[seconds] = list(saved)
+        assert kill9.left_by(tmp_path / str(seconds)) == kill9.left_by(whole)
+    evaluated = [x["step"] for x in read_lines(whole / "metrics.jsonl") if "eval/audit" in x]
+    end = evaluated[-1]
+    assert list(dict.fromkeys(seen[0.0])) == evaluated and seen[math.inf] == [0, end] and len(evaluated) > 3
 
 
 def test_evaluations_are_at_the_points_asked_for_and_at_both_ends(whole):
@@ -365,8 +383,10 @@ FULL = """
 import asyncio, resource, signal, sys
 from pathlib import Path
 import test_run
+from isocost.runs import run as runs
 from isocost.runs.run import run
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+runs.WORTH_SAVING = 0.0     # every evaluation is followed by a checkpoint
 
 def fill(line):
     if line["step"] == 5 and "reward" in line:

@@ -29,7 +29,8 @@ from isocost.meter import Meter
 from isocost.pack import pack
 from isocost.parts import pace
 from isocost.runs.files import Stream
-from isocost.types import Cost, Fate, Message, Problem, Rollout, Said, Score, Stop
+from isocost.runs.record import PATIENCE_LINES
+from isocost.types import Cost, Fate, Message, Place, Problem, Rollout, Said, Score, Stop
 from isocost.world import World
 
 SHAPES = ((8, 16), (16, 16), (16, 2), (16, 32))     # problems per step, rollouts per problem
@@ -51,6 +52,9 @@ class Free:
         count = len(attempts)
         self.meter.charge(Cost(rollouts=count, prefill=len(start) * count, decode=NEW * count))
         return [self.said] * count
+
+    def halt(self, place: Place) -> None:
+        """Nothing is under way."""
 
 
 def overhead(options: Options) -> dict[str, Any]:
@@ -91,15 +95,14 @@ async def _ours(B: int, n: int) -> float:
     recipe = methods.load("grpo").recipe(groups=B, rollouts=n).but(pace=partial(pace.warmed, max_tokens=NEW))
     ledger, done = Ledger(), 0
     with tempfile.TemporaryDirectory() as home:
-        journal = Stream(Path(home) / "journal.jsonl")
+        journal = Stream(Path(home) / "journal.jsonl", PATIENCE_LINES)
         async with Feed(recipe, world, ledger, {"rollouts": 2**40}) as feed:
             began = time.perf_counter()
             while time.perf_counter() - began < SECONDS:
                 batch = pack(await feed.take(), version=0)
-                for group in batch.groups:
-                    ledger.settle(group, [Fate.TRAINED] * len(group.rollouts))
+                ledger.settle_all(batch.groups, [[Fate.TRAINED] * group.size for group in batch.groups])
                 ledger.close(meter.of(), 256, {})
-                journal.write(*ledger.fresh)
+                journal.write(*(line.json() or line.data for line in ledger.fresh))
                 ledger.fresh.clear()
                 done += len(batch.reward)
             seconds = time.perf_counter() - began

@@ -7,8 +7,9 @@ Most rollouts are only counted, packed and recorded. Their `Rollout` objects are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -17,6 +18,7 @@ from numpy import ndarray
 from isocost.types import Group, Place, Problem, Role, Rollout, Sampling, Score, Segment, Stop
 
 _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
+_STOPS = {True: Stop.DONE, False: Stop.LENGTH}      # by whether an end token ended it
 
 
 class Rows(NamedTuple):
@@ -54,33 +56,41 @@ class WaveColumns:
     written: Written
     sampling: Sampling
     finals: list[str]                       # what the verifier reads
-    scores: Sequence[Score | None] = field(default_factory=tuple)   # of each row, once it is scored
 
     def __post_init__(self) -> None:
         self.lengths: list[int] = self.written.wrote.tolist()
-        self.stops = [Stop.DONE if x else Stop.LENGTH for x in self.written.ended.tolist()]
-        self._values: tuple[Any, list[float] | None] = None, None
+        self.stops = [_STOPS[x] for x in self.written.ended.tolist()]
+        self.sizes = [b - a for a, b in pairwise(self.begin) if b > a]      # of each group that has rollouts
+        self.scores = ()
 
     @property
-    def values(self) -> list[float] | None:
-        """The value of each row's score; None if a row has none."""
-        if self._values[0] is not self.scores:
-            whole = len(self.scores) > 0 and None not in self.scores
-            self._values = self.scores, [s.value for s in self.scores if s is not None] if whole else None
-        return self._values[1]
+    def scores(self) -> Sequence[Score | None]:
+        """Of each row, once it is scored."""
+        return self._scores
+
+    @scores.setter
+    def scores(self, scores: Sequence[Score | None]) -> None:
+        self._scores = scores
+        self.values = _values(scores)       # of each row's score; None if a row has none
 
     def each_problem(self) -> list[Problem]:
         """The problem of each row."""
-        sizes = (b - a for a, b in zip(self.begin, self.begin[1:], strict=False))
-        return [p for p, k in zip(self.problems, sizes, strict=True) for _ in range(k)]
+        return [p for p, (a, b) in zip(self.problems, pairwise(self.begin), strict=True) for _ in range(b - a)]
 
     def groups(self) -> list[Group]:
         """The groups with at least one rollout, each of which makes its rollouts when they are read."""
-        each = zip(self.problems, self.places, self.begin, self.begin[1:], strict=False)
+        each = zip(self.problems, self.places, pairwise(self.begin), strict=True)
         return [
             Group.drawn(problem, place, Columns(self, g, a, b))
-            for g, (problem, place, a, b) in enumerate(each) if b > a
+            for g, (problem, place, (a, b)) in enumerate(each) if b > a
         ]
+
+
+def _values(scores: Sequence[Score | None]) -> list[float] | None:
+    try:
+        return [s.value for s in scores] or None        # type: ignore[union-attr]
+    except AttributeError:      # a row without a score
+        return None
 
 
 class Columns:
@@ -146,11 +156,15 @@ class Columns:
         )
 
 
-def whole(columns: Sequence[Columns]) -> WaveColumns | None:
+def whole(groups: Sequence[Group]) -> WaveColumns | None:
     """The wave of which these are all groups that have rollouts, in order; None if they are not."""
-    wave, at = columns[0].wave, 0
-    for c in columns:
-        if c.wave is not wave or c.first != at:
+    first = groups[0].columns if groups else None
+    if not isinstance(first, Columns):
+        return None
+    wave, at = first.wave, 0
+    for group in groups:
+        c = group.columns
+        if not isinstance(c, Columns) or c.wave is not wave or c.first != at:
             return None
         at = c.last
     return wave if at == len(wave.attempts) else None
@@ -158,9 +172,6 @@ def whole(columns: Sequence[Columns]) -> WaveColumns | None:
 
 def padded(columns: Sequence[Columns]) -> Rows:
     """The rows of these groups, prompts and answers, without making rollouts."""
-    wave = whole(columns)
-    if wave is not None and wave.written.rows is not None:
-        return wave.written.rows
     parts = _adjoining(columns)
     sizes = [len(c) for c in columns]
     count = _joined([w.wrote[part] for w, part in parts])

@@ -25,6 +25,7 @@ import numpy as np
 
 from isocost import chance, meter
 from isocost.beside import Learning, seen_by_sampling
+from isocost.columns import WaveColumns, whole
 from isocost.errors import UserError
 from isocost.gather import together
 from isocost.ledger import Ahead, Ledger, Played
@@ -116,26 +117,28 @@ class Feed:
 
     def _sift(self, wave: list[Played]) -> list[Played]:
         """Count a finished wave in the ledger; returns the groups to train on and settles the fates of the rest."""
-        for one in wave:
-            self.ledger.saw(one.group)
+        self.ledger.saw(*(one.group for one in wave))
         out = []
         for one in self._young(wave):
-            group, scores = one.group, one.group.scores
-            missing = None in scores
-            whole = group.of([r for r in group.rollouts if r.score is not None]) if missing else group
-            chosen = self.recipe.select(whole, self.ledger) if whole.size else None
+            group, scored = one.group, one.group.scored
+            chosen = self.recipe.select(scored, self.ledger) if scored.size else None
+            if chosen is group:
+                out.append(one)
+                continue
             if chosen is None or not chosen.size:
                 self._settle([one], Fate.FILTERED)
                 continue
-            if chosen is not group:
-                left = set(chosen.attempts)
-                if dropped := [r for r in group.rollouts if r.attempt not in left]:
-                    self._settle([Played(group.of(dropped), 0)], Fate.FILTERED)
+            left = set(chosen.attempts)
+            if dropped := [r for r in group.rollouts if r.attempt not in left]:
+                self._settle([Played(group.of(dropped), 0)], Fate.FILTERED)
             out.append(Played(chosen, one.cancelled))
         return out
 
     def _young(self, played: Sequence[Played]) -> list[Played]:
         now = self.world.engine.version
+        wave = whole([one.group for one in played])
+        if wave is not None and now - wave.written.version <= self.recipe.max_age:
+            return list(played)
         young: list[Played] = []
         for one in played:
             if not one.group.ages or now - one.group.version <= self.recipe.max_age:
@@ -185,14 +188,16 @@ class Feed:
         Rollouts, and the environment steps of a wave of full length, are known before: those are never exceeded.
         """
         size, learner = self.recipe.groups * self.recipe.rollouts, self.world.learner
-        most = {"rollouts": size, "env-steps": size * self.recipe.pace(self.ledger).max_turns}
         flying = sum(not wave.done() for wave in self.in_flight)
         spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - flying
         for unit, limit in self.budget.items():
             amount = UNITS[unit](spent, learner, clock)
             before, waves = self.before if unit == "seconds" else (0.0, 0)
             each = (amount - before) / (landed - waves) if landed > waves else 0.0
-            each = max(each, most.get(unit, 0))
+            if unit == "rollouts":
+                each = max(each, size)
+            elif unit == "env-steps":
+                each = max(each, size * self.recipe.pace(self.ledger).max_turns)
             if amount + each * (1 + flying) > limit:
                 return False
         return True
@@ -203,15 +208,15 @@ class Feed:
         async with self.posing:
             posed = await self._pose(number)
         total, allocated = r.rollouts * len(posed), 0
-        attempts = partial(Attempts, r.play, world, pace, Wave(len(posed), world.engine.halt))
         plan = r.allocate(posed, ledger, total)
-        played: list[Played] = [
-            Played(Group(p, (), Place(ledger.seed, number, slot)), 0) for slot, p in enumerate(posed)
-        ]
+        places = [Place(ledger.seed, number, slot) for slot in range(len(posed))]
         if isinstance(plan, list):
             allocated = _allocated(0, plan, total)
-            if allocated == total and (wave := await self._whole(played, plan, pace)) is not None:
+            if allocated == total and (wave := await self._whole(posed, places, plan, pace)) is not None:
                 return wave
+        attempts = partial(Attempts, r.play, world, pace, Wave(len(posed), world.engine.halt))
+        played: list[Played] = [Played(Group(p, (), at), 0) for p, at in zip(posed, places, strict=True)]
+        if isinstance(plan, list):
             played = await self._phase(played, plan, lambda one, k: self._play_and_score(one, k, attempts))
         else:
             counts: list[int] | None = next(plan)
@@ -224,20 +229,32 @@ class Feed:
             raise _not_the_total(allocated, total)
         return [h for h in played if h.group.size or h.cancelled]
 
-    async def _whole(self, played: list[Played], counts: Sequence[int], pace: Pace) -> list[Played] | None:
+    async def _whole(
+        self, problems: Sequence[Problem], places: Sequence[Place], counts: Sequence[int], pace: Pace
+    ) -> list[Played] | None:
         """A wave by the forms that its seams have for whole waves; None if it is not for them."""
-        if self.whole is None or len(counts) != len(played) or any(k < 0 for k in counts):
+        if self.whole is None or len(counts) != len(problems) or min(counts, default=0) < 0:
             return None
-        problems, places = [one.group.problem for one in played], [one.group.place for one in played]
         world, _ = self.shown
         wave = self.whole.play(problems, counts, world, pace, places)
         if wave is None:
             return None
-        self.started += [(one.group, meter.Tab(Cost(rollouts=k))) for one, k in zip(played, counts, strict=True) if k]
-        if self.whole.reward is None:
-            return await together(*(self._score(Played(group, 0)) for group in wave.groups()))
-        await self.whole.reward(wave, world)
-        return [Played(group, 0) for group in wave.groups()]
+        try:
+            if self.whole.reward is None:
+                played = await together(*(self._score(Played(group, 0)) for group in wave.groups()))
+            else:
+                await self.whole.reward(wave, world)
+                played = [Played(group, 0) for group in wave.groups()]
+        except BaseException:
+            self._paid(wave)
+            raise
+        if self.recipe.max_age:     # it may be complete and never be taken
+            self._paid(wave)
+        return played
+
+    def _paid(self, wave: WaveColumns) -> None:
+        """The rollouts of a whole wave that may be settled only when this is closed."""
+        self.started += [(group.of(()), meter.Tab(Cost(rollouts=group.size))) for group in wave.groups()]
 
     async def _pose(self, number: int) -> list[Problem]:
         """`groups` variants of whole problems; a problem whose variants do not all fit waits for the next wave."""

@@ -12,13 +12,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from itertools import accumulate, chain, pairwise
 from json.encoder import encode_basestring_ascii
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy import ndarray
 
-from isocost.types import Cost, Fate, FaultSource, Group, Rollout, Stop
+from isocost.columns import Columns, WaveColumns, whole
+from isocost.types import Cost, Fate, FaultSource, Group, Problem, Rollout, Stop
 
 S = TypeVar("S")
 COLUMNS = (     # of a line of the journal; any other is a note
@@ -100,15 +102,15 @@ class Line(Mapping[str, Any]):
     def json(self) -> str | None:
         """`data` as one line of JSON, without making it; None where the encoder has to do it."""
         group, arrays = self.group, self.group.columns
-        values = None if arrays is None else arrays.values
-        if arrays is None or values is None or not math.isfinite(sum(values)):
+        if not isinstance(arrays, Columns) or (values := arrays.values) is None or not math.isfinite(sum(values)):
             return None
-        place, problem = group.place, group.problem
+        place, problem, wave, rows = group.place, group.problem, arrays.wave, slice(arrays.first, arrays.last)
         return (
             f'{{"step": {self.step}, "wave": {place.wave}, "slot": {place.slot}, "id": {_quoted(problem.id)}, '
-            f'"variant": {_quoted(problem.variant)}, "version": {arrays.version}, "attempts": {arrays.attempts}, '
-            f'"rewards": {[round(x, 6) for x in values]}, "lengths": {arrays.lengths}, '
-            f'"stops": {_listed(arrays.stops)}, "fates": {_listed(self.fates)}, "cancelled": {self.cancelled}}}'
+            f'"variant": {_quoted(problem.variant)}, "version": {wave.written.version}, '
+            f'"attempts": {wave.attempts[rows]}, "rewards": {[round(x, 6) for x in values]}, '
+            f'"lengths": {wave.lengths[rows]}, "stops": ["{_JOIN(wave.stops[rows])}"], '
+            f'"fates": {_listed(self.fates)}, "cancelled": {self.cancelled}}}'
         )
 
 
@@ -132,13 +134,43 @@ class Ahead:
 
 
 _FOLDING = threading.RLock()     # a fold may be read by sampling and by learning at the same time
-_CANCELLED = str(Fate.CANCELLED)
+_FATES, _CANCELLED = list(Fate), str(Fate.CANCELLED)
 _quoted = lru_cache(maxsize=4096)(encode_basestring_ascii)
+
+
+_JOIN = '", "'.join
 
 
 def _listed(names: Sequence[str]) -> str:
     """A list in JSON of names that need no escapes."""
-    return '["' + '", "'.join(names) + '"]' if names else "[]"
+    return f'["{_JOIN(names)}"]' if names else "[]"
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Complete groups before selection: one, or all of a wave."""
+
+    problems: Sequence[Problem]
+    sizes: list[int]                # scored rollouts of each group
+    rewards: list[float]            # theirs, group after group
+    lengths: list[int]
+    stops: list[Stop]
+    dialogues: Mapping[str, list[Any]] = field(default_factory=dict)
+    notes: Mapping[str, list[float | None]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, group: Group) -> _Counted:
+        rewards = group.rewards.tolist()
+        notes = _columns([r for r in group.noted if r.score is not None])
+        return cls([group.problem], [len(rewards)], rewards, group.lengths, group.stops, _dialogues(group), notes)
+
+    @classmethod
+    def of_wave(cls, wave: WaveColumns, groups: Sequence[Group]) -> _Counted | None:
+        """Of a wave and its groups; None if a rollout has no score."""
+        if wave.values is None:
+            return None
+        rewards = np.array(wave.values, dtype=np.float32).tolist()
+        return cls([g.problem for g in groups], wave.sizes, rewards, wave.lengths, wave.stops)
 
 
 @dataclass
@@ -161,10 +193,11 @@ class Ledger:
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
     fresh: list[Line] = field(default_factory=list)  # journal lines not yet written
-    # Rewards, lengths, stops and dialogues of the groups since the last close, before selection.
-    _seen: list[tuple[list[float], list[int], list[Stop], dict[str, list[Any]]]] = field(default_factory=list)
+    # The groups since the last close, before selection.
+    _seen: list[_Counted] = field(default_factory=list)
     _folds: dict[Any, tuple[int, Any]] = field(default_factory=dict)  # of `fold`: steps included, and the outcome
-    _untold: list[tuple[int, str, str, list[float]]] = field(default_factory=list)   # groups not yet in the tallies
+    # Groups that are not yet in the tallies: their step and problems, how many rewards each has, and all of these.
+    _untold: list[tuple[int, Sequence[Problem], list[int], list[float]]] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         """Most runs read neither tallies nor history: they are brought up to date when they are read."""
@@ -172,8 +205,9 @@ class Ledger:
             raise AttributeError(f"a Ledger has no {name!r}")
         self.__dict__.update(self.__dict__.pop("_put_by"))
         untold, self._untold = self._untold, []
-        for step, problem_id, variant, rewards in untold:
-            self._tally(problem_id, variant, rewards, step=step)
+        for step, problems, sizes, rewards in untold:
+            for problem, (a, b) in zip(problems, pairwise(accumulate(sizes, initial=0)), strict=True):
+                self._tally(problem.id, problem.variant, rewards[a:b], step=step)
         return self.__dict__[name]
 
     def of(self, problem_id: str, variant: str = "") -> Tally:
@@ -198,29 +232,38 @@ class Ledger:
         """Bring tallies and history up to date, so that two threads can read them."""
         len(self.tallies)
 
-    def saw(self, group: Group) -> None:
-        """Count a complete group, before anything is selected from it."""
-        rewards = group.rewards.tolist()
-        self._seen.append((rewards, group.lengths, group.stops, _dialogues(group)))
-        if noted := [r for r in group.noted if r.score is not None]:
-            self._tally(group.problem.id, group.problem.variant, rewards, _columns(noted))
-            return
-        if "tallies" in self.__dict__:
-            self.__dict__["_put_by"] = {k: self.__dict__.pop(k) for k in ("tallies", "history")}
-        self._untold.append((self.step, group.problem.id, group.problem.variant, rewards))
+    def saw(self, *groups: Group) -> None:
+        """Count complete groups, before anything is selected from them."""
+        wave = whole(groups)
+        together = None if wave is None else _Counted.of_wave(wave, groups)
+        for counted in [together] if together else [_Counted.of(g) for g in groups]:
+            self._seen.append(counted)
+            if counted.notes:
+                (problem,) = counted.problems
+                self._tally(problem.id, problem.variant, counted.rewards, counted.notes)
+                continue
+            if "tallies" in self.__dict__:
+                self.__dict__["_put_by"] = {k: self.__dict__.pop(k) for k in ("tallies", "history")}
+            self._untold.append((self.step, counted.problems, counted.sizes, counted.rewards))
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
         """Record the fate of each rollout of a group, and how many more were started and cancelled.
 
         A negative `cancelled` subtracts: these were counted as cancelled in an earlier wave and are now complete.
         """
-        for fate in set(fates):
-            self.fates[str(fate)] += fates.count(fate)
-        self.fates[_CANCELLED] += cancelled
-        line = Line(self.step, group, fates, cancelled)
-        if group.noted:
-            line.data       # a note that cannot be a column is an error now  # noqa: B018
-        self.fresh.append(line)
+        self.settle_all([group], [fates], cancelled)
+
+    def settle_all(self, groups: Sequence[Group], fates: Sequence[Sequence[Fate]], cancelled: int = 0) -> None:
+        """The same for several groups, with `cancelled` more in each."""
+        every = list(chain.from_iterable(fates))
+        for fate in _FATES:
+            if count := every.count(fate):
+                self.fates[str(fate)] += count
+        self.fates[_CANCELLED] += cancelled * len(groups)
+        for group, some in zip(groups, fates, strict=True):
+            self.fresh.append(line := Line(self.step, group, some, cancelled))
+            if group.noted:
+                line.data       # a note that cannot be a column is an error now  # noqa: B018
 
     def close(self, spent: Cost, pool: int, metrics: Mapping[str, float]) -> dict[str, Any]:
         """End a step: `spent` is the training account's total. Rewards are of all groups, not of the selected ones."""
@@ -303,21 +346,21 @@ def as_measured(line: Mapping[str, Any]) -> dict[str, Any]:
     return {k: math.nan if v is None else v for k, v in line.items()}
 
 
-def _summary(seen: Sequence[tuple[list[float], list[int], list[Stop], dict[str, list[Any]]]]) -> dict[str, float]:
+def _summary(seen: Sequence[_Counted]) -> dict[str, float]:
     """Metrics of the groups of a step, under TRL's names."""
-    groups = [rewards for rewards, *_ in seen if rewards]
-    every = np.array([r for rewards in groups for r in rewards] or [np.nan])
-    stds = _stds(groups) if groups else np.full(1, np.nan)
-    lengths = [k for _, some, *_ in seen for k in some]     # whole numbers, whose sum is exact
-    stops = [s for _, _, some, _ in seen for s in some]
+    every = np.array([r for x in seen for r in x.rewards])
+    sizes = [k for x in seen for k in x.sizes if k]
+    stds = _stds(every, sizes)
+    lengths = [k for x in seen for k in x.lengths]     # whole numbers, whose sum is exact
+    stops = [s for x in seen for s in x.stops]
     return {
-        "reward": float(np.add.reduce(every) / len(every)),     # as `mean` does, in a third of its time
-        "reward_std": float(np.add.reduce(stds) / len(stds)),
-        "frac_reward_zero_std": np.count_nonzero(stds == 0) / len(groups) if groups else float("nan"),
+        "reward": float(np.add.reduce(every) / len(every)) if sizes else float("nan"),  # a third of the time of `mean`
+        "reward_std": float(np.add.reduce(stds) / len(stds)) if sizes else float("nan"),
+        "frac_reward_zero_std": stds.tolist().count(0.0) / len(sizes) if sizes else float("nan"),
         "completions/mean_length": sum(lengths) / len(lengths) if lengths else float("nan"),
         "completions/max_length": float(max(lengths)) if lengths else float("nan"),
         "completions/clipped_ratio": stops.count(Stop.LENGTH) / len(stops) if stops else float("nan"),
-        **_of_dialogues([some for *_, some in seen if some]),
+        **_of_dialogues([x.dialogues for x in seen if x.dialogues]),
     }
 
 
@@ -330,10 +373,10 @@ def _of_dialogues(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"turns": sum(turns) / len(turns), **{f"faults/{s}": faults[s] / max(sum(turns), 1) for s in FaultSource}}
 
 
-def _stds(groups: Sequence[Sequence[float]]) -> ndarray:
+def _stds(rewards: ndarray, sizes: Sequence[int]) -> ndarray:
     """Each group's standard deviation. Groups of one size are computed together, step by step as `std` does."""
-    if len(set(map(len, groups))) == 1:
-        x = np.array(groups)
+    if len(set(sizes)) == 1:
+        x = rewards.reshape(-1, sizes[0])
         off = x - np.add.reduce(x, axis=1, keepdims=True) / x.shape[1]
         return np.sqrt(np.add.reduce(off * off, axis=1) / x.shape[1])
-    return np.array([np.std(g) for g in groups])
+    return np.array([np.std(rewards[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))])

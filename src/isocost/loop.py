@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from isocost.batch import Batch
 from isocost.feed import Feed
 from isocost.ledger import Ledger
+from isocost.ops import array
 from isocost.pack import pack
 from isocost.seams import Recipe
 from isocost.types import Fate, Group, Role
@@ -46,8 +47,7 @@ async def train(
         while groups := await feed.take():                                    # sampled, scored, selected
             batch, metrics = await feed.beside(partial(learn, groups, recipe, world, ledger))
             await world.engine.load(world.learner.weights())                  # the next wave is on-policy
-            for group, fates in zip(batch.groups, fates_of(batch), strict=True):
-                ledger.settle(group, fates)
+            ledger.settle_all(batch.groups, fates_of(batch))
             yield Step(ledger.close(world.meter.of(), len(world.problems), metrics), batch.groups)
         if end is not None:
             end.reason = feed.ended
@@ -68,11 +68,11 @@ def learn(
 def fates_of(batch: Batch) -> list[list[Fate]]:
     """Per group, whether each rollout had an advantage in the update, or was an expert's and imitated."""
     assert batch.advantage is not None
-    size = np.abs(batch.advantage.detach().cpu().numpy()).sum(-1)
-    rollout, count = batch.rollout.cpu().numpy(), len(batch.reward)
+    size = np.add.reduce(np.abs(array(batch.advantage)), -1)
+    rollout, count = array(batch.rollout), len(batch.reward)
     signal = np.bincount(rollout, size, count)
     if any(r.origin == "expert" for g in batch.groups for r in g.noted):
         taught = (batch.role == int(Role.TEACHER)).sum(-1).cpu().numpy()
         signal += np.bincount(rollout, taught, count) * [r.origin == "expert" for g in batch.groups for r in g.rollouts]
-    fates = iter([Fate.TRAINED if s else Fate.DEAD for s in (signal > 0).tolist()])
-    return [list(islice(fates, group.size)) for group in batch.groups]
+    fates = [Fate.TRAINED if s else Fate.DEAD for s in (signal > 0).tolist()]
+    return [fates[a:b] for a, b in pairwise(accumulate((group.size for group in batch.groups), initial=0))]

@@ -36,7 +36,7 @@ class Payer:
     tab: Tab | None = None
 
 
-_TRAINING = Payer()
+_TRAINING, _NOTHING = Payer(), Cost()
 _payer: ContextVar[Payer] = ContextVar("payer", default=_TRAINING)
 
 
@@ -116,7 +116,7 @@ class Meter:
         self.busy.pop(account, None)
 
     def of(self, account: str = TRAIN) -> Cost:
-        return self.logical.get(account, Cost())
+        return self.logical.get(account, _NOTHING)
 
     def seconds(self, work: str, account: str = TRAIN) -> float:
         """An account's busy seconds of one kind of work."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from itertools import pairwise
 from typing import Any
 
@@ -47,7 +47,7 @@ def in_groups(
 
     `known` are outcomes of earlier calls of f with these settings.
     """
-    numbers, known = x.detach().cpu().numpy(), {} if known is None else known
+    numbers, known = array(x), {} if known is None else known
     out = np.zeros_like(numbers)
     for siblings in _siblings(batch):
         values = numbers[siblings]
@@ -55,7 +55,7 @@ def in_groups(
         found = known.get(key)
         if found is None:
             equal = bool((values == values[0]).all())
-            found = np.zeros_like(values) if equal else f(torch.from_numpy(values).to(x.device)).detach().cpu().numpy()
+            found = np.zeros_like(values) if equal else array(f(torch.from_numpy(values).to(x.device)))
             known[key] = found
         out[siblings] = found
     return torch.from_numpy(out).to(x.device)
@@ -69,27 +69,43 @@ def siblings_of(batch: Batch) -> list[Tensor]:
 
 def _siblings(batch: Batch) -> list[Int[ndarray, "G"] | slice]:
     """Where the rollouts of each (group, cohort) are; slices where they are neighbours."""
-    group = batch.group.cpu().numpy()
-    if not len(group):
+    group = array(batch.group)
+    return _runs(group.tobytes(), group.dtype.str)
+
+
+@lru_cache(maxsize=64)
+def _runs(group: bytes, kind: str) -> list[Int[ndarray, "G"] | slice]:
+    """Where each number is. Most batches of a run have as many groups, of one size."""
+    number = np.frombuffer(group, dtype=kind)
+    if not len(number):
         return []
-    steps = group[1:] - group[:-1]
-    order = np.argsort(group, kind="stable") if (steps < 0).any() else None
+    steps = np.diff(number)
+    order = np.argsort(number, kind="stable") if (steps < 0).any() else None
     if order is not None:
-        steps = np.diff(group[order])
-    begin = [0, *(np.flatnonzero(steps) + 1).tolist(), len(group)]
+        steps = np.diff(number[order])
+    begin = [0, *(np.flatnonzero(steps) + 1).tolist(), len(number)]
     return [slice(a, b) if order is None else order[a:b] for a, b in pairwise(begin)]
 
 
 def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
     """One number per rollout to all of its sampled tokens; zero elsewhere."""
     if plain(x, batch.mask):        # numpy, which takes a quarter of the time for what is this small
-        return torch.from_numpy(x.numpy()[batch.rollout.numpy(), None] * batch.mask.numpy())
+        return torch.from_numpy(x.numpy()[batch.rollout.numpy()][:, None] * batch.mask.numpy())
     return x[batch.rollout, None] * batch.mask
+
+
+def array(x: Tensor) -> ndarray:
+    """The numbers of a tensor, wherever it is: a view where numpy can read it, which is what takes least time."""
+    return x.numpy() if plain(x) else x.detach().cpu().numpy()
 
 
 def plain(*tensors: Tensor) -> bool:
     """Whether numpy can compute on these in place: on the processor, without a gradient."""
-    return not any(x.requires_grad or not x.is_cpu for x in tensors)
+    return all(map(_readable, tensors))
+
+
+def _readable(x: Tensor) -> bool:
+    return x.is_cpu and not x.requires_grad
 
 
 def of_rollouts(x: Float[Tensor, "N T"], batch: Batch) -> Float[Tensor, "R"]:
@@ -242,7 +258,7 @@ def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor
 def lengths(batch: Batch) -> Float[Tensor, "R"]:
     """Sampled tokens per rollout."""
     if plain(batch.mask):
-        each = np.bincount(batch.rollout.numpy(), batch.mask.numpy().sum(-1), len(batch.reward))
+        each = np.bincount(batch.rollout.numpy(), np.add.reduce(batch.mask.numpy(), -1), len(batch.reward))
         return torch.from_numpy(each).to(batch.reward.dtype)
     out = torch.zeros_like(batch.reward)
     return out.index_add_(0, batch.rollout, batch.mask.sum(-1, dtype=out.dtype))

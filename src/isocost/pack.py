@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch
-from isocost.columns import Columns, padded
+from isocost.columns import Columns, Rows, padded, whole
 from isocost.types import Group, Role, Score, Segment
 
 _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
@@ -22,6 +23,10 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
     `version` is the policy's now; a rollout's age is the number of steps since its oldest token was sampled. Raises
     ValueError for a rollout without a score: the feed leaves those out.
     """
+    wave = whole(groups)
+    if wave is not None and wave.values is not None and wave.written.rows is not None:
+        temperature, age = (wave.sampling.temperature,) * len(groups), (version - wave.written.version,) * len(groups)
+        return _pack_rows(tuple(groups), wave.written.rows, wave.values, tuple(wave.sizes), temperature, age)
     groups = tuple(sorted(groups, key=lambda g: (g.place.wave, g.place.slot)))
     columns = [g.columns for g in groups if isinstance(g.columns, Columns)]
     if columns and len(columns) == len(groups):
@@ -70,14 +75,20 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
 
 
 def _pack_columns(groups: tuple[Group, ...], columns: Sequence[Columns], version: int) -> Batch:
-    """The same for groups that are columns: a rollout is one row, of one answer of the policy."""
-    rows, sizes = padded(columns), [len(c) for c in columns]
-    known = [c.values for c in columns]
-    values = [v for some in known if some is not None for v in some]
-    if None in known:
-        values = [_scored(g, i, s) for g in groups for i, s in enumerate(g.scores)]
-    temperature = np.array([c.wave.sampling.temperature for c in columns], dtype=np.float32)
-    age = np.array([version - c.version for c in columns], dtype=np.int64)
+    """The same for groups that are columns."""
+    values: list[float] = []
+    for group, c in zip(groups, columns, strict=True):
+        values += c.values or [_scored(group, i, s) for i, s in enumerate(group.scores)]
+    temperature, age = (c.wave.sampling.temperature for c in columns), (version - c.version for c in columns)
+    return _pack_rows(groups, padded(columns), values, tuple(map(len, columns)), tuple(temperature), tuple(age))
+
+
+def _pack_rows(
+    groups: tuple[Group, ...], rows: Rows, values: list[float], sizes: tuple[int, ...],
+    temperatures: tuple[float, ...], ages: tuple[int, ...],
+) -> Batch:
+    """Rows that are a rollout each, of one answer of the policy. Sizes, temperatures and ages are the groups'."""
+    temperature, age, rollout, group = _repeated(sizes, temperatures, ages)
     return Batch(
         tokens=torch.from_numpy(rows.tokens),
         mask=torch.from_numpy(rows.mask),
@@ -85,12 +96,25 @@ def _pack_columns(groups: tuple[Group, ...], columns: Sequence[Columns], version
         role=torch.from_numpy(rows.role),
         turn=torch.from_numpy(rows.turn),
         length=torch.from_numpy(rows.length),
-        temperature=torch.from_numpy(temperature.repeat(sizes)),
-        rollout=torch.arange(len(rows.length)),
+        temperature=temperature,
+        rollout=rollout,
         reward=torch.from_numpy(np.array(values, dtype=np.float32)),
-        group=torch.from_numpy(np.arange(len(sizes)).repeat(sizes)),
-        age=torch.from_numpy(age.repeat(sizes)),
+        group=group,
+        age=age,
         groups=groups,
+    )
+
+
+@lru_cache(maxsize=64)
+def _repeated(
+    sizes: tuple[int, ...], temperature: tuple[float, ...], age: tuple[int, ...]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Temperature and age of each rollout, its number and that of its group: most batches of a run share all four."""
+    return (
+        torch.from_numpy(np.array(temperature, dtype=np.float32).repeat(sizes)),
+        torch.from_numpy(np.array(age, dtype=np.int64).repeat(sizes)),
+        torch.arange(sum(sizes)),
+        torch.from_numpy(np.arange(len(sizes)).repeat(sizes)),
     )
 
 

@@ -8,7 +8,7 @@ import json
 import types as pytypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ import numpy as np
 from isocost.errors import UserError
 from isocost.seams import SEAMS, SIZE_BOUNDS, SIZES, Recipe
 from isocost.traits import Declared, declared, outside
+
+# Every run of a study asks for the same ones.
+_signature: Callable[[Any], inspect.Signature] = lru_cache(maxsize=2048)(inspect.signature)
 
 
 def describe(x: Any) -> Any:
@@ -162,7 +165,7 @@ def paced(recipe: Recipe, **planned: Any) -> Recipe:
     """
     pace = recipe.pace
     fn, keywords = (pace.func, pace.keywords) if isinstance(pace, partial) else (pace, {})
-    takes = inspect.signature(fn).parameters
+    takes = _signature(fn).parameters
     if "lr" not in takes:
         raise UserError(f"{_where(fn)} has no keyword `lr`, which isocost plans and tunes: add it")
     return recipe.but(pace=partial(fn, **{**keywords, **{k: v for k, v in planned.items() if k in takes}}))
@@ -189,7 +192,7 @@ def _short(name: str) -> str:
 
 
 def _settings(fn: Callable) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(fn).parameters
+    parameters = _signature(fn).parameters
     return {
         k: p for k, p in parameters.items()
         if p.kind is p.KEYWORD_ONLY or (p.default is not p.empty and k not in ("start", "ledger"))

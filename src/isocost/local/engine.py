@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import add, mul
 
 import numpy as np
 import torch
@@ -183,15 +184,14 @@ class LocalEngine:
         the memory of rows and tapes, while other requests are under way, and for what no learner trains on.
         """
         check(sampling)
-        room = [self.config.max_len - len(p) for p in prompts]
         if not isinstance(self.cache, NativeCache) or sampling.truncates or payer().account != TRAIN:
             return None
-        if self._slots.live or self._waiting or self._halted or min(room) < 1 or not all(prompts):
+        read, each = [len(p) for p in prompts], [len(a) for a in attempts]
+        limits = [min(max_tokens, self.config.max_len - k) for k in read]
+        if self._slots.live or self._waiting or self._halted or min(limits) < 1 or not min(read):
             return None         # `generate` reports prompts that cannot be answered
-        limits = [min(max_tokens, x) for x in room]
-        rows = sum(map(len, attempts))
-        longest = max(len(p) + k for p, k in zip(prompts, limits, strict=True))
-        if max(limits) > self.burst or not rows or not all(attempts) or rows > self._room(longest, 0):
+        rows = sum(each)
+        if max(limits) > self.burst or not min(each) or rows > self._room(max(map(add, read, limits)), 0):
             return None
         began = time.perf_counter()
         written = self.cache.wave(prompts, attempts, limits, places, sampling.temperature, self._is_end)
@@ -201,11 +201,10 @@ class LocalEngine:
         if self._last is not None:
             self._tapes |= self._last.each()
         self._last, self._waves = tapes, self._waves + 1
-        read, seconds = [len(p) for p in prompts], time.perf_counter() - began
-        each = sum(k * len(a) for k, a in zip(read, attempts, strict=True))
-        decode = int(count.sum())
+        seconds, decode = time.perf_counter() - began, int(np.add.reduce(count))
         self.meter.charge(
-            Cost(rows, each, decode, seconds=seconds), Cost(rows, sum(read), decode, seconds=seconds)
+            Cost(rows, sum(map(mul, read, each)), decode, seconds=seconds),
+            Cost(rows, sum(read), decode, seconds=seconds),
         )
         last = tokens[np.arange(rows), np.maximum(count, 1) - 1]
         self._require_finite(last)

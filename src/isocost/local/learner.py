@@ -22,7 +22,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
-from isocost.columns import Columns, WaveColumns, whole
+from isocost.columns import WaveColumns, whole
 from isocost.local.cache import NativeCache
 from isocost.local.decoder import Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
@@ -30,6 +30,7 @@ from isocost.local.layout import Rows, Shared, Units
 from isocost.local.native import Flat, Kernel, Tape, WaveTapes, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
+from isocost.ops import plain
 from isocost.traits import slope_form
 from isocost.types import Cost, Sampling
 from isocost.world import CAN, Weights
@@ -69,7 +70,7 @@ class LocalLearner:
         layer = sum(p.numel() for p in self.decoder.layers[0].parameters())
         self._widest = layer // (4 * config.heads * config.head_dim)   # where attention costs half as much as the rest
         self._moments = torch.zeros(0, device=device), torch.zeros(0, device=device)
-        self._steps = torch.zeros((), device=device)
+        self._steps = 0.0
         self._read = 0      # tokens through the decoder since the last bill, shared prompts once
         self.spared = 0     # of all tokens, those on the sampler's tapes, which were not read again
         self._kernel = Kernel(self.decoder, body, threads) if kernels == "native" else None
@@ -123,8 +124,7 @@ class LocalLearner:
         """`forward` of groups that all lie on the sampler's tapes, without a graph; None if they do not."""
         if self._kernel is None or batch.kept or not batch.groups:
             return None
-        columns = [g.columns for g in batch.groups if isinstance(g.columns, Columns)]
-        wave = whole(columns) if len(columns) == len(batch.groups) else None
+        wave = whole(batch.groups)
         together = self._tapes_of(wave) if wave is not None else None
         if together is not None:
             out = self._native().taped(together, together.rows, batch)
@@ -224,24 +224,23 @@ class LocalLearner:
     def forget(self) -> None:
         """Reset AdamW's moments and its count of steps."""
         none = torch.zeros(0, device=self.device)
-        self._moments, self._steps = (none, none), torch.zeros((), device=self.device)
+        self._moments, self._steps = (none, none), 0.0
 
     def gradient(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         """Leave the gradient of the sum of loss * weight on the parameters; uncharged. Returns `update`'s metrics."""
         self._grad.zero_()
         sloped = slope_form(loss)
-        names: list[str] = []
-        lines: list[tuple[Tensor, Tensor, Tensor]] = []      # sums of the loss and of what it said, and of the mask
+        sums: list[dict[str, float]] = []       # over the masked tokens of each part
+        count = 0
         for part in self._parts(batch):
             part = _moved(part, self.device)
             assert part.weight is not None
+            count += int(np.count_nonzero(part.mask.numpy()) if plain(part.mask) else part.mask.sum())
             taped = self._forward_taped(part)
             out = taped or self.forward(part)
-            known = sloped(out, part) if sloped and taped and math.isfinite(out.logp.sum().item()) else None
+            known = sloped(out, part) if sloped and taped and _finite(out.logp) else None
             if known is not None and self._kernel is not None:
-                line, said = self._descended(known, out, part)
-                lines.append(line)
-                names = list(said)
+                sums.append(self._descended(known, out, part))
                 continue
             for x in (taped.logp, taped.entropy) if taped else ():
                 x.requires_grad_()
@@ -251,20 +250,21 @@ class LocalLearner:
             if taped is not None and self._kernel is not None and taped.logp.grad is not None:
                 self._kernel.taped_backward(taped.logp.grad, taped.entropy.grad, self._grad)
             said = {"entropy": out.entropy, **said}
-            means = torch.stack([v.detach() for v in said.values()]).where(part.mask, 0.0).sum((1, 2))
-            lines.append((total.detach(), means, part.mask.sum()))
-            names = list(said)
-        if len(lines) == 1:
-            loss_sum, of_mask, count = (x.tolist() for x in lines[0])
-        else:
-            rows = [torch.cat((total[None], means, masked[None])) for total, means, masked in lines]
-            loss_sum, *of_mask, count = torch.stack(rows).sum(0).tolist()
-        return {"loss": loss_sum} | {k: v / max(count, 1.0) for k, v in zip(names, of_mask, strict=True)}
+            every = torch.stack([v.detach() for v in said.values()]).where(part.mask, 0.0).sum((1, 2))
+            sums.append({"loss": total.item(), **dict(zip(said, every.tolist(), strict=True))})
+        whole = sums[0]
+        if len(sums) > 1:
+            totals = torch.tensor([list(s.values()) for s in sums], dtype=self._grad.dtype).sum(0)
+            whole = dict(zip(sums[0], totals.tolist(), strict=True))
+        return {k: v if k == "loss" else v / max(count, 1) for k, v in whole.items()}
 
     def _descended(
         self, known: tuple[Tensor, dict[str, Tensor], Tensor], out: Forward, part: Batch
-    ) -> tuple[tuple[Tensor, Tensor, Tensor], dict[str, Tensor]]:
-        """The gradient of groups on tapes, from a loss with its slope; in numpy except sums, whose order is torch's."""
+    ) -> dict[str, float]:
+        """The gradient of groups on tapes, from a loss with its slope. Returns the sums of the loss and its metrics.
+
+        In numpy except the sums, whose order is torch's.
+        """
         assert self._kernel is not None and part.weight is not None
         per_token, said, slope = known
         mask, weight = part.mask.numpy(), part.weight.numpy()
@@ -274,10 +274,12 @@ class LocalLearner:
             moved = torch.from_numpy(np.where(mask, slope.numpy() * weight, np.float32(0)))
         self._kernel.taped_backward(moved, None, self._grad)
         said = {"entropy": out.entropy, **said}
-        every = np.zeros((len(said), *mask.shape), dtype=np.float32)
-        for to, x in zip(every, said.values(), strict=True):
+        distinct = {id(x): x for x in said.values()}        # a loss may use one tensor for several metrics
+        every = np.zeros((len(distinct), *mask.shape), dtype=np.float32)
+        for to, x in zip(every, distinct.values(), strict=True):
             np.copyto(to, x.numpy(), where=mask)
-        return (weighed.sum(), torch.from_numpy(every).sum((1, 2)), part.mask.sum()), said
+        sums = dict(zip(distinct, torch.from_numpy(every).sum((1, 2)).tolist(), strict=True))
+        return {"loss": weighed.sum().item(), **{k: sums[id(x)] for k, x in said.items()}}
 
     def weights(self) -> Flat:
         """The weights, not a copy: an update changes them."""
@@ -287,7 +289,8 @@ class LocalLearner:
         """A copy of all that an exact continuation needs."""
         out = {f"weights.{k}": v.clone() for k, v in self.weights().items()}
         first, second = self._moments
-        return out | {"adam.first": first.clone(), "adam.second": second.clone(), "adam.steps": self._steps.clone()}
+        adam = {"adam.first": first.clone(), "adam.second": second.clone(), "adam.steps": torch.tensor(self._steps)}
+        return out | adam
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`; ValueError for the state of another model."""
@@ -297,7 +300,7 @@ class LocalLearner:
         for k, v in mine.items():
             v.copy_(state[f"weights.{k}"])
         self._moments = state["adam.first"].to(self.device, copy=True), state["adam.second"].to(self.device, copy=True)
-        self._steps = state["adam.steps"].clone().to(self.device)
+        self._steps = float(state["adam.steps"])
 
     # beyond it ------------------------------------------------------------------------------------------------
 
@@ -313,7 +316,7 @@ class LocalLearner:
         for mine, theirs in zip(out.decoder.parameters(), self.decoder.parameters(), strict=True):
             mine.data.copy_(theirs.data)
         out.sampler = None
-        out._moments, out._steps = (torch.zeros(0), torch.zeros(0)), torch.zeros(())
+        out._moments, out._steps = (torch.zeros(0), torch.zeros(0)), 0.0
         out._flat = out._grad = torch.zeros(0)
         if self._kernel is not None:
             out._kernel, out._loaded = Kernel(out.decoder, self.decoder.body, self._kernel.threads), -1
@@ -401,25 +404,25 @@ class LocalLearner:
         if math.isfinite(norm):
             exact = np.float64 if self._grad.dtype == torch.float64 else np.float32     # one tensor less
             share = exact(self.adam.max_norm) / (exact(norm) + exact(1e-6))
-            if share < 1:
-                self._grad.mul_(float(share))
-            self._step(lr)
+            self._step(lr, min(float(share), 1.0))
         return norm
 
-    def _step(self, lr: float) -> None:
-        """AdamW on the whole vector."""
+    def _step(self, lr: float, share: float) -> None:
+        """AdamW on the whole vector, with this share of the gradient."""
         first, second = self._moments
         if not len(first):
             first, second = self._moments = torch.zeros_like(self._flat), torch.zeros_like(self._flat)
         (b1, b2), a = self.adam.betas, self.adam
         self._steps += 1
-        k = float(self._steps)
+        k = self._steps
         if a.weight_decay:
             self._flat.mul_(1 - lr * a.weight_decay)
         if self._kernel is not None and 1 - b1 < 0.5:      # torch sums a larger weight in another order
-            self._kernel.descend(self._flat, self._grad, (first, second), a.betas, k, a.eps, lr)
+            self._kernel.descend(self._flat, self._grad, share, (first, second), a.betas, k, a.eps, lr)
             torch.autograd.graph.increment_version(self._flat)     # of which the version of the weights is made
             return
+        if share < 1:
+            self._grad.mul_(share)
         first.lerp_(self._grad, 1 - b1)
         second.mul_(b2).addcmul_(self._grad, self._grad, value=1 - b2)
         denominator = torch.sqrt(second, out=self._grad).div_((1 - b2**k) ** 0.5).add_(a.eps)    # into the gradient
@@ -428,7 +431,7 @@ class LocalLearner:
     def _parts(self, batch: Batch) -> Iterator[Batch]:
         """Micro-batches of neighbouring rows, each within the budget of tokens."""
         budget = min(self.micro_tokens, max(LOGITS // self.config.vocab, 1))
-        length = batch.length.tolist()
+        length = [] if batch.tokens.numel() <= budget else batch.length.tolist()
         if not length or max(length) * len(length) <= budget:
             yield batch
             return
@@ -514,6 +517,11 @@ class _Asked:
         place = np.zeros(len(tokens) * width, dtype=np.int64)
         place[row * width + at + 1] = np.arange(len(row))
         return cls(rows, units, row, place[units.row * width + units.position])
+
+
+def _finite(x: Tensor) -> bool:
+    """Whether a tensor that numpy can read has only finite numbers, none of which is so large that their sum is not."""
+    return math.isfinite(np.add.reduce(x.numpy(), axis=None))
 
 
 def _kept(batch: Batch, logits: Tensor) -> Tensor:

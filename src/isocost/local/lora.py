@@ -170,7 +170,7 @@ class LoraLearner(LocalLearner):
     def state(self) -> dict[str, Tensor]:
         """A copy of the factors, by peft's names, and of Adam's state; the base is the model's."""
         first, second = self._moments
-        adam = {"adam.first": first.clone(), "adam.second": second.clone(), "adam.steps": self._steps.clone()}
+        adam = {"adam.first": first.clone(), "adam.second": second.clone(), "adam.steps": torch.tensor(self._steps)}
         return {**self.adapter(), **adam}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -178,7 +178,7 @@ class LoraLearner(LocalLearner):
         self.set_adapter({k: v for k, v in state.items() if not k.startswith("adam.")})
         first, second = (state[f"adam.{x}"].to(self.device, copy=True) for x in ("first", "second"))
         self._moments = first, second
-        self._steps = state["adam.steps"].clone().to(self.device)
+        self._steps = float(state["adam.steps"])
 
     def adapter(self) -> dict[str, Tensor]:
         """The factors by peft's names, copied."""

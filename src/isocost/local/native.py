@@ -15,7 +15,8 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from functools import cache, cached_property, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ class Kernel:
         if library is None:
             raise RuntimeError(why)
         config = decoder.config
-        self.config, self.threads, self._call = config, threads, library
+        self.config, self.threads, self._call, self._lanes = config, threads, library, library.isocost_lanes()
         self.dtype = torch.bfloat16 if body == torch.bfloat16 else torch.float32
         c = config
         shape = np.array([
@@ -102,7 +103,7 @@ class Kernel:
         The vector is kept, not copied, and laid out when first needed: load again after a change in place.
         """
         self._flat = flat
-        self._call.isocost_load(self._model, ctypes.c_void_p(flat.data_ptr()))
+        self._call.isocost_load(self._model, flat.data_ptr())
 
     def use(self, workers: int) -> None:
         """Compute on this many cores, at most `threads`. Results depend on `threads` alone."""
@@ -118,8 +119,7 @@ class Kernel:
 
     def room(self, tokens: int) -> int:
         """The number of tokens, padded to the kernel's lanes."""
-        lanes = self._call.isocost_lanes()
-        return -(-tokens // lanes) * lanes
+        return -(-tokens // self._lanes) * self._lanes
 
     def read(self, spans: ndarray, tokens: ndarray) -> Tensor:
         """Read (S, SPAN) spans of all `tokens` one after the other -> (S, hidden), the last state of each."""
@@ -187,8 +187,8 @@ class Kernel:
         most = count * (max(lengths) + width)
         first = places[0]
         given = np.array([
-            *lengths, *rows, *limits, *(p.slot for p in places), *(t for p in prompts for t in p),
-            *(i for a in attempts for i in a), *chance.key(first), first.wave, 0,
+            *lengths, *rows, *limits, *[p.slot for p in places], *chain.from_iterable(prompts),
+            *chain.from_iterable(attempts), *chance.key(first), first.wave, 0,
         ], dtype=np.int64)
         prompt, who, address = 4 * groups, len(given) - 4 - count, len(given) - 4        # where they begin
         # One piece of memory, in eights of bytes: ids, counts, tapes and the batch's integers, then what is smaller.
@@ -223,7 +223,7 @@ class Kernel:
         And the number of tokens on the tapes. `rows` (groups,) says how many each has. Prepares `taped_backward`. None
         if the rows are not those of the tapes.
         """
-        logp, entropy = torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape)
+        logp, entropy = map(torch.from_numpy, np.zeros((2, *batch.tokens.shape), dtype=np.float32))
         if isinstance(tapes, WaveTapes):
             at = tapes.rows_at, tapes.pointers_at
         else:
@@ -251,20 +251,19 @@ class Kernel:
         self._taped = ()
 
     def descend(
-        self, flat: Tensor, grad: Tensor, moments: tuple[Tensor, Tensor], betas: tuple[float, float], steps: float,
-        eps: float, lr: float,
+        self, flat: Tensor, grad: Tensor, share: float, moments: tuple[Tensor, Tensor], betas: tuple[float, float],
+        steps: float, eps: float, lr: float,
     ) -> None:
-        """AdamW's step number `steps`, without decay, in place: to the bit what `LocalLearner._step` does with torch.
+        """AdamW's step number `steps` with this share of the gradient, without decay, in place.
 
-        All vectors are (parameters,) float32; the gradient is overwritten.
+        To the bit what `LocalLearner._step` does with torch. All vectors are (parameters,) float32; the gradient is
+        overwritten.
         """
-        (b1, b2), (first, second) = betas, moments
+        (b1, b2), (first, second), size = betas, moments, flat.numel()
         at = flat.data_ptr(), grad.data_ptr(), first.data_ptr(), second.data_ptr()
-        self._call.isocost_moments(*at[1:], len(flat), 1 - b1, b2, 1 - b2)
+        self._call.isocost_moments(*at[1:], size, share, 1 - b1, b2, 1 - b2)
         torch.sqrt(second, out=grad)
-        self._call.isocost_descend(
-            at[0], at[2], at[1], len(flat), (1 - b2**steps) ** 0.5, eps, -lr / (1 - b1**steps)
-        )
+        self._call.isocost_descend(at[0], at[2], at[1], size, (1 - b2**steps) ** 0.5, eps, -lr / (1 - b1**steps))
 
     def forward(self, units: Units, *, keep: bool, tapes: Sequence[Tape | None] = ()) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies, (K,) each, of the masked tokens; `keep` makes `backward` possible.
@@ -386,6 +385,9 @@ def _offsets(decoder: Decoder) -> tuple[ndarray, int]:
     return np.array([where.get(name, -1) for name in names], dtype=np.int64), size
 
 
+_version = attrgetter("_version")
+
+
 class Flat(dict[str, Tensor]):
     """A module's weights by name, all views of the vector `flat`, in the order of its parameters."""
 
@@ -396,7 +398,7 @@ class Flat(dict[str, Tensor]):
     @property
     def version(self) -> int:
         """Grows with every change in place, of the vector or of one of its views."""
-        return self.flat._version + sum([p._version for p in self._parameters])
+        return self.flat._version + sum(map(_version, self._parameters))
 
 
 def flatten(module: nn.Module) -> Tensor:
@@ -450,9 +452,10 @@ def _loaded(code: bytes) -> Any:
     at, whole = ctypes.c_void_p, ctypes.c_int64
     library.isocost_wave.argtypes = [at, whole, *[at] * 7, ctypes.c_float, at, whole, *[at] * 5]
     library.isocost_tapes_free.argtypes = [at, whole, at]
+    library.isocost_load.argtypes = [at, at]
     library.isocost_taped.argtypes = [at, whole, at, at, whole, whole, *[at] * 6]
     library.isocost_taped_backward.argtypes = [at] * 4
-    library.isocost_moments.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 3]
+    library.isocost_moments.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 4]
     library.isocost_descend.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 3]
     return library
 

@@ -22,10 +22,15 @@ class Characters:
             raise UserError("the alphabet holds a character twice")
         self.alphabet, self.ends, self.size = alphabet, (end,), len(alphabet)   # size: tokens are below it
         self._id = {c: i for i, c in enumerate(alphabet)}
+        self._character = _Characters(enumerate(alphabet))
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        ended = ((self.encode(m.content), self.ends[:1] if m.role == "assistant" else ()) for m in messages)
-        return [t for content, end in ended for t in (*content, *end)]
+        tokens: list[int] = []
+        for m in messages:
+            tokens += self.encode(m.content)
+            if m.role == "assistant":
+                tokens += self.ends[:1]
+        return tokens
 
     def answer(self, messages: Sequence[Message]) -> list[int]:
         return self.prompt(messages)
@@ -40,8 +45,14 @@ class Characters:
             ) from None
 
     def decode(self, tokens: Sequence[int]) -> str:
-        shown = self.alphabet
-        return "".join([shown[t] for t in tokens if t < self.size])
+        return "".join(map(self._character.__getitem__, tokens))
+
+
+class _Characters(dict[int, str]):
+    """The character of each id; none of ids that have none, such as the end's."""
+
+    def __missing__(self, token: int) -> str:
+        return ""
 
 
 class HubTokenizer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -113,15 +114,15 @@ class Exactly:
 
     def __init__(self, text: Text, learner: LocalLearner):
         self.text, self.learner = text, learner
-        self._tokens: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
+        self._asked: tuple[Sequence[Problem], list[list[int]], list[list[int]]] = (), [], []
 
     def __call__(self, problems: Sequence[Problem], sampling: Sampling) -> list[float]:
-        for p in problems:
-            if (p.id, p.variant) not in self._tokens:
-                prompt = self.text.prompt(p.prompt) + self.text.encode(p.prefix)
-                self._tokens[p.id, p.variant] = prompt, self.text.encode(str(p.answer))
-        pairs = [self._tokens[p.id, p.variant] for p in problems]
-        return np.exp(self.learner.sequence_logp([p for p, _ in pairs], [a for _, a in pairs], sampling)).tolist()
+        known = self._asked[0]
+        if len(known) != len(problems) or not all(map(is_, known, problems)):      # evaluations of a run ask the same
+            prompts = [self.text.prompt(p.prompt) + self.text.encode(p.prefix) for p in problems]
+            self._asked = tuple(problems), prompts, [self.text.encode(str(p.answer)) for p in problems]
+        _, prompts, answers = self._asked
+        return np.exp(self.learner.sequence_logp(prompts, answers, sampling)).tolist()
 
 
 def _device(name: str) -> torch.device:

@@ -25,10 +25,10 @@ def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.
     The order is addressed by (seed, epoch), and the position in it by the number of problems drawn. A resumed run, and
     one that drops or refills groups, therefore continues where it was. A wave may span two epochs. `rng` is not used.
     """
-    size, out = len(pool), []
-    for at in range(ledger.drawn, ledger.drawn + count):
-        epoch, place = divmod(at, size)
-        out.append(pool[order(ledger.seed, epoch, size)[place]])
+    size, out, at = len(pool), list[Problem](), ledger.drawn
+    while len(out) < count:
+        epoch, place = divmod(at + len(out), size)
+        out += [pool[i] for i in order(ledger.seed, epoch, size)[place : place + count - len(out)]]
     return out
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isocost import chance
 from isocost.batch import Batch
-from isocost.ops import row_mean
+from isocost.ops import plain, row_mean
 from isocost.pack import pack
 from isocost.seams import Improve, Recipe
 from isocost.traits import bounds, exported
@@ -45,7 +45,7 @@ def descend(
     lr = recipe.pace(ledger).lr
     parts = [batch] if minibatches == 1 else [p.but(weight=recipe.weight(p)) for p in split(batch, minibatches)]
     seen = [world.learner.update(part, recipe.loss, lr=lr) for _ in range(epochs) for part in parts]
-    means = {k: sum(s[k] for s in seen) / len(seen) for k in seen[0]}
+    means = {k: sum([s[k] for s in seen]) / len(seen) for k in seen[0]}
     return {**means, "learning_rate": lr}
 
 
@@ -91,7 +91,7 @@ def with_old(batch: Batch, world: World, *, updates: int) -> Batch:
     One update on fresh rollouts needs none: the current forward pass, detached, is the same. Otherwise rows of this
     step are scored (and charged); older rows use the sampler's log-probs.
     """
-    if updates == 1 and not bool(batch.age.any()):      # no age is below 0
+    if updates == 1 and not (batch.age.numpy() if plain(batch.age) else batch.age).any():      # no age is below 0
         return batch
     aged = batch.age[batch.rollout] > 0
     old, fresh = batch.logp, torch.nonzero(~aged)[:, 0]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -112,30 +114,50 @@ def find_runs(path: Path) -> list[Path]:
 
 
 class Stream:
-    """An append-only JSONL file. A line is written in one call, so that a killed process leaves whole lines."""
+    """An append-only JSONL file. Lines are written in one call, so that a killed process leaves whole lines.
 
-    def __init__(self, path: Path):
+    With `patience`, lines wait for later ones as long as the last call is less than so many seconds ago: a call takes
+    longer than a step of a tiny model allows for. A killed process loses the lines that wait.
+    """
+
+    def __init__(self, path: Path, patience: float = 0.0):
         no_link(path)
-        self.path = path
+        self.path, self.patience = path, patience
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+        self._waiting: list[str] = []
+        self._last = -math.inf      # when lines were last written
 
     def write(self, *lines: Mapping[str, Any] | list[Any] | str) -> None:
         """Append lines; a text is a line of JSON already."""
-        data = "".join([f"{x if isinstance(x, str) else jsonfile.line(x)}\n" for x in lines]).encode()
+        self._waiting += [x if isinstance(x, str) else jsonfile.line(x) for x in lines]
+        if time.monotonic() - self._last >= self.patience:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        if not self._waiting:
+            return
+        data = "\n".join([*self._waiting, ""]).encode()
+        self._waiting, self._last = [], time.monotonic()
         while data:
             data = data[os.write(self._file, data) :]
 
     def offset(self) -> int:
+        self.flush()
         return os.fstat(self._file).st_size
 
     def cut(self, offset: int) -> None:
         os.ftruncate(self._file, offset)
 
     def sync(self) -> None:
+        self.flush()
         os.fsync(self._file)
 
     def close(self) -> None:
-        os.close(self._file)
+        try:
+            self.flush()
+        finally:
+            os.close(self._file)
 
 
 def no_link(path: Path) -> None:

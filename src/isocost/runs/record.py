@@ -23,7 +23,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ from isocost.types import Cost
 from isocost.world import Learner
 
 KEEP = 2  # checkpoints kept: if the last is damaged, the one before is used
+PATIENCE_LINES = 0.1   # seconds that a line of a stream waits for later ones, at most
+PATIENCE_PAID = 0.02   # the same for costs: what a killed process may lose of the cost of the work that it loses
 TAKEOVER = 60.0  # seconds that an attempt waits for the lock: the one before it stops at its next step
 
 
@@ -78,14 +80,15 @@ class RunRecord:
                 fence.check()
                 own(path / name for name in STREAMS)
             record = cls(path, life=len(read_lines(path / "lost.jsonl")), fence=fence)
-            record.streams = {name: Stream(path / name) for name in STREAMS}
+            record.streams = {name: Stream(path / name, PATIENCE_LINES) for name in STREAMS}
             try:
                 yield record
             finally:
-                for stream in [*record.streams.values(), *([record._paid] if record._paid else [])]:
-                    stream.close()
-                if record._syncing is not None:
-                    record._syncing.shutdown()
+                with ExitStack() as closing:        # all of them, also where the disk is full for the lines of one
+                    for stream in [*record.streams.values(), *([record._paid] if record._paid else [])]:
+                        closing.callback(stream.close)
+                    if record._syncing is not None:
+                        closing.callback(record._syncing.shutdown)
 
     def write(self, name: str, *lines: Mapping[str, Any] | str) -> None:
         self.check()
@@ -186,11 +189,14 @@ class RunRecord:
         """Start the file that `paid` writes to: costs since this checkpoint, in this process."""
         if self._paid:
             self._paid.close()
-        self._paid = Stream(self.path / f"paid-{self.life:03d}-{step:06d}.jsonl")
+        self._paid = Stream(self.path / f"paid-{self.life:03d}-{step:06d}.jsonl", PATIENCE_PAID)
 
     def paid(self, account: str, cost: Cost) -> None:
+        """Record a charge: on disk at once, or within `PATIENCE_PAID` where it was of so short a work."""
         if self._paid is not None:
             self._paid.write(_charge(account, cost))
+            if cost.seconds >= PATIENCE_PAID:
+                self._paid.flush()
 
     def _record_lost(self, step: int) -> None:
         """Record the cost of the lost work after `step` in lost.jsonl, and increment `life`."""
@@ -222,7 +228,7 @@ class RunRecord:
 
 def _charge(account: str, cost: Cost) -> str:
     """A line of JSON, made without its encoder: three for each step. Seconds are finite, and accounts plain names."""
-    return f'["{account}", {", ".join(map(str, cost.values()))}]'
+    return f'["{account}", {", ".join(map(str, cost._replace(seconds=round(cost.seconds, 6))))}]'
 
 
 def _remove(folder: Path) -> None:

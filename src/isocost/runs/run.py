@@ -40,8 +40,9 @@ from isocost.worlds.setting import Opened, Setting, open_setting
 from isocost.worlds.spec import spec_of
 
 EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
-ALLOCATED = 50_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
+ALLOCATED = 200_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
 LATER = {"env": "", "max_turns": 0}     # settings that records of earlier versions lack, at what they were then
+WORTH_SAVING = 1.0      # seconds of work: a checkpoint takes some hundredths of a second, files synced
 PLANNED = ("n", "B", "lr", "warmup", "max_tokens", "temperature", "top_p", "top_k")  # by a study, for any method
 
 
@@ -64,7 +65,7 @@ class Job:
     keep: int = 0  # groups of every update that are kept as text, at least; see `isocost.runs.samples`
     multiplier: float = 1.0  # of the learning rate, relative to the rule's
     seal: str | None = None
-    save_every: int = 0  # steps; 0 saves at evaluations only
+    save_every: int = 0  # steps; 0 saves at evaluations only, those of the first second of work left out
     save_seconds: float = 0.0  # since the last checkpoint, after which the next step is followed by one; 0: no limit
     export: bool = False  # write the final policy as a Hugging Face folder
     turns: int = 0  # the turn limit of training, where it is not the setting's; evaluations always have the setting's
@@ -308,6 +309,7 @@ class _Run:
         self.job, self.recipe, self.opened, self.record, self.on_step = job, recipe, opened, record, on_step
         self.world, self.ledger = opened.world, Ledger(seed=job.seed)
         self.points = sorted(p for p in job.points if p > 0)
+        self.held_out: Sequence[Problem] = (*opened.sides.select, *opened.sides.audit)
         self.measured = 0  # number of evaluations, including that of the base
         self.evaluated: tuple[int, float] = (-1, -1)  # step and rollouts of the last one: late steps add no rollouts
         self.peak = 0  # MB of memory
@@ -351,7 +353,7 @@ class _Run:
                     end.reason = "interrupted"
                     self._save()    # with what is ahead, which ends with the loop
                     break
-                if due or self._unsaved():
+                if self._unsaved(due):
                     self._save()
         self._journal()
         now = (self.ledger.step, self.ledger.spent.rollouts)
@@ -401,10 +403,10 @@ class _Run:
     async def _evaluate(self) -> None:
         """Held-out reward now, on both splits. If a step passed several points, there is one evaluation for all."""
         spent, setting, sides = self.ledger.spent.rollouts, self.job.setting, self.opened.sides
-        pace, turns = self.recipe.pace(self.ledger), setting.max_turns if self.job.turns else None
-        both: Sequence[Problem] = (*sides.select, *sides.audit)
-        pace = pace.evaluated(setting.max_tokens, setting.sampling, turns)
-        found = await evaluate(self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED)
+        turns = setting.max_turns if self.job.turns else None
+        pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling, turns)
+        asked = self.recipe, self.world, self.held_out, pace
+        found = await evaluate(*asked, samples=setting.samples, seed=EVALUATION_SEED)
         half = len(sides.select)
         line = {
             "step": self.ledger.step,
@@ -432,12 +434,12 @@ class _Run:
         """Whether a point at which to evaluate is reached and not yet evaluated."""
         return bool(self.points) and self.ledger.spent.rollouts >= self.points[0]
 
-    def _unsaved(self) -> bool:
-        """Whether the job's steps or seconds since a checkpoint have passed."""
-        every, seconds = self.job.save_every, self.job.save_seconds
-        return bool(every and self.ledger.step % every == 0) or bool(
-            seconds and time.perf_counter() - self.saved >= seconds
-        )
+    def _unsaved(self, evaluated: bool) -> bool:
+        """Whether a checkpoint is due: by the job's steps or seconds, or after an evaluation if enough is at risk."""
+        every, seconds = self.job.save_every, time.perf_counter() - self.saved
+        if every and self.ledger.step % every == 0:
+            return True
+        return (evaluated and seconds >= WORTH_SAVING) or 0 < self.job.save_seconds <= seconds
 
     def _active(self) -> float:
         return self.seconds + time.perf_counter() - self.began

@@ -5,8 +5,10 @@
 #include "attention.h"
 
 // M tokens through all layers; x, (M, hidden), leaves as the residual stream before the last norm. Tokens that have a
-// tape leave there what they were on the way.
-template <class P> static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x) {
+// tape leave there what they were on the way. With `wanted`, (M,), the last layer computes only the keys and values of the
+// other tokens, whose x is then undefined.
+template <class P>
+static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x, const uint8_t* wanted = nullptr) {
     typedef typename P::T T;
     const Shape& s = m.s;
     int H = s.hidden, Q = s.q(), KV = s.kv(), W = s.qkv(), F = s.mlp, D = s.head_dim;
@@ -14,6 +16,8 @@ template <class P> static void layers(const Model& m, Arena& arena, const Token*
     T* a = arena.take<T>((size_t)M * H);
     T* spare = arena.take<T>((size_t)M * std::max({W + Q, F}));
     float* scratch = arena.take<float>(scratch_of(s, t, M));
+    std::vector<Token> those;
+    std::vector<long> places;
     for (int i = 0; i < M; i++) memcpy(x + (long)i * H, m.flat + m.embed + (long)t[i].id * H, H * sizeof(float));
     for (int l = 0; l < s.layers; l++) {
         const Block& b = m.blocks[l];
@@ -47,6 +51,17 @@ template <class P> static void layers(const Model& m, Arena& arena, const Token*
             for (int n = Q + KV; n < W; n += L) put(to + n, get(from + n));
             remember<P>(s, t[i], l, to + Q, to + Q + KV);
         }
+        if (wanted && l == s.layers - 1) {  // the wanted tokens become the first ones
+            for (int i = 0; i < M; i++)
+                if (wanted[i]) {
+                    long k = (long)places.size();
+                    memmove(x + k * H, x + (long)i * H, H * sizeof(float));
+                    memmove(qkv + k * W, qkv + (long)i * W, W * sizeof(T));
+                    places.push_back(i), those.push_back(t[i]);
+                }
+            t = those.data(), M = (int)those.size();
+            if (!M) return;
+        }
         attend<P>(s, t, M, l, qkv, o, scratch);
         keep(&Tape::qkv, qkv, W);
         keep(&Tape::o, o, Q);
@@ -69,6 +84,7 @@ template <class P> static void layers(const Model& m, Arena& arena, const Token*
         });
         b.to_down.times<P>(spare, M, add);
     }
+    for (long k = (long)places.size() - 1; k >= 0; k--) memmove(x + places[k] * H, x + k * H, H * sizeof(float));
 }
 
 // Spans to read, nine numbers each: tokens, the place of the first in its own row, that row's memory and room, the

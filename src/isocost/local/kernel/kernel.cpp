@@ -296,9 +296,9 @@ void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const i
                     }
                     tape.open<typename P::T>(m->s, (int)(begin[k + 1] - begin[k]), all);
                     write_tokens(m->s, sizeof(typename P::T), tape, spans, counts + j, leads.data(), rooms.data(),
-                                 ids + begin[k]);
+                                 ids + begin[k], keep);
                 }
-                forward_unit<P>(*m, m->arenas[t], tape, given[k], n, local.data(), target + a, temperature + a,
+                forward_unit<P>(*m, m->arenas[t], tape, given[k], keep, n, local.data(), target + a, temperature + a,
                                 logp + a, entropy + a);
             };
             if (m->s.bf16) go(BF16());

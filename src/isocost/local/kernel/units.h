@@ -19,15 +19,16 @@ static std::vector<int> owners(const Model& m, int64_t units, const int64_t* fir
 static long padded(int64_t n) { return (n + L - 1) / L * L; }
 
 // Store on a tape the tokens of its spans, whose keys and values lie one after the other, each with room for rooms[j].
+// The tape is to `keep` their activations.
 static void write_tokens(const Shape& s, size_t item, Tape& tape, int64_t spans, const int64_t* counts,
-                         const int64_t* lead, const int64_t* rooms, const int64_t* ids) {
+                         const int64_t* lead, const int64_t* rooms, const int64_t* ids, bool keep = true) {
     std::vector<std::pair<Span, int>> seen;  // spans so far, and where their tokens begin
     tape.tokens.clear(), tape.first.clear(), tape.lead.clear(), tape.blocks.clear();
     long passed = 0;
     for (int64_t j = 0; j < spans; j++) {
         int begin = (int)tape.tokens.size(), before = 0;
         int64_t memory = (int64_t)(tape.cache + (size_t)passed * s.kv() * 2 * s.layers * item);
-        Span span{counts[j], 0, memory, rooms[j], 0, 0, 0, (int64_t)&tape, begin};
+        Span span{counts[j], 0, memory, rooms[j], 0, 0, 0, keep ? (int64_t)&tape : 0, begin};
         if (lead[j] >= 0) {
             auto& [from, at] = seen[lead[j]];
             span.before = from.own, span.read = from.count, span.before_room = from.room, before = at;
@@ -44,13 +45,18 @@ static void write_tokens(const Shape& s, size_t item, Tape& tape, int64_t spans,
 
 constexpr int HEAD = 64;  // masked tokens whose logits are computed together
 
+// Without `keep`, nothing is kept for a backward pass.
 template <class P>
-static void forward_unit(const Model& m, Arena& arena, Tape& tape, bool read, int64_t masks, const int64_t* at,
-                         const int64_t* target, const float* temperature, float* logp, float* entropy) {
+static void forward_unit(const Model& m, Arena& arena, Tape& tape, bool read, bool keep, int64_t masks,
+                         const int64_t* at, const int64_t* target, const float* temperature, float* logp,
+                         float* entropy) {
     int H = m.s.hidden, V_ = m.s.vocab, M = tape.M;
+    std::vector<uint8_t> wanted(keep ? 0 : M, 0);
+    for (int64_t k = 0; k < masks && !keep; k++) wanted[at[k]] = 1;
     for (int i = 0; i < M && !read; i += CHUNK) {
         arena.clear();
-        layers<P>(m, arena, tape.tokens.data() + i, std::min(CHUNK, M - i), tape.last + (long)i * H);
+        layers<P>(m, arena, tape.tokens.data() + i, std::min(CHUNK, M - i), tape.last + (long)i * H,
+                  keep ? nullptr : wanted.data() + i);
     }
     arena.clear();
     float *f = arena.take<float>((size_t)HEAD * H), *z = arena.take<float>((size_t)HEAD * V_);
