@@ -17,8 +17,9 @@ from bench.worker import serve
 def _modules() -> tuple[Any, Any, Any, Any]:
     """Job, run, Setting and run_all, where this checkout has them."""
     try:
+        from isocost.runs.job import Job
         from isocost.runs.launch.local import run_all
-        from isocost.runs.run import Job, run
+        from isocost.runs.run import run
         from isocost.worlds.setting import Setting
     except ImportError:
         from isocost.run import Job, run

@@ -37,7 +37,8 @@ from isocost.laws.interference import by_n, interference
 from isocost.planner.evaluation import points
 from isocost.planner.study_runs import whole
 from isocost.runs import files as records
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.stats.progress import against
 from isocost.worlds.setting import Setting, open_setting
 from truth.growth import growth

@@ -27,7 +27,8 @@ from isocost.laws.overfit import overfitting
 from isocost.planner.evaluation import points
 from isocost.planner.study_runs import whole
 from isocost.runs import files as records
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.worlds.setting import Opened, Setting, open_setting
 from nstar import winners
 

@@ -43,8 +43,8 @@ os.environ.setdefault("RAY_worker_niceness", "0")       # Ray's default, 15, giv
 
 from isocost.runs.attempts import FILE
 from isocost.runs.files import read_lines
+from isocost.runs.job import Job
 from isocost.runs.launch.site import HERE, Site
-from isocost.runs.run import Job
 from isocost.worlds.setting import Setting
 
 NODES = 4

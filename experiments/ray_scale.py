@@ -66,7 +66,7 @@ SAVED = {       # name: (seconds between checkpoints, seconds of one)
 
 
 def jobs(count: int, n: int, rollouts: int) -> list[Any]:
-    from isocost.runs.run import Job
+    from isocost.runs.job import Job
     from isocost.worlds.setting import Setting
 
     return [Job(name=f"s{i}", setting=Setting(data="sums:level=1", device="cpu"), method="grpo", seed=i,

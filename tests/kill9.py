@@ -33,8 +33,9 @@ import torch
 
 from isocost.runs import record
 from isocost.runs.files import Stream, read_json, read_lines
+from isocost.runs.job import Job
 from isocost.runs.record import RunRecord
-from isocost.runs.run import Job, _Run, run
+from isocost.runs.run import _Run, run
 from isocost.worlds.setting import Setting
 
 COMPARED = ("metrics.jsonl", "journal.jsonl", "samples.jsonl")

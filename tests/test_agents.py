@@ -235,7 +235,7 @@ def test_all_environments_of_a_group_may_fail_and_closing_may_raise(caplog):
 
     world = noisy_world(Shut)
     found = played(world, range(3))
-    paid = dataclasses.replace(world.meter.of(), seconds=0.0)
+    paid = world.meter.of()._replace(seconds=0.0)
     assert {r.stop for r in found} == {Stop.ERROR} and paid == Cost(rollouts=3)
     group = Group(found[0].problem, tuple(found), PLACE)
     assert group.lengths == [0, 0, 0] and group.version == 0

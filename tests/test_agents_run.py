@@ -23,7 +23,8 @@ from isocost.methods import roc
 from isocost.planner.budget import Budget, Prices
 from isocost.recipe import tune
 from isocost.runs.files import read_json, read_lines
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.steps import dialogues
 from isocost.steps.settings import of_world, setting_with
 from isocost.types import Cost, Fault, Message, Problem, Shown

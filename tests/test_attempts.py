@@ -14,8 +14,9 @@ from isocost.meter import Meter
 from isocost.runs import attempts, lock
 from isocost.runs.attempts import Superseded, begin, latest
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.job import Job
 from isocost.runs.record import RunRecord
-from isocost.runs.run import Job, run
+from isocost.runs.run import run
 from isocost.worlds.setting import Setting
 
 JOB = Job(

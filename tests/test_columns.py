@@ -14,7 +14,8 @@ from isocost.columns import Columns, WaveColumns
 from isocost.gather import finished
 from isocost.pack import pack
 from isocost.parts.play import sample
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.seams import Pace, Whole
 from isocost.traits import wave_form
 from isocost.types import Group, Message, Place, Problem, Sampling, Score

@@ -20,7 +20,8 @@ from isocost.compare.steps import PRICED
 from isocost.errors import UserError
 from isocost.planner.forecast import digest
 from isocost.runs.files import read_json, read_lines
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.seams import Recipe
 from waiting import until
 

@@ -14,9 +14,9 @@ import pytest
 from isocost.errors import Interrupted, UserError
 from isocost.planner.evaluation import EvaluationPlan, spaced
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.job import Job
 from isocost.runs.launch.launcher import Launch, State
 from isocost.runs.launch.processes import Processes
-from isocost.runs.run import Job
 from isocost.steps import drive, early
 from isocost.steps.drive import drive_jobs
 from isocost.steps.early import Stops

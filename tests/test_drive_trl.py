@@ -11,7 +11,7 @@ import pytest
 from isocost.laws.curves import curves
 from isocost.laws.fit import fit_law
 from isocost.runs.files import read_json, read_lines
-from isocost.runs.run import Job
+from isocost.runs.job import Job
 from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT
 from isocost.steps.folder import found

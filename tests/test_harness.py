@@ -24,7 +24,8 @@ from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.parts.play import sample
 from isocost.runs.files import read_json, read_lines
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.steps.environments import check_environment
 from isocost.steps.settings import setting_with
 from isocost.types import Message, Place, Role, Rollout, Stop

@@ -13,7 +13,8 @@ from isocost.laws import Growth, fit_law
 from isocost.planner.afford import plan_pilot
 from isocost.planner.learning_rate import RateRule
 from isocost.runs.files import read_json, read_lines
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.stats.forms import LOG_SIGMOID, SIGMOID, fit_form
 from isocost.stats.passk import dead_at
 from isocost.worlds.setting import Setting

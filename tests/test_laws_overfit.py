@@ -10,7 +10,8 @@ import pytest
 
 from isocost.laws.curves import Curve, curves
 from isocost.laws.overfit import beyond, describe, overfitting
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.worlds.setting import Setting
 
 C = np.array([0, 128, 256, 512, 1024, 2048, 4096, 8192.0])

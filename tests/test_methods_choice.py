@@ -23,7 +23,7 @@ from isocost.parts import allocate, improve, select
 from isocost.recipe import tune
 from isocost.runs import run as runs
 from isocost.runs import shelf
-from isocost.runs.run import Job
+from isocost.runs.job import Job
 from isocost.types import Fate, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting

@@ -20,7 +20,7 @@ from isocost.pack import pack
 from isocost.parts import loss
 from isocost.parts.play import sample
 from isocost.recipe import tune
-from isocost.runs.run import Job
+from isocost.runs.job import Job
 from isocost.runs.run import run as go
 from isocost.seams import Pace
 from isocost.types import Cost, Group, Place, Role, Said, Segment, Stop

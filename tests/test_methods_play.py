@@ -24,7 +24,7 @@ from isocost.recipe import tune
 from isocost.runs import run as runs
 from isocost.runs import shelf
 from isocost.runs.evaluate import evaluate
-from isocost.runs.run import Job
+from isocost.runs.job import Job
 from isocost.seams import Attempts, Pace, Wave
 from isocost.types import Message, Place, Role, Sampling, Score, Segment, Shown, Stop
 from isocost.worlds import toy

@@ -17,8 +17,9 @@ from isocost import methods
 from isocost.cli.commands import main
 from isocost.recipe import describe
 from isocost.runs.files import canonical, read_json
+from isocost.runs.job import Job
 from isocost.runs.names import today
-from isocost.runs.run import Job, run
+from isocost.runs.run import run
 from isocost.worlds.setting import Setting
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"

@@ -15,7 +15,8 @@ from isocost.cli.live import Watch
 from isocost.jsonfile import write_json
 from isocost.meter import EVALUATION, LEARN, SAMPLE, SCORE, Meter, on, tab, work_of
 from isocost.runs.files import read_json, read_lines
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.runs.speed import WORK, rates, together, told
 from isocost.types import Cost
 from isocost.words import duration

@@ -28,8 +28,9 @@ from isocost.report import rollouts as viewer
 from isocost.report.records import load
 from isocost.runs import rollouts, samples
 from isocost.runs.files import read_lines
+from isocost.runs.job import Job
 from isocost.runs.rollouts import Outcome, end_of, outcome_of
-from isocost.runs.run import Job, run
+from isocost.runs.run import run
 from isocost.seams import Pace
 from isocost.steps.rollouts import FAULTS, PARTS, find_rollouts
 from isocost.steps.settings import setting_with

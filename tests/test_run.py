@@ -25,8 +25,9 @@ from isocost.laws.curves import curves
 from isocost.recipe import describe
 from isocost.runs import run as runs
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.job import Job
 from isocost.runs.record import RunRecord
-from isocost.runs.run import Job, run
+from isocost.runs.run import run
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_problems, open_setting
 from programs import Shell

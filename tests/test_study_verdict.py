@@ -18,7 +18,7 @@ from isocost.planner.audit import MeanOfRuns
 from isocost.planner.budget import Machine
 from isocost.planner.forecast import Forecast
 from isocost.planner.stopping import _Noise
-from isocost.runs.run import Job
+from isocost.runs.job import Job
 from isocost.stats.intervals import Interval
 from isocost.steps import results
 from isocost.steps.verdict import Bearings, groups_of, judge_run, per_cost

@@ -34,7 +34,8 @@ from isocost.planner.turn_limits import (
     reward_at,
 )
 from isocost.runs.files import read_json, read_lines
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.steps import by_limit
 from isocost.steps.limits import of_chosen
 from isocost.steps.pass_rates import pass_rates

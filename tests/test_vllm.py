@@ -28,7 +28,8 @@ from isocost.local.models import load
 from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model, save_model
 from isocost.loop import train
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting, open_setting
 

@@ -37,7 +37,8 @@ from isocost.local.models import load
 from isocost.loop import train
 from isocost.planner.learning_rate import starting_rule
 from isocost.runs.files import read_lines
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.types import Message, Problem
 from isocost.worlds.setting import Setting
 

@@ -14,8 +14,8 @@ from isocost.local.models import load
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import PRESETS
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.job import Job
 from isocost.runs.launch.local import run_all
-from isocost.runs.run import Job
 from isocost.worlds.setting import Setting
 
 ARMS = tuple((n, B) for B in (8, 16) for n in (2, 4, 8, 16, 32))

@@ -32,7 +32,7 @@ def numbers(folder: Path) -> dict[str, float]:
     from isocost import methods
     from isocost.runs.evaluate import evaluate
     from isocost.runs.files import read_json
-    from isocost.runs.run import Job
+    from isocost.runs.job import Job
     from isocost.seams import Pace
     from isocost.tasks.puzzles import Puzzles, base_rates, listed
     from isocost.worlds.setting import open_setting

@@ -63,7 +63,7 @@ def numbers(folder: Path) -> dict[str, float]:
     from isocost import methods
     from isocost.parts.play import episodes, given, sample
     from isocost.runs.evaluate import evaluate
-    from isocost.runs.run import Job
+    from isocost.runs.job import Job
     from isocost.seams import Pace
     from isocost.worlds.setting import open_setting
 

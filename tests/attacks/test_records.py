@@ -301,7 +301,8 @@ def test_every_line_is_plain_json_where_nothing_was_scored(tmp_path: Path):
 
     The run is so small that it ends before 32 calls in a row without a score, which would end it first.
     """
-    from isocost.runs.run import Job, run
+    from isocost.runs.job import Job
+    from isocost.runs.run import run
 
     (tmp_path / "none.py").write_text("def reward(completions, **_):\n    raise ValueError('never')\n")
     setting = Setting(data="sums:base=easy,count=40", held_out=6, verifier=f"{tmp_path}/none.py:reward", samples=2)

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from isocost.cli.commands import main
 from isocost.errors import RewardFailed, UserError
 from isocost.runs.files import read_json, read_lines
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.tasks import grade, processes, supervisor, verify, worker
 from isocost.tasks.grade import Grader
 from isocost.types import Message, Problem, Rollout

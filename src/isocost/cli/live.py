@@ -15,8 +15,8 @@ from rich.table import Table
 
 from isocost.jsonfile import TAIL
 from isocost.runs.files import tail
+from isocost.runs.job import Job
 from isocost.runs.launch.local import ended
-from isocost.runs.run import Job
 from isocost.runs.speed import Rates, rates, together, told
 from isocost.words import counted, duration
 

@@ -13,7 +13,7 @@ from isocost.cli.text import show
 from isocost.console import console as new_console
 from isocost.display import Shown
 from isocost.jsonfile import page
-from isocost.runs.run import Job
+from isocost.runs.job import Job
 from isocost.steps.events import Observer, Skipped
 from isocost.terminal import echo
 

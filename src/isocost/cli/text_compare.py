@@ -22,7 +22,7 @@ from isocost.compare.results import (
     Sealed,
     TrainerComparisonPlan,
 )
-from isocost.runs.run import method_defaults
+from isocost.runs.job import method_defaults
 from isocost.stats.power import POWER, seeds_for_comparison
 from isocost.units import FLOPS, compared
 from isocost.words import counted, duration

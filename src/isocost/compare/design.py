@@ -22,7 +22,7 @@ from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, s
 from isocost.planner.study_runs import run_seed, warmup
 from isocost.recipe import describe
 from isocost.runs import files as records
-from isocost.runs.run import compares
+from isocost.runs.job import compares
 from isocost.seams import Recipe
 from isocost.stats.power import detectable_in_comparison
 from isocost.steps.single import settings_of
@@ -89,7 +89,7 @@ class Design:
         return tuple(RateRule.of(self.rule).at(batch, x) for x in MULTIPLIERS)
 
     def used(self, label: str, setting: Setting) -> dict[str, Any]:
-        """The planned values of an arm's runs, by the names of `isocost.runs.run.PLANNED`."""
+        """The planned values of an arm's runs, by the names of `isocost.runs.job.PLANNED`."""
         n, B = self.size(label)
         M, sets = self.rollouts // (n * B), self.sets.get(label, {})
         steps = self.recipes[label]["pace"].get("warmup") if "pace.warmup" in sets else warmup(M)

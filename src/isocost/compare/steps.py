@@ -29,9 +29,9 @@ from isocost.laws.curves import PASS
 from isocost.planner.budget import Bill
 from isocost.planner.forecast import digest
 from isocost.runs import files as records
+from isocost.runs.job import Job
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.names import today
-from isocost.runs.run import Job
 from isocost.seams import Improve, Recipe
 from isocost.steps.events import SILENT, Observer, Sampled, Warned
 from isocost.steps.folder import Home, check, found, writing

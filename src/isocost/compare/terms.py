@@ -15,7 +15,7 @@ from isocost.errors import UserError
 from isocost.laws.curves import PASS
 from isocost.recipe import describe
 from isocost.runs import files as records
-from isocost.runs.run import Job, recipe_of
+from isocost.runs.job import Job, recipe_of
 from isocost.seams import Recipe
 from isocost.steps.settings import setting_with
 from isocost.steps.single import settings_of

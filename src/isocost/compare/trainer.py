@@ -24,9 +24,9 @@ from isocost.planner.evaluation import EvaluationPlan, spaced
 from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
 from isocost.planner.study_runs import PlannedRun, run_seed, warmup
+from isocost.runs.job import Job
 from isocost.runs.launch.site import HERE, PROCESSES, Site
 from isocost.runs.measure import UNNAMED
-from isocost.runs.run import Job
 from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, check, found, writing

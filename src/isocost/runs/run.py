@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,17 @@ import numpy as np
 import torch
 
 from isocost import meter as meters
-from isocost.contract.conflicts import refuse
 from isocost.envs.opening import open_environment
 from isocost.errors import RewardFailed, UserError
 from isocost.jsonfile import write_json
 from isocost.ledger import Ledger, Line, as_measured
 from isocost.local.lora import export
 from isocost.loop import End, Step, train
-from isocost.recipe import describe, fingerprint, functions, paced
+from isocost.recipe import describe, fingerprint
 from isocost.runs import files, schema, shelf
 from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
+from isocost.runs.job import Job, compares, recipe_of
 from isocost.runs.names import today
 from isocost.runs.record import RunRecord, machine, model_of
 from isocost.runs.samples import keeps, of_evaluation, of_update
@@ -37,80 +37,11 @@ from isocost.seams import Recipe
 from isocost.stats.progress import against
 from isocost.types import Fate, Problem
 from isocost.worlds.setting import Opened, Setting, open_setting
-from isocost.worlds.spec import spec_of
 
 EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
 ALLOCATED = 200_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
 LATER = {"env": "", "max_turns": 0}     # settings that records of earlier versions lack, at what they were then
 WORTH_SAVING = 1.0      # seconds of work: a checkpoint takes some hundredths of a second, files synced
-PLANNED = ("n", "B", "lr", "warmup", "max_tokens", "temperature", "top_p", "top_k")  # by a study, for any method
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run, as plain data: everything that a worker process needs."""
-
-    name: str
-    setting: Setting
-    method: str
-    seed: int
-    budget: Mapping[str, float]  # unit -> amount, of the training account: C
-    n: int
-    B: int
-    lr: float
-    warmup: int = 0  # steps
-    points: tuple[float, ...] = ()  # rollouts at which to evaluate, besides the start and the end
-    sets: Mapping[str, str] = field(default_factory=dict)
-    purpose: str = "run"
-    keep: int = 0  # groups of every update that are kept as text, at least; see `isocost.runs.samples`
-    multiplier: float = 1.0  # of the learning rate, relative to the rule's
-    seal: str | None = None
-    save_every: int = 0  # steps; 0 saves at evaluations only, those of the first second of work left out
-    save_seconds: float = 0.0  # since the last checkpoint, after which the next step is followed by one; 0: no limit
-    export: bool = False  # write the final policy as a Hugging Face folder
-    turns: int = 0  # the turn limit of training, where it is not the setting's; evaluations always have the setting's
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Job:
-        return cls(**{**data, "setting": Setting.of(data["setting"]), "points": tuple(data["points"])})
-
-
-def recipe_of(job: Job) -> Recipe:
-    """The method's recipe at this job's sizes, learning rate and sampling, then the user's own settings.
-
-    Raises UserError for an unknown setting, and for a combination that conflicts.
-    """
-    from isocost import methods
-
-    s = job.setting
-    recipe = methods.recipe(job.method, groups=job.B, rollouts=job.n)
-    planned = {"lr": job.lr, "warmup": job.warmup, **{k: getattr(s, k) for k in PLANNED if hasattr(s, k)}}
-    if s.env:
-        planned["max_turns"] = job.turns or s.max_turns
-    recipe = methods.tuned(paced(recipe, **planned), job.sets)
-    model = spec_of(s.model)
-    refuse(recipe, verifier=s.marks, turns=job.turns or s.max_turns, can=model.learner, where=str(model))
-    return recipe
-
-
-def method_defaults(method: str, used: Mapping[str, Any]) -> str:
-    """Which of the sizes and pace settings of a method's file a run uses, and which it overrides; empty if it has none.
-
-    The method's own are those that differ from the root of all methods. `used` are the run's values by name: `n`, `B`
-    and those of the pace; a text describes a value that is not known yet.
-    """
-    from isocost import methods
-
-    recipes = (methods.recipe(name) for name in (method, "reinforce"))
-    own, root = ({"n": r.rollouts, "B": r.groups, **describe(r.pace)} for r in recipes)
-    named = {k: own[k] for k in PLANNED if k in own and k in used and own[k] != root.get(k)}
-    kept = ", ".join(f"{k} = {_short(v)}" for k, v in named.items() if v == used[k])
-    others = ", ".join(f"{k} = {_short(used[k])} (default {_short(v)})" for k, v in named.items() if v != used[k])
-    return "; ".join(filter(None, (kept and f"method defaults: {kept}", others and f"overridden here: {others}")))
-
-
-def _short(x: Any) -> str:
-    return f"{x:.2g}" if isinstance(x, float) else str(x)
 
 
 async def run(
@@ -143,11 +74,6 @@ async def run(
         finally:
             gc.set_threshold(*often)
             opened.close()
-
-
-def compares(recipe: Recipe) -> bool:
-    """Whether it may need the policy before training: an `enrich` declares it, or is from outside the package."""
-    return any("reference" in used.declared.gives or used.foreign for used in functions(recipe.enrich))
 
 
 def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:

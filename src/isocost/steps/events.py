@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isocost.runs.run import Job
+from isocost.runs.job import Job
 from isocost.runs.speed import Rates
 
 

@@ -19,7 +19,7 @@ from isocost.planner.learning_rate import RateRule, starting_rule
 from isocost.planner.study_runs import warmup
 from isocost.recipe import describe
 from isocost.runs.files import tail
-from isocost.runs.run import Job, method_defaults, recipe_of
+from isocost.runs.job import Job, method_defaults, recipe_of
 from isocost.runs.speed import rates
 from isocost.seams import SIZES, Recipe
 from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned

@@ -18,10 +18,10 @@ from isocost.planner.budget import MEASURED, Timing
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import COMMON, run_seed
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.job import Job
 from isocost.runs.launch.launchers import launcher_of
 from isocost.runs.launch.site import HERE, PROCESSES, Site
 from isocost.runs.measure import UNNAMED
-from isocost.runs.run import Job
 from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, check, found, writes

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 from isocost.errors import Interrupted, RewardFailed, UserError
 from isocost.runs import attempts
 from isocost.runs.files import REWARD_FAILED, read_json
+from isocost.runs.job import Job
 from isocost.runs.launch import node
 from isocost.runs.launch.local import ended, stops
-from isocost.runs.run import Job
 
 log = logging.getLogger("isocost")
 

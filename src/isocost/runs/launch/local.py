@@ -19,7 +19,8 @@ from typing import Any
 from isocost.errors import Interrupted, RewardFailed, UserError
 from isocost.gather import finished
 from isocost.runs.files import GO_ON, REWARD_FAILED, read_json
-from isocost.runs.run import Job, run
+from isocost.runs.job import Job
+from isocost.runs.run import run
 from isocost.terminal import log_is_shown, show_log
 
 STOPS = (signal.SIGINT, signal.SIGTERM)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isocost.runs.run import Job
+    from isocost.runs.job import Job
 
 ENDED, AGAIN, USER, SYSTEM, BUG = "ended", "again", "user error", "system error", "bug"  # how an attempt came out
 
@@ -48,8 +48,9 @@ def _found(asked: Mapping[str, Any]) -> dict[str, Any]:
     from isocost.errors import UserError
     from isocost.gather import finished
     from isocost.runs.attempts import Superseded
+    from isocost.runs.job import Job
     from isocost.runs.lock import Held
-    from isocost.runs.run import Job, run
+    from isocost.runs.run import run
 
     try:
         _require_same(asked)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.runs.job import Job
 from isocost.runs.launch import cluster, node
 from isocost.runs.launch.cluster import Died
-from isocost.runs.run import Job
 
 log = logging.getLogger("isocost")
 

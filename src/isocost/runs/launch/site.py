@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.runs.job import Job
 from isocost.runs.launch import local
-from isocost.runs.run import Job
 
 PROCESSES, RAY, SLURM = "local", "ray", "slurm"
 SITES = (PROCESSES, RAY, SLURM)

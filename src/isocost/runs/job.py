@@ -1,0 +1,87 @@
+"""A job: what one run is, as plain data, and the recipe that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from isocost.contract.conflicts import refuse
+from isocost.recipe import describe, functions, paced
+from isocost.seams import Recipe
+from isocost.worlds.setting import Setting
+from isocost.worlds.spec import spec_of
+
+PLANNED = ("n", "B", "lr", "warmup", "max_tokens", "temperature", "top_p", "top_k")  # by a study, for any method
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, as plain data: everything that a worker process needs."""
+
+    name: str
+    setting: Setting
+    method: str
+    seed: int
+    budget: Mapping[str, float]  # unit -> amount, of the training account: C
+    n: int
+    B: int
+    lr: float
+    warmup: int = 0  # steps
+    points: tuple[float, ...] = ()  # rollouts at which to evaluate, besides the start and the end
+    sets: Mapping[str, str] = field(default_factory=dict)
+    purpose: str = "run"
+    keep: int = 0  # groups of every update that are kept as text, at least; see `isocost.runs.samples`
+    multiplier: float = 1.0  # of the learning rate, relative to the rule's
+    seal: str | None = None
+    save_every: int = 0  # steps; 0 saves at evaluations only, those of the first second of work left out
+    save_seconds: float = 0.0  # since the last checkpoint, after which the next step is followed by one; 0: no limit
+    export: bool = False  # write the final policy as a Hugging Face folder
+    turns: int = 0  # the turn limit of training, where it is not the setting's; evaluations always have the setting's
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Job:
+        return cls(**{**data, "setting": Setting.of(data["setting"]), "points": tuple(data["points"])})
+
+
+def recipe_of(job: Job) -> Recipe:
+    """The method's recipe at this job's sizes, learning rate and sampling, then the user's own settings.
+
+    Raises UserError for an unknown setting, and for a combination that conflicts.
+    """
+    from isocost import methods
+
+    s = job.setting
+    recipe = methods.recipe(job.method, groups=job.B, rollouts=job.n)
+    planned = {"lr": job.lr, "warmup": job.warmup, **{k: getattr(s, k) for k in PLANNED if hasattr(s, k)}}
+    if s.env:
+        planned["max_turns"] = job.turns or s.max_turns
+    recipe = methods.tuned(paced(recipe, **planned), job.sets)
+    model = spec_of(s.model)
+    refuse(recipe, verifier=s.marks, turns=job.turns or s.max_turns, can=model.learner, where=str(model))
+    return recipe
+
+
+def method_defaults(method: str, used: Mapping[str, Any]) -> str:
+    """Which of the sizes and pace settings of a method's file a run uses, and which it overrides; empty if it has none.
+
+    The method's own are those that differ from the root of all methods. `used` are the run's values by name: `n`, `B`
+    and those of the pace; a text describes a value that is not known yet.
+    """
+    from isocost import methods
+
+    recipes = (methods.recipe(name) for name in (method, "reinforce"))
+    own, root = ({"n": r.rollouts, "B": r.groups, **describe(r.pace)} for r in recipes)
+    named = {k: own[k] for k in PLANNED if k in own and k in used and own[k] != root.get(k)}
+    kept = ", ".join(f"{k} = {_short(v)}" for k, v in named.items() if v == used[k])
+    others = ", ".join(f"{k} = {_short(used[k])} (default {_short(v)})" for k, v in named.items() if v != used[k])
+    return "; ".join(filter(None, (kept and f"method defaults: {kept}", others and f"overridden here: {others}")))
+
+
+def _short(x: Any) -> str:
+    return f"{x:.2g}" if isinstance(x, float) else str(x)
+
+
+def compares(recipe: Recipe) -> bool:
+    """Whether it may need the policy before training: an `enrich` declares it, or is from outside the package."""
+    return any("reference" in used.declared.gives or used.foreign for used in functions(recipe.enrich))
