@@ -19,8 +19,8 @@ from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.bins import MANY, binned, evened, logged_noise
 from isocost.laws.curves import Curve
-from isocost.laws.identify import BENT, bend, cautions, optimum, refusal, unforecast
-from isocost.laws.law import ABOVE, AUDIT, BELOW, SELECT, Fit, FittedArm, Flag, Law
+from isocost.laws.identify import cautions, optimum, refusal, unforecast, upward
+from isocost.laws.law import AUDIT, BELOW, SELECT, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
 from isocost.stats.posterior import (
@@ -71,7 +71,7 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     *forms, twice = map(float, weights.sum(0))
     law = Law(arms, base, noise, inflate, TAILS, (forms[0] + twice, *forms[1:]), margin, level, seed,
               unlike=float(weights[1].sum()), below=BELOW, training=all(c.training for c in pilot), twice=twice)
-    law = replace(law, above=ABOVE if bend(law) > BENT else 1.0)
+    law = replace(law, above=upward(law))
     refused = refusal(law, measured, [c.C[-1] for c in logged])
     long = law.arms and all(c.noisy and len(c.C) >= MANY for c in logged)
     law = replace(law, refused=refused, forecast_refused=unforecast(law) if refused and long else refused)
@@ -238,12 +238,15 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
     u = rng.random((len(means), 3, draws))
     mixed, weights = rng.permutation(draws), []
     u[-1, 0] = strata
+    logged = any(run.noisy for arm in means for run in arm.runs)        # in noisy logs a second rise is not looked for
     late, seconds = rng.random((len(means), draws)), Seconds.of(max(float(arm.C[-1]) for arm in means))
     drawn = []
     for split in (SELECT, AUDIT):
         observed = _observed(means, split, noise, base[split])
         found = [joint(observed, base[split], tail, u, (1.0, APART)) for tail in TAILS]
-        again = joint(observed, base[split], TAILS[0], u, (1.0, APART), seconds)
+        again = [replace(one, evidence=-np.inf) for one in found[0]]
+        if not logged:
+            again = joint(observed, base[split], TAILS[0], u, (1.0, APART), seconds)
         chains = list(zip(*found, again, strict=True))                      # by kinship, then form, a second rise last
         evidence = np.array([[c.evidence for c in row] for row in chains])
         twice = second_weight(evidence[:, :-1], evidence[:, -1], KIN)

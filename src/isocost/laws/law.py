@@ -6,8 +6,8 @@ pilot. Reward at several times the pilot's compute depends on the form more than
 sigmoid alone is far too narrow if the true curve has another form. For curves outside all three forms, a drift is added
 for every doubling beyond the pilot (`DRIFT`). Bands beyond the pilot are asymmetric, wider upward (`BELOW`), and twice
 as wide upward if the last evaluations bend up relative to every form (`ABOVE`). A share of the draws has a second rise,
-with the probability that the pilot gives it (`stats.second`). docs/how_sure.md has the resulting coverage and width on
-simulated studies.
+with the probability that the pilot gives it (`stats.second`); if that is not small, bands are wider upward (`AGAIN`).
+docs/how_sure.md has the resulting coverage and width on simulated studies.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ BELOW_BEFORE = 0.65     # of laws in whose record it is not
 ABOVE = 2.0         # factor on the distance of draws above the median, from two doublings beyond the pilot on, if runs
                     # bend up at their end (`identify.bend`)
 LEVEL_OFF = 0.5     # weight of the last mean seen in forecasts of training reward, from one doubling beyond it on
+AGAIN = 1.4         # that factor if a second rise is not unlikely (`identify.upward`)
 PARAMETERS = ("A", "Cmid", "b")     # of a curve, in the order of `Fit.draws` after the form's index
 FINEST = 2.0**0.125     # least factor from n* to a bound: n* is interpolated between n a doubling apart
 DEAREST = 4.0       # cap on the factor on C that an arm needs: anything more counts as this much
@@ -68,7 +69,7 @@ class Flag:
     """A named caution; `text` is one sentence.
 
     Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, diverged, falling, misfit,
-    bent, short, cut, fixed_batch, metric, overfitting.
+    bent, second_rise, short, cut, fixed_batch, metric, overfitting.
     """
 
     name: str
@@ -181,11 +182,12 @@ class Law:
     """The fitted pilot. Its queries: `predict`, `curve`, `equal_set`, `best`, `frontier`, `refusal`.
 
     `R0` is the base's (select, audit) reward; `tails` are the forms (1 is the sigmoid) and `weights` their shares
-    of the draws; `unlike` is the share of draws in which n are not alike, `twice` that of draws with a second rise (the
-    form is that of the first); `below` is the law's own `BELOW`, `above` its `ABOVE` if runs bend up at their end, else 1;
-    `inflate` (D,) is each draw's sqrt(dof / chi-squared). If `refused` is set, the law is not identified and no
-    prediction should be trusted: use `fallback()`. `forecast_refused` is None where curves may be forecast all the
-    same: of long runs whose law cannot rank n (`identify.unforecast`). `training` if it is of training reward.
+    of the draws; `unlike` is the share of draws in which n are not alike, `twice` that of draws with a second rise,
+    whose form is that of the first; `below` is the law's own `BELOW`, `above` is `ABOVE`, `AGAIN` or 1
+    (`identify.upward`); `inflate` (D,) is each draw's sqrt(dof / chi-squared). If `refused` is set, the law is not
+    identified and no prediction should be trusted: use `fallback()`. `forecast_refused` is None where curves may be
+    forecast all the same: of long runs whose law cannot rank n (`identify.unforecast`). `training` if it is of training
+    reward.
     `data()` writes its JSON, `Law.of` reads it.
     """
 

@@ -47,7 +47,8 @@ FINER = 3                           # times as many b in their grid, which is wi
 TRANSIENT = 0.02                    # standard deviation of what all runs of an arm have in common before it has gained,
                                     # in reward: on the 256 problems of the built-in sums, n=32 first loses 0.017
 LINKED = 0.7                        # correlation of that at evaluations a doubling of C apart
-TWICE = 0.3                         # prior probability that all arms of a study rise a second time (`stats.second`)
+TWICE = 0.25                        # prior probability that all arms of a study rise a second time (`stats.second`)
+MOST = 0.7                          # greatest weight of that, whatever the evidence
 TINY = 1e-300                       # added before a logarithm
 LEFT = 0.05                         # least weight of a form, whatever its likelihood: the true form may be another, and
                                     # a study observes only a part of a curve
@@ -91,10 +92,11 @@ class ArmMean:
         """A second rise for each draw (D, 3) of A, Cmid, b, from its posterior given them, by uniforms u (D,): (D, 3),
         as `Seconds.rows`."""
         A, Cmid, b = drawn.T[:, :, None]
-        share = seconds.joined(risen(self.C, Cmid, b), Cmid[:, 0], self.C)                      # (D, X, K)
+        share = seconds.joined(risen(self.C, Cmid, b), self.C)                                  # (D, X, K)
         off = self.mean - base - (A - base)[:, None] * share
         score = self.score(((off @ np.linalg.inv(self.covariance)) * off).sum(-1))
-        return seconds.rows(_pick(np.exp(score - score.max(1, keepdims=True)).T, u), Cmid[:, 0])
+        likely = np.exp(score - score.max(1, keepdims=True)) * seconds.allowed(Cmid[:, 0]) + TINY
+        return seconds.rows(_pick(likely.T, u))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +137,7 @@ class Grid:
         precision = np.linalg.inv(seen.covariance)
         share = risen(seen.C, self.Cmid[:, None, None], self.b[None, :, None], tail)        # (Cmid, b, K)
         if seconds is not None:
-            share = seconds.joined(share, self.Cmid[:, None], seen.C)                       # (Cmid, b, X, K)
+            share = seconds.joined(share, seen.C)                                           # (Cmid, b, X, K)
         gap, weighted = seen.mean - base, share @ precision
         gain = (self.A - base).reshape(-1, *[1] * (share.ndim - 1))
         squares = gap @ precision @ gap - 2 * gain * (weighted @ gap) + gain**2 * (weighted * share).sum(-1)
@@ -143,7 +145,8 @@ class Grid:
         if seconds is None:
             return score
         best = score.max()
-        return np.asarray(np.log(np.exp(score - best).mean(-1) + TINY) + best)
+        likely = np.exp(score - best) * seconds.allowed(self.Cmid)[:, None]
+        return np.asarray(np.log(likely.mean(-1) + TINY) + best)
 
     def prior(self) -> ndarray:
         """The prior of the first arm: `ends` on A, flat on ln Cmid, log-normal on b: (A, Cmid, b), summing to 1."""
@@ -273,7 +276,8 @@ def second_weight(evidence: ndarray, twice: ndarray, prior: ndarray) -> ndarray:
     """
     one = np.logaddexp.reduce((evidence + np.log(prior)[:, None]).ravel()) - np.log(evidence.shape[1])
     two = np.exp(np.minimum(twice + np.log(prior) - one, 600.0)) * TWICE / (1 - TWICE)
-    return np.asarray(two / (1 + two.sum()))
+    total = two.sum()
+    return np.asarray(two / (1 + total) if total <= MOST / (1 - MOST) else MOST * two / total)
 
 
 def dearer(drawn: ndarray, second: ndarray, tails: Sequence[float], base: float, C: float, most: float) -> ndarray:

@@ -19,7 +19,7 @@ from isocost.stats.forms import reached, risen, steepness
 SHARES = (0.2, 0.3, 0.4, 0.5)       # of the gain that are in a second rise
 WHEN = (0.7, 1.1, 1.8, 3.0)         # its midpoint, in units of the pilot's longest run: the forms describe an earlier
                                     # one, and of a later one a pilot shows too little
-PAUSE = 2.0                         # least midpoint of a second rise, in units of the first's: what follows at once is
+PAUSE = 1.6                         # least midpoint of a second rise, in units of the first's: what follows at once is
                                     # one rise
 EXPONENT = 2.0                      # of its sigmoid
 STEP = 1e-4                         # of ln C, in a derivative
@@ -39,22 +39,19 @@ class Seconds:
         share, Cmid = np.meshgrid(SHARES, end * np.array(WHEN), indexing="ij")
         return Seconds(share.ravel(), Cmid.ravel())
 
-    def after(self, Cmid: ndarray) -> ndarray:
-        """The midpoints (..., X) of the second rises after first ones with midpoints (...): `PAUSE` times as late or
-        more."""
-        return np.maximum(self.Cmid, PAUSE * Cmid[..., None])
+    def allowed(self, Cmid: ndarray) -> ndarray:
+        """Which second rises (..., X) can follow first ones with midpoints (...): those `PAUSE` times as late."""
+        return np.asarray(self.Cmid >= PAUSE * Cmid[..., None])
 
-    def joined(self, first: ndarray, Cmid: ndarray, C: ndarray) -> ndarray:
+    def joined(self, first: ndarray, C: ndarray) -> ndarray:
         """The share of the gain that is made at C (K,) with each second rise: (..., X, K) from that of the first rise
-        (..., K), whose midpoints are Cmid (...) or broadcast to it."""
-        late = self.share[:, None] * risen(C, self.after(Cmid)[..., None], EXPONENT)
+        (..., K)."""
+        late = self.share[:, None] * risen(C, self.Cmid[:, None], EXPONENT)
         return np.asarray((1 - self.share)[:, None] * first[..., None, :] + late)
 
-    def rows(self, which: ndarray, Cmid: ndarray) -> ndarray:
-        """Share, midpoint and exponent of the second rises with these indices (D,), after first ones with midpoints
-        (D,): (D, 3)."""
-        later = np.take_along_axis(self.after(Cmid), which[:, None], 1)[:, 0]
-        return np.stack([self.share[which], later, np.full(len(which), EXPONENT)], -1)
+    def rows(self, which: ndarray) -> ndarray:
+        """Share, midpoint and exponent of the second rises with these indices (D,): (D, 3)."""
+        return np.stack([self.share[which], self.Cmid[which], np.full(len(which), EXPONENT)], -1)
 
 
 def gained(C: ndarray, drawn: ndarray, second: ndarray, tails: Sequence[float]) -> ndarray:
