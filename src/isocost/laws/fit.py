@@ -255,8 +255,8 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
         model = np.searchsorted(np.cumsum(weights[-1])[:-1], (mixed + 0.5) / draws)
         drawn.append(_drawn([c for row in chains for c in row], model, u))
         at = model % (len(TAILS) + 1) == len(TAILS)
-        for arm, own, uniform in zip(observed, drawn[-1], late, strict=True):
-            own[at, 0], own[at, 4:] = 0, arm.second_rises(base[split], own[at, 1:4], seconds, uniform[at])
+        for seen, rows, uniform in zip(observed, drawn[-1], late, strict=True):
+            rows[at, 0], rows[at, 4:] = 0, seen.second_rises(base[split], rows[at, 1:4], seconds, uniform[at])
     arms = []
     for place, (arm, own, moved) in enumerate(zip(means, fitted, _moved(means, base), strict=True)):
         first = arm.runs[0]

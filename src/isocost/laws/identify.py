@@ -206,8 +206,8 @@ def _bent(law: Law) -> list[Flag]:
         out.append(Flag("bent", f"reward bends upward at the end of the runs, by {bend(law):.1f} standard errors of a "
                         f"single rise: a second one may have started; {more}"))
     if law.twice > LIKELY:
-        out.append(Flag("second_rise", f"reward probably rises a second time (p = {law.twice:.2f}), and the pilot shows "
-                        f"only the start of it; as many of the drawn curves have a second rise, and {more}"))
+        out.append(Flag("second_rise", f"reward probably rises a second time (p = {law.twice:.2f}), and the pilot "
+                        f"shows only the start of it; as many of the drawn curves have a second rise, and {more}"))
     return out
 
 
