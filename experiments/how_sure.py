@@ -2,8 +2,8 @@
 
     python experiments/how_sure.py
 
-Reads experiments/results/calibration.json, second_rise.json, backtest.json, compare.json, verdicts.json and quickstart_seeds.json; what
-is not there is named as not measured. The same records and code give the same page.
+Reads experiments/results/calibration.json, second_rise.json, backtest.json, compare.json, verdicts.json and
+quickstart_seeds.json; what is not there is named as not measured. The same records and code give the same page.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def _targets(found: Mapping[str, Record]) -> str:
 
 
 PARTS: Mapping[str, Callable[[Record], str]] = {
-    "calibration": simulated.section, "second_rise": second.section, "quickstart_seeds": real.section, "backtest": real.backtest,
-    "compare": comparisons.section, "verdicts": stopping.section,
+    "calibration": simulated.section, "second_rise": second.section, "quickstart_seeds": real.section,
+    "backtest": real.backtest, "compare": comparisons.section, "verdicts": stopping.section,
 }
 PICTURES = {
     "calibration": simulated.pictures, "quickstart_seeds": real.pictures, "compare": comparisons.pictures,

@@ -15,7 +15,8 @@ def _row(name: str, g: Record, at: int) -> list[str]:
     own, before = g["with"], g["without"]
     return [name, str(g["studies"]), percent(own["held"][at]), percent(before["held"][at]),
             f"{own['width'][at]:.3f}", f"{before['width'][at]:.3f}", f"{g['ratio']['median']:.3f}",
-            f"{g['ratio']['mean']:.3f}", f"{own['error'][at]:+.3f}", f"{before['error'][at]:+.3f}", f"{own['twice']:.2f}"]
+            f"{g['ratio']['mean']:.3f}", f"{own['error'][at]:+.3f}", f"{before['error'][at]:+.3f}",
+            f"{own['twice']:.2f}"]
 
 
 def section(r: Record) -> str:
