@@ -12,9 +12,9 @@ import pytest
 import isocost.laws.fit as fit
 from isocost.errors import UserError
 from isocost.laws import Curve, Growth, Law, NotIdentified, fit_law
-from isocost.laws.identify import cautions, refusal
+from isocost.laws.identify import bend, cautions, refusal, upward
 from isocost.laws.law import SELECT
-from isocost.stats.forms import SIGMOID
+from isocost.stats.forms import SIGMOID, risen
 from isocost.stats.power import seeds_for
 from law_truths import curve
 from truth import Design, plant
@@ -333,8 +333,7 @@ def test_an_arm_that_is_cut_to_its_shortest_run_is_flagged():
 def test_draws_below_the_middle_count_less_the_further_beyond_the_pilot(law):
     """By hand: nothing at its end, half way to 0.75 after one doubling, all of it after two and ever after."""
     draws = np.array([0.2, 0.4, 0.5, 0.6, 0.8])[:, None] * np.ones(4)
-    assert law.bend < 0.8
-    found = law._skewed(draws, np.array([0.0, 1.0, 2.0, np.inf]))
+    found = replace(law, above=1.0)._skewed(draws, np.array([0.0, 1.0, 2.0, np.inf]))
     assert found[:, 0] == pytest.approx([0.2, 0.4, 0.5, 0.6, 0.8])
     assert found[:, 1] == pytest.approx([0.5 - 0.3 * 0.875, 0.5 - 0.1 * 0.875, 0.5, 0.6, 0.8])
     assert found[:, 2] == pytest.approx([0.5 - 0.3 * 0.75, 0.5 - 0.1 * 0.75, 0.5, 0.6, 0.8])
@@ -347,40 +346,63 @@ def test_draws_below_the_middle_count_less_the_further_beyond_the_pilot(law):
 def test_the_weights_of_the_forms_are_named(law):
     sigmoid, slower, faster = law.weights
     assert law.how_forms_weigh == (f"sigmoid {sigmoid:.0%}, slower approach {slower:.0%}, faster approach {faster:.0%}"
-                                   f"; n that are not alike {law.unlike:.0%}")
-    assert sum(law.weights) == pytest.approx(1.0) and 0 < law.unlike < 1
+                                   f"; a second rise {law.twice:.0%}; n that are not alike {law.unlike:.0%}")
+    assert sum(law.weights) == pytest.approx(1.0) and 0 < law.unlike < 1 and 0 < law.twice < sigmoid
     assert Law.of(json.loads(json.dumps(law.data()))).unlike == pytest.approx(law.unlike)
     old = Law.of(json.loads(json.dumps({k: v for k, v in law.data().items() if k not in ("unlike", "below")})))
     assert (old.unlike, old.below) == (0.0, 0.65)
 
 
-def test_residuals_that_only_rise_are_no_bend(law):
+def test_runs_that_rise_again_at_their_end_have_a_second_rise_and_level_ones_have_none():
+    """Curves that level off, and the same with the start of a second rise of 0.25 whose midpoint is at 1.1 pilots."""
+    flat = {n: rising(0.6, 400, 2.0) for n in (4, 8, 16)}
+    again = {n: mean + 0.25 * np.r_[0.0, risen(C[1:], 1.1 * END, 2.0)] for n, mean in flat.items()}
+    level, bent = (fit_law(pilot(means, sd=0.008), draws=80) for means in (flat, again))
+    assert level.twice < 0.05 and level.above == 1.0
+    assert not {"bent", "second_rise"} & {f.name for f in level.flags}
+    assert bent.twice == pytest.approx(0.7)         # its greatest weight
+    said = {f.name: f.text for f in bent.flags}
+    assert "rises a second time (p = 0.70)" in said["second_rise"]
+    assert f"upward at the end of the runs, by {bend(bent):.1f} standard errors" in said["bent"] and bent.above == 2.0
+    truth = float(again[8][-1] + 0.25 * np.diff(risen(np.array([END, 4 * END]), 1.1 * END, 2.0))[0])
+    far = bent.predict(8, 4 * END)[0]
+    assert far.low < truth < far.high and far.width < 0.2
+    assert level.predict(8, 4 * END)[0].high < truth
+    assert (bent.arm(8).fits[1].second[:, 0] > 0).mean() == pytest.approx(bent.twice, abs=0.1)
+    assert Law.of(json.loads(json.dumps(bent.data()))).predict(8, 4 * END) == bent.predict(8, 4 * END)
+
+
+def test_the_bend_is_of_residuals_from_curves_of_one_rise(law):
     """By hand, of one arm with its curve taken away: r = 1, 2, ..., 8 bends by nothing, a last step of 3 more by 3."""
     arm = law.arm(8)
+    once = replace(arm.fits[1], second=np.zeros_like(arm.fits[1].second))
+    law = replace(law, arms=(replace(arm, fits=(arm.fits[0], once)),), twice=0.0)
     fitted = law.paths(8, arm.C).mean(0)
     error = np.hypot(law.noise.sd(arm.C, fitted) / np.sqrt(len(arm.runs)), 0.004)
-    for last, bend in ((0.0, 0.0), (3.0, 3.0)):
+    for last, by, factor in ((0.0, 0.0, 1.0), (3.0, 3.0, 2.0)):
         left = np.arange(1.0, 9.0) + np.r_[np.zeros(7), last]
         rows = np.repeat((fitted + error * left)[None], len(arm.runs), axis=0)
-        assert replace(law, arms=(replace(arm, audit=rows),)).bend == pytest.approx(bend, abs=1e-6)
+        changed = replace(law, arms=(replace(law.arms[0], audit=rows),))
+        assert bend(changed) == pytest.approx(by, abs=1e-6) and upward(changed) == factor
+        assert upward(replace(changed, twice=0.2)) == max(factor, 1.4)
+    twice = replace(once, second=np.tile([0.3, 9000.0, 2.0], (len(once.draws), 1)))
+    assert bend(replace(law, arms=(replace(arm, fits=(once, twice)),))) == 0.0
 
 
-def test_runs_that_bend_up_at_their_end_open_the_intervals_upward_and_nothing_else(monkeypatch):
-    """Curves that level off and then rise again; the same runs level to the end do not bend."""
-    flat = {n: rising(0.6, 400, 2.0) for n in (4, 8, 16)}
-    again = {n: mean + np.r_[np.zeros(7), 0.02, 0.05] for n, mean in flat.items()}
-    level, bent = (fit_law(pilot(means, sd=0.008), draws=80) for means in (flat, again))
-    assert level.bend < 0.8 < bent.bend
-    assert not any(f.name == "bent" for f in level.flags)
-    (flag,) = [f for f in bent.flags if f.name == "bent"]
-    assert f"upward at the end of the runs, by {bent.bend:.1f} standard errors" in flag.text
-    far, end = 4 * END, END
-    wide, near = bent.predict(8, far)[0], bent.predict(8, end)[0]
-    monkeypatch.setattr("isocost.laws.law.BENT", 1e9)
-    plain = bent.predict(8, far)[0]
-    assert wide.high - wide.value > 1.3 * (plain.high - plain.value) and wide.low == pytest.approx(plain.low, abs=1e-3)
-    assert near == bent.predict(8, end)[0]
-    assert Law.of(json.loads(json.dumps(bent.data()))).bend == pytest.approx(bent.bend)
+def test_a_law_from_before_second_rises_is_read_as_it_was(law):
+    """Its draws have none. One with runs that bend up had bands twice as wide upward from four times the pilot on."""
+    data = {k: v for k, v in law.data().items() if k not in ("twice", "above")}
+    for arm in data["arms"]:
+        for one in arm["fits"]:
+            del one["second"]
+    old = Law.of(json.loads(json.dumps(data)))
+    bent = Law.of({**data, "flags": [{"name": "bent", "text": "reward bends upward"}]})
+    assert (old.twice, old.above, bent.above) == (0.0, 1.0, 2.0)
+    assert not old.arm(8).fits[0].second.any() and old.predict(8, 4 * END)[0].width > 0
+    draws = np.array([0.2, 0.4, 0.5, 0.6, 0.8])[:, None] * np.ones(2)
+    far = np.array([0.0, 2.0])
+    assert old._skewed(draws, far)[3:] == pytest.approx(draws[3:])
+    assert bent._skewed(draws, far)[3:] == pytest.approx(np.array([[0.6, 0.7], [0.8, 1.0]]))
 
 
 def test_an_arm_that_has_not_moved_is_unknown_beyond_the_pilot_and_lends_no_certainty():
@@ -439,10 +461,11 @@ def test_records_that_cannot_mean_one_thing_are_refused_by_name():
 ])
 def test_a_law_that_is_not_identified_says_which_condition_failed(passed, width, said):
     """With its value and its threshold, and nothing about the condition that holds."""
-    draws = np.zeros((100, 3))
-    draws[round(100 * passed):, 2] = 1e9
-    arm = SimpleNamespace(n=4, C=np.array([100.0]), fits={SELECT: SimpleNamespace(draws=draws)}, runs=(1,))
-    law = SimpleNamespace(arms=(arm,), ns=(4,), flat=False, range=(1.0, 100.0), fallback=lambda: 4, arm=lambda n: arm,
+    middle = np.where(np.arange(100) < round(100 * passed), 0.0, 1e9)
+    arm = SimpleNamespace(n=4, C=np.array([100.0]), fits={SELECT: SimpleNamespace(midpoints=lambda tails: middle)},
+                          runs=(1,))
+    law = SimpleNamespace(arms=(arm,), ns=(4,), flat=False, tails=fit.TAILS, range=(1.0, 100.0), fallback=lambda: 4,
+                          arm=lambda n: arm,
                           curve=lambda n, C, kind: SimpleNamespace(low=np.array([0.3]), high=np.array([0.3 + width])))
     found = refusal(law, True, [100.0])
     assert found is None if said is None else said in found.reason

@@ -193,10 +193,10 @@ def test_what_cannot_be_known_is_refused(what):
 def test_joint_draws_tell_which_n_is_dearer():
     """By hand: at C both have the same form; the second needs Cmid twice as large, so twice the compute."""
     drawn = np.array([[[0, 0.9, 1000.0, 1.2]], [[0, 0.9, 2000.0, 1.2]], [[0, 0.5, 1000.0, 1.2]]])
-    more = np.exp(dearer(drawn, (1.0,), 0.3, 4000.0, DEAREST))[:, 0]
+    more = np.exp(dearer(drawn, np.zeros((*drawn.shape[:2], 3)), (1.0,), 0.3, 4000.0, DEAREST))[:, 0]
     assert more == pytest.approx([1.0, 2.0, DEAREST])
     flat = np.array([[[0, 0.9, 1.0, 8.0]], [[0, 0.9, 1.0, 8.0]]])      # both at their asymptote to the last digit
-    assert np.all(dearer(flat, (np.inf,), 0.3, 4000.0, DEAREST) == 0.0)
+    assert np.all(dearer(flat, np.zeros((*flat.shape[:2], 3)), (np.inf,), 0.3, 4000.0, DEAREST) == 0.0)
 
 
 def test_arms_lean_on_each_other_and_on_what_is_known_of_n(monkeypatch):

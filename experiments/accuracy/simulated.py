@@ -29,9 +29,9 @@ def section(r: Record) -> str:
         f"These are {r['studies']:,} simulated pilots with a known truth and the noise of real runs: seeds that differ"
         " in speed, checkpoints with correlated errors within a run, finite held-out sets, runs that stop early or"
         f" crash. The system chose the seed when the command ran and recorded it ({r['seed']}), so nothing was tuned on"
-        " these studies. The law was tuned on other studies (seeds 777, 4242 and 5151, some of them outside the forms),"
-        " and on real curves. Shares of few studies are uncertain: a share of 90 % of 100 independent studies has a"
-        " standard error of 3 points, and the arms of one study are not independent.\n\n"
+        " these studies. The law was tuned on other studies (seeds 777, 4242, 5151 and 31 to 38, some of them"
+        " outside the forms), and on real curves. Shares of few studies are uncertain: a share of 90 % of 100"
+        " independent studies has a standard error of 3 points, and the arms of one study are not independent.\n\n"
         f"`python experiments/calibration.py --studies {max(g['studies'] for g in r['groups'].values())}"
         " --out experiments/results/calibration.json`\n",
         _cover_part(r),

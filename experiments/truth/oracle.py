@@ -48,8 +48,8 @@ def choose(truth: Planted, curves: Sequence[Curve], C: float, rng: np.random.Gen
     """The n that an oracle that knows form and noise takes at C, by the law's own rule (`Law.dearer`)."""
     seen = _seen(truth, curves, held_out)
     drawn = _drawn(truth, seen, rng)
-    places = np.zeros((*drawn.shape[:2], 1))
-    more = dearer(np.concatenate([places, drawn], -1), (TAILS[truth.kind],), truth.R0, C, DEAREST).mean(1)
+    places, no_second = np.zeros((*drawn.shape[:2], 1)), np.zeros((*drawn.shape[:2], 3))
+    more = dearer(np.concatenate([places, drawn], -1), no_second, (TAILS[truth.kind],), truth.R0, C, DEAREST).mean(1)
     return seen[int(more.argmin())].n
 
 

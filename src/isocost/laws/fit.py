@@ -19,7 +19,7 @@ from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.bins import MANY, binned, evened, logged_noise
 from isocost.laws.curves import Curve
-from isocost.laws.identify import cautions, optimum, refusal, unforecast
+from isocost.laws.identify import cautions, optimum, refusal, unforecast, upward
 from isocost.laws.law import AUDIT, BELOW, SELECT, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
@@ -31,10 +31,12 @@ from isocost.stats.posterior import (
     covariance,
     form_weights,
     joint,
+    second_weight,
     thinned,
     transient,
 )
 from isocost.stats.power import LEVEL
+from isocost.stats.second import Seconds
 
 TAILS = (1.0, 0.3, float("inf"))    # the sigmoid first; a slower and a faster approach to the asymptote
 KIN = np.array([0.5, 0.5])          # prior weight of n that are alike, and of n that are not
@@ -66,8 +68,10 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     rng = generator(seed, Purpose.BOOTSTRAP, draws)
     inflate = _rounded(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
     arms, weights = _fit_arms(means, base, noise, draws, rng)
-    law = Law(arms, base, noise, inflate, TAILS, tuple(map(float, weights.sum(0))), margin, level, seed,
-              unlike=float(weights[1].sum()), below=BELOW, training=all(c.training for c in pilot))
+    *forms, twice = map(float, weights.sum(0))
+    law = Law(arms, base, noise, inflate, TAILS, (forms[0] + twice, *forms[1:]), margin, level, seed,
+              unlike=float(weights[1].sum()), below=BELOW, training=all(c.training for c in pilot), twice=twice)
+    law = replace(law, above=upward(law))
     refused = refusal(law, measured, [c.C[-1] for c in logged])
     long = law.arms and all(c.noisy and len(c.C) >= MANY for c in logged)
     law = replace(law, refused=refused, forecast_refused=unforecast(law) if refused and long else refused)
@@ -225,23 +229,34 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
               ) -> tuple[tuple[FittedArm, ...], ndarray]:
     """Every arm on both splits: least squares for the curve and its folds, a posterior for its uncertainty.
 
-    Second, the weights (2, F) of n that are alike and of n that are not, under each form.
+    Second, the weights (2, F + 1) of n that are alike and of n that are not, under each form and with a second rise.
     """
     if not means:
-        return (), np.outer(KIN, np.full(len(TAILS), 1 / len(TAILS)))
+        return (), np.outer(KIN, np.append(np.full(len(TAILS), 1 / len(TAILS)), 0.0))
     fitted = _points(means, base)
     strata = (rng.permutation(draws) + rng.random(draws)) / draws
     u = rng.random((len(means), 3, draws))
     mixed, weights = rng.permutation(draws), []
     u[-1, 0] = strata
+    logged = any(run.noisy for arm in means for run in arm.runs)        # in noisy logs a second rise is not looked for
+    late, seconds = rng.random((len(means), draws)), Seconds.of(max(float(arm.C[-1]) for arm in means))
     drawn = []
     for split in (SELECT, AUDIT):
         observed = _observed(means, split, noise, base[split])
         found = [joint(observed, base[split], tail, u, (1.0, APART)) for tail in TAILS]
-        chains = list(zip(*found, strict=True))                                         # by kinship, then form
-        weights.append(form_weights(np.array([[c.evidence for c in row] for row in chains]), KIN))
+        again = [replace(one, evidence=-np.inf) for one in found[0]]
+        if not logged:
+            again = joint(observed, base[split], TAILS[0], u, (1.0, APART), seconds)
+        chains = list(zip(*found, again, strict=True))                      # by kinship, then form, a second rise last
+        evidence = np.array([[c.evidence for c in row] for row in chains])
+        twice = second_weight(evidence[:, :-1], evidence[:, -1], KIN)
+        once = (1 - twice.sum()) * form_weights(evidence[:, :-1], KIN)
+        weights.append(np.concatenate([once, twice[:, None]], 1))
         model = np.searchsorted(np.cumsum(weights[-1])[:-1], (mixed + 0.5) / draws)
         drawn.append(_drawn([c for row in chains for c in row], model, u))
+        at = model % (len(TAILS) + 1) == len(TAILS)
+        for seen, rows, uniform in zip(observed, drawn[-1], late, strict=True):
+            rows[at, 0], rows[at, 4:] = 0, seen.second_rises(base[split], rows[at, 1:4], seconds, uniform[at])
     arms = []
     for place, (arm, own, moved) in enumerate(zip(means, fitted, _moved(means, base), strict=True)):
         first = arm.runs[0]
@@ -254,13 +269,12 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
 
 
 def _drawn(chains: Sequence[Chain], model: ndarray, u: ndarray) -> ndarray:
-    """Draw d of every arm from the chain of model d: (arms, D, 4), the form's index first."""
-    out = np.empty((u.shape[0], u.shape[2], 4))
+    """Draw d of every arm from the chain of model d: (arms, D, 7), the form's index first, no second rise last."""
+    out = np.zeros((u.shape[0], u.shape[2], 7))
     for place, one in enumerate(chains):
         at = model == place
         if at.any():
-            form = np.full((u.shape[0], at.sum(), 1), place % len(TAILS))
-            out[:, at] = np.concatenate([form, one.draws(u[:, :, at])], -1)
+            out[:, at, 0], out[:, at, 1:4] = place % (len(TAILS) + 1), one.draws(u[:, :, at])
     return out
 
 
@@ -305,8 +319,9 @@ def _folds(arm: _Means, split: int) -> ndarray:
 
 def _fit(values: ndarray, drawn: ndarray) -> Fit:
     names = ("R0", "A", "Cmid", "b")
-    return Fit(dict(zip(names, map(float, values[0, 0]), strict=True)), _rounded(values[:, 0, 1:]), _rounded(drawn),
-               _rounded(values[:, 1:, 1:].swapaxes(0, 1)))
+    drawn = _rounded(drawn)
+    return Fit(dict(zip(names, map(float, values[0, 0]), strict=True)), _rounded(values[:, 0, 1:]), drawn[:, :4],
+               _rounded(values[:, 1:, 1:].swapaxes(0, 1)), drawn[:, 4:])
 
 
 def _rounded(values: ndarray) -> ndarray:

@@ -13,11 +13,16 @@ from types import MappingProxyType
 import numpy as np
 from numpy import ndarray
 
-from isocost.laws.law import ABOVE, AUDIT, BENT, EXTRAPOLATION, KNOWN, RISEN, SELECT, Flag, Growth, Law, NotIdentified
+from isocost.laws.law import ABOVE, AGAIN, AUDIT, EXTRAPOLATION, KNOWN, RISEN, SELECT, Flag, Growth, Law, NotIdentified
 from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
 from isocost.stats.intervals import Interval, student
+from isocost.stats.posterior import SHAPE, thinned
 from isocost.stats.power import MOST, seeds_for
 
+BENT = 0.8          # bend, in standard errors, from which on a second rise may have begun
+UNLIKELY = 0.1      # probability of a second rise from which on intervals are widened upward: the curves of one and of
+                    # two rises differ in height by more than either is uncertain
+LIKELY = 0.5        # and from which on it is flagged
 USELESS = 0.4       # largest useful width of the narrowest prediction interval at EXTRAPOLATION times the pilot
 HALF = 0.5          # probability that half of the gain of the most advanced arm lies within the pilot; below it the
                     # prior decides where the curve ends, not the pilot
@@ -72,7 +77,7 @@ def unforecast(law: Law) -> NotIdentified | None:
 
 def _before_half(law: Law) -> list[str]:
     """Why half of the gain of the most advanced arm may lie beyond the pilot; empty if it is likely within it."""
-    passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
+    passed = {arm.n: float((arm.fits[SELECT].midpoints(law.tails) < arm.C[-1]).mean()) for arm in law.arms}
     furthest = max(passed, key=lambda n: (passed[n], -n))
     if passed[furthest] >= HALF:
         return []
@@ -98,7 +103,7 @@ def cautions(law: Law, seen: Mapping[int, tuple[ndarray, ndarray]] | None = None
     """
     if not law.arms:
         return []
-    found = (*_edge(law), _few(law), _falling(law), *_misfits(law, seen or {}), _bent(law), *_open(law))
+    found = (*_edge(law), _few(law), _falling(law), *_misfits(law, seen or {}), *_bent(law), *_open(law))
     return [flag for flag in found if flag is not None]
 
 
@@ -166,13 +171,44 @@ def _misfits(law: Law, seen: Mapping[int, tuple[ndarray, ndarray]] = MappingProx
     return out
 
 
-def _bent(law: Law) -> Flag | None:
-    """Runs that rise again at their end, although every form levels off."""
-    if law.bend <= BENT:
-        return None
-    return Flag("bent", f"reward bends upward at the end of the runs, by {law.bend:.1f} standard errors: a second "
-                        "rise may have started, which no fitted form has; intervals are widened upward, by a factor of "
-                        f"{ABOVE:g} from four times the pilot on")
+def bend(law: Law) -> float:
+    """The upward bend of the last evaluations relative to fitted curves of one rise, in standard errors, mean over
+    arms.
+
+    From residuals r of the arms' means at the points of `thinned`: r(last) - 2 r(two before) + r(four before). All
+    forms level off, so a second rise makes it positive. 0 if no arm has five points, or no draw of one rise.
+    """
+    bends = []
+    for arm in law.arms:
+        at, once = thinned(arm.C), arm.fits[AUDIT].second[:, 0] == 0
+        if not once.any():
+            continue
+        fitted = law.paths(arm.n, arm.C[at], AUDIT)[once].mean(0)
+        error = np.hypot(law.noise.sd(arm.C[at], fitted, AUDIT) / math.sqrt(len(arm.runs)), SHAPE)
+        left = (arm.audit.mean(0)[at] - fitted) / error
+        if len(at) >= 5:
+            bends.append(float(left[-1] - 2 * left[-3] + left[-5]))
+    return float(np.mean(bends)) if bends else 0.0
+
+
+def upward(law: Law) -> float:
+    """The factor on the distance of draws above the median: `ABOVE` if runs bend up at their end, `AGAIN` if a second
+    rise is not unlikely, else 1."""
+    if bend(law) > BENT:
+        return ABOVE
+    return AGAIN if law.twice > UNLIKELY else 1.0
+
+
+def _bent(law: Law) -> list[Flag]:
+    """Runs that rise again at their end, or whose curves probably do."""
+    out, more = [], f"intervals are widened upward, by a factor of {law.above:g} from four times the pilot on"
+    if bend(law) > BENT:
+        out.append(Flag("bent", f"reward bends upward at the end of the runs, by {bend(law):.1f} standard errors of a "
+                        f"single rise: a second one may have started; {more}"))
+    if law.twice > LIKELY:
+        out.append(Flag("second_rise", f"reward probably rises a second time (p = {law.twice:.2f}), and the pilot "
+                        f"shows only the start of it; as many of the drawn curves have a second rise, and {more}"))
+    return out
 
 
 def _open(law: Law) -> list[Flag]:

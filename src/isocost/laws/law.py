@@ -5,15 +5,16 @@ forms: the sigmoid, a slower and a faster approach to the asymptote (`forms.rise
 pilot. Reward at several times the pilot's compute depends on the form more than on the noise, so an interval from the
 sigmoid alone is far too narrow if the true curve has another form. For curves outside all three forms, a drift is added
 for every doubling beyond the pilot (`DRIFT`). Bands beyond the pilot are asymmetric, wider upward (`BELOW`), and twice
-as wide upward if the last evaluations bend up relative to every form (`Law.bend`). docs/how_sure.md has the resulting
-coverage and width on simulated studies.
+as wide upward if the last evaluations bend up relative to every form (`ABOVE`). A share of the draws has a second rise,
+with the probability that the pilot gives it (`stats.second`); if that is not small, bands are wider upward (`AGAIN`).
+docs/how_sure.md has the resulting coverage and width on simulated studies.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -21,9 +22,10 @@ from numpy import ndarray
 
 from isocost.errors import UserError
 from isocost.shape import OPEN, AtLeast, Share
-from isocost.stats.forms import LOG_SIGMOID, risen, steepness
+from isocost.stats.forms import LOG_SIGMOID, risen
 from isocost.stats.intervals import Interval, Kind, Noise, mixture_quantiles, spread
-from isocost.stats.posterior import SHAPE, dearer, thinned
+from isocost.stats.posterior import dearer
+from isocost.stats.second import gained, reached_by, steepness_at
 
 SELECT, AUDIT = 0, 1
 KNOWN = 0.1         # an n whose mean reward is uncertain by more than this either way is unknown, not equal
@@ -33,9 +35,10 @@ BELOW = 0.75        # factor on the distance of draws below the median, from two
                     # that level off right after the pilot get too much posterior weight. In 165 simulated studies of
                     # seed 5151 the mean interval score was 0.129 with it, and 0.132 with 0.65
 BELOW_BEFORE = 0.65     # of laws in whose record it is not
-BENT = 0.8          # bend, in standard errors, from which on a second rise may have begun
+ABOVE = 2.0         # factor on the distance of draws above the median, from two doublings beyond the pilot on, if runs
+                    # bend up at their end (`identify.bend`)
 LEVEL_OFF = 0.5     # weight of the last mean seen in forecasts of training reward, from one doubling beyond it on
-ABOVE = 2.0         # factor on the distance of draws above the median then, from two doublings beyond the pilot on
+AGAIN = 1.4         # that factor if a second rise is not unlikely (`identify.upward`)
 PARAMETERS = ("A", "Cmid", "b")     # of a curve, in the order of `Fit.draws` after the form's index
 FINEST = 2.0**0.125     # least factor from n* to a bound: n* is interpolated between n a doubling apart
 DEAREST = 4.0       # cap on the factor on C that an arm needs: anything more counts as this much
@@ -66,7 +69,7 @@ class Flag:
     """A named caution; `text` is one sentence.
 
     Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, diverged, falling, misfit,
-    bent, short, cut, fixed_batch, metric, overfitting.
+    bent, second_rise, short, cut, fixed_batch, metric, overfitting.
     """
 
     name: str
@@ -79,13 +82,19 @@ class Fit:
 
     `parameters` are the sigmoid's R0, A, Cmid, b (ScaleRL's letters). `points` (F, 3) are A, Cmid, b of each form;
     `draws` (D, 4) are posterior draws of the form's index in `Law.tails`, A, Cmid, b; `folds` (S, F, 3) are the points
-    with each run left out, empty if an arm has one run.
+    with each run left out, empty if an arm has one run. `second` (D, 3) is each draw's second rise: its share of the
+    gain (0: there is none), midpoint and exponent; A is then the asymptote of both, Cmid and b are those of the first.
     """
 
     parameters: dict[str, float]
     points: ndarray
     draws: ndarray
     folds: ndarray
+    second: ndarray = field(default_factory=lambda: np.zeros((1, 3)))      # in old records: none
+
+    def midpoints(self, tails: Sequence[float]) -> ndarray:
+        """The C (D,) at which each draw has made half of its gain."""
+        return reached_by(0.5, self.draws, self.second, tails)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,10 +182,12 @@ class Law:
     """The fitted pilot. Its queries: `predict`, `curve`, `equal_set`, `best`, `frontier`, `refusal`.
 
     `R0` is the base's (select, audit) reward; `tails` are the forms (1 is the sigmoid) and `weights` their shares
-    of the draws; `unlike` is the share of draws in which n are not alike; `below` is the law's own `BELOW`;
-    `inflate` (D,) is each draw's sqrt(dof / chi-squared). If `refused` is set, the law is not identified and no
-    prediction should be trusted: use `fallback()`. `forecast_refused` is None where curves may be forecast all the
-    same: of long runs whose law cannot rank n (`identify.unforecast`). `training` if it is of training reward.
+    of the draws; `unlike` is the share of draws in which n are not alike, `twice` that of draws with a second rise,
+    whose form is that of the first; `below` is the law's own `BELOW`, `above` is `ABOVE`, `AGAIN` or 1
+    (`identify.upward`); `inflate` (D,) is each draw's sqrt(dof / chi-squared). If `refused` is set, the law is not
+    identified and no prediction should be trusted: use `fallback()`. `forecast_refused` is None where curves may be
+    forecast all the same: of long runs whose law cannot rank n (`identify.unforecast`). `training` if it is of training
+    reward.
     `data()` writes its JSON, `Law.of` reads it.
     """
 
@@ -196,6 +207,8 @@ class Law:
     below: float = BELOW_BEFORE
     forecast_refused: NotIdentified | None = None
     training: bool = False
+    twice: float = 0.0
+    above: float = 1.0
 
     @property
     def ns(self) -> tuple[int, ...]:
@@ -237,7 +250,7 @@ class Law:
         """The share of draws from each form, and from n that are not alike, as text."""
         names = ["sigmoid" if t == 1 else "faster approach" if t > 1 else "slower approach" for t in self.tails]
         shares = ", ".join(f"{name} {w:.0%}" for name, w in zip(names, self.weights, strict=True))
-        return f"{shares}; n that are not alike {self.unlike:.0%}"
+        return f"{shares}; a second rise {self.twice:.0%}; n that are not alike {self.unlike:.0%}"
 
     def arm(self, n: int) -> FittedArm:
         """The arm of this n. Raises UserError, which lists the n of the law, if there is none."""
@@ -289,52 +302,33 @@ class Law:
     def paths(self, n: int, C: ndarray, split: int = AUDIT) -> ndarray:
         """The posterior draws of one arm's mean curve at C (K,): (D, K). Draws are joint: draw d is one state of all
         arms."""
-        which, A, Cmid, b = self.arm(n).fits[split].draws.T[:, :, None]
-        share = np.empty((len(which), len(C)))
-        for place, tail in enumerate(self.tails):
-            at = which[:, 0] == place
-            share[at] = risen(C[None, :], Cmid[at], b[at], tail)
-        return np.asarray(self.R0[split] + (A - self.R0[split]) * share)
+        fit = self.arm(n).fits[split]
+        share = gained(C, fit.draws[:, None], fit.second[:, None], self.tails)
+        return np.asarray(self.R0[split] + (fit.draws[:, 1:2] - self.R0[split]) * share)
 
     def parameter(self, n: int, name: str) -> Interval:
         """The confidence interval of one parameter of arm n's mean curve on audit: A, Cmid (rollouts) or b.
 
-        Over the draws of every form, with one definition for all forms: Cmid is the midpoint of the gain, b the
-        exponent of the sigmoid with the same slope there (`forms.steepness`). Raises UserError for another name.
+        Over the draws of every form, with one definition for all: Cmid is the midpoint of the gain, b the exponent of
+        the sigmoid with the same slope there (`forms.steepness`). Raises UserError for another name.
         """
-        which, *columns = self.arm(n).fits[AUDIT].draws.T
+        fit = self.arm(n).fits[AUDIT]
         if name not in PARAMETERS:
             raise UserError(f"a curve has the parameters {', '.join(PARAMETERS)}, not {name!r}")
-        values = columns[PARAMETERS.index(name)]
         if name == "A":
-            values = self._skewed(values[:, None], np.array([np.inf]))[:, 0]
+            values = self._skewed(fit.draws[:, 1:2], np.array([np.inf]))[:, 0]
+        else:
+            values = fit.midpoints(self.tails)
         if name == "b":
-            values = values * np.array([steepness(1.0, tail) for tail in self.tails])[which.astype(int)]
+            values = steepness_at(values, fit.draws, fit.second, self.tails)
         low, middle, high = np.quantile(values, [_tails(self.level)[0], 0.5, _tails(self.level)[1]], method="weibull")
         return Interval(float(middle), float(low), float(high), self.level, "confidence", self.dof)
-
-    @cached_property
-    def bend(self) -> float:
-        """The upward bend of the last evaluations relative to the fitted curves, in standard errors, mean over arms.
-
-        From residuals r of the arms' means at the points of `thinned`: r(last) - 2 r(two before) + r(four before). All
-        forms level off, so a second rise makes it positive. 0 if no arm has five points.
-        """
-        bends = []
-        for arm in self.arms:
-            at = thinned(arm.C)
-            fitted = self.paths(arm.n, arm.C[at], AUDIT).mean(0)
-            error = np.hypot(self.noise.sd(arm.C[at], fitted, AUDIT) / math.sqrt(len(arm.runs)), SHAPE)
-            left = (arm.audit.mean(0)[at] - fitted) / error
-            if len(at) >= 5:
-                bends.append(float(left[-1] - 2 * left[-3] + left[-5]))
-        return float(np.mean(bends)) if bends else 0.0
 
     def _skewed(self, values: ndarray, doublings: ndarray) -> ndarray:
         """Draws (D, K) for bands beyond the pilot: nearer to the median below it, further above it if runs bend up."""
         far = np.minimum(doublings / 2, 1.0)
         middle = np.median(values, axis=0)
-        above = 1 + (ABOVE - 1) * far * (self.bend > BENT)
+        above = 1 + (self.above - 1) * far
         below = 1.0 if self.training else 1 - (1 - self.below) * far     # training rewards often fall again
         off = (values - middle) * np.where(values < middle, below, above)
         return np.asarray(np.minimum(middle + off, 1.0))
@@ -415,8 +409,8 @@ class Law:
         multiplied by the cost of a rollout at each n.
         """
         self._require_arms()
-        drawn = np.array([arm.fits[SELECT].draws for arm in self.arms])
-        more = dearer(drawn, self.tails, self.R0[SELECT], float(_grid(C)[0]), DEAREST)
+        drawn, second = (np.array([getattr(arm.fits[SELECT], k) for arm in self.arms]) for k in ("draws", "second"))
+        more = dearer(drawn, second, self.tails, self.R0[SELECT], float(_grid(C)[0]), DEAREST)
         return {n: float(np.exp(log.mean())) for n, log in zip(self.ns, more, strict=True)}
 
     def frontier(self, C: float | ndarray) -> Frontier:
@@ -513,7 +507,8 @@ class Law:
             n_star=_growth(star) if star and "draws" in star else NotIdentified(**star) if star else None,
             unlike=data.get("unlike", 0.0), below=data.get("below", BELOW_BEFORE),
             forecast_refused=NotIdentified(**unforecast) if unforecast else None,
-            training=data.get("training", False),
+            training=data.get("training", False), twice=data.get("twice", 0.0),
+            above=data.get("above", ABOVE if "bent" in [f["name"] for f in data.get("flags", ())] else 1.0),
         )
         _check(made)
         return made
@@ -531,6 +526,7 @@ def _check(law: Law) -> None:
         shapes |= {f"arms[{i}].{k}": (getattr(arm, k), shape) for k, shape in own.items()}
         for j, fit in enumerate(arm.fits):
             fitted: dict[str, tuple[int | None, ...]] = {"points": (F, 3), "draws": (D, 4)}
+            fitted |= {"second": (D, 3)} if len(fit.second) > 1 else {}
             fitted |= {"folds": (None, F, 3)} if fit.folds.size else {}
             shapes |= {f"arms[{i}].fits[{j}].{k}": (getattr(fit, k), shape) for k, shape in fitted.items()}
     for name, (values, shape) in shapes.items():
@@ -543,7 +539,7 @@ def _check(law: Law) -> None:
 
 def _arm(data: dict[str, Any]) -> FittedArm:
     arrays = {k: _floats(data[k]) for k in ("C", "select", "audit", "epochs", "seconds")}
-    select, audit = (Fit(fit["parameters"], *(_floats(fit[k]) for k in ("points", "draws", "folds")))
+    select, audit = (Fit(fit["parameters"], **{k: _floats(v) for k, v in fit.items() if k != "parameters"})
                      for fit in data["fits"])
     return FittedArm(**{**data, **arrays, "runs": tuple(data["runs"]), "seeds": tuple(data["seeds"]),
                   "fits": (select, audit)})

@@ -76,8 +76,8 @@ def next_runs(law: Law, C: float, *, top: int = 3, most: float = np.inf, truths:
         raise UserError(f"expected C above 0, got {C:g}")
     if not law.arms:
         return ()
-    drawn = np.array([arm.fits[SELECT].draws for arm in law.arms])
-    loss = dearer(drawn, law.tails, law.R0[SELECT], C, DEAREST)
+    drawn, second = (np.array([getattr(arm.fits[SELECT], k) for arm in law.arms]) for k in ("draws", "second"))
+    loss = dearer(drawn, second, law.tails, law.R0[SELECT], C, DEAREST)
     chosen = int(loss.mean(1).argmin())
     reward = law.paths(law.ns[chosen], np.array([C]), SELECT)[:, 0]
     now = float(loss[chosen].mean())

@@ -7,7 +7,7 @@ ridge, and a bootstrap around it stays there. If a pilot stopped before its midp
 All arms have one posterior: from one n to the next A, Cmid and b change little (IsoCompute, arXiv 2603.12151, figures
 over n), so an arm with short runs borrows strength from the others. On the grid this is exact: forward filtering from
 the smallest n to the largest, then backward sampling, gives joint draws of all curves. Whether n are alike is itself
-weighed by the evidence: a second model has steps `APART` times as wide.
+weighed by the evidence: a second model has steps `APART` times as wide. So is whether arms rise a second time.
 
 The mean over runs does not follow a form exactly, even without noise: before an arm has gained much, its reward moves
 with the few problems of the held-out set that are near a change, in all runs alike (`transient`). A smooth form that is
@@ -23,7 +23,8 @@ from itertools import pairwise
 import numpy as np
 from numpy import ndarray
 
-from isocost.stats.forms import reached, risen
+from isocost.stats.forms import risen
+from isocost.stats.second import Seconds, gained, reached_by
 
 ASYMPTOTES, MIDPOINTS = 41, 40
 SLOPES = np.geomspace(0.35, 5.0, 13)
@@ -46,6 +47,9 @@ FINER = 3                           # times as many b in their grid, which is wi
 TRANSIENT = 0.02                    # standard deviation of what all runs of an arm have in common before it has gained,
                                     # in reward: on the 256 problems of the built-in sums, n=32 first loses 0.017
 LINKED = 0.7                        # correlation of that at evaluations a doubling of C apart
+TWICE = 0.25                        # prior probability that all arms of a study rise a second time (`stats.second`)
+MOST = 0.7                          # greatest weight of that, whatever the evidence
+TINY = 1e-300                       # added before a logarithm
 LEFT = 0.05                         # least weight of a form, whatever its likelihood: the true form may be another, and
                                     # a study observes only a part of a curve
 
@@ -75,6 +79,24 @@ class ArmMean:
     mean: ndarray
     covariance: ndarray
     dof: float
+
+    def score(self, squares: ndarray) -> ndarray:
+        """The log likelihood, up to a constant, of weighted sums of squares (...): Student with `dof`, normal if that
+        is infinite."""
+        squares = np.maximum(squares, 0.0)
+        if np.isinf(self.dof):
+            return np.asarray(-squares / 2)
+        return np.asarray(-(self.dof + len(self.C)) / 2 * np.log1p(squares / self.dof))
+
+    def second_rises(self, base: float, drawn: ndarray, seconds: Seconds, u: ndarray) -> ndarray:
+        """A second rise for each draw (D, 3) of A, Cmid, b, from its posterior given them, by uniforms u (D,): (D, 3),
+        as `Seconds.rows`."""
+        A, Cmid, b = drawn.T[:, :, None]
+        share = seconds.joined(risen(self.C, Cmid, b), self.C)                                  # (D, X, K)
+        off = self.mean - base - (A - base)[:, None] * share
+        score = self.score(((off @ np.linalg.inv(self.covariance)) * off).sum(-1))
+        likely = np.exp(score - score.max(1, keepdims=True)) * seconds.allowed(Cmid[:, 0]) + TINY
+        return seconds.rows(_pick(likely.T, u))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,17 +132,21 @@ class Grid:
         b = np.exp(-0.5 * ((ln_b - np.log(SLOPE)) / SLOPE_SPREAD) ** 2).mean() * (ln_b[-1] - ln_b[0])
         return float(self.ends().sum() * np.log(self.Cmid[-1] / self.Cmid[0]) * b)
 
-    def likelihood(self, seen: ArmMean, base: float, tail: float) -> ndarray:
-        """The log likelihood (A, Cmid, b) of one arm: Student with its `dof`, normal if that is infinite."""
+    def likelihood(self, seen: ArmMean, base: float, tail: float, seconds: Seconds | None = None) -> ndarray:
+        """The log likelihood (A, Cmid, b) of one arm, summed over its second rises if there are any."""
         precision = np.linalg.inv(seen.covariance)
         share = risen(seen.C, self.Cmid[:, None, None], self.b[None, :, None], tail)        # (Cmid, b, K)
-        gap, gain = seen.mean - base, (self.A - base)[:, None, None]
-        weighted = share @ precision
+        if seconds is not None:
+            share = seconds.joined(share, seen.C)                                           # (Cmid, b, X, K)
+        gap, weighted = seen.mean - base, share @ precision
+        gain = (self.A - base).reshape(-1, *[1] * (share.ndim - 1))
         squares = gap @ precision @ gap - 2 * gain * (weighted @ gap) + gain**2 * (weighted * share).sum(-1)
-        squares = np.maximum(squares, 0.0)
-        if np.isinf(seen.dof):
-            return np.asarray(-squares / 2)
-        return np.asarray(-(seen.dof + len(seen.C)) / 2 * np.log1p(squares / seen.dof))
+        score = seen.score(squares)
+        if seconds is None:
+            return score
+        best = score.max()
+        likely = np.exp(score - best) * seconds.allowed(self.Cmid)[:, None]
+        return np.asarray(np.log(likely.mean(-1) + TINY) + best)
 
     def prior(self) -> ndarray:
         """The prior of the first arm: `ends` on A, flat on ln Cmid, log-normal on b: (A, Cmid, b), summing to 1."""
@@ -210,20 +236,22 @@ def chain(ns: Sequence[int], scores: Sequence[ndarray], grid: Grid, apart: float
     return Chain(grid, steps, filtered, evidence)
 
 
-def joint(seen: Sequence[ArmMean], base: float, tail: float, u: ndarray, aparts: Sequence[float] = (1.0,)
-          ) -> list[Chain]:
+def joint(seen: Sequence[ArmMean], base: float, tail: float, u: ndarray, aparts: Sequence[float] = (1.0,),
+          seconds: Seconds | None = None) -> list[Chain]:
     """The posterior of every arm given all arms, under one form, on a grid that is fine where the posterior is.
 
     One chain for each factor of `aparts` on the steps between n. A first pass covers the whole range, with errors
     `BLUR` times as large, so that no ridge falls between cells. The draws from it, by uniforms u (arms, 3, D), define
-    the fine grid. The evidence is then rescaled to the whole range, which is the same for every form.
+    the fine grid. The evidence is then rescaled to the whole range, which is the same for every form. With `seconds`
+    every arm rises a second time, each in its own way; A is then the asymptote of both rises.
     """
     whole, ns = Grid.of(seen), [arm.n for arm in seen]
-    blurred = [whole.likelihood(replace(arm, covariance=BLUR**2 * arm.covariance), base, tail) for arm in seen]
+    blurred = [whole.likelihood(replace(arm, covariance=BLUR**2 * arm.covariance), base, tail, seconds)
+               for arm in seen]
     out = []
     for apart in aparts:
-        close = whole.around(chain(ns, blurred, whole, apart).draws(u), 1 if apart == 1 else FINER)
-        fine = chain(ns, [close.likelihood(arm, base, tail) for arm in seen], close, apart)
+        close = whole.around(chain(ns, blurred, whole, apart).draws(u), 1 if apart == 1 or seconds else FINER)
+        fine = chain(ns, [close.likelihood(arm, base, tail, seconds) for arm in seen], close, apart)
         out.append(replace(fine, evidence=fine.evidence + np.log(close.extent() / whole.extent())))
     return out
 
@@ -240,21 +268,26 @@ def form_weights(evidence: ndarray, prior: ndarray) -> ndarray:
     return np.asarray(own / own.sum(0) * floored / floored.sum())
 
 
-def dearer(drawn: ndarray, tails: Sequence[float], base: float, C: float, most: float) -> ndarray:
+def second_weight(evidence: ndarray, twice: ndarray, prior: ndarray) -> ndarray:
+    """The weights (kinships,) of arms that rise a second time, from log evidence; what is left of 1 is one rise.
+
+    `evidence` (kinships, forms) is that of one rise, `twice` (kinships,) that of two; `prior` (kinships,) are the
+    weights of the kinships, and `TWICE` is that of a second rise.
+    """
+    one = np.logaddexp.reduce((evidence + np.log(prior)[:, None]).ravel()) - np.log(evidence.shape[1])
+    two = np.exp(np.minimum(twice + np.log(prior) - one, 600.0)) * TWICE / (1 - TWICE)
+    total = two.sum()
+    return np.asarray(two / (1 + total) if total <= MOST / (1 - MOST) else MOST * two / total)
+
+
+def dearer(drawn: ndarray, second: ndarray, tails: Sequence[float], base: float, C: float, most: float) -> ndarray:
     """ln of the factor on C that each arm needs for the reward of the best arm at C: (arms, D), from 0 to ln `most`.
 
-    `drawn` (arms, D, 4) are joint draws: the form's index, A, Cmid, b.
+    `drawn` (arms, D, 4) and `second` (arms, D, 3) are joint draws, as `second.gained` has them.
     """
-    which, A, Cmid, b = np.moveaxis(drawn, -1, 0)
-    reward, need = np.empty(A.shape), np.empty(A.shape)
-    for place, tail in enumerate(tails):
-        at = which == place
-        reward[at] = base + (A[at] - base) * risen(np.array(C), Cmid[at], b[at], tail)
-    best = reward.max(0) - base
-    share = best / np.maximum(A - base, 1e-9)
-    for place, tail in enumerate(tails):
-        at = which == place
-        need[at] = reached(share[at], Cmid[at], b[at], tail)
+    A = drawn[..., 1]
+    reward = base + (A - base) * gained(np.array(C), drawn, second, tails)
+    need = reached_by((reward.max(0) - base) / np.maximum(A - base, 1e-9), drawn, second, tails)
     behind = reward < reward.max(0) - 1e-9      # at its asymptote to the last digit, even the best arm would need inf
     return np.asarray(np.where(behind, np.log(np.clip(need / C, 1.0, most)), 0.0))
 
