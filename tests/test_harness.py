@@ -438,7 +438,7 @@ def test_a_client_that_is_back_before_its_reply_is_written_is_given_it_once():
         lost[0] = True
         reply = protocol.Reply("said", (), "stop", 0, 0)
         session.answer(request, reply)
-        assert await one is await two is reply
+        assert await asyncio.wait_for(one, 5) is await asyncio.wait_for(two, 5) is reply
         session.miss(asked, reply)              # what the server does for the first connection
         later = asyncio.ensure_future(session.ask(asked, lambda: False))
         assert await asyncio.wait_for(session.next(), 5) is not request and not later.done()
