@@ -61,6 +61,8 @@ class FakeCuda(TorchFunctionMode):
                 return CUDA if devices and devices[0] == "cuda" else CPU
             if what == "is_cuda":
                 return bool(devices and devices[0] == "cuda")
+            if what == "is_cpu":
+                return not devices or devices[0] != "cuda"
             out = func(*args, **kwargs)
             if what == "grad" and out is not None and self.of(out) is None:     # autograd made it, unseen
                 self.mark(out, devices[0])

@@ -44,7 +44,7 @@ def numbers(folder: Path) -> dict[str, float]:
     from isocost.methods.int_ import REPAIRED
     from isocost.pack import pack
     from isocost.parts.play import opening
-    from isocost.runs.job import Job, recipe_of
+    from isocost.runs.run import Job, recipe_of
     from isocost.types import Group, Place, Role
     from isocost.worlds.setting import open_setting
 

@@ -105,7 +105,7 @@ def numbers(folder: Path) -> dict[str, float]:
     from isocost import meter, methods
     from isocost.methods import rc as rounds
     from isocost.runs.evaluate import evaluate
-    from isocost.runs.job import Job
+    from isocost.runs.run import Job
     from isocost.seams import Pace
     from isocost.worlds.setting import open_setting
 

@@ -19,6 +19,7 @@ extern "C" void *isocost_tape() { return 0; }
 extern "C" long isocost_tape_bytes() { return 0; }
 extern "C" long isocost_wave() { return 0; }
 extern "C" void isocost_taped() {}
+extern "C" void isocost_load() {}
 extern "C" void isocost_tapes_free() {}
 extern "C" void isocost_moments() {}
 extern "C" void isocost_descend() {}

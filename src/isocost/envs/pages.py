@@ -6,8 +6,9 @@
     D:CEH T4K7V2        what it sees there: K is 7
     7                   its turn: it answers, which ends the episode and pays 1 if it is right
 
-`copies` of the rooms have a page with the answer, drawn for each problem, so where it is cannot be learnt; how to walk
-without reading a page twice can. A walker that has read r of the other rooms' pages knows the answer with probability
+`copies` of the rooms have a page with the answer. Pages are drawn for each problem (`draws` times for each start and
+question), so training can learn by heart where an answer is, but not for problems that it has not met; it can learn to
+walk without reading a page twice. A walker that has read r of the other rooms' pages knows the answer with probability
 1 − C(S − 1 − r, copies) / C(S − 1, copies) in a house of S rooms: concave in r. With `asked` 2 the question names two
 facts, on pages of their own, and the answer is both digits, so the first must be remembered. A problem's level is the
 least number of moves to read all that was asked.
@@ -40,6 +41,7 @@ class Pages:
     facts: int = 3        # facts on a page
     asked: int = 1        # facts that a question names: 1 or 2
     level: int = 0        # only problems that need this many moves; 0: all
+    draws: int = 1        # of pages for each start and question: with few, training learns their answers by heart
     seed: int = 0         # of the house and its pages
 
     @classmethod
@@ -53,6 +55,7 @@ class Pages:
             (not 2 <= self.degree < self.size // 2, f"degree is 2 to {self.size // 2 - 1}, not {self.degree}"),
             (self.keys not in (0, 1), f"keys is 0 or 1, not {self.keys}"),
             (self.asked not in (1, 2), f"asked is 1 or 2, not {self.asked}"),
+            (not 1 <= self.draws <= 1000, f"draws is 1 to 1000, not {self.draws}"),
             (not 1 <= self.facts <= 8, f"facts is 1 to 8, not {self.facts}"),
             (not 1 <= self.copies * self.asked < self.size,
              f"copies times asked is 1 to {self.size - 1}, not {self.copies * self.asked}"),
@@ -73,24 +76,25 @@ def known(which: Pages, read: int) -> float:
 
 
 def problems(which: Pages) -> Iterator[Problem]:
-    """A problem for each start and each fact or pair of facts that can be asked for, in a fixed order."""
+    """`draws` problems for each start and each fact or pair of facts that can be asked for, in a fixed order."""
     subjects = [(a, b) for a, b in product(NAMES, NAMES) if (a == b if which.asked == 1 else a < b)]
-    each = [(start, pair[: which.asked]) for start in range(which.size) for pair in subjects]
+    each = [(start, pair[: which.asked], draw) for draw in range(which.draws) for start in range(which.size)
+            for pair in subjects]
     order = chance.generator(which.seed, chance.Purpose.CHOOSE, which.size, 1).permutation(len(each))
-    for start, subject in (each[i] for i in order.tolist()):
-        words, pages = "".join(subject), _pages(which, start, subject)
+    for start, subject, draw in (each[i] for i in order.tolist()):
+        words, pages = "".join(subject), _pages(which, start, subject, draw)
         answer = "".join(next(p[p.index(s) + 1] for p in pages if s in p) for s in subject)
         level = moves(which, start, subject, pages)
         if level and which.level in (0, level):
             asked = Message("user", f">{words} {sight(which, pages, start)}")
             meta = {"start": start, "subject": words, "pages": pages, "level": level, "house": which,
                     "source": "pages", "exact": False}
-            yield Problem(f"pages-{NAMES[start]}{words}", (asked,), answer, meta=meta)
+            yield Problem(f"pages-{NAMES[start]}{words}" + f".{draw}" * (draw > 0), (asked,), answer, meta=meta)
 
 
-def _pages(which: Pages, start: int, subject: Sequence[str]) -> tuple[str, ...]:
+def _pages(which: Pages, start: int, subject: Sequence[str], draw: int) -> tuple[str, ...]:
     """The page of each room. What is asked is on no page of the first room, and is the same wherever it is."""
-    rng = chance.generator(which.seed, chance.Purpose.CHOOSE, which.size, 2, start, *map(ord, subject))
+    rng = chance.generator(which.seed, chance.Purpose.CHOOSE, which.size, 2, start, *map(ord, subject), *([draw] if draw else []))
     digits = rng.integers(10, size=len(subject)).tolist()
     others = [n for n in NAMES if n not in subject]
     rooms = (r for r in rng.permutation(which.size).tolist() if r != start)

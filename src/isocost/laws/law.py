@@ -93,7 +93,7 @@ class Fit:
     second: ndarray = field(default_factory=lambda: np.zeros((1, 3)))      # in old records: none
 
     def midpoints(self, tails: Sequence[float]) -> ndarray:
-        """The C (D,) at which each draw has made half of its gain."""
+        """The C (D,) at which each draw is past half of its gain."""
         return reached_by(0.5, self.draws, self.second, tails)
 
 

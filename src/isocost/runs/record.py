@@ -94,6 +94,11 @@ class RunRecord:
         self.check()
         self.streams[name].write(*lines)
 
+    def flush(self) -> None:
+        """Write the lines that wait, for those who read along."""
+        for stream in self.streams.values():
+            stream.flush()
+
     def size(self, name: str) -> int:
         """Bytes that a stream has now; after a resume, those that it had at the checkpoint."""
         return self.streams[name].offset()

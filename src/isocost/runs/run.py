@@ -354,6 +354,7 @@ class _Run:
         self.record.write("samples.jsonl", *of_evaluation(found.groups, self.ledger.step, text, used))
         self.measured, self.evaluated = self.measured + 1, (self.ledger.step, spent)
         self.points = [p for p in self.points if p > spent]
+        self.record.flush()
         self.on_step(line)
 
     def _due(self) -> bool:
