@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,21 +116,20 @@ def _pages(rng: Generator, lessons: Lessons) -> pages.Pages:
 
 
 def _of(rng: Generator, which: Any) -> Problem:
-    """A problem: any of the houses that most lessons are in, and the first of one that is drawn for a lesson."""
+    """A problem: one with new pages in the house that most lessons are in, or the first of a world drawn for a lesson.
+
+    Answers that are drawn once would be learnt by heart: the policy would not learn to read.
+    """
     if isinstance(which, pages.Pages) and which.seed == 0:
-        known = _problems(which)
-        return known[int(rng.integers(len(known)))]
+        subject = sorted(rng.permutation(list(rooms.NAMES))[: which.asked].tolist())
+        start, draw = int(rng.integers(which.size)), 1000 + int(rng.integers(2**20))
+        return pages.problem(which, start, subject, draw) or _of(rng, which)
     return next(iter(MAKERS[type(which)](which)))
 
 
 MAKERS: dict[type, Callable[[Any], Any]] = {
     pages.Pages: pages.problems, desk.Desk: desk.problems, boxes.Boxes: boxes.problems, needle.Needle: needle.problems,
 }
-
-
-@cache
-def _problems(which: pages.Pages) -> list[Problem]:
-    return [p for _, p in zip(range(200), pages.problems(which), strict=False)]
 
 
 def _done(episode: Coroutine[Any, Any, list[Message]]) -> list[Message]:

@@ -82,19 +82,28 @@ def problems(which: Pages) -> Iterator[Problem]:
             for pair in subjects]
     order = chance.generator(which.seed, chance.Purpose.CHOOSE, which.size, 1).permutation(len(each))
     for start, subject, draw in (each[i] for i in order.tolist()):
-        words, pages = "".join(subject), _pages(which, start, subject, draw)
-        answer = "".join(next(p[p.index(s) + 1] for p in pages if s in p) for s in subject)
-        level = moves(which, start, subject, pages)
-        if level and which.level in (0, level):
-            asked = Message("user", f">{words} {sight(which, pages, start)}")
-            meta = {"start": start, "subject": words, "pages": pages, "level": level, "house": which,
-                    "source": "pages", "exact": False}
-            yield Problem(f"pages-{NAMES[start]}{words}" + f".{draw}" * (draw > 0), (asked,), answer, meta=meta)
+        made = problem(which, start, subject, draw)
+        if made is not None and which.level in (0, made.meta["level"]):
+            yield made
+
+
+def problem(which: Pages, start: int, subject: Sequence[str], draw: int = 0) -> Problem | None:
+    """To find this from this room with the pages of this draw; None if no route leads to all that is asked."""
+    words, pages = "".join(subject), _pages(which, start, subject, draw)
+    answer = "".join(next(p[p.index(s) + 1] for p in pages if s in p) for s in subject)
+    level = moves(which, start, subject, pages)
+    if not level:
+        return None
+    asked = Message("user", f">{words} {sight(which, pages, start)}")
+    meta = {"start": start, "subject": words, "pages": pages, "level": level, "house": which, "source": "pages",
+            "exact": False}
+    return Problem(f"pages-{NAMES[start]}{words}" + f".{draw}" * (draw > 0), (asked,), answer, meta=meta)
 
 
 def _pages(which: Pages, start: int, subject: Sequence[str], draw: int) -> tuple[str, ...]:
     """The page of each room. What is asked is on no page of the first room, and is the same wherever it is."""
-    rng = chance.generator(which.seed, chance.Purpose.CHOOSE, which.size, 2, start, *map(ord, subject), *([draw] if draw else []))
+    again = (draw,) if draw else ()         # the first draw is that of records made without others
+    rng = chance.generator(which.seed, chance.Purpose.CHOOSE, which.size, 2, start, *map(ord, subject), *again)
     digits = rng.integers(10, size=len(subject)).tolist()
     others = [n for n in NAMES if n not in subject]
     rooms = (r for r in rng.permutation(which.size).tolist() if r != start)
