@@ -226,7 +226,7 @@ def asked(headline: Headline, home: Path, seal: str) -> dict[str, Any]:
         "claim": headline.claim, "outcome": outcome, "answers": answers, "seal": seal,
         "comparison_seal": sealed["seal"],
         "command": f"isocost compare {' '.join(headline.arms)} {' '.join(headline.options)}",
-        "code": code, "unit": design["unit"], "cost": design["cost"], "n": design["n"], "B": design["B"],
+        "age": "exact", "code": code, "unit": design["unit"], "cost": design["cost"], "n": design["n"], "B": design["B"],
         "rates": judged["rates"], "bill": judged["bill"], "ended": ended,
         "runs": {label: {str(seed): dict(n) for seed, n in own.items()} for label, own in runs.items()},
         "curves": curves,
@@ -297,6 +297,9 @@ def _part(name: str, module: ModuleType, record: Mapping[str, Any], again: str |
         notes += "- The package's sources changed between the learning-rate probes and the runs.\n"
     if len(record["code"]["train"]) > 1:
         notes += "- The package's sources changed during the runs.\n"
+    if any("max_age" in label for label in record["rates"]) and record.get("age") != "exact":
+        notes += ("- Made by a version in which rollouts were at most as old as `max_age`; now they are exactly that old "
+                  "([Sample and learn at the same time](overlap.md)).\n")
     older = again and f"This record is of the older world, the sums. It was asked again on puzzles: {_linked(again)}.\n"
     return "\n".join([
         f"## {headline.title}\n",

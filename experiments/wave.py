@@ -161,7 +161,7 @@ def keep(world: str, name: str) -> None:
     (RESULTS / f"{world}-{name}.json").write_text(json.dumps({
         "command": " ".join(["isocost", "compare", *words_of(world, name)]), "setting":
         read_json(home / "study.json")["setting"], "code": read_json(home / "study.json")["code"], "design": design,
-        "seal": sealed["seal"], "rates": found["rates"], "bill": found["bill"], "ended": found["ended"], "runs": runs,
+        "age": "exact", "seal": sealed["seal"], "rates": found["rates"], "bill": found["bill"], "ended": found["ended"], "runs": runs,
     }, indent=1) + "\n", encoding="utf-8")
 
 
@@ -235,6 +235,9 @@ def _world(world: str, many: Wave, parts: Mapping[str, Record]) -> list[str]:
     spread = "; ".join(f"**{x}** {len(own)}" + (f" ({', '.join(own)})" if own and x != "cannot tell" else "")
                        for x, own in names.items())
     ended = [text for part in parts.values() for text in part["ended"]]
+    if any("max_age=8" in PARTS[name].options and part.get("age") != "exact" for name, part in parts.items()):
+        ended.append("runs with `max_age` are of a version in which rollouts were at most that old; now they are exactly "
+                     "that old ([Sample and learn at the same time](overlap.md))")
     return [
         f"## {world.capitalize()}\n",
         f"{counted(len(many.changes), 'method')} on `{some['setting']['data']}`, "
