@@ -127,6 +127,16 @@ def test_pages_hold_the_answer_where_they_say_and_what_reading_is_worth_is_conca
     assert worth[0] == 0 and worth[-1] == 1 and all(np.diff(worth, 2) <= 1e-12)
 
 
+def test_pages_drawn_again_are_other_problems_and_the_first_draw_is_the_same():
+    once, thrice = (list(pages.problems(pages.Pages(draws=k))) for k in (1, 3))
+    known = {p.id: p for p in thrice}
+    assert len(known) == len(thrice) == 3 * len(once)
+    assert all(known[p.id].meta["pages"] == p.meta["pages"] for p in once)
+    again = known[once[0].id + ".2"]
+    assert again.meta["pages"] != once[0].meta["pages"] and again.meta["start"] == once[0].meta["start"]
+    assert (again.prompt[0].content[:2], again.id[:8]) == (once[0].prompt[0].content[:2], once[0].id[:8])
+
+
 def test_pages_answer_moves_faults_and_wrong_answers():
     p = next(p for p in pages.problems(pages.Pages()) if p.meta["level"] == 2)
     wrong = str((int(p.answer) + 1) % 10)
@@ -197,6 +207,7 @@ def test_needle_finds_by_search_look_and_zoom_and_tells_the_order():
 
 @pytest.mark.parametrize(("spec", "why"), [
     ("pages:copies=16", "copies times asked is 1 to 15"), ("pages:asked=3", "asked is 1 or 2"),
+    ("pages:draws=0", "draws is 1 to 1000"),
     ("desk:digits=4", "0 to 3"),
     ("desk:store=1", "store is 0 or 2 to 9"), ("boxes:size=10", "size is 3 to 9"),
     ("needle:gold=5", "half of pictures"),
