@@ -79,9 +79,8 @@ not hold means only that this tiny world does not show it.
 
 NOT_ASKED = (
     "Two claims could not be asked on puzzles:\n",
-    "- TTI grows the number of turns of a dialogue. A puzzle is one question and one answer: no command opens an "
-    "environment that replies, and the base has never seen a second turn. On the sums, where the same holds, TTI "
-    "equals its parent to the last digit ([An earlier wave](wave_earlier.md)).",
+    "- TTI grows the number of turns of a dialogue, and a puzzle is one question and one answer. On the sums, where the "
+    "same holds, TTI equals its parent to the last digit ([An earlier wave](wave_earlier.md)).",
     "- MinPRO and VCPO are for the situation in which old rollouts break a ratio for each token while fresh ones "
     "bear the same learning rate. On the shortest puzzles, with updates of 16 and 32 rollouts, four learning "
     "rates from 6e-5 to 1.5e-4 and one seed that is in no record, old rollouts lost 0.02 to 0.04 more than fresh "
