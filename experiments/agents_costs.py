@@ -39,6 +39,18 @@ def detour(folder: Path) -> float:
     return float(np.mean(moves))
 
 
+def calls(folder: Path) -> dict[str, float]:
+    """Of the successes of the last tenth of a run's groups: calls that the environment answered, and those that failed.
+
+    The last turn gives the answer and is no call. Means for each success.
+    """
+    lines = [x for x in read_lines(folder / "journal.jsonl") if x["attempts"]]
+    right = [(t - 1, sum(f.values())) for x in lines[-max(len(lines) // 10, 1) :]
+             for t, f, r in zip(x["turns"], x["faults"], x["rewards"], strict=True) if r]
+    made, failed = np.mean(np.array(right), axis=0)
+    return {"calls": float(made), "failed": float(failed)}
+
+
 def read_per_rollout(folder: Path) -> dict[str, float]:
     """Tokens of a run's training, for each of its rollouts: read at all turns, read for the first time, trained on."""
     last = [x for x in read_lines(folder / "metrics.jsonl") if "prefill" in x][-1]
