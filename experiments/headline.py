@@ -79,8 +79,8 @@ not hold means only that this tiny world does not show it.
 
 NOT_ASKED = (
     "Two claims could not be asked on puzzles:\n",
-    "- TTI grows the number of turns of a dialogue, and a puzzle is one question and one answer. On the sums, where the "
-    "same holds, TTI equals its parent to the last digit ([An earlier wave](wave_earlier.md)).",
+    "- TTI grows the number of turns of a dialogue, and a puzzle is one question and one answer. On the sums, where "
+    "the same holds, TTI equals its parent to the last digit ([An earlier wave](wave_earlier.md)).",
     "- MinPRO and VCPO are for the situation in which old rollouts break a ratio for each token while fresh ones "
     "bear the same learning rate. On the shortest puzzles, with updates of 16 and 32 rollouts, four learning "
     "rates from 6e-5 to 1.5e-4 and one seed that is in no record, old rollouts lost 0.02 to 0.04 more than fresh "
@@ -225,7 +225,8 @@ def asked(headline: Headline, home: Path, seal: str) -> dict[str, Any]:
         "claim": headline.claim, "outcome": outcome, "answers": answers, "seal": seal,
         "comparison_seal": sealed["seal"],
         "command": f"isocost compare {' '.join(headline.arms)} {' '.join(headline.options)}",
-        "age": "exact", "code": code, "unit": design["unit"], "cost": design["cost"], "n": design["n"], "B": design["B"],
+        "age": "exact", "code": code,
+        "unit": design["unit"], "cost": design["cost"], "n": design["n"], "B": design["B"],
         "rates": judged["rates"], "bill": judged["bill"], "ended": ended,
         "runs": {label: {str(seed): dict(n) for seed, n in own.items()} for label, own in runs.items()},
         "curves": curves,
@@ -297,8 +298,8 @@ def _part(name: str, module: ModuleType, record: Mapping[str, Any], again: str |
     if len(record["code"]["train"]) > 1:
         notes += "- The package's sources changed during the runs.\n"
     if any("max_age" in label for label in record["rates"]) and record.get("age") != "exact":
-        notes += ("- Made by a version in which rollouts were at most as old as `max_age`; now they are exactly that old "
-                  "([Sample and learn at the same time](overlap.md)).\n")
+        notes += ("- Made by a version in which rollouts were at most as old as `max_age`; now they are exactly that "
+                  "old ([Sample and learn at the same time](overlap.md)).\n")
     older = again and f"This record is of the older world, the sums. It was asked again on puzzles: {_linked(again)}.\n"
     return "\n".join([
         f"## {headline.title}\n",

@@ -161,7 +161,8 @@ def keep(world: str, name: str) -> None:
     (RESULTS / f"{world}-{name}.json").write_text(json.dumps({
         "command": " ".join(["isocost", "compare", *words_of(world, name)]), "setting":
         read_json(home / "study.json")["setting"], "code": read_json(home / "study.json")["code"], "design": design,
-        "age": "exact", "seal": sealed["seal"], "rates": found["rates"], "bill": found["bill"], "ended": found["ended"], "runs": runs,
+        "age": "exact", "seal": sealed["seal"], "rates": found["rates"], "bill": found["bill"],
+        "ended": found["ended"], "runs": runs,
     }, indent=1) + "\n", encoding="utf-8")
 
 
@@ -236,8 +237,8 @@ def _world(world: str, many: Wave, parts: Mapping[str, Record]) -> list[str]:
                        for x, own in names.items())
     ended = [text for part in parts.values() for text in part["ended"]]
     if any("max_age=8" in PARTS[name].options and part.get("age") != "exact" for name, part in parts.items()):
-        ended.append("runs with `max_age` are of a version in which rollouts were at most that old; now they are exactly "
-                     "that old ([Sample and learn at the same time](overlap.md))")
+        ended.append("runs with `max_age` are of a version in which rollouts were at most that old; now they are "
+                     "exactly that old ([Sample and learn at the same time](overlap.md))")
     return [
         f"## {world.capitalize()}\n",
         f"{counted(len(many.changes), 'method')} on `{some['setting']['data']}`, "
