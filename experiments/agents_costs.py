@@ -49,11 +49,3 @@ def calls(folder: Path) -> dict[str, float]:
              for t, f, r in zip(x["turns"], x["faults"], x["rewards"], strict=True) if r]
     made, failed = np.mean(np.array(right), axis=0)
     return {"calls": float(made), "failed": float(failed)}
-
-
-def read_per_rollout(folder: Path) -> dict[str, float]:
-    """Tokens of a run's training, for each of its rollouts: read at all turns, read for the first time, trained on."""
-    last = [x for x in read_lines(folder / "metrics.jsonl") if "prefill" in x][-1]
-    rollouts = max(last["rollouts"], 1)
-    return {"read": last["prefill"] / rollouts, "fresh": (last["prefill"] - last.get("reread", 0)) / rollouts,
-            "trained": last["train"] / rollouts}
