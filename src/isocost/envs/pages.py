@@ -13,8 +13,8 @@ walk without reading a page twice. A walker that has read r of the other rooms' 
 facts, on pages of their own, and the answer is both digits, so the first must be remembered. A problem's level is the
 least number of moves to read all that was asked.
 
-The model that ships is too small to find a fact in what it has read: it is right in one of seven attempts, little more
-often than by guessing, and reinforcement learning does not change that.
+The model that ships hardly finds a fact in what it has read: it is right in one of seven attempts, where guessing is
+right in one of ten.
 """
 
 from __future__ import annotations
