@@ -650,7 +650,8 @@ def test_a_command_that_does_not_start_is_a_fault():
 @pytest.mark.parametrize(("text", "says"), [
     ("x = 1", "has no function drive"), ("drive = 3", "has no function drive"),
     ("tasks = 3\ndef drive(*a): pass", "tasks must be a function"), ("seconds = 0\ndef drive(*a): pass", "above 0"),
-    ("def drive(*a): pass\ndef tasks(): return [3]", "task 0 is a int"),
+    ("def drive(*a): pass\ndef tasks(): return [3]", "task 0 has the type int"),
+    ("def drive(*a): pass\ndef tasks(): return 1 / 0", "the tasks of .* cannot be listed: ZeroDivisionError"),
     ("def drive(*a): pass\ndef tasks(): return [{'x': {1}}]", "not plain data"),
 ])
 def test_a_file_that_is_no_harness_is_an_error(tmp_path: Path, text: str, says: str):
