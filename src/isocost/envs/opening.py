@@ -84,8 +84,9 @@ def _own(spec: str) -> EnvironmentSet:
     if plain := [m for m in METHODS if not inspect.iscoroutinefunction(getattr(made, m))]:
         raise UserError(f"{spec}: {plain[0]} must be a coroutine: write `async def {plain[0]}`")
     own = getattr(made, "problems", None)
+    problems = partial(user_file.listed, f"the problems of {spec}", own) if callable(own) else None
     return EnvironmentSet(
-        spec, made, partial(user_file.listed, f"the problems of {spec}", own) if callable(own) else None, getattr(made, "verifier", "environment"),
+        spec, made, problems, getattr(made, "verifier", "environment"),
         getattr(made, "max_turns", TURNS), getattr(made, "max_tokens", TOKENS),
         source=source,
     )
