@@ -462,7 +462,8 @@ def test_specs_of_environments():
     assert next(iter(made.problems())).meta["rooms"] == rooms.Rooms(size=20, slip=0.1, keys=0)
     for spec, said in (("maze", "no environment 'maze'"), ("rooms:walls=2", "no option 'walls'"),
                        ("rooms:size=big", "size takes an integer"), ("rooms:size=99", "size is 4 to 26"),
-                       ("./none.py:Mine", "no file"), ("mine.py", "names no class")):
+                       ("./none.py:Mine", "no file"), ("none.py", "there is no file none.py"),
+                       (__file__, "names no class: .* has a function drive")):
         with pytest.raises(UserError, match=said):
             open_environment(spec)
 

@@ -495,3 +495,7 @@ def test_a_dialogue_goes_on_over_a_server_and_what_it_counts_again_is_told_apart
     cost, there = found["cost"], found["dialogues"]
     assert there["turns"]["mean"] == 2.0 and there["ends"] == {"success": 1.0} and cost["env_steps"] == 64
     assert 0 < cost["reread"] < cost["prefill"] and 0.3 < there["reread"] < 0.6, "the first turn, read again"
+    one, two = found["by_limit"]
+    assert two["written"] * 32 == cost["decode"] - 1, "one token was requested to check the server"
+    assert 0 < one["written"] < two["written"]
+    assert {x[k] for x in (one, two) for k in ("read", "reread")} == {0.0}, "only the server knows what it read"

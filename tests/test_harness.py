@@ -301,6 +301,8 @@ USER = {"role": "user", "content": "go"}
 
 @pytest.mark.parametrize(("body", "says", "code"), [
     ([], "must be a JSON object", "invalid_type"),
+    ({"messages": [USER], "stream_options": "x"}, "stream_options must be an object", "invalid_type"),
+    ({"messages": [{**USER, "tool_calls": 3}]}, "tool_calls must be a list", "invalid_type"),
     ({}, "at least one message", "invalid_value"),
     ({"messages": [{"role": "cook", "content": ""}]}, "must have the role", "invalid_value"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "reads text alone", "unsupported_value"),
@@ -526,6 +528,32 @@ def drive(task, base_url, model):
     assert world.meter.of().rollouts == len(made), "all are charged"
 
 
+@pytest.mark.parametrize(("body", "why"), [
+    ("sys.exit(3)", "the harness raised RuntimeError"),
+    ("raise KeyboardInterrupt", "the harness raised RuntimeError"),
+    ("raise asyncio.CancelledError", "the harness raised CancelledError"),
+    ("asyncio.current_task().cancel(); await asyncio.sleep(9)", "the harness raised CancelledError"),
+])
+def test_a_coroutine_that_ends_or_cancels_itself_ends_neither_the_run_nor_other_harnesses(
+    tmp_path: Path, body: str, why: str
+):
+    """All 16 wait for their reply in threads of their own, since those of a group are answered together."""
+    made, _ = played(written(tmp_path, CLIENT + f'''
+import asyncio, sys
+seconds = 10
+
+async def drive(task, base_url, model):
+    said = await asyncio.to_thread(ask, base_url, [{{"role": "user", "content": task["prompt"]}}])
+    if said["message"]["content"] < "F":
+        {body}
+    await asyncio.sleep(0.05)
+    return 1.0
+'''), problems=2, attempts=8)
+    faults = [str(r.turns[-1].fault or "") for r in made]
+    assert set(faults) == {"", f"environment: {why}"}
+    assert all(r.turns[-1].reward == (0.0 if fault else 1.0) for r, fault in zip(made, faults, strict=True))
+
+
 def test_a_harness_without_a_request_has_failed(tmp_path: Path):
     made, world = played(written(tmp_path, CLIENT + "def drive(task, base_url, model): return 1.0"), problems=1)
     assert [r.stop for r in made] == [Stop.ERROR] * 4 and world.meter.of().rollouts == 4
@@ -622,7 +650,8 @@ def test_a_command_that_does_not_start_is_a_fault():
 @pytest.mark.parametrize(("text", "says"), [
     ("x = 1", "has no function drive"), ("drive = 3", "has no function drive"),
     ("tasks = 3\ndef drive(*a): pass", "tasks must be a function"), ("seconds = 0\ndef drive(*a): pass", "above 0"),
-    ("def drive(*a): pass\ndef tasks(): return [3]", "task 0 is a int"),
+    ("def drive(*a): pass\ndef tasks(): return [3]", "task 0 has the type int"),
+    ("def drive(*a): pass\ndef tasks(): return 1 / 0", "the tasks of .* cannot be listed: ZeroDivisionError"),
     ("def drive(*a): pass\ndef tasks(): return [{'x': {1}}]", "not plain data"),
 ])
 def test_a_file_that_is_no_harness_is_an_error(tmp_path: Path, text: str, says: str):

@@ -12,10 +12,11 @@ import torch
 
 import kill9
 from isocost import methods
-from isocost.ledger import Ledger
+from isocost.ledger import Ledger, Line
 from isocost.loop import train
 from isocost.runs.run import run
 from isocost.types import Score
+from isocost.worlds import toy
 from isocost.worlds.setting import Setting, open_setting
 
 SETTING = Setting(data="sums:base=easy,count=60", held_out=0.2)
@@ -90,6 +91,26 @@ def test_a_killed_run_goes_on_with_the_rollouts_that_were_ahead(changes, tmp_pat
     assert kill9.left_by(killed) == kill9.left_by(whole)
     assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
     assert end["fates"]["lost"] == end["bill"]["lost"]["rollouts"] > 0
+
+
+@pytest.mark.parametrize("max_age", [0, 1, 2])
+def test_a_journal_says_in_which_step_a_group_was_counted_that_was_trained_on_later(max_age):
+    """What a curriculum reads after a resume is what it would have read without."""
+    ledger, journal, held = Ledger(seed=4), [], 0
+
+    async def go():
+        nonlocal held
+        recipe = recipe_of("dapo", max_age=max_age)     # refilled: groups that an update has no room for are held
+        async for _ in train(recipe, toy.world(), ledger, {"rollouts": 320}):
+            journal.extend(map(dict, ledger.fresh))
+            ledger.fresh.clear()
+            held += len(ledger.ahead.held)
+            again = Ledger(seed=4)
+            again.replay([*journal, *(Line(ledger.step - 1, x.group, [], 0) for x in ledger.ahead.held)])
+            assert (again.history, again.tallies) == (ledger.history, ledger.tallies)
+
+    asyncio.run(go())
+    assert (held > 0) is (max_age > 0)
 
 
 def slow(world):

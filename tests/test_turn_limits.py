@@ -82,6 +82,12 @@ def test_paid_turns_count_up_to_the_limit_and_nothing_is_known_of_problems_witho
     assert none[0]["cost"] is None and by_limit.table([{"rewards": [1.0], "turns": [2]}], 3) == []
 
 
+def test_where_reading_is_not_counted_it_is_shared_out_by_environment_steps():
+    rows = [{**r, "read": 0.0, "reread": 0.0} for r in by_limit.table(LINES, 3)]
+    at = limit_of(rows, 2)
+    assert at.read == at.steps == 1.75 / 2.25 and at.written == rows[1]["written"] / rows[2]["written"]
+
+
 def test_the_share_of_dead_groups_counts_equal_scores():
     scores = np.array([[0.0, 0.5, 0.5, 1.0], [1.0, 1.0, 1.0, 0.0]])
     assert by_limit.dead_share(scores, 2) == pytest.approx((1 / 6 + 3 / 6) / 2)

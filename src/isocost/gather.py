@@ -28,6 +28,12 @@ async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
         raise
 
 
+def being_cancelled(error: BaseException) -> bool:
+    """Whether the task that runs is cancelled by this error: code that it calls may raise one of its own."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
 class within:
     """As `asyncio.timeout`, but time in which the event loop could not run does not count: raises TimeoutError.
 

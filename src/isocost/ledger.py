@@ -282,11 +282,14 @@ class Ledger:
     def replay(self, journal: Sequence[Mapping[str, Any]]) -> None:
         """Restore tallies and fates from a journal. Counters come from the checkpoint that belongs to it.
 
-        A group of which `select` kept a part has two lines; it was counted whole, so it is tallied whole.
+        A group of which `select` kept a part has two lines; it was counted whole, so it is tallied whole. A wave is
+        counted in one step, and some of its groups get their fate in that step; others may be held for a later one.
         """
         groups: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+        counted: dict[int, int] = {}        # by wave: the step
         for line in journal:
             groups.setdefault((line["wave"], line["slot"]), []).append(line)
+            counted[line["wave"]] = min(line["step"], counted.get(line["wave"], line["step"]))
             self.fates.update(line["fates"])
             self.fates[str(Fate.CANCELLED)] += line["cancelled"]
         for _, lines in sorted(groups.items()):
@@ -296,7 +299,7 @@ class Ledger:
             scored = sorted((row for each in rows for row in each if row[1] is not None), key=lambda row: row[0])
             notes = {k: [row[2 + i] for row in scored] for i, k in enumerate(names)}
             first = lines[0]
-            self.step = first["step"]
+            self.step = counted[first["wave"]]
             self._tally(first["id"], first["variant"], [row[1] for row in scored], notes)
 
     def _tally(

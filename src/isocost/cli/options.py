@@ -58,8 +58,9 @@ def model_options(f: Callable) -> Callable:
     """The options of every command that opens a model and problems."""
     model = click.option(
         "--model",
-        help="'tiny' or 'tiny-puzzles' (ship with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, "
-        "Qwen2/2.5/3); openai:URL#MODEL for `profile` and `eval`  [default: tiny-puzzles for puzzles, else tiny]",
+        help="one that ships with isocost (tiny, tiny-puzzles, tiny-agents, tiny-tools), 'smollm2', or a Hugging Face "
+        "folder (Llama, SmolLM2, Qwen2/2.5/3); vllm:URL#MODEL; openai:URL#MODEL for `profile` and `eval`  [default: "
+        "the environment's, tiny-puzzles for puzzles, else tiny]",
     )
     return model(setting_options(f))
 

@@ -43,8 +43,11 @@ def by_limit(rows: Sequence[Mapping[str, Any]] | None, console: Console) -> None
     step = -(-len(rows) // SHOWN)
     table = Table(box=None, pad_edge=False)
     ks, ns = [x["k"] for x in rows[-1]["pass_at"] if x["k"] in (1, 4, 16)], (4, 8)
-    heads = ["  turn limit", *(f"pass@{k}" for k in ks), *(f"dead, n={n}" for n in ns), "env steps", "written", "read",
-             "read again", "env steps a success"]
+    costs = {"env_steps": "env steps", "written": "written"}
+    if rows[-1]["read"]:        # a server does not say what it read
+        costs |= {"read": "read", "reread": "read again"}
+    heads = ["  turn limit", *(f"pass@{k}" for k in ks), *(f"dead, n={n}" for n in ns), *costs.values(),
+             "env steps a success"]
     for name in heads:
         table.add_column(name, justify="right")
     for r in (x for x in rows if (rows[-1]["turns"] - x["turns"]) % step == 0):
@@ -52,7 +55,7 @@ def by_limit(rows: Sequence[Mapping[str, Any]] | None, console: Console) -> None
                         (("pass_at", "k", "value"), ("dead", "n", "share")))
         table.add_row(
             f"  {r['turns']}", *(f"{passed[k]:.3f}" for k in ks), *(f"{dead[n]:.0%}" if n in dead else "" for n in ns),
-            *(f"{r[k]:.1f}" for k in ("env_steps", "written", "read", "reread")),
+            *(f"{r[k]:.1f}" for k in costs),
             f"{r['cost']['env_steps']:.1f}" if r["cost"] else "none succeeded",
         )
     console.print(table)

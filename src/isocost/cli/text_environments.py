@@ -17,7 +17,8 @@ def show_environments(found: EnvironmentList, console: Console) -> None:
         echo(f"{e.name}: {e.about}")
         if e.limits is not None:
             problems = "problems of --data" if e.limits.problems is None else counted(e.limits.problems, "problem")
-            echo(f"    {problems}, at most {e.limits.max_turns} turns of {e.limits.max_tokens} tokens, verifier "
+            echo(f"    {problems}, at most {counted(e.limits.max_turns, 'turn')} of "
+                 f"{counted(e.limits.max_tokens, 'token')}, verifier "
                  f"{e.limits.verifier or 'of the problems'}, model {e.limits.model or 'any'}")
         if e.form:
             echo(f"    written: {e.form}")

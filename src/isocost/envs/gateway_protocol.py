@@ -154,6 +154,8 @@ def _object(body: Any) -> dict[str, Any]:
 
 def _common(data: Mapping[str, Any]) -> dict[str, bool]:
     options = data.get("stream_options") or {}
+    if not isinstance(options, dict):
+        raise Refused("stream_options must be an object", "invalid_type", param="stream_options")
     return {
         "logprobs": data.get("logprobs") not in (None, False), "stream": bool(data.get("stream")),
         "usage": bool(options.get("include_usage")), "ids": bool(data.get("return_token_ids")),
@@ -166,7 +168,10 @@ def _entry(message: Any, i: int) -> Entry:
     if role is None or not isinstance(message, dict):
         raise Refused(f"{where} must have the role {', '.join(_ROLES)}", "invalid_value", param=where)
     calls = []
-    for call in message.get("tool_calls") or ():
+    listed = message.get("tool_calls") or []
+    if not isinstance(listed, list):
+        raise Refused(f"{where}.tool_calls must be a list", "invalid_type", param=where)
+    for call in listed:
         try:
             function = call["function"]
             calls.append((str(function["name"]), canonical(function.get("arguments") or "{}")))

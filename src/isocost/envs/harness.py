@@ -139,7 +139,7 @@ class Driven:
             found = self.work.result()
         except EnvironmentFault:
             raise
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:    # nothing is awaited: all are its own
             log.warning("the harness of problem %s raised %r", self.problem.id, error)
             raise EnvironmentFault(f"the harness raised {type(error).__name__}") from error
         if isinstance(found, Mapping):

@@ -16,7 +16,7 @@ from typing import Any
 from isocost.envs import harness_run, outside
 from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.harness import SECONDS, Driven, problem_of
-from isocost.envs.user_file import load
+from isocost.envs.user_file import listed, load
 from isocost.errors import UserError
 from isocost.types import Problem
 from isocost.world import EnvironmentFault
@@ -61,9 +61,9 @@ def open_harness(spec: str) -> EnvironmentSet:
         raise UserError(f"{path}: tasks must be a function that returns the tasks, dictionaries of plain data")
 
     def problems() -> Iterator[Problem]:
-        for number, task in enumerate(tasks() if tasks is not None else ()):
+        for number, task in enumerate(() if tasks is None else listed(f"the tasks of {path}", tasks)):
             if not isinstance(task, dict):
-                raise UserError(f"{path}: task {number} is a {type(task).__name__}; a task is a dictionary")
+                raise UserError(f"{path}: task {number} has the type {type(task).__name__}; a task is a dictionary")
             try:
                 yield problem_of(task, number, module.__name__)
             except EnvironmentFault as error:

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 from isocost.envs.harness import Seat
-from isocost.envs.threads import in_thread
+from isocost.envs.threads import ThreadEach, in_thread
 from isocost.world import EnvironmentFault
 
 log = logging.getLogger("isocost")
@@ -42,6 +42,7 @@ class HarnessLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                self._loop.set_default_executor(ThreadEach())
                 threading.Thread(target=self._loop.run_forever, daemon=True, name="isocost-harnesses").start()
             return self._loop
 
@@ -96,7 +97,10 @@ class _Begun:
     async def run(self) -> Any:
         with self._lock:
             self.begun = not self.late
-        return await self.work() if self.begun else None
+        try:
+            return await self.work() if self.begun else None
+        except (SystemExit, KeyboardInterrupt) as error:    # they would end the thread of all harnesses
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
     async def soon(self) -> bool:
         """Whether it begins within ANSWER seconds; if it does not, it never does."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from isocost.envs import boxes, desk, needle, pages, rooms
+from isocost.envs import boxes, desk, needle, pages, rooms, user_file
 from isocost.envs.catalogue import REAL
 from isocost.envs.environment_set import TOKENS, TURNS, EnvironmentSet, Kind
 from isocost.envs.harness_kinds import open_harness
@@ -73,16 +73,20 @@ def _own(spec: str) -> EnvironmentSet:
         return open_harness(f"harness:{spec}")
     path, colon, name = spec.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
-        raise UserError(f"environment {spec!r} names no class: write my_env.py:Class")
+        if file.endswith(".py") and not Path(file).is_file():
+            raise UserError(f"there is no file {file}")
+        raise UserError(f"environment {spec!r} names no class: write my_env.py:Class. The file of a harness has a "
+                        "function drive(task, base_url, model)")
     made, source = load_class(path, name)
     lacks = [m for m in (*METHODS, "final") if not callable(getattr(made, m, None))]
     if lacks:
         raise UserError(f"{spec} has no method {lacks[0]!r}; an environment has open, step, final and close")
     if plain := [m for m in METHODS if not inspect.iscoroutinefunction(getattr(made, m))]:
         raise UserError(f"{spec}: {plain[0]} must be a coroutine: write `async def {plain[0]}`")
-    listed = getattr(made, "problems", None)
+    own = getattr(made, "problems", None)
+    problems = partial(user_file.listed, f"the problems of {spec}", own) if callable(own) else None
     return EnvironmentSet(
-        spec, made, listed if callable(listed) else None, getattr(made, "verifier", "environment"),
+        spec, made, problems, getattr(made, "verifier", "environment"),
         getattr(made, "max_turns", TURNS), getattr(made, "max_tokens", TOKENS),
         source=source,
     )

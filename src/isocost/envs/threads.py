@@ -11,9 +11,34 @@ import contextlib
 import contextvars
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class ThreadEach(ThreadPoolExecutor):
+    """An executor for an event loop that has a daemon thread for each call.
+
+    Calls that wait for each other need threads at the same time: the requests of all attempts at one problem, for
+    instance, are answered together.
+    """
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=run, daemon=True, name="isocost-environment").start()
+        return future
 
 
 async def in_thread(function: Callable[..., T], *args: Any, **named: Any) -> T:

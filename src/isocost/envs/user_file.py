@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from isocost.errors import UserError
+
+T = TypeVar("T")
 
 
 def load(path: str) -> tuple[ModuleType, str]:
@@ -28,6 +31,16 @@ def load_class(path: str, name: str) -> tuple[Any, str]:
     if not inspect.isclass(made):
         raise UserError(f"{path} has no class {name!r}")
     return made, source
+
+
+def listed(name: str, function: Callable[[], Iterable[T]]) -> Iterator[T]:
+    """What a user's function lists. Raises UserError, with this name, for what it raises."""
+    try:
+        yield from function()
+    except UserError:
+        raise
+    except Exception as e:
+        raise UserError(f"{name} cannot be listed: {type(e).__name__}: {e}") from e
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -15,7 +16,7 @@ from numpy.random import Generator
 
 from isocost import chance
 from isocost.errors import UserError
-from isocost.gather import together, within
+from isocost.gather import being_cancelled, together, within
 from isocost.types import Cost, Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
 from isocost.world import Environment, EnvironmentFault, World
 
@@ -122,7 +123,9 @@ class Episode:
         try:
             async with within(min(CLOSING, self.world.env_seconds)):
                 await env.close()
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if being_cancelled(error):
+                raise
             log.warning("the environment of problem %s did not close: %r", self.problem.id, error)
 
     def rollout(self, start: tuple[Segment, ...]) -> Rollout:
@@ -186,7 +189,9 @@ class Episode:
         except TimeoutError as error:
             limit = f"no answer within {self.world.env_seconds:g} s"
             raise self._failure(limit if not str(error) else error) from error
-        except (Exception, SystemExit) as error:        # it may raise anything
+        except (Exception, SystemExit, asyncio.CancelledError) as error:        # it may raise anything
+            if being_cancelled(error):
+                raise
             raise self._failure(error) from error
         finally:        # calls overlap each other and the engine: each is charged the time that nothing else was
             meter.charge(Cost(seconds=max(time.perf_counter() - meter.charged - began, 0.0)))

@@ -72,11 +72,14 @@ class TurnLimit:
 
 
 def limit_of(rows: Sequence[Mapping[str, Any]], turns: int) -> TurnLimit:
-    """The limit of so many turns, from a profile's `by_limit`: rows by ascending turns, the environment's last."""
+    """The limit of so many turns, from a profile's `by_limit`: rows by ascending turns, the environment's last.
+
+    Tokens that the profile does not count, such as those that a server read, are shared out by environment steps.
+    """
     row, whole = next(r for r in rows if r["turns"] == turns), rows[-1]
 
     def share(key: str) -> float:
-        return float(row[key] / whole[key]) if whole[key] else 1.0
+        return next((float(row[k] / whole[k]) for k in (key, "env_steps") if whole[k]), 1.0)
 
     return TurnLimit(turns, row["env_steps"], share("env_steps"), share("read"), share("written"))
 

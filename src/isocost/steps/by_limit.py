@@ -2,7 +2,8 @@
 
 A rollout at the limit h is the rollout at the environment's limit, cut after h turns: the policy does not know the
 limit. Where turns are paid (the verifier `environment`) it has earned what its first h turns were paid; else a rollout
-that had not ended by then counts as 0. Its cost is what was read, read again and written up to then.
+that had not ended by then counts as 0. Its cost is what was read, read again and written up to then; of a model behind
+a server, what was written.
 """
 
 from __future__ import annotations
@@ -17,34 +18,39 @@ from numpy import ndarray
 
 from isocost.stats.passk import pass_at
 from isocost.types import Group, Rollout
+from isocost.world import Text
 
 KS = (1, 2, 4, 8, 16)       # of pass@k, and from 2 on of dead groups
 RIGHT = 0.5                 # a rollout with a higher score counts as a success
 
 
-def of_group(group: Group) -> dict[str, Any]:
+def of_group(group: Group, text: Text) -> dict[str, Any]:
     """What each turn of each rollout of a group cost, [read first, read again, written], and what it was paid.
 
     Empty without an environment; `paid` is left out where no turn is paid.
     """
     if not any(r.turns for r in group.rollouts):
         return {}
-    found: dict[str, Any] = {"turn_costs": [turn_costs(r) for r in group.rollouts]}
+    found: dict[str, Any] = {"turn_costs": [turn_costs(r, text) for r in group.rollouts]}
     paid = [list(r.score.turns) if r.score is not None else [] for r in group.rollouts]
     return found | ({"paid": paid} if any(paid) else {})
 
 
-def turn_costs(rollout: Rollout) -> list[list[int]]:
-    """Per turn, the tokens read for the first time, those read again, and those written, as the engine charges them."""
+def turn_costs(rollout: Rollout, text: Text) -> list[list[int]]:
+    """Per turn, the tokens read for the first time, those read again, and those written, as the engine charges them.
+
+    Of a model behind a server only those written: it alone knows what it read, and the others are 0.
+    """
+    counted = getattr(text, "tokenized", True)
     out = [[0, 0, 0] for _ in rollout.turns]
-    for text in rollout.segments:
-        own = np.flatnonzero(text.own)
-        for turn in np.unique(text.turn[own]).tolist():
-            at = own[text.turn[own] == turn]
+    for segment in rollout.segments:
+        own = np.flatnonzero(segment.own)
+        for turn in np.unique(segment.turn[own]).tolist():
+            at = own[segment.turn[own] == turn]
             before = own[own < at[0]]
             known = int(before[-1]) + 1 if len(before) else 0
             if 0 <= turn < len(out):
-                out[turn] = [int(at[0]) - known, known, len(at)]
+                out[turn] = [int(at[0]) - known, known, len(at)] if counted else [0, 0, len(at)]
     return out
 
 

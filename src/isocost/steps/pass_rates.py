@@ -242,7 +242,7 @@ def _line(slot: int, group: Group, cost: Cost, text: Text) -> Line:
         "lengths": list(group.lengths),
         "stops": [str(r.stop) for r in group.rollouts],
         **dialogues.of_group(group),
-        **by_limit.of_group(group),
+        **by_limit.of_group(group, text),
         "cost": cost.data(),
         **_example(slot, group, text),
     }

@@ -208,9 +208,3 @@ def answer_tokens(spec: str) -> int:
     which = Sums.of(spec)
     most = 10**which.digits - 1
     return len(solution(most, most, which.work)) + 1
-
-
-def as_row(problem: Problem) -> dict[str, object]:
-    """A problem as a row of a data file."""
-    return {"id": problem.id, "prompt": problem.text, "answer": problem.answer,
-            "solution": problem.meta["solution"], "level": problem.meta["level"]}
