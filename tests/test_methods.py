@@ -1,6 +1,7 @@
 """Every method file keeps the contract; findings name what a file breaks."""
 
 import hashlib
+import os
 import pickle
 import re
 import shutil
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import torch
 from jaxtyping import config
 
 from isocost import methods
@@ -300,6 +302,16 @@ def test_a_file_of_ones_own_pickles_and_is_recorded_with_its_source(tmp_path):
     assert describe(methods.load(str(moved)).recipe()) == describe(recipe)
     path.write_text(GOOD.replace("/ 2", "/ 3"), encoding="utf-8")
     assert describe(methods.load(str(path)).recipe())["advantage"] != describe(recipe)["advantage"]
+
+
+def test_a_file_changed_within_a_second_is_read_anew(tmp_path):
+    """Bytecode is matched by length and second."""
+    path, credit = tmp_path / "half.py", []
+    for by in (2, 4):
+        path.write_text(GOOD.replace("/ 2", f"/ {by}"), encoding="utf-8")
+        os.utime(path, (10**9, 10**9))
+        credit.append(methods.load(str(path)).advantage.__wrapped__(torch.tensor([0.0, 1.0])).tolist())
+    assert credit == [[-0.25, 0.25], [-0.125, 0.125]] and not (tmp_path / "__pycache__").exists()
 
 
 def installed(tmp_path, monkeypatch, **entries):
