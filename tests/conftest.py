@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-from jaxtyping import install_import_hook  # after the environment is set
+from jaxtyping import install_import_hook  # noqa: E402 - after the environment is set
 
 install_import_hook(["isocost.types", "isocost.ops", "isocost.pack"], "beartype.beartype")
 
