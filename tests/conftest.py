@@ -1,13 +1,19 @@
 """One thread, so that other work on the machine cannot slow the suite tenfold; shapes in annotations are checked."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from jaxtyping import install_import_hook  # after the environment is set
+# Images of containers set it. The suite starts some hundred Python processes, and each would compile the package anew;
+# each worker would rewrite the assertions of every file again in each run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+from jaxtyping import install_import_hook  # noqa: E402 - after the environment is set
 
 install_import_hook(["isocost.types", "isocost.ops", "isocost.pack"], "beartype.beartype")
 

@@ -29,6 +29,18 @@ import isocost
 for module in pkgutil.walk_packages(isocost.__path__, "isocost."):
     if module.name != "isocost.cli.page":       # which a page runs with -m
         __import__(module.name)
+read, write = os.pipe()         # the script that every report carries, made once: a process of its own makes it, for
+if not os.fork():               # what makes it has threads, which a fork does not take over
+    os.close(read)
+    with open(write, "w", encoding="utf-8") as out:
+        out.write(isocost.report.theme.bundle())
+    os._exit(0)
+os.close(write)
+with open(read, encoding="utf-8") as made:
+    bundle = made.read()
+assert bundle
+os.wait()
+isocost.report.theme.bundle = lambda: bundle
 listening = socket.socket(socket.AF_UNIX)
 listening.bind(sys.argv[1])
 listening.listen()

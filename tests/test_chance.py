@@ -1,8 +1,9 @@
 """Random numbers have addresses: nothing about how they are asked for can change them."""
 
 import numpy as np
+import pytest
 
-from isocost.chance import Purpose, generator, philox, uniforms
+from isocost.chance import FEW, Purpose, blocks, generator, philox, uniforms
 from isocost.types import Place
 
 PLACE = Place(seed=7, wave=3, slot=5)
@@ -64,3 +65,15 @@ def test_generators_differ_by_address_and_purpose():
         )
     }
     assert len(draws) == 4
+
+
+@pytest.mark.parametrize("count", [1, 3, FEW])
+def test_few_numbers_are_the_same_as_among_many(count):
+    """Few blocks are computed in Python's integers, many in numpy's: also of words that have more than 32 bits."""
+    rng = np.random.default_rng(0)
+    wave, slot, attempt, first = rng.integers(-1, 2**40, (4, 2 * FEW))
+    turn = rng.integers(0, 2**20, 2 * FEW)
+    key = 0xFFFFFFF1, 0x80000001
+    many = blocks(key, wave, slot, attempt, turn, first, count)
+    one = [blocks(key, *(x[i : i + 1] for x in (wave, slot, attempt, turn, first)), count) for i in range(2 * FEW)]
+    assert many.dtype == one[0].dtype and (np.concatenate(one) == many).all()

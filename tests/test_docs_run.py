@@ -165,6 +165,7 @@ WALKS = {
             "doctor smollm2": "doctor tiny",
             OWN: TINY,
             "--budget 2h": "--budget 3k-rollouts --workers 1",
+            "60k-env-steps": "1500-env-steps --samples 1",      # what it learns, the slow tests and the records show
         },
         full={"--budget 2h": "--budget 5min"},
         ends={"doctor smollm2": ((3,), "the prompt read back earns 0.22")},

@@ -1,6 +1,7 @@
 """Every method file keeps the contract; findings name what a file breaks."""
 
 import hashlib
+import os
 import pickle
 import re
 import shutil
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import torch
 from jaxtyping import config
 
 from isocost import methods
@@ -16,7 +18,7 @@ from isocost.console import console
 from isocost.contract.check import PROMISES, check, tried
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
-from isocost.recipe import describe
+from isocost.recipe import describe, fingerprint
 from isocost.steps import listing
 from isocost.types import Message, Problem
 from isocost.world import Ask
@@ -209,8 +211,9 @@ def test_a_value_that_raises_is_named_with_its_method_before_it_costs_anything(t
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_method_runs_as_it_is_and_at_the_usual_sizes(name):
-    for sizes in ({}, {"groups": 16, "rollouts": 8}):
-        assert tried(name, methods.load(name).recipe(**sizes)) is None      # it raises where a step does
+    made = methods.load(name).recipe
+    for sized in {fingerprint(describe(r)): r for r in (made(), made(groups=16, rollouts=8))}.values():
+        assert tried(name, sized) is None      # it raises where a step does
 
 
 def test_a_file_that_raises_is_named_by_its_line_and_reads_what_its_problems_carry(tmp_path):
@@ -299,6 +302,16 @@ def test_a_file_of_ones_own_pickles_and_is_recorded_with_its_source(tmp_path):
     assert describe(methods.load(str(moved)).recipe()) == describe(recipe)
     path.write_text(GOOD.replace("/ 2", "/ 3"), encoding="utf-8")
     assert describe(methods.load(str(path)).recipe())["advantage"] != describe(recipe)["advantage"]
+
+
+def test_a_file_changed_within_a_second_is_read_anew(tmp_path):
+    """Bytecode is matched by length and second."""
+    path, credit = tmp_path / "half.py", []
+    for by in (2, 4):
+        path.write_text(GOOD.replace("/ 2", f"/ {by}"), encoding="utf-8")
+        os.utime(path, (10**9, 10**9))
+        credit.append(methods.load(str(path)).advantage.__wrapped__(torch.tensor([0.0, 1.0])).tolist())
+    assert credit == [[-0.25, 0.25], [-0.125, 0.125]] and not (tmp_path / "__pycache__").exists()
 
 
 def installed(tmp_path, monkeypatch, **entries):

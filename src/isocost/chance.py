@@ -38,6 +38,8 @@ class Purpose(IntEnum):
 _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
+_WORD, _LONG = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+FEW = 8     # blocks that Python's integers compute faster than numpy, whose 80 calls take the same time for any number
 
 
 def philox(counter: tuple[ndarray, ndarray, ndarray, ndarray], key: tuple[int, int]) -> tuple[ndarray, ...]:
@@ -72,10 +74,32 @@ def blocks(
     key: tuple[int, int], wave: ndarray, slot: ndarray, attempt: ndarray, turn: ndarray, first: ndarray, count: int
 ) -> ndarray:
     """(rows, 4 count) numbers in (0, 1): row i's token positions from 4 first[i] on. The arrays are (rows,)."""
+    if len(first) * count <= FEW:
+        return _few(key, wave, slot, attempt, turn, first, count)
     block = first[:, None] + np.arange(count)
     who, slot, wave = (np.broadcast_to(x[:, None], block.shape) for x in (attempt + (turn << 16), slot, wave))
     words = philox((block, who, slot, wave), key)
     return (np.stack(words, -1).reshape(len(block), -1).astype(np.float64) + 0.5) / 2.0**32
+
+
+def _few(
+    key: tuple[int, int], wave: ndarray, slot: ndarray, attempt: ndarray, turn: ndarray, first: ndarray, count: int
+) -> ndarray:
+    """What `blocks` gives, one block after another: a single attempt draws for each of its turns."""
+    rows = zip(first.tolist(), attempt.tolist(), turn.tolist(), slot.tolist(), wave.tolist(), strict=True)
+    words = [w for at, who, t, place, when in rows for i in range(count)
+             for w in _block(at + i, who + (t << 16), place, when, *key)]
+    return (np.array(words, dtype=np.float64).reshape(len(first), 4 * count) + 0.5) / 2.0**32
+
+
+def _block(a: int, b: int, c: int, d: int, k0: int, k1: int) -> tuple[int, int, int, int]:
+    """`philox` of one counter, also where a word has more than 32 bits: products are modulo 2^64."""
+    a, b, c, d = a & _LONG, b & _LONG, c & _LONG, d & _LONG
+    for _ in range(10):
+        p, q = a * 0xD2511F53 & _LONG, c * 0xCD9E8D57 & _LONG
+        a, b, c, d = (q >> 32) ^ b ^ k0, q & _WORD, (p >> 32) ^ d ^ k1, p & _WORD
+        k0, k1 = (k0 + 0x9E3779B9) & _WORD, (k1 + 0xBB67AE85) & _WORD
+    return a, b, c, d
 
 
 def generator(seed: int, purpose: Purpose, *address: int) -> np.random.Generator:

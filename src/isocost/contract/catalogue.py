@@ -165,10 +165,14 @@ def remarks(text: str) -> list[str]:
 def _settings(text: str) -> dict[int, list[str]]:
     """What a file sets, by line: names, defaults, what `partial` or a recipe is given; where the value stands there."""
     out: dict[int, list[str]] = {}
+    lines = [line.encode() for line in text.splitlines()]       # columns are counted in bytes
     for node in ast.walk(ast.parse(text)):
         for name, value in _set_by(node):
             if isinstance(value, ast.Constant | ast.Name | ast.Attribute | ast.UnaryOp):
-                out.setdefault(value.lineno, []).append(f"{name}={ast.get_source_segment(text, value)}")
+                one = value.lineno == value.end_lineno     # `get_source_segment` reads the whole text for each value
+                line = lines[value.lineno - 1][value.col_offset : value.end_col_offset]
+                segment = line.decode() if one else ast.get_source_segment(text, value)
+                out.setdefault(value.lineno, []).append(f"{name}={segment}")
     return out
 
 

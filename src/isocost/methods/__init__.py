@@ -210,14 +210,15 @@ def _from_file(path: Path) -> Any:
         raise UserError(f"there is no file {path}")
     # The module's name must be the same in every process and wherever the file is, for runs and seals made with it; two
     # files of one name must have different modules.
-    name = f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
+    source = path.read_bytes()
+    name = f"{path.stem}_{hashlib.sha256(source).hexdigest()[:8]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise UserError(f"{path} cannot be read as Python")
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
+        try:    # not by its loader: bytecode of another text of the same length and second would be taken for its own
+            exec(compile(source, spec.origin or str(path), "exec", dont_inherit=True), module.__dict__)
         except BaseException as e:
             del sys.modules[name]
             if not isinstance(e, Exception | SystemExit) or isinstance(e, Interrupted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from math import ceil, sqrt
 from typing import Any
 
@@ -72,6 +73,7 @@ class EvaluationPlan:
         return EvaluationPlan(held_out or 256, None if profile.get("exact", True) else 4)
 
 
+@lru_cache(1 << 14)      # a search for the largest budget asks for the same few thousands again and again
 def points(C: int, unit: int, per_doubling: int = 2) -> tuple[int, ...]:
     """Evaluation points in rollouts: log-spaced from `unit` to C, multiples of `unit` so that every arm has them.
 

@@ -7,6 +7,7 @@ expectations from papers can be computed in it exactly.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -73,6 +74,21 @@ def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
     return torch.log_softmax(logp.masked_fill(torch.zeros_like(drop).scatter(-1, order, drop), -torch.inf), -1)
 
 
+@dataclass(frozen=True)
+class _Next:
+    """What the next token is drawn from: cumulative probabilities and log-probs of all four, and the kept ones."""
+
+    up_to: list[float]
+    logp: list[float]
+    kept: ndarray
+    last: int
+
+    @classmethod
+    def of(cls, logp: ndarray) -> _Next:
+        kept = np.flatnonzero(np.isfinite(logp))
+        return cls(np.exp(logp).cumsum().tolist(), logp.tolist(), kept, int(kept[-1]))
+
+
 @dataclass
 class _Row:
     """The tokens of one attempt so far in a call."""
@@ -89,7 +105,7 @@ class Engine:
     def __init__(self, policy: Policy, meter: Meter, text: Letters):
         self.policy, self.meter, self.text, self.version = policy, meter, text, 0
         self.halted: set[tuple[int, int, int]] = set()
-        self._known: dict[tuple[int, int, Sampling], ndarray] = {}     # of these weights
+        self._known: dict[tuple[int, int, Sampling], list[_Next]] = {}     # of these weights
 
     async def generate(
         self,
@@ -129,23 +145,22 @@ class Engine:
     def halt(self, place: Place) -> None:
         self.halted.add((place.seed, place.wave, place.purpose))
 
-    def _after(self, start: Segment) -> ndarray:
-        """Log-probs of the next token after each token that the policy says, and after the start: (5, 4)."""
+    def _after(self, start: Segment) -> list[_Next]:
+        """What follows each token that the policy says, and, last, the start."""
         key = int(start.tokens[0]), int(start.tokens[-1]), start.sampling
         if key not in self._known:
             last = torch.tensor([*range(SAYS), key[1]])
             with torch.no_grad():
                 logits = self.policy.first[key[0]] + self.policy.last[last]
-                self._known[key] = distribution(logits, start.sampling).numpy()
+                self._known[key] = [_Next.of(x) for x in distribution(logits, start.sampling).numpy()]
         return self._known[key]
 
-    def _write(self, row: _Row, after: ndarray, draw: float, stop: Sequence[str]) -> None:
-        logp = after[row.tokens[-1] if row.tokens else SAYS]
-        kept = np.flatnonzero(np.isfinite(logp))
-        token = min(int((np.exp(logp).cumsum() < draw).sum()), int(kept[-1]))
+    def _write(self, row: _Row, after: Sequence[_Next], draw: float, stop: Sequence[str]) -> None:
+        here = after[row.tokens[-1] if row.tokens else SAYS]
+        token = min(bisect_left(here.up_to, draw), here.last)
         row.tokens.append(token)
-        row.logp.append(float(logp[token]))
-        row.kept.append(kept)
+        row.logp.append(here.logp[token])
+        row.kept.append(here.kept)
         if token == END or any(s in self.text.decode(row.tokens) for s in stop):
             row.stop = Stop.DONE
 
