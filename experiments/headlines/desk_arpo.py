@@ -1,10 +1,10 @@
 """ARPO at a desk with a store: forks after uncertain answers of a tool find more.
 
 One of four registers is copied to another, a register has to be read before it is written, and only the state at the
-end pays. ARPO begins with half of the attempts and forks them where the policy is less certain after a call than at
-the start; a fork pays only for its own turns. Every run has about 5,200 environment steps. GRPO is known here from
-earlier headlines: at tuned rates it ends at 0.96 to 0.98 after 8,700 environment steps at four registers. No run of
-ARPO was looked at.
+end pays. ARPO forks dialogues where the policy is less certain after a call than at the start; a fork pays only for its
+own turns. A mistake of this design was seen after the run: ARPO begins with eight dialogues, so with eight attempts
+none is left to fork, and it is GRPO. It is asked again with four at the beginning. Every run has about 5,200
+environment steps.
 """
 
 from collections.abc import Mapping
