@@ -19,6 +19,7 @@ from isocost.errors import UserError
 from isocost.runs.launch.launcher import OUTPUT, STARTED, Launch, State, keep_ticket, ticket_of
 
 HELD = "running.lock"
+ENDING = 1.0        # seconds that a process may take to end once its files are closed
 
 
 class Processes:
@@ -55,9 +56,12 @@ class Processes:
 
     def look(self, folders: Sequence[Path]) -> Mapping[Path, State]:
         """Running while the process, or one that it started, holds its lock."""
-        for child in self._children.values():
-            child.poll()    # a child that has ended leaves the process table
-        return {folder: State.RUNNING if _held(folder) else State.GONE for folder in folders}
+        states = {folder: State.RUNNING if _held(folder) else State.GONE for folder in folders}
+        for folder, child in self._children.items():
+            if child.poll() is None and states.get(folder) is State.GONE:
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(ENDING)      # its lock is free a moment before it has ended
+        return states
 
     def stop(self, folder: Path, *, now: bool = False) -> None:
         """SIGTERM to the process group; with `now`, SIGKILL."""
