@@ -25,6 +25,7 @@ from headline import Headline, Question
 from isocost.report import arm_charts, theme
 
 BUDGETS, WORDS, ROOM = (4, 8, 12, 16, 24, 32), ">;", 12
+WORLD = "puzzles"
 MRT, PLAIN = f"mrt@play.boundary=;,play.words={WORDS},play.room={ROOM}", "grpo"
 WHERE = "comparisons/headline-puzzles_mrt"
 BASE = "before training"
