@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import itertools
 from functools import partial
 from types import SimpleNamespace
 
@@ -226,6 +227,29 @@ def test_an_environment_that_fails_costs_one_rollout_and_no_score(at, caplog):
         assert found[1].turns[-1].fault.source is FaultSource.ENVIRONMENT
         assert world.meter.of().env_steps == sum(len(r.turns) for r in found)
     assert "failed" in caplog.text
+
+
+def test_an_attempt_that_opens_slowly_delays_no_other_of_its_group():
+    """The second opens only once the three others have ended, and all are as where they open at once."""
+    left, over, numbers = [3], asyncio.Event(), itertools.count()
+
+    class Slow(Noisy):
+        async def open(self):
+            if next(numbers) == 1:
+                await over.wait()
+            return await super().open()
+
+        async def close(self):
+            left[0] -= 1
+            if not left[0]:
+                over.set()
+
+    world, usual = noisy_world(Slow), noisy_world()
+    world.env_seconds = 5.0
+    found, expected = played(world, range(4)), played(usual, range(4))
+    assert [r.stop for r in found] == [r.stop for r in expected] and Stop.ERROR not in {r.stop for r in found}
+    assert all((a.segments[-1].tokens == b.segments[-1].tokens).all() for a, b in zip(found, expected, strict=True))
+    assert world.meter.of()._replace(seconds=0.0) == usual.meter.of()._replace(seconds=0.0)
 
 
 def test_all_environments_of_a_group_may_fail_and_closing_may_raise(caplog):

@@ -16,7 +16,7 @@ from numpy.random import Generator
 
 from isocost import chance
 from isocost.errors import UserError
-from isocost.gather import being_cancelled, together, within
+from isocost.gather import being_cancelled, within
 from isocost.types import Cost, Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
 from isocost.world import Environment, EnvironmentFault, World
 
@@ -203,18 +203,45 @@ class Episode:
         return EnvironmentFailed(str(why) if stated else type(why).__name__)
 
 
-async def begin(episodes: Sequence[Episode], texts: Sequence[Segment], turns: Sequence[Turn]) -> None:
-    """Open these attempts at one problem. Those that open with other messages than the first have failed."""
-    await together(*(e.open(texts, turns) for e in episodes))
-    there = [e for e in episodes if not e.failed]
-    for other in there[1:]:
-        if _asked(other) != _asked(there[0]):
-            other.refuse("it opened differently for two attempts at one problem")
-            await other.close()
+class Openings:
+    """The attempts at one problem, in the batches in which they open: most do at once, and a slow one delays no other.
+
+    What opened first is what the others are compared with.
+    """
+
+    def __init__(self, texts: Sequence[Segment], turns: Sequence[Turn]):
+        self.texts, self.turns = texts, turns
+        self.messages: list[Message] = []       # that the first was opened with
+        self.begun = 0                          # attempts that were handed out
+        self.ready: list[Episode] = []
+        self._asked: tuple[list[Message], int, tuple[str, ...]] | None = None
+
+    async def batch(self, episode: Episode) -> list[Episode]:
+        """Open it. All that have opened by then, for one of them to begin; empty for the others and for what failed.
+
+        An attempt that opens with other messages than the first has failed.
+        """
+        await episode.open(self.texts, self.turns)
+        if episode.failed:
+            return []
+        self.ready.append(episode)
+        await asyncio.sleep(0)      # those that open without waiting are ready by now
+        if episode not in self.ready:
+            return []
+        there, self.ready = sorted(self.ready, key=lambda e: e.attempt), []
+        if self._asked is None:
+            self._asked, self.messages = _asked(there[0]), list(there[0].messages)
+        for other in there:
+            if _asked(other) != self._asked:
+                other.refuse("it opened differently for two attempts at one problem")
+                await other.close()
+        there = [e for e in there if not e.failed]
+        self.begun += len(there)
+        return there
 
 
 def _asked(episode: Episode) -> tuple[list[Message], int, tuple[str, ...]]:
-    return episode.messages, episode.shown.max_tokens, episode.shown.stop
+    return list(episode.messages), episode.shown.max_tokens, episode.shown.stop
 
 
 def past(texts: Sequence[Segment]) -> Iterator[tuple[Segment, bool, ndarray]]:

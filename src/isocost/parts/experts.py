@@ -16,7 +16,7 @@ import torch
 
 from isocost.batch import Batch, Forward
 from isocost.errors import UserError
-from isocost.parts.episode import EnvironmentFailed, Episode, begin
+from isocost.parts.episode import EnvironmentFailed, Episode, Openings
 from isocost.parts.improve import policy
 from isocost.parts.loss import Out
 from isocost.parts.play import opening
@@ -55,8 +55,7 @@ async def helped(
     text, paid, stop = attempt.segments[-1], sum(t.reward for t in attempt.turns), Stop.TURNS
     try:
         replayed = attempt.turns if attempt.origin != EXPERT else ()
-        await begin([episode], attempt.segments, replayed)
-        if episode.failed:
+        if not await Openings(attempt.segments, replayed).batch(episode):
             raise EnvironmentFailed
         if len(said := text.reply()) and bool(text.own[-1]):        # its last turn was answered, and not yet read
             shown = await episode.again(world.text.decode(said.tolist()), replayed[-1].luck)

@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from isocost.columns import WaveColumns
 from isocost.gather import together
-from isocost.parts.episode import EnvironmentFailed, Episode, begin
+from isocost.parts.episode import EnvironmentFailed, Episode, Openings
 from isocost.seams import Pace
 from isocost.traits import by_wave, exported
 from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Segment, Shown, Stop, Turn
@@ -119,22 +119,28 @@ async def _dialogues(
 ) -> list[Rollout]:
     """Attempts that environments answer, from the segments and turns of a start."""
     episodes = [Episode(problem, attempt, world, place) for attempt in attempts]
+    openings = Openings(() if text is None else (*before, text), turns)
+
+    async def begun(episode: Episode) -> None:
+        opened = await openings.batch(episode)
+        if not opened:
+            return
+        first = _read(problem, opened[0].messages, world, pace) if text is None else text
+        turn = first.turn_now
+        if len(first) and first.own[-1] and int(first.tokens[-1]) in world.text.ends:      # its last turn is over
+            said, grown = [_NOTHING] * len(opened), [first] * len(opened)
+        else:
+            said = await _say(first, turn, [e.attempt for e in opened], world, pace, place, opened[0].shown)
+            grown = _grown(first, turn, said)
+        each = zip(opened, grown, said, strict=True)
+        await together(*(_converse(e, (*before, whole), turn, s, pace, view, pause) for e, whole, s in each))
+
     try:
-        await begin(episodes, () if text is None else (*before, text), turns)
-        opened = [e for e in episodes if not e.failed]
+        await together(*map(begun, episodes))
         if text is None:
-            text = _read(problem, opened[0].messages if opened else (), world, pace)
-            if missing := len(episodes) - len(opened):      # the engine charges the others
+            text = _read(problem, openings.messages, world, pace)
+            if missing := len(episodes) - openings.begun:      # the engine charges the others
                 world.meter.charge(Cost(rollouts=missing))
-        if opened:
-            turn = text.turn_now
-            if len(text) and text.own[-1] and int(text.tokens[-1]) in world.text.ends:      # its last turn is over
-                said, grown = [_NOTHING] * len(opened), [text] * len(opened)
-            else:
-                said = await _say(text, turn, [e.attempt for e in opened], world, pace, place, opened[0].shown)
-                grown = _grown(text, turn, said)
-            each = zip(opened, grown, said, strict=True)
-            await together(*(_converse(e, (*before, whole), turn, s, pace, view, pause) for e, whole, s in each))
         return [e.rollout((*before, text)) for e in episodes]
     finally:
         for episode in episodes:
