@@ -47,7 +47,6 @@ from isocost.world import Learner
 
 KEEP = 2  # checkpoints kept: if the last is damaged, the one before is used
 PATIENCE_LINES = 0.1   # seconds that a line of a stream waits for later ones, at most
-PATIENCE_PAID = 0.02   # the same for costs: what a killed process may lose of the cost of the work that it loses
 TAKEOVER = 60.0  # seconds that an attempt waits for the lock: the one before it stops at its next step
 
 
@@ -194,14 +193,12 @@ class RunRecord:
         """Start the file that `paid` writes to: costs since this checkpoint, in this process."""
         if self._paid:
             self._paid.close()
-        self._paid = Stream(self.path / f"paid-{self.life:03d}-{step:06d}.jsonl", PATIENCE_PAID)
+        self._paid = Stream(self.path / f"paid-{self.life:03d}-{step:06d}.jsonl")
 
     def paid(self, account: str, cost: Cost) -> None:
-        """Record a charge: on disk at once, or within `PATIENCE_PAID` where it was of so short a work."""
+        """Record a charge. It does not wait for others, as lines of the streams do: a kill must lose none."""
         if self._paid is not None:
             self._paid.write(_charge(account, cost))
-            if cost.seconds >= PATIENCE_PAID:
-                self._paid.flush()
 
     def _record_lost(self, step: int) -> None:
         """Record the cost of the lost work after `step` in lost.jsonl, and increment `life`."""
