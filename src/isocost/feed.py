@@ -171,8 +171,8 @@ class Feed:
             learned = learn()
             if self.in_flight:
                 await asyncio.wait(self.in_flight)
-        whole = [wave.result() for wave in self.in_flight if wave.exception() is None]
-        self.ledger.ahead = Ahead(whole, self.held)
+        complete = [wave.result() for wave in self.in_flight if wave.exception() is None]
+        self.ledger.ahead = Ahead(complete, self.held)
         return learned
 
     # launching ------------------------------------------------------------------------------------------------
