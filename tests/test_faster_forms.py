@@ -1,5 +1,6 @@
 """Second forms of what a step does most: each gives the bytes of the first one."""
 
+import asyncio
 import json
 import math
 from collections import Counter
@@ -9,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from isocost import columns, jsonfile, ops
+from isocost import columns, jsonfile, methods, ops
 from isocost.batch import Forward
 from isocost.ledger import Ledger, Line
+from isocost.loop import train
 from isocost.methods import vade
 from isocost.parts import choose, loss, weight
 from isocost.parts.play import sample
-from isocost.seams import Pace
+from isocost.seams import Pace, Whole
 from isocost.traits import draws, slope_form, wave_form
 from isocost.types import Cost, Fate, Group, Message, Place, Problem, Sampling, Score
 from local_world import batch, model, sums, world
@@ -44,6 +46,41 @@ def sampled(counts=(3, 2, 4), scores=None):
     wave = wave_form(sample)(problems, list(counts), w, Pace(1e-3, 6, Sampling()), places)
     wave.scores = scores or [Score(i / 7) for i in range(sum(counts))]
     return w, wave
+
+
+def test_rollouts_of_a_whole_wave_that_cannot_be_marked_are_charged_and_cancelled():
+    """They were paid for when the reward failed: no later code would give them a fate."""
+    class Fails(Exception):
+        pass
+
+    async def failing(*_: object) -> list[Score]:
+        raise Fails
+
+    w = world(model(sharp=1.5), kernels="native")
+    w.problems = [Problem(p, (Message("user", p),), answer="1") for p in sums(4, 2)]
+    w.grade = failing
+    recipe, ledger = methods.recipe("grpo", groups=2, rollouts=4), Ledger()
+    assert Whole.of(recipe) is not None
+
+    async def go() -> None:
+        async for _ in train(recipe, w, ledger, {"rollouts": 64}):
+            raise AssertionError("a step was trained on rollouts without a score")
+
+    with pytest.raises(Fails):
+        asyncio.run(go())
+    assert w.meter.of().rollouts == 8 and +ledger.fates == Counter({"cancelled": 8})
+
+
+def test_groups_settled_together_are_counted_as_one_by_one():
+    _, wave = sampled()
+    groups = wave.groups()
+    fates = [[Fate.TRAINED if k % 2 else Fate.DEAD for k in range(g.size)] for g in groups]
+    at_once, one_by_one = Ledger(), Ledger()
+    at_once.settle_all(groups, fates, 2)
+    for g, some in zip(groups, fates, strict=True):
+        one_by_one.settle(g, some, 2)
+    assert +at_once.fates == +one_by_one.fates and at_once.fates["cancelled"] == 6
+    assert [x.data for x in at_once.fresh] == [x.data for x in one_by_one.fresh]
 
 
 def packed():

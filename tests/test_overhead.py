@@ -100,7 +100,7 @@ def test_every_charge_is_on_disk_at_once(tmp_path, monkeypatch):
     with RunRecord.opened(tmp_path) as record:
         record.pay_since(0)
         (path,) = tmp_path.glob("paid-*.jsonl")
-        charges = [("train", Cost(rollouts=1)), ("train", Cost(rollouts=2, seconds=0.001)), ("evaluation", Cost(score=3))]
+        charges = [("train", Cost(rollouts=1)), ("train", Cost(rollouts=2, seconds=0.001)), ("check", Cost(score=3))]
         for k, (account, cost) in enumerate(charges):
             record.paid(account, cost)
             assert [line[:2] for line in read_lines(path)] == [[a, c.rollouts] for a, c in charges[: k + 1]]
