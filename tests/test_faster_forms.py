@@ -17,9 +17,10 @@ from isocost.loop import train
 from isocost.methods import vade
 from isocost.parts import choose, loss, weight
 from isocost.parts.play import sample
-from isocost.seams import Pace, Whole
+from isocost.recipe import paced
+from isocost.seams import Pace
 from isocost.traits import draws, slope_form, wave_form
-from isocost.types import Cost, Fate, Group, Message, Place, Problem, Sampling, Score
+from isocost.types import Cost, Fate, Group, Message, Place, Problem, Rollout, Sampling, Score
 from local_world import batch, model, sums, world
 from toy import group
 
@@ -53,14 +54,14 @@ def test_rollouts_of_a_whole_wave_that_cannot_be_marked_are_charged_and_cancelle
     class Fails(Exception):
         pass
 
-    async def failing(*_: object) -> list[Score]:
+    async def failing(rollouts: list[Rollout]) -> list[Score]:
+        assert len(rollouts) == 8, "a whole wave at once"
         raise Fails
 
     w = world(model(sharp=1.5), kernels="native")
     w.problems = [Problem(p, (Message("user", p),), answer="1") for p in sums(4, 2)]
     w.grade = failing
-    recipe, ledger = methods.recipe("grpo", groups=2, rollouts=4), Ledger()
-    assert Whole.of(recipe) is not None
+    recipe, ledger = paced(methods.recipe("grpo", groups=2, rollouts=4), max_tokens=6), Ledger()
 
     async def go() -> None:
         async for _ in train(recipe, w, ledger, {"rollouts": 64}):
