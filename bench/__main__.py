@@ -41,7 +41,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of every contender (default: all cores)")
     p.add_argument("--repeats", type=int, default=7, help="measured blocks or repeats per point (default: 7)")
     p.add_argument("--seeds", type=int, default=3, help="of the RL step's learning curves (default: 3)")
-    p.add_argument("--variants", default="", help="base,long,ragged of the RL step; tail,straggler of overlap")
+    p.add_argument("--variants", default="",
+                   help="base,long,ragged of the RL step; tail,straggler,elsewhere of overlap")
     p.add_argument("--contenders", default="", help="of the RL step: 'TRL fp32;isocost bf16, native' (default: all)")
     p.add_argument("--budget", type=float, default=120.0, help="seconds per point of decode and scaling (default: 120)")
     p.add_argument("--before", type=Path, help="another checkout of isocost: what `pilot` is compared with")

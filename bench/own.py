@@ -44,13 +44,21 @@ def recipe_of(task: Task) -> Recipe:
     )
 
 
-def opened(model: Any, problems: Sequence[Problem], *, threads: int, dtype: str, kernels: str, device: str) -> World:
-    """A world with the asked kernels. Raises ValueError when they are not what it then runs on."""
+def opened(
+    model: Any, problems: Sequence[Problem], *, threads: int, dtype: str, kernels: str, device: str,
+    marking: float = 0.0,
+) -> World:
+    """A world with the asked kernels, whose verifier waits for `marking` seconds before it marks a group.
+
+    Raises ValueError when other kernels are what it then runs on.
+    """
     torch.set_num_threads(threads)
     meter = Meter()
 
     async def grade(rollouts: Sequence[Rollout]) -> list[Score | None]:
         meter.charge(Cost(verify=len(rollouts)))
+        if marking:
+            await asyncio.sleep(marking)
         return [Score(reward(r.segments[0].tokens[r.segments[0].own].tolist())) for r in rollouts]
 
     chosen = {k: v for k, v in {"kernels": kernels, "threads": threads}.items() if takes(k)}

@@ -302,18 +302,21 @@ def _overlap(record: Mapping[str, Any]) -> str:
         "## Sampling and learning at the same time\n\n"
         f"GRPO, 2 rollouts a prompt; those of one prompt write up to {new} "
         "tokens, the others end after 24 on average. With one thread both sides take about equal CPU time. Contenders "
-        "take turns in blocks of steps; the target is 1.5 times, each side with its better number of threads. "
+        "take turns in blocks of steps; the target is 1.5 times, each side with its better number of threads. Where a "
+        "verifier works elsewhere, sampling waits for it: the base RL step with 8 rollouts a prompt. "
         "[Sample and learn at the same time](overlap.md) says what is compared.\n"
     ]
     head = ["", "max_age", "threads", "s/step", "fastest", "busy sampling", "busy learning", "CPU"]
     for v in record["variants"]:
         others, ratios, least = v["cores_used_by_others"], v["ratios"], v["quietest"]
         load = "" if others is None else f" Other processes used {others:.2f} of {v['cores']} cores meanwhile."
+        waits = v["task"].get("marking", 0.0)
+        elsewhere = f", a verifier elsewhere that takes {waits:g} s for a group" if waits else ""
         parts.append(
-            f"{v['task']['prompts']} prompts: overlap is {_range(ratios['in turns'])} times as fast as taking turns, "
-            f"and {_range(ratios['synchronous'])} times as fast as synchronous training. With one thread for each side "
-            f"it is {_range(ratios['in turns, 1 threads'])} times as fast as taking turns. Between the fastest blocks "
-            f"the ratios are {least['in turns']:.2f} and {least['synchronous']:.2f}.{load}\n"
+            f"{v['task']['prompts']} prompts{elsewhere}: overlap is {_range(ratios['in turns'])} times as fast as "
+            f"taking turns, and {_range(ratios['synchronous'])} times as fast as synchronous training. With one thread "
+            f"for each side it is {_range(ratios['in turns, 1 threads'])} times as fast as taking turns. Between the "
+            f"fastest blocks the ratios are {least['in turns']:.2f} and {least['synchronous']:.2f}.{load}\n"
         )
         rows = [
             [r["name"], r["max_age"], r["threads"],

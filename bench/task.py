@@ -29,6 +29,7 @@ class Task:
     rollouts: int = 16      # per prompt
     block: int = 5          # steps of a turn
     steps: int = 40         # of a run: whole blocks, the first to warm up
+    marking: float = 0.0    # seconds in which a verifier elsewhere marks a group
 
     @property
     def end(self) -> int:

@@ -3,7 +3,9 @@
 Design. The policy of the ragged RL step, GRPO, 2 rollouts a prompt: the two of one prompt write up to 384 tokens, the
 others end after 24 on average. With one thread, sampling and learning then take about equal CPU time. Variants: "tail",
 8 prompts, and "straggler", 4 prompts, added after a first run of "tail", because two threads speed up the learner by
-groups, and one group is most of this batch. Contenders: synchronous (`max_age` 0), one step old in turns, and one step
+groups, and one group is most of this batch; and "elsewhere", the base RL step with 8 rollouts a prompt and a verifier
+that takes 0.1 s for a group on another machine, so that sampling, with its waits, takes about as long as learning with
+two threads. Contenders: synchronous (`max_age` 0), one step old in turns, and one step
 old with overlap, each with 1 thread and with all threads. Blocks of steps of all contenders are interleaved. A ratio is
 that of two contenders' seconds in the same block; the headline is overlap against the faster of the contenders in
 turns, each side with its better number of threads by the median. "quietest" is the ratio of the fastest blocks, over
@@ -43,7 +45,10 @@ from isocost.types import Message, Problem
 from isocost.worlds.setting import Setting
 
 TAIL = replace(TASKS["ragged"], name="tail", prompts=8, rollouts=2, new=384, long_every=8, block=2)
-VARIANTS = {"tail": TAIL, "straggler": replace(TAIL, name="straggler", prompts=4, long_every=4)}
+WAITS = replace(TASKS["base"], name="verifier elsewhere", rollouts=8, marking=0.1)
+VARIANTS = {
+    "tail": TAIL, "straggler": replace(TAIL, name="straggler", prompts=4, long_every=4), "elsewhere": WAITS,
+}
 WARM = 2            # steps before the first block
 POINTS = (512, 1024, 2048, 4096)        # rollouts at which curves are compared
 SIZE = {"n": 8, "B": 8}
@@ -56,7 +61,8 @@ class Contender:
         self.name, self.age, self.on, self.threads = name, age, on, threads
         problems = [Problem(str(i), (Message("user", p),)) for i, p in enumerate(prompts(task, 1))]
         self.world = opened(
-            read(folder, task.end), problems, threads=threads, dtype="fp32", kernels="native", device="cpu"
+            read(folder, task.end), problems, threads=threads, dtype="fp32", kernels="native", device="cpu",
+            marking=task.marking,
         )
         assert self.world.overlap is not None
         self.world.overlap.on = on
