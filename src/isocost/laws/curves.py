@@ -40,14 +40,13 @@ class Curve:
     are NaN.
 
     `select` and `audit` are means of `metric`. `train` (K,) is the mean reward of the rollouts sampled for training
-    since
-    the previous evaluation, before any filter (NaN at the first); None if it is not recorded. `problems` is the number
-    of held-out problems, both splits together, each evaluated by `samples` attempts (None: exactly). The rewards of a
-    `noisy` curve have an unknown noise: they are from another trainer's log. Those of a `training` curve are training
-    rewards, of other problems at every point. `error` (2, K) are the standard errors of
-    (select, audit) if they are known to be means of noisy rewards (`bins.binned`). `turns` is the turn limit of
-    training, where it is not the environment's; `env_steps` and `tokens` (K,) are environment steps and tokens written
-    in training so far, None if they are not recorded.
+    since the previous evaluation, before any filter (NaN at the first); None if it is not recorded. `problems` is the
+    number of held-out problems, both splits together, each evaluated by `samples` attempts (None: exactly). The
+    rewards of a `noisy` curve have an unknown noise: they are from another trainer's log. Those of a `training` curve
+    are training rewards, of other problems at every point. `error` (2, K) are the standard errors of (select, audit)
+    if they are known to be means of noisy rewards (`bins.binned`). `turns` is the turn limit of training, where it is
+    not the environment's; `env_steps` and `tokens` (K,) are environment steps and tokens written in training so far,
+    None if they are not recorded.
     """
 
     run: str

@@ -61,7 +61,6 @@ class NotIdentified:
     option: str = ""
 
 
-Refusal = NotIdentified     # its former name, for code that imports it
 
 
 @dataclass(frozen=True, slots=True)
