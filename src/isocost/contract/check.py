@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from isocost.ledger import Ledger
 from isocost.loop import Step, train
 from isocost.pack import pack
 from isocost.parts import select
+from isocost.promise import Finding
 from isocost.recipe import describe, diff, fingerprint, functions, paced
 from isocost.seams import Pace, Recipe
 from isocost.types import Problem
@@ -34,27 +35,6 @@ from isocost.worlds import toy
 MACHINERY = ("feed", "loop", "runs", "worlds", "local", "contract", "steps", "compare", "planner", "cli")
 ALONE = 16                  # groups of one that are tried
 LEAST, MOST = 4, 512        # groups, and about as many rollouts, of a step that is tried before it is paid for
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One promise, and why it is broken; `why` is empty if it is kept.
-
-    `tried` is False if it depends on another promise that is broken, so that one mistake is reported once.
-    """
-
-    promise: str
-    why: str
-    tried: bool = True
-
-    @property
-    def kept(self) -> bool:
-        return not self.why
-
-    @property
-    def state(self) -> str:
-        """`kept`, `BROKEN` or `not tried`."""
-        return "kept" if self.kept else "BROKEN" if self.tried else "not tried"
 
 
 class Trial:

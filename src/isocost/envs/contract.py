@@ -28,6 +28,7 @@ from isocost.envs.harness import CUT, Driven
 from isocost.envs.harness_run import HARNESSES
 from isocost.envs.opening import EnvironmentSet
 from isocost.gather import finished
+from isocost.promise import Finding
 from isocost.types import Fault, Message, Place, Problem, Shown
 from isocost.world import Environment
 
@@ -37,24 +38,6 @@ BLOCKS = 0.5                # seconds that a call may keep the event loop from o
 ENDS = 0.9 * CUT            # that a harness has after its last turn, at most
 ODD = ("", " ", "\0", "no such action", "<tool_call>{", '{"name": 1}', "é✓ " * 20, "x" * 20_000)
 _PLACE = Place(11, 3, 1)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One promise, and why it is broken; `why` is empty if it is kept. Not `tried`: another broken one prevents it."""
-
-    promise: str
-    why: str = ""
-    tried: bool = True
-
-    @property
-    def kept(self) -> bool:
-        return not self.why
-
-    @property
-    def state(self) -> str:
-        """`kept`, `BROKEN` or `not tried`."""
-        return "kept" if self.kept else "BROKEN" if self.tried else "not tried"
 
 
 class Broken(Exception):

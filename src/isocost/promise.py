@@ -1,0 +1,26 @@
+"""What a contract found: one promise of a method's or an environment's file, kept or broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One promise, and why it is broken; `why` is empty if it is kept.
+
+    `tried` is False if it depends on another promise that is broken, so that one mistake is reported once.
+    """
+
+    promise: str
+    why: str = ""
+    tried: bool = True
+
+    @property
+    def kept(self) -> bool:
+        return not self.why
+
+    @property
+    def state(self) -> str:
+        """`kept`, `BROKEN` or `not tried`."""
+        return "kept" if self.kept else "BROKEN" if self.tried else "not tried"
