@@ -1,5 +1,6 @@
 """One thread, so that other work on the machine cannot slow the suite tenfold; shapes in annotations are checked."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -37,6 +38,10 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))      # stable: within a file nothing moves
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()     # modules and tests stay to the end: no collection need go through them again
 
 
 @pytest.fixture(scope="session")
