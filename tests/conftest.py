@@ -14,7 +14,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-from jaxtyping import install_import_hook  # noqa: E402 - after the environment is set
+from jaxtyping import config, install_import_hook  # noqa: E402 - after the environment is set
 
 install_import_hook(["isocost.types", "isocost.ops", "isocost.pack"], "beartype.beartype")
 
@@ -22,6 +22,8 @@ import pytest  # noqa: E402 - after the hook
 import torch  # noqa: E402 - after the hook, or the shapes would not be checked
 
 import isocost  # noqa: E402, F401 - before torch's first product: it makes the settings of torch's libraries
+from isocost import methods  # noqa: E402
+from isocost.worlds import toy  # noqa: E402
 from programs import Shell, programs  # noqa: E402 - it imports isocost
 
 torch.set_num_threads(1)
@@ -42,6 +44,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()     # modules and tests stay to the end: no collection need go through them again
+
+
+@pytest.fixture
+def unchecked_dialogues(name: str) -> Iterator[None]:
+    """Shapes are not checked where a method needs turns: dialogues have many small segments, and it doubles the time.
+
+    `test_every_method_runs_as_it_is_and_at_the_usual_sizes` checks them, with every method.
+    """
+    config.update("jaxtyping_disable", toy.holds_dialogues(methods.load(name).recipe()))
+    yield
+    config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")
