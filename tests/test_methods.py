@@ -194,7 +194,7 @@ def test_a_value_that_raises_is_named_with_its_method_before_it_costs_anything(t
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_method_runs_as_it_is_and_at_the_usual_sizes(name, monkeypatch):
-    monkeypatch.setattr("isocost.contract.check.MOST", 64)      # rollouts of a step: a few groups, at its own n
+    monkeypatch.setattr("isocost.contract.check.MOST", 32)      # rollouts of a step: a few groups, at its own n
     made = methods.load(name).recipe
     for sized in {fingerprint(describe(r)): r for r in (made(), made(groups=16, rollouts=8))}.values():
         assert tried(name, sized) is None      # it raises where a step does
