@@ -30,10 +30,15 @@ torch.set_num_threads(1)
 
 # The files that take longest, first: a worker that began one of them last would leave the others without work.
 LONGEST = (
-    "test_docs_run", "test_methods", "test_study", "test_cli", "test_local_engine", "test_native", "test_run",
-    "test_processors", "test_report", "test_methods_learn", "test_verifiers", "test_compare_methods", "test_doctor",
-    "test_local_learner", "test_laws_plan", "test_conflicts", "test_laws_fit", "test_methods_docs", "test_methods_play",
-    "test_study_own", "test_old_records", "test_methods_choice", "test_printing", "test_docs_site", "test_results",
+    "test_docs_run", "test_methods", "test_study", "test_cli", "test_native", "test_local_engine", "test_verifiers",
+    "test_laws_fit", "test_methods_learn", "test_report", "test_processors", "test_agents_run", "test_vllm",
+    "test_drive", "test_two_processes", "test_compare_methods", "test_run", "test_harness", "test_laws_plan",
+    "test_printing", "test_methods_docs", "test_truth", "test_study_own", "test_docs_site", "test_endpoint",
+    "test_records", "test_tinker", "test_traps_loss", "test_hostile_text", "test_results", "test_rollouts",
+    "test_turn_limits", "test_tutorial", "test_doctor_service", "test_conflicts", "test_doctor", "test_layers",
+    "test_folders", "test_old_records", "test_local_learner", "test_import_study", "test_overlap", "test_examples",
+    "test_problems_grade", "test_methods_choice", "test_headlines", "test_sessions", "test_methods_play",
+    "test_drive_trainers",
 )
 
 
