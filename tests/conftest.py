@@ -1,5 +1,6 @@
 """One thread, so that other work on the machine cannot slow the suite tenfold; shapes in annotations are checked."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-from jaxtyping import install_import_hook  # noqa: E402 - after the environment is set
+from jaxtyping import config, install_import_hook  # noqa: E402 - after the environment is set
 
 install_import_hook(["isocost.types", "isocost.ops", "isocost.pack"], "beartype.beartype")
 
@@ -21,22 +22,44 @@ import pytest  # noqa: E402 - after the hook
 import torch  # noqa: E402 - after the hook, or the shapes would not be checked
 
 import isocost  # noqa: E402, F401 - before torch's first product: it makes the settings of torch's libraries
+from isocost import methods  # noqa: E402
+from isocost.worlds import toy  # noqa: E402
 from programs import Shell, programs  # noqa: E402 - it imports isocost
 
 torch.set_num_threads(1)
 
 # The files that take longest, first: a worker that began one of them last would leave the others without work.
 LONGEST = (
-    "test_docs_run", "test_methods", "test_study", "test_cli", "test_local_engine", "test_native", "test_run",
-    "test_processors", "test_report", "test_methods_learn", "test_verifiers", "test_compare_methods", "test_doctor",
-    "test_local_learner", "test_laws_plan", "test_conflicts", "test_laws_fit", "test_methods_docs", "test_methods_play",
-    "test_study_own", "test_old_records", "test_methods_choice", "test_printing", "test_docs_site", "test_results",
+    "test_docs_run", "test_methods", "test_study", "test_cli", "test_native", "test_local_engine", "test_verifiers",
+    "test_laws_fit", "test_methods_learn", "test_report", "test_processors", "test_agents_run", "test_vllm",
+    "test_drive", "test_two_processes", "test_compare_methods", "test_run", "test_harness", "test_laws_plan",
+    "test_printing", "test_methods_docs", "test_truth", "test_study_own", "test_docs_site", "test_endpoint",
+    "test_records", "test_tinker", "test_traps_loss", "test_hostile_text", "test_results", "test_rollouts",
+    "test_turn_limits", "test_tutorial", "test_doctor_service", "test_conflicts", "test_doctor", "test_layers",
+    "test_folders", "test_old_records", "test_local_learner", "test_import_study", "test_overlap", "test_examples",
+    "test_problems_grade", "test_methods_choice", "test_headlines", "test_sessions", "test_methods_play",
+    "test_drive_trainers",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))      # stable: within a file nothing moves
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()     # modules and tests stay to the end: no collection need go through them again
+
+
+@pytest.fixture
+def unchecked_dialogues(name: str) -> Iterator[None]:
+    """Shapes are not checked where a method needs turns: dialogues have many small segments, and it doubles the time.
+
+    `test_every_method_runs_as_it_is_and_at_the_usual_sizes` checks them, with every method.
+    """
+    config.update("jaxtyping_disable", toy.holds_dialogues(methods.load(name).recipe()))
+    yield
+    config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

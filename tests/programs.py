@@ -21,7 +21,7 @@ PATIENCE = 3600     # seconds until a command that hangs is killed: a bound for 
 # Importing torch and the package takes two seconds of processor time, and the pages have a hundred commands. One
 # process imports them once; a command is a fork of it, with the caller's arguments, folder, environment, input and
 # output, and its exit code is the command's. Its worker processes are forks of the command. A signal would reach the
-# client alone: a test of signals starts a process of its own.
+# client alone: who sends one finds the command's process id in the file that PID_FILE names.
 SERVER = """
 import atexit, gc, json, multiprocessing, os, pkgutil, runpy, socket, sys, threading, traceback
 import altair, numpy, scipy.optimize, scipy.stats, torch, vl_convert
@@ -73,6 +73,10 @@ multiprocessing.get_context = lambda method: contexts("fork" if method == "spawn
 os.chdir(folder)
 os.environ.clear()
 os.environ.update(environment)
+if note := os.environ.pop("PID_FILE", None):
+    with open(note + ".new", "w", encoding="utf-8") as out:
+        out.write(str(os.getpid()))
+    os.rename(note + ".new", note)
 
 
 def run():

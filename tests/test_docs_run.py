@@ -175,7 +175,7 @@ WALKS = {
     "CONTRIBUTING.md": Walk(checkout, slow=("python -m isocost.contract",)),     # pages on methods, in ten seconds
     "docs/agents.md": Walk(
         quick={
-            "quickstart --world agents": "quickstart --world agents --dry-run",
+            "quickstart --world agents": "quickstart --world agents --dry-run --samples 1 --limit 40",
             "--env rooms --out": "--env rooms --problems 12 --out", "60k-env-steps": "600-env-steps --samples 1",
             "--base": "--base --samples 1", "slip=0.2": "slip=0.2 --samples 1", "2k-env-steps": "900-env-steps",
         },
@@ -209,7 +209,7 @@ WALKS = {
         lambda shell: made(shell, "isocost train grpo --lr 1e-4 --budget 256-rollouts --out runs/first"),
     ),
     "docs/your_trainer.md": Walk(
-        lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 150k-rollouts"},
+        lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 60k-rollouts"},
         leaves=("studies/mine/report.html",),
     ),
     "docs/use_your_own.md": Walk(

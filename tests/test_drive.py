@@ -30,6 +30,7 @@ from isocost.trainers.command import Sizes
 from isocost.trainers.drive import Begin
 from isocost.trainers.stitch import Columns, attempts_of, stitch
 from isocost.worlds.setting import Setting
+from waiting import until
 
 SCRIPT = Path(__file__).parent.parent / "examples" / "own_trainer.py"
 OPTIONS = "--n {n} --groups {B} --updates {M} --lr {lr} --seed {seed} --eval-every {eval_every} --out {out}"
@@ -357,6 +358,23 @@ def test_a_launch_that_is_submitted_twice_is_one_process(tmp_path):
     assert launcher.look([tmp_path]) == {tmp_path: State.GONE}
     launcher.submit(launch)     # it ran: only another attempt runs again
     assert launcher.look([tmp_path]) == {tmp_path: State.GONE}
+
+
+def test_a_rest_ends_when_a_process_does_and_is_not_shortened_by_one_that_ended_before(tmp_path):
+    launcher = Processes()
+    for name, seconds in (("slow", "60"), ("quick", "1")):
+        (tmp_path / name).mkdir()
+        launcher.submit(Launch(name, ("sleep", seconds), {}, tmp_path / name, tmp_path))
+    try:
+        began = time.monotonic()
+        launcher.rest(30)
+        assert time.monotonic() - began < 25
+        began = time.monotonic()
+        launcher.rest(0.1)
+        assert time.monotonic() - began >= 0.1
+    finally:
+        launcher.stop(tmp_path / "slow", now=True)
+        assert until(lambda: launcher.look([tmp_path / "slow"])[tmp_path / "slow"] is State.GONE, pause=0.01)
 
 
 def test_an_attempts_time_is_counted_as_far_as_it_is_known(tmp_path, monkeypatch):

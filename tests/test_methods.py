@@ -6,11 +6,9 @@ import pickle
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 
 import pytest
 import torch
-from jaxtyping import config
 
 from isocost import methods
 from isocost.cli.text_listing import show_method_list
@@ -21,28 +19,13 @@ from isocost.errors import UserError
 from isocost.recipe import describe, fingerprint
 from isocost.steps import listing
 from isocost.types import Message, Problem
-from isocost.world import Ask
-from isocost.worlds import toy
 from turns import OF_ONE_TURN
 
 ALL = methods.names()
 
 
-@pytest.fixture(autouse=True)
-def unchecked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Dialogues make many small segments: shapes are checked in other tests of them, which takes half of the time."""
-    name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
-    config.update("jaxtyping_disable", bool(name) and dialogues_of(name))
-    yield
-    config.update("jaxtyping_disable", False)
-
-
-def dialogues_of(name: str) -> bool:
-    return toy.world_of(methods.load(name).recipe()).env is not Ask
-
-
 @pytest.mark.parametrize("name", ALL)
-def test_contract(name):
+def test_contract(name, unchecked_dialogues):
     assert [(f.promise, f.why) for f in check(name) if not f.kept] == []
 
 
@@ -210,7 +193,8 @@ def test_a_value_that_raises_is_named_with_its_method_before_it_costs_anything(t
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_method_runs_as_it_is_and_at_the_usual_sizes(name):
+def test_every_method_runs_as_it_is_and_at_the_usual_sizes(name, monkeypatch):
+    monkeypatch.setattr("isocost.contract.check.MOST", 32)      # rollouts of a step: a few groups, at its own n
     made = methods.load(name).recipe
     for sized in {fingerprint(describe(r)): r for r in (made(), made(groups=16, rollouts=8))}.values():
         assert tried(name, sized) is None      # it raises where a step does

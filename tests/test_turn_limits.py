@@ -406,15 +406,15 @@ def test_a_run_at_a_limit_resumes_to_the_same_bytes(short):
     assert (whole / "journal.jsonl").read_bytes() == (again / "journal.jsonl").read_bytes()
 
 
-def test_a_study_of_agents_plans_seals_and_audits_a_limit(tmp_path, monkeypatch):
+def test_a_study_of_agents_plans_seals_and_audits_a_limit(tmp_path, monkeypatch, ran):
     """All steps at a small size, by the commands; a changed limit in the plan is found after the seal."""
     monkeypatch.setitem(PRESETS, "tiny", Preset((2, 4), 1, 32, 2, 8, 1, 0, 64, 2))
     out = tmp_path / "s"
     assert cli("profile", "--env", "rooms", "--held-out", 32, "--problems", 16, "--samples", 1, "--out", out)[0] == 0
     code, text = cli("plan", out, "--size", "tiny", "--turns", "3,12")
     assert code == 0 and "turn limits as requested: 3, 12" in text and "2 n x 2 turn limits x 2 seeds" in text
-    code, text = cli("pilot", out, "--workers", 1)
-    assert code == 0 and (out / "runs" / "pilot-n2-h3-s1").is_dir()
+    ran("pilot", out, "--workers", 1)
+    assert (out / "runs" / "pilot-n2-h3-s1").is_dir()
     code, text = cli("fit", out)
     assert code == 0 and "3 turns instead of 12" in text
     code, text = cli("pilot", out, "--seeds", "2=1", "--turns", 3, "--dry-run")
@@ -429,8 +429,7 @@ def test_a_study_of_agents_plans_seals_and_audits_a_limit(tmp_path, monkeypatch)
     assert code == 0 and f"turn limit {chosen}" in text
     plan = read_json(out / "plan.json")
     assert plan["turns"] == chosen and {r["turns"] for r in plan["runs"]} == {chosen}
-    code, text = cli("train", "--plan", out, "--workers", 1)
-    assert code == 0 and f"turn limit {chosen}" in text
+    assert f"turn limit {chosen}" in ran("train", "--plan", out, "--workers", 1)
     sealed = read_json(out / "forecast.json")
     assert sealed["turns"] == chosen and f"turn limit {chosen}" in sealed["falsifier"]
     code, text = cli("audit", out)

@@ -34,6 +34,7 @@ from isocost.worlds import toy
 
 MACHINERY = ("feed", "loop", "runs", "worlds", "local", "contract", "steps", "compare", "planner", "cli")
 ALONE = 16                  # groups of one that are tried
+SMALL = 4                   # groups of a step of a trial
 LEAST, MOST = 4, 512        # groups, and about as many rollouts, of a step that is tried before it is paid for
 
 
@@ -57,7 +58,7 @@ class Trial:
 
     def train(self) -> tuple[list[Step], Ledger, World]:
         """The same in a world of their own."""
-        world, ledger, made = self.make_world(), Ledger(), self.method.recipe(groups=8)
+        world, ledger, made = self.make_world(), Ledger(), self.method.recipe(groups=SMALL)
         budget = {"rollouts": made.groups * made.rollouts * 4}
 
         async def go() -> list[Step]:

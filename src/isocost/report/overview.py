@@ -8,8 +8,8 @@ from itertools import pairwise
 from isocost.report import charts, theme
 from isocost.report.html import Safe, count, figure, names, share
 from isocost.report.outcome import comparator, outcome_of, prescribed_n, reach_of, trained_lines
-from isocost.report.reach import reward_plot
-from isocost.report.records import Data, Study
+from isocost.report.reach import reward_rows
+from isocost.report.records import Data, Study, law_of
 
 NEAR = 0.045    # the least distance between two labels, as a share of the rewards' range
 
@@ -36,9 +36,8 @@ def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     data, n, other = outcome_of(study), prescribed_n(study), comparator(study).get("n")
     if not data or not n or not data["C"]:
         return {}, "", []
-    pilot = reward_plot(study)[2]
-    points = [r for r in pilot if r["kind"] == "observed"]
-    fits = [r for r in pilot if r["kind"] == "fitted"]
+    points, fits = ([{"kind": kind, **r} for r in rows]
+                    for kind, rows in zip(("observed", "fitted"), reward_rows(study, None, law_of(study)), strict=True))
     lines = trained_lines(study)
     top = float(data["C"])
     bounds = {k: data["forecast"].get(k) for k in ("value", "low", "high")}

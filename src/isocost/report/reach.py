@@ -79,12 +79,12 @@ def reward_plot(
     study: Study, points: Sequence[Data] | None = None, law: Law | None = None
 ) -> tuple[theme.Spec, str, list[Data]]:
     """The main plot: (specification, alternative text, the rows behind it)."""
-    runs = [r for r in study.of("pilot") if r.evaluations]
     if points is None:
-        points, law = _means(runs), law_of(study)
+        law = law_of(study)
+    points, fits = reward_rows(study, points, law)
     reach = reach_of(study) if law else []
-    fits = _fitted(law, reach, prescribed_n(study)) if law else []
     rows = [*({"kind": "observed", **r} for r in points), *({"kind": "fitted", **r} for r in fits)]
+    runs = [r for r in study.of("pilot") if r.evaluations]
     alt_text = (
         "Held-out reward against training rollouts, one curve for each n. At the end of the pilot: "
         + ", ".join(f"n = {n} {share(reward)}" for n, reward in _ends(runs))
@@ -92,6 +92,13 @@ def reward_plot(
     if reach:
         alt_text += f". Shaded, {reach[0]['text'].replace(chr(10), ' ')}: up to {count(reach[0]['C2'])} rollouts"
     return charts.curves(points, fits, alt_text, prescribed_n(study), reach), alt_text, rows
+
+
+def reward_rows(study: Study, points: Sequence[Data] | None, law: Law | None) -> tuple[Sequence[Data], list[Data]]:
+    """What the main plot draws: means over seeds, and points of the law's fitted curves; none without a law."""
+    if points is None:
+        points = _means([r for r in study.of("pilot") if r.evaluations])
+    return points, _fitted(law, reach_of(study), prescribed_n(study)) if law else []
 
 
 def _how_far(study: Study) -> Safe:

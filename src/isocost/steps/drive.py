@@ -31,7 +31,7 @@ from isocost.trainers.driven import ENDED, LAUNCH, DrivenRun, Seen, asked_of, no
 from isocost.trainers.record import Asked
 from isocost.words import counted
 
-TICK = 0.25     # seconds between two looks
+TICK = 0.25     # seconds between two looks at most
 NOTE = 10.0     # seconds between two notes of how long an attempt has run
 GRACE = 20.0    # seconds from the request to end until a process is ended
 FRUITLESS = 3   # attempts in a row without progress after which a run has failed
@@ -169,7 +169,7 @@ class _Drive:
                 self.watch()
                 if self.signalled:
                     raise Interrupted(self.signalled[0])
-                time.sleep(TICK)
+                self.launcher.rest(TICK)
         finally:
             try:
                 self.end_all()
@@ -314,4 +314,4 @@ class _Drive:
                 if time.monotonic() > asked + GRACE:
                     self.launcher.stop(run.attempt, now=True)
             if self.active:
-                time.sleep(TICK / 5)
+                self.launcher.rest(TICK / 5)

@@ -66,6 +66,9 @@ class Launcher(Protocol):
     def stop(self, folder: Path, *, now: bool = False) -> None:
         """Ask a launch to end; with `now`, end it."""
 
+    def rest(self, seconds: float) -> None:
+        """Sleep; less than these seconds if a launch is known to end before."""
+
 
 def job_name(launch: Launch) -> str:
     """A launch's name on a cluster, where another study may have the same name: its key and a hash of its folder."""

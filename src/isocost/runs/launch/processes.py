@@ -11,6 +11,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from isocost.errors import UserError
 from isocost.runs.launch.launcher import OUTPUT, STARTED, Launch, State, keep_ticket, ticket_of
 
 HELD = "running.lock"
+GLANCE = 0.01       # seconds between two looks at the processes that this one started
 ENDING = 1.0        # seconds that a process may take to end once its files are closed
 
 
@@ -68,6 +70,12 @@ class Processes:
         if _held(folder) and (pid := ticket_of(folder).get("pid")):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL if now else signal.SIGTERM)
+
+    def rest(self, seconds: float) -> None:
+        """Sleep until a process that this one started ends, and no longer than these seconds."""
+        until, alive = time.monotonic() + seconds, [c for c in self._children.values() if c.poll() is None]
+        while (left := until - time.monotonic()) > 0 and all(child.poll() is None for child in alive):
+            time.sleep(min(left, GLANCE))
 
 
 def _held(folder: Path) -> bool:

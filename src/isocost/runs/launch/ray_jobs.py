@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,10 @@ class RayJobs:
         """Ask Ray to stop the job: it sends SIGTERM, and SIGKILL three seconds later."""
         if job := ticket_of(folder).get("job"):
             self._asked(lambda: self.client.stop_job(job))
+
+    def rest(self, seconds: float) -> None:
+        """Sleep: to look more often would ask the cluster more often."""
+        time.sleep(seconds)
 
     def _jobs(self) -> dict[str, str]:
         """Submission id -> state, of every job that the cluster knows."""

@@ -71,6 +71,10 @@ class Slurm:
         if job := ticket_of(folder).get("job"):
             _run("scancel", *(["--signal=KILL", "--full"] if now else []), str(job))
 
+    def rest(self, seconds: float) -> None:
+        """Sleep: to look more often would ask squeue more often."""
+        time.sleep(seconds)
+
 
 def _state(listed: str | None) -> State:
     if listed is None or listed.strip() in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
