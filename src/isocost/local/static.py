@@ -70,6 +70,7 @@ class StaticCache(TorchCache):
         self._reach = np.zeros(0, dtype=np.int64)           # per slot: tokens its row may have; 0 if it is free
         self._ends = torch.zeros(config.vocab + 1, dtype=torch.bool, device=device)
         self._ends_known = np.zeros(0, dtype=bool)
+        self._logits = torch.zeros(0)
         self._allocate_inputs(0)
 
     # what the engine calls ------------------------------------------------------------------------------------
