@@ -5,10 +5,10 @@ import asyncio
 import pytest
 import torch
 
-from fake_cuda import FakeCuda, pretend
+from fake_cuda import FakeCuda, FakeGraphs, pretend
 from isocost import methods
 from isocost.ledger import Ledger
-from isocost.local import learner
+from isocost.local import learner, static
 from isocost.loop import train
 from isocost.recipe import paced
 from isocost.worlds.setting import Setting, open_setting
@@ -46,7 +46,7 @@ def stepped(name, steps=2, **setting):
 def test_a_recipe_steps_on_a_gpu_without_mixing_devices(monkeypatch, name):
     pretend(monkeypatch)
     fake, done = stepped(name)
-    assert done and fake.calls > 1000 and not fake.mixed, fake.mixed
+    assert done and fake.calls > 1000 and FakeGraphs.captures and not fake.mixed, fake.mixed
 
 
 def test_an_adapter_trains_on_a_gpu(monkeypatch):
@@ -64,6 +64,18 @@ def test_weights_left_on_the_processor_are_found(monkeypatch):
     monkeypatch.setattr(learner, "_moved", left)
     fake, _ = stepped("isohard", steps=1)
     assert any("mul of ['cuda', 'cpu'] at local/learner.py" in x for x in fake.mixed), fake.mixed
+
+
+def test_what_a_capture_forbids_is_found(monkeypatch):
+    pretend(monkeypatch)
+    drawn = static.draw
+    monkeypatch.setattr(static, "draw", lambda *x: drawn(*x) if bool(x[0].isfinite().all()) else None)
+    fake, _ = stepped("grpo", steps=1)
+    assert any("__bool__ waits for the GPU inside a capture at" in x for x in fake.mixed), fake.mixed
+    made = FakeGraphs(torch.device("cuda"))
+    with FakeCuda() as fake:
+        made(lambda: torch.ones(3).to("cuda"))
+    assert any("to copies from the host inside a capture" in x for x in fake.mixed), fake.mixed
 
 
 def test_a_tensor_is_where_it_was_made_and_moved_to(monkeypatch):
