@@ -37,13 +37,18 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, work: Work) -> Work:
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self.device):
-            self._stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._stream):
-                for _ in range(WARM):
+            current = torch.cuda.current_stream()
+            self._stream.wait_stream(current)
+            try:
+                with torch.cuda.stream(self._stream):
+                    for _ in range(WARM):
+                        work()
+                current.wait_stream(self._stream)
+                # other threads may use the GPU meanwhile
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                     work()
-            torch.cuda.current_stream().wait_stream(self._stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-                work()
+            finally:
+                torch.cuda.set_stream(current)      # torch leaves its own where a capture fails
         return graph.replay
