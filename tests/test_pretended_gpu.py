@@ -10,9 +10,10 @@ from isocost import methods
 from isocost.ledger import Ledger
 from isocost.local import learner, static
 from isocost.loop import train
-from isocost.recipe import paced
+from isocost.recipe import paced, tune
 from isocost.worlds.setting import Setting, open_setting
 
+WORDS = {"agentrlvr": {"schedule.words": "{problem}{hint}="}}      # that the tiny base can spell
 FAST = ("adhint", "areal", "dapo", "gspo", "grpo", "ppo", "vcpo")      # together they use every ability of the learner
 
 
@@ -34,6 +35,8 @@ def stepped(name, steps=2, **setting):
         recipe = paced(methods.recipe(name, groups=4), lr=1e-4, warmup=0, max_tokens=4, temperature=0.7, top_p=1.0,
                        top_k=0)
         recipe = recipe.but(rollouts=max(4, min(recipe.rollouts, 8)))
+        for key, value in WORDS.get(name, {}).items():
+            recipe = tune(recipe, key, value)
         done = asyncio.run(go(recipe, opened.world))
         opened.world.restore(opened.world.state())
         opened.close()
@@ -46,13 +49,13 @@ def stepped(name, steps=2, **setting):
 def test_a_recipe_steps_on_a_gpu_without_mixing_devices(monkeypatch, name):
     pretend(monkeypatch)
     fake, done = stepped(name)
-    assert done and fake.calls > 1000 and FakeGraphs.captures and not fake.mixed, fake.mixed
+    assert done and fake.calls > 1000 and not fake.mixed, fake.mixed
 
 
 def test_an_adapter_trains_on_a_gpu(monkeypatch):
     pretend(monkeypatch)
     fake, done = stepped("grpo", lora=4)
-    assert done == 2 and not fake.mixed, fake.mixed
+    assert done == 2 and FakeGraphs.captures and not fake.mixed, fake.mixed
 
 
 def test_weights_left_on_the_processor_are_found(monkeypatch):
