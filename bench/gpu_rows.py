@@ -272,7 +272,7 @@ def contenders(b: Bench) -> list[step.Contender]:
                 step.Contender("TRL", "trl", {"bf16": False, "parts": 2})]
     bf16: dict[str, Any] = {"bf16": True, "parts": 4}
     vllm = {**bf16, "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3,
-            "vllm_max_model_length": 512}
+            "vllm_max_model_length": 512, "generation_kwargs": {"ignore_eos": True}}   # its folder names an end token
     return [step.Contender("isocost", "isocost", {"dtype": "bf16", "kernels": "graphs"}),
             step.Contender("TRL with vLLM", "trl", vllm), step.Contender("TRL", "trl", bf16)]
 
@@ -292,18 +292,16 @@ def _step(b: Bench, name: str, config: Config) -> dict[str, Any]:
     for c in some:
         if c.how.get("use_vllm") and c.name not in skipped and not _has(python, "vllm"):
             skipped[c.name] = f"{python} has no vllm: install it there, such as by `pip install 'trl[vllm]'`"
-    folder = random_folder(small, b.work, f"step-{name}")
-    found = step.race([c for c in some if c.name not in skipped], folder, task, 0, b.device.type, python, Options(
-        threads=os.cpu_count() or 1 if not b.tiny else 1, limit=b.left, work=b.work,
+    some = [c for c in some if c.name not in skipped]
+    found = step.race(some, random_folder(small, b.work, f"step-{name}"), task, 0, b.device.type, python, Options(
+        threads=1 if b.tiny else os.cpu_count() or 1, limit=b.left / len(some), work=b.work,
     ))
     skipped |= {name: x["why"] for name, x in found.items() if "why" in x}
-    seconds = {
-        name: median(s["seconds"] for block in x["steps"][1:] for s in block)
-        for name, x in found.items() if "why" not in x
-    }
+    steps = {name: [s for block in x["steps"][1:] for s in block] for name, x in found.items() if "why" not in x}
+    seconds = {name: median(s["seconds"] for s in each) for name, each in steps.items()}
     ours = seconds.get("isocost")
     return {
-        "s_per_step": seconds, "peak_mb": {name: x["peak_mb"] for name, x in found.items() if "why" not in x},
+        "s_per_step": seconds, "tokens_per_step": {k: median(s["tokens"] for s in each) for k, each in steps.items()},
         "times_as_fast_as": {k: v / ours for k, v in seconds.items() if k != "isocost"} if ours else {},
         **({"skipped": skipped} if skipped else {}),
     }
@@ -358,20 +356,25 @@ def _killed(b: Bench) -> dict[str, Any]:
     """A run killed twice by SIGKILL while it trains, and continued: its record beside one that was not killed."""
     budget = 1024 if b.tiny else 12288
     whole, parts = (b.work / f"{x}-{time.time_ns()}" for x in ("whole", "parts"))
-    subprocess.run(_command(b, whole, 3, budget), stdout=subprocess.DEVNULL, check=True)
+
+    def run(out: Path) -> None:
+        subprocess.run(_command(b, out, 3, budget), stdout=subprocess.DEVNULL, check=True, timeout=b.left)
+
+    run(whole)
     lines = len((whole / "metrics.jsonl").read_text().splitlines())
     kills = 0
     for share in (0.3, 0.6):
-        one = subprocess.Popen(_command(b, parts, 3, budget), stdout=subprocess.DEVNULL)
+        one, until = subprocess.Popen(_command(b, parts, 3, budget), stdout=subprocess.DEVNULL), time.time() + b.left
         while one.poll() is None:
             seen = parts / "metrics.jsonl"
-            if seen.exists() and len(seen.read_text().splitlines()) >= share * lines:
+            enough = seen.exists() and len(seen.read_text().splitlines()) >= share * lines
+            if enough or time.time() > until:
                 os.kill(one.pid, signal.SIGKILL)
                 kills += 1
                 break
             time.sleep(0.002)
         one.wait()
-    subprocess.run(_command(b, parts, 3, budget), stdout=subprocess.DEVNULL, check=True)
+    run(parts)
 
     def digest(run: Path, name: str) -> str:
         return hashlib.sha256((run / name).read_bytes()).hexdigest()
