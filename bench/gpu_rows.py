@@ -23,6 +23,7 @@ import torch
 
 from bench import roofs
 from bench.cases import step
+from bench.machine import versions_of
 from bench.models import random_folder
 from bench.options import Options
 from bench.task import VOCAB, Task
@@ -303,7 +304,7 @@ def _step(b: Bench, name: str, config: Config) -> dict[str, Any]:
     return {
         "s_per_step": seconds, "tokens_per_step": {k: median(s["tokens"] for s in each) for k, each in steps.items()},
         "times_as_fast_as": {k: v / ours for k, v in seconds.items() if k != "isocost"} if ours else {},
-        **({"skipped": skipped} if skipped else {}),
+        **({"skipped": skipped} if skipped else {}), **({"versions": versions_of(python)} if len(steps) > 1 else {}),
     }
 
 

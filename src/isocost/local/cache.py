@@ -39,6 +39,7 @@ class Cache(Protocol):
 
     decoder: Decoder            # holds the weights
     bursts: bool                # `burst` is available
+    chunk: int                  # ticks of a burst while requests wait for slots
     resumes: bool               # `resume` and `release` are available
 
     def load(self, weights: Weights) -> None: ...
@@ -118,6 +119,7 @@ class TorchCache:
     """
 
     bursts = False
+    chunk = 1
     resumes = False
 
     def __init__(self, config: Config, body: torch.dtype, device: torch.device):
@@ -323,6 +325,7 @@ class NativeCache:
     """A start's keys are kept once for all its rows; a slot points to them and to its own memory."""
 
     bursts = True
+    chunk = 1
     resumes = True
 
     def __init__(self, config: Config, body: torch.dtype, threads: int, tape_bytes: int):

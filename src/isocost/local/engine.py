@@ -468,7 +468,7 @@ class LocalEngine:
         live = s.live
         plain = not (s.heeds[:live].any() or (s.top_p[:live] < 1.0).any() or (s.top_k[:live] > 0).any())
         if self.cache.bursts and plain:
-            self._burst(1 if self._waiting else self.burst)
+            self._burst(min(self.cache.chunk, self.burst) if self._waiting else self.burst)
         else:
             self._tick()
 

@@ -51,8 +51,8 @@ def bucket(n: int) -> int:
 class StaticCache(TorchCache):
     """`TorchCache` with ticks that are captured. A row's memory is allocated at its start, up to its last token.
 
-    `burst` ends with the chunk in which a request has all its rows; the rows of others have then gone on by up to
-    `CHUNK` - 1 tokens. Memory that grows has new addresses, and all ticks are captured again; so it grows in large
+    `burst` ends with the chunk of ticks in which a request has all its rows; the rows of others have then gone on by up
+    to `chunk` - 1 tokens. Memory that grows has new addresses, and all ticks are captured again; so it grows in large
     steps, within `memory` bytes unless the rows in flight need more. `captured` counts captures. Where one fails, `why`
     says so, it is logged once, and ticks are launched kernel by kernel from then on.
     """
@@ -64,7 +64,7 @@ class StaticCache(TorchCache):
     ):
         super().__init__(config, body, device)
         self.memory, self.captured, self.why = memory, 0, ""
-        self._capture = capture
+        self._capture, self.chunk = capture, CHUNK
         self.least_rows = 1 if device.type == "cuda" else TILE      # on a processor, fewer would change a row's bits
         self._ticks: OrderedDict[Tick, Work] = OrderedDict()
         self._reach = np.zeros(0, dtype=np.int64)           # per slot: tokens its row may have; 0 if it is free
@@ -113,7 +113,7 @@ class StaticCache(TorchCache):
         ids, logp, new, at = list[ndarray](), list[ndarray](), np.zeros(live, dtype=np.int64), 0
         going, complete = np.ones(live, dtype=bool), False
         while at < ticks and not complete:
-            some = min(CHUNK, ticks - at)
+            some = min(self.chunk, ticks - at)
             self._at.zero_()
             self._put(self._u[:, :some], u[:, at : at + some])
             tick = self._sized(live, int((length + np.minimum(at + some, left))[going].max()), draws=True)
@@ -238,9 +238,9 @@ class StaticCache(TorchCache):
             torch.zeros(slots, dtype=torch.long, device=where) for _ in range(3)
         )
         self._temperature = torch.ones(slots, dtype=torch.float32, device=where)
-        self._u = torch.zeros(slots, CHUNK, dtype=torch.float64, device=where)
-        self._ids = torch.zeros(slots, CHUNK, dtype=torch.long, device=where)
-        self._logp = torch.zeros(slots, CHUNK, dtype=kind, device=where)
+        self._u = torch.zeros(slots, self.chunk, dtype=torch.float64, device=where)
+        self._ids = torch.zeros(slots, self.chunk, dtype=torch.long, device=where)
+        self._logp = torch.zeros(slots, self.chunk, dtype=kind, device=where)
         self._at = torch.zeros(1, dtype=torch.long, device=where)       # the column of `u`, `ids` and `logp`
         self._logits = torch.zeros(0, device=where, dtype=kind)         # allocated by the first tick that gives logits
 
