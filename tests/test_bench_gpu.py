@@ -1,6 +1,7 @@
 """`make bench-gpu` at toy size on a processor: every row is measured, and a stage that was stopped goes on."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def test_on_a_gpu_the_study_has_thirty_runs_and_the_step_has_vllm(tmp_path):
     three = gpu_rows.contenders(gpu.Bench(torch.device("cuda"), False, tmp_path))
     assert [c.name for c in three] == ["isocost", "TRL with vLLM", "TRL"]
     assert three[0].how["kernels"] == "graphs" and three[1].how["vllm_mode"] == "colocate"
+    assert gpu_rows._has(sys.executable, "json") and not gpu_rows._has(sys.executable, "vllm_that_is_not")
 
 
 def test_a_stage_that_was_stopped_measures_the_rest_and_an_error_is_tried_again(toy, tmp_path, monkeypatch):

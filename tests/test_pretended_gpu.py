@@ -9,9 +9,12 @@ from fake_cuda import FakeCuda, FakeGraphs, pretend
 from isocost import methods
 from isocost.ledger import Ledger
 from isocost.local import learner, static
+from isocost.local.world import open_world
 from isocost.loop import train
 from isocost.recipe import paced, tune
+from isocost.types import Sampling
 from isocost.worlds.setting import Setting, open_setting
+from local_world import model, no_grade, say
 
 WORDS = {"agentrlvr": {"schedule.words": "{problem}{hint}="}}      # that the tiny base can spell
 FAST = ("adhint", "areal", "dapo", "gspo", "grpo", "ppo", "vcpo")      # together they use every ability of the learner
@@ -56,6 +59,31 @@ def test_an_adapter_trains_on_a_gpu(monkeypatch):
     pretend(monkeypatch)
     fake, done = stepped("grpo", lora=4)
     assert done == 2 and FakeGraphs.captures and not fake.mixed, fake.mixed
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.7), Sampling(1.0, 0.9, 5)], ids=["whole", "truncated"])
+def test_sampling_in_bf16_is_captured_on_a_gpu(monkeypatch, sampling):
+    """Groups of prompts, rows that end and are refilled, new weights in mid-flight."""
+    pretend(monkeypatch)
+
+    async def go(w):
+        w.engine.burst = 4
+        each = [asyncio.ensure_future(say(w, p, range(5), i, tokens=12, sampling=sampling))
+                for i, p in enumerate(("1+2=", "47+38=", "9=" * 20))]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await w.engine.load(w.learner.weights())
+        return [s for some in await asyncio.gather(*each) for s in some]
+
+    with FakeCuda() as fake:
+        w = open_world(model(sharp=1.0), (), no_grade, device="cuda", max_slots=8)
+        said = asyncio.run(go(w))
+        cache = w.engine.cache
+        assert not fake.mixed, fake.mixed
+        assert (w.extra["kernels"], w.extra["dtype"], cache.why) == ("graphs", "bfloat16", "")
+        assert FakeGraphs.captures >= len(cache._ticks) > 0 and cache._cache.is_cuda
+        assert {t.draws for t in cache._ticks} == {not sampling.truncates}
+    assert {int(v) for s in said for v in s.version} == {0, 1} and len({len(s.tokens) for s in said}) > 1
 
 
 def test_weights_left_on_the_processor_are_found(monkeypatch):
