@@ -101,7 +101,7 @@ of the memory's bandwidth; the learner's share of the peak (MFU) |
 ## How a GPU samples
 
 - A tick reads one token of each row and draws the next one. The first tick of a size is captured as a CUDA graph, later
-  ones replay it. Rows are rounded up to 1, 2, 4, 8, 16, 24, 32, 48, ..., keys to 64, 128, 192, 256, 384, ....
+  ones replay it. Rows are rounded up to 1, 2, 4, 8, 16, 24, 32, 48, ..., keys to 64, 96, 128, 192, 256, ....
 - Drawn tokens stay on the GPU: it waits for the host once every {chunk} ticks. With top-p, top-k or stop strings the
   host chooses each token, and waits for each tick.
 - Keys and values lie in memory that is allocated when a row starts, up to its last token; a prompt is read once for its

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from isocost.local.cache import TILE, TorchCache
 from isocost.local.decoder import Config, wide
-from isocost.local.graphs import Capture, Work
+from isocost.local.graphs import WARM, Capture, Work
 from isocost.local.native import Tape
 from isocost.local.sampling import draw
 
@@ -234,13 +234,14 @@ class StaticCache(TorchCache):
     def _allocate_inputs(self, slots: int) -> None:
         """The tensors that a tick reads and writes, one row per slot."""
         where, kind = self.device, wide(self.decoder.body)
+        columns = self.chunk + WARM         # passes before a capture may go beyond a chunk
         self._last, self._length, self._left = (
             torch.zeros(slots, dtype=torch.long, device=where) for _ in range(3)
         )
         self._temperature = torch.ones(slots, dtype=torch.float32, device=where)
-        self._u = torch.zeros(slots, self.chunk, dtype=torch.float64, device=where)
-        self._ids = torch.zeros(slots, self.chunk, dtype=torch.long, device=where)
-        self._logp = torch.zeros(slots, self.chunk, dtype=kind, device=where)
+        self._u = torch.zeros(slots, columns, dtype=torch.float64, device=where)
+        self._ids = torch.zeros(slots, columns, dtype=torch.long, device=where)
+        self._logp = torch.zeros(slots, columns, dtype=kind, device=where)
         self._at = torch.zeros(1, dtype=torch.long, device=where)       # the column of `u`, `ids` and `logp`
         self._logits = torch.zeros(0, device=where, dtype=kind)         # allocated by the first tick that gives logits
 
