@@ -37,13 +37,13 @@ export BENCH_TRL_PYTHON
 bench: $(VENV)/dev $(if $(filter $(CURDIR)/$(TRL_VENV)/%,$(BENCH_TRL_PYTHON)),$(TRL_VENV)/run)
 	$(VENV)/bin/python -m bench $(BENCH)
 
-# On a machine with a GPU: four stages of at most nine minutes, each row recorded as it is measured. GPU="check speed"
-# runs some of them; a stage that was stopped goes on. Without a GPU: `make bench-gpu GPU="--device cpu --tiny"`.
+# The first command on a machine with a GPU: four stages of at most nine minutes, 28 in all; each row is recorded as it is
+# measured, and docs/gpu.md written. GPU="check speed" runs some of them; a stage that was stopped goes on. The stage
+# `step` uses TRL and vLLM of BENCH_TRL_PYTHON: see docs/gpu.md. Without a GPU: `make bench-gpu GPU="--device cpu --tiny"`.
 GPU ?=
 
 bench-gpu: $(VENV)/dev
-	$(VENV)/bin/python -m bench gpu $(GPU)
-	$(VENV)/bin/python -m bench gpu page
+	$(VENV)/bin/python -m bench gpu $(GPU); code=$$?; $(VENV)/bin/python -m bench gpu page && exit $$code
 
 $(TRL_VENV)/run: bench/constraints.txt
 	$(PYTHON) -m venv $(TRL_VENV) && echo "*" > $(TRL_VENV)/.gitignore

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("isocost", "torch", "transformers", "trl", "numpy")
+PACKAGES = ("isocost", "torch", "transformers", "trl", "vllm", "numpy")
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 

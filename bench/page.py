@@ -37,7 +37,7 @@ WHY = """## Why it is fast
 - A wave of short answers is one call of the kernel, with its random numbers; the learner's pass over it is another.
   Rollouts are arrays until a seam reads them as objects.
 
-Not implemented: CUDA graphs, formats smaller than bf16.
+Not implemented: formats smaller than bf16. [A GPU](gpu.md) replays CUDA graphs, which is not measured.
 
 ## Which instructions multiply bf16
 

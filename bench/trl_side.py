@@ -67,9 +67,12 @@ class Pause(TrainerCallback):
 def trainer(message: dict[str, Any], pause: Pause) -> GRPOTrainer:
     torch.set_num_threads(message["threads"])
     task, how = Task(**message["task"]), message["how"]
-    cpu = message["device"] == "cpu"
+    cpu, parts = message["device"] == "cpu", how.pop("parts", 1)
+    if how.get("use_vllm"):         # its engine reads the tokenizer from the model's folder
+        tokenizer(task.end).save_pretrained(message["folder"])
     config = GRPOConfig(
-        output_dir=tempfile.mkdtemp(), per_device_train_batch_size=task.prompts * task.rollouts,
+        output_dir=tempfile.mkdtemp(), per_device_train_batch_size=task.prompts * task.rollouts // parts,
+        gradient_accumulation_steps=parts,
         num_generations=task.rollouts, max_completion_length=task.new, learning_rate=task.lr,
         lr_scheduler_type="constant", max_steps=100_000, beta=0.0, temperature=1.0, loss_type="grpo", max_grad_norm=1.0,
         use_cpu=cpu, gradient_checkpointing=False, shuffle_dataset=False, report_to=[], logging_steps=1,

@@ -1,7 +1,8 @@
 """A pretended GPU: every tensor remembers, by its storage, the device that the program believes it is on.
 
 All numbers are computed on the processor. Reported are operations on tensors of two devices, which fail on a GPU,
-`.numpy()` of a tensor there, and places that wait for it. Not seen: streams, pinned memory, limits of memory, the
+`.numpy()` of a tensor there, and places that wait for it; inside the capture of a graph, waits and copies between
+devices are reported too, since they fail there. Not seen: streams, pinned memory, limits of memory, the
 numbers of a GPU's kernels, and the inside of autograd.
 """
 
@@ -14,6 +15,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from isocost.local import graphs
+
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 WAITS = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "nonzero", "unique", "masked_select",
          "repeat_interleave")
@@ -22,8 +25,27 @@ COPIES = ("copy_", "_foreach_copy_", "set_data", "__set__")
 INDEXED = ("__getitem__", "__setitem__", "index_put_", "index_put")
 
 
+class FakeGraphs:
+    """`isocost.local.graphs.CudaGraphs`: work is checked the first time, and then runs as it is."""
+
+    captures, capturing = 0, False
+
+    def __init__(self, device):
+        assert device.type == "cuda"
+
+    def __call__(self, work):
+        FakeGraphs.captures, FakeGraphs.capturing = FakeGraphs.captures + 1, True
+        try:
+            work()
+        finally:
+            FakeGraphs.capturing = False
+        return work
+
+
 def pretend(monkeypatch) -> None:
     """Let torch report a GPU with a gigabyte of memory."""
+    monkeypatch.setattr(FakeGraphs, "captures", 0)
+    monkeypatch.setattr(graphs, "CudaGraphs", FakeGraphs)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *a: (1 << 30, 1 << 30))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *a: None)
@@ -76,7 +98,7 @@ class FakeCuda(TorchFunctionMode):
         if there and (name in ("numpy", "__array__")):
             self.mixed[f"numpy() of a tensor on the GPU at {self.place()}"] += 1
         if there and name in WAITS:
-            self.waits[self.place()] += 1
+            self.wait(name)
         # A tensor without dimensions may be on another device, and an index of a tensor on the GPU too.
         strict = {d for x, d in zip(tensors, devices, strict=True) if d and x.ndim > 0}
         indexed = name in INDEXED and devices[0] == "cuda"
@@ -88,6 +110,11 @@ class FakeCuda(TorchFunctionMode):
             if isinstance(x, torch.Tensor) and device and self.of(x) is None:
                 self.mark(x, device)
         return out
+
+    def wait(self, name):
+        self.waits[self.place()] += 1
+        if FakeGraphs.capturing:
+            self.mixed[f"{name} waits for the GPU inside a capture at {self.place()}"] += 1
 
     @staticmethod
     def named(device):
@@ -113,6 +140,8 @@ class FakeCuda(TorchFunctionMode):
             if out.untyped_storage().data_ptr() == tensors[0].untyped_storage().data_ptr():
                 out = out.clone()
             if here == "cuda":
-                self.waits[self.place()] += 1
+                self.wait(name)
+            elif FakeGraphs.capturing:
+                self.mixed[f"{name} copies from the host inside a capture at {self.place()}"] += 1
         self.mark(out, wanted or here or "cpu")
         return out

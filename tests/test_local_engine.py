@@ -33,10 +33,11 @@ from local_world import (
 )
 
 
-@pytest.fixture(autouse=True, params=["native", "torch"])
+@pytest.fixture(autouse=True, params=["native", "torch", pytest.param("graphs", marks=pytest.mark.slow)])
 def kernels(request, monkeypatch):
-    """Every test here holds for both ways to compute."""
+    """Every test here holds for all ways to compute."""
     monkeypatch.setattr(local_world, "KERNELS", request.param)
+    monkeypatch.setattr("isocost.local.static.CHUNK", 1)        # ticks end with a request, as those of the others
     return request.param
 
 

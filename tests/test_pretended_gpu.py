@@ -5,14 +5,18 @@ import asyncio
 import pytest
 import torch
 
-from fake_cuda import FakeCuda, pretend
+from fake_cuda import FakeCuda, FakeGraphs, pretend
 from isocost import methods
 from isocost.ledger import Ledger
-from isocost.local import learner
+from isocost.local import learner, static
+from isocost.local.world import open_world
 from isocost.loop import train
-from isocost.recipe import paced
+from isocost.recipe import paced, tune
+from isocost.types import Sampling
 from isocost.worlds.setting import Setting, open_setting
+from local_world import model, no_grade, say
 
+WORDS = {"agentrlvr": {"schedule.words": "{problem}{hint}="}}      # that the tiny base can spell
 FAST = ("adhint", "areal", "dapo", "gspo", "grpo", "ppo", "vcpo")      # together they use every ability of the learner
 
 
@@ -34,6 +38,8 @@ def stepped(name, steps=2, **setting):
         recipe = paced(methods.recipe(name, groups=4), lr=1e-4, warmup=0, max_tokens=4, temperature=0.7, top_p=1.0,
                        top_k=0)
         recipe = recipe.but(rollouts=max(4, min(recipe.rollouts, 8)))
+        for key, value in WORDS.get(name, {}).items():
+            recipe = tune(recipe, key, value)
         done = asyncio.run(go(recipe, opened.world))
         opened.world.restore(opened.world.state())
         opened.close()
@@ -52,7 +58,32 @@ def test_a_recipe_steps_on_a_gpu_without_mixing_devices(monkeypatch, name):
 def test_an_adapter_trains_on_a_gpu(monkeypatch):
     pretend(monkeypatch)
     fake, done = stepped("grpo", lora=4)
-    assert done == 2 and not fake.mixed, fake.mixed
+    assert done == 2 and FakeGraphs.captures and not fake.mixed, fake.mixed
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.7), Sampling(1.0, 0.9, 5)], ids=["whole", "truncated"])
+def test_sampling_in_bf16_is_captured_on_a_gpu(monkeypatch, sampling):
+    """Groups of prompts, rows that end and are refilled, new weights in mid-flight."""
+    pretend(monkeypatch)
+
+    async def go(w):
+        w.engine.burst = 4
+        each = [asyncio.ensure_future(say(w, p, range(5), i, tokens=12, sampling=sampling))
+                for i, p in enumerate(("1+2=", "47+38=", "9=" * 20))]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await w.engine.load(w.learner.weights())
+        return [s for some in await asyncio.gather(*each) for s in some]
+
+    with FakeCuda() as fake:
+        w = open_world(model(sharp=1.0), (), no_grade, device="cuda", max_slots=8)
+        said = asyncio.run(go(w))
+        cache = w.engine.cache
+        assert not fake.mixed, fake.mixed
+        assert (w.extra["kernels"], w.extra["dtype"], cache.why) == ("graphs", "bfloat16", "")
+        assert FakeGraphs.captures >= len(cache._ticks) > 0 and cache._cache.is_cuda
+        assert {t.draws for t in cache._ticks} == {not sampling.truncates}
+    assert {int(v) for s in said for v in s.version} == {0, 1} and len({len(s.tokens) for s in said}) > 1
 
 
 def test_weights_left_on_the_processor_are_found(monkeypatch):
@@ -64,6 +95,18 @@ def test_weights_left_on_the_processor_are_found(monkeypatch):
     monkeypatch.setattr(learner, "_moved", left)
     fake, _ = stepped("isohard", steps=1)
     assert any("mul of ['cuda', 'cpu'] at local/learner.py" in x for x in fake.mixed), fake.mixed
+
+
+def test_what_a_capture_forbids_is_found(monkeypatch):
+    pretend(monkeypatch)
+    drawn = static.draw
+    monkeypatch.setattr(static, "draw", lambda *x: drawn(*x) if bool(x[0].isfinite().all()) else None)
+    fake, _ = stepped("grpo", steps=1)
+    assert any("__bool__ waits for the GPU inside a capture at" in x for x in fake.mixed), fake.mixed
+    made = FakeGraphs(torch.device("cuda"))
+    with FakeCuda() as fake:
+        made(lambda: torch.ones(3).to("cuda"))
+    assert any("to copies from the host inside a capture" in x for x in fake.mixed), fake.mixed
 
 
 def test_a_tensor_is_where_it_was_made_and_moved_to(monkeypatch):

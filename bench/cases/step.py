@@ -89,18 +89,28 @@ def _variant(task: Task, device: str, python: str, options: Options) -> dict[str
 
 def _race(task: Task, seed: int, device: str, python: str, options: Options) -> dict[str, dict[str, Any]]:
     """All contenders on one seed, block by block in turn; the first block warms up."""
-    folder, asked = folder_of(task, seed, options.work), prompts(task, seed)
-    given = {"task": task.data(), "folder": str(folder), "prompts": asked, "seed": seed, "threads": options.threads}
+    some = [c for c in chosen(options.contenders) if task.name in c.tasks]
+    return race(some, folder_of(task, seed, options.work), task, seed, device, python, options)
+
+
+def race(
+    some: Sequence[Contender], folder: Path, task: Task, seed: int, device: str, python: str, options: Options
+) -> dict[str, dict[str, Any]]:
+    """These contenders with the weights of a folder: by name their blocks of steps, or why they have none."""
+    given = {
+        "task": task.data(), "folder": str(folder), "prompts": prompts(task, seed), "seed": seed,
+        "threads": options.threads,
+    }
     found: dict[str, dict[str, Any]] = {}
     with ExitStack() as stack:
         live: dict[str, Worker] = {}
-        for c in (c for c in chosen(options.contenders) if task.name in c.tasks):
+        for c in some:
             where = (python, "bench.trl_side") if c.side == "trl" else (sys.executable, "bench.own")
             worker = stack.enter_context(Worker(c.name, *where, options.threads))
             how = {"how": c.how} if c.side == "trl" else c.how
             found[c.name] = {"side": c.side, "steps": [], "first": 0.0}
             try:
-                worker.ask("open_steps", **given, device=device, **how)
+                worker.ask("open_steps", timeout=options.limit, **given, device=device, **how)
                 found[c.name]["open_mb"] = worker.peak_mb
                 live[c.name] = worker
             except Failed as e:

@@ -151,7 +151,7 @@ def setting_options(f: Callable) -> Callable:
                 "--kernels",
                 default="auto",
                 show_default=True,
-                help="auto, native (compiled on first use, for processors) or torch",
+                help="auto, native (compiled on first use, for processors), graphs (CUDA graphs, for GPUs) or torch",
             ),
             click.option(
                 "--in-turns",

@@ -1,7 +1,8 @@
 """Keys and values of the rows in flight, and the decoder that reads and extends them.
 
-The engine handles rows, requests and sampling; a cache handles slots, and computes logits from tokens. There are two:
-in torch, for every device and dtype, and over the kernel, for CPUs.
+The engine handles rows, requests and sampling; a cache handles slots, and computes logits from tokens. There are three:
+in torch, for every device and dtype, over the kernel, for CPUs, and for GPUs one that replays CUDA graphs
+(`isocost.local.static`). `isocost.local.caches` opens them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Cache(Protocol):
 
     decoder: Decoder            # holds the weights
     bursts: bool                # `burst` is available
+    chunk: int                  # ticks of a burst while requests wait for slots
     resumes: bool               # `resume` and `release` are available
 
     def load(self, weights: Weights) -> None: ...
@@ -110,15 +112,6 @@ class Cache(Protocol):
         ...
 
 
-def open_cache(
-    config: Config, body: torch.dtype, device: torch.device, kernels: str, threads: int, tape_bytes: int
-) -> Cache:
-    """A cache over `kernels`, which are "native" or "torch"; its tapes take up to `tape_bytes`."""
-    if kernels == "native":
-        return NativeCache(config, body, threads, tape_bytes)
-    return TorchCache(config, body, device)
-
-
 class TorchCache:
     """Starts of a group are read once and copied; rows and keys are padded so that other rows cannot change a row.
 
@@ -126,6 +119,7 @@ class TorchCache:
     """
 
     bursts = False
+    chunk = 1
     resumes = False
 
     def __init__(self, config: Config, body: torch.dtype, device: torch.device):
@@ -195,7 +189,10 @@ class TorchCache:
         logp = distribution.gather(-1, drawn.clamp(max=self.config.vocab - 1)[:, None])[:, 0]
         return drawn.cpu().numpy(), logp.cpu().numpy()
 
-    def burst(self, *args: ndarray) -> tuple[ndarray, ndarray, ndarray]:
+    def burst(
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
+        temperature: ndarray, u: ndarray,
+    ) -> tuple[ndarray, ndarray, ndarray]:
         raise NotImplementedError("torch decodes tick by tick")
 
     @torch.inference_mode()
@@ -328,6 +325,7 @@ class NativeCache:
     """A start's keys are kept once for all its rows; a slot points to them and to its own memory."""
 
     bursts = True
+    chunk = 1
     resumes = True
 
     def __init__(self, config: Config, body: torch.dtype, threads: int, tape_bytes: int):

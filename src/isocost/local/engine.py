@@ -22,7 +22,8 @@ from torch import Tensor
 from isocost import chance
 from isocost.columns import WaveColumns, Written
 from isocost.errors import UserError
-from isocost.local.cache import NativeCache, open_cache
+from isocost.local.cache import NativeCache
+from isocost.local.caches import open_cache
 from isocost.local.decoder import Config
 from isocost.local.native import Kernel, Tape, WaveTapes
 from isocost.local.sampling import check
@@ -117,7 +118,7 @@ class LocalEngine:
         self.config, self.text, self.meter, self.device = config, text, meter, device
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
         self.burst = min(burst, WINDOW)      # ticks without a check for new requests, at most
-        self.cache = open_cache(config, body, device, kernels, threads, tape_bytes)
+        self.cache = open_cache(config, body, device, kernels, threads, tape_bytes, cache_bytes)
         self.keeps = True                    # tapes, for a learner with the same weights
         self._tapes: dict[Place, Tape] = {}  # of groups sampled entirely with the current weights, for the learner
         self._last: WaveTapes | None = None  # those of the last wave, number `_waves`
@@ -467,7 +468,7 @@ class LocalEngine:
         live = s.live
         plain = not (s.heeds[:live].any() or (s.top_p[:live] < 1.0).any() or (s.top_k[:live] > 0).any())
         if self.cache.bursts and plain:
-            self._burst(1 if self._waiting else self.burst)
+            self._burst(min(self.cache.chunk, self.burst) if self._waiting else self.burst)
         else:
             self._tick()
 

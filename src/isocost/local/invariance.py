@@ -17,7 +17,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost import processor
-from isocost.local.cache import Cache, open_cache
+from isocost.local.cache import Cache
+from isocost.local.caches import open_cache
 from isocost.local.decoder import Config, Decoder
 
 TICKS = 2            # tokens each row writes

@@ -24,7 +24,7 @@ from isocost.meter import Meter
 from isocost.types import Problem, Sampling
 from isocost.world import Grade, Text, World
 
-KERNELS = ("auto", "native", "torch")
+KERNELS = ("auto", "native", "graphs", "torch")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
@@ -38,8 +38,8 @@ def open_world(
 
     `dtype` is the body's: weights, gradients, moments, the residual stream and the head are float32 always; "auto"
     is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, for all numbers, is for checks.
-    `kernels` "native" is the compiled decoder on `threads` threads; "torch" is the plain one; "auto" is the first of
-    them that is available.
+    `kernels` "native" is the compiled decoder on `threads` threads, for processors; with "graphs" a GPU samples by
+    replaying CUDA graphs; "torch" is the plain decoder. "auto" is native or, on a GPU, graphs; else torch.
     `lora` trains an adapter of this rank in place of all weights (`isocost.local.lora`). With `exact`, each problem's
     `answer` is the only right text and pass@1 is computed, not sampled. With `dialogues` the engine keeps keys and
     values between the turns of a rollout. With `overlap`, sampling and learning run at the same time on a processor
@@ -53,7 +53,7 @@ def open_world(
     meter, where = Meter() if meter is None else meter, _device(device)
     body = _dtype(dtype, where, source.parameters)
     used, why = _kernels(kernels, source.config, body, where)
-    plain = used == "torch" and where.type == "cpu"
+    plain = used != "native" and where.type == "cpu"
     if plain and body == torch.bfloat16:
         processor.keep_onednn_off_amx(_product)
     seen = invariance.measure(source.config, body, where, used, threads) if plain else None
@@ -149,6 +149,8 @@ def _kernels(name: str, config: Config, body: torch.dtype, device: torch.device)
     """Which kernels to use, and why not the native ones."""
     if name not in KERNELS:
         raise UserError(f"kernels is {name!r}; give {', '.join(KERNELS)}")
+    if name == "graphs" or (name == "auto" and device.type == "cuda"):
+        return "graphs", ""
     why = "kernels=torch asks for torch" if name == "torch" else native.available(config, body, device)
     if why and name == "native":
         raise UserError(f"kernels is native, but {why}")

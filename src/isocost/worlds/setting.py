@@ -49,7 +49,7 @@ class Setting:
     system: str = ""
     device: str = "auto"
     dtype: str = "auto"
-    kernels: str = "auto"  # or "native", "torch": the implementation of the model on a CPU
+    kernels: str = "auto"  # or "native", "graphs", "torch": the implementation of the model
     threads: int = 1
     evaluated: int | None = None  # held-out problems to evaluate, both splits together; None: all
     lora: int | None = None  # rank of the adapter that is trained; None: all weights, or a service's default
