@@ -96,7 +96,7 @@ def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
 
 def array(x: Tensor) -> ndarray:
     """The numbers of a tensor, wherever it is: a view where numpy can read it, which is what takes least time."""
-    return x.numpy() if plain(x) else x.detach().cpu().numpy()
+    return x.numpy() if _readable(x) else x.detach().cpu().numpy()
 
 
 def plain(*tensors: Tensor) -> bool:
@@ -259,7 +259,7 @@ def lengths(batch: Batch) -> Float[Tensor, "R"]:
     """Sampled tokens per rollout."""
     if plain(batch.mask):
         each = np.bincount(batch.rollout.numpy(), np.add.reduce(batch.mask.numpy(), -1), len(batch.reward))
-        return torch.from_numpy(each).to(batch.reward.dtype)
+        return torch.from_numpy(each.astype(array(batch.reward).dtype))
     out = torch.zeros_like(batch.reward)
     return out.index_add_(0, batch.rollout, batch.mask.sum(-1, dtype=out.dtype))
 
