@@ -65,6 +65,9 @@ def learn(
     return batch, recipe.improve(batch, recipe, world, ledger)
 
 
+_FATES = {True: Fate.TRAINED, False: Fate.DEAD}      # by whether a rollout had an advantage
+
+
 def fates_of(batch: Batch) -> list[list[Fate]]:
     """Per group, whether each rollout had an advantage in the update, or was an expert's and imitated."""
     assert batch.advantage is not None
@@ -74,5 +77,5 @@ def fates_of(batch: Batch) -> list[list[Fate]]:
     if any(r.origin == "expert" for g in batch.groups for r in g.noted):
         taught = (batch.role == int(Role.TEACHER)).sum(-1).cpu().numpy()
         signal += np.bincount(rollout, taught, count) * [r.origin == "expert" for g in batch.groups for r in g.rollouts]
-    fates = [Fate.TRAINED if s else Fate.DEAD for s in (signal > 0).tolist()]
+    fates = [_FATES[s] for s in (signal > 0).tolist()]
     return [fates[a:b] for a, b in pairwise(accumulate((group.size for group in batch.groups), initial=0))]

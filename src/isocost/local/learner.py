@@ -445,11 +445,8 @@ class LocalLearner:
 
     def _bill(self, batch: Batch, kind: str, seconds: float, updates: int = 0) -> tuple[Cost, Cost]:
         """Logical: all tokens of every row. Physical: shared prompts once, no last tokens (they predict nothing)."""
-        each = sum(batch.length.tolist()), self._read
-        if kind == "train":
-            logical, physical = (Cost(train=k, updates=updates, seconds=seconds) for k in each)
-            return logical, physical
-        return Cost(score=each[0], seconds=seconds), Cost(score=each[1], seconds=seconds)
+        logical = Cost(updates=updates, seconds=seconds, **{kind: sum(batch.length.tolist())})
+        return logical, logical._replace(**{kind: self._read})
 
     def _native(self) -> Kernel:
         """The kernel, with the current weights."""

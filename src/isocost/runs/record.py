@@ -228,10 +228,13 @@ class RunRecord:
                     os.unlink(self.path / name)
 
 
+_CHARGE = f'["%s", {", ".join(["%s"] * len(Cost._fields))}]'
+
+
 def _charge(account: str, cost: Cost) -> str:
     """A line of JSON, made without its encoder: three for each step. Seconds are finite, and accounts plain names."""
     *counts, seconds, reread = cost
-    return f'["{account}", {", ".join(map(str, counts))}, {round(seconds, 6)}, {reread}]'
+    return _CHARGE % (account, *counts, round(seconds, 6), reread)
 
 
 def _remove(folder: Path) -> None:
