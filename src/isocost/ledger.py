@@ -340,7 +340,7 @@ def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:
 
     Raises ValueError for a note that is called like another column of the journal.
     """
-    if not rollouts:
+    if not any(r.notes for r in rollouts):
         return {}
     names = sorted({name for r in rollouts for name in r.numbers})
     if taken := next((name for name in names if name in COLUMNS), None):

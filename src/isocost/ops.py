@@ -48,10 +48,10 @@ def in_groups(
     `known` are outcomes of earlier calls of f with these settings.
     """
     numbers, known = array(x), {} if known is None else known
-    out = np.zeros_like(numbers)
+    out, kind = np.zeros_like(numbers), (numbers.dtype, *settings)
     for siblings in _siblings(batch):
         values = numbers[siblings]
-        key = values.tobytes(), values.dtype, *settings
+        key = values.tobytes(), kind
         found = known.get(key)
         if found is None:
             equal = bool((values == values[0]).all())
