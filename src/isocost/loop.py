@@ -72,7 +72,7 @@ def fates_of(batch: Batch) -> list[list[Fate]]:
     """Per group, whether each rollout had an advantage in the update, or was an expert's and imitated."""
     assert batch.advantage is not None
     size = np.add.reduce(np.abs(array(batch.advantage)), -1)
-    rollout, count = array(batch.rollout), len(batch.reward)
+    rollout, count = array(batch.rollout), batch.reward.numel()
     signal = np.bincount(rollout, size, count)
     if any(r.origin == "expert" for g in batch.groups for r in g.noted):
         taught = (batch.role == int(Role.TEACHER)).sum(-1).cpu().numpy()

@@ -258,8 +258,9 @@ def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor
 def lengths(batch: Batch) -> Float[Tensor, "R"]:
     """Sampled tokens per rollout."""
     if plain(batch.mask):
-        each = np.bincount(batch.rollout.numpy(), np.add.reduce(batch.mask.numpy(), -1), len(batch.reward))
-        return torch.from_numpy(each.astype(array(batch.reward).dtype))
+        reward = array(batch.reward)
+        each = np.bincount(batch.rollout.numpy(), np.add.reduce(batch.mask.numpy(), -1), len(reward))
+        return torch.from_numpy(each.astype(reward.dtype))
     out = torch.zeros_like(batch.reward)
     return out.index_add_(0, batch.rollout, batch.mask.sum(-1, dtype=out.dtype))
 
