@@ -99,6 +99,8 @@ def test_lines_of_waves_have_the_bytes_that_the_encoder_gives_them():
     made = group([0.0, 1.0])
     line = Line(0, made, [Fate.DEAD] * 2, 0)
     assert line.json() is None and line["rewards"] == [0.0, 1.0]
+    for each in (line, Line(4, wave.groups()[0], [], 0)):
+        assert each.text() == jsonfile.line(each.data)
 
 
 def test_tallies_that_are_read_late_are_those_that_are_read_after_every_group():

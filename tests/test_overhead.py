@@ -14,7 +14,7 @@ from isocost.runs import files
 from isocost.runs.files import Stream, read_lines
 from isocost.runs.record import RunRecord
 from isocost.seams import Pace
-from isocost.types import Cost, Group, Place, Role, Score
+from isocost.types import Cost, Group, Place, Role, Sampling, Score, Segment
 from isocost.worlds.setting import Setting, open_setting
 from toy import attempt
 
@@ -69,11 +69,20 @@ def test_spreads_of_equal_groups_are_each_groups_own_to_the_last_bit(size):
 def test_a_streams_line_is_what_json_would_write(tmp_path):
     lines = [{"a": 1.5, "b": [None, "ü"], "c": 0.1 + 0.2}, {"x": np.float32(0.5), "p": tmp_path}]
     stream = Stream(tmp_path / "s.jsonl")
-    stream.write(*lines, {"c": float("nan")})
+    stream.write(*lines, {"c": float("nan")}, '{"d": 1}', lambda: '{"e": 2}')
     stream.close()
     assert (tmp_path / "s.jsonl").read_text() == "".join(
         json.dumps(x, default=lambda v: v.item() if hasattr(v, "item") else str(v)) + "\n" for x in lines
-    ) + '{"c": null}\n'
+    ) + '{"c": null}\n{"d": 1}\n{"e": 2}\n'
+
+
+def test_a_start_that_is_given_is_an_empty_segment_that_has_read():
+    words, sampling = [3, 1, 2], Sampling(0.5)
+    made, read = Segment.given(words, Role.HINT, sampling), Segment.empty(sampling).read(words, Role.HINT)
+    for name in ("tokens", "role", "logp", "turn", "version"):
+        a, b = getattr(made, name), getattr(read, name)
+        assert a.dtype == b.dtype and a.tolist() == b.tolist()
+    assert (made.sampling, made.kept, made.first) == (read.sampling, read.kept, read.first)
 
 
 def test_lines_wait_for_later_ones_no_longer_than_a_stream_is_patient(tmp_path, monkeypatch):

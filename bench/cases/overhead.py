@@ -102,7 +102,7 @@ async def _ours(B: int, n: int) -> float:
                 batch = pack(await feed.take(), version=0)
                 ledger.settle_all(batch.groups, [[Fate.TRAINED] * group.size for group in batch.groups])
                 ledger.close(meter.of(), 256, {})
-                journal.write(*(line.json() or line.data for line in ledger.fresh))
+                journal.write(*(line.text for line in ledger.fresh))
                 ledger.fresh.clear()
                 done += len(batch.reward)
             seconds = time.perf_counter() - began

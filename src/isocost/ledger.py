@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import accumulate, chain, pairwise
 from json.encoder import encode_basestring_ascii
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy import ndarray
 
+from isocost import jsonfile
 from isocost.columns import Columns, WaveColumns, whole
 from isocost.types import Cost, Fate, FaultSource, Group, Problem, Rollout, Stop
 
@@ -99,6 +100,10 @@ class Line(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.data)
 
+    def text(self) -> str:
+        """`data` as one line of JSON."""
+        return self.json() or jsonfile.line(self.data)
+
     def json(self) -> str | None:
         """`data` as one line of JSON, without making it; None where the encoder has to do it."""
         group, arrays = self.group, self.group.columns
@@ -114,8 +119,7 @@ class Line(Mapping[str, Any]):
         )
 
 
-@dataclass(frozen=True)
-class Played:
+class Played(NamedTuple):
     """A complete group, and how many of its rollouts were cancelled.
 
     Rollouts that are completed in a later wave were counted as cancelled in their own, so the number can be negative.
@@ -336,7 +340,7 @@ def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:
 
     Raises ValueError for a note that is called like another column of the journal.
     """
-    if not rollouts:
+    if not any(r.notes for r in rollouts):
         return {}
     names = sorted({name for r in rollouts for name in r.numbers})
     if taken := next((name for name in names if name in COLUMNS), None):

@@ -65,14 +65,17 @@ def learn(
     return batch, recipe.improve(batch, recipe, world, ledger)
 
 
+_FATES = {True: Fate.TRAINED, False: Fate.DEAD}      # by whether a rollout had an advantage
+
+
 def fates_of(batch: Batch) -> list[list[Fate]]:
     """Per group, whether each rollout had an advantage in the update, or was an expert's and imitated."""
     assert batch.advantage is not None
     size = np.add.reduce(np.abs(array(batch.advantage)), -1)
-    rollout, count = array(batch.rollout), len(batch.reward)
+    rollout, count = array(batch.rollout), batch.reward.numel()
     signal = np.bincount(rollout, size, count)
     if any(r.origin == "expert" for g in batch.groups for r in g.noted):
         taught = (batch.role == int(Role.TEACHER)).sum(-1).cpu().numpy()
         signal += np.bincount(rollout, taught, count) * [r.origin == "expert" for g in batch.groups for r in g.rollouts]
-    fates = [Fate.TRAINED if s else Fate.DEAD for s in (signal > 0).tolist()]
+    fates = [_FATES[s] for s in (signal > 0).tolist()]
     return [fates[a:b] for a, b in pairwise(accumulate((group.size for group in batch.groups), initial=0))]

@@ -48,10 +48,10 @@ def in_groups(
     `known` are outcomes of earlier calls of f with these settings.
     """
     numbers, known = array(x), {} if known is None else known
-    out = np.zeros_like(numbers)
+    out, kind = np.zeros_like(numbers), (numbers.dtype, *settings)
     for siblings in _siblings(batch):
         values = numbers[siblings]
-        key = values.tobytes(), values.dtype, *settings
+        key = values.tobytes(), kind
         found = known.get(key)
         if found is None:
             equal = bool((values == values[0]).all())
@@ -96,7 +96,7 @@ def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
 
 def array(x: Tensor) -> ndarray:
     """The numbers of a tensor, wherever it is: a view where numpy can read it, which is what takes least time."""
-    return x.numpy() if plain(x) else x.detach().cpu().numpy()
+    return x.numpy() if _readable(x) else x.detach().cpu().numpy()
 
 
 def plain(*tensors: Tensor) -> bool:
@@ -258,8 +258,9 @@ def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor
 def lengths(batch: Batch) -> Float[Tensor, "R"]:
     """Sampled tokens per rollout."""
     if plain(batch.mask):
-        each = np.bincount(batch.rollout.numpy(), np.add.reduce(batch.mask.numpy(), -1), len(batch.reward))
-        return torch.from_numpy(each).to(batch.reward.dtype)
+        reward = array(batch.reward)
+        each = np.bincount(batch.rollout.numpy(), np.add.reduce(batch.mask.numpy(), -1), len(reward))
+        return torch.from_numpy(each.astype(reward.dtype))
     out = torch.zeros_like(batch.reward)
     return out.index_add_(0, batch.rollout, batch.mask.sum(-1, dtype=out.dtype))
 

@@ -262,6 +262,13 @@ class Segment:
         i = np.zeros(0, dtype=np.int64)
         return cls(i, i, np.zeros(0, dtype=np.float32), i, i, sampling, (), first)
 
+    @classmethod
+    def given(cls, tokens, role: Role, sampling: Sampling = Sampling()) -> Segment:
+        """A start that the policy has not written: what `empty(sampling).read(tokens, role)` gives."""
+        k = len(tokens)
+        words, never = np.array(tokens, dtype=np.int64), np.full(k, -1)
+        return cls(words, np.full(k, int(role)), np.zeros(k, dtype=np.float32), never, never, sampling)
+
     def __len__(self) -> int:
         return len(self.tokens)
 

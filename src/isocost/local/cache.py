@@ -398,7 +398,7 @@ class NativeCache:
     def wave(
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], limits: list[int],
         places: Sequence[Place], temperature: float, ends: ndarray,
-    ) -> tuple[ndarray, ndarray, ndarray, native.WaveTapes, Rows] | None:
+    ) -> tuple[ndarray, ndarray, ndarray, ndarray, native.WaveTapes, Rows] | None:
         """Answers to prompts, each group on a tape: see `native.Kernel.wave`. None if the tapes do not fit."""
         size = sum(
             self._tape_token * (len(p) + len(a) * max(k - 1, 1))
@@ -407,7 +407,7 @@ class NativeCache:
         if sum(self._taped.values()) + size > self.tape_bytes:
             return None
         out = self.kernel.wave(prompts, attempts, limits, places, temperature, ends)
-        self._taped[out[3]] = size
+        self._taped[out[4]] = size
         return out
 
     def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:

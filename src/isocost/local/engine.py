@@ -198,7 +198,7 @@ class LocalEngine:
         written = self.cache.wave(prompts, attempts, limits, places, sampling.temperature, self._is_end)
         if written is None:
             return None
-        tokens, logp, count, tapes, laid = written
+        tokens, logp, count, ended, tapes, laid = written
         if self._last is not None:
             self._tapes |= self._last.each()
         self._last, self._waves = tapes, self._waves + 1
@@ -207,9 +207,9 @@ class LocalEngine:
             Cost(rows, sum(map(mul, read, each)), decode, seconds=seconds),
             Cost(rows, sum(read), decode, seconds=seconds),
         )
-        last = tokens[np.arange(rows), np.maximum(count, 1) - 1]
-        self._require_finite(last)
-        return Written(tokens, logp, count, self._is_end[last], self.version, self._waves, laid)
+        if not laid.tokens.size:
+            raise self._not_finite()
+        return Written(tokens, logp, count, ended, self.version, self._waves, laid)
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -458,7 +458,10 @@ class LocalEngine:
     def _require_finite(self, tokens: ndarray) -> None:
         """Raises FloatingPointError if a row's newest id is not a token, because its logits were not finite."""
         if tokens.max() >= self.config.vocab:
-            raise FloatingPointError(f"the policy's logits are not finite at version {self.version}")
+            raise self._not_finite()
+
+    def _not_finite(self) -> FloatingPointError:
+        return FloatingPointError(f"the policy's logits are not finite at version {self.version}")
 
     # tokens ---------------------------------------------------------------------------------------------------
 

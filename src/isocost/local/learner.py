@@ -30,7 +30,7 @@ from isocost.local.layout import Rows, Shared, Units
 from isocost.local.native import Flat, Kernel, Tape, WaveTapes, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
-from isocost.ops import plain
+from isocost.ops import array, plain
 from isocost.traits import slope_form
 from isocost.types import Cost, Sampling
 from isocost.world import CAN, Weights
@@ -410,7 +410,7 @@ class LocalLearner:
     def _step(self, lr: float, share: float) -> None:
         """AdamW on the whole vector, with this share of the gradient."""
         first, second = self._moments
-        if not len(first):
+        if not first.numel():
             first, second = self._moments = torch.zeros_like(self._flat), torch.zeros_like(self._flat)
         (b1, b2), a = self.adam.betas, self.adam
         self._steps += 1
@@ -445,11 +445,8 @@ class LocalLearner:
 
     def _bill(self, batch: Batch, kind: str, seconds: float, updates: int = 0) -> tuple[Cost, Cost]:
         """Logical: all tokens of every row. Physical: shared prompts once, no last tokens (they predict nothing)."""
-        each = sum(batch.length.tolist()), self._read
-        if kind == "train":
-            logical, physical = (Cost(train=k, updates=updates, seconds=seconds) for k in each)
-            return logical, physical
-        return Cost(score=each[0], seconds=seconds), Cost(score=each[1], seconds=seconds)
+        logical = Cost(updates=updates, seconds=seconds, **{kind: int(array(batch.length).sum())})
+        return logical, logical._replace(**{kind: self._read})
 
     def _native(self) -> Kernel:
         """The kernel, with the current weights."""

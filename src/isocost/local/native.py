@@ -176,11 +176,12 @@ class Kernel:
     def wave(
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], limits: Sequence[int],
         places: Sequence[Place], temperature: float, ends: ndarray,
-    ) -> tuple[ndarray, ndarray, ndarray, WaveTapes, Rows]:
+    ) -> tuple[ndarray, ndarray, ndarray, ndarray, WaveTapes, Rows]:
         """Answers of up to `limits` tokens, from the first on, to each prompt, one row per attempt.
 
-        (R, W) ids and log-probs, (R,) counts, a tape for each prompt, and the rows as a batch. A row whose logits were
-        not finite ends in the id V, which is not a token; the tapes then hold prompts only, and the batch is empty.
+        (R, W) ids and log-probs, (R,) counts and whether an end token is the last, a tape for each prompt, and the
+        rows as a batch. If the logits of a row were not finite, the tapes hold prompts only, and the batch has no
+        columns.
         """
         rows, lengths, groups = [len(a) for a in attempts], [len(p) for p in prompts], len(prompts)
         width, count = max(limits), sum(rows)
@@ -192,20 +193,21 @@ class Kernel:
         ], dtype=np.int64)
         prompt, who, address = 4 * groups, len(given) - 4 - count, len(given) - 4        # where they begin
         # One piece of memory, in eights of bytes: ids, counts, tapes and the batch's integers, then what is smaller.
-        smaller = -(-most // 8), -(-most // 2), -(-count * width // 2)
+        smaller = -(-most // 8), -(-most // 2), -(-count * width // 2), -(-count // 8)
         sizes = count * width, count, groups, count, most, most, most, *smaller
         whole = np.empty(sum(sizes), dtype=np.int64)
         begin = [0, *accumulate(sizes)]
         ids, wrote, made, length, tokens, role, turn = (whole[a:b] for a, b in pairwise(begin[:8]))
         mask, behaviour = whole[begin[7] : begin[8]].view(bool), whole[begin[8] : begin[9]].view(np.float32)
-        logp = whole[begin[9] :].view(np.float32)[: count * width].reshape(count, width)
+        logp = whole[begin[9] : begin[10]].view(np.float32)[: count * width].reshape(count, width)
+        ended = whole[begin[10] :].view(bool)[:count]
         base, at = _address(whole), _address(given)
         where = [base + 8 * x for x in begin]
         fields = (ctypes.c_int64 * 6)(where[4], where[5], where[6], where[3], where[7], where[8])
         T = self._call.isocost_wave(
             self._model, groups, at, at + 8 * prompt, at + 8 * groups, at + 16 * groups, at + 24 * groups, at + 8 * who,
-            at + 8 * address, temperature, _address(ends), width, where[0], where[9], where[1], where[2],
-            ctypes.addressof(fields),
+            at + 8 * address, temperature, _address(ends), width, where[0], where[9], where[1], where[10],
+            where[2], ctypes.addressof(fields),
         )
         ids = ids.reshape(count, width)
 
@@ -213,7 +215,8 @@ class Kernel:
             return x[: count * T].reshape(count, T)
 
         tapes = WaveTapes(self, places, prompts, given[groups : 2 * groups], made, ids, wrote)
-        return ids, logp, wrote, tapes, Rows(laid(tokens), laid(mask), laid(behaviour), laid(role), laid(turn), length)
+        laid_out = Rows(laid(tokens), laid(mask), laid(behaviour), laid(role), laid(turn), length)
+        return ids, logp, wrote, ended, tapes, laid_out
 
     def taped(
         self, tapes: Sequence[Tape] | WaveTapes, rows: ndarray, batch: Batch
@@ -450,7 +453,7 @@ def _loaded(code: bytes) -> Any:
     library.isocost_tape.restype = ctypes.c_void_p
     library.isocost_tape_bytes.restype = ctypes.c_int64
     at, whole = ctypes.c_void_p, ctypes.c_int64
-    library.isocost_wave.argtypes = [at, whole, *[at] * 7, ctypes.c_float, at, whole, *[at] * 5]
+    library.isocost_wave.argtypes = [at, whole, *[at] * 7, ctypes.c_float, at, whole, *[at] * 6]
     library.isocost_tapes_free.argtypes = [at, whole, at]
     library.isocost_load.argtypes = [at, at]
     library.isocost_taped.argtypes = [at, whole, at, at, whole, whole, *[at] * 6]

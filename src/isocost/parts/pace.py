@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from isocost.seams import Pace
@@ -36,5 +37,13 @@ def warmed(
     With a constant rate, a checkpoint equals the end of a shorter run, which laws are fitted on.
     """
     now = lr * min(1.0, (ledger.step + 1) / warmup) if warmup > 0 else lr
-    return Pace(now, max_tokens, Sampling(temperature, top_p, top_k), max_turns, tuple(stop))
+    return _pace(now, max_tokens, temperature, top_p, top_k, max_turns, tuple(stop))
+
+
+@lru_cache(maxsize=64, typed=True)
+def _pace(
+    lr: float, max_tokens: int, temperature: float, top_p: float, top_k: int, max_turns: int, stop: tuple[str, ...]
+) -> Pace:
+    """The same pace is one object: most steps of a run have the same."""
+    return Pace(lr, max_tokens, Sampling(temperature, top_p, top_k), max_turns, stop)
 

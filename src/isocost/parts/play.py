@@ -218,7 +218,7 @@ async def opening(problem: Problem, world: World, pace: Pace) -> Segment:
 
 
 def _read(problem: Problem, messages: Sequence[Message], world: World, pace: Pace) -> Segment:
-    text = Segment.empty(pace.sampling).read(world.text.prompt(messages), Role.PROMPT)
+    text = Segment.given(world.text.prompt(messages), Role.PROMPT, pace.sampling)
     return text.read(world.text.encode(problem.prefix), Role.HINT) if problem.prefix else text
 
 
@@ -231,8 +231,8 @@ def _grown(first: Segment, turn: int, said: Sequence[Said]) -> list[Segment]:
     logp = _laid(first.logp, [s.logp for s in said])
     turns = _laid(first.turn, [number[:k] for k in counts])
     version = _laid(first.version, [s.version for s in said])
-    ends = list(accumulate(len(first) + k for k in counts))
-    cuts = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+    ends = [0, *accumulate(len(first) + k for k in counts)]
+    cuts = map(slice, ends, ends[1:])
     return [
         Segment(tokens[c], roles[c], logp[c], turns[c], version[c], first.sampling, first.kept + tuple(s.kept),
                 first.first)
@@ -241,7 +241,10 @@ def _grown(first: Segment, turn: int, said: Sequence[Said]) -> list[Segment]:
 
 
 def _laid(start: ndarray, more: Sequence[ndarray]) -> ndarray:
-    return np.concatenate([part for m in more for part in (start, m)], dtype=start.dtype, casting="same_kind")
+    """The start, followed by each of these in turn."""
+    parts = [start] * (2 * len(more))
+    parts[1::2] = more
+    return np.concatenate(parts, dtype=start.dtype, casting="same_kind")
 
 
 def given(text: Segment, upto: int, words: Sequence[int] = ()) -> Segment:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -112,24 +112,27 @@ def find_runs(path: Path) -> list[Path]:
 
 # writing ------------------------------------------------------------------------------------------------------
 
+Line = Mapping[str, Any] | list[Any] | str | Callable[[], str]      # of a stream: its data or its text
+
 
 class Stream:
     """An append-only JSONL file. Lines are written in one call, so that a killed process leaves whole lines.
 
     With `patience`, lines wait for later ones as long as the last call is less than so many seconds ago: a call takes
-    longer than a step of a tiny model allows for. A killed process loses the lines that wait.
+    longer than a step of a tiny model allows for. A killed process loses the lines that wait. They are encoded when
+    they are written, all at once: do not change them meanwhile.
     """
 
     def __init__(self, path: Path, patience: float = 0.0):
         no_link(path)
         self.path, self.patience = path, patience
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
-        self._waiting: list[str] = []
+        self._waiting: list[Line] = []
         self._last = -math.inf      # when lines were last written
 
-    def write(self, *lines: Mapping[str, Any] | list[Any] | str) -> None:
-        """Append lines; a text is a line of JSON already."""
-        self._waiting += [x if isinstance(x, str) else jsonfile.line(x) for x in lines]
+    def write(self, *lines: Line) -> None:
+        """Append lines: data, JSON texts, or functions that return a JSON text."""
+        self._waiting += lines
         if time.monotonic() - self._last >= self.patience:
             self.flush()
 
@@ -137,8 +140,8 @@ class Stream:
         """Write the lines that wait."""
         if not self._waiting:
             return
-        data = "\n".join([*self._waiting, ""]).encode()
-        self._waiting, self._last = [], time.monotonic()
+        lines, self._waiting, self._last = self._waiting, [], time.monotonic()
+        data = "\n".join([*map(_text, lines), ""]).encode()
         while data:
             data = data[os.write(self._file, data) :]
 
@@ -158,6 +161,12 @@ class Stream:
             self.flush()
         finally:
             os.close(self._file)
+
+
+def _text(line: Line) -> str:
+    if isinstance(line, str):
+        return line
+    return line() if callable(line) else jsonfile.line(line)
 
 
 def no_link(path: Path) -> None:

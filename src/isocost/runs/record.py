@@ -39,7 +39,7 @@ from isocost.local.weights import save_tensors
 from isocost.meter import LOST, Meter, Payer
 from isocost.runs import schema
 from isocost.runs.attempts import Fence, fence_of, own
-from isocost.runs.files import SCHEMA, Stream, file_hash, no_link, read_json, read_lines
+from isocost.runs.files import SCHEMA, Line, Stream, file_hash, no_link, read_json, read_lines
 from isocost.runs.lock import PATIENCE, locked
 from isocost.runs.schema import STREAMS
 from isocost.types import Cost
@@ -89,7 +89,7 @@ class RunRecord:
                     if record._syncing is not None:
                         closing.callback(record._syncing.shutdown)
 
-    def write(self, name: str, *lines: Mapping[str, Any] | str) -> None:
+    def write(self, name: str, *lines: Line) -> None:
         self.check()
         self.streams[name].write(*lines)
 
@@ -228,9 +228,13 @@ class RunRecord:
                     os.unlink(self.path / name)
 
 
+_CHARGE = f'["%s", {", ".join(["%s"] * len(Cost._fields))}]'
+
+
 def _charge(account: str, cost: Cost) -> str:
     """A line of JSON, made without its encoder: three for each step. Seconds are finite, and accounts plain names."""
-    return f'["{account}", {", ".join(map(str, cost._replace(seconds=round(cost.seconds, 6))))}]'
+    *counts, seconds, reread = cost
+    return _CHARGE % (account, *counts, round(seconds, 6), reread)
 
 
 def _remove(folder: Path) -> None:

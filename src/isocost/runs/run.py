@@ -301,7 +301,7 @@ class _Run:
         self.on_step(step.line)
 
     def _journal(self) -> None:
-        self.record.write("journal.jsonl", *(line.json() or line.data for line in self.ledger.fresh))
+        self.record.write("journal.jsonl", *(line.text for line in self.ledger.fresh))
         self.ledger.fresh.clear()
 
     def _clock(self) -> None:

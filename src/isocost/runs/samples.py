@@ -77,7 +77,8 @@ def _first(group: Group) -> range:
 def faulty(group: Group) -> list[int]:
     """Which of a group's rollouts have no score, or a turn with a fault of a tool or of the environment."""
     if group.columns is not None:       # arrays: they have no turns
-        return [i for i, score in enumerate(group.columns.scores) if score is None]
+        unscored = group.columns.values is None
+        return [i for i, score in enumerate(group.columns.scores) if score is None] if unscored else []
     return [i for i, r in enumerate(group.rollouts) if r.score is None or any(
         t.fault is not None and t.fault.source is not FaultSource.MODEL for t in r.turns)]
 

@@ -85,13 +85,14 @@ extern "C" {
 
 // Write the answers of a wave from their first token on. Group g has a prompt of lengths[g] tokens and rows[g] rows of up
 // to limit[g] tokens each; row i is attempts[i], with its random numbers at (key, wave, slots[g], attempt, turn), the
-// words of `address`. ids and logp are (all rows, width); wrote[i] says how many. `tapes` gets a tape for each group.
+// words of `address`. ids and logp are (all rows, width); wrote[i] says how many, and ended[i] whether an end token is the
+// last of them. `tapes` gets a tape for each group.
 // Returns T, the longest row's tokens with its prompt, and lays all rows out as a batch, (all rows, T) each: see `put_rows`.
 // 0 if the logits of a row were not finite; the tapes are then empty.
 int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t* prompts, const int64_t* rows,
                  const int64_t* limit, const int64_t* slots, const int64_t* attempts, const int64_t* address,
                  float temperature, const uint8_t* ends, int64_t width, int64_t* ids, float* logp, int64_t* wrote,
-                 int64_t* tapes, const Rows* batch) {
+                 uint8_t* ended, int64_t* tapes, const Rows* batch) {
     int H = m->s.hidden, V_ = m->s.vocab;
     std::vector<Span> starts(groups), spans;
     std::vector<int64_t> where, left, first, own(groups);
@@ -155,6 +156,7 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
     for (int64_t g = 0, i = 0; g < groups; prompts += lengths[g++]) {
         counts.assign(1, lengths[g]), read.assign(prompts, prompts + lengths[g]);
         for (int64_t r = 0; r < rows[g]; r++, i++) {
+            ended[i] = !bad && ends[ids[i * width + wrote[i] - 1]];
             counts.push_back(bad ? 0 : wrote[i] - 1);
             read.insert(read.end(), ids + i * width, ids + i * width + counts.back());
         }
