@@ -705,7 +705,7 @@ def test_the_page_opens_with_the_study_in_one_picture(study: Path, page: str):
     kinds = {r["kind"] for r in rows}
     assert kinds == {"pilot", "run", "forecast", "mean at the end"} and "sealed forecast" in alt_text
     assert page.index('id="plot-overview"') < page.index("<nav") < page.index('id="plot-reward"')
-    assert "At equal rollouts n = " in page
+    assert "At equal rollouts the reward of n = " in page
     audited = json.loads((study / "audit.json").read_text())
     plan = json.loads((study / "plan.json").read_text())
     arms = [plan["arm"]["n"], next(a["n"] for a in plan["arms"] if a["n"] != plan["arm"]["n"])]

@@ -459,7 +459,7 @@ class _Prescriber:
         other = COMMON if choice.n != COMMON else others[-1]
         if not ranked:
             return (other,), f"n = {other}: no n was compared before, and n = {COMMON} is the common default", False
-        return (other,), f"n = {other}, though every n tried is as good here: no win is claimed", False
+        return (other,), f"n = {other}; every n tried is as good here, so no win is claimed", False
 
     def ranked(self, C: int) -> list[int]:
         """The n of the grid, best first: by the law, else by the pilot's end; empty if no run was evaluated."""

@@ -164,12 +164,15 @@ def _difference(study: Study, data: Data) -> str:
     low, high = number(d.get("low")), number(d.get("high"))
     named = str(study["plan"].get("comparison") or "")
     text = (
-        f"At equal rollouts n = {data.get('n')} gained {signed(d.get('value'))} [{signed(low)}, {signed(high)}] over"
-        f" {named if named.startswith(other) else other}, paired by seed: "
+        f"At equal rollouts the reward of n = {data.get('n')} minus that of {other} is {signed(d.get('value'))} [{signed(low)}, "
+        f"{signed(high)}], paired by seed: "
     )
     if low is None or high is None or low <= 0 <= high:
-        return text + "not significantly different from zero."
-    return text + ("the prescription is better." if low > 0 else "the prescription is worse.")
+        text += "not significantly different from zero."
+    else:
+        text += "the prescription is better." if low > 0 else "the prescription is worse."
+    why = named.startswith(other) and len(named) > len(other)
+    return f"{text} {sentence(f'Compared with {named}')}" if why else text
 
 
 def _key_numbers(study: Study) -> Safe:
@@ -191,7 +194,7 @@ def _key_numbers(study: Study) -> Safe:
         d = as_dict(data["difference"])
         facts.append(
             (
-                f"difference to n = {data.get('other_n', '–')}",
+                f"minus n = {data.get('other_n', '–')}",
                 signed(d.get("value")),
                 f"[{signed(d.get('low'))}, {signed(d.get('high'))}]",
             )

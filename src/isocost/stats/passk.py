@@ -315,7 +315,7 @@ def regime(h: float, mean: float) -> Regime:
     elif mean >= SOLVED_MEAN:
         name, why = "solved", f"mean pass@1 is {mean:.2f} (0.9 or more leaves little to learn)"
     elif h < EASY_SHARE and mean >= EASY_MEAN:
-        name, why = "easy", (f"only {h:.0%} of problems have at most one right sample, "
+        name, why = "easy", (f"{h:.0%} of problems have at most one right sample, "
                              f"and mean pass@1 is {mean:.2f}")
     else:
         name, why = "mixed", (f"{h:.0%} of problems have at most one right sample, mean pass@1 is {mean:.2f}: "
