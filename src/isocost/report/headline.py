@@ -164,8 +164,8 @@ def _difference(study: Study, data: Data) -> str:
     low, high = number(d.get("low")), number(d.get("high"))
     named = str(study["plan"].get("comparison") or "")
     text = (
-        f"At equal rollouts the reward of n = {data.get('n')} minus that of {other} is {signed(d.get('value'))} [{signed(low)}, "
-        f"{signed(high)}], paired by seed: "
+        f"At equal rollouts the reward of n = {data.get('n')} minus that of {other} is {signed(d.get('value'))} "
+        f"[{signed(low)}, {signed(high)}], paired by seed: "
     )
     if low is None or high is None or low <= 0 <= high:
         text += "not significantly different from zero."
