@@ -156,6 +156,77 @@ def test_a_run_is_recorded_with_its_server_and_goes_on_after_a_kill(tmp_path):
         assert kill9.left_by(tmp_path / "killed") == kill9.left_by(tmp_path / "whole")
 
 
+# adapters -----------------------------------------------------------------------------------------------------
+
+
+def moving(world, lr):
+    """The world, whose learner takes steps of this rate whatever the recipe says."""
+    update = world.learner.update
+    world.learner.update = lambda batch, loss, **_: update(batch, loss, lr=lr)
+    return world
+
+
+def test_an_adapter_is_swapped_after_every_update_and_the_servers_own_weights_stay():
+    with serving("tiny") as (url, fake), opened(url, lora=2) as world:
+        own = {k: v.clone() for k, v in fake.decoder.named_parameters()}
+        assert world.extra["service"]["loads"] == "adapter"
+        steps, ledger = trained(moving(world, 1e-3))
+        assert len(steps) == 8 == world.engine.version and sum(ledger.fates.values()) == 64
+        assert 0 < world.engine.largest < 1e-5
+        assert fake.asked["/collective_rpc"] == fake.asked["/reset_prefix_cache"] == fake.asked["/pause"] == 0
+        assert all(torch.equal(w, own[k]) for k, w in fake.decoder.named_parameters())
+        [(name, (folder, decoder))] = fake.adapters.items()     # earlier ones were removed
+        assert name == world.engine.server.sampled and Path(folder).is_dir()
+        mine = world.learner.weights()
+        assert all(torch.allclose(w, mine[k], atol=1e-6) for k, w in decoder.named_parameters())
+        assert not all(torch.equal(w, own[k]) for k, w in decoder.named_parameters())
+        assert len({b["model"] for b in fake.bodies if "stop_token_ids" in b}) == 8      # a version for each wave
+        assert any("the adapter, which was swapped 10 times" in note for note in world.engine.notes())
+        home = Path(folder).parent
+    assert not fake.adapters and not home.exists()
+
+
+def test_what_is_learned_with_a_swapped_adapter_is_what_is_learned_with_merged_weights():
+    found = []
+    for adapters in (True, False):
+        with serving("tiny", adapters=adapters) as (url, _), opened(url, lora=2) as world:
+            trained(moving(world, 1e-3), rollouts=24)
+            found.append({k: v.clone() for k, v in world.learner.weights().items()})
+    one, other = found
+    assert all(torch.allclose(one[k], other[k], atol=1e-4) for k in one)
+
+
+@pytest.mark.parametrize("fault", ["keeps its adapter", "stale cache"])
+def test_an_adapter_that_is_not_swapped_and_a_cache_of_an_earlier_one_end_the_run(fault):
+    with serving("tiny") as (url, fake), opened(url, lora=2) as world:
+        fake.faults.add(fault)
+        with pytest.raises(UserError, match=r"differ by [\d.e+-]+ nats after loading weights"):
+            trained(moving(world, 1e-4))
+        assert world.engine.version <= 2
+
+
+@pytest.mark.parametrize(("adapters", "fault", "said"), [(False, "", "404"), (True, "no adapters", "not enabled")])
+def test_a_server_without_adapters_gets_the_merged_weights_and_says_how_to_start_it(adapters, fault, said, caplog):
+    with serving("tiny", adapters=adapters) as (url, fake):
+        fake.faults.add(fault)
+        with opened(url, lora=2) as world:
+            steps, _ = trained(world, rollouts=24)
+            assert len(steps) == 3 and fake.asked["/collective_rpc"] == 4 and not fake.adapters
+            assert world.extra["service"]["loads"] == "merged weights"
+            [note] = [x for x in world.engine.notes() if "merged weights are loaded" in x]
+    assert said in note and "--enable-lora --max-lora-rank 2" in note and note in caplog.text
+
+
+def test_an_adapters_server_needs_no_endpoints_of_vllms_developers():
+    """Without VLLM_SERVER_DEV_MODE there are no /collective_rpc, /pause and /reset_prefix_cache."""
+    with serving("tiny") as (url, fake):
+        answer = fake.answer
+        gone = ("/collective_rpc", "/pause", "/resume", "/reset_prefix_cache")
+        fake.answer = lambda path, body: (404, {"error": "no such path"}) if path in gone else answer(path, body)
+        with opened(url, lora=2) as world:
+            assert len(trained(world, rollouts=24)[0]) == 3
+
+
 # the real server ----------------------------------------------------------------------------------------------
 
 
