@@ -1,7 +1,7 @@
 """A server with vLLM's protocol for tests, over HTTP: a real model, computed in torch, with a cache of prompts.
 
 It can be made to fail as vLLM does where it is not driven well: to keep the keys of earlier weights in its cache, to
-give log-probs at temperature 1, not to take weights or adapters, or to answer 503 for a while.
+give log-probs at temperature 1 or a little off, not to take weights or adapters, or to answer 503 for a while.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class FakeVllm:
             token = int(np.searchsorted(dist.double().exp().cumsum(0).numpy(), rng.random() * 0.999999))
             said = torch.log_softmax(z, -1) if "raw log-probs" in self.faults else dist
             ids.append(token)
-            logp.append(float(said[token]))
+            logp.append(float(said[token]) - 0.004 * ("another dtype" in self.faults))
             ended = token in body.get("stop_token_ids", ()) and not body.get("ignore_eos")
         choice = {
             "index": 0, "text": "", "token_ids": ids, "finish_reason": "stop" if ended else "length",
