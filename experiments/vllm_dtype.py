@@ -104,7 +104,7 @@ def serving(python: str, folder: Path, log: Path, dtype: str = "float32", *more:
     with open(log, "w") as out:
         server = subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True)
     try:
-        until = time.monotonic() + 420
+        until = time.monotonic() + 900
         while True:
             with suppress(OSError):
                 urllib.request.urlopen(f"{url}/health", timeout=5).close()
