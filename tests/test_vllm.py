@@ -193,7 +193,7 @@ def test_an_adapter_is_swapped_after_every_update_and_the_servers_own_weights_st
         assert all(torch.allclose(w, mine[k], atol=1e-6) for k, w in decoder.named_parameters())
         assert not all(torch.equal(w, own[k]) for k, w in decoder.named_parameters())
         assert len({b["model"] for b in fake.bodies if "stop_token_ids" in b}) == 8      # a version for each wave
-        assert any("the adapter, which was swapped 10 times" in note for note in world.engine.notes())
+        assert any("the adapter, which was loaded 10 times" in note for note in world.engine.notes())
         home = Path(folder).parent
     assert not fake.adapters and not home.exists()
 
@@ -226,7 +226,7 @@ def test_a_server_without_adapters_gets_the_merged_weights_and_says_how_to_start
             assert len(steps) == 3 and fake.asked["/collective_rpc"] == 5 and not fake.adapters
             assert world.extra["service"]["loads"] == "merged weights"
             [note] = [x for x in world.engine.notes() if "merged weights are loaded" in x]
-    assert said in note and "--enable-lora --max-lora-rank 2" in note and note in caplog.text
+    assert said in note and "--enable-lora --max-lora-rank 8" in note and note in caplog.text
 
 
 def test_an_adapters_server_needs_no_endpoints_of_vllms_developers():

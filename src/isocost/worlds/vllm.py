@@ -48,6 +48,7 @@ GAP = 1e-5          # nats: the largest difference of log-probs between server a
 WITNESS, SPOKEN = 264, 8
 START = ("start it with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --dtype float32 --logprobs-mode processed_logprobs, "
          "version 0.30 or later")
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)      # values of --max-lora-rank
 ADAPTERS = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve ... --enable-lora --max-lora-rank {rank}"
 PLAIN = ("vLLM does not return the set of tokens that top-p and top-k keep, and training needs the log-probs of the "
          "distribution that was sampled: leave --top-p and --top-k out")
@@ -219,8 +220,9 @@ class Swapped:
     """An adapter, in peft's format, which the server adds to its own weights.
 
     Every version has a name and a folder of its own. vLLM keys its cache of prompts by both, so nothing of an earlier
-    version is used again, and other prompts stay. vLLM 0.32 offers to load an adapter in place (`load_inplace`), too;
-    it then reads the adapter from disk before every step, and keeps the cache where the folder has the same name.
+    version is used again, and other prompts stay. vLLM 0.32 can also load an adapter in place (`load_inplace`). It then
+    keeps the cache where the folder has the same name, and, by its source (`LRUCacheWorkerLoRAManager.add_adapter`),
+    reads the adapter again before every step.
     """
 
     loads = "adapter"
@@ -260,7 +262,7 @@ class Swapped:
         shutil.rmtree(folder, ignore_errors=True)
 
     def notes(self) -> list[str]:
-        return [f"the server sampled with the adapter, which was swapped {self.swaps} times; its own weights stayed"]
+        return [f"the server sampled with the adapter, which was loaded {self.swaps} times; its own weights stayed"]
 
     def close(self) -> None:
         while self._loaded:
@@ -284,8 +286,9 @@ def carried(server: Server, learner: Learner) -> Carrier:
         if isinstance(e, Unanswered) and e.status is None:
             raise server.silent(ADD, e) from None
         said = f"{e.status}: {e.said}" if isinstance(e, Refused) else str(e)
+        rank = min((x for x in RANKS if x >= learner.rank), default=learner.rank)
         why = (f"{server.client.base} takes no adapters ({said}), so the merged weights are loaded after every update, "
-               f"all of them; to swap the adapter alone, start it with {ADAPTERS.format(rank=learner.rank)}")
+               f"all of them; to swap the adapter alone, start it with {ADAPTERS.format(rank=rank)}")
         log.warning(why)
         return Whole(server, why)
     server.sampled = server.served      # until the first load, with the witness's prompt in the cache
