@@ -19,10 +19,10 @@ Design, fixed before the first round:
   the scheduler three seconds later.
 - In these two rounds a node that has a run is drawn, and what is left of it is killed before the next is stopped. Once
   the cluster takes it for dead, the connections between its workers and this process are closed (`ss -K`, needs root).
-  Ray keeps a task on a dead node as long as its connection is open: in a trial without this, eight of eight runs ended
-  on nodes that were taken for dead, and a stopped one was waited for until its connection was closed after 190 s. Every
-  interrupted attempt is followed: when a later attempt was started, whether its process was alive then, and when it let
-  go of the run's folder.
+  Ray keeps a task on a dead node as long as its connection is open: in a trial without this, none of eight partitioned
+  runs was started again, six of which ended on nodes that were taken for dead, and a stopped one was waited for until
+  its connection was closed after three minutes. Every interrupted attempt is followed: when a later attempt was
+  started, whether its process was alive then, and when it let go of the run's folder.
 - The claim of a round holds if every run ends, if its metrics, journal, samples and final weights equal those of this
   machine byte for byte, and if every rollout on the bill has one fate. Reported besides: attempts, and the share of the
   bill that was computed again (account `lost`).

@@ -201,8 +201,8 @@ if __name__ == "__main__":
     options.add_argument("--out", type=Path, required=True)
     given = options.parse_args()
     before: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {
-        "command": " ".join(["python", "experiments/vllm_dtype.py", *sys.argv[1:]]), "torch": torch.__version__,
-        "rows": [], "missed": [],
+        "command": f"python experiments/vllm_dtype.py --python served/bin/python --out {given.out}",
+        "torch": torch.__version__, "rows": [], "missed": [],
     }
     try:
         main(given.python, lambda record: given.out.write_text(json.dumps(record, indent=1) + "\n"), before)
