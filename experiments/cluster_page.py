@@ -151,6 +151,8 @@ def silent(record: Record) -> str:
         "`pause` its workers are stopped too, and continue once their run has been started again."
     )
     after = (
+        "Ray starts a run again about 20 s after its connection is closed; in the round `partition` all runs but one "
+        "had ended by then, on nodes that were taken for dead. "
         "Ray keeps a task on a node that it takes for dead as long as the connection to its process is open. In a "
         "trial whose connections stayed open, none of eight partitioned runs was started again: six of them ended on "
         "nodes that were taken for dead, with the same bytes. A stopped process was waited for until its connection "

@@ -221,8 +221,8 @@ class Swapped:
 
     Every version has a name and a folder of its own. vLLM keys its cache of prompts by both, so nothing of an earlier
     version is used again, and other prompts stay. vLLM 0.32 can also load an adapter in place (`load_inplace`). It then
-    keeps the cache where the folder has the same name, and, by its source (`LRUCacheWorkerLoRAManager.add_adapter`),
-    reads the adapter again before every step.
+    keeps the cache where the folder has the same name, reads the adapter again before every step, and ends where it is
+    gone.
     """
 
     loads = "adapter"
