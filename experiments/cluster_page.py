@@ -116,11 +116,16 @@ def killed(chaos: Record) -> str:
             for i, r in enumerate(rounds)]
     table = markdown_table(("round", "kind", "nodes", "time", "attempts", "equal bytes", "bill", "fates", "lost"), rows)
     few = sum(r["kills"] for r in kills)
+    later = [r for r in kills if "rollouts" in r]
+    other = "".join(f"Round {rounds.index(r) + 1} was made with a later version: {r['runs']} runs of "
+                    f"{r['rollouts']:,} rollouts, {r['at_once']} in flight (`{r['command']} --out ...`). "
+                    for r in later)
     missing = "" if few >= 50 else (
         f"**Missing:** {50 - few} of the 50 kills that were planned. The machine became too busy to start nodes of "
         "Ray, then and in a later trial. ")
     after = (
-        f"{missing}A killed node may have had no run, so there are fewer restarts than kills. "
+        f"{other}{missing}A killed node may have had no run: {sum(sum(r['again'].values()) for r in kills)} of the kills "
+        "ended an attempt. "
         f"One machine took {chaos['one_machine']['seconds']:.0f} s with "
         f"{chaos['one_machine']['workers']} workers. All of this ran on two cores that other jobs shared, so the times "
         "say little."
