@@ -124,14 +124,14 @@ def killed(chaos: Record) -> str:
         f"**Missing:** {50 - few} of the 50 kills that were planned. The machine became too busy to start nodes of "
         "Ray, then and in a later trial. ")
     after = (
-        f"{other}{missing}A killed node may have had no run: {sum(sum(r['again'].values()) for r in kills)} of the kills "
-        "ended an attempt. "
+        f"{other}{missing}A killed node may have had no run: {sum(sum(r['again'].values()) for r in kills)} of the "
+        "kills ended an attempt. "
         f"One machine took {chaos['one_machine']['seconds']:.0f} s with "
         f"{chaos['one_machine']['workers']} workers. All of this ran on two cores that other jobs shared, so the times "
         "say little."
     )
     return "\n\n".join([f"## Measured: {sum(r['kills'] for r in kills)} killed nodes", said, table.rstrip(), after,
-                        f"`{chaos['command']}`"])
+                        "`python experiments/ray_chaos.py --out RECORD.json` makes such rounds until 50 nodes are killed."])
 
 
 def silent(record: Record) -> str:
