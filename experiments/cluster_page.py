@@ -130,8 +130,8 @@ def killed(chaos: Record) -> str:
         f"{chaos['one_machine']['workers']} workers. All of this ran on two cores that other jobs shared, so the times "
         "say little."
     )
-    return "\n\n".join([f"## Measured: {sum(r['kills'] for r in kills)} killed nodes", said, table.rstrip(), after,
-                        "`python experiments/ray_chaos.py --out RECORD.json` makes such rounds until 50 nodes are killed."])
+    again = "`python experiments/ray_chaos.py --out RECORD.json` makes such rounds until 50 nodes are killed."
+    return "\n\n".join([f"## Measured: {few} killed nodes", said, table.rstrip(), after, again])
 
 
 def silent(record: Record) -> str:
