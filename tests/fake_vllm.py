@@ -1,7 +1,7 @@
 """A server with vLLM's protocol for tests, over HTTP: a real model, computed in torch, with a cache of prompts.
 
 It can be made to fail as vLLM does where it is not driven well: to keep the keys of earlier weights in its cache, to
-give log-probs at temperature 1, not to take weights, or to answer 503 for a while.
+give log-probs at temperature 1 or a little off, not to take weights or adapters, or to answer 503 for a while.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from isocost.local.decoder import Decoder, causal
+from isocost.local.lora import merged
 from isocost.local.models import load
 from isocost.local.weights import Model
 
@@ -25,9 +26,12 @@ from isocost.local.weights import Model
 class FakeVllm:
     """The state of a server of one model."""
 
-    def __init__(self, model: Model, served: str = "served", room: int = 96):
+    def __init__(self, model: Model, served: str = "served", room: int = 96, adapters: bool = True):
         self.decoder, self.served, self.room = _decoder(model), served, room
-        self.cache: dict[tuple[int, ...], Decoder] = {}     # prompts, and the weights that their keys are of
+        self.base = model
+        self.takes = adapters       # VLLM_ALLOW_RUNTIME_LORA_UPDATING
+        self.adapters: dict[str, tuple[str, Decoder]] = {}      # by name: the folder, and the weights with it
+        self.cache: dict[tuple[object, ...], Decoder] = {}      # prompts, and the weights that their keys are of
         self.asked: Counter[str] = Counter()
         self.faults: set[str] = set()
         self.busy = 0               # answers of 503 that are left
@@ -41,10 +45,14 @@ class FakeVllm:
                 return 200, {"version": "0.0.fake"}
             if path == "/v1/models":
                 return 200, {"data": [{"id": self.served, "root": "/models/x", "max_model_len": self.room}]}
+            if path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter") and self.takes:
+                return self.swap(path, body)
             if path == "/v1/completions":
                 if self.busy:
                     self.busy -= 1
                     return 503, {"error": {"message": "overloaded"}}
+                if body["model"] != self.served and body["model"] not in self.adapters:
+                    return 404, {"error": {"message": f"The model `{body['model']}` does not exist."}}
                 self.bodies.append(body)
                 return 200, self.complete(body)
             if path == "/reset_prefix_cache":
@@ -57,10 +65,26 @@ class FakeVllm:
                 return 200, {"results": [None]}
             return (200, {"status": "ok"}) if path in ("/pause", "/resume") else (404, {"error": "no such path"})
 
+    def swap(self, path: str, body: dict) -> tuple[int, object]:
+        """As vLLM: a name is loaded once, and its answer is text."""
+        name = body["lora_name"]
+        if "no adapters" in self.faults:
+            return 500, {"error": {"message": "LoRA is not enabled. Use --enable-lora to enable LoRA."}}
+        if path == "/v1/unload_lora_adapter":
+            return (200, f"Success: '{name}' removed") if self.adapters.pop(name, None) else (404, {"error": "unknown"})
+        if name in self.adapters:
+            return 400, {"error": {"message": f"The lora adapter '{name}' has already been loaded."}}
+        kept = next(iter(self.adapters.values()), None) if "keeps its adapter" in self.faults else None
+        decoder = kept[1] if kept else _decoder(merged(Path(body["lora_path"]), lambda _: self.base))
+        self.adapters[name] = body["lora_path"], decoder
+        return 200, f"Success: LoRA adapter '{name}' added successfully."
+
     @torch.no_grad()
     def complete(self, body: dict) -> dict:
         prompt, T = tuple(body["prompt"]), body["temperature"]
-        decoder = self.cache.setdefault(prompt, self.decoder)
+        folder, decoder = self.adapters.get(body["model"], ("", self.decoder))
+        key = prompt if "stale cache" in self.faults else (body["model"], folder, *prompt)
+        decoder = self.cache.setdefault(key, decoder)
         rng, ids, logp, ended = np.random.default_rng(body["seed"]), [], [], False
         while len(ids) < body["max_tokens"] and not ended:
             whole = torch.tensor([[*prompt, *ids]])
@@ -70,7 +94,7 @@ class FakeVllm:
             token = int(np.searchsorted(dist.double().exp().cumsum(0).numpy(), rng.random() * 0.999999))
             said = torch.log_softmax(z, -1) if "raw log-probs" in self.faults else dist
             ids.append(token)
-            logp.append(float(said[token]))
+            logp.append(float(said[token]) - 0.004 * ("another dtype" in self.faults))
             ended = token in body.get("stop_token_ids", ()) and not body.get("ignore_eos")
         choice = {
             "index": 0, "text": "", "token_ids": ids, "finish_reason": "stop" if ended else "length",
@@ -104,7 +128,7 @@ def serving(model: Model | str | Path, **settings) -> Iterator[tuple[str, FakeVl
 
         def reply(self, body: dict) -> None:
             status, found = fake.answer(self.path, body)
-            raw = b"" if found is None else json.dumps(found).encode()
+            raw = found.encode() if isinstance(found, str) else b"" if found is None else json.dumps(found).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()

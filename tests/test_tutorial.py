@@ -131,9 +131,10 @@ def test_the_page_on_the_growth_of_n_is_written_from_its_record(monkeypatch: pyt
 def test_the_page_on_clusters_is_written_from_its_records(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(HOME / "experiments")
     cluster = load("cluster_page")
-    both = cluster.read()
-    assert cluster.PAGE.read_text(encoding="utf-8") == cluster.page(*both), "python experiments/cluster_page.py"
-    for name, picture in cluster.pictures(both[1]).items():
+    chaos, silent, scale = cluster.read()
+    page = cluster.page(chaos, silent, scale)
+    assert cluster.PAGE.read_text(encoding="utf-8") == page, "python experiments/cluster_page.py"
+    for name, picture in cluster.pictures(scale).items():
         assert (cluster.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/cluster_page.py"
 
 

@@ -4,12 +4,7 @@ The real server: ISOCOST_VLLM_PYTHON names a python with vLLM (docs/vllm.md says
 """
 
 import asyncio
-import json
 import os
-import signal
-import socket
-import subprocess
-import time
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,19 +14,19 @@ import numpy as np
 import pytest
 import torch
 
+import vllm_dtype
 from fake_vllm import serving
 from isocost import methods
 from isocost.errors import Unreachable, UserError
 from isocost.ledger import Ledger
-from isocost.local.decoder import Config, Decoder
+from isocost.local.lora import save_adapter
 from isocost.local.models import load
-from isocost.local.tokenizer import Characters
-from isocost.local.weights import Model, save_model
 from isocost.loop import train
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting, open_setting
+from isocost.worlds.vllm import ADD
 
 FAST = Limits(concurrency=8, timeout=20.0, retries=3, first=0.01, longest=0.02)
 SLOW = replace(FAST, timeout=300.0)     # a first request compiles
@@ -113,6 +108,23 @@ def test_the_same_seed_is_the_same_run_and_overlap_changes_no_byte():
     assert found[0] == found[1]
 
 
+def test_a_server_in_another_dtype_is_used_only_with_a_bound_that_accepts_it_and_the_run_says_how_far_it_was_off():
+    with serving("tiny") as (url, fake):
+        fake.faults.add("another dtype")        # off by 0.004 nats
+        for bound in (None, 0.001):
+            with pytest.raises(UserError, match=r"differ by 0\.004 nats .*bfloat16 is off by about 0\.01 nats"), \
+                    opened(url, witness=bound):
+                pass
+        with opened(url, witness=0.01) as world:
+            steps, _ = trained(world, rollouts=24)
+            [note] = world.engine.notes()
+        assert len(steps) == 3 and world.extra["service"]["witness"] == 0.01
+        assert len(world.engine.gaps) == 4 and world.engine.gaps == pytest.approx([0.004] * 4, rel=0.01)
+    assert "at most 4.0e-03 nats at any load (median 4.0e-03, 4 loads; --witness accepts 0.01)" in note
+    with pytest.raises(UserError, match="--witness is for a model that a vLLM server samples, and tiny is none"):
+        open_setting(Setting(data=DATA, witness=0.01))
+
+
 def test_an_overloaded_server_is_asked_again_and_one_that_stays_so_ends_the_run():
     with serving("tiny") as (url, fake), opened(url) as world:
         fake.busy = 2
@@ -156,30 +168,78 @@ def test_a_run_is_recorded_with_its_server_and_goes_on_after_a_kill(tmp_path):
         assert kill9.left_by(tmp_path / "killed") == kill9.left_by(tmp_path / "whole")
 
 
+# adapters -----------------------------------------------------------------------------------------------------
+
+
+def moving(world, lr):
+    """The world, whose learner takes steps of this rate whatever the recipe says."""
+    update = world.learner.update
+    world.learner.update = lambda batch, loss, **_: update(batch, loss, lr=lr)
+    return world
+
+
+def test_an_adapter_is_swapped_after_every_update_and_the_servers_own_weights_stay():
+    with serving("tiny") as (url, fake), opened(url, lora=2) as world:
+        own = {k: v.clone() for k, v in fake.decoder.named_parameters()}
+        assert world.extra["service"]["loads"] == "adapter"
+        steps, ledger = trained(moving(world, 1e-3))
+        assert len(steps) == 8 == world.engine.version and sum(ledger.fates.values()) == 64
+        assert 0 < world.engine.largest < 1e-5
+        assert fake.asked["/collective_rpc"] == fake.asked["/reset_prefix_cache"] == 1      # its own, at the start
+        assert all(torch.equal(w, own[k]) for k, w in fake.decoder.named_parameters())
+        [(name, (folder, decoder))] = fake.adapters.items()     # earlier ones were removed
+        assert name == world.engine.server.sampled and Path(folder).is_dir()
+        mine = world.learner.weights()
+        assert all(torch.allclose(w, mine[k], atol=1e-6) for k, w in decoder.named_parameters())
+        assert not all(torch.equal(w, own[k]) for k, w in decoder.named_parameters())
+        assert len({b["model"] for b in fake.bodies if "stop_token_ids" in b}) == 8      # a version for each wave
+        assert any("the adapter, which was loaded 10 times" in note for note in world.engine.notes())
+        home = Path(folder).parent
+    assert not fake.adapters and not home.exists()
+
+
+def test_what_is_learned_with_a_swapped_adapter_is_what_is_learned_with_merged_weights():
+    found = []
+    for adapters in (True, False):
+        with serving("tiny", adapters=adapters) as (url, _), opened(url, lora=2) as world:
+            trained(moving(world, 1e-3), rollouts=24)
+            found.append({k: v.clone() for k, v in world.learner.weights().items()})
+    one, other = found
+    assert all(torch.allclose(one[k], other[k], atol=1e-4) for k in one)
+
+
+@pytest.mark.parametrize("fault", ["keeps its adapter", "stale cache"])
+def test_an_adapter_that_is_not_swapped_and_a_cache_of_an_earlier_one_end_the_run(fault):
+    with serving("tiny") as (url, fake), opened(url, lora=2) as world:
+        fake.faults.add(fault)
+        with pytest.raises(UserError, match=r"differ by [\d.e+-]+ nats after loading weights"):
+            trained(moving(world, 1e-4))
+        assert world.engine.version <= 2
+
+
+@pytest.mark.parametrize(("adapters", "fault", "said"), [(False, "", "404"), (True, "no adapters", "not enabled")])
+def test_a_server_without_adapters_gets_the_merged_weights_and_says_how_to_start_it(adapters, fault, said, caplog):
+    with serving("tiny", adapters=adapters) as (url, fake):
+        fake.faults.add(fault)
+        with opened(url, lora=2) as world:
+            steps, _ = trained(world, rollouts=24)
+            assert len(steps) == 3 and fake.asked["/collective_rpc"] == 5 and not fake.adapters
+            assert world.extra["service"]["loads"] == "merged weights"
+            [note] = [x for x in world.engine.notes() if "merged weights are loaded" in x]
+    assert said in note and "--enable-lora --max-lora-rank 8" in note and note in caplog.text
+
+
+def test_an_adapters_server_needs_no_endpoints_of_vllms_developers():
+    """Without VLLM_SERVER_DEV_MODE there are no /collective_rpc, /pause and /reset_prefix_cache."""
+    with serving("tiny") as (url, fake):
+        answer = fake.answer
+        gone = ("/collective_rpc", "/pause", "/resume", "/reset_prefix_cache")
+        fake.answer = lambda path, body: (404, {"error": "no such path"}) if path in gone else answer(path, body)
+        with opened(url, lora=2) as world:
+            assert len(trained(world, rollouts=24)[0]) == 3
+
+
 # the real server ----------------------------------------------------------------------------------------------
-
-
-def one_head(folder: Path) -> Path:
-    """A random model whose heads are of a size that vLLM computes on a processor."""
-    alphabet = "0123456789+=:?;"
-    config = Config(vocab=16, hidden=128, layers=2, heads=2, kv_heads=2, head_dim=64, mlp=256, max_len=128)
-    decoder = Decoder.from_config(config, torch.Generator().manual_seed(0))
-    weights = {k: v.detach().clone() for k, v in decoder.named_parameters()}
-    weights["embed"] *= 0.3     # so that tokens other than the last one are likely, too
-    save_model(folder, Model("one-head", config, weights, Characters(alphabet, 15), {
-        "alphabet": alphabet, "eos_token_id": 15, "architectures": ["LlamaForCausalLM"],
-    }))
-    words = {c: i for i, c in enumerate([*alphabet, "<end>"])}      # vLLM gives the text of each token as well
-    tokenizer = {
-        "version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": words, "unk_token": "?"},
-        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False},
-        "decoder": {"type": "Fuse"}, "normalizer": None, "post_processor": None, "truncation": None, "padding": None,
-    }
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "tokenizer_config.json").write_text(json.dumps({
-        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>",
-    }))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -188,36 +248,14 @@ def real(tmp_path_factory):
     if not PYTHON:
         pytest.skip("ISOCOST_VLLM_PYTHON names no python with vLLM")
     home = tmp_path_factory.mktemp("vllm")
-    folder = one_head(home / "model")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    environment = {
-        **os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1",
-        "PYTHONPATH": "",
-    }
-    command = [
-        str(Path(PYTHON).with_name("vllm")), "serve", str(folder), "--host", "127.0.0.1", "--port", str(port),
-        "--dtype", "float32", "--max-model-len", "128", "--max-num-seqs", "32", "--enforce-eager",
-        "--logprobs-mode", "processed_logprobs",
-    ]
-    url = f"http://127.0.0.1:{port}"
-    with open(home / "log", "w") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        until = time.monotonic() + 420
-        while True:
-            try:
-                urllib.request.urlopen(f"{url}/health", timeout=5).close()
-                break
-            except OSError:
-                assert server.poll() is None and time.monotonic() < until, (home / "log").read_text()[-3000:]
-                time.sleep(1)
+    folder = vllm_dtype.random_model(home / "model")
+    with vllm_dtype.serving(PYTHON, folder, home / "log") as url:
         yield url, folder
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(60)
+
+
+def even(folder):
+    """A reward that a random model earns differently in each answer: without one no update changes a weight."""
+    return {"max_tokens": 8, "verifier": f"{folder / 'even.py'}:even"}
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.5])
@@ -227,26 +265,74 @@ def test_real_log_probs_are_the_learners(real, temperature):
         assert world.engine.gap() < 1e-5 / min(temperature, 1.0)
 
 
-def test_real_weights_arrive_after_every_update(real):
+@pytest.mark.parametrize("lora", [None, 8])
+def test_real_weights_arrive_after_every_update(real, lora):
     url, folder = real
-    with opened(url, str(folder), SLOW, max_tokens=8) as world:
-        steps, ledger = trained(world, rollouts=64)
+    with opened(url, str(folder), SLOW, lora=lora, **even(folder)) as world:
+        assert world.extra["service"]["loads"] == ("adapter" if lora else "all weights")
+        before = {k: v.clone() for k, v in world.learner.weights().items()}
+        steps, ledger = trained(moving(world, 1e-3), rollouts=64)
         assert len(steps) == 8 == world.engine.version and world.engine.largest < 1e-5
-        assert sum(ledger.fates.values()) == 64
+        assert ledger.fates["trained"] == 64
+        moved = {k for k, v in world.learner.weights().items() if (v - before[k]).abs().max() > 1e-3}
+        assert {"blocks.0.qkv", "blocks.1.down"} <= moved and ("embed" in moved) == (lora is None)
+
+
+def test_a_real_adapter_that_is_not_swapped_is_found_after_the_first_update(real):
+    url, folder = real
+    with opened(url, str(folder), SLOW, lora=8, **even(folder)) as world:
+        world.engine.carrier.take = lambda weights: None
+        with pytest.raises(UserError, match=r"differ by [\d.e+-]+ nats after loading weights"):
+            trained(moving(world, 1e-5))
+        assert world.engine.version == 1
+
+
+def test_a_real_cache_of_an_earlier_adapter_is_found(real):
+    """An adapter that is loaded in place, from a folder of the same name, leaves the cache as it was."""
+    url, folder = real
+    with opened(url, str(folder), SLOW, lora=8, **even(folder)) as world:
+        carrier = world.engine.carrier
+        server, there = carrier.server, carrier.server.folder / carrier.server.sampled
+
+        def take(weights):
+            save_adapter(there, carrier.learner, server.served)
+            said = {"lora_name": there.name, "lora_path": str(there), "load_inplace": True}
+            server.client.ask("POST", ADD, said, silent=True)
+
+        carrier.take = take
+        with pytest.raises(UserError, match="stale cache"):
+            trained(moving(world, 1e-3))
 
 
 def test_a_real_cache_that_is_not_reset_is_found_at_the_first_load(real, monkeypatch):
     url, folder = real
     with opened(url, str(folder), SLOW, max_tokens=8) as world:
-        server, ask = world.engine.server, world.engine.server._ask
+        server, ask = world.engine.server, world.engine.server.ask
         skipped = ("/reset_prefix_cache", "/pause", "/resume")      # a pause clears the cache, too
-        monkeypatch.setattr(server, "_ask", lambda m, path, *a, **k: None if path in skipped else ask(m, path, *a, **k))
+        monkeypatch.setattr(server, "ask", lambda m, path, *a, **k: None if path in skipped else ask(m, path, *a, **k))
         weights = world.learner.weights()
         torch.manual_seed(1)
         for w in weights.values():
             w.add_(0.05 * torch.randn_like(w))
         with pytest.raises(UserError, match="stale cache"):
             world.engine.restore(weights, 1)
+        monkeypatch.undo()
+        world.engine.restore(weights, 2)        # with the reset they are loaded well
+
+
+def test_the_witnesss_prompt_is_in_a_real_servers_cache(real):
+    """Of two blocks of 128 tokens and a rest: without a whole block the witness would say nothing about the cache."""
+    url, folder = real
+
+    def hits():
+        with urllib.request.urlopen(f"{url}/metrics", timeout=60) as page:
+            lines = page.read().decode().splitlines()
+        return sum(float(x.rpartition(" ")[2]) for x in lines if x.startswith("vllm:prefix_cache_hits_total"))
+
+    with opened(url, str(folder), SLOW, max_tokens=8) as world:
+        before = hits()
+        world.engine.gap()
+        assert hits() - before == 256
 
 
 def test_real_seeds_give_the_same_rollouts_twice(real):

@@ -160,6 +160,13 @@ def setting_options(f: Callable) -> Callable:
                 "depend on it",
             ),
             click.option(
+                "--witness",
+                type=click.FloatRange(min=0, min_open=True),
+                metavar="NATS",
+                help="how far log-probs of a vLLM server may be from the learner's after a load, for a server in "
+                "another dtype  [default: 1e-5, or 1e-5 / temperature below 1]",
+            ),
+            click.option(
                 "--threads",
                 type=SOME,
                 help="per run; results are reproducible only at a fixed value. 1 for small models, else every core",

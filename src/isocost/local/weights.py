@@ -144,11 +144,16 @@ def save(folder: Path, world: World) -> None:
         raise OSError(e.errno, e.strerror, str(folder)) from e
 
 
-def save_model(folder: str | Path, model: Model, weights: Weights | None = None) -> None:
-    """Write a Hugging Face folder that `transformers` loads to equal logits; `weights` in place of the model's own."""
+def save_model(folder: str | Path, model: Model, weights: Weights | None = None, *, head: bool = False) -> None:
+    """Write a Hugging Face folder that `transformers` loads to equal logits; `weights` in place of the model's own.
+
+    With `head` the file has the head of a model whose head is its embedding, too.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = to_hub(model.config, model.weights if weights is None else weights)
+    tensors = dict(to_hub(model.config, model.weights if weights is None else weights))
+    if head:
+        tensors.setdefault("lm_head.weight", tensors["model.embed_tokens.weight"].clone())
     save_tensors(tensors, folder / "model.safetensors", {"format": "pt"})
     config = json.dumps({**model.extra, **model.config.data()}, indent=2) + "\n"
     (folder / "config.json").write_text(config, encoding="utf-8")

@@ -42,7 +42,7 @@ SETTING = Keys({}, {
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
     "max_tokens": int, "samples": Size, "evaluated": Size | None, "lora": Size | None,
     "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
-    "in_turns": bool, "env": str, "max_turns": Count,
+    "in_turns": bool, "env": str, "max_turns": Count, "witness": NUMBER,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER, "turns": Size})
 MODEL = Keys({}, {"name": str, "parameters": NUMBER, "learned": NUMBER})

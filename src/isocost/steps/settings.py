@@ -25,7 +25,7 @@ SMALL = 20_000_000  # bytes of weights below which one thread per run is the fas
 
 COPIED = (       # options that are fields of a setting as they are
     "model", "data", "verifier", "held_out", "held_out_data", "limit", "skip_broken", "system", "temperature", "top_p",
-    "top_k", "samples", "device", "dtype", "kernels", "in_turns", "lora", "env",
+    "top_k", "samples", "device", "dtype", "kernels", "in_turns", "lora", "env", "witness",
 )
 OPTIONS = (*COPIED, "threads", "max_tokens", "max_turns")
 

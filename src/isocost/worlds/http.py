@@ -153,8 +153,8 @@ class Client:
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, retries: int | None = None,
         silent: bool = False,
     ) -> Any:
-        """The same without an event loop, for one request at a time. Only answers are tried again. An empty answer is
-        None where a server may be `silent`.
+        """The same without an event loop, for one request at a time. Only answers are tried again. With `silent` what
+        the server answers is not read, and None is returned.
 
         Raises as `post`.
         """
@@ -266,7 +266,7 @@ class Client:
         finally:
             if line.is_cut or self._pool is None:   # closed meanwhile: a request opens a closed connection again
                 self._drop()
-        return None if silent and answer.status == 200 and not raw.strip() else self._read(answer, raw)
+        return None if silent and answer.status == 200 else self._read(answer, raw)
 
     def _exchanged(
         self, method: str, path: str, data: bytes | None, line: _Line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from isocost.errors import UserError
 from isocost.local import models
 from isocost.local import world as local
 from isocost.meter import Meter
@@ -34,11 +35,14 @@ class Opening:
     lora: int | None = None     # rank of the adapter that is trained; None: all weights, or the service's default
     dialogues: bool = False     # rollouts have several turns
     in_turns: bool = False      # with max_age, sampling and learning do not run at the same time
+    witness: float | None = None    # largest difference of log-probs that is accepted after a load; None: the default
 
 
 def open_world(model: str, opening: Opening) -> World:
-    """The world of the model of this spec. Raises UserError for what is not there."""
+    """The world of the model of this spec. Raises UserError for what is not there, and for options of other worlds."""
     spec = spec_of(model)
+    if opening.witness is not None and spec.kind != VLLM:
+        raise UserError(f"--witness is for a model that a vLLM server samples, and {spec} is none: leave it out")
     return OPENERS[spec.kind](spec, opening)
 
 
@@ -64,7 +68,7 @@ def _tinker(spec: Spec, o: Opening) -> World:
 def _vllm(spec: Spec, o: Opening) -> World:
     client = endpoint.client_of(vllm.base_of(spec.url), o.limits)
     world = _local(spec, o, "fp32" if o.dtype == "auto" else "")
-    return vllm.sampled_by(world, spec, client, sampling=o.sampling, overlap=not o.in_turns)
+    return vllm.sampled_by(world, spec, client, sampling=o.sampling, overlap=not o.in_turns, most=o.witness)
 
 
 OPENERS: Mapping[str, Callable[[Spec, Opening], World]] = {

@@ -56,6 +56,7 @@ class Setting:
     env: str = ""  # the environment that answers turns; empty: one question and one answer
     max_turns: int = 0  # of a dialogue; 0 without an environment
     in_turns: bool = False  # with max_age, sample and learn one after the other and not at the same time
+    witness: float | None = None  # nats that log-probs of a vLLM server may be off after a load; None: rounding only
 
     @property
     def sampling(self) -> Sampling:
@@ -165,7 +166,7 @@ def open_setting(
         world = open_world(setting.model, Opening(
             sides.train, grader, meter, setting.sampling, setting.device, setting.dtype, setting.kernels,
             setting.threads, reference, not setting.env and all(p.meta.get("exact") for p in every), limits,
-            setting.lora, bool(setting.env), setting.in_turns,
+            setting.lora, bool(setting.env), setting.in_turns, setting.witness,
         ))
         if setting.env:
             world.env = open_environment(setting.env).make

@@ -1,9 +1,10 @@
 """A world whose model a vLLM server samples and the learner of this machine trains.
 
 The server must have the same model. Prompts and completions travel as token ids; each attempt is one request with a
-seed of its own. After every update the weights are written to a folder that the server reads, and its cache of prompts
-is cleared. Then a witness compares the log-probs of both sides, on a prompt that the server has in its cache: weights
-that did not arrive, and keys of earlier weights, are off by nats and are silent otherwise.
+seed of its own. After every update the weights, or those of an adapter, are written to a folder that the server reads.
+What its cache of prompts has of earlier ones is not used again. Then a witness compares the log-probs of both sides, on
+a prompt that the server has in its cache: weights that did not arrive, and keys of earlier weights, are off by nats and
+are silent otherwise.
 """
 
 from __future__ import annotations
@@ -11,20 +12,24 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from isocost import chance
 from isocost import meter as meters
 from isocost.errors import Unreachable, UserError
 from isocost.gather import together
+from isocost.local.lora import LoraLearner, save_adapter
 from isocost.local.weights import Model, save_model
 from isocost.meter import Meter, payer
 from isocost.pack import pack
@@ -33,11 +38,18 @@ from isocost.world import Learner, Text, Weights, World
 from isocost.worlds.http import Client, Refused, Unanswered
 from isocost.worlds.spec import Spec
 
+log = logging.getLogger("isocost")
+
 COMPLETIONS = "/v1/completions"
+ADD, REMOVE = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 GAP = 1e-5          # nats: the largest difference of log-probs between server and learner, over min(T, 1)
-WITNESS, SPOKEN = 96, 8         # tokens of the witness's prompt, at most, and of its completion
+# Tokens of the witness's prompt, at most, and of its completion. vLLM caches whole blocks of a prompt: of 16 tokens on
+# most GPUs, of 128 on a processor. A shorter prompt would say nothing about the cache.
+WITNESS, SPOKEN = 264, 8
 START = ("start it with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --dtype float32 --logprobs-mode processed_logprobs, "
          "version 0.30 or later")
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)      # values of --max-lora-rank
+ADAPTERS = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve ... --enable-lora --max-lora-rank {rank}"
 PLAIN = ("vLLM does not return the set of tokens that top-p and top-k keep, and training needs the log-probs of the "
          "distribution that was sampled: leave --top-p and --top-k out")
 
@@ -55,8 +67,13 @@ class Elsewhere:
         """The server's cores are its own."""
 
 
-def sampled_by(world: World, spec: Spec, client: Client, *, sampling: Sampling, overlap: bool) -> World:
+def sampled_by(
+    world: World, spec: Spec, client: Client, *, sampling: Sampling, overlap: bool, most: float | None = None
+) -> World:
     """This world with the server at the client's address as its engine, loaded with the learner's weights.
+
+    `most` is the largest difference of log-probs that is accepted after a load, in nats, in place of
+    GAP / min(temperature, 1).
 
     Raises:
         UserError: if nothing answers there, it has another model, another process uses it, `sampling` truncates, or
@@ -64,24 +81,19 @@ def sampled_by(world: World, spec: Spec, client: Client, *, sampling: Sampling, 
     """
     if sampling.truncates:
         raise UserError(PLAIN)
-    held = _only_one(client.base)
-    try:
+    with ExitStack() as closing:
+        closing.callback(client.close)
+        closing.callback(os.close, _only_one(client.base))
         server = Server(client, spec, world.extra["model"])
-        engine = VllmEngine(server, world.learner, world.text, world.meter)
+        closing.callback(server.close)
+        carrier = carried(server, world.learner)
+        closing.callback(carrier.close)
+        engine = VllmEngine(server, carrier, world.learner, world.text, world.meter, most)
         engine.open(world.learner.weights(), sampling.temperature)
-    except BaseException:
-        os.close(held)
-        client.close()
-        raise
-
-    def close() -> None:
-        server.close()
-        client.close()
-        os.close(held)
-
-    about = {"url": spec.url, "vllm": server.version}
+        opened = closing.pop_all()
+    about = {"url": spec.url, "vllm": server.version, "loads": carrier.loads, **({"witness": most} if most else {})}
     return replace(
-        world, engine=engine, overlap=Elsewhere(overlap), close=close,
+        world, engine=engine, overlap=Elsewhere(overlap), close=opened.close,
         extra={**world.extra, "service": about, "notes": engine.notes, "server": client.tally.data},
     )
 
@@ -96,8 +108,9 @@ class Server:
 
     def __init__(self, client: Client, spec: Spec, model: Model):
         self.client, self.model = client, model
-        self.version = str(self._ask("GET", "/version").get("version", ""))
+        self.version = str(self.ask("GET", "/version").get("version", ""))
         self.served, self.room = self._served(spec)
+        self.sampled = self.served      # the name that requests ask for: of the model, or of an adapter
         self.folder = Path(tempfile.mkdtemp(prefix="isocost-vllm-"))
 
     def close(self) -> None:
@@ -105,7 +118,7 @@ class Server:
 
     def _served(self, spec: Spec) -> tuple[str, int]:
         """The name under which the server has the model, and the tokens of its context."""
-        listed = self._ask("GET", "/v1/models").get("data") or []
+        listed = self.ask("GET", "/v1/models").get("data") or []
         names = {str(m.get("id")): m for m in listed if not m.get("parent")}
         own = [name for name, m in names.items() if spec.name in (name, m.get("root"))] or list(names)
         if len(own) != 1:
@@ -118,7 +131,7 @@ class Server:
     ) -> dict[str, Any]:
         """A request for one completion. What it does not name, the server would take from its own defaults."""
         return {
-            "model": self.served, "prompt": list(prompt), "max_tokens": max_tokens, "seed": seed,
+            "model": self.sampled, "prompt": list(prompt), "max_tokens": max_tokens, "seed": seed,
             "temperature": temperature, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0,
             "presence_penalty": 0.0, "frequency_penalty": 0.0, "logprobs": 0, "return_token_ids": True, **more,
         }
@@ -136,38 +149,164 @@ class Server:
 
     def complete(self, body: Mapping[str, Any]) -> tuple[list[int], list[float], bool]:
         """One completion, without an event loop."""
-        return self.read(self._ask("POST", COMPLETIONS, body))
+        return self.read(self.ask("POST", COMPLETIONS, body))
 
-    def take(self, weights: Weights) -> None:
-        """Load these weights: written to a folder, read by the server; nothing of earlier ones stays in its cache."""
-        save_model(self.folder, self.model, weights)
-        self._ask("POST", "/pause", {})
-        try:
-            where = {"weights_path": str(self.folder)}
-            self._ask("POST", "/collective_rpc", {"method": "reload_weights", "kwargs": where})
-            self._ask("POST", "/reset_prefix_cache", {}, silent=True)
-        finally:
-            self._ask("POST", "/resume", {})
-
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, silent: bool = False) -> Any:
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, silent: bool = False) -> Any:
         """Raises UserError for a request that the server does not take, Unreachable where it does not answer."""
         try:
             return self.client.ask(method, path, body, silent=silent)
         except Refused as e:
-            do = START if e.status in (403, 404, 405) else "see the server's log"
-            raise UserError(f"{self.client.base}{path} answered {e.status}: {e.said}; {do}") from None
+            raise self.refused(path, e) from None
         except Unanswered as e:
-            raise Unreachable(f"{self.client.base} does not answer {path} ({e}): {START}") from None
+            raise self.silent(path, e) from None
+
+    def refused(self, path: str, e: Refused) -> UserError:
+        """The error of a request that the server does not take."""
+        do = START if e.status in (403, 404, 405) else "see the server's log"
+        return UserError(f"{self.client.base}{path} answered {e.status}: {e.said}; {do}")
+
+    def silent(self, path: str, e: Unanswered) -> Unreachable:
+        """The error of a request that the server does not answer."""
+        return Unreachable(f"{self.client.base} does not answer {path} ({e}): {START}")
+
+
+class Carrier(Protocol):
+    """How a learner's weights reach a server."""
+
+    loads: str      # what a load sends, in a word or two
+
+    def take(self, weights: Weights) -> None:
+        """Load these weights, the learner's; nothing that was computed with earlier ones is used again."""
+
+    def notes(self) -> list[str]:
+        """What the end of the run says."""
+
+    def close(self) -> None:
+        """Leave nothing at the server that only this carrier needs."""
+
+
+class Whole:
+    """All weights, which the server reads from a folder in place of its own. `why` is the reason if an adapter's would
+    have been enough."""
+
+    def __init__(self, server: Server, why: str = ""):
+        self.server, self.why = server, why
+        self.loads = "merged weights" if why else "all weights"
+
+    def take(self, weights: Weights) -> None:
+        """See `Carrier`. The server's whole cache of prompts is cleared.
+
+        The head is written where it is the embedding, too: on a processor vLLM keeps a packed copy of the head, and
+        packs it again only if the file has it.
+        """
+        server = self.server
+        save_model(server.folder, server.model, weights, head=True)
+        server.ask("POST", "/pause", {})
+        try:
+            where = {"weights_path": str(server.folder)}
+            server.ask("POST", "/collective_rpc", {"method": "reload_weights", "kwargs": where})
+            server.ask("POST", "/reset_prefix_cache", {}, silent=True)
+        finally:
+            server.ask("POST", "/resume", {})
+
+    def notes(self) -> list[str]:
+        return [self.why] if self.why else []
+
+    def close(self) -> None:
+        """The server keeps the weights."""
+
+
+class Swapped:
+    """An adapter, in peft's format, which the server adds to its own weights.
+
+    Every version has a name and a folder of its own. vLLM keys its cache of prompts by both, so nothing of an earlier
+    version is used again, and other prompts stay. vLLM 0.32 can also load an adapter in place (`load_inplace`). It then
+    keeps the cache where the folder has the same name, reads the adapter again before every step, and ends where it is
+    gone.
+    """
+
+    loads = "adapter"
+
+    def __init__(self, server: Server, learner: LoraLearner):
+        self.server, self.learner, self.swaps = server, learner, 0
+        self._loaded: list[Path] = []       # folders of the versions that the server has, the newest last
+
+    def add(self, *, retries: int | None = None) -> None:
+        """Load the learner's adapter under a new name, and remove earlier ones. Raises as `Client.ask`."""
+        self.swaps += 1
+        folder = self.server.folder / f"{self.server.folder.name}-{self.swaps}"
+        save_adapter(folder, self.learner, self.server.served)
+        said = {"lora_name": folder.name, "lora_path": str(folder)}
+        self.server.client.ask("POST", ADD, said, retries=retries, silent=True)
+        self._loaded.append(folder)
+        self.server.sampled = folder.name
+        while len(self._loaded) > 1:
+            self._remove(self._loaded.pop(0))
+
+    def take(self, weights: Weights) -> None:
+        """See `Carrier`."""
+        own = self.learner.weights()
+        if any(weights[k] is not w and not torch.equal(weights[k], w) for k, w in own.items()):
+            raise ValueError("an adapter is loaded with the learner's weights only")
+        try:
+            self.add()
+        except Refused as e:
+            raise self.server.refused(ADD, e) from None
+        except Unanswered as e:
+            raise self.server.silent(ADD, e) from None
+
+    def _remove(self, folder: Path) -> None:
+        """Have the server forget a version. What it says does not matter: no request names it again."""
+        with suppress(Refused, Unanswered):
+            self.server.client.ask("POST", REMOVE, {"lora_name": folder.name}, retries=0, silent=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def notes(self) -> list[str]:
+        return [f"the server sampled with the adapter, which was loaded {self.swaps} times; its own weights stayed"]
+
+    def close(self) -> None:
+        while self._loaded:
+            self._remove(self._loaded.pop())
+
+
+def carried(server: Server, learner: Learner) -> Carrier:
+    """The adapter of a learner that trains one, if the server takes adapters; else all weights.
+
+    Before the first adapter the model's own weights are loaded, if the server takes weights: an earlier run may have
+    left others.
+    """
+    if not isinstance(learner, LoraLearner):
+        return Whole(server)
+    adapter = Swapped(server, learner)
+    with suppress(UserError):
+        Whole(server).take(learner.weights())
+    try:
+        adapter.add(retries=0)
+    except (Refused, Unanswered) as e:
+        if isinstance(e, Unanswered) and e.status is None:
+            raise server.silent(ADD, e) from None
+        said = f"{e.status}: {e.said}" if isinstance(e, Refused) else str(e)
+        rank = min((x for x in RANKS if x >= learner.rank), default=learner.rank)
+        why = (f"{server.client.base} takes no adapters ({said}), so the merged weights are loaded after every update, "
+               f"all of them; to swap the adapter alone, start it with {ADAPTERS.format(rank=rank)}")
+        log.warning(why)
+        return Whole(server, why)
+    server.sampled = server.served      # until the first load, with the witness's prompt in the cache
+    return adapter
 
 
 class VllmEngine:
     """`isocost.world.Engine` over a vLLM server."""
 
-    def __init__(self, server: Server, learner: Learner, text: Text, meter: Meter):
+    def __init__(
+        self, server: Server, carrier: Carrier, learner: Learner, text: Text, meter: Meter, most: float | None = None,
+    ):
         context = server.model.config.max_len
+        self.carrier = carrier
         self.server, self.learner, self.text, self.meter, self.version = server, learner, text, meter, 0
         self.room = min(context, server.room or context)
-        self.largest = 0.0          # gap of log-probs at any load
+        self.gaps: list[float] = []     # of log-probs, at each load
+        self._most = most
         self._temperature = 1.0
         self._halted: set[tuple[int, int, int]] = set()
         self._flying: dict[asyncio.Task[Any], tuple[int, int, int]] = {}
@@ -245,21 +384,31 @@ class VllmEngine:
         self._witnessed()
         self.restore(weights, 0)
 
+    @property
+    def largest(self) -> float:
+        """The largest gap of log-probs at any load, in nats."""
+        return max(self.gaps, default=0.0)
+
+    @property
+    def accepted(self) -> float:
+        """The largest gap that is accepted, in nats."""
+        return GAP / min(self._temperature, 1.0) if self._most is None else self._most
+
     async def load(self, weights: Weights) -> None:
         """Load the learner's weights, and compare. Raises UserError where server and learner differ."""
         await asyncio.to_thread(self.restore, weights, self.version + 1)
 
     def restore(self, weights: Weights, version: int) -> None:
         """The same, as those of a version."""
-        self.server.take(weights)
+        self.carrier.take(weights)
         self.version = version
-        gap, most = self.gap(), GAP / min(self._temperature, 1.0)
-        self.largest = max(self.largest, gap)
-        if not gap <= most:
+        gap = self.gap()
+        self.gaps.append(gap)
+        if not gap <= self.accepted:
             raise UserError(
                 f"log-probs of {self.server.client.base} and of the learner differ by {gap:.2g} nats after loading "
-                f"weights, and {most:.2g} is allowed: the server computes with other weights, in another dtype, or "
-                f"from a stale cache; {START}"
+                f"weights, and {self.accepted:.2g} is allowed: the server computes with other weights, in another "
+                f"dtype (bfloat16 is off by about 0.01 nats), or from a stale cache; {START}"
             )
 
     def gap(self) -> float:
@@ -288,7 +437,12 @@ class VllmEngine:
 
     def notes(self) -> list[str]:
         """What the end of the run says."""
-        return [f"log-probs of the server and the learner differed by at most {self.largest:.1e} nats at any load"]
+        gap = f"log-probs of the server and the learner differed by at most {self.largest:.1e} nats at any load"
+        if self._most is not None:
+            gap += (f" (median {float(np.median(self.gaps)):.1e}, {len(self.gaps)} loads; --witness accepts "
+                    f"{self._most:g}): importance ratios correct for it where the method has them, and a load that "
+                    "does not arrive is found only once the weights have moved as far")
+        return [gap, *self.carrier.notes()]
 
 
 def _only_one(base: str) -> int:
