@@ -21,6 +21,12 @@ def at_tokens(folder: Path, tokens: int) -> float:
     return float(np.interp(tokens, x, y))
 
 
+def read_tokens(folder: Path) -> float:
+    """Tokens read for each environment step over a run's training, those read again in later turns among them."""
+    last = [x for x in read_lines(folder / "metrics.jsonl") if x.get("env_steps")][-1]
+    return float(last["prefill"] / last["env_steps"])
+
+
 def dead(folder: Path) -> float:
     """The share of the rollouts of updates that carried no advantage."""
     fates = [f for line in read_lines(folder / "journal.jsonl") for f in line["fates"]]
