@@ -3,9 +3,9 @@
 A box is described and the policy names its four sides. GUI-RC trains nothing: it samples several answers, here 8,
 counts for every cell how many boxes cover it, and answers with the region that most agree on. The paper reports two to
 three points more than one answer, for models of several kinds. The question is asked of the base, and of policies that
-Dr. GRPO trained for 3,000 answers: hits of the voted answer less hits of one answer, four of either at each test
-problem. A voted answer costs 8 samples, as in the paper. The runs have the settings and seeds of those of GUI-G1 asked
-again. GUI-RCPO, which trains on such votes, was asked before and did not hold; no vote was looked at.
+Dr. GRPO trained for 1,000 answers: hits of the voted answer less hits of one answer, four of either at each test
+problem. A voted answer costs 8 samples, as in the paper. GUI-RCPO, which trains on such votes, was asked before and did
+not hold; no vote was looked at.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from agents_ends import ends, regions, voted
 from headline import Headline, Question
 
 WORLD = "boxes"
-ALT = "Held-out success over environment steps at boxes: Dr. GRPO and GUI-G1, eight runs each"
+ALT = "Held-out success over environment steps at boxes: Dr. GRPO and GRPO, eight runs each"
 
 
 def numbers(folder: Path) -> Mapping[str, float]:
@@ -29,9 +29,9 @@ HEADLINE = Headline(
     methods={"guirc": (0, 1)},
     own=(),
     claim="A vote of eight regions hits more often than one answer, before training and after.",
-    arms=("drgrpo", "guig1"),
-    options=("--env", "boxes", "--held-out", "0.3", "--samples", "4", "-n", "8", "-B", "8", "--evaluations", "2",
-             "--seeds", "8", "--budget", "53k-env-steps", "--workers", "1"),
+    arms=("drgrpo", "grpo"),
+    options=("--env", "boxes", "--held-out", "0.3", "--samples", "4", "-n", "8", "-B", "4", "--evaluations", "2",
+             "--seeds", "8", "--budget", "17500-env-steps", "--workers", "1"),
     questions=(
         Question("the base: a vote against one answer", ("drgrpo", "vote, base"), ("drgrpo", "one, base")),
         Question("trained: a vote against one answer", ("drgrpo", "vote"), ("drgrpo", "one")),

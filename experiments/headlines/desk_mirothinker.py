@@ -5,8 +5,8 @@ end pays. An attempt has up to 16 turns, where 4 are enough, and a run 1,600 env
 attempts. MiroThinker keeps every turn of the policy but only the last results, here 2 of up to 15 (the paper: 5 of
 600), and takes 0.1 from an attempt with a malformed turn. The report says that success is as high, in fewer tokens;
 here those are the tokens read for each environment step, over the whole run. The base has met such contexts in another
-world, pages, not at this desk. The rate is 1e-3 for both and not tuned, as for the other claims in this situation.
-GRPO's runs have the settings and seeds of those of OTC with turns to waste. No run of MiroThinker was looked at.
+world, pages, not at this desk. The rate is 1e-3 for both and not tuned, as for the other claims in this situation. No
+run of MiroThinker was looked at.
 """
 
 from collections.abc import Mapping
