@@ -18,7 +18,7 @@ from headline import Headline, Question
 WORLD = "desk"
 TOKENS = 4_000          # sampled by every run
 PARENT, ARM = "dapo", "datamind"
-ALT = "Held-out success over environment steps of DAPO and DataMind, with turns to waste, eight runs each"
+ALT = "Held-out success over environment steps of DAPO and DataMind, with turns to waste, six runs each"
 
 
 def numbers(folder: Path) -> Mapping[str, float]:
@@ -33,7 +33,7 @@ HEADLINE = Headline(
     claim="At equal environment steps, and at equal tokens, DataMind solves more than DAPO.",
     arms=(PARENT, ARM),
     options=("--env", "desk:store=4", "--max-turns", "16", "--held-out", "0.3", "--samples", "2", "-n", "8", "-B", "2",
-             "--evaluations", "2", "--seeds", "8", "--budget", "28k-env-steps", "--workers", "1"),
+             "--evaluations", "2", "--seeds", "6", "--budget", "21600-env-steps", "--workers", "1"),
     questions=(
         Question("success at equal environment steps", (ARM, "pass@1"), (PARENT, "pass@1")),
         Question("success at equal tokens", (ARM, "pass@1 at tokens"), (PARENT, "pass@1 at tokens")),
