@@ -6,9 +6,9 @@ wastes much. The rate is 1e-3 for both and not tuned, since a lower rate by itse
 at this desk chose 5e-4 to 2e-3. Every run has 1,600 environment steps. With one seed that is in no record GRPO went
 here from 0.41 to 0.90 in 5,000, with 0.5 failed calls and 4.7 calls in a success (3 are enough). OTC pays a success
 most where its number of calls is the fewest that were ever enough for the problem. This is its third design. In the
-first, on rooms, moves fell and success could not be told to within 0.05; in the second, with a calculator that fails,
-few calls were left to save. OTC was run once before, with the same seed: 3.5 calls, success 0.96. Calls are those in
-successes of the last policy, on the test split.
+first, on rooms, moves fell and the interval of success was too wide for 0.05; in the second, with a calculator that
+fails, few calls were left to save. OTC was run once before, with the same seed: 3.5 calls, success 0.96. Calls are
+those in successes of the last policy, on the test split.
 """
 
 from collections.abc import Mapping
