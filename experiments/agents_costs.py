@@ -21,6 +21,12 @@ def at_tokens(folder: Path, tokens: int) -> float:
     return float(np.interp(tokens, x, y))
 
 
+def read_tokens(folder: Path) -> float:
+    """Tokens read for each environment step over a run's training, those read again in later turns among them."""
+    last = [x for x in read_lines(folder / "metrics.jsonl") if x.get("env_steps")][-1]
+    return float(last["prefill"] / last["env_steps"])
+
+
 def dead(folder: Path) -> float:
     """The share of the rollouts of updates that carried no advantage."""
     fates = [f for line in read_lines(folder / "journal.jsonl") for f in line["fates"]]
@@ -39,13 +45,21 @@ def detour(folder: Path) -> float:
     return float(np.mean(moves))
 
 
-def calls(folder: Path) -> dict[str, float]:
-    """Of the successes of the last tenth of a run's groups: calls that the environment answered, and those that failed.
+def form(folder: Path, share: float = 0.25) -> float:
+    """Of the attempts of the last `share` of a run's groups: those that ended by themselves, no turn malformed."""
+    lines = [x for x in read_lines(folder / "journal.jsonl") if x["attempts"]]
+    last = lines[-max(int(len(lines) * share), 1) :]
+    return float(np.mean([stop == "done" and not faults.get("model") for x in last
+                          for stop, faults in zip(x["stops"], x["faults"], strict=True)]))
+
+
+def calls(folder: Path, share: float = 0.1) -> dict[str, float]:
+    """Of the successes of the last `share` of a run's groups: calls that were answered, and those that failed.
 
     The last turn gives the answer and is no call. Means for each success.
     """
     lines = [x for x in read_lines(folder / "journal.jsonl") if x["attempts"]]
-    right = [(t - 1, sum(f.values())) for x in lines[-max(len(lines) // 10, 1) :]
+    right = [(t - 1, sum(f.values())) for x in lines[-max(int(len(lines) * share), 1) :]
              for t, f, r in zip(x["turns"], x["faults"], x["rewards"], strict=True) if r]
     made, failed = np.mean(np.array(right), axis=0)
     return {"calls": float(made), "failed": float(failed)}
