@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -384,7 +385,7 @@ def test_an_attempts_time_is_counted_as_far_as_it_is_known(tmp_path, monkeypatch
 
     def note(now, **more):
         with monkeypatch.context() as m:
-            m.setattr(driven.time, "monotonic", lambda: now)
+            m.setattr(driven, "time", SimpleNamespace(monotonic=lambda: now))
             driven.note_clock(tmp_path, **more)
         return read_json(tmp_path / driven.CLOCK)["seconds"]
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from email.utils import formatdate
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -270,9 +271,12 @@ def test_a_wave_that_is_halted_returns_what_it_has(server, served):
 
 
 def test_shares_of_overlapping_requests_add_up_to_the_time_of_all(monkeypatch):
-    """Two requests, one from 0 to 4 s and one from 1 to 3 s: 3 s and 1 s, and then one alone for 5 s."""
+    """Two requests, one from 0 to 4 s and one from 1 to 3 s: 3 s and 1 s, and then one alone for 5 s.
+
+    The clock is that of the client's module only: the server's thread needs the real one.
+    """
     clock = iter([0.0, 1.0, 3.0, 4.0, 10.0, 15.0])
-    monkeypatch.setattr(http.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     client = Client("http://localhost/v1")
     a, b = client._enter(), client._enter()
     assert client._leave(b) == pytest.approx(1.0) and client._leave(a) == pytest.approx(3.0)

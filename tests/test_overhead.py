@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -87,7 +88,7 @@ def test_a_start_that_is_given_is_an_empty_segment_that_has_read():
 
 def test_lines_wait_for_later_ones_no_longer_than_a_stream_is_patient(tmp_path, monkeypatch):
     now, path = [100.0], tmp_path / "s.jsonl"
-    monkeypatch.setattr(files.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(files, "time", SimpleNamespace(monotonic=lambda: now[0]))
     stream, other = Stream(path, patience=0.1), Stream(tmp_path / "other.jsonl")
     other.write({"a": 1})
     assert other.path.read_text() == '{"a": 1}\n', "a stream without patience writes at once"
@@ -105,7 +106,7 @@ def test_lines_wait_for_later_ones_no_longer_than_a_stream_is_patient(tmp_path, 
 
 def test_every_charge_is_on_disk_at_once(tmp_path, monkeypatch):
     """Lines of the streams may wait for later ones; a charge that waited would be lost with a killed process."""
-    monkeypatch.setattr(files.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(files, "time", SimpleNamespace(monotonic=lambda: 100.0))
     with RunRecord.opened(tmp_path) as record:
         record.pay_since(0)
         (path,) = tmp_path.glob("paid-*.jsonl")
