@@ -104,6 +104,16 @@ def test_lines_wait_for_later_ones_no_longer_than_a_stream_is_patient(tmp_path, 
     other.close()
 
 
+def test_a_line_that_cannot_be_encoded_raises_and_takes_no_other_with_it(tmp_path):
+    stream = Stream(tmp_path / "s.jsonl", patience=3600.0)
+    stream.write({"k": 0})                      # at once: nothing was written before
+    stream.write({"k": 1}, {"k": object()}, {"k": 2})
+    with pytest.raises(TypeError):
+        stream.flush()
+    stream.close()
+    assert stream.path.read_text() == '{"k": 0}\n{"k": 1}\n{"k": 2}\n'
+
+
 def test_every_charge_is_on_disk_at_once(tmp_path, monkeypatch):
     """Lines of the streams may wait for later ones; a charge that waited would be lost with a killed process."""
     monkeypatch.setattr(files, "time", SimpleNamespace(monotonic=lambda: 100.0))

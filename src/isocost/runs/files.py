@@ -137,13 +137,17 @@ class Stream:
             self.flush()
 
     def flush(self) -> None:
-        """Write the lines that wait."""
+        """Write the lines that wait. If one cannot be encoded, those before it are written and those after it wait."""
         if not self._waiting:
             return
-        lines, self._waiting, self._last = self._waiting, [], time.monotonic()
-        data = "\n".join([*map(_text, lines), ""]).encode()
-        while data:
-            data = data[os.write(self._file, data) :]
+        lines, texts = self._waiting, list[str]()
+        try:
+            texts.extend(map(_text, lines))
+        finally:
+            self._waiting, self._last = lines[len(texts) + 1 :], time.monotonic()
+            data = "\n".join([*texts, ""]).encode()
+            while data:
+                data = data[os.write(self._file, data) :]
 
     def offset(self) -> int:
         self.flush()
