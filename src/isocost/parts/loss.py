@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,10 +28,8 @@ def _clipped_slope(
     """At ratios of exactly 1, where neither clip is active: a loss of -A, whose slope is -A."""
     if batch.old is not None or dual == 1.0:      # at a dual of 1, autograd halves the slope of a tie
         return None
-    advantage = credit(batch)
-    if not ops.plain(advantage):
-        return None
-    slope, none = map(torch.from_numpy, (-advantage.numpy(), np.zeros(advantage.shape, dtype=np.float32)))
+    slope = -credit(batch)
+    none = torch.zeros(slope.shape, device=slope.device)
     return slope, {"clip_ratio/low_mean": none, "clip_ratio/high_mean": none, "clip_ratio/region_mean": none}, slope
 
 
