@@ -185,7 +185,7 @@ class Carrier(Protocol):
         """Leave nothing at the server that only this carrier needs."""
 
 
-class Whole:
+class AllWeights:
     """All weights, which the server reads from a folder in place of its own. `why` is the reason if an adapter's would
     have been enough."""
 
@@ -216,7 +216,7 @@ class Whole:
         """The server keeps the weights."""
 
 
-class Swapped:
+class AdapterAlone:
     """An adapter, in peft's format, which the server adds to its own weights.
 
     Every version has a name and a folder of its own. vLLM keys its cache of prompts by both, so nothing of an earlier
@@ -276,10 +276,10 @@ def carried(server: Server, learner: Learner) -> Carrier:
     left others.
     """
     if not isinstance(learner, LoraLearner):
-        return Whole(server)
-    adapter = Swapped(server, learner)
+        return AllWeights(server)
+    adapter = AdapterAlone(server, learner)
     with suppress(UserError):
-        Whole(server).take(learner.weights())
+        AllWeights(server).take(learner.weights())
     try:
         adapter.add(retries=0)
     except (Refused, Unanswered) as e:
@@ -290,7 +290,7 @@ def carried(server: Server, learner: Learner) -> Carrier:
         why = (f"{server.client.base} takes no adapters ({said}), so the merged weights are loaded after every update, "
                f"all of them; to swap the adapter alone, start it with {ADAPTERS.format(rank=rank)}")
         log.warning(why)
-        return Whole(server, why)
+        return AllWeights(server, why)
     server.sampled = server.served      # until the first load, with the witness's prompt in the cache
     return adapter
 
