@@ -172,7 +172,7 @@ def _difference(study: Study, data: Data) -> str:
     else:
         text += "the prescription is better." if low > 0 else "the prescription is worse."
     why = named.startswith(other) and len(named) > len(other)
-    return f"{text} {sentence(f'Compared with {named}')}" if why else text
+    return f"{text} {sentence(f'The comparator is {named}')}" if why else text
 
 
 def _key_numbers(study: Study) -> Safe:
