@@ -5,7 +5,7 @@
 #include "attention.h"
 
 // M tokens through all layers; x, (M, hidden), leaves as the residual stream before the last norm. Tokens that have a
-// tape leave there what they were on the way. With `wanted`, (M,), the last layer computes only the keys and values of the
+// tape leave there what they were on the way, and so do those that are stored `also`. With `wanted`, (M,), the last layer computes only the keys and values of the
 // other tokens, whose x is then undefined.
 template <class P>
 static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x, const uint8_t* wanted = nullptr) {
@@ -26,8 +26,9 @@ static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x
         auto keep = [&](char* Tape::* array, const auto* from, int width) {
             typedef std::remove_const_t<std::remove_reference_t<decltype(*from)>> X;
             for (int i = 0; i < M; i++)
-                if (Tape* tape = t[i].tape)
-                    memcpy(tape->at<X>(tape->*array, l, t[i].row, width), from + (long)i * width, width * sizeof(X));
+                for (const Token* k = t + i; k; k = k->also)
+                    if (Tape* tape = k->tape)
+                        memcpy(tape->at<X>(tape->*array, l, k->row, width), from + (long)i * width, width * sizeof(X));
         };
         keep(&Tape::x, x, H);
         for (int i = 0; i < M; i++) norm(x + (long)i * H, m.flat + b.norm1, H, m.eps, a + (long)i * H);
@@ -49,7 +50,7 @@ static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x
                     put(to + n + d, v * get(c + d) + swap(v) * get(z + d));
                 }
             for (int n = Q + KV; n < W; n += L) put(to + n, get(from + n));
-            remember<P>(s, t[i], l, to + Q, to + Q + KV);
+            for (const Token* k = t + i; k; k = k->also) remember<P>(s, *k, l, to + Q, to + Q + KV);
         }
         if (wanted && l == s.layers - 1) {  // the wanted tokens become the first ones
             for (int i = 0; i < M; i++)
@@ -76,10 +77,11 @@ static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x
         b.to_gate_up.times<P>(a, M, [&](int i, int n, V gate, V up) {
             int f = n / 2;
             gate = P::rounded(gate), up = P::rounded(up);
-            if (Tape* tape = t[i].tape) {
-                T* both = tape->at<T>(tape->gate_up, l, t[i].row, 2 * F) + f;
-                put(both, gate), put(both + F, up);
-            }
+            for (const Token* k = t + i; k; k = k->also)
+                if (Tape* tape = k->tape) {
+                    T* both = tape->at<T>(tape->gate_up, l, k->row, 2 * F) + f;
+                    put(both, gate), put(both + F, up);
+                }
             put(spare + (long)i * F + f, gate / (1.0f + exp(-gate)) * up);
         });
         b.to_down.times<P>(spare, M, add);
@@ -100,10 +102,11 @@ static Token token_of(const Span& s, int64_t id, int k) {
             (Tape*)s.tape, (int)s.row + at};
 }
 
-// Hidden states after the last norm of each span's last token, (spans, hidden), for spans first to last.
+// Hidden states after the last norm of each span's last token, (spans, hidden), for spans first to last. With `also`, for
+// spans of one token each, the tokens that are the same.
 template <class P>
 static void read_spans(const Model& m, Arena& arena, const Span* spans, const int64_t* ids, const int64_t* starts,
-                       long first, long last, float* hidden) {
+                       long first, long last, float* hidden, const Token* const* also = nullptr) {
     std::vector<Token> t;
     std::vector<std::pair<int, long>> ends;
     int H = m.s.hidden;
@@ -112,13 +115,15 @@ static void read_spans(const Model& m, Arena& arena, const Span* spans, const in
         float* x = arena.take<float>(t.size() * H);
         layers<P>(m, arena, t.data(), (int)t.size(), x);
         for (size_t i = 0; i < t.size(); i++)
-            if (t[i].tape) memcpy(t[i].tape->last + (long)t[i].row * H, x + i * H, H * sizeof(float));
+            for (const Token* k = &t[i]; k; k = k->also)
+                if (k->tape) memcpy(k->tape->last + (long)k->row * H, x + i * H, H * sizeof(float));
         for (auto [i, span] : ends) norm(x + (long)i * H, m.flat + m.norm, H, m.eps, hidden + span * H);
         t.clear(), ends.clear();
     };
     for (long k = first; k < last; k++)
         for (int i = 0; i < spans[k].count; i++) {
             t.push_back(token_of(spans[k], ids[starts[k] + i], i));
+            if (also) t.back().also = also[k];
             if (i + 1 == spans[k].count) ends.push_back({(int)t.size() - 1, k});
             if (t.size() == CHUNK) flush();
         }

@@ -198,15 +198,20 @@ void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature
 // written left[i] tokens or one that ends it. It stops early after the tick in which some request has no row left:
 // row i is of request of[i], with open[of[i]] rows to go. u, ids and logp are (rows, ticks); wrote[i] says how many.
 // If the logits of a row are not finite its last id is not a token, and all stop after that tick.
+//
+// Neighbours that continue the same start are read once while they have written the same: each draws from the same logits
+// with its own number, and what is kept of them is copied. Their numbers have the same bits as if each was read.
 void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, const int64_t* last, const int64_t* left,
                     const int64_t* of, int64_t* open, const uint8_t* ends, const float* temperature, const double* u,
                     int64_t* ids, float* logp, int64_t* wrote) {
     lay_out_weights(m, false);
     struct Part {
-        std::vector<long> alive, done;
+        std::vector<long> alive, done, leaders;
         std::vector<Span> now;
+        std::vector<Token> others;
+        std::vector<const Token*> also;
         std::vector<int64_t> read, starts;
-        std::vector<float> hidden, z, e;
+        std::vector<float> hidden, z, mine, e;
         std::vector<double> blocks;
         bool bad = false;
     };
@@ -214,36 +219,63 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
     constexpr int few = 48;  // rows whose logits are computed together
     int workers = m->workers;
     std::vector<Part> parts(workers);
+    // By row: the row that is read for it, and the next row for which that one is read. While rows part: the last of those
+    // now read for what one row was read for, as a place in `leaders`, and the one before it.
+    std::vector<long> with(rows), next(rows), newest(rows), before(rows);
     auto cut = shares(rows, workers, [&](long i) { return (double)std::min(left[i], ticks); });
     for (int t = 0; t < workers; t++) {
         Part& p = parts[t];
-        for (long i = cut[t]; i < cut[t + 1]; i++) wrote[i] = 0, p.alive.push_back(i);
-        p.hidden.resize((p.alive.size() + 1) * H), p.z.resize((size_t)few * V_ + NR), p.e.resize(V_),
-            p.blocks.resize((V_ + SUMS - 1) / SUMS);
+        for (long i = cut[t]; i < cut[t + 1]; i++) {
+            const Span &a = spans[i], *b = i > cut[t] ? &a - 1 : nullptr;
+            bool same = b && a.before && a.before == b->before && a.read == b->read && !a.at && !b->at;
+            with[i] = same ? with[i - 1] : i, wrote[i] = 0, p.alive.push_back(i);
+        }
+        size_t n = p.alive.size();
+        p.hidden.resize((n + 1) * H), p.z.resize((size_t)few * V_ + NR), p.mine.resize(V_), p.e.resize(V_),
+            p.blocks.resize((V_ + SUMS - 1) / SUMS), p.others.reserve(n);
     }
     auto step = [&](Part& p, Arena& arena, int64_t tick) {
-        p.now.clear(), p.read.clear(), p.starts.clear(), p.done.clear();
+        p.now.clear(), p.read.clear(), p.starts.clear(), p.done.clear(), p.leaders.clear(), p.others.clear(),
+            p.also.clear();
+        auto token = [&](long i) { return tick ? ids[i * ticks + tick - 1] : last[i]; };
+        for (long i : p.alive) newest[with[i]] = -1;
         for (long i : p.alive) {
             Span s = spans[i];
             s.count = 1, s.at += tick;
-            p.now.push_back(s), p.starts.push_back((int64_t)p.read.size());
-            p.read.push_back(tick ? ids[i * ticks + tick - 1] : last[i]);
+            long old = with[i], k = newest[old];
+            while (k >= 0 && p.read[k] != token(i)) k = before[p.leaders[k]];
+            if (k >= 0) {
+                long leader = with[i] = p.leaders[k];
+                next[i] = next[leader], next[leader] = i;
+                p.others.push_back(token_of(s, token(i), 0)), p.others.back().also = p.also[k];
+                p.also[k] = &p.others.back();
+                continue;
+            }
+            before[i] = newest[old], newest[old] = (long)p.now.size(), with[i] = i, next[i] = -1;
+            p.now.push_back(s), p.starts.push_back((int64_t)p.read.size()), p.read.push_back(token(i));
+            p.leaders.push_back(i), p.also.push_back(nullptr);
         }
         auto go = m->s.bf16 ? read_spans<BF16> : read_spans<F32>;
-        go(*m, arena, p.now.data(), p.read.data(), p.starts.data(), 0, (long)p.now.size(), p.hidden.data());
-        size_t kept = 0, count = p.alive.size();
-        for (size_t a = 0; a < count; a += few) {
+        go(*m, arena, p.now.data(), p.read.data(), p.starts.data(), 0, (long)p.now.size(), p.hidden.data(),
+           p.also.data());
+        for (size_t a = 0, count = p.leaders.size(); a < count; a += few) {
             int n = (int)std::min<size_t>(few, count - a);
             logits_of(*m, p.hidden.data() + a * H, n, p.z.data());
-            for (int k = 0; k < n; k++) {
-                long i = p.alive[a + k], at = i * ticks + tick;
-                Drawn d =
-                    softmax(p.z.data() + (size_t)k * V_, p.e.data(), V_, temperature[i], -1, u + at, p.blocks.data());
-                ids[at] = d.id, logp[at] = d.logp, wrote[i] = tick + 1;
-                if (d.id == V_) p.bad = true;
-                else if (!ends[d.id] && wrote[i] < left[i]) p.alive[kept++] = i;
-                else p.done.push_back(i);
-            }
+            for (int k = 0; k < n; k++)
+                for (long i = p.leaders[a + k]; i >= 0; i = next[i]) {
+                    long at = i * ticks + tick;
+                    float* z = p.z.data() + (size_t)k * V_;  // a draw overwrites its logits
+                    if (next[i] >= 0) z = (float*)memcpy(p.mine.data(), z, V_ * sizeof(float));
+                    Drawn d = softmax(z, p.e.data(), V_, temperature[i], -1, u + at, p.blocks.data());
+                    ids[at] = d.id, logp[at] = d.logp, wrote[i] = tick + 1;
+                }
+        }
+        size_t kept = 0;
+        for (long i : p.alive) {
+            int64_t id = ids[i * ticks + tick];
+            if (id == V_) p.bad = true;
+            else if (!ends[id] && wrote[i] < left[i]) p.alive[kept++] = i;
+            else p.done.push_back(i);
         }
         p.alive.resize(kept);
     };

@@ -55,6 +55,7 @@ struct Token {  // one position to read: its sequence is `before`, shared, then 
     long read, before_room;
     Tape* tape;  // its activations are stored in this row of the tape
     int row;
+    const Token* also = nullptr;  // a token of another row with the same text so far: it is stored there as well
 };
 
 // Activations of one unit for the backward pass, M tokens in all layers: a unit is prompts and the rows after them.
