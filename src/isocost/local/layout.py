@@ -47,6 +47,24 @@ class Rows:
             to[: len(row)] = row
         return cls(tokens, np.array(prompt), length, np.arange(len(rows)))
 
+    def beginning_alike(self) -> Rows:
+        """The same rows, where what is shared is a beginning of all prompts: of the length that saves most tokens.
+
+        Each row keeps at least one token of its prompt to itself.
+        """
+        order = np.lexsort(self.tokens.T[::-1])
+        near = self.tokens[order]
+        equal = np.logical_and.accumulate(near[1:] == near[:-1], axis=1).sum(1)    # tokens that neighbours begin with
+        sizes = np.arange(int(self.prompt.min()))
+        saved = sizes * (equal >= sizes[:, None]).sum(1)
+        if not saved.any():
+            return self
+        size = int(saved.argmax())
+        new = np.append(True, equal < size)
+        owner = np.empty_like(order)
+        owner[order] = order[new][np.cumsum(new) - 1]
+        return Rows(self.tokens, np.full(len(order), size), self.length, owner)
+
 
 @dataclass(frozen=True)
 class Shared:
