@@ -1,6 +1,7 @@
 // The backward pass through all layers.
 #pragma once
 
+#include <algorithm>
 #include "attention.h"
 
 // Columns of x (M, N) in strips of `width`, each a word deep per token (F32) or pair of tokens (BF16), and of zeros up to
@@ -148,6 +149,27 @@ template <class P> static void turn(const Shape& s, const Tape& tape, const type
     }
 }
 
+// For each token the first whose numbers are the same, bit for bit: rows with the same text after the same prompt, and the
+// same gradients dx (M, width), differ in nothing.
+static std::vector<int> alike(const Tape& tape, const float* dx, int width) {
+    std::vector<int> as(tape.M);
+    std::vector<std::pair<int, int>> rows;  // that are like none before: where they begin, and their tokens
+    for (int b = 0, n; b < tape.M; b += n) {
+        for (n = 1; b + n < tape.M && tape.first[b + n] == b;) n++;
+        auto same = [&](std::pair<int, int> row) {
+            auto [a, count] = row;
+            bool text = count == n && tape.lead[a] == tape.lead[b];
+            for (int i = 0; i < n && text; i++) text = tape.tokens[a + i].id == tape.tokens[b + i].id;
+            return text && !memcmp(dx + (long)a * width, dx + (long)b * width, (size_t)n * width * sizeof(float));
+        };
+        auto like = std::find_if(rows.begin(), rows.end(), same);
+        int a = like == rows.end() ? b : like->first;
+        if (a == b && tape.tokens[b].read) rows.push_back({b, n});
+        for (int i = 0; i < n; i++) as[b + i] = a + i;
+    }
+    return as;
+}
+
 // From the gradient dx (M, hidden) of a unit's residual stream before the last norm to those of all weights.
 template <class P> static void back(const Model& m, Arena& arena, const Tape& tape, float* dx, float* grad) {
     typedef typename P::T T;
@@ -159,13 +181,29 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
     float *dy = floats((size_t)M * std::max(H, Q)), *d_qkv = floats((size_t)M * W);
     float* scratch = floats(2 * scratch_of(s, tape.tokens.data(), M) + 4 * L);
     T* turned = arena.take<T>((size_t)tape.rooms * s.kv());
+    // Tokens with the same numbers are multiplied once, and what comes of it is copied. Sums over tokens have them all.
+    std::vector<int> as = alike(tape, dx, H), those;
+    for (int i = 0; i < M; i++)
+        if (as[i] == i) those.push_back(i);
+    int distinct = (int)those.size();
+    T* packed = distinct < M ? arena.take<T>((size_t)distinct * std::max({2 * F, W, H})) : nullptr;
+    auto times = [&](const Panels& weights, const T* from, int width, const auto& end) {
+        if (distinct == M) return weights.template times<P>(from, M, end);
+        for (int k = 0; k < distinct; k++)
+            memcpy(packed + (long)k * width, from + (long)those[k] * width, width * sizeof(T));
+        weights.template times<P>(packed, distinct, [&](int k, int n, V c0, V c1) { end(those[k], n, c0, c1); });
+    };
+    auto copy = [&](auto* to, int width) {
+        for (int i = 0; i < M && distinct < M; i++)
+            if (as[i] != i) memcpy(to + (long)i * width, to + (long)as[i] * width, width * sizeof(*to));
+    };
     for (int l = s.layers - 1; l >= 0; l--) {
         const Block& b = m.blocks[l];
         const float *x = tape.at<float>(tape.x, l, 0, H), *middle = tape.at<float>(tape.middle, l, 0, H);
         const T *qkv = tape.at<T>(tape.qkv, l, 0, W), *o = tape.at<T>(tape.o, l, 0, Q);
         const T* both = tape.at<T>(tape.gate_up, l, 0, 2 * F);
         narrow<P>(dx, (long)M * H, small);
-        b.of_down.template times<P>(small, M, [&](int i, int n, V c0, V c1) {
+        times(b.of_down, small, H, [&](int i, int n, V c0, V c1) {
             for (int k = 0; k < 2 && n + k * L < F; k++) {
                 const T* g = both + (long)i * 2 * F + n + k * L;
                 V gate = get(g), up = get(g + F), d = k ? c1 : c0, e = 1.0f / (1.0f + exp(-gate)), silu = gate * e;
@@ -175,6 +213,7 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
                 put(to + F, d * silu);
             }
         });
+        copy(h, F), copy(d_both, 2 * F);
         learn<P>(m.unit, small, H, h, F, M, grad + b.down, arena);
         auto to_dy = [&](int width) {
             return [=](int i, int n, V c0, V c1) {
@@ -182,7 +221,8 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
                 if (n + L < width) put(dy + (long)i * width + n + L, c1);
             };
         };
-        b.of_gate_up.template times<P>(d_both, M, to_dy(H));
+        times(b.of_gate_up, d_both, 2 * F, to_dy(H));
+        copy(dy, H);
         for (int i = 0; i < M; i++) norm(middle + (long)i * H, m.flat + b.norm2, H, m.eps, normed + (long)i * H);
         learn<P>(m.unit, d_both, 2 * F, normed, H, M, grad + b.gate_up, arena);
         for (int i = 0; i < M; i++)
@@ -190,7 +230,8 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
                    grad + b.norm2);
 
         narrow<P>(dx, (long)M * H, small);
-        b.of_out.template times<P>(small, M, to_dy(Q));
+        times(b.of_out, small, H, to_dy(Q));
+        copy(dy, Q);
         learn<P>(m.unit, small, H, o, Q, M, grad + b.out, arena);
         memset(d_qkv, 0, (size_t)M * W * sizeof(float));
         turn<P>(s, tape, qkv + Q + KV, turned);
@@ -212,7 +253,8 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
                 }
         }
         narrow<P>(d_qkv, (long)M * W, d_both);
-        b.of_qkv.template times<P>(d_both, M, to_dy(H));
+        times(b.of_qkv, d_both, W, to_dy(H));
+        copy(dy, H);
         for (int i = 0; i < M; i++) norm(x + (long)i * H, m.flat + b.norm1, H, m.eps, normed + (long)i * H);
         learn<P>(m.unit, d_both, W, normed, H, M, grad + b.qkv, arena);
         for (int i = 0; i < M; i++)
