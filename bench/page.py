@@ -28,12 +28,13 @@ PARTS = ("sample", "learn", "evaluate", "rest")     # of a run's time
 
 WHY = """## Why it is fast
 
-- The prompt of a group is read once, in sampling and in learning. Rollouts keep their own length: there is no
-  padding, and no rollout waits for the longest.
+- The prompt of a group is read once, in sampling and in learning, and so are its rollouts while they have written the
+  same. Rollouts keep their own length: there is no padding, and no rollout waits for the longest.
 - Each thread computes its own rows through all layers, so activations stay in its cache, and threads do not wait
   between operations. There is no Python per token.
 - Sampler and learner compute the same bits, so an on-policy update reuses the forward pass of sampling.
-- The backward pass skips dead groups.
+- The backward pass skips dead groups, and multiplies by the weights once for rollouts that are the same. Sums over
+  tokens have them all, so the bits do not change. An exact evaluation reads the beginning that prompts share once.
 - A wave of short answers is one call of the kernel, with its random numbers; the learner's pass over it is another.
   Rollouts are arrays until a seam reads them as objects.
 

@@ -44,6 +44,12 @@ def pulled(out, b):
     return -a * out.logp - 0.3 * a.abs() * out.entropy, {}
 
 
+def pulled_alike(out, b):
+    """A loss that pulls rows with the same text and weight alike, at every position differently."""
+    at = torch.arange(b.tokens.shape[1], dtype=torch.float32)
+    return -torch.cos(at).expand_as(out.logp) * out.logp, {}
+
+
 def of(w, b):
     """Log-probs, entropies and the gradient of a batch, in float64."""
     b = b.but(weight=torch.ones_like(b.logp) / b.mask.sum())
@@ -108,6 +114,40 @@ def test_neither_bursts_nor_threads_change_a_token(burst, threads):
     plain = [s for some in asyncio.run(crowd(world(source, kernels="native"))) for s in some]
     for a, b in zip(told, plain, strict=True):
         assert a.tokens.tobytes() == b.tokens.tobytes() and a.logp.tobytes() == b.logp.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_rows_that_are_read_together_while_they_say_the_same_are_those_read_alone(dtype):
+    w = world(model(sharp=1.0, max_len=256), kernels="native", dtype=dtype)
+    prompts, cold = sums(3, 2), Sampling(0.5)
+
+    async def said(slot, asked):
+        return [s for k in asked for s in await say(w, prompts[slot], k, slot, tokens=30, sampling=cold)]
+
+    for slot in range(len(prompts)):
+        lone, group = asyncio.run(said(slot, [[k] for k in range(12)])), asyncio.run(said(slot, [range(12)]))
+        texts = [s.tokens.tolist() for s in group]
+        shared = sum(texts[i][:3] == texts[j][:3] for i in range(12) for j in range(i))
+        assert 0 < shared < 66          # some begin alike, and part later
+        for a, b in zip(lone, group, strict=True):
+            assert a.tokens.tobytes() == b.tokens.tobytes() and a.logp.tobytes() == b.logp.tobytes()
+
+
+@pytest.mark.parametrize("dtype, bar", [("fp32", 1e-6), ("bf16", 1e-2)])
+def test_rows_that_are_the_same_pull_as_often_as_they_occur(dtype, bar):
+    """The rows of each group are one text, half of them with another weight: together they pull as one with the sum."""
+    w = world(model(), kernels="native", dtype=dtype)
+    b = batch(w, sums(4, 6), 6, tokens=12)
+    w.engine.tapes.clear()
+    number = torch.arange(len(b.rollout))
+    weights = torch.where(number % 2 == 0, 2.0, -0.5)[:, None].expand_as(b.logp)
+    copied = b.rows(number // 6 * 6).but(rollout=b.rollout, weight=weights / b.mask.sum())
+    w.learner.gradient(copied, pulled_alike)
+    together = w.learner._grad.clone()
+    once = b.rows(number[::6])
+    w.learner.gradient(once.but(weight=torch.full_like(once.logp, 4.5) / b.mask.sum()), pulled_alike)
+    gap = float((together - w.learner._grad).norm() / w.learner._grad.norm())
+    assert gap < bar, gap
 
 
 @pytest.mark.parametrize("unit, split", [(1, 8), (1, 512), (10_000, 512)])

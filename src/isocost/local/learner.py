@@ -509,7 +509,8 @@ class _Asked:
         target = after[which]
         target[is_end[which]] = np.tile(ends, int(is_end.sum()))
         longer = Rows(laid.tokens, laid.prompt, laid.length + 1, laid.owner)     # the last token is read as well
-        units = Units.of(longer.beginning_alike(), row[which], at[which] + 1, target, np.full(len(which), sampling.temperature))
+        warm = np.full(len(which), sampling.temperature)
+        units = Units.of(longer.beginning_alike(), row[which], at[which] + 1, target, warm)
         width = int(at.max(initial=0)) + 2
         place = np.zeros(len(tokens) * width, dtype=np.int64)
         place[row * width + at + 1] = np.arange(len(row))
