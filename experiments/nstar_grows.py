@@ -40,6 +40,7 @@ from isocost.runs import files as records
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.stats.progress import against
+from isocost.steps.settings import setting_with
 from isocost.worlds.setting import Setting, open_setting
 from truth.growth import growth
 from truth.knobs import Dials, World, train
@@ -194,6 +195,8 @@ def trained(data: str, regime: str, size: int, n: int, seed: int, rollouts: int,
     folder = home / f"{data.replace(':', '-').replace(',', '-')}-D{size}-C{rollouts}-n{n}-s{seed}"
     if not (folder / "end.json").exists():
         setting = Setting(data=data, held_out=SPLIT)
+        if regime == "puzzles":                             # their model, and room for their answers
+            setting = setting_with(data=data, held_out=SPLIT)
         found = open_setting(setting, reference=True)
         order = chance.generator(0, chance.Purpose.CHOOSE, 1).permutation(len(found.sides.train))
         kept = tuple(found.sides.train[i] for i in order[: size or None])
