@@ -178,7 +178,7 @@ def test_autograd_is_left_what_the_slope_does_not_know():
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_adamw_in_the_kernel_has_the_bits_of_torch(weight_decay):
+def test_adamw_in_the_kernel_is_torchs(weight_decay):
     made = [world(model(), kernels=k).learner for k in ("native", "torch")]
     for learner in made:
         learner.adam = type(learner.adam)(weight_decay=weight_decay, max_norm=0.5)
@@ -189,8 +189,9 @@ def test_adamw_in_the_kernel_has_the_bits_of_torch(weight_decay):
         norms = [x.step(gradient, lr=1e-3) for x in made]
         assert norms[0] == norms[1] and all(x.weights().version > v for x, v in zip(made, versions, strict=True))
     a, b = (x.state() for x in made)
-    # The last bit of a product that is added is the processor's in torch, which may have no fused multiply-add.
-    assert all(torch.allclose(a[k], b[k], rtol=1e-6, atol=1e-12) for k in a)
+    # The last bit of a product that is added is the processor's in torch, which may have no fused multiply-add: that of
+    # the summands, which may be larger than their sum.
+    assert all(torch.allclose(a[k], b[k], rtol=1e-6, atol=1e-6 * float(b[k].abs().max())) for k in a)
 
 
 def test_numpys_form_of_the_average_is_torchs():
