@@ -61,9 +61,13 @@ def unchecked_shapes() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def programs_at_once() -> Iterator[Path]:
-    """A folder with `isocost` and `python`, which start at once: forks of one process that has imported all."""
-    with programs(forked=True) as bin:
+def programs_at_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with `isocost` and `python`, which start at once: forks of one process that has imported all.
+
+    The processes of the suite share it: to make it takes four seconds of processor time.
+    """
+    own = tmp_path_factory.getbasetemp()
+    with programs(forked=True, shared=(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "server") as bin:
         yield bin
 
 
