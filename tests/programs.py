@@ -46,6 +46,8 @@ with open(read, encoding="utf-8") as made:
 assert bundle
 os.wait()
 isocost.report.theme.bundle = lambda: bundle
+measured = isocost.local.roofline.measure       # its tests measure for as long as a user does
+isocost.local.roofline.measure = lambda threads, device="cpu", seconds=0: measured(threads, device, 0.1)
 listening = socket.socket(socket.AF_UNIX)
 listening.bind(sys.argv[1])
 listening.listen(64)
