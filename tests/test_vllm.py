@@ -25,6 +25,7 @@ from isocost.local.models import load
 from isocost.loop import train
 from isocost.runs.job import Job
 from isocost.runs.run import run
+from isocost.types import Place, Role, Sampling, Segment
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.vllm import ADD
@@ -67,6 +68,23 @@ def test_the_learner_here_trains_on_what_the_server_samples_with_its_weights():
         asked = [b for b in fake.bodies if "stop_token_ids" in b]     # the others are the witness's
         assert len(asked) == 64 and all(b["top_k"] == -1 and b["min_p"] == 0.0 for b in fake.bodies)
         assert all(b["stop_token_ids"] == list(world.text.ends) for b in asked)
+
+
+def test_tokens_that_are_sent_again_under_the_same_weights_are_charged_as_read_again():
+    with serving("tiny") as (url, _), opened(url) as world:
+        first = Segment.empty(Sampling()).read(world.text.encode("12+34="), Role.PROMPT)
+
+        def more(text, turn):
+            before = world.meter.of()
+            (said,) = asyncio.run(world.engine.generate(text, [3], place=Place(1, 0, 0), turn=turn, max_tokens=2))
+            return said, world.meter.of() - before
+
+        said, cost = more(first, 0)
+        assert (cost.rollouts, cost.prefill, cost.reread) == (1, 6, 0)
+        text = first.wrote(said).read(world.text.encode("5"))
+        assert (more(text, 1)[1].prefill, more(text, 1)[1].reread) == (len(text), len(text) - 1)
+        world.engine.restore(world.learner.weights(), 1)
+        assert more(text, 1)[1].reread == 0
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.5])
