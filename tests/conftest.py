@@ -22,8 +22,6 @@ import pytest  # noqa: E402 - after the hook
 import torch  # noqa: E402 - after the hook, or the shapes would not be checked
 
 import isocost  # noqa: E402, F401 - before torch's first product: it makes the settings of torch's libraries
-from isocost import methods  # noqa: E402
-from isocost.worlds import toy  # noqa: E402
 from programs import Shell, programs  # noqa: E402 - it imports isocost
 
 torch.set_num_threads(1)
@@ -52,20 +50,24 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
-def unchecked_dialogues(name: str) -> Iterator[None]:
-    """Shapes are not checked where a method needs turns: dialogues have many small segments, and it doubles the time.
+def unchecked_shapes() -> Iterator[None]:
+    """Shapes are not checked where every method runs: that takes a third of the time, of dialogues half.
 
     `test_every_method_runs_as_it_is_and_at_the_usual_sizes` checks them, with every method.
     """
-    config.update("jaxtyping_disable", toy.holds_dialogues(methods.load(name).recipe()))
+    config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")
-def programs_at_once() -> Iterator[Path]:
-    """A folder with `isocost` and `python`, which start at once: forks of one process that has imported all."""
-    with programs(forked=True) as bin:
+def programs_at_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with `isocost` and `python`, which start at once: forks of one process that has imported all.
+
+    The processes of the suite share it: to make it takes four seconds of processor time.
+    """
+    own = tmp_path_factory.getbasetemp()
+    with programs(forked=True, shared=(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "server") as bin:
         yield bin
 
 

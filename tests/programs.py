@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +23,12 @@ PATIENCE = 3600     # seconds until a command that hangs is killed: a bound for 
 # process imports them once; a command is a fork of it, with the caller's arguments, folder, environment, input and
 # output, and its exit code is the command's. Its worker processes are forks of the command. A signal would reach the
 # client alone: who sends one finds the command's process id in the file that PID_FILE names.
+# Processes share a server: each that uses it holds a lock, and a server that nobody uses ends.
 SERVER = """
-import atexit, gc, json, multiprocessing, os, pkgutil, runpy, socket, sys, threading, traceback
+import os
+if os.fork():
+    os._exit(0)         # it outlives the process that started it
+import atexit, fcntl, gc, json, multiprocessing, os, pkgutil, runpy, socket, sys, threading, traceback
 import altair, numpy, scipy.optimize, scipy.stats, torch, vl_convert
 import isocost
 for module in pkgutil.walk_packages(isocost.__path__, "isocost."):
@@ -41,14 +46,29 @@ with open(read, encoding="utf-8") as made:
 assert bundle
 os.wait()
 isocost.report.theme.bundle = lambda: bundle
+measured = isocost.local.roofline.measure       # its tests measure for as long as a user does
+isocost.local.roofline.measure = lambda threads, device="cpu", seconds=0: measured(threads, device, 0.1)
 listening = socket.socket(socket.AF_UNIX)
 listening.bind(sys.argv[1])
-listening.listen()
+listening.listen(64)
+listening.settimeout(2)
 gc.freeze()
 print("ready", flush=True)
+users = os.open(sys.argv[2], os.O_RDWR)
 running = 0
 while True:
-    asked, _ = listening.accept()
+    try:
+        asked, _ = listening.accept()
+    except TimeoutError:
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        if os.path.exists(sys.argv[1]):
+            os.unlink(sys.argv[1])
+        fcntl.flock(users, fcntl.LOCK_UN)       # processes of commands that still run have it too
+        os._exit(0)
+    asked.setblocking(True)
     data, fds, _, _ = socket.recv_fds(asked, 1 << 20, 3)
     while not data.endswith(b"\\n") and (more := asked.recv(1 << 20)):
         data += more
@@ -64,6 +84,7 @@ while True:
     running += 1
 listening.close()
 asked.close()
+os.close(users)
 for at, fd in enumerate(fds):
     os.dup2(fd, at)
     os.close(fd)
@@ -134,30 +155,50 @@ for block in sys.stdin:
 
 
 @contextmanager
-def programs(*, forked: bool) -> Iterator[Path]:
-    """A folder with `isocost` and `python` for a PATH: forks of one process that imported all, or processes anew."""
-    server = None
-    with tempfile.TemporaryDirectory(prefix="isocost-") as folder:
-        socket = f"{folder}/socket"
+def programs(*, forked: bool, shared: Path | None = None) -> Iterator[Path]:
+    """A folder with `isocost` and `python` for a PATH: forks of one process that imported all, or processes anew.
+
+    Processes that name the same folder as `shared` have their forks from the same one.
+    """
+    with tempfile.TemporaryDirectory(prefix="isocost-") as folder, ExitStack() as serving:
         words = {"isocost": [sys.executable, "-c", INSTALLED], "python": [sys.executable]}
         if forked:
-            words = {name: [sys.executable, "-ISc", CLIENT, socket, name] for name in words}
-            server = subprocess.Popen(
-                [sys.executable, "-c", SERVER, socket], env=_environment(), stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, text=True,
-            )
+            socket = serving.enter_context(_server(shared or Path(folder)))
+            words = {name: [sys.executable, "-ISc", CLIENT, str(socket), name] for name in words}
+        bin = Path(folder, "bin")
+        bin.mkdir()
         for name, asked in words.items():
-            script = Path(folder, name)
+            script = bin / name
             script.write_text(f'#!/bin/sh\nexec {shlex.join(asked)} "$@"\n', encoding="utf-8")
             script.chmod(0o755)
-        try:
-            if server is not None:
-                assert server.stdout is not None and server.stdout.readline() == "ready\n"
-            yield Path(folder)
-        finally:
-            if server is not None:
-                server.kill()
-                server.communicate()
+        yield bin
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[Path]:
+    """The socket of the folder's server, which the first that asks starts. It is there while somebody uses it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    socket, users = folder / "socket", folder / "users"
+    with _locked(users, fcntl.LOCK_SH), ExitStack() as starting:       # it waits for a server that is ending
+        starting.enter_context(_locked(folder / "gate", fcntl.LOCK_EX))
+        if not socket.exists():
+            with subprocess.Popen(
+                [sys.executable, "-c", SERVER, str(socket), str(users)], env=_environment(),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+            ) as started:
+                assert started.stdout is not None and started.stdout.readline() == "ready\n"
+        starting.close()
+        yield socket
+
+
+@contextmanager
+def _locked(file: Path, how: int) -> Iterator[None]:
+    held = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, how)
+        yield
+    finally:
+        os.close(held)
 
 
 def _environment() -> dict[str, str]:

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -113,9 +112,9 @@ def test_every_token_of_a_dialogue_is_what_was_sampled_or_shown_and_nothing_is_t
         r.segments[0].tokens.tolist() for r in found]
 
 
-def test_killed_at_random_instants_a_run_with_noisy_environments_ends_the_same(tmp_path):
+def test_killed_at_random_instants_a_run_with_noisy_environments_ends_the_same(tmp_path, programs_at_once):
     done = subprocess.run(
-        [sys.executable, HERE / "kill9.py", "--dialogues", "--instants", "4", "--seed", "5", "--out",
+        [programs_at_once / "python", HERE / "kill9.py", "--dialogues", "--instants", "4", "--seed", "5", "--out",
          tmp_path / "said.json"],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )

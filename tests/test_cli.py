@@ -408,12 +408,13 @@ def never_stopped(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_prints_the_command_that_continues(tmp_path, never_stopped, signum, code):
+def test_a_signal_saves_and_prints_the_command_that_continues(tmp_path, never_stopped, programs_at_once, signum, code):
     """The run has a process of its own. The printed command is run as it is, and ends as a run never stopped."""
-    command = [sys.executable, "-m", "isocost", *LONG, "--out", str(tmp_path / "my run")]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    command, note = [programs_at_once / "isocost", *LONG, "--out", str(tmp_path / "my run")], tmp_path / "pid"
+    process = subprocess.Popen(command, env={**ENVIRONMENT, "PID_FILE": str(note)}, stderr=subprocess.PIPE,
+                               stdout=subprocess.DEVNULL, text=True)
     assert until(lambda: len(read_lines(tmp_path / "my run" / "metrics.jsonl")) >= 8)
-    process.send_signal(signum)
+    os.kill(int(note.read_text()), signum)
     error = process.communicate(timeout=300)[1]
     assert process.returncode == code and "Traceback" not in error
     assert read_json(tmp_path / "my run" / "end.json")["reason"] == "interrupted"

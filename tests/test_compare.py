@@ -269,6 +269,7 @@ def test_a_run_that_diverged_counts_and_one_that_ended_early_does_not():
     a = c.arms[0]
     assert c.cost == 8000 and a.diverged == ("a-9",) and a.short == ("a-8",) and 0.05 in a.values and len(a.runs) == 6
     assert "diverged" in c.answer("efficiency", "a", "b").why
+    assert c.answer("equal cost", "a", "b").why == "mean reward of 6 and 5 runs"
     assert c.answer("asymptote", "a", "b").answer == "cannot tell"
 
 

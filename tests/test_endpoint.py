@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from email.utils import formatdate
 from types import SimpleNamespace
 
@@ -480,22 +481,38 @@ def test_prices_per_token():
             TokenPrice.parse(wrong)
 
 
-def test_a_dialogue_goes_on_over_a_server_and_what_it_counts_again_is_told_apart(server, model, tmp_path):
-    (tmp_path / "twice.py").write_text(
-        "from isocost.types import Message, Problem, Shown\n"
-        "class Twice:\n"
-        "    max_turns, max_tokens = 2, 4\n"
-        "    @staticmethod\n"
-        "    def problems(): return [Problem(f'p{i}', (Message('user', f'{i}+{i}='),)) for i in range(10, 60)]\n"
-        "    def __init__(self, problem): self.problem, self.turn = problem, 0\n"
-        "    async def open(self): return Shown(self.problem.prompt)\n"
-        "    async def step(self, said, luck):\n"
-        "        self.turn += 1\n"
-        "        return Shown((Message('user', '11+11='),), self.turn == 2, float(self.turn == 2))\n"
-        "    def final(self): return ''\n"
-        "    async def close(self): pass\n")
-    setting = setting_with(model=model, env=f"{tmp_path}/twice.py:Twice")
-    found = asyncio.run(pass_rates(setting, problems=2, limits=QUICK))
+TWICE = """
+from isocost.types import Message, Problem, Shown
+class Twice:
+    max_turns, max_tokens = 2, 4
+    @staticmethod
+    def problems(): return [Problem(f'p{i}', (Message('user', f'{i}+{i}='),)) for i in range(10, 60)]
+    def __init__(self, problem): self.problem, self.turn = problem, 0
+    async def open(self): return Shown(self.problem.prompt)
+    async def step(self, said, luck):
+        self.turn += 1
+        return Shown((Message('user', '11+11='),), self.turn == 2, float(self.turn == 2))
+    def final(self): return ''
+    async def close(self): pass
+"""
+
+
+@pytest.fixture
+def twice(server, model, tmp_path):
+    """Dialogues of two turns, of a model behind a server."""
+    (tmp_path / "twice.py").write_text(TWICE)
+    return setting_with(model=model, env=f"{tmp_path}/twice.py:Twice")
+
+
+def test_a_server_that_counts_less_than_it_was_sent_has_read_no_more_than_that_again(twice, monkeypatch):
+    read = Dialect.read
+    monkeypatch.setattr(Dialect, "read", lambda self, data: replace(read(self, data), read=1))
+    cost = asyncio.run(pass_rates(twice, problems=2, limits=QUICK))["cost"]
+    assert cost["env_steps"] == 64 and cost["reread"] == 32 and cost["prefill"] >= 64
+
+
+def test_a_dialogue_goes_on_over_a_server_and_what_it_counts_again_is_told_apart(twice):
+    found = asyncio.run(pass_rates(twice, problems=2, limits=QUICK))
     cost, there = found["cost"], found["dialogues"]
     assert there["turns"]["mean"] == 2.0 and there["ends"] == {"success": 1.0} and cost["env_steps"] == 64
     assert 0 < cost["reread"] < cost["prefill"] and 0.3 < there["reread"] < 0.6, "the first turn, read again"

@@ -20,7 +20,7 @@ from isocost.parts.play import sample
 from isocost.recipe import paced
 from isocost.seams import Pace
 from isocost.traits import draws, slope_form, wave_form
-from isocost.types import Cost, Fate, Group, Message, Place, Problem, Rollout, Sampling, Score
+from isocost.types import Cost, Fate, Group, Message, Place, Problem, Rollout, Sampling, Score, Stop
 from local_world import batch, model, sums, world
 from toy import group
 
@@ -47,6 +47,14 @@ def sampled(counts=(3, 2, 4), scores=None):
     wave = wave_form(sample)(problems, list(counts), w, Pace(1e-3, 6, Sampling()), places)
     wave.scores = scores or [Score(i / 7) for i in range(sum(counts))]
     return w, wave
+
+
+def test_a_rollout_of_a_whole_wave_is_done_if_an_end_token_is_its_last_and_cut_if_not():
+    w, wave = sampled((8, 5, 9))
+    ended = [(r.segments[0].tokens[-1] in w.text.ends, r.segments[0].written, r.stop)
+             for g in wave.groups() for r in g.rollouts]
+    assert {e for e, *_ in ended} == {True, False} and len({k for e, k, _ in ended if e}) > 1
+    assert all(stop is (Stop.DONE if e else Stop.LENGTH) and (e or k == 6) for e, k, stop in ended)
 
 
 def test_rollouts_of_a_whole_wave_that_cannot_be_marked_are_charged_and_cancelled():
@@ -178,7 +186,7 @@ def test_autograd_is_left_what_the_slope_does_not_know():
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_adamw_in_the_kernel_has_the_bits_of_torch(weight_decay):
+def test_adamw_in_the_kernel_is_torchs(weight_decay):
     made = [world(model(), kernels=k).learner for k in ("native", "torch")]
     for learner in made:
         learner.adam = type(learner.adam)(weight_decay=weight_decay, max_norm=0.5)
@@ -189,8 +197,9 @@ def test_adamw_in_the_kernel_has_the_bits_of_torch(weight_decay):
         norms = [x.step(gradient, lr=1e-3) for x in made]
         assert norms[0] == norms[1] and all(x.weights().version > v for x, v in zip(made, versions, strict=True))
     a, b = (x.state() for x in made)
-    # The last bit of a product that is added is the processor's in torch, which may have no fused multiply-add.
-    assert all(torch.allclose(a[k], b[k], rtol=1e-6, atol=1e-12) for k in a)
+    # The last bit of a product that is added is the processor's in torch, which may have no fused multiply-add: that of
+    # the summands, which may be larger than their sum.
+    assert all(torch.allclose(a[k], b[k], rtol=1e-6, atol=1e-6 * float(b[k].abs().max())) for k in a)
 
 
 def test_numpys_form_of_the_average_is_torchs():

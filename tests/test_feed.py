@@ -48,11 +48,14 @@ async def worthless(rollouts):
     return [Score(0.0) for _ in rollouts]
 
 
-@pytest.mark.parametrize("budget", [{"rollouts": 100}, {"tokens": 400}, {"flop": 5e8}])
-def test_nothing_is_launched_that_cannot_be_paid_for(world, budget):
+@pytest.mark.parametrize(("budget", "max_age"), [
+    ({"rollouts": 100}, 0), ({"tokens": 400}, 0), ({"flop": 5e8}, 0), ({"rollouts": 100}, 3), ({"tokens": 400}, 3),
+])
+def test_nothing_is_launched_that_cannot_be_paid_for(world, budget, max_age):
+    """With the waves that are in flight, which have not been charged yet."""
     from isocost.feed import UNITS
 
-    played(recipe_of(), world, budget)
+    played(recipe_of(max_age=max_age), world, budget)
     ((unit, limit),) = budget.items()
     spent = UNITS[unit](world.meter.of(), world.learner, 0.0)
     assert 0.5 * limit < spent <= limit * (1.0 if unit == "rollouts" else 1.1)

@@ -15,6 +15,7 @@ import pytest
 from scipy.stats import t as student
 
 from isocost.errors import UserError
+from isocost.laws.tracks import Track
 from isocost.planner.forecast import digest
 
 HOME = Path(__file__).parents[1]
@@ -65,6 +66,28 @@ def test_what_is_claimed_holds_where_the_whole_interval_lies_in_it(claimed, answ
 ])
 def test_a_headline_holds_where_all_of_its_questions_do(answers, outcome):
     assert headline.outcome_of(answers) == outcome
+
+
+def test_the_questions_of_a_headline_share_its_level(tmp_path, monkeypatch):
+    design = {"labels": ["a", "b"], "unit": "rollouts", "cost": 64, "n": 8, "B": 4}
+    (tmp_path / "compare.json").write_text(json.dumps({"design": design, "seal": ""}))
+    (tmp_path / "comparison.json").write_text(json.dumps({"missing": [], "rates": {}, "bill": {}}))
+    for arm in "ab":
+        for seed in range(4):
+            folder = tmp_path / "runs" / f"train-{arm}-s{seed}"
+            folder.mkdir(parents=True)
+            (folder / "run.json").write_text(json.dumps({"seed": seed, "code": {"sources": "x"}}))
+    ends = {"a": (3, 5, 4, 4), "b": (1, 2, 3, 2)}
+    end = {f"train-{arm}-s{seed}": x for arm, own in ends.items() for seed, x in enumerate(own)}
+    monkeypatch.setattr(headline, "read_json", lambda file: json.loads(file.read_text()))
+    monkeypatch.setattr(headline, "numbers", lambda _, folder: {"x": end[folder.name]})
+    monkeypatch.setattr(headline, "tracks", lambda folders, unit: [
+        Track(folders[0].name, 0, np.array([0.0, 64.0]), np.array([0.0, end[folders[0].name]]))])
+    question = headline.Question("", ("a", "x"), ("b", "x"))
+    asked = headline.Headline("", {}, (), "", ("a", "b"), (), (question, replace(question, says="again")))
+    found = headline.asked(asked, tmp_path, "s")
+    assert [a["level"] for a in found["answers"]] == [pytest.approx(1 - headline.WRONG / 2)] * 2
+    assert [a["value"] for a in found["answers"]] == [2.0, 2.0] and found["runs"]["b"]["2"] == {"x": 3}
 
 
 def test_only_seeds_that_both_arms_have_are_asked():

@@ -53,6 +53,8 @@ def test_inside_is_a_hit_and_outside_a_miss(ends, verdict, code):
     found = judged(forecast(), trained(ends))
     assert (found.verdict, found.exit_code) == (verdict, code)
     assert found.outcome.mean == pytest.approx(np.mean(ends))
+    side = {3: "below" if ends[0] < 0.86 else "above"}.get(code, "an interval that leaves out: last, slope")
+    assert side in found.reason
 
 
 def test_what_was_changed_since_it_was_sealed_cannot_be_a_hit():
@@ -95,6 +97,7 @@ def test_a_missing_comparator_does_not_touch_the_verdict():
 def test_no_forecast_cannot_tell_but_still_reports_the_gain():
     found = judged(forecast(interval=None, naive=()), trained((0.9, 0.9, 0.9)))
     assert found.verdict == "cannot tell" and found.gain.mean == pytest.approx(0.5) and found.scores == ()
+    assert found.reason == "no law"
 
 
 def test_a_diverged_run_counts():

@@ -354,6 +354,16 @@ def test_the_weights_of_the_forms_are_named(law):
     assert (old.unlike, old.below) == (0.0, 0.65)
 
 
+@pytest.mark.parametrize(("As", "bs", "alike"), [
+    ((0.9, 0.9, 0.9), (1.2, 1.2, 1.2), True), ((0.9, 0.7, 0.5), (1.2, 1.2, 1.2), False),
+    ((0.9, 0.9, 0.9), (0.6, 1.2, 2.4), False),
+])
+def test_n_with_the_same_curve_are_alike_and_those_with_others_are_not(As, bs, alike):
+    means = {n: rising(A, 600.0, b) for n, A, b in zip((4, 8, 16), As, bs, strict=True)}
+    unlike = fit_law(pilot(means, sd=0.004), draws=200).unlike
+    assert unlike < 0.1 if alike else unlike > 0.9
+
+
 def test_runs_that_rise_again_at_their_end_have_a_second_rise_and_level_ones_have_none():
     """Curves that level off, and the same with the start of a second rise of 0.25 whose midpoint is at 1.1 pilots."""
     flat = {n: rising(0.6, 400, 2.0) for n in (4, 8, 16)}

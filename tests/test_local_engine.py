@@ -167,6 +167,22 @@ def test_draws_are_addressed_so_a_resumed_rollout_says_what_it_would_have_said()
                 assert more.stop is said.stop
 
 
+def test_tokens_are_read_again_by_every_attempt_that_goes_on_under_the_weights_that_wrote_them():
+    w = world()
+    (said,) = asyncio.run(say(w, "47+38=", [1], tokens=3))
+    text = start(w, "47+38=").wrote(said).read([2, 4])
+
+    def cost():
+        before = w.meter.of()
+        asyncio.run(w.engine.generate(text, [0, 1, 5], place=Place(7, 0, 0), turn=1, max_tokens=2))
+        spent = w.meter.of() - before
+        return spent.rollouts, spent.prefill, spent.reread
+
+    assert cost() == (0, 3 * len(text), 3 * (len(text) - 2))
+    asyncio.run(w.engine.load(w.learner.weights()))
+    assert cost() == (0, 3 * len(text), 0)
+
+
 def test_forked_attempts_share_the_prefix_and_draw_for_themselves():
     w = world()
     said = next(s for s in asyncio.run(say(w, "1+2=", range(20), tokens=12)) if len(s.tokens) > 6)

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from isocost.errors import UserError
 from isocost.local.decoder import Config, Decoder, rotations
@@ -115,6 +116,17 @@ def test_a_trained_tiny_goes_to_disk_and_comes_back_saying_the_same(transformers
     ours = decoder.logits(decoder(tokens)).detach()
     torch.testing.assert_close(made(tokens).logits.detach(), ours, atol=2e-5, rtol=1e-5)
     assert json.loads((tmp_path / "generation_config.json").read_text())["eos_token_id"] == w.text.ends[0]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_file_with_a_head_is_read_as_its_configuration_says(tied, tmp_path):
+    made = model(tied=tied)
+    save_model(tmp_path, made, head=True)
+    file = load_file(tmp_path / "model.safetensors")
+    assert torch.equal(file["lm_head.weight"], made.weights["embed" if tied else "head"])
+    back = load(str(tmp_path))
+    assert back.weights.keys() == made.weights.keys() and ("head" in back.weights) is not tied
+    assert all(torch.equal(back.weights[k], v) for k, v in made.weights.items())
 
 
 def test_layouts_are_each_others_inverse():

@@ -25,7 +25,7 @@ ALL = methods.names()
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_contract(name, unchecked_dialogues):
+def test_contract(name, unchecked_shapes):
     assert [(f.promise, f.why) for f in check(name) if not f.kept] == []
 
 

@@ -20,7 +20,7 @@ TURNS = 2       # of a dialogue, for methods that need turns: its first answer h
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_learns(name, unchecked_dialogues):
+def test_learns(name, unchecked_shapes):
     groups, rollouts, budget = SIZES.get(name, (10, 8, 400))
     recipe = methods.load(name).recipe(groups=groups, rollouts=rollouts)
     world = toy.world()

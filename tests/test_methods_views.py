@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -345,6 +346,13 @@ def test_dataminds_gradient_is_the_mix_of_dapos_and_of_imitations():
     assert not torch.allclose(imitation, rl)
 
 
+class Deaf(toy.Guess):
+    """A tool that is always busy: no answer ends its dialogue."""
+
+    async def step(self, said, luck):
+        return replace(await super().step(said, luck), over=False)
+
+
 def test_an_experts_attempt_is_charged_trained_on_and_compared_with_nobody():
     batch = mixed_batch()
     recipe = methods.recipe("datamind")
@@ -358,6 +366,10 @@ def test_an_experts_attempt_is_charged_trained_on_and_compared_with_nobody():
     assert cost.env_steps >= 1 and one.segments[0].written == 0 and not one.turns
     told = (one.segments[0].role == int(Role.TEACHER)).sum()
     assert told == 2 * cost.env_steps, "a letter and the end, again after each fault of the tool"
+    slow, limit = toy.dialogues(), replace(PACE, max_turns=2)
+    slow.env = Deaf
+    cut = asyncio.run(experts.demonstrated(slow.problems[0], 5, slow, limit, PLACE))
+    assert (slow.meter.of().env_steps, cut.stop) == (2, Stop.TURNS)
     single = asyncio.run(experts.demonstrated(toy.world().problems[0], 5, toy.world(), PACE, PLACE))
     assert single.final == toy.world().problems[0].answer
 

@@ -59,18 +59,6 @@ def test_the_commands_show_what_the_package_logs_and_a_library_leaves_it_to_logg
     assert [d.stderr for d in done] == [library, f"isocost: {visible(LINE)}\n"]
 
 
-def test_every_command_shows_the_log():
-    code = """
-from click.testing import CliRunner
-from isocost.cli import main
-from isocost.terminal import log_is_shown
-before = log_is_shown()
-CliRunner().invoke(main, ["laws", "list"])
-print(before, log_is_shown())
-"""
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False True\n"
-
-
 # The libraries take two seconds to import. One process imports them, and no module of isocost; each command is a fork.
 FORKS = """
 import json, os, sys
@@ -78,17 +66,40 @@ import click, numpy, rich.console, scipy.optimize, scipy.stats, torch
 for command in json.loads(sys.argv[1]):
     print("command:", *command, flush=True)
     if not (child := os.fork()):
+        if command[0] == "-c":
+            exec(command[1])
+            sys.exit()
         from isocost.cli.commands import main
         main(command)
     assert os.waitpid(child, 0)[1] == 0, command
 """
+COMMANDS = (["methods", "check", "grpo"], ["methods", "list"], ["laws", "list"], ["ls", "."], ["diff", "grpo", "dapo"])
+SHOWN = """
+from click.testing import CliRunner
+from isocost.cli import main
+from isocost.terminal import log_is_shown
+before = log_is_shown()
+CliRunner().invoke(main, ["laws", "list"])
+print(before, log_is_shown())
+"""
 
 
-def test_a_result_of_any_command_has_its_text_in_a_fresh_process(tmp_path):
-    """No command depends on what another one has imported."""
-    commands = (["methods", "check", "grpo"], ["methods", "list"], ["laws", "list"], ["ls", str(tmp_path)],
-                ["diff", "grpo", "dapo"])
-    done = subprocess.run([sys.executable, "-c", FORKS, json.dumps(commands)], capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What these commands print, and a program, in a process that had imported nothing of isocost before."""
+    every = [*COMMANDS, ["-c", SHOWN]]
+    done = subprocess.run([sys.executable, "-c", FORKS, json.dumps(every)], capture_output=True, text=True,
+                          cwd=tmp_path_factory.mktemp("empty"))
     assert done.returncode == 0, done.stderr
-    printed = done.stdout.split("command: ")[1:]
-    assert len(printed) == len(commands) and all(len(text.splitlines()) > 1 for text in printed), done.stdout
+    texts = done.stdout.split("command: ")[1:]
+    assert len(texts) == len(every), done.stdout
+    return texts
+
+
+def test_a_result_of_any_command_has_its_text_in_a_fresh_process(printed):
+    """No command depends on what another one has imported."""
+    assert all(len(text.splitlines()) > 1 for text in printed[: len(COMMANDS)]), printed
+
+
+def test_every_command_shows_the_log(printed):
+    assert printed[-1].endswith("\nFalse True\n")

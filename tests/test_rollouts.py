@@ -34,9 +34,10 @@ from isocost.runs.run import run
 from isocost.seams import Pace
 from isocost.steps.rollouts import FAULTS, PARTS, find_rollouts
 from isocost.steps.settings import setting_with
-from isocost.types import Fate, Fault, Group, Message, Place, Score, Shown
+from isocost.types import Fate, Fault, Group, Message, Place, Score, Shown, Turn
 from isocost.world import World
 from isocost.worlds import toy
+from test_faster_forms import sampled
 from test_report import CHROMIUM
 from test_report import Page as Parsed
 
@@ -148,6 +149,18 @@ def test_faulty_rollouts_of_every_update_are_kept_up_to_a_bound():
     read = rollouts.read(only, "r")
     assert all(r.sources for r in read) and read[0].step == 8 and read[0].turns[1].fault.endswith(("down", "OSError"))
     assert samples.of_update(ledger.fresh, (), 8, world.text, used=lambda: samples.ROOM) == []
+
+
+def test_faulty_are_rollouts_without_a_score_and_those_whose_tools_or_environment_failed():
+    scored = Score(0.0)
+    faults = (Fault.model("no call"), Fault.tool("down"), Fault.environment("gone"))
+    made = [(None, ()), (scored, ()), *((scored, (Turn("a", 0.0), Turn("b", 0.0, x))) for x in faults)]
+    group = group_of(toy.world(), n=len(made))
+    group = group.of([r.but(score=s, turns=t) for r, (s, t) in zip(group.rollouts, made, strict=True)])
+    assert samples.faulty(group) == [0, 3, 4]
+    unscored = [group for _, wave in (sampled((3, 2), [Score(0.5)] * 4 + [None]),) for group in wave.groups()]
+    assert [samples.faulty(g) for g in unscored] == [[], [1]]
+    assert [samples.faulty(g) for g in sampled((3, 2))[1].groups()] == [[], []]
 
 
 def test_a_wave_of_arrays_is_not_made_into_objects_to_find_faults(tmp_path, monkeypatch):

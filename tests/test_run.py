@@ -54,10 +54,11 @@ def whole(tmp_path_factory):
     return out
 
 
-def test_killed_at_every_named_point_and_at_random_instants_it_ends_the_same(tmp_path):
+def test_killed_at_every_named_point_and_at_random_instants_it_ends_the_same(tmp_path, programs_at_once):
     """Traps 31 and 30: real SIGKILLs, each of which left a witness of where it landed."""
     done = subprocess.run(
-        [sys.executable, HERE / "kill9.py", "--instants", "3", "--seed", "11", "--out", tmp_path / "said.json"],
+        [programs_at_once / "python", HERE / "kill9.py", "--instants", "3", "--seed", "11", "--out",
+         tmp_path / "said.json"],
         env=ENVIRONMENT, capture_output=True, text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -136,7 +136,8 @@ def test_ticks_of_one_row_are_right_too(dtype):
             assert [s.tokens.tolist() for s in one] == [s.tokens.tolist() for s in other]
         for a, b in zip(one, other, strict=True):
             same = np.cumprod(a.tokens[:24] == b.tokens[:24]).astype(bool) if len(a.tokens) == len(b.tokens) else [0]
-            np.testing.assert_allclose(a.logp[: sum(same)], b.logp[: sum(same)], atol=1e-6 if dtype == "fp32" else 0.1)
+            # Logits near 10 in float32, whose spacing is 1e-6, after sums in another order.
+            np.testing.assert_allclose(a.logp[: sum(same)], b.logp[: sum(same)], atol=2e-5 if dtype == "fp32" else 0.1)
     assert {s.rows for s in sizes} >= {1, 4}
 
 

@@ -83,12 +83,12 @@ def test_every_arm_is_evaluated_at_the_same_compute(study):
     assert len(at) == 1
 
 
-def test_done_again_it_does_nothing_again(study):
+def test_done_again_it_does_nothing_again(study, ran):
     out, _ = study
     before = results(out)
     sealed = (out / "forecast.json").read_bytes()
     times = {p: p.stat().st_mtime_ns for p in out.glob("runs/*/metrics.jsonl")}
-    said(*WHOLE, "--out", out)
+    ran(*WHOLE, "--out", out)
     assert results(out) == before and sealed == (out / "forecast.json").read_bytes()
     assert times == {p: p.stat().st_mtime_ns for p in times}
 

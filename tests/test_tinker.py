@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from torch.nn.utils import parameters_to_vector
 
 from fake_tinker import TinkerError, install
 from isocost import methods
@@ -62,6 +63,11 @@ def batch():
     return found
 
 
+def flat(opened):
+    """All weights of a world on this machine, one after the other."""
+    return parameters_to_vector(opened.world.learner.decoder.parameters()).detach().clone()
+
+
 def squared(out, batch):
     """A loss whose gradient depends on the log-prob itself, with both signs."""
     return (out.logp + 1.0) ** 2 - batch.advantage * out.logp, {"logp": out.logp.detach()}
@@ -110,13 +116,16 @@ def test_the_services_gradient_is_the_local_learners(monkeypatch, batch, fault, 
 def test_updates_move_the_adapter_as_they_move_the_local_model(monkeypatch, batch, fault):
     install(monkeypatch, *fault)
     there, here = opened(), opened("tiny")
+    before = flat(here)
     for _ in range(3):
         one = there.world.learner.update(batch, squared, lr=1e-3)
         other = here.world.learner.update(batch, squared, lr=1e-3)
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+    # Adam divides a gradient by its own size, so the last digits of a small one are not small in a single weight. One
+    # per cent of the learning rate would be a gap of 0.04.
     own = there.world.learner.adapter._client.decoder
-    for p, q in zip(own.parameters(), here.world.learner.decoder.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=0, atol=2e-6)
+    moved, gap = flat(here) - before, parameters_to_vector(own.parameters()) - flat(here)
+    assert moved.norm() > 0.1 and gap.norm() < 1e-3 * moved.norm()
     # Both clip to the norm 1; the norm that is reported is that before the clip, of the service's own reduction.
     assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
     there.close()
@@ -127,7 +136,7 @@ def test_log_probs_are_the_local_learners_at_the_same_positions(monkeypatch, bat
     install(monkeypatch)
     there, here = opened(), opened("tiny")
     torch.testing.assert_close(there.world.learner.score(batch).logp, here.world.learner.score(batch).logp * batch.mask,
-                               rtol=0, atol=2e-6)
+                               rtol=0, atol=2e-5)       # logits near 10, whose spacing is 1e-6, summed in another order
     problems = there.sides.train[:5]
     assert there.world.exact(problems, Sampling()) == pytest.approx(here.world.exact(problems, Sampling()), abs=1e-6)
 

@@ -34,6 +34,7 @@ from toy import (
 )
 from turns import OF_ONE_TURN
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 ALL = OF_ONE_TURN
 LEDGER = Ledger()
 RAGGED = [[1, 3, 2, 4], [5, 1, 2, 2]]

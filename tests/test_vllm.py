@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import vllm_dtype
 from fake_vllm import serving
@@ -24,6 +25,7 @@ from isocost.local.models import load
 from isocost.loop import train
 from isocost.runs.job import Job
 from isocost.runs.run import run
+from isocost.types import Place, Role, Sampling, Segment
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.vllm import ADD
@@ -68,6 +70,23 @@ def test_the_learner_here_trains_on_what_the_server_samples_with_its_weights():
         assert all(b["stop_token_ids"] == list(world.text.ends) for b in asked)
 
 
+def test_tokens_that_are_sent_again_under_the_same_weights_are_charged_as_read_again():
+    with serving("tiny") as (url, _), opened(url) as world:
+        first = Segment.empty(Sampling()).read(world.text.encode("12+34="), Role.PROMPT)
+
+        def more(text, turn):
+            before = world.meter.of()
+            (said,) = asyncio.run(world.engine.generate(text, [3], place=Place(1, 0, 0), turn=turn, max_tokens=2))
+            return said, world.meter.of() - before
+
+        said, cost = more(first, 0)
+        assert (cost.rollouts, cost.prefill, cost.reread) == (1, 6, 0)
+        text = first.wrote(said).read(world.text.encode("5"))
+        assert (more(text, 1)[1].prefill, more(text, 1)[1].reread) == (len(text), len(text) - 1)
+        world.engine.restore(world.learner.weights(), 1)
+        assert more(text, 1)[1].reread == 0
+
+
 @pytest.mark.parametrize("temperature", [0.5, 1.5])
 def test_log_probs_are_those_of_the_temperature_that_is_sampled(temperature):
     with serving("tiny") as (url, _), opened(url, temperature=temperature) as world:
@@ -87,6 +106,30 @@ def test_a_server_that_computes_something_else_is_found_at_the_first_load(fault,
         with pytest.raises(UserError, match=r"differ by [\d.e+-]+ nats after loading weights"), \
                 opened(url, temperature=temperature):
             pass
+
+
+def test_a_difference_that_is_not_a_number_is_not_accepted(monkeypatch):
+    with serving("tiny") as (url, _), opened(url) as world:
+        monkeypatch.setattr(world.engine, "gap", lambda: float("nan"))
+        with pytest.raises(UserError, match="differ by nan nats"):
+            world.engine.restore(world.learner.weights(), 1)
+
+
+def test_the_file_of_weights_has_the_head_that_the_server_packs_anew():
+    """Also where the head is the embedding."""
+    with serving("tiny") as (url, fake):
+        answer, heads = fake.answer, []
+
+        def read(path, body):
+            if path == "/collective_rpc":
+                file = load_file(Path(body["kwargs"]["weights_path"]) / "model.safetensors")
+                heads.append(torch.equal(file["lm_head.weight"], file["model.embed_tokens.weight"]))
+            return answer(path, body)
+
+        fake.answer = read
+        with opened(url) as world:
+            trained(world, rollouts=8)
+    assert load("tiny").config.tied and heads == [True, True]
 
 
 def test_a_cache_that_goes_stale_later_ends_the_run():
@@ -215,6 +258,32 @@ def test_an_adapter_that_is_not_swapped_and_a_cache_of_an_earlier_one_end_the_ru
         with pytest.raises(UserError, match=r"differ by [\d.e+-]+ nats after loading weights"):
             trained(moving(world, 1e-4))
         assert world.engine.version <= 2
+
+
+@pytest.mark.parametrize(("status", "error", "said"), [
+    (400, UserError, f"{ADD} answered 400: it is full"), (503, Unreachable, f"does not answer {ADD}"),
+])
+def test_an_adapter_that_the_server_no_longer_takes_ends_the_run(status, error, said):
+    with serving("tiny") as (url, fake), opened(url, lora=2) as world:
+        answer = fake.answer
+        fake.answer = lambda path, body: (
+            (status, {"error": {"message": "it is full"}}) if path == ADD else answer(path, body)
+        )
+        with pytest.raises(error, match=said):
+            trained(world, rollouts=24)
+        assert world.engine.version == 0
+
+
+def test_an_adapter_is_loaded_with_the_learners_weights_and_no_others():
+    with serving("tiny") as (url, fake), opened(url, lora=2) as world:
+        own = world.learner.weights()
+        other = {k: v + 1 for k, v in own.items()}
+        loads = fake.asked[ADD]
+        with pytest.raises(ValueError, match="learner's weights only"):
+            world.engine.restore(other, 1)
+        assert fake.asked[ADD] == loads
+        world.engine.restore({k: v.clone() for k, v in own.items()}, 1)
+        assert fake.asked[ADD] == loads + 1
 
 
 @pytest.mark.parametrize(("adapters", "fault", "said"), [(False, "", "404"), (True, "no adapters", "not enabled")])

@@ -35,6 +35,7 @@ from isocost.worlds import toy
 MACHINERY = ("feed", "loop", "runs", "worlds", "local", "contract", "steps", "compare", "planner", "cli")
 ALONE = 16                  # groups of one that are tried
 SMALL = 4                   # groups of a step of a trial
+PARTED = 16                 # rows of a batch that is split into micro-batches
 LEAST, MOST = 4, 512        # groups, and about as many rollouts, of a step that is tried before it is paid for
 
 
@@ -329,6 +330,9 @@ def order(trial: Trial) -> str:
 def micro(trial: Trial) -> str:
     """The gradient does not depend on how a batch is split into micro-batches."""
     batch, _, world = (trial if trial.in_toy else Trial(trial.method)).credited   # double precision hides nothing
+    assert batch.advantage is not None and batch.weight is not None
+    counted = torch.nonzero((batch.advantage * batch.weight != 0).any(-1))[:, 0]
+    batch = batch.rows(counted[torch.linspace(0, len(counted) - 1, min(PARTED, len(counted))).long()])
     learner: Any = world.learner
     grads, was = [], learner.micro
     for rows in (None, 1, 3):
