@@ -81,8 +81,8 @@ def test_beside_rollouts_environment_steps_count_at_the_mean_and_the_end_names_w
     end, steps = ended("capped", most)
     assert steps == free[:len(steps)] and 5 <= len(steps) < 7 and steps[-1] * (1 + 1 / len(steps)) > most
     assert (end["bound"], end["bill"]["train"]["env_steps"]) == ("env-steps", steps[-1])
-    assert end["detail"] == (f"no further step fits into {most:g} env-steps, the run's share of the budget: {steps[-1]} "
-                             f"env-steps and {16 * len(steps)} of 112 rollouts are spent")
+    spent = f"{steps[-1]} env-steps and {16 * len(steps)} of 112 rollouts are spent"
+    assert end["detail"] == f"no further step fits into {most:g} env-steps, the run's share of the budget: {spent}"
 
 
 def test_the_record_of_a_run_has_turns_faults_and_what_was_read_again(trained):

@@ -108,8 +108,9 @@ def test_a_run_that_ended_at_its_share_of_the_budget_is_no_miss_and_is_not_left_
     curves = [*trained((0.9, 0.9)), short]
     found = judged(forecast(), curves, shares=shares)
     assert (found.verdict, found.exit_code) == ("cannot tell", 4)
-    assert found.reason == ("1 of the 3 runs forecast ended at their share of the budget, before the 1,024 rollouts that "
-                            f"the forecast is of. {RUNS[2]} ended at 640 of 1,024 rollouts. The outcome there is 0.8000")
+    assert found.reason == (
+        "1 of the 3 runs forecast ended at their share of the budget, before the 1,024 rollouts that the forecast is "
+        f"of. {RUNS[2]} ended at 640 of 1,024 rollouts. The outcome there is 0.8000")
     assert found.capped == (RUNS[2],) and found.missing == () and found.scores == ()
     assert found.outcome.values == (0.9, 0.9, 0.6) and found.gain.mean == pytest.approx(0.4)
     assert found.difference.count == 3
@@ -141,8 +142,8 @@ def test_what_a_share_paid_for_is_read_from_the_records(tmp_path):
         (folder / "end.json").write_text(json.dumps({"reason": "spent", "seconds": 1.0, "bill": {"train": paid}}
                                                     | ({"bound": bound} if bound else {})))
     assert at_their_share(tmp_path) == {"a": (
-        "a ended at 640 of 1,024 rollouts: they cost 3.12 env-steps each, and its share of the budget, 2,048 env-steps, "
-        "pays for 2")}
+        "a ended at 640 of 1,024 rollouts: they cost 3.12 env-steps each, and its share of the budget, "
+        "2,048 env-steps, pays for 2")}
 
 
 def test_a_diverged_run_counts():

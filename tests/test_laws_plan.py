@@ -700,4 +700,12 @@ def test_a_plan_without_a_pilot_divides_its_whole_budget():
     p = plan_pilot(DIALOGUES, timing=TIMING, preset="quick", budget=Budget.parse("20k-env-steps"))
     made = prescribe(None, RULE, p.budget, TIMING, pilot=p, caps=True)
     assert p.direct and sum(caps_of(made.runs)) == pytest.approx(2e4, rel=1e-4)
-    assert made.arm.C == p.train_C and any("a run ends at its share of the budget" in f for f in made.flags)
+    assert p.train_C == made.arm.C and any("a run ends at its share of the budget" in f for f in made.flags)
+
+
+@pytest.mark.parametrize(("reached", "length"), [(1.0, 1.0), (0.999, 1.0), (0.5, 0.5)])
+def test_a_pilot_that_ended_at_its_share_is_extrapolated_from_what_it_reached(stepped, reached, length):
+    seen = [replace(c, C=c.C * reached) for c in (curve(r, 0.8) for r in stepped.of_purpose("pilot"))]
+    made = prescribe(FakeLaw(VALUES, (4, 16)), RULE, stepped.budget, TIMING, pilot=stepped, curves=seen, caps=True)
+    assert made.pilot_C == pytest.approx(length * stepped.C, abs=1)
+    assert made.extrapolation == pytest.approx(made.arm.C / made.pilot_C)

@@ -349,8 +349,11 @@ class _Prescriber:
         return max(1, k) * unit
 
     def pilot_length(self, n: int) -> int:
-        """Rollouts of the longest pilot run of n, or of any n if it has none."""
-        return max((r.C for r in self.pilot.of_purpose("pilot") if r.n == n), default=self.pilot.C)
+        """Rollouts of the longest pilot run of n, or of any n if it has none; where its runs ended at their share of
+        the budget, those that they reached."""
+        planned = max((r.C for r in self.pilot.of_purpose("pilot") if r.n == n), default=self.pilot.C)
+        reached = max((float(c.C[-1]) for c in self.curves if c.n == n), default=planned)
+        return planned if reached > planned - n * self.pilot.B_of(n) else int(reached)
 
     def furthest(self, ns: Sequence[int]) -> int:
         """The largest C at which all of these n may be forecast: `EXTRAPOLATION` times the pilot's runs of each."""
