@@ -1,12 +1,12 @@
-"""A harness for a small language model: TextArena's GuessTheNumber from 1 to 7, by text completions of one token a guess.
+"""A harness for a small language model: TextArena's GuessTheNumber from 1 to 7, a token of a text completion a guess.
 
     isocost profile --env harness:experiments/guess_harness.py --out studies/guess
 
 The game, its hints and its reward are TextArena's (`GuessTheNumber-v0`). The words are ours: SmolLM2-135M rarely writes
 a number in square brackets, which the game reads, so the policy continues a text and the token that it writes is put
 into the brackets. A rollout has success (reward 1) if it names the number within three guesses, else 0. A word that is
-no new number from 1 to 7 is a lost guess. The two games of the prompt show the form, not the strategy; guesses in halves
-(4, then 2 or 6, then what is left) always succeed.
+no new number from 1 to 7 is a lost guess. The two games of the prompt show the form, not the strategy; guesses in
+halves (4, then 2 or 6, then what is left) always succeed.
 """
 
 import asyncio
