@@ -20,6 +20,7 @@ from isocost.envs.opening import EnvironmentSet, open_environment
 from isocost.errors import UserError
 from isocost.methods import roc
 from isocost.planner.budget import Budget, Prices
+from isocost.planner.rollouts import Plan
 from isocost.recipe import tune
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
@@ -59,6 +60,28 @@ def test_a_budget_in_environment_steps_ends_a_run_before_a_wave_that_it_would_no
     assert end["reason"] == "spent" and 600 < end["bill"]["train"]["env_steps"] <= 900
     assert steps[-1]["env_steps"] == end["bill"]["train"]["env_steps"]
     assert sum(end["fates"].values()) == sum(b["rollouts"] for b in end["bill"].values())
+
+
+def test_beside_rollouts_environment_steps_count_at_the_mean_and_the_end_names_what_bound(tmp_path):
+    """A wave of full length is 16 x 12 steps: to keep that back would end a run whose dialogues are as planned."""
+    setting = setting_with(env="rooms:slip=0.1", held_out=0.2, samples=1)
+
+    def ended(name, most):
+        job = Job("rooms", setting, "grpo", 1, {"rollouts": 112.0, "env-steps": most}, 4, 4, 1e-3)
+        end = asyncio.run(run(job, tmp_path / name))
+        lines = read_lines(tmp_path / name / "metrics.jsonl")
+        assert end["reason"] == "spent" and "eval/audit" in lines[-1], "it is evaluated where it ends"
+        return end, [x["env_steps"] for x in lines if "reward" in x]
+
+    end, free = ended("free", 1e5)
+    assert (end["bound"], end["bill"]["train"]["rollouts"]) == ("rollouts", 112)
+    assert end["detail"] == "no further step fits into 112 rollouts, 100000 env-steps"
+    most = free[3] + (free[3] / 4 + 16 * 12) / 2        # after four waves: more than the mean, less than full length
+    end, steps = ended("capped", most)
+    assert steps == free[:len(steps)] and 5 <= len(steps) < 7 and steps[-1] * (1 + 1 / len(steps)) > most
+    assert (end["bound"], end["bill"]["train"]["env_steps"]) == ("env-steps", steps[-1])
+    spent = f"{steps[-1]} env-steps and {16 * len(steps)} of 112 rollouts are spent"
+    assert end["detail"] == f"no further step fits into {most:g} env-steps, the run's share of the budget: {spent}"
 
 
 def test_the_record_of_a_run_has_turns_faults_and_what_was_read_again(trained):
@@ -238,6 +261,30 @@ def test_mistakes_in_options_are_one_line(words, said, tmp_path):
     code, text = cli("train", "grpo", *(() if "--budget" in words else ("--budget", "64-rollouts")), *words, "--out",
                      tmp_path / "r", "--dry-run")
     assert code == 2 and said in " ".join(text.split())
+
+
+def test_a_study_whose_dialogues_cost_more_than_planned_ends_at_its_budget_and_the_audit_says_so(tmp_path):
+    """The profile is made to say half of what dialogues cost, as if they grew to twice their length."""
+    study = tmp_path / "s"
+    assert cli("profile", "--env", "rooms", "--problems", "12", "--samples", "1", "--out", study)[0] == 0
+    profile = read_json(study / "profile.json")
+    profile["cost"]["env_steps"] //= 2
+    (study / "profile.json").write_text(json.dumps(profile))
+    code, text = cli("plan", study, "--budget", "1200-env-steps")
+    assert code == 0 and "a run ends at its share of the budget" in " ".join(text.split())
+    runs = Plan.of(read_json(study / "plan.json")).runs
+    assert {r.cap["env-steps"] * len(runs) for r in runs} == {1200.0}
+    assert cli("train", "--plan", study)[0] == 0
+    for r in runs:
+        run, end = (read_json(study / "runs" / r.name / f) for f in ("run.json", "end.json"))
+        assert run["budget"] == {"rollouts": r.C, **r.cap} and (end["reason"], end["bound"]) == ("spent", "env-steps")
+        paid = end["bill"]["train"]
+        assert paid["rollouts"] < r.C and paid["env_steps"] < 1.5 * 1200 / len(runs)
+    code, text = cli("audit", study)
+    assert code == 4
+    said = f"{r.name} ended at {paid['rollouts']:,} of {r.C:,} rollouts: they cost"
+    assert said in " ".join(text.split()) and r.name in read_json(study / "audit.json")["capped"]
+    assert read_json(study / "audit.json")["missing"] == []
 
 
 def test_a_world_by_name_stands_for_its_options_and_the_size_of_its_study():

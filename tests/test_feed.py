@@ -61,6 +61,14 @@ def test_nothing_is_launched_that_cannot_be_paid_for(world, budget, max_age):
     assert 0.5 * limit < spent <= limit * (1.0 if unit == "rollouts" else 1.1)
 
 
+@pytest.mark.parametrize(("tokens", "bound"), [(250.0, "tokens"), (1e6, "rollouts")])
+def test_of_two_limits_the_first_ends_the_run_and_is_named(world, tokens, bound):
+    _, end, taken = played(recipe_of(), world, {"rollouts": 96.0, "tokens": tokens})
+    spent = world.meter.of()
+    assert (end.reason, end.bound) == ("spent", bound) and taken
+    assert (spent.rollouts == 96) == (bound == "rollouts") and spent.decode <= 1.1 * tokens
+
+
 def test_a_run_whose_groups_are_all_rejected_ends_starved_within_its_budget(world):
     world.grade = worthless
     ledger, end, taken = played(recipe_of("dapo"), world, {"rollouts": 200})

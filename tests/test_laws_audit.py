@@ -10,7 +10,7 @@ from scipy.stats import t as student_t
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner import forecast as forecasts
-from isocost.planner.audit import Audit, audit, calibration, interval_score, seals
+from isocost.planner.audit import Audit, at_their_share, audit, calibration, interval_score, seals
 from isocost.planner.forecast import Forecast, Naive, changed
 from isocost.stats.intervals import Interval
 
@@ -98,6 +98,55 @@ def test_no_forecast_cannot_tell_but_still_reports_the_gain():
     found = judged(forecast(interval=None, naive=()), trained((0.9, 0.9, 0.9)))
     assert found.verdict == "cannot tell" and found.gain.mean == pytest.approx(0.5) and found.scores == ()
     assert found.reason == "no law"
+
+
+def at_its_share(name, end, C=640.0):
+    """A run that ended early, and what is said of it."""
+    return run(name, end, C=C), {name: f"{name} ended at {C:,.0f} of 1,024 rollouts"}
+
+
+def test_a_run_that_ended_at_its_share_of_the_budget_is_no_miss_and_is_not_left_out():
+    """Below the interval at 640 of 1,024 rollouts: the forecast is of 1,024. Its reward is in the gain all the same."""
+    short, shares = at_its_share(RUNS[2], 0.6)
+    curves = [*trained((0.9, 0.9)), short]
+    found = judged(forecast(), curves, shares=shares)
+    assert (found.verdict, found.exit_code) == ("cannot tell", 4)
+    assert found.reason == (
+        "1 of the 3 runs forecast ended at their share of the budget, before the 1,024 rollouts that the forecast is "
+        f"of. {RUNS[2]} ended at 640 of 1,024 rollouts. The outcome there is 0.8000")
+    assert found.capped == (RUNS[2],) and found.missing == () and found.scores == ()
+    assert found.outcome.values == (0.9, 0.9, 0.6) and found.gain.mean == pytest.approx(0.4)
+    assert found.difference.count == 3
+    assert Audit.of(json.loads(json.dumps(found.data()))) == found
+    assert calibration([found])["judged"] == 0
+    unexplained = judged(forecast(), curves)        # as a run that was killed
+    assert unexplained.missing == (RUNS[2],) and unexplained.outcome.count == 2 and not unexplained.capped
+
+
+def test_a_share_that_ends_a_run_within_an_update_or_the_comparator_leaves_the_verdict():
+    within = run(RUNS[2], 0.9, C=1024.0 - 31)
+    found = judged(forecast(), [*trained((0.9, 0.9)), within], shares={RUNS[2]: "at its share"})
+    assert found.verdict == "hit" and found.capped == () and "capped" not in found.data()
+    other = replace(run(OTHERS[2], 0.7, n=8, C=512.0))
+    found = judged(forecast(), [*trained((0.9, 0.9, 0.9), others=(0.8, 0.8)), other], shares={OTHERS[2]: "short"})
+    assert found.verdict == "hit" and found.capped == (OTHERS[2],) and found.difference.count == 3
+    none = judged(forecast(interval=None, naive=()), [*trained((0.9, 0.9)), at_its_share(RUNS[2], 0.6)[0]],
+                  shares=at_its_share(RUNS[2], 0.6)[1])
+    assert none.reason == f"no law. {RUNS[2]} ended at 640 of 1,024 rollouts"
+
+
+def test_what_a_share_paid_for_is_read_from_the_records(tmp_path):
+    for name, bound in (("a", "env-steps"), ("b", "rollouts"), ("c", None)):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        budget = {"rollouts": 1024.0, "env-steps": 2048.0}
+        paid = {"rollouts": 640, "env_steps": 2000}
+        (folder / "run.json").write_text(json.dumps({"name": name, "budget": budget}))
+        (folder / "end.json").write_text(json.dumps({"reason": "spent", "seconds": 1.0, "bill": {"train": paid}}
+                                                    | ({"bound": bound} if bound else {})))
+    assert at_their_share(tmp_path) == {"a": (
+        "a ended at 640 of 1,024 rollouts: they cost 3.12 env-steps each, and its share of the budget, "
+        "2,048 env-steps, pays for 2")}
 
 
 def test_a_diverged_run_counts():

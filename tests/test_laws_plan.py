@@ -627,3 +627,85 @@ def test_a_plan_survives_json():
     plan = prescription(FakeLaw(VALUES, (4, 16), flags=(Flag("ties", "two are tied"),)))
     again = Plan.of(json.loads(json.dumps(plan.data(), allow_nan=False)))
     assert again == plan and again.data() == plan.data()
+
+
+# caps of runs in the budget's unit ---------------------------------------------------------------------------------
+
+DIALOGUES = {**PROFILE, "cost": {"rollouts": 100, "prefill": 600, "decode": 300, "env_steps": 500}}     # 5 a rollout
+
+
+def caps_of(runs):
+    return [r.cap and r.cap["env-steps"] for r in runs]
+
+
+@pytest.fixture(scope="module")
+def stepped() -> PilotPlan:
+    return plan_pilot(DIALOGUES, timing=TIMING, preset="quick", budget=Budget.parse("2M-env-steps")).capped()
+
+
+def test_a_pilot_planned_in_environment_steps_caps_its_runs_at_a_third_of_them(stepped):
+    assert not stepped.direct and sum(caps_of(stepped.runs)) == pytest.approx(2e6 / 3, rel=1e-4)
+    assert stepped.pilot_bill.env_steps <= 2e6 / 3
+    by_length = {round(cap / r.C, 3) for r, cap in zip(stepped.runs, caps_of(stepped.runs), strict=True)}
+    assert len(by_length) == 1 and min(by_length) >= 5.0        # in proportion to what is expected, and at least that
+    assert PilotPlan.of(json.loads(json.dumps(stepped.data()))) == stepped
+
+
+@pytest.mark.parametrize("text", ["", "400k-rollouts", "2h", "1e15flop"])
+def test_runs_of_other_budgets_have_no_cap_and_the_records_that_they_had(text):
+    p = plan_pilot(DIALOGUES, timing=TIMING, preset="quick", budget=Budget.parse(text) if text else None)
+    assert p.capped() == p and all("cap" not in r for r in p.data()["runs"])
+    made = prescribe(FakeLaw(VALUES, (4, 16)), RULE, p.budget, TIMING, pilot=p, caps=True)
+    assert made == prescribe(FakeLaw(VALUES, (4, 16)), RULE, p.budget, TIMING, pilot=p)
+    assert all("cap" not in r for r in made.data()["runs"])
+
+
+def test_runs_in_tokens_are_capped_in_tokens():
+    p = plan_pilot(DIALOGUES, timing=TIMING, preset="quick", budget=Budget.parse("2M-tokens")).capped()
+    assert {tuple(r.cap) for r in p.runs} == {("tokens",)}
+
+
+def test_added_runs_have_a_cap_in_proportion_and_at_least_their_expected_cost(stepped):
+    n = stepped.grid[0]
+    before = {r.name: r for r in stepped.runs}
+    more = stepped.extended({n: 4 * stepped.C}, {n: 1})
+    for r in more.runs:
+        old = before.get(r.name)
+        if old is not None and old.C == r.C:
+            assert r.cap == old.cap
+        else:
+            like = old or before[f"pilot-n{n}-s0"]
+            assert r.cap["env-steps"] == pytest.approx(like.cap["env-steps"] * r.C / like.C, rel=1e-4)
+    dear = stepped.repriced(replace(stepped.prices, env_steps=50.0), stepped.timing).extended({n: 4 * stepped.C}, {})
+    grown = next(r for r in dear.runs if r.name == f"pilot-n{n}-s0")
+    assert grown.cap["env-steps"] == pytest.approx(50.0 * grown.C, rel=1e-4)
+
+
+def test_training_shares_what_is_left_equally_and_is_planned_for_a_tenth_less(stepped):
+    law = FakeLaw(VALUES, (4, 16))
+    spent = replace(stepped.pilot_bill, env_steps=5e5)
+    free = prescribe(law, RULE, stepped.budget, TIMING, pilot=stepped, spent=spent)
+    made = prescribe(law, RULE, stepped.budget, TIMING, pilot=stepped, spent=spent, caps=True)
+    assert caps_of(made.runs) == pytest.approx([1.5e6 / len(made.runs)] * len(made.runs), rel=1e-4)
+    left_over = caps_of(made.runs)[0] / (5 * made.arm.C)        # what a rollout may cost, over what it is expected to
+    assert 1.1 <= left_over < 1.1 * (1 + stepped.unit / made.arm.C) and made.arm.C < free.arm.C
+    assert all(c.holds for c in made.checks) and caps_of(free.runs) == [None] * len(free.runs)
+    each = f"{caps_of(made.runs)[0] / made.arm.C:.3g} environment steps on average: it is then short of the forecast"
+    assert any(each in f for f in made.flags)
+    assert Plan.of(json.loads(json.dumps(made.data()))) == made
+    assert replace(made, runs=free.runs) != made and "cap" in made.data()["runs"][0]
+
+
+def test_a_plan_without_a_pilot_divides_its_whole_budget():
+    p = plan_pilot(DIALOGUES, timing=TIMING, preset="quick", budget=Budget.parse("20k-env-steps"))
+    made = prescribe(None, RULE, p.budget, TIMING, pilot=p, caps=True)
+    assert p.direct and sum(caps_of(made.runs)) == pytest.approx(2e4, rel=1e-4)
+    assert p.train_C == made.arm.C and any("a run ends at its share of the budget" in f for f in made.flags)
+
+
+@pytest.mark.parametrize(("reached", "length"), [(1.0, 1.0), (0.999, 1.0), (0.5, 0.5)])
+def test_a_pilot_that_ended_at_its_share_is_extrapolated_from_what_it_reached(stepped, reached, length):
+    seen = [replace(c, C=c.C * reached) for c in (curve(r, 0.8) for r in stepped.of_purpose("pilot"))]
+    made = prescribe(FakeLaw(VALUES, (4, 16)), RULE, stepped.budget, TIMING, pilot=stepped, curves=seen, caps=True)
+    assert made.pilot_C == pytest.approx(length * stepped.C, abs=1)
+    assert made.extrapolation == pytest.approx(made.arm.C / made.pilot_C)

@@ -420,9 +420,9 @@ from isocost.cli.commands import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 finish = run._Run._finish
 
-def full(self, reason):
+def full(self, *end):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-    return finish(self, reason)
+    return finish(self, *end)
 
 run._Run._finish = full
 main(sys.argv[1:])

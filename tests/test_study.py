@@ -124,7 +124,8 @@ def test_audit_exits_three_on_a_miss(study):
         return verdict
 
     patch = pytest.MonkeyPatch()
-    patch.setattr("isocost.steps.audit.audits", SimpleNamespace(audit=missed, seals=audits.seals))
+    patch.setattr("isocost.steps.audit.audits", SimpleNamespace(
+        audit=missed, seals=audits.seals, at_their_share=audits.at_their_share))
     before = (study[0] / "audit.json").read_bytes()
     try:
         said("audit", study[0], code=3)

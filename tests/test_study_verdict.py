@@ -11,7 +11,7 @@ from rich.console import Console
 from fixtures.study_records import write_study
 from isocost.cli import text as tell
 from isocost.cli.commands import main
-from isocost.cli.live import Watch
+from isocost.cli.live import Watch, standing
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner.audit import MeanOfRuns
@@ -87,6 +87,7 @@ def test_what_is_no_run_or_has_no_evaluation_is_refused(tmp_path):
 @pytest.mark.parametrize(("budget", "end"), [
     ({"rollouts": 8192.0}, 8192), ({"tokens": 10_000.0}, 8192), ({"seconds": 81.92}, 8192),
     ({"flop": 2 * 1000 * 5100 * 2 + 6 * 1000 * 5100 * 2}, 8192), ({"tokens": 10.0}, 4096),
+    ({"rollouts": 8192.0, "tokens": 8000.0}, 6553.6), ({"rollouts": 8192.0, "tokens": 80_000.0}, 8192),
 ])
 def test_the_end_of_a_budget_in_another_unit_is_estimated_from_the_pace_so_far(tmp_path, budget, end):
     assert judge_run(write(tmp_path, "a", RISING, budget), Bearings()).end == pytest.approx(end)
@@ -137,6 +138,16 @@ def test_the_live_table_shows_each_run_s_verdict_once_per_evaluation(tmp_path, m
     assert "verdict" in shown.get() and "stop" in shown.get()
     monkeypatch.setattr("isocost.steps.verdict.judge_run", lambda *a, **k: pytest.fail("judged twice"))
     watch._look()
+
+
+@pytest.mark.parametrize(("budget", "share"), [
+    ({"rollouts": 8192.0}, 0.5), ({"rollouts": 8192.0, "tokens": 6250.0}, 0.8), ({"env-steps": 100.0}, 0.25),
+])
+def test_progress_is_that_of_the_limit_that_is_nearest(tmp_path, budget, share):
+    run = write(tmp_path, "a", RISING)
+    with (run / "metrics.jsonl").open("a") as f:
+        f.write(json.dumps({"step": 32, "rollouts": 4096, "reward": 0.3, "decode": 5000, "env_steps": 25}) + "\n")
+    assert standing(job("a", budget), run).share == pytest.approx(share)
 
 
 def study_of_best(folder):

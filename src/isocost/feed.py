@@ -87,6 +87,7 @@ class Feed:
         self.clock = clock or (lambda: world.meter.of().seconds)
         self.before = (self.clock(), ledger.waves)  # seconds and waves before this feed
         self.ended = ""  # why `take` returned nothing: "spent" or "starved"
+        self.bound = ""  # the unit in which the budget did not pay for another wave; empty before
 
     async def take(self) -> list[Group]:
         """The groups of the next step, none older than `max_age` steps; empty when the run is over (see `ended`)."""
@@ -185,20 +186,24 @@ class Feed:
     def _affordable(self) -> bool:
         """Whether the budget pays for one more wave and all in flight, each at the mean cost of finished waves.
 
-        Rollouts, and the environment steps of a wave of full length, are known before: those are never exceeded.
+        Rollouts, and the environment steps of a wave of full length, are known before: those are never exceeded. Beside
+        rollouts, environment steps are a share that was planned from mean lengths: they count at the mean too, because
+        to keep back a wave of full length would end runs whose dialogues are as long as planned.
         """
         size, learner = self.recipe.groups * self.recipe.rollouts, self.world.learner
         flying = sum(not wave.done() for wave in self.in_flight)
         spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - flying
-        for unit, limit in self.budget.items():
+        for unit in (u for u in UNITS if u in self.budget):
+            limit = self.budget[unit]
             amount = UNITS[unit](spent, learner, clock)
             before, waves = self.before if unit == "seconds" else (0.0, 0)
             each = (amount - before) / (landed - waves) if landed > waves else 0.0
             if unit == "rollouts":
                 each = max(each, size)
-            elif unit == "env-steps":
+            elif unit == "env-steps" and "rollouts" not in self.budget:
                 each = max(each, size * self.recipe.pace(self.ledger).max_turns)
             if amount + each * (1 + flying) > limit:
+                self.bound = unit
                 return False
         return True
 

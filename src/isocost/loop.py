@@ -29,9 +29,13 @@ class Step:
 
 @dataclass
 class End:
-    """Why a run ended: "spent" (the budget), or "starved" (nothing that was sampled survived selection)."""
+    """Why a run ended: "spent" (the budget), or "starved" (nothing that was sampled survived selection).
+
+    `bound` is the unit of the budget in which no further wave fits; empty if the run ended before.
+    """
 
     reason: str = ""
+    bound: str = ""
 
 
 async def train(
@@ -50,7 +54,7 @@ async def train(
             ledger.settle_all(batch.groups, fates_of(batch))
             yield Step(ledger.close(world.meter.of(), len(world.problems), metrics), batch.groups)
         if end is not None:
-            end.reason = feed.ended
+            end.reason, end.bound = feed.ended, feed.bound
 
 
 def learn(

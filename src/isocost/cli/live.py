@@ -18,6 +18,7 @@ from isocost.runs.files import tail
 from isocost.runs.job import Job
 from isocost.runs.launch.local import ended
 from isocost.runs.speed import Rates, rates, together, told
+from isocost.units import ENV_STEPS, ROLLOUTS, TOKENS, of_run
 from isocost.words import counted, duration
 
 if TYPE_CHECKING:
@@ -144,12 +145,16 @@ class Watch:
 def standing(job: Job, run: Path) -> Standing:
     """The progress of a job by its folder, which may not exist yet."""
     lines = tail(run / "metrics.jsonl", TAIL)
-    unit, limit = next(iter(job.budget.items()))
-    spent = max((x.get(unit, 0) for x in lines), default=0)
     evaluated = [x for x in lines if "eval/select" in x]
     last = evaluated[-1] if evaluated else {}
-    share = 1.0 if ended(run) else min(spent / limit, 0.99)
+    share = 1.0 if ended(run) else min(max((_spent(lines, unit) / most for unit, most in job.budget.items())), 0.99)
     return Standing(share, last.get("eval/select"), _clock(run), last.get("rollouts", 0.0))
+
+
+def _spent(lines: Sequence[Mapping[str, Any]], unit: str) -> float:
+    """The most that lines of metrics.jsonl say of a unit of a run's budget; 0 for one that they do not count."""
+    key = {of_run(TOKENS): "decode", of_run(ENV_STEPS): "env_steps"}.get(unit, unit)
+    return max((x.get(key) or 0 for x in lines), default=0)
 
 
 def _clock(run: Path) -> Mapping[str, Any]:
@@ -173,4 +178,4 @@ def _cells(r: Rates | None) -> list[str]:
 
 
 def _size(job: Job) -> float:
-    return next(iter(job.budget.values()))
+    return job.budget.get(of_run(ROLLOUTS)) or next(iter(job.budget.values()))

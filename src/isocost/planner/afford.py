@@ -16,7 +16,7 @@ from isocost.laws.law import EXTRAPOLATION
 from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, worded
 from isocost.planner.evaluation import LEAST_POINTS, EvaluationPlan, evaluations_of, points
 from isocost.planner.learning_rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
-from isocost.planner.pilot import LEAST_SEEDS, PilotPlan, detects, over
+from isocost.planner.pilot import LEAST_SEEDS, PILOT_SHARE, PilotPlan, detects, over
 from isocost.planner.study_runs import COMMON, PRESETS, PlannedRun, Preset, Size, largest_that, make_runs, sizes_of
 from isocost.planner.turn_limits import TurnLimit, bill_of, candidates, limit_of
 from isocost.stats.passk import dead_groups, dead_tallies
@@ -25,7 +25,6 @@ from isocost.units import ENV_STEPS, FLOPS, SECONDS, TOKENS
 from isocost.words import counted
 
 WORTH = 0.09            # the effect that a pilot must detect: that of n on an easy set (arXiv 2603.12151)
-PILOT_SHARE = 1 / 3     # of the budget, at most
 LEAST_UPDATES = 16      # of a pilot run at the largest n; fewer do not identify its curve
 LEAST_TRAINING = 32     # updates of a trained run; a plan without a pilot drops the second arm rather than train less
 DIRECT_BATCH = 64       # rollouts per update of a plan without a pilot

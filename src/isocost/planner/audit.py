@@ -4,14 +4,15 @@ The verdict is defined as follows. Let y be the mean `audit` reward, at their la
 forecast names, and [l, u] the sealed prediction interval.
 
     cannot tell     the plan, the law or the pilot's records have changed since [l, u] was sealed; or there is no
-                    [l, u]; or one of the K runs is missing or ended before C without diverging; or y was measured by
-                    sampling, and its measurement error (a central interval of the forecast's level, from `noise`)
-                    includes l or u
+                    [l, u]; or one of the K runs is missing or ended before C without diverging, such as at its share of
+                    a budget in environment steps or tokens; or y was measured by sampling, and its measurement error (a
+                    central interval of the forecast's level, from `noise`) includes l or u
     miss            y < l or y > u
     uninformative   l <= y <= u, and every naive forecast lies in [l, u] too
     hit             l <= y <= u, and at least one naive forecast lies outside
 
-A run that diverged is included, with its last value: to exclude it afterwards would bias the outcome.
+A run that diverged is included, with its last value: to exclude it afterwards would bias the outcome. So is one that
+ended at its share of the budget: the verdict is then "cannot tell", but gain and difference are those of equal shares.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,10 +31,11 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner.forecast import Forecast, verify_seal
 from isocost.runs.files import read_json
-from isocost.runs.schema import RUN
+from isocost.runs.schema import ENDED, RUN
 from isocost.stats.intervals import Interval, student
 from isocost.words import counted
 
+_PAID = {"env-steps": "env_steps", "tokens": "decode"}      # of a bill, by the unit of a run's budget
 EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 
@@ -67,7 +70,8 @@ class Audit:
     """The outcome of a forecast. `scores` has that of the forecast first, then the naive ones.
 
     `difference` is prescribed minus comparator, paired by seed; `better` is "prescribed", "comparator" or "cannot
-    tell", from its interval. `gain` is the last minus the first evaluation of the prescribed runs.
+    tell", from its interval. `gain` is the last minus the first evaluation of the prescribed runs. `capped` are the
+    runs that ended more than an update before C, because their share of the budget was spent.
     """
 
     verdict: str
@@ -84,6 +88,7 @@ class Audit:
     claim: bool
     missing: tuple[str, ...]
     diverged: tuple[str, ...]
+    capped: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -99,7 +104,8 @@ class Audit:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {"schema": 1, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code}
+        out = {"schema": 1, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code}
+        return {k: v for k, v in out.items() if k != "capped" or v}     # as in records from before it
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Audit:
@@ -107,8 +113,8 @@ class Audit:
         d = {k: v for k, v in data.items() if k not in ("schema", "beats_naive", "exit_code")}
         for k in ("outcome", "gain", "comparison", "difference"):
             d[k] = MeanOfRuns(**{**d[k], "values": tuple(d[k]["values"])}) if d[k] else None
-        for k in ("missing", "diverged"):
-            d[k] = tuple(d[k])
+        for k in ("missing", "diverged", "capped"):
+            d[k] = tuple(d.get(k, ()))
         d["forecast"] = Interval.of(d["forecast"]) if d["forecast"] else None
         return Audit(**{**d, "scores": tuple(IntervalScore(**s) for s in d["scores"])})
 
@@ -120,6 +126,22 @@ def seals(study: Path) -> dict[str, str | None]:
     return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
 
 
+def at_their_share(study: Path) -> dict[str, str]:
+    """run name -> what its share of the budget paid for, for every trained run that ended at it."""
+    found = {}
+    for path in sorted((Path(study) / "runs").glob("*/end.json")):
+        end = read_json(path, ENDED)
+        unit = end.get("bound", "rollouts")
+        if unit == "rollouts":
+            continue
+        run = read_json(path.parent / "run.json", RUN.needing(name=str))
+        C, most, paid = run["budget"]["rollouts"], run["budget"][unit], end["bill"]["train"]
+        each = paid[_PAID[unit]] / paid["rollouts"]
+        found[run["name"]] = (f"{run['name']} ended at {paid['rollouts']:,} of {C:,.0f} rollouts: they cost {each:.3g} "
+                              f"{unit} each, and its share of the budget, {most:,.0f} {unit}, pays for {most / C:.3g}")
+    return found
+
+
 def interval_score(low: float, high: float, outcome: float, level: float) -> float:
     """Gneiting and Raftery 2007, equation 43: (u - l) + 2/a (l - y)+ + 2/a (y - u)+, with a = 1 - level."""
     a = 1 - level
@@ -128,12 +150,13 @@ def interval_score(low: float, high: float, outcome: float, level: float) -> flo
 
 def audit(
     forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0,
-    changed: Sequence[str] = (),
+    changed: Sequence[str] = (), shares: Mapping[str, str] = MappingProxyType({}),
 ) -> Audit:
     """The audit of a sealed forecast by the runs that it names.
 
     `seals` is run name -> the seal in its run.json; `noise` is the sampling standard error of one evaluation (0 if
-    exact); `changed` lists what has changed since the seal (`forecast.changed`).
+    exact); `changed` lists what has changed since the seal (`forecast.changed`); `shares` are the runs that ended at
+    their share of the budget, as `at_their_share` describes them.
 
     Raises:
         UserError: if the forecast was changed, or a run that it names has another seal or other sizes.
@@ -142,22 +165,26 @@ def audit(
     by = {c.run: c for c in curves if c.purpose == "train"}
     named = (*forecast.runs, *forecast.comparator_runs)
     _check(forecast, by, seals, named)
-    missing = tuple(name for name in named if name not in by or not _complete(by[name], forecast.C))
+    short = [name for name in named if name not in by or not _complete(by[name], forecast.C)]
+    capped = tuple(name for name in short if name in by and name in shares)
+    missing = tuple(name for name in short if name not in capped)
     runs = [by[name] for name in forecast.runs if name not in missing]
     others = [by[name] for name in forecast.comparator_runs if name not in missing]
     level = forecast.level
     twice = sqrt(2) * noise     # of a difference between two evaluations
     outcome = _mean_of([float(c.audit[-1]) for c in runs], level, noise)
     difference = _mean_of(_pairs(runs, others), level, twice)
-    verdict, reason = _verdict(forecast, outcome, [m for m in missing if m in forecast.runs], noise)
+    left_out = [m for m in missing if m in forecast.runs]
+    verdict, reason = _verdict(forecast, outcome, left_out, [shares[x] for x in capped if x in forecast.runs], noise)
     if changed:
         verdict, reason = "cannot tell", f"changed since it was sealed: {', '.join(changed)}"
     return Audit(
         verdict, reason, forecast.seal, outcome,
         _mean_of([float(c.audit[-1] - c.audit[0]) for c in runs], level, twice),
-        forecast.interval, _scores(forecast, outcome, level), forecast.comparator,
+        forecast.interval, () if {*capped} & {*forecast.runs} else _scores(forecast, outcome, level),
+        forecast.comparator,
         _mean_of([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
-        missing, tuple(c.run for c in (*runs, *others) if c.diverged),
+        missing, tuple(c.run for c in (*runs, *others) if c.diverged), capped,
     )
 
 
@@ -201,13 +228,19 @@ def _mean_of(values: Sequence[float], level: float, noise: float) -> MeanOfRuns 
     return MeanOfRuns(float(x.mean()), float(x.mean() - half), float(x.mean() + half), level, len(x), tuple(values))
 
 
-def _verdict(f: Forecast, outcome: MeanOfRuns | None, missing: Sequence[str], noise: float) -> tuple[str, str]:
+def _verdict(
+    f: Forecast, outcome: MeanOfRuns | None, missing: Sequence[str], capped: Sequence[str], noise: float
+) -> tuple[str, str]:
     i = f.interval
     if i is None:
-        return "cannot tell", f.why
+        return "cannot tell", ". ".join((f.why, *capped))
     if outcome is None or missing:
         short = f"missing or short of the {counted(len(f.runs), 'run')} forecast"
         return "cannot tell", f"{short}: {', '.join(missing)}"
+    if capped:
+        many = f"{len(capped)} of the {counted(len(f.runs), 'run')} forecast ended at their share of the budget"
+        return "cannot tell", (f"{many}, before the {f.C:,} rollouts that the forecast is of. {'. '.join(capped)}. "
+                               f"The outcome there is {outcome.mean:.4f}")
     y = outcome.mean
     error = _sampling(i.level, noise, outcome.count)
     where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
@@ -243,7 +276,7 @@ def _better(difference: MeanOfRuns | None) -> str:
 
 def calibration(audits: Sequence[Audit]) -> dict[str, Any]:
     """Over many studies: the number of each verdict, the coverage of the intervals, and their median width."""
-    pairs = [(a.forecast, a.outcome.mean) for a in audits if a.forecast and a.outcome and not a.missing]
+    pairs = [(a.forecast, a.outcome.mean) for a in audits if a.forecast and a.outcome and not (a.missing or a.capped)]
     inside = [i.holds(y) for i, y in pairs]
     return {
         "studies": len(audits), **{v: sum(a.verdict == v for a in audits) for v in EXIT}, "judged": len(pairs),

@@ -25,13 +25,23 @@ from isocost.laws.law import EXTRAPOLATION
 from isocost.planner.budget import Bill, Budget, Prices, Timing
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.learning_rate import RateRule
-from isocost.planner.study_runs import COMMON, PlannedRun, largest_that, make_runs, problems_of, whole
+from isocost.planner.study_runs import (
+    CAPPED,
+    COMMON,
+    PlannedRun,
+    capped,
+    largest_that,
+    make_runs,
+    problems_of,
+    whole,
+)
 from isocost.planner.turn_limits import TurnLimit, bill_of
 from isocost.stats.power import LEVEL, POWER, detectable
-from isocost.units import ENV_STEPS
+from isocost.units import ENV_STEPS, of_run
 from isocost.words import counted
 
 LEAST_SEEDS = 3         # of a trained arm, if there is a pilot
+PILOT_SHARE = 1 / 3     # of the budget, at most
 
 
 def detects(effect: float) -> str:
@@ -137,6 +147,7 @@ class PilotPlan:
                 C = old[0].C if old else ceil(shortest / unit[n]) * unit[n]
                 new = make_runs(self.seed, "pilot", (n,), self.B, C, len(old) + k, batch=self.batch, turns=h)
                 runs += [replace(r, first_C=old[0].first_C if old else None) for r in new[len(old):]]
+        runs = [self._recapped(r) for r in runs]
         C = max(r.C for r in runs if r.turns in (None, self.turns[-1]))
         made = replace(wider, runs=tuple(runs), C=C, points=self.evaluation.points(C, self.points[0]))
         fewest = min(Counter((r.n, r.turns) for r in runs if r.purpose == "pilot").values())
@@ -149,6 +160,35 @@ class PilotPlan:
         before = re.split("; (?:sees|minimum detectable) difference", self.why)[0]    # as older versions worded it
         why = f"{before}; then {', '.join(added)}; {detects(effect)}"
         return replace(made, pilot_bill=bill, why=why, seeds=fewest, detectable=effect)
+
+    def capped(self) -> PilotPlan:
+        """The same plan with each run capped at its share of a third of the budget, by its expected cost.
+
+        Unchanged without a budget, and for one in a unit in which a rollout's cost does not change while training.
+        """
+        if self.budget is None or not self.runs:
+            return self
+        unit = self.budget.unit
+        costs = [self._cost(r, unit) for r in self.runs]
+        return replace(self, runs=capped(self.runs, unit, max(PILOT_SHARE * self.budget.amount, sum(costs)), costs))
+
+    def _cost(self, run: PlannedRun, unit: str) -> float:
+        """The expected cost of training in one of the pilot's runs."""
+        return bill_of([(run, 0)], self.prices, self.timing, self.limits).of_unit(unit)
+
+    def _recapped(self, run: PlannedRun) -> PlannedRun:
+        """A run that was continued or added, with the cap of its arm's runs in proportion to its length, and at least
+        its expected cost; unchanged where those have no cap."""
+        old = [r for r in self.runs if r.name == run.name]
+        arm = [r for r in self.of_purpose(run.purpose) if (r.n, r.turns) == (run.n, run.turns)]
+        like = (*old, *arm, *self.of_purpose(run.purpose))[0]
+        if like.cap is None or [run] == old:
+            return run
+        ((key, most),) = like.cap.items()
+        most *= run.C / like.C
+        if self.budget is not None and self.budget.unit in CAPPED and of_run(self.budget.unit) == key:
+            most = max(most, self._cost(run, self.budget.unit))
+        return replace(run, cap={key: float(f"{most:.6g}")})
 
     def repriced(self, prices: Prices, timing: Timing) -> PilotPlan:
         """The same plan with its bills at these prices, such as measured ones."""

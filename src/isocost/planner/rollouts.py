@@ -22,11 +22,12 @@ from isocost.laws.law import EXTRAPOLATION, SELECT, Law
 from isocost.planner.budget import Bill, Budget, Prices, Timing, worded
 from isocost.planner.learning_rate import RateRule, by_n
 from isocost.planner.pilot import LEAST_SEEDS, PilotPlan
-from isocost.planner.study_runs import COMMON, PlannedRun, make_runs, warmup
+from isocost.planner.study_runs import CAPPED, COMMON, PlannedRun, capped, make_runs, warmup
 from isocost.shape import FILLED
 from isocost.stats.intervals import Interval
 from isocost.words import counted
 
+SPARE = 0.1             # of what training costs, for rollouts that become longer: see `prescribe`
 MARGIN = 0.01           # difference in reward below which two n count as equal
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
 BESIDE = ("units", "more", "sees", "next", "measure", "evaluating", "growth")   # keys of plan.json beside the plan
@@ -186,6 +187,7 @@ def prescribe(
     problems: int | None = None,
     margin: float = MARGIN,
     prices: Mapping[int, Prices] | None = None,
+    caps: bool = False,
 ) -> Plan:
     """The plan for the rest of the budget.
 
@@ -195,13 +197,18 @@ def prescribe(
     rollout at each n, if they differ (by default the pilot's). If training is one arm, each n is compared at the C that
     the budget pays for at this n.
 
+    With `caps`, runs end at their share of a budget in environment steps or tokens: what is left of it, divided equally
+    among them. What a rollout costs in these units changes while training, so C is planned for a tenth less: a run
+    ends before C only where its rollouts cost at least `SPARE` more than those that the plan was made from.
+
     Raises:
         UserError: if nothing of the budget is spent yet and it does not pay for the smallest run; or if what the pilot
             left does not pay for runs as long as its own.
     """
     usable = tuple(c for c in curves if c.purpose == "pilot" and not c.diverged)
     spent = spent or pilot.pilot_bill
-    return _Prescriber(law, rate, budget, timing, pilot, usable, spent, problems, margin, prices or {}).plan()
+    return _Prescriber(law, rate, budget, timing, pilot, usable, spent, problems, margin, prices or {},
+                       caps).plan()
 
 
 @dataclass(frozen=True)
@@ -229,6 +236,12 @@ class _Prescriber:
     problems: int | None
     margin: float
     prices: Mapping[int, Prices]
+    caps: bool = False
+
+    @property
+    def capped(self) -> Budget | None:
+        """The budget if its runs are capped in its unit, else None."""
+        return self.budget if self.caps and self.budget is not None and self.budget.unit in CAPPED else None
 
     @property
     def identified(self) -> Law | None:
@@ -244,12 +257,29 @@ class _Prescriber:
         (turns,) = self.pilot.turns
         runs = make_runs(self.pilot.seed, "train", ns, self.pilot.B, C, seeds, batch=self.pilot.batch, turns=turns)
         bill = self.bill(ns, C)
+        if self.capped is not None:
+            runs = capped(runs, self.capped.unit, self.left(bill), [1.0] * len(runs))
         return Plan(
             self.pilot.direct, self.budget, choice.equal, self.margin, choice.chosen, choice.fallback, choice.settle,
             arms, comparison, claim, seeds, runs, self.pilot.train_points(C), self.rate, self.timing, bill, self.spent,
             self.pilot_length(choice.n), self.pilot_epochs(), self.checks(bill, C, arms), self.doubled(choice.n, C),
-            (*self.flags(arms[0]), *self.left_over(bill, C, ns)), turns,
+            (*self.flags(arms[0]), *self.left_over(bill, C, ns), *self.shares(runs[0])), turns,
         )
+
+    def left(self, bill: Bill) -> float:
+        """What the pilot left of the budget, in its unit; at least what training is expected to cost."""
+        assert self.budget is not None
+        name = self.budget.unit
+        return max(self.budget.amount - self.spent.of_unit(name), bill.of_unit(name))
+
+    def shares(self, run: PlannedRun) -> tuple[str, ...]:
+        """A note on what a run may spend of the budget's unit; none for runs without a cap."""
+        if run.cap is None or self.budget is None:
+            return ()
+        (most,) = run.cap.values()
+        then = "" if self.pilot.direct else ": it is then short of the forecast, and the audit answers \"cannot tell\""
+        return (f"a run ends at its share of the budget, {most:,.0f} {self.budget.unit}, even before its {run.C:,} "
+                f"rollouts, if a rollout costs more than {most / run.C:.3g} {self.budget.unit} on average{then}",)
 
     def size(self) -> tuple[int, _Choice]:
         """(C per run, choice of n): if both arms share C, each depends on the other, so they are computed in turn."""
@@ -299,7 +329,7 @@ class _Prescriber:
         if longest <= C:
             return
         spent, runs = self.spent.of_unit(unit), counted(len(ns) * self.pilot.train_seeds, "run")
-        enough = spent + self.bill(ns, longest).of_unit(unit)
+        enough = spent + self.bill(ns, longest).of_unit(unit) * (1 + SPARE if self.capped else 1)
         raise UserError(
             f"the pilot has spent {worded(self.budget, spent, up=False)} of {self.budget}, and what is left does "
             f"not pay for {runs} as long as its own of n = {', '.join(map(str, ns))}, {longest} rollouts. A --budget "
@@ -312,14 +342,18 @@ class _Prescriber:
             return self.pilot.train_C
         unit, name = self.unit(), self.budget.unit
         left = self.budget.amount - self.spent.of_unit(name)
+        left /= 1 + SPARE if self.capped else 1
         k = self.furthest(ns) // unit
         while k > 1 and self.bill(ns, k * unit).of_unit(name) > left:
             k = min(k - 1, int(k * max(left, 0.0) / self.bill(ns, k * unit).of_unit(name)) + 1)
         return max(1, k) * unit
 
     def pilot_length(self, n: int) -> int:
-        """Rollouts of the longest pilot run of n, or of any n if it has none."""
-        return max((r.C for r in self.pilot.of_purpose("pilot") if r.n == n), default=self.pilot.C)
+        """Rollouts of the longest pilot run of n, or of any n if it has none; where its runs ended at their share of
+        the budget, those that they reached."""
+        planned = max((r.C for r in self.pilot.of_purpose("pilot") if r.n == n), default=self.pilot.C)
+        reached = max((float(c.C[-1]) for c in self.curves if c.n == n), default=planned)
+        return planned if reached > planned - n * self.pilot.B_of(n) else int(reached)
 
     def furthest(self, ns: Sequence[int]) -> int:
         """The largest C at which all of these n may be forecast: `EXTRAPOLATION` times the pilot's runs of each."""
@@ -499,7 +533,7 @@ class _Prescriber:
         if self.pilot.direct:
             return ()
         name = self.budget.unit if self.budget else "rollouts"
-        cost, whole_cost = self.spent.of_unit(name), bill.of_unit(name)
+        cost, whole_cost = self.spent.of_unit(name), self.left(bill) if self.capped else bill.of_unit(name)
         share = cost / whole_cost if whole_cost else float("inf")
         arm, ratio = arms[0], min(self.pilot_length(a.n) for a in arms) / C
         seeds = self.pilot.train_seeds

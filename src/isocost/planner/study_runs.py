@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from math import floor, lcm
 from typing import Any
 
 from isocost.chance import Purpose, generator
 from isocost.planner.learning_rate import RateRule
+from isocost.units import ENV_STEPS, TOKENS, of_run
 
 COMMON = 8              # the default n that a prescription is compared with
 WARMUP_SHARE, WARMUP_MOST = 0.05, 10
+CAPPED = (ENV_STEPS, TOKENS)    # units in which a rollout's cost changes while training: a budget in one caps each run
 _ORDER = ("probe", "pilot", "edge", "train")
 
 
@@ -70,6 +72,8 @@ class PlannedRun:
     seed: int
     first_C: int | None = None      # the original C of a run that was continued
     turns: int | None = None        # the turn limit of training; None: the environment's, or no turns
+    # Beside C, what the run may spend, by the unit of a run's budget ("env-steps", "tokens"). None: nothing but C.
+    cap: dict[str, float] | None = field(default=None, hash=False)
 
     @property
     def name(self) -> str:
@@ -93,12 +97,21 @@ class PlannedRun:
         return PlannedRun(**{f.name: data[f.name] for f in fields(PlannedRun) if f.name in data})
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON; `turns` only if there is one, as in records from before it."""
-        return {k: v for k, v in asdict(self).items() if k != "turns" or v is not None}
+        """Plain data for JSON; `turns` and `cap` only if there is one, as in records from before them."""
+        return {k: v for k, v in asdict(self).items() if k not in ("turns", "cap") or v is not None}
 
     def lr(self, rule: RateRule) -> float:
         """The learning rate of this run under a rule: the starting rule for probes, the fitted one for others."""
         return rule.at(self.n * self.B, self.multiplier)
+
+
+def capped(runs: Sequence[PlannedRun], unit: str, amount: float, costs: Sequence[float]) -> tuple[PlannedRun, ...]:
+    """The runs, each with a cap: its share of `amount`, in proportion to its expected cost. Unchanged for a unit that
+    is not of `CAPPED`."""
+    if unit not in CAPPED or not sum(costs):
+        return tuple(runs)
+    key, each = of_run(unit), amount / sum(costs)
+    return tuple(replace(r, cap={key: float(f"{each * cost:.6g}")}) for r, cost in zip(runs, costs, strict=True))
 
 
 def warmup(M: int) -> int:

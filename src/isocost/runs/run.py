@@ -20,6 +20,7 @@ import torch
 from isocost import meter as meters
 from isocost.envs.opening import open_environment
 from isocost.errors import RewardFailed, UserError
+from isocost.feed import UNITS
 from isocost.jsonfile import write_json
 from isocost.ledger import Ledger, Line, as_measured
 from isocost.local.lora import export
@@ -258,7 +259,7 @@ class _Run:
                 self._journal()
             if end.reason != "interrupted":
                 self._save()
-        return self._finish(end.reason)
+        return self._finish(end.reason, end.bound)
 
     async def _train(self, end: End) -> None:
         if not self.measured or self._due():
@@ -427,7 +428,7 @@ class _Run:
 
     # the end --------------------------------------------------------------------------------------------------
 
-    def _finish(self, reason: str) -> dict[str, Any]:
+    def _finish(self, reason: str, bound: str) -> dict[str, Any]:
         world, ledger = self.world, self.ledger
         if self.job.export and reason in ("spent", "starved"):
             export(self.record.path, world, self.job.setting.model)
@@ -442,7 +443,8 @@ class _Run:
         end = {
             "schema": files.SCHEMA,
             "reason": reason,
-            "detail": self._why(reason),
+            "detail": self._why(reason, bound),
+            **({"bound": bound} if reason == "spent" and len(self.job.budget) > 1 else {}),
             "steps": ledger.step,
             "bill": {k: v.data() for k, v in world.meter.logical.items()},
             "physical": {k: v.data() for k, v in world.meter.physical.items()},
@@ -467,7 +469,7 @@ class _Run:
         said = f"best@{ATTEMPTS} and worst@{ATTEMPTS} need {ATTEMPTS} samples a problem, evaluations drew {samples}"
         return [f"{said}: they are not recorded"]
 
-    def _why(self, reason: str) -> str:
+    def _why(self, reason: str, bound: str) -> str:
         budget = ", ".join(f"{v:g} {k}" for k, v in self.job.budget.items())
         if reason == "starved":
             rates = sorted(t.mean for t in self.ledger.tallies.values())
@@ -476,6 +478,11 @@ class _Run:
                 f"nothing sampled survived selection before {budget} were spent: {len(rates)} median rate "
                 f"{middle:.3f}, {sum(r == 0 for r in rates)} never solved, {sum(r == 1 for r in rates)} always solved"
             )
+        C = self.job.budget.get("rollouts")
+        if reason == "spent" and C and bound not in ("", "rollouts"):
+            spent = UNITS[bound](self.ledger.spent, self.world.learner, self._active())
+            return (f"no further step fits into {self.job.budget[bound]:g} {bound}, the run's share of the budget: "
+                    f"{spent:g} {bound} and {self.ledger.spent.rollouts:g} of {C:g} rollouts are spent")
         return {
             "spent": f"no further step fits into {budget}",
             "diverged": "the gradient is not finite",

@@ -70,7 +70,7 @@ TRAINED = BUDGETED.needing(     # by isocost: what resuming and evaluating it ag
 )
 IMPORTED = MEASURED.needing(imported=LOG.needing(name=str, digest=str))
 END = Keys({"reason": str}, {
-    "detail": str, "steps": Count, "seconds": float, "signal": int | None, "bill": dict[str, Costs],
+    "detail": str, "bound": str, "steps": Count, "seconds": float, "signal": int | None, "bill": dict[str, Costs],
     "physical": dict[str, Costs], "fates": dict[str, int], "notes": list[str], "verifier_failures": dict[str, int],
     "timing": dict[str, NUMBER], "shares": dict[str, float], "tokens_per_second": NUMBER,
     "rollouts_per_second": NUMBER,

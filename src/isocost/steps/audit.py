@@ -34,6 +34,7 @@ def audit(study: Path) -> Audit:
         curves(home.path, metric),
         audits.seals(home.path),
         noise=planned.evaluation.sd_of(attempts_of(metric)),
+        shares=audits.at_their_share(home.path),
         changed=forecasts.changed(forecast.hashes, hashes(home, forecast.seal_version)),
     )
     home.write("audit.json", found.data())

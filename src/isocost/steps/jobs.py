@@ -97,7 +97,7 @@ def job_of(
         setting=setting,
         method=method,
         seed=run.seed,
-        budget={"rollouts": run.C},
+        budget={"rollouts": run.C, **(run.cap or {})},
         n=run.n,
         B=run.B,
         lr=run.lr(rule),

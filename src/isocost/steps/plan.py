@@ -246,9 +246,16 @@ def _plan_pilot(
         turns=turns,
         most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
     )
+    if _caps(home):
+        planned = planned.capped()
     if home.source.can(Can.PILOT):
         return planned
     return replace(planned, pilot_bill=_not_here(planned.pilot_bill), train_bill=_not_here(planned.train_bill))
+
+
+def _caps(home: Home) -> bool:
+    """Whether runs can be ended at their share of a budget: those that isocost trains can, a user's trainer's not."""
+    return home.source.can(Can.TRAIN) and home.trainer is None
 
 
 def _not_here(bill: Bill) -> Bill:
@@ -259,7 +266,8 @@ def _not_here(bill: Bill) -> Bill:
 def _prescription(home: Home, planned: pilots.PilotPlan) -> plans.Plan:
     pool = home.profiled()["pool"]
     if planned.direct:
-        made = prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
+        made = prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool,
+                         caps=_caps(home))
         if home.source.can(Can.TRAIN):
             return made
         return replace(made, bill=_not_here(made.bill), flags=(_exported(home), *made.flags))
@@ -279,6 +287,7 @@ def _prescription(home: Home, planned: pilots.PilotPlan) -> plans.Plan:
         curves=seen,
         spent=paid,
         problems=pool,
+        caps=_caps(home),
     )
     if (choice := choice_of(found)) is not None:
         note = choice.text + (f". To resolve: {choice.settle}" if choice.settle else "")

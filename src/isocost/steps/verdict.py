@@ -100,8 +100,14 @@ def judge_run(
 
 
 def _end(run: Path, record: Mapping[str, Any]) -> float | None:
-    """The rollouts that a run's budget pays for; in other units, at the run's cost per rollout so far."""
-    unit, limit = next(iter(record["budget"].items()))
+    """The rollouts that a run's budget pays for; in other units, at the run's cost per rollout so far. Of several
+    limits, the one that ends it first, as far as it is known."""
+    ends = [_end_by(run, record, unit, limit) for unit, limit in record["budget"].items()]
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _end_by(run: Path, record: Mapping[str, Any], unit: str, limit: float) -> float | None:
+    """The same by one limit; None before the first update, in another unit than rollouts."""
     if unit == of_run(ROLLOUTS):
         return float(limit)
     steps = [x for x in tail(run / "metrics.jsonl", TAIL) if "reward" in x]
