@@ -18,7 +18,7 @@ from agents_costs import at_tokens
 from headline import Headline, Question
 
 WORLD = "desk"
-TOKENS = 3_500          # sampled by every run
+TOKENS = 3_500          # sampled by every run of RaC
 PARENT, ARM = "experiments/headlines/methods/demonstrated.py", "rac"
 ALT = "Held-out success over environment steps of clean demonstrations and RaC, turns to waste, eight runs each"
 
