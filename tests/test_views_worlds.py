@@ -182,7 +182,7 @@ def test_the_demonstrations_of_a_desk_are_what_its_expert_says_and_pay(spec):
         shown = played(spec, p, p.meta["expert"])[0]
         assert len(shown) == len(p.meta["expert"]) and shown[-1].over and shown[-1].reward == 1
         assert len(played(spec, p)[0]) == len(shown), "the expert itself is as fast"
-    same = [p for p in listed if spec != "desk:digits=0" and len(set(p.meta["held"][i] for i in p.meta["copy"])) == 1]
+    same = [p for p in listed if spec != "desk:digits=0" and len({p.meta["held"][i] for i in p.meta["copy"]}) == 1]
     assert all(len(p.meta["expert"]) == 3 for p in same), "nothing is to be written"
 
 
