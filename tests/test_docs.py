@@ -186,6 +186,19 @@ def test_every_measurement_names_its_record():
         assert named and all((HOME / x).exists() for x in named), name
 
 
+def test_the_evidence_counts_the_claims_as_their_records_do():
+    kept = {f.stem: json.loads(f.read_text(encoding="utf-8"))["outcome"]
+            for f in (HOME / "experiments" / "results" / "headlines").glob("*.json")}
+    text = " ".join((HOME / "docs" / "evidence.md").read_text(encoding="utf-8").split())
+    agents = [outcome for name, outcome in kept.items() if name.startswith(("agents_", "desk_", "boxes_", "needle_"))]
+    holds, fails, unknown = (list(kept.values()).count(x) for x in ("holds", "does not hold", "cannot tell"))
+    assert f"{len(kept)} situations were built" in text
+    assert f"{holds} claims hold, {fails} do not, {unknown} are undecided" in text
+    holds, fails, unknown = (agents.count(x) for x in ("holds", "does not hold", "cannot tell"))
+    assert f"these {len(agents)} are about agents: {holds}, {fails} and {unknown}" in text
+    assert f"most at one desk: {holds} hold, {fails} do not, {unknown} are undecided" in text
+
+
 def test_the_forecasts_of_real_runs_that_missed_are_those_of_the_record():
     text = " ".join((HOME / "docs" / "evidence.md").read_text(encoding="utf-8").split())
     rows = json.loads((HOME / "experiments" / "results" / "law_real.json").read_text(encoding="utf-8"))["real"]

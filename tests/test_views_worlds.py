@@ -175,6 +175,21 @@ def test_the_store_wants_a_register_read_before_it_is_written_and_nothing_else_c
     assert also[-1].reward == float(p.meta["held"][other] == "00")
 
 
+@pytest.mark.parametrize("spec", ["desk:digits=0", "desk:store=4", "desk:store=9,count=300"])
+def test_the_demonstrations_of_a_desk_are_what_its_expert_says_and_pay(spec):
+    listed = list(desk.problems(desk.Desk.of(spec)))
+    for p in listed:
+        shown = played(spec, p, p.meta["expert"])[0]
+        assert len(shown) == len(p.meta["expert"]) and shown[-1].over and shown[-1].reward == 1
+        assert len(played(spec, p)[0]) == len(shown), "the expert itself is as fast"
+    same = [p for p in listed if spec != "desk:digits=0" and len({p.meta["held"][i] for i in p.meta["copy"]}) == 1]
+    assert all(len(p.meta["expert"]) == 3 for p in same), "nothing is to be written"
+
+
+def test_a_desk_whose_tools_fail_lists_no_demonstrations():
+    assert not any("expert" in p.meta for p in desk.problems(desk.Desk(store=4, noise=0.1)))
+
+
 def test_boxes_are_hit_by_their_middle_and_measured_by_overlap_and_edges():
     target = (1, 1, 3, 3)
     assert parsed("1133") == target and parsed("3133") is None and parsed("11333") is None and parsed("1a33") is None

@@ -3,10 +3,10 @@
 One of six registers is copied to another, a register has to be read before it is written, and only the state at the end
 pays. UI-S1 walks along demonstrations, here of one that knows the way, and patches a turn that differs. The paper
 compares it with learning from single steps; here it is compared with GRPO, which has no demonstrations. A mistake of
-this design was seen after the run: the desk's problems list no demonstration, so UI-S1 had none to walk along, and what
-was asked is GRPO's attempts with its credit for turns. Every run has about 5,200 environment steps. GRPO is known here
-from earlier headlines: at tuned rates it ends at 0.96 to 0.98 after 8,700 environment steps at four registers. No run
-of UI-S1 was looked at.
+this design was seen after the run: the desk's problems listed no demonstration, so UI-S1 had none to walk along, and
+what was asked is GRPO's attempts with its credit for turns. Every run has about 5,200 environment steps. GRPO is known
+here from earlier headlines: at tuned rates it ends at 0.96 to 0.98 after 8,700 environment steps at four registers. No
+run of UI-S1 was looked at.
 """
 
 from collections.abc import Mapping

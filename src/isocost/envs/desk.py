@@ -17,7 +17,8 @@ writing it:
     W3 47          a turn: write 47 to register 3; "!:" if it was not read before
     A              a turn: done, which ends the episode and pays 1 if every register holds what it should
 
-At least 4 turns are needed, and 4 are enough without noise. Only characters of the rooms' alphabet are used.
+At least 4 turns are needed, and 4 are enough without noise. Without noise a problem lists what its expert says, turn by
+turn, as `meta["expert"]`: a demonstration. Only characters of the rooms' alphabet are used.
 """
 
 from __future__ import annotations
@@ -81,10 +82,14 @@ def problems(which: Desk) -> Iterator[Problem]:
             held = tuple(f"{x:02d}" for x in rng.integers(100, size=which.store).tolist())
             name, words, answer = f"store-{a}{b}-{'.'.join(held)}", f"{a} {b}:", ",".join(copied(held, a, b))
             meta = {"held": held, "copy": (a, b), "level": which.store}
+            shown = (f"R{a}", f"R{b}", *([f"W{b} {held[a]}"] if held[a] != held[b] else []), "A")
         else:
             low = 0 if digits == 1 else 10 ** (digits - 1)
             x, y = (int(v) for v in rng.integers(low, 10**digits, size=2))
             name, words, answer, meta = f"desk-{x}-{y}", f"{x} {y}:", str(x + y), {"level": digits}
+            shown = (f"C{x} {y}", f"A{answer}")
+        if not which.noise:         # what to say next is known beforehand only where no tool fails
+            meta["expert"] = shown
         if name not in seen:
             seen.add(name)
             yield Problem(name, (Message("user", words),), answer,
