@@ -353,6 +353,18 @@ def test_equal_tokens_are_not_equal_rollouts_where_one_arm_writes_longer(tmp_pat
     assert by["flops"].cost == pytest.approx(8192 * 16 * 8000) and by["seconds"].cost == 32 * 3.5
 
 
+def test_tokens_that_are_read_again_cost_nothing(tmp_path):
+    """Their keys and values are known: 2P for what is read first and what is written, and 6P for what is trained on."""
+    for name, again in (("first", 0), ("again", 4)):
+        recorded(tmp_path / name, 0, 10)
+        file = tmp_path / name / "metrics.jsonl"
+        lines = [json.loads(x) for x in file.read_text().splitlines()]
+        lines = [{**x, "reread": again * x["rollouts"]} if "prefill" in x else x for x in lines]
+        file.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    first, again = (tracks([tmp_path / name], "flops")[0].cost[-1] for name in ("first", "again"))
+    assert first == pytest.approx(8192 * 16 * 8000) and first - again == pytest.approx(8192 * 4 * 2000)
+
+
 def test_a_cost_that_was_not_recorded_is_named(tmp_path):
     recorded(tmp_path / "a", 0, 10)
     lines = [json.loads(x) for x in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]

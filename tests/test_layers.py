@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ def every():
                    and (p.is_file() or any(p.glob("*.py")))))
 
 
+@cache
 def imported(source):
     """Everything a file imports, wherever in it, as dotted names (of modules and of what is taken from them)."""
     out = set()
@@ -47,7 +49,7 @@ def imported(source):
             out |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom):
             out |= {node.module or ""} | {f"{node.module}.{a.name}" for a in node.names}
-    return out
+    return frozenset(out)
 
 
 def below(names, *roots):

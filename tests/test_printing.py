@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ def prints(source: str) -> list[int]:
     return found
 
 
+@cache
 def files() -> dict[str, Path]:
     return {str(p.relative_to(HOME)): p for p in sorted(HOME.rglob("*.py"))}
 

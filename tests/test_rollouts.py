@@ -34,7 +34,7 @@ from isocost.runs.run import run
 from isocost.seams import Pace
 from isocost.steps.rollouts import FAULTS, PARTS, find_rollouts
 from isocost.steps.settings import setting_with
-from isocost.types import Fate, Fault, Group, Message, Place, Score, Shown, Turn
+from isocost.types import Fate, Fault, Group, Message, Place, Role, Said, Score, Segment, Shown, Stop, Turn
 from isocost.world import World
 from isocost.worlds import toy
 from test_faster_forms import sampled
@@ -132,6 +132,17 @@ def test_tokens_of_kept_rollouts_are_those_that_the_engine_charged():
         assert sum(getattr(r.tokens, name) for r in found) == charged
         assert all(sum(getattr(t.tokens, name) for t in r.turns) == getattr(r.tokens, name) for r in found)
     assert sum(r.steps for r in found) == spent.env_steps and spent.reread > 0
+
+
+def test_tokens_written_under_other_weights_are_read_anew():
+    world = toy.world()
+    (r,) = group_of(world, n=1).rollouts
+    text = Segment.empty().read([4, 5], Role.PROMPT)
+    for version in (0, 0, 1):
+        said = Said(np.array([0, 3]), np.array([-1.0, -1.0], dtype=np.float32), np.full(2, version), Stop.DONE)
+        text = text.wrote(said).read([4])
+    # Read before a turn: 2; 5, of which 4 are known; 8, whose keys and values are those of other weights.
+    assert samples.tokens(r.but(segments=(text,)), world.text) == {"fresh": 2 + 1 + 8, "reread": 4, "written": 6}
 
 
 def test_faulty_rollouts_of_every_update_are_kept_up_to_a_bound():

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import altair as alt
 
-from isocost.report.theme import CATEGORIES, N_SLOTS, SHAPES, Rows, Spec, compute_axis, data_of, finish, reward_axis
+from isocost.report.theme import (
+    CATEGORIES,
+    N_SLOTS,
+    SHAPES,
+    Rows,
+    Spec,
+    compute_axis,
+    data_of,
+    finish,
+    reward_axis,
+    tooltips,
+)
 
 
 def plain_curves(rows: Rows, alt_text: str) -> Spec:
@@ -19,7 +30,7 @@ def plain_curves(rows: Rows, alt_text: str) -> Spec:
         x=compute_axis(), y=reward_axis(), color=color, opacity=alt.condition(pick, alt.value(1.0), alt.value(0.1))
     )
     return finish(
-        alt.layer(data.mark_line(), data.mark_point(size=36).encode(tooltip=tips).add_params(pick)),
+        alt.layer(data.mark_line(), data.mark_point(size=36).encode(tooltip=tooltips(tips)).add_params(pick)),
         alt_text,
         340,
         zoom=True,
@@ -35,10 +46,10 @@ def arm_curves(rows: Rows, means: Rows, alt_text: str, unit: str = "rollouts", w
     seen, faint = (alt.condition(pick, alt.value(a), alt.value(b)) for a, b in ((1.0, 0.08), (0.4, 0.04)))
     tips = ["arm:N", "run:N", alt.Tooltip("C:Q", format=",d", title=unit), alt.Tooltip("reward:Q", format=".3f")]
     layers = [
-        data.mark_line(strokeWidth=1).encode(x=x, y=y, color=color, detail="run:N", opacity=faint),
+        data.mark_line(strokeWidth=1).encode(x=x, y=y, color=color, detail=alt.Detail("run:N"), opacity=faint),
         alt.Chart(data_of(means)).mark_line(strokeWidth=2.6).encode(x=x, y=y, color=color, opacity=seen),
         data.mark_point(size=28)
-        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips)
+        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tooltips(tips))
         .add_params(pick),
     ]
     return finish(alt.layer(*layers), alt_text, 360, zoom=True)
@@ -62,10 +73,10 @@ def pass_at_k(rows: Rows, alt_text: str, before: str = "before training") -> Spe
     by = every.transform_aggregate(groupby=["arm", "half", "k"], rate="mean(rate)", low="min(rate)", high="max(rate)")
     tips = ["arm:N", "half:N", "k:Q", *(alt.Tooltip(f"{v}:Q", format=".3f") for v in ("rate", "low", "high"))]
     layers = [
-        by.mark_area().encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=color, detail="half:N",
-                              opacity=faint),
+        by.mark_area().encode(x=x, y=alt.Y("low:Q", title=title), y2=alt.Y2("high:Q"), color=color,
+                              detail=alt.Detail("half:N"), opacity=faint),
         by.mark_line(strokeWidth=2.2).encode(x=x, y=y, color=color, strokeDash=dash, opacity=seen),
-        by.mark_point(size=36).encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips)
+        by.mark_point(size=36).encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tooltips(tips))
         .add_params(pick),
     ]
     return finish(alt.layer(*layers), alt_text, 400, zoom=True)
@@ -86,14 +97,14 @@ def by_rounds(rows: Rows, trained: int | None, alt_text: str, before: str = "bef
     y, mark = reward_axis(), alt.Chart(data_of([{"rounds": trained, "text": "trained on up to here"}]))
     marks = [
         mark.mark_rule(strokeDash=[3, 3], color="var(--soft)").encode(x=x),
-        mark.mark_text(align="left", dx=6, color="var(--soft)").encode(x=x, y=alt.value(10), text="text:N"),
+        mark.mark_text(align="left", dx=6, color="var(--soft)").encode(x=x, y=alt.value(10), text=alt.Text("text:N")),
     ]
     layers = [
         *(marks if trained is not None else ()),
-        by.mark_area().encode(x=x, y=alt.Y("low:Q", title="held-out reward"), y2="high:Q", color=color,
+        by.mark_area().encode(x=x, y=alt.Y("low:Q", title="held-out reward"), y2=alt.Y2("high:Q"), color=color,
                               opacity=faint),
         by.mark_line(strokeWidth=2.2).encode(x=x, y=y, color=color, opacity=seen),
-        by.mark_point(size=36).encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips)
+        by.mark_point(size=36).encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tooltips(tips))
         .add_params(pick),
     ]
     return finish(alt.layer(*layers), alt_text, 360, zoom=True)
@@ -109,9 +120,9 @@ def ends(rows: Rows, x_title: str, y_title: str, alt_text: str, before: str = "b
     tips = ["arm:N", *(alt.Tooltip(f"{v}:Q", format=".3f", title=t) for v, t in (("x", x_title), ("y", y_title)))]
     base = alt.Chart(data_of(rows))
     layers = [
-        base.mark_point(size=36).encode(x=x, y=y, color=color, shape=shape, opacity=faint, tooltip=tips),
+        base.mark_point(size=36).encode(x=x, y=y, color=color, shape=shape, opacity=faint, tooltip=tooltips(tips)),
         base.transform_aggregate(groupby=["arm"], x="mean(x)", y="mean(y)").mark_point(size=170, strokeWidth=3)
-        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips).add_params(pick),
+        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tooltips(tips)).add_params(pick),
     ]
     return finish(alt.layer(*layers), alt_text, 360, zoom=True)
 
@@ -138,12 +149,13 @@ def plane(rows: Rows, x_title: str, y_title: str, alt_text: str) -> Spec:
     layers = [
         alt.Chart(data_of([{"x": 1.0}])).mark_rule(strokeDash=[3, 3]).encode(x=alt.X("x:Q", title=x_title)),
         alt.Chart(data_of([{"y": 0.0}])).mark_rule(strokeDash=[3, 3]).encode(y=alt.Y("y:Q", title=y_title)),
-        base.mark_rule(strokeWidth=1.5).encode(x=alt.X("x_low:Q", title=x_title), x2="x_high:Q", y=y, color=color,
-                                               opacity=faint),
-        base.mark_rule(strokeWidth=1.5).encode(x=x, y=alt.Y("y_low:Q", title=y_title), y2="y_high:Q", color=color,
-                                               opacity=faint),
-        base.mark_point(size=48, filled=True, opacity=1).encode(x=x, y=y, color=color, tooltip=tips).add_params(pick),
+        base.mark_rule(strokeWidth=1.5).encode(
+            x=alt.X("x_low:Q", title=x_title), x2=alt.X2("x_high:Q"), y=y, color=color, opacity=faint),
+        base.mark_rule(strokeWidth=1.5).encode(
+            x=x, y=alt.Y("y_low:Q", title=y_title), y2=alt.Y2("y_high:Q"), color=color, opacity=faint),
+        base.mark_point(size=48, filled=True, opacity=1)
+        .encode(x=x, y=y, color=color, tooltip=tooltips(tips)).add_params(pick),
         base.transform_filter("datum.told")     # the others overlap around no effect
-        .mark_text(align="left", dx=7, dy=-6, fontSize=12).encode(x=x, y=y, text="name:N", color=color),
+        .mark_text(align="left", dx=7, dy=-6, fontSize=12).encode(x=x, y=y, text=alt.Text("name:N"), color=color),
     ]
     return finish(alt.layer(*layers), alt_text, 520, zoom=True)

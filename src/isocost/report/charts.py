@@ -23,6 +23,7 @@ from isocost.report.theme import (
     log_axis,
     reward_axis,
     series_colours,
+    tooltips,
     variables,
 )
 
@@ -73,11 +74,12 @@ def dead_groups(rows: Rows, alt_text: str) -> Spec:
     tips = ["n:Q", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("share", "low", "high")), "kind:N"]
     base = alt.Chart(data_of(rows))
     line = base.mark_line(opacity=0.5).encode(x=x, y=y)
-    bars = base.mark_rule(strokeWidth=2, color="var(--accent)").encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q")
+    bars = base.mark_rule(strokeWidth=2, color="var(--accent)").encode(
+        x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"))
     points = base.mark_point(size=70, strokeWidth=2).encode(
         x=x,
         y=y,
-        tooltip=tips,
+        tooltip=tooltips(tips),
         shape=alt.Shape(
             "kind:N", title=None, scale=alt.Scale(domain=["unbiased", "beta-binomial"], range=["circle", "diamond"])
         ),
@@ -107,7 +109,7 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
         x=x,
         y=y,
         color=color,
-        tooltip=tips,
+        tooltip=tooltips(tips),
         shape=alt.Shape(
             "probe:N", title=None, scale=alt.Scale(domain=["kept", "rejected"], range=["circle", "cross"])
         ),
@@ -136,7 +138,7 @@ def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None, r
         layers.append(
             data.transform_filter("isValid(datum.low)")
             .mark_area()
-            .encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q", color=color, opacity=faint)
+            .encode(x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"), color=color, opacity=faint)
         )
         width = alt.condition(f"datum.n == {chosen or 0}", alt.value(3.5), alt.value(1.8))
         for dash, where in (([1, 0], "!datum.beyond"), ([5, 4], "datum.beyond")):
@@ -144,7 +146,8 @@ def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None, r
             layers.append(line.encode(x=x, y=y, color=color, opacity=seen, size=width))
     tips = ["n:O", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f"), "runs:Q"]
     dots = alt.Chart(data_of(points)).mark_point(size=46)
-    layers.append(dots.encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips).add_params(pick))
+    dots = dots.encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tooltips(tips))
+    layers.append(dots.add_params(pick))
     return finish(alt.layer(*layers), alt_text, 380, zoom=True)
 
 
@@ -163,29 +166,29 @@ def overview(
     layers: list[Any] = _fence(reach[0]["C"], "the pilot ends here") if reach else []
     if fits:
         layers.append(alt.Chart(data_of(fits)).transform_filter("isValid(datum.low)").mark_area(opacity=0.13).encode(
-            x=x, y=alt.Y("low:Q", title=""), y2="high:Q", color=color))
+            x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"), color=color))
         width = alt.condition(f"datum.n == {chosen}", alt.value(3.2), alt.value(1.4))
         for dash, where in (([1, 0], "!datum.beyond"), ([5, 4], f"datum.beyond && datum.n == {chosen}")):
             layers.append(alt.Chart(data_of(fits)).transform_filter(where).mark_line(strokeDash=dash).encode(
                 x=x, y=y, color=color, size=width))
     if lines:
         layers.append(alt.Chart(data_of(lines)).mark_line(strokeWidth=1.1, opacity=0.6).encode(
-            x=x, y=y, color=color, detail="run:N"))
+            x=x, y=y, color=color, detail=alt.Detail("run:N")))
     tips = ["n:O", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f")]
-    layers.append(alt.Chart(data_of(points)).mark_point(size=34).encode(x=x, y=y, color=color, tooltip=tips))
+    layers.append(alt.Chart(data_of(points)).mark_point(size=34).encode(x=x, y=y, color=color, tooltip=tooltips(tips)))
     for row in sealed:
         bar = alt.Chart(data_of([{**row, "C": row["C"] * 1.1}]))
         layers.append(bar.mark_rule(strokeWidth=10, opacity=0.45, color="var(--accent)").encode(
-            x=x, y=alt.Y("low:Q", title=""), y2="high:Q"))
+            x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q")))
         layers.append(bar.mark_tick(orient="horizontal", thickness=3, size=24, color="var(--accent)").encode(
             x=x, y=alt.Y("value:Q", title="")))
     if ends:
         marks = alt.Chart(data_of([{**r, "C": r["C"] * 1.24} for r in ends]))
         layers.append(marks.mark_point(shape="diamond", size=110, filled=True, opacity=1).encode(
-            x=x, y=y, color=color, tooltip=tips))
+            x=x, y=y, color=color, tooltip=tooltips(tips)))
     if words:
         text = alt.Chart(data_of([{**r, "C": r["C"] * 1.42} for r in words]))
-        layers.append(text.mark_text(align="left", fontSize=12.5).encode(x=x, y=y, text="text:N"))
+        layers.append(text.mark_text(align="left", fontSize=12.5).encode(x=x, y=y, text=alt.Text("text:N")))
     return finish(alt.layer(*layers), alt_text, 400)
 
 
@@ -193,13 +196,13 @@ def frontier(rows: Rows, observed: Rows, reach: Rows, alt_text: str) -> Spec:
     """rows: C, reward, low, high, n; observed (record-breaking points, for display): C, reward, n; reach as above."""
     x, y = compute_axis(), reward_axis()
     data = alt.Chart(data_of(rows))
-    band = data.mark_area(opacity=0.16).encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q")
+    band = data.mark_area(opacity=0.16).encode(x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"))
     tips = [
         alt.Tooltip("C:Q", format=",d", title="rollouts"),
         "n:O",
         *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("reward", "low", "high")),
     ]
-    line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tips)
+    line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tooltips(tips))
     layers: list[Any] = [*_beyond(reach), band, line]
     if observed:
         marks = alt.Chart(data_of(observed)).mark_point(filled=False, stroke="var(--ink)", size=50, strokeWidth=1.5)
@@ -224,7 +227,7 @@ def equals(rows: Rows, optimum: Rows, pilot_end: float | None, alt_text: str) ->
         alt.Tooltip("behind:Q", format=".3f", title="below the best"),
     ]
     y = alt.Y("n:O", title="n", sort=sizes, scale=alt.Scale(paddingInner=0.15))
-    cells = data.mark_rect(cornerRadius=1).encode(x=x, x2="C2:Q", y=y, color=fill, tooltip=tips)
+    cells = data.mark_rect(cornerRadius=1).encode(x=x, x2=alt.X2("C2:Q"), y=y, color=fill, tooltip=tooltips(tips))
     layers: list[Any] = [cells, *(_fence(pilot_end, "end of the pilot") if pilot_end else [])]
     return (
         finish(alt.layer(*layers), alt_text, 34 * len(sizes) + 40)
@@ -242,12 +245,12 @@ def _optimum(rows: Rows, pilot_end: float | None, alt_text: str) -> Spec:
         scale=alt.Scale(type="log", base=2),
         axis=alt.Axis(format="d"),
     )
-    band = data.mark_area(opacity=0.16).encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q")
+    band = data.mark_area(opacity=0.16).encode(x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"))
     tips = [
         alt.Tooltip("C:Q", format=",d", title="rollouts"),
         *(alt.Tooltip(f"{k}:Q", format=".2f") for k in ("n", "low", "high")),
     ]
-    line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tips)
+    line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tooltips(tips))
     return finish(
         alt.layer(band, line, *(_fence(pilot_end, "end of the pilot") if pilot_end else [])), alt_text, 240, zoom=True
     )
@@ -276,19 +279,20 @@ def forecast_path(
             alt.Tooltip("C:Q", format=",d", title="rollouts"),
             *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("value", "low", "high")),
         ]
-        layers.append(predicted.mark_area(opacity=0.2).encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q"))
+        layers.append(predicted.mark_area(opacity=0.2).encode(x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q")))
         layers.append(
             predicted.mark_line(strokeWidth=2, strokeDash=[6, 3])
-            .encode(x=x, y=alt.Y("value:Q", title=""), tooltip=tips)
+            .encode(x=x, y=alt.Y("value:Q", title=""), tooltip=tooltips(tips))
         )
     if naive:
         guess = alt.Chart(data_of(naive))
         layers.append(
-            guess.mark_line(strokeWidth=1.4, strokeDash=[2, 3], color="var(--soft)").encode(x=x, y=y, detail="name:N")
+            guess.mark_line(strokeWidth=1.4, strokeDash=[2, 3], color="var(--soft)").encode(
+                x=x, y=y, detail=alt.Detail("name:N"))
         )
         for side, dy in (("above", -9), ("below", 11)):
             words = guess.transform_filter(f"datum.side == '{side}'").mark_text(align="right", dx=-12, dy=dy)
-            layers.append(words.encode(x=x, y=y, text="name:N", color=alt.value("var(--soft)")))
+            layers.append(words.encode(x=x, y=y, text=alt.Text("name:N"), color=alt.value("var(--soft)")))
     if lines:
         data = alt.Chart(data_of(lines))
         tips = [
@@ -297,14 +301,16 @@ def forecast_path(
             alt.Tooltip("C:Q", format=",d", title="rollouts"),
             alt.Tooltip("reward:Q", format=".3f"),
         ]
-        layers.append(data.mark_line(strokeWidth=1.2, opacity=0.6).encode(x=x, y=y, color=color, detail="run:N"))
-        layers.append(data.mark_point(size=24).encode(x=x, y=y, color=color, tooltip=tips))
+        layers.append(data.mark_line(strokeWidth=1.2, opacity=0.6).encode(
+            x=x, y=y, color=color, detail=alt.Detail("run:N")))
+        layers.append(data.mark_point(size=24).encode(x=x, y=y, color=color, tooltip=tooltips(tips)))
     if sealed:
         bar = alt.Chart(data_of(sealed))
         tips = ["label:N", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("value", "low", "high"))]
         layers.append(
             bar.mark_rule(strokeWidth=9, opacity=0.45).encode(
-                x=x, y=alt.Y("low:Q", title=""), y2="high:Q", tooltip=tips, color=alt.value("var(--accent)")
+                x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"), tooltip=tooltips(tips),
+                color=alt.value("var(--accent)")
             )
         )
         layers.append(
@@ -366,9 +372,10 @@ def residuals(rows: Rows, alt_text: str) -> Spec:
         alt.Tooltip("curve:Q", format=".4f"),
     ]
     base = alt.Chart(data_of(data))
-    stems = base.mark_rule(strokeWidth=1.6, opacity=0.55).encode(x=x, y=y, y2="lane:Q", color=marks["color"])
-    dots = base.mark_point(size=46).encode(x=x, y=y, tooltip=tips, **marks)
-    whole = alt.layer(stripes.encode(x=x, x2="C2:Q", y=alt.Y("low:Q", title=None), y2="high:Q"), stems, dots)
+    stems = base.mark_rule(strokeWidth=1.6, opacity=0.55).encode(x=x, y=y, y2=alt.Y2("lane:Q"), color=marks["color"])
+    dots = base.mark_point(size=46).encode(x=x, y=y, tooltip=tooltips(tips), **marks)
+    stripes = stripes.encode(x=x, x2=alt.X2("C2:Q"), y=alt.Y("low:Q", title=None), y2=alt.Y2("high:Q"))
+    whole = alt.layer(stripes, stems, dots)
     return finish(whole, alt_text, 64 * len(sizes) + 20)
 
 
@@ -393,10 +400,10 @@ def left_out(rows: Rows, alt_text: str) -> Spec:
     base = alt.Chart(data_of(rows))
     faint = alt.condition(pick, alt.value(0.35), alt.value(0.04))
     layers = [
-        stripe.encode(x=x, x2="C2:Q", y=alt.Y("low:Q", title=""), y2="high:Q"),
-        base.mark_line(strokeWidth=1).encode(x=x, y=y, color=color, detail="run:N", opacity=faint),
+        stripe.encode(x=x, x2=alt.X2("C2:Q"), y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q")),
+        base.mark_line(strokeWidth=1).encode(x=x, y=y, color=color, detail=alt.Detail("run:N"), opacity=faint),
         base.mark_point(size=34)
-        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips)
+        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tooltips(tips))
         .add_params(pick),
     ]
     return finish(alt.layer(*layers), alt_text, 280, zoom=True)
@@ -429,7 +436,7 @@ def heat(rows: Rows, alt_text: str) -> Spec:
     ]
     depth = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domain=[0, most], range=[0.03, 1]))
     cells = alt.Chart(data_of(rows)).mark_rect(color="var(--accent)", cornerRadius=1)
-    return finish(cells.encode(x=x, y=y, opacity=depth, tooltip=tips), alt_text, 300)
+    return finish(cells.encode(x=x, y=y, opacity=depth, tooltip=tooltips(tips)), alt_text, 300)
 
 
 def by_start(rows: Rows, alt_text: str) -> Spec:
@@ -449,7 +456,7 @@ def by_start(rows: Rows, alt_text: str) -> Spec:
         same.mark_line(strokeDash=[3, 3], strokeWidth=1, color="var(--soft)").encode(x=x, y=y),
         base.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, opacity=seen),
         base.mark_point(size=40)
-        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips)
+        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tooltips(tips))
         .add_params(pick),
     ]
     return finish(alt.layer(*layers), alt_text, 340)
@@ -478,7 +485,7 @@ def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
         .encode(
             x=x,
             y=y,
-            tooltip=tips,
+            tooltip=tooltips(tips),
             stroke=alt.value("var(--accent)"),
             fill=alt.condition("datum.role == 'guess'", alt.value("var(--paper)"), alt.value("var(--accent)")),
         )
@@ -487,12 +494,12 @@ def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
         thickness=2, size=16, color="var(--ink)", opacity=0.8
     )
     layers: list[Any] = [
-        bars.encode(x=alt.X("low:Q", title=title), x2="high:Q", y=y, tooltip=tips),
-        runs.encode(x=x, y=y, tooltip=tips),
+        bars.encode(x=alt.X("low:Q", title=title), x2=alt.X2("high:Q"), y=y, tooltip=tooltips(tips)),
+        runs.encode(x=x, y=y, tooltip=tooltips(tips)),
         points,
     ]
     if zero:
-        layers.insert(0, alt.Chart(data_of([{"value": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="value:Q"))
+        layers.insert(0, alt.Chart(data_of([{"value": 0}])).mark_rule(strokeDash=[3, 3]).encode(x=alt.X("value:Q")))
     return finish(alt.layer(*layers), alt_text, 38 * len(labels) + 20)
 
 
@@ -525,7 +532,7 @@ def phases(rows: Rows, alt_text: str) -> Spec:
         y=alt.Y("phase:N", title=None, sort=order, axis=alt.Axis(labelFontSize=13, labelColor="var(--ink)")),
         tooltip=["phase:N", alt.Tooltip("seconds:Q", format=",.1f")],
     )
-    words = base.mark_text(align="left", dx=6, color="var(--soft)").encode(text="label:N")
+    words = base.mark_text(align="left", dx=6, color="var(--soft)").encode(text=alt.Text("label:N"))
     return finish(
         alt.layer(base.mark_bar(height={"band": 0.6}, cornerRadius=1), words), alt_text, 30 * len(order) + 20
     )
@@ -533,8 +540,9 @@ def phases(rows: Rows, alt_text: str) -> Spec:
 
 def _fence(c: float, text: str) -> list[alt.Chart]:
     data = alt.Chart(data_of([{"C": c, "text": text}]))
-    rule = data.mark_rule(strokeDash=[3, 3]).encode(x="C:Q")
-    return [rule, data.mark_text(align="right", dx=-5, y=-6, color="var(--soft)").encode(x="C:Q", text="text:N")]
+    rule = data.mark_rule(strokeDash=[3, 3]).encode(x=alt.X("C:Q"))
+    words = data.mark_text(align="right", dx=-5, y=-6, color="var(--soft)")
+    return [rule, words.encode(x=alt.X("C:Q"), text=alt.Text("text:N"))]
 
 
 def _beyond(reach: Rows) -> list[alt.Chart]:
@@ -542,7 +550,7 @@ def _beyond(reach: Rows) -> list[alt.Chart]:
     if not reach:
         return []
     data = alt.Chart(data_of(reach))
-    shade = data.mark_rect(color="var(--unknown)").encode(x=alt.X("C:Q"), x2="C2:Q")
+    shade = data.mark_rect(color="var(--unknown)").encode(x=alt.X("C:Q"), x2=alt.X2("C2:Q"))
     rule = data.mark_rule(strokeDash=[3, 3]).encode(x=alt.X("C:Q"))
     words = data.mark_text(align="right", baseline="top", dx=-6, y=4, color="var(--soft)", lineBreak="\n")
-    return [shade, rule, words.encode(x=alt.X("C:Q"), text="text:N")]
+    return [shade, rule, words.encode(x=alt.X("C:Q"), text=alt.Text("text:N"))]
