@@ -649,6 +649,9 @@ def test_a_pilot_planned_in_environment_steps_caps_its_runs_at_a_third_of_them(s
     by_length = {round(cap / r.C, 3) for r, cap in zip(stepped.runs, caps_of(stepped.runs), strict=True)}
     assert len(by_length) == 1 and min(by_length) >= 5.0        # in proportion to what is expected, and at least that
     assert PilotPlan.of(json.loads(json.dumps(stepped.data()))) == stepped
+    times = f"if it costs more than {min(by_length) / 5:.3g} times what is expected"
+    assert stepped.shares.startswith("a run ends at its share of the budget in environment steps")
+    assert stepped.shares.endswith(times) and not planned(preset="quick").shares
 
 
 @pytest.mark.parametrize("text", ["", "400k-rollouts", "2h", "1e15flop"])

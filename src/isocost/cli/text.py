@@ -257,6 +257,8 @@ def pilot_plan(p: PilotPlan, console: Console) -> None:
             f"half and twice the rate; evaluated at {', '.join(shown)} rollouts"
         )
         console.print(f"  pilot: {bill(p.pilot_bill)}")
+        if p.shares:
+            console.print(f"  {p.shares}")
     console.print(f"  training{'' if p.direct else ' after it'}: {bill(p.train_bill)}")
     precision(console, p)
     flags(console, p.flags)

@@ -172,6 +172,17 @@ class PilotPlan:
         costs = [self._cost(r, unit) for r in self.runs]
         return replace(self, runs=capped(self.runs, unit, max(PILOT_SHARE * self.budget.amount, sum(costs)), costs))
 
+    @property
+    def shares(self) -> str:
+        """When a run ends at its share of the budget, as text; empty for runs without a cap."""
+        run = next((r for r in self.runs if r.cap), None)
+        if run is None or run.cap is None or self.budget is None:
+            return ""
+        ((key, most),) = run.cap.items()
+        unit = next(u for u in CAPPED if of_run(u) == key)
+        return (f"a run ends at its share of the budget in {unit}, even before its planned rollouts, if it costs more "
+                f"than {most / self._cost(run, unit):.3g} times what is expected")
+
     def _cost(self, run: PlannedRun, unit: str) -> float:
         """The expected cost of training in one of the pilot's runs."""
         return bill_of([(run, 0)], self.prices, self.timing, self.limits).of_unit(unit)
