@@ -50,7 +50,7 @@ async def worthless(rollouts):
 
 @pytest.mark.parametrize(("budget", "max_age"), [
     ({"rollouts": 100}, 0), ({"tokens": 400}, 0), ({"flop": 5e8}, 0), ({"rollouts": 100}, 3), ({"rollouts": 40}, 3),
-    ({"tokens": 400}, 3),
+    ({"tokens": 400}, 3), ({"flop": 5e8}, 3),
 ])
 def test_nothing_is_launched_that_cannot_be_paid_for(world, budget, max_age):
     """With the waves that are in flight, which have not been charged yet."""

@@ -46,6 +46,7 @@ UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
     "seconds": lambda c, p, s: s,
     "busy seconds": lambda c, p, s: c.seconds,
 }
+LEARNT = ("flop", "seconds", "busy seconds")    # units in which a wave costs more when it is learned
 
 
 class Feed:
@@ -192,9 +193,11 @@ class Feed:
         """
         size, learner = self.recipe.groups * self.recipe.rollouts, self.world.learner
         flying = sum(not wave.done() for wave in self.in_flight)
-        spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - flying
+        spent, clock = self.world.meter.of(), self.clock()
         for unit in (u for u in UNITS if u in self.budget):
             limit = self.budget[unit]
+            left = len(self.in_flight) if unit in LEARNT else flying     # waves for which more is to be paid
+            landed = self.ledger.waves - left
             amount = UNITS[unit](spent, learner, clock)
             before, waves = self.before if unit == "seconds" else (0.0, 0)
             each = (amount - before) / (landed - waves) if landed > waves else 0.0
@@ -202,7 +205,7 @@ class Feed:
                 each = max(each, size)
             elif unit == "env-steps" and "rollouts" not in self.budget:
                 each = max(each, size * self.recipe.pace(self.ledger).max_turns)
-            if amount + each * (1 + flying) > limit:
+            if amount + each * (1 + left) > limit:
                 self.bound = unit
                 return False
         return True
