@@ -267,6 +267,9 @@ def _pilot(record: Mapping[str, Any]) -> str:
         f"in CPU seconds. The interval is the range over the seeds. Both sides end with {same} of weights. The shares "
         f"are of wall-clock time now.{busy}\n\n" + markdown_table(head, rows)
     )
+    few = record["by_n"][0]
+    free = [x["ratio"]["median"] / (1 - x["shares"]["rest"]) for x in (record, few)]
+    out += f"\nIf the rest took no time, the ratio would be {free[0]:.1f}, and at n = {few['n']} {free[1]:.1f}.\n"
     if record["pools"]:
         out += (
             f"\nThe whole pilot by the pool of workers, with the start of Python and the imports: "
