@@ -20,6 +20,7 @@ import pytest
 from isocost.envs import gateway_protocol as protocol
 from isocost.envs.gateway import Gateway, Session
 from isocost.envs.harness import Driven, Seat, problem_of
+from isocost.envs.harness_run import HarnessLoop
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.parts.play import sample
@@ -588,6 +589,22 @@ async def drive(task, base_url, model):
     return 1.0
 '''), problems=1, attempts=2)
     assert [sum(t.reward for t in r.turns) for r in made] == [1.0, 1.0]
+
+
+def test_harnesses_that_begin_slowly_one_after_the_other_share_one_loop(monkeypatch):
+    """A client that is shared, such as OpenAI's, works in one loop only: late is not blocked."""
+    monkeypatch.setattr("isocost.envs.harness_run.ANSWER", 1.0)
+    loops, home = set(), HarnessLoop()
+
+    async def slow():
+        time.sleep(0.03)
+        loops.add(asyncio.get_running_loop())
+
+    async def together():
+        await asyncio.gather(*(home.run(slow) for _ in range(50)))      # the last begins after ANSWER
+
+    asyncio.run(together())
+    assert len(loops) == 1
 
 
 # commands ----------------------------------------------------------------------------------------------------------

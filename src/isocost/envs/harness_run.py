@@ -25,7 +25,7 @@ from isocost.envs.threads import ThreadEach, in_thread
 from isocost.world import EnvironmentFault
 
 log = logging.getLogger("isocost")
-ANSWER = 5.0            # seconds in which a harness begins, if no other blocks their thread
+ANSWER = 5.0            # seconds without a sign of life after which a harness is taken to block the thread of all
 OUTPUT = 2**20          # bytes of a command's output, at most
 SAID = 2000             # characters of a failed command's errors that are logged
 
@@ -35,6 +35,7 @@ class HarnessLoop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pulse = _Pulse()
         self._lock = threading.Lock()
         self._warned = False
 
@@ -44,6 +45,8 @@ class HarnessLoop:
                 self._loop = asyncio.new_event_loop()
                 self._loop.set_default_executor(ThreadEach())
                 threading.Thread(target=self._loop.run_forever, daemon=True, name="isocost-harnesses").start()
+                self._pulse = _Pulse()
+                asyncio.run_coroutine_threadsafe(self._pulse.beat(), self._loop)
             return self._loop
 
     @contextlib.asynccontextmanager
@@ -70,7 +73,8 @@ class HarnessLoop:
     async def run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The result of a coroutine. If this is cancelled, it is cancelled there."""
         while True:
-            loop, begun = self.loop(), _Begun(work)
+            loop = self.loop()
+            begun = _Begun(work, self._pulse)
             future = asyncio.run_coroutine_threadsafe(begun.run(), loop)
             try:
                 if await begun.soon():
@@ -88,25 +92,46 @@ class HarnessLoop:
             self._warned = True
 
 
-class _Begun:
-    """A coroutine that may begin in the loop of harnesses for a while, and not later."""
+class _Pulse:
+    """Signs of life of a loop of harnesses: it beats while the loop turns, and whenever a harness begins."""
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]]):
-        self.work, self.begun, self.late, self._lock = work, False, False, threading.Lock()
+    def __init__(self) -> None:
+        self.beats = 0
+
+    async def beat(self) -> None:
+        while True:
+            self.beats += 1
+            await asyncio.sleep(ANSWER / 50)
+
+
+class _Begun:
+    """A coroutine that begins in the loop of harnesses, or never if that loop gives no sign of life."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]], pulse: _Pulse):
+        self.work, self.pulse, self.begun, self.late, self._lock = work, pulse, False, False, threading.Lock()
+        self._home, self._started = asyncio.get_running_loop(), asyncio.Event()
 
     async def run(self) -> Any:
         with self._lock:
             self.begun = not self.late
+        self.pulse.beats += 1
+        with contextlib.suppress(RuntimeError):     # the loop that waited for it is closed
+            self._home.call_soon_threadsafe(self._started.set)
         try:
             return await self.work() if self.begun else None
         except (SystemExit, KeyboardInterrupt) as error:    # they would end the thread of all harnesses
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
     async def soon(self) -> bool:
-        """Whether it begins within ANSWER seconds; if it does not, it never does."""
-        end = time.monotonic() + ANSWER
-        while not self.begun and time.monotonic() < end:
-            await asyncio.sleep(0.002)
+        """Whether it begins before its loop is silent for ANSWER seconds; if it does not, it never does.
+
+        Only time in which this loop turns is counted, however late it is woken: a busy machine delays both.
+        """
+        silent, beats = 0.0, self.pulse.beats
+        while not self.begun and silent < ANSWER:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._started.wait(), ANSWER / 20)
+            silent, beats = (silent + ANSWER / 20 if beats == self.pulse.beats else 0.0), self.pulse.beats
         with self._lock:
             self.late = not self.begun
         return self.begun
