@@ -9,7 +9,8 @@ from openai import AsyncOpenAI
 from isocost.envs.rooms import Rooms, Walk, problems
 
 model, max_turns, max_tokens = "tiny-agents", 12, 2
-client = AsyncOpenAI(base_url="http://127.0.0.1", api_key="none")      # each rollout has an address of its own
+# Each rollout has an address of its own. Without a timeout of yours, the client waits 5 s for a connection.
+client = AsyncOpenAI(base_url="http://127.0.0.1", api_key="none", timeout=600)
 HOUSE = {p.id: p for p in problems(Rooms())}
 
 

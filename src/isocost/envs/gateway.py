@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from isocost.envs.gateway_protocol import Asked, Refused, Reply, body_of, chunks_of, models, read_chat, read_text, sse
 
 HOST = "127.0.0.1"
+TOGETHER = 256      # functions of harnesses that start at once
 HEAD, BODY = 2**16, 2**26       # bytes of a request, at most
 _REASON = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
            413: "Content Too Large", 500: "Internal Server Error"}
@@ -96,7 +97,9 @@ class Gateway:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        self.starting = asyncio.Semaphore(max(2, os.cpu_count() or 1))      # processes of harnesses that start at once
+        # Harnesses that are started and have not connected yet: processes, and functions. More at once starve each
+        # other until their clients give up: OpenAI's after 5 s.
+        self.starting = asyncio.Semaphore(max(2, os.cpu_count() or 1)), asyncio.Semaphore(TOGETHER)
         self._server: asyncio.Server | None = None
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -12,7 +12,6 @@ what the policy wrote is not tokenised again. Another history (edited, compacted
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import math
@@ -66,7 +65,8 @@ class Driven:
     async def open(self) -> Shown:
         self.gateway = Gateway.here()
         self.session = await self.gateway.open()
-        async with self.gateway.starting if self.spawns else contextlib.nullcontext():
+        processes, functions = self.gateway.starting
+        async with processes if self.spawns else functions:
             seat = Seat(task_of(self.problem), self.session.base_url, self.session.name)
             self.work = asyncio.create_task(self.run(seat))
             if not await self._asked():
