@@ -443,6 +443,15 @@ def test_a_server_that_ends_is_a_fault_of_the_environment(server: str):
             play(command, [], ASKED)
 
 
+def test_a_server_that_breaks_the_protocol_is_ended_like_one_that_ends(tmp_path: Path):
+    path, note = tmp_path / "server.py", tmp_path / "pid"
+    path.write_text(f"import os, sys\nopen({str(note)!r}, 'w').write(str(os.getpid()))\n"
+                    "print('{\"id\": [1], \"result\": {}}', flush=True)\nsys.stdin.read()\n")
+    with pytest.raises(ServerEnded, match="the server has ended"):
+        play(f"mcp:{sys.executable} -S {path}", [], ASKED)
+    assert _gone(int(note.read_text()))
+
+
 def _gone(number: int) -> bool:
     """Whether a process has ended; one that was killed may take a moment on a busy machine."""
     for _ in range(100):
