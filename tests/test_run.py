@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import json
 import math
 import multiprocessing
@@ -227,6 +228,16 @@ def test_what_was_opened_for_a_run_is_closed_though_the_folder_holds_another(who
     with pytest.raises(UserError, match="its problems have changed since"):
         asyncio.run(run(JOB, tmp_path, opened=opened))
     assert closed
+
+
+def test_a_run_leaves_the_garbage_collector_as_it_was(tmp_path):
+    """In a notebook, what is garbage after a run would otherwise never be collected."""
+    gc.unfreeze()       # what tests/conftest.py froze
+    often = gc.get_threshold()
+    go(replace(JOB, budget={"rollouts": 16}, points=(), export=False), tmp_path)
+    left = gc.get_freeze_count()
+    gc.freeze()
+    assert left == 0 and gc.get_threshold() == often
 
 
 def test_a_worker_that_the_system_kills_is_one_line_and_its_run_can_be_continued(tmp_path):
