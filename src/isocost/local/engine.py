@@ -150,8 +150,8 @@ class LocalEngine:
         """Continue a start once per attempt, by at most `max_tokens` each; see `isocost.world.Engine`.
 
         Charges 1 rollout per attempt unless the start holds OWN tokens or a turn has gone before, the start's tokens
-        per attempt (those read before as `reread`, too), and the tokens written. A row that fills
-        the model's context stops with LENGTH. Raises UserError when the prompt leaves no room for an answer.
+        per attempt (those read before as `reread`, too), and the tokens written. A row that fills the model's context
+        stops with LENGTH. Raises UserError when the prompt leaves no room for an answer.
         """
         request = self._request(start, attempts, place, turn, max_tokens, tuple(stop))
         if not attempts or request.limit < 1:
