@@ -16,6 +16,7 @@ from isocost.laws.curves import curves
 from isocost.runs.files import read_json, read_lines
 from isocost.trainers import logs as sources
 from isocost.trainers import points, trl
+from isocost.trainers.text import number
 from outside_logs import LOGS, ONE, one, said
 
 RESUMED = LOGS / "trl-resumed" / "resumed.json"
@@ -442,3 +443,7 @@ def test_a_reward_is_printed_on_its_own_scale_too(tmp_path, monkeypatch):
     said("import", path, *ONE, "--scale=-100,300", "--study", "--out", tmp_path / "study")
     lines = list(read_lines(tmp_path / "study" / "runs" / "pilot-n2-s0" / "metrics.jsonl"))
     assert [x["eval/audit"] for x in lines] == pytest.approx([0.1, 0.6])
+
+
+def test_an_integer_beyond_all_floats_is_no_number():
+    assert number(10**400) is None and number(7) == 7.0 and number("7") is None and number(float("inf")) is None

@@ -140,14 +140,18 @@ def _float(x: Any) -> float | None:
     """A number, including NaN and infinities, from a number or its text; None for anything else."""
     if isinstance(x, str):
         x = cell(x)
-    return float(x) if isinstance(x, int | float) and not isinstance(x, bool) else None
+    if isinstance(x, bool) or not isinstance(x, int | float):
+        return None
+    try:
+        return float(x)
+    except OverflowError:       # an integer beyond all floats
+        return math.inf if x > 0 else -math.inf
 
 
 def number(x: Any) -> float | None:
     """A finite number, or None for anything else."""
-    if isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x):
-        return None
-    return float(x)
+    value = None if isinstance(x, str) else _float(x)
+    return value if value is not None and math.isfinite(value) else None
 
 
 def whole(x: Any) -> int | None:
