@@ -50,6 +50,8 @@ def json_of(path: Path) -> Any:
         return json.loads(_text(path))
     except json.JSONDecodeError as e:
         raise UserError(f"{path} is not whole JSON (line {e.lineno}): {e.msg}") from None
+    except (ValueError, RecursionError) as e:       # an integer of too many digits; nested too deeply
+        raise UserError(f"{path} cannot be read as JSON: {e}") from None
 
 
 def json_rows(path: Path) -> tuple[list[Row], list[str]]:
@@ -63,6 +65,8 @@ def json_rows(path: Path) -> tuple[list[Row], list[str]]:
             if i == lines[-1][0]:
                 return rows, [f"the last line of {path.name} is incomplete and left out"]
             raise UserError(f"{path}, line {i}: not JSON: {e.msg}") from None
+        except (ValueError, RecursionError) as e:
+            raise UserError(f"{path}, line {i}: not JSON that can be read: {e}") from None
         if not isinstance(row, dict):
             raise UserError(f"{path}, line {i}: a {type(row).__name__}, expected an object")
         rows.append(row)
