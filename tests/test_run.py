@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -238,6 +239,18 @@ def test_a_run_leaves_the_garbage_collector_as_it_was(tmp_path):
     left = gc.get_freeze_count()
     gc.freeze()
     assert left == 0 and gc.get_threshold() == often
+
+
+def test_runs_can_be_started_from_any_thread_where_signals_keep_their_effect():
+    def inside():
+        with local.stops() as stopped:
+            return stopped, signal.getsignal(signal.SIGTERM)
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(inside).result() == ([], signal.getsignal(signal.SIGTERM))
+    with local.stops() as stopped:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopped == [signal.SIGTERM]
 
 
 def test_a_worker_that_the_system_kills_is_one_line_and_its_run_can_be_continued(tmp_path):

@@ -58,9 +58,13 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
 
 @contextmanager
 def stops() -> Iterator[list[int]]:
-    """The signals that request a stop and arrive in this block, in order; they have no other effect here."""
+    """The signals that request a stop and arrive in this block, in order; they have no other effect here.
+
+    Only the main thread may set handlers: in another one, such as a server's, signals keep their effect.
+    """
     stopped: list[int] = []
-    before = {s: signal.signal(s, lambda signum, frame: stopped.append(signum)) for s in STOPS}
+    here = STOPS if threading.current_thread() is threading.main_thread() else ()
+    before = {s: signal.signal(s, lambda signum, frame: stopped.append(signum)) for s in here}
     try:
         yield stopped
     finally:
