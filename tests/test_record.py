@@ -62,6 +62,19 @@ def test_what_was_lost_is_counted_once_however_often_one_dies(tmp_path):
     assert len(read_lines(tmp_path / "lost.jsonl")) == 2
 
 
+def test_charges_are_on_disk_at_once_and_moments_of_time_with_the_next(tmp_path):
+    moment, seen = Cost(seconds=2e-5), []
+    with RunRecord.opened(tmp_path) as record:
+        record.pay_since(0)
+        for cost in (moment, Cost(env_steps=1), Cost(seconds=0.5), moment, Cost(reread=2), moment):
+            record.paid("train", cost)
+            seen.append(len(read_lines(tmp_path / "paid-000-000000.jsonl")))
+    assert seen == [0, 2, 3, 3, 5, 5]
+    with RunRecord.opened(tmp_path) as record:
+        record.restore(meter := Meter())
+    assert meter.of(LOST) == Cost(env_steps=1, seconds=pytest.approx(0.50006), reread=2)
+
+
 @pytest.mark.parametrize("damage", ["torn", "empty", "half-renamed", "no state", "bad json"])
 def test_a_damaged_last_checkpoint_falls_back_and_says_so(tmp_path, damage):
     begun(tmp_path, 1, 2)

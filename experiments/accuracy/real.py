@@ -33,7 +33,7 @@ def section(r: Record) -> str:
         + f"\nThese are {len(rows)} quickstarts, one for each seed, with the forecast sealed before training:"
           f" {verdicts}."
         f"{_identified(s)} The outcome lay in the 90 % interval in {s['inside_interval']}. The median width is"
-        f" {s['median_width']:.3f}, the median error {s['median_error']:+.3f}.{lean} All share one model and one set"
+        f" {s['median_width']:.3f}, the median error {s['median_error']:+.4f}.{lean} All share one model and one set"
         f" of problems, so they measure one setting. The forecast beat both naive ones by interval score in"
         f" {s['beats_both_naive']}."
         f"{' ' + r['note'] if 'note' in r else ''}\n\n"
@@ -93,7 +93,7 @@ def targets(r: Record) -> list[Target]:
     unknown = sum(x["fallback"] for x in rows)
     return [
         (f"real quickstarts: outcome minus forecast, median of {len(rows)}", "at most 0.010 either way",
-         f"{error:+.3f}", abs(error) <= NEAR),
+         f"{error:+.4f}", abs(error) <= NEAR),
         (f"real quickstarts: outcome in the 90 % interval, of {len(rows)}", "at least 80 %",
          percent(inside / len(rows)), inside >= 0.8 * len(rows)),
         (f"real quickstarts: law not identified, of {len(rows)}", "at most 10 %", percent(unknown / len(rows)),

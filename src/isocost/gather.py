@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine
+import types
+from collections.abc import Awaitable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -67,6 +68,38 @@ class within:
             self._wait()
         else:
             self._limit.reschedule(asyncio.get_running_loop().time())
+
+
+async def at_most(seconds: float | None, work: Awaitable[T]) -> T:
+    """What this gives, `within` so many seconds. Raises TimeoutError.
+
+    Most environments answer without waiting for anything: a coroutine that ends at once needs no timer, which would
+    take longer than its answer.
+    """
+    if not asyncio.iscoroutine(work):
+        async with within(seconds):
+            return await work
+    try:
+        waits_for = work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    async with within(seconds):
+        return await _go_on(work, waits_for)
+
+
+@types.coroutine
+def _go_on(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """`await work`, of a coroutine that has begun and waits for this."""
+    while True:
+        try:
+            try:
+                value = yield waits_for
+            except BaseException as error:
+                waits_for = work.throw(error)
+            else:
+                waits_for = work.send(value)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:

@@ -340,6 +340,7 @@ class NativeCache:
         self._taped: WeakKeyDictionary[Tape | native.WaveTapes, int] = WeakKeyDictionary()   # in use, and their memory
         self._tape_token = self.kernel.tape_bytes(1)
         self._memory: list[Tensor] = []                          # per slot, for its own tokens if it has no tape
+        self._spare: list[Tensor] = []                           # memory for own tokens that no slot uses now
         self._homes: list[Home] = []                             # per slot, of its start
         self._spans = np.zeros((0, native.SPAN), dtype=np.int64)
 
@@ -452,33 +453,34 @@ class NativeCache:
         count = len(texts)
         self._fit(first + count, own if own <= self._own_room else max(own, 2 * self._own_room))
         homes, new, read = dict[bytes, Home](), list[Home](), [0] * count
-        for row in waiting:
-            if row is not None:
-                homes.setdefault(row.home.start.tobytes(), row.home)
-        spans, tokens, of = list[ndarray](), list[ndarray](), np.zeros(count, dtype=np.int64)
+        if None in waiting:
+            homes = {row.home.start.tobytes(): row.home for row in waiting if row is not None}
+        spans, tokens, of = list[tuple[int, ...]](), list[ndarray](), np.zeros(count, dtype=np.int64)
+        rows = list[tuple[int, ...]]()
         for i, (text, lead, row) in enumerate(zip(texts, leads, waiting, strict=True)):
-            slot, name = first + i, text[:lead].tobytes()
-            if name not in homes:
-                homes[name] = Home(text[:lead], torch.empty(self.kernel.memory(lead), dtype=self.kernel.dtype))
-                new.append(homes[name])
-                read[i] += lead
-            home, done = homes[name], 0
-            if row is not None:
+            slot, done = first + i, 0
+            if row is None:
+                name = text[:lead].tobytes()
+                if name not in homes:
+                    homes[name] = Home(text[:lead], torch.empty(self.kernel.memory(lead), dtype=self.kernel.dtype))
+                    new.append(homes[name])
+                    read[i] += lead
+                home = homes[name]
+            else:
+                home, done = row.home, len(row.tokens) - lead
+                self._spare.append(self._memory[slot])
                 self._memory[slot] = row.own if row.room == self._own_room else self._grown(row.own, row.room)
-                done = len(row.tokens) - lead
             self._homes[slot] = home
-            self._spans[slot] = (
-                0, 0, self._memory[slot].data_ptr(), self._own_room, home.memory, lead, self.kernel.room(lead), 0, 0
-            )
+            where = self._memory[slot].data_ptr(), self._own_room, home.memory, lead, self.kernel.room(lead), 0, 0
+            rows.append((0, 0, *where))
             if i and row is None and text is texts[i - 1]:
                 of[i] = of[i - 1]
                 continue
             of[i] = len(spans)
-            span = self._spans[slot].copy()
-            span[:2] = len(text) - lead - done, done
-            spans.append(span)
+            spans.append((len(text) - lead - done, done, *where))
             tokens.append(text[lead + done :])
             read[i] += len(tokens[-1])
+        self._spans[first : first + count] = rows
         if new:
             self._read_homes(new)
         hidden = self.kernel.read(np.array(spans), np.concatenate(tokens))
@@ -490,7 +492,7 @@ class NativeCache:
 
     def release(self, slot: int, tokens: ndarray) -> Waiting:
         row = Waiting(tokens, self._homes[slot], self._memory[slot], self._own_room)
-        self._memory[slot] = torch.empty(self.kernel.memory(self._own_room), dtype=self.kernel.dtype)
+        self._memory[slot] = self._spare.pop() if self._spare else self._new_memory()
         self._spans[slot, 2] = self._memory[slot].data_ptr()
         return row
 
@@ -511,20 +513,24 @@ class NativeCache:
         room = self.kernel.room(own)
         if room > self._own_room:
             before, self._own_room = self._own_room, room
+            self._spare.clear()
             self._memory = [self._grown(x, before) for x in self._memory]
             plain = self._spans[:, 7] == 0
             self._spans[plain, 2] = np.array([x.data_ptr() for x in self._memory], dtype=np.int64)[plain]
             self._spans[plain, 3] = room
         while len(self._memory) < slots:
-            self._memory.append(torch.empty(self.kernel.memory(self._own_room), dtype=self.kernel.dtype))
+            self._memory.append(self._new_memory())
             self._homes.append(NOWHERE)
         new = np.zeros((len(self._memory) - len(self._spans), native.SPAN), dtype=np.int64)
         self._spans = np.concatenate((self._spans, new))
 
+    def _new_memory(self) -> Tensor:
+        return torch.empty(self.kernel.memory(self._own_room), dtype=self.kernel.dtype)
+
     def _grown(self, memory: Tensor, old: int) -> Tensor:
         """The same keys and values of `old` tokens with more room: per layer and head, keys in blocks, then values."""
         c = self.config
-        new = torch.empty(self.kernel.memory(self._own_room), dtype=self.kernel.dtype)
+        new = self._new_memory()
         shape = (c.layers * c.kv_heads, 2, -1)
         new.view(shape)[:, :, : old * c.head_dim] = memory.view(shape)
         return new

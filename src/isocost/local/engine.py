@@ -34,6 +34,7 @@ from isocost.world import Text, Weights
 
 TAPE_BYTES = 2**29    # memory of all tapes together, at most
 WINDOW = 32      # positions whose random numbers are made at a time
+_OWN = int(Role.OWN)
 REACT = 4        # turns of the event loop in which callers whose tokens returned may cancel others, or request more
 
 
@@ -53,6 +54,8 @@ class Request:
     said: list[Said | None]
     tapes: bool                 # the learner will use its activations
     lead: int                   # tokens before the policy's first one in the start; all if there are none
+    known: int                  # tokens up to the policy's last one in the start; 0 if there are none
+    wrote: int                  # version of the weights that wrote that one
     tape: Tape | None = None
     begun: int = 0              # attempts that got a slot
     ended: int = 0
@@ -158,7 +161,7 @@ class LocalEngine:
             return [Said.nothing(Stop.LENGTH) for _ in attempts]
         if place.wave_key in self._halted:
             return [Said.nothing(Stop.CANCELLED) for _ in attempts]
-        who, first, known = payer(), turn == 0 and not bool(start.own.any()), start.known(self.version)
+        who, known = payer(), request.known if request.wrote == self.version else 0
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._drive())
@@ -167,8 +170,9 @@ class LocalEngine:
         finally:
             if request.ended < len(attempts):
                 self._drop(request)
+            new = turn == 0 and not request.known
             cost = Cost(
-                rollouts=request.begun if first else 0, prefill=len(request.tokens) * request.begun,
+                rollouts=request.begun * new, prefill=len(request.tokens) * request.begun,
                 decode=request.decoded, seconds=request.seconds, reread=known * request.begun,
             )
             physical = Cost(cost.rollouts, request.read, request.decoded, seconds=request.seconds)
@@ -274,18 +278,19 @@ class LocalEngine:
         room = self.config.max_len - len(start)
         if not len(start):
             raise UserError("an empty prompt: the policy needs at least one token to continue")
-        if room < 1 and turn == 0 and not start.own.any():
+        (own,) = (start.role == _OWN).nonzero()
+        if room < 1 and turn == 0 and not len(own):
             raise UserError(f"the prompt has {len(start)} tokens; the model's context is {self.config.max_len}")
-        ours = (start.role == Role.OWN) & (start.turn == turn)
-        own = np.flatnonzero(start.role == Role.OWN)
+        known = int(own[-1]) + 1 if len(own) else 0
+        tail = start.tokens[own[start.turn[own] == turn]].tolist() if known and start.turn[known - 1] == turn else []
         home: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         return Request(
             start.tokens, start.sampling, attempts, place, turn, min(max_tokens, room), stop,
-            start.tokens[ours].tolist(), home, [None] * len(attempts),
+            tail, home, [None] * len(attempts),
             # the learner reads those again
             self.keeps and payer().account == TRAIN and turn == 0 and not start.sampling.truncates
             and self.sessions is None,
-            int(own[0]) if len(own) else len(start),
+            int(own[0]) if known else len(start), known, int(start.version[known - 1]) if known else -1,
         )
 
     async def _drive(self) -> None:

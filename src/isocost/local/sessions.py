@@ -11,7 +11,6 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy import ndarray
 from torch import Tensor
 
@@ -32,7 +31,8 @@ class Waiting:
 
     def begins(self, tokens: ndarray) -> bool:
         """Whether a text begins with these tokens and goes on."""
-        return len(self.tokens) < len(tokens) and bool(np.array_equal(tokens[: len(self.tokens)], self.tokens))
+        known = len(self.tokens)
+        return known < len(tokens) and tokens[:known].tobytes() == self.tokens.tobytes()
 
 
 class Sessions:

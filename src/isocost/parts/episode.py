@@ -16,13 +16,14 @@ from numpy.random import Generator
 
 from isocost import chance
 from isocost.errors import UserError
-from isocost.gather import being_cancelled, within
+from isocost.gather import at_most, being_cancelled
 from isocost.types import Cost, Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
 from isocost.world import Environment, EnvironmentFault, World
 
 log = logging.getLogger("isocost")
 T = TypeVar("T")
 _OWN, _SEEN = int(Role.OWN), int(Role.SEEN)
+_NOTHING, _STEP = Cost(), Cost(env_steps=1)
 CLOSING = 10.0      # seconds that an environment has to close, at most
 
 
@@ -121,8 +122,7 @@ class Episode:
         if env is None:
             return
         try:
-            async with within(min(CLOSING, self.world.env_seconds)):
-                await env.close()
+            await at_most(min(CLOSING, self.world.env_seconds), env.close())
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if being_cancelled(error):
                 raise
@@ -137,8 +137,7 @@ class Episode:
     def _charge(self, replay: bool = False) -> None:
         """One step of the environment. A replay was paid for when it was new: only the machine takes it again."""
         if not self.world.imagined:
-            step = Cost(env_steps=1)
-            self.world.meter.charge(Cost() if replay else step, step)
+            self.world.meter.charge(_NOTHING if replay else _STEP, _STEP)
 
     async def _answer(self, said: str, luck: tuple[int, ...], own: bool, text: Segment | None = None) -> Shown:
         assert self._env is not None
@@ -184,8 +183,7 @@ class Episode:
         meter = self.world.meter
         began = time.perf_counter() - meter.charged
         try:
-            async with within(None if self.drives else self.world.env_seconds):
-                return await of()
+            return await at_most(None if self.drives else self.world.env_seconds, of())
         except TimeoutError as error:
             limit = f"no answer within {self.world.env_seconds:g} s"
             raise self._failure(limit if not str(error) else error) from error

@@ -47,6 +47,7 @@ from isocost.world import Learner
 
 KEEP = 2  # checkpoints kept: if the last is damaged, the one before is used
 PATIENCE_LINES = 0.1   # seconds that a line of a stream waits for later ones, at most
+MOMENT = 0.001   # seconds
 TAKEOVER = 60.0  # seconds that an attempt waits for the lock: the one before it stops at its next step
 
 
@@ -198,9 +199,14 @@ class RunRecord:
         self._paid = Stream(self.path / f"paid-{self.life:03d}-{step:06d}.jsonl")
 
     def paid(self, account: str, cost: Cost) -> None:
-        """Record a charge. It does not wait for others, as lines of the streams do: a kill must lose none."""
+        """Record a charge. It does not wait for others, as lines of the streams do: a kill must lose none.
+
+        Only less than `MOMENT` of time alone waits for the next charge. An environment that answers at once charges
+        such a moment in every turn, and a call to write it takes as long.
+        """
         if self._paid is not None:
-            self._paid.write(_charge(account, cost))
+            alone = cost.seconds < MOMENT and not any(cost[:_SECONDS]) and not cost.reread
+            (self._paid.wait if alone else self._paid.append)(_charge(account, cost))
 
     def _record_lost(self, step: int) -> None:
         """Record the cost of the lost work after `step` in lost.jsonl, and increment `life`."""
@@ -229,6 +235,7 @@ class RunRecord:
                 os.unlink(self.path / name)
 
 
+_SECONDS = Cost._fields.index("seconds")      # counts are before it, and `reread` after it
 _CHARGE = f'["%s", {", ".join(["%s"] * len(Cost._fields))}]'
 
 
