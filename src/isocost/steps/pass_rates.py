@@ -8,7 +8,6 @@ of what it had sampled and not yet graded.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from isocost import methods
 from isocost.chance import Purpose
 from isocost.contract.conflicts import needs
 from isocost.errors import Resumable, UserError
+from isocost.gather import together
 from isocost.runs.evaluate import group_of
 from isocost.runs.job import compares
 from isocost.runs.record import Stream, read_lines
@@ -230,13 +230,9 @@ async def _sampled(
         return line
 
     with meters.on(meters.PROBE):
-        tasks = [asyncio.create_task(one(slot, p)) for slot, p in enumerate(pool)]
         try:
-            return list(await asyncio.gather(*tasks))
+            return await together(*(one(slot, p) for slot, p in enumerate(pool)))
         except BaseException as why:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             mistake = isinstance(why, UserError) and not isinstance(why, Resumable)
             begun = {} if mistake else tabs  # a mistake leaves no study
             for slot, tab in begun.items():
