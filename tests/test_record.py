@@ -12,7 +12,7 @@ from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.meter import LOST, Meter
 from isocost.runs import files
-from isocost.runs.files import read_json, read_lines
+from isocost.runs.files import read_json, read_lines, tail
 from isocost.runs.record import RunRecord
 from isocost.types import Cost, Fate
 
@@ -104,6 +104,13 @@ def test_only_two_checkpoints_are_kept(tmp_path):
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-000003", "step-000004"]
 
 
+def test_a_checkpoint_of_a_million_steps_is_newer_than_one_of_fewer(tmp_path):
+    begun(tmp_path, 999_998, 999_999, 1_000_000)
+    with RunRecord.opened(tmp_path) as record:
+        assert [c.name for c in record.checkpoints()] == ["step-999999", "step-1000000"]
+        assert record.restore(Meter())[1]["step"] == 1_000_000
+
+
 def test_a_directory_is_written_by_one_process_at_a_time(tmp_path):
     with (
         RunRecord.opened(tmp_path),
@@ -111,6 +118,12 @@ def test_a_directory_is_written_by_one_process_at_a_time(tmp_path):
         RunRecord.opened(tmp_path),
     ):
         pass
+
+
+def test_the_end_of_a_stream_that_is_no_file_is_a_users_error(tmp_path):
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+        tail(tmp_path, 100)
+    assert tail(tmp_path / "absent.jsonl", 100) == []
 
 
 def test_a_torn_line_is_not_read(tmp_path):

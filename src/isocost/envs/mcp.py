@@ -109,9 +109,8 @@ class Server:
             self.process.stdin.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        with contextlib.suppress(asyncio.CancelledError):
-            self.reader.cancel()
-            await self.reader
+        self.reader.cancel()
+        await asyncio.gather(self.reader, return_exceptions=True)      # those who waited know why it ended
         await self.process.wait()
         transport = getattr(self.process, "_transport", None)
         if transport is not None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,28 +73,16 @@ async def pass_rates(
     """
     began = time.perf_counter()
     opened = opened or open_setting(setting, check=True, learn=False, limits=limits)
-    if bounded:
-        refuse_unbounded(opened.problems)
-    pool = sample(opened.sides.train, problems, seed)
-    there, lost = _taken_up(read_lines(kept) if kept else [], pool)
-    streams: list[Stream] = []
     checked = opened.world.meter.of(meters.CHECK)
-
-    def write(line: Line) -> None:
-        if kept and not streams:  # only now: a prompt that the model cannot read must leave no study
-            begin()
-            streams.append(_stream(kept))
-            if checked != Cost():
-                streams[0].write({"slot": None, "id": None, "rewards": [], "cost": checked.data()})
-        for stream in streams:
-            stream.write(line)
-
     try:
-        found = await _sampled(opened, pool, seed, there, write, bounded)
+        if bounded:
+            refuse_unbounded(opened.problems)
+        pool = sample(opened.sides.train, problems, seed)
+        there, lost = _taken_up(read_lines(kept) if kept else [], pool)
+        with _written(kept, begin, checked) as write:
+            found = await _sampled(opened, pool, seed, there, write, bounded)
     finally:
         opened.close()
-        for stream in streams:
-            stream.close()
     rewards = _rewards(found)
     scored = ~np.isnan(rewards).any(1)
     if not scored.any():
@@ -160,6 +149,28 @@ def preconditions(profile: dict[str, Any]) -> list[dict[str, str]]:
     names = dict.fromkeys((*methods.names(), profile["recipe"]["method"]))
     rows = ((name, *methods.needs(name, profile)) for name in names)
     return [{"name": name, "state": state, "why": why} for name, state, why in rows]
+
+
+@contextmanager
+def _written(kept: Path | None, begin: Callable[[], None], checked: Cost) -> Iterator[Callable[[Line], None]]:
+    """What writes a line to the file `kept`, if there is one; before the first, `begin` is called and the cost of the
+    check of answers is written."""
+    streams: list[Stream] = []
+
+    def write(line: Line) -> None:
+        if kept and not streams:  # only now: a prompt that the model cannot read must leave no study
+            begin()
+            streams.append(_stream(kept))
+            if checked != Cost():
+                streams[0].write({"slot": None, "id": None, "rewards": [], "cost": checked.data()})
+        for stream in streams:
+            stream.write(line)
+
+    try:
+        yield write
+    finally:
+        for stream in streams:
+            stream.close()
 
 
 def _stream(kept: Path) -> Stream:

@@ -50,6 +50,8 @@ def json_of(path: Path) -> Any:
         return json.loads(_text(path))
     except json.JSONDecodeError as e:
         raise UserError(f"{path} is not whole JSON (line {e.lineno}): {e.msg}") from None
+    except (ValueError, RecursionError) as e:       # an integer of too many digits; nested too deeply
+        raise UserError(f"{path} cannot be read as JSON: {e}") from None
 
 
 def json_rows(path: Path) -> tuple[list[Row], list[str]]:
@@ -63,6 +65,8 @@ def json_rows(path: Path) -> tuple[list[Row], list[str]]:
             if i == lines[-1][0]:
                 return rows, [f"the last line of {path.name} is incomplete and left out"]
             raise UserError(f"{path}, line {i}: not JSON: {e.msg}") from None
+        except (ValueError, RecursionError) as e:
+            raise UserError(f"{path}, line {i}: not JSON that can be read: {e}") from None
         if not isinstance(row, dict):
             raise UserError(f"{path}, line {i}: a {type(row).__name__}, expected an object")
         rows.append(row)
@@ -140,14 +144,18 @@ def _float(x: Any) -> float | None:
     """A number, including NaN and infinities, from a number or its text; None for anything else."""
     if isinstance(x, str):
         x = cell(x)
-    return float(x) if isinstance(x, int | float) and not isinstance(x, bool) else None
+    if isinstance(x, bool) or not isinstance(x, int | float):
+        return None
+    try:
+        return float(x)
+    except OverflowError:       # an integer beyond all floats
+        return math.inf if x > 0 else -math.inf
 
 
 def number(x: Any) -> float | None:
     """A finite number, or None for anything else."""
-    if isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x):
-        return None
-    return float(x)
+    value = None if isinstance(x, str) else _float(x)
+    return value if value is not None and math.isfinite(value) else None
 
 
 def whole(x: Any) -> int | None:
