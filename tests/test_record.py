@@ -75,6 +75,16 @@ def test_charges_are_on_disk_at_once_and_moments_of_time_with_the_next(tmp_path)
     assert meter.of(LOST) == Cost(env_steps=1, seconds=pytest.approx(0.50006), reread=2)
 
 
+def test_a_torn_line_of_lost_work_is_written_again(tmp_path):
+    """A full disk or a power cut left half of it: the paid files are still there."""
+    begun(tmp_path, 1)
+    (tmp_path / "lost.jsonl").write_text('{"life": 0, "step": 1, "co')
+    for _ in range(2):
+        with RunRecord.opened(tmp_path) as record:
+            record.restore(meter := Meter())
+        assert meter.of(LOST).rollouts == 5
+
+
 @pytest.mark.parametrize("damage", ["torn", "empty", "half-renamed", "no state", "bad json"])
 def test_a_damaged_last_checkpoint_falls_back_and_says_so(tmp_path, damage):
     begun(tmp_path, 1, 2)

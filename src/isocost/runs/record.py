@@ -23,7 +23,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -214,10 +214,9 @@ class RunRecord:
         since = [f for f in files if _step(f.stem) >= step]
         cost = sum((Cost(*line[1:]) for f in since for line in read_lines(f)), Cost())
         if cost != Cost():
-            lost = Stream(self.path / "lost.jsonl")
-            lost.write({"life": self.life, "step": step, "cost": cost.data()})
-            lost.sync()
-            lost.close()
+            with closing(Stream.mended(self.path / "lost.jsonl")) as lost:
+                lost.write({"life": self.life, "step": step, "cost": cost.data()})
+                lost.sync()
             self.life += 1
         for f in self.path.glob("paid-*.jsonl"):
             f.unlink()

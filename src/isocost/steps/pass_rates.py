@@ -160,7 +160,7 @@ def _written(kept: Path | None, begin: Callable[[], None], checked: Cost) -> Ite
     def write(line: Line) -> None:
         if kept and not streams:  # only now: a prompt that the model cannot read must leave no study
             begin()
-            streams.append(_stream(kept))
+            streams.append(Stream.mended(kept))
             if checked != Cost():
                 streams[0].write({"slot": None, "id": None, "rewards": [], "cost": checked.data()})
         for stream in streams:
@@ -171,14 +171,6 @@ def _written(kept: Path | None, begin: Callable[[], None], checked: Cost) -> Ite
     finally:
         for stream in streams:
             stream.close()
-
-
-def _stream(kept: Path) -> Stream:
-    """The file to append to, without a last line that a kill cut short: the next line would be joined to it."""
-    whole = kept.read_bytes().rfind(b"\n") + 1 if kept.exists() else 0
-    stream = Stream(kept)
-    stream.cut(whole)
-    return stream
 
 
 def _taken_up(lines: Sequence[Line], pool: Sequence[Problem]) -> tuple[dict[int, Line], Cost]:
