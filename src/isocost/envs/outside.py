@@ -50,9 +50,6 @@ def whole(found: dict[str, Any], key: str, default: int, least: int) -> int:
     return value
 
 
-
-
-
 def count_and_seed(name: str, text: str) -> tuple[int, int]:
     """The number of problems and the first seed, from the options "count=..,seed=.." of an environment whose problems
     are seeds. Raises UserError for another option or a bad value.
