@@ -229,6 +229,37 @@ def test_an_environment_that_fails_costs_one_rollout_and_no_score(at, caplog):
     assert "failed" in caplog.text
 
 
+def untyped(what, **fields):
+    """One with other types: tests check the types of fields where a user's process does not."""
+    for name, value in fields.items():
+        object.__setattr__(what, name, value)
+    return what
+
+
+@pytest.mark.parametrize(("call", "made", "says"), [
+    ("open", None, "open returned None; return isocost.types.Shown(messages)"),
+    ("open", untyped(Shown(), messages="hello"), "open returned messages of type str"),
+    ("open", untyped(Shown(), messages=({"role": "user"},)), "a message of type dict; write isocost.types.Message"),
+    ("step", ((), 0.0), "step returned a value of type tuple; return isocost.types.Shown"),
+    ("step", Shown((untyped(Message("tool", ""), content=3),)), "step returned a message with content of type int"),
+    ("step", untyped(Shown(), reward="1.0"), "step returned a reward of type str; it must be a number"),
+    ("step", untyped(Shown(), fault="no door"), "step returned a fault of type str; use Fault.model"),
+    ("final", None, "final returned None; return a text"),
+], ids=str)
+def test_an_environment_that_returns_other_types_is_a_fault_that_says_what_is_right(call, made, says, caplog):
+    class Wrong(Noisy):
+        async def open(self):
+            return made if call == "open" else await super().open()
+
+        async def step(self, said, luck):
+            return made if call == "step" else await super().step(said, luck)
+
+        def final(self):
+            return made if call == "final" else super().final()
+
+    assert {r.stop for r in played(noisy_world(Wrong), range(3))} == {Stop.ERROR} and says in caplog.text
+
+
 def test_an_attempt_that_opens_slowly_delays_no_other_of_its_group():
     """The second opens only once the three others have ended, and all are as where they open at once."""
     left, over, numbers = [3], asyncio.Event(), itertools.count()

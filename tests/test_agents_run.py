@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from isocost.steps.settings import of_world, setting_with
 from isocost.types import Cost, Fault, Message, Problem, Shown
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting, open_problems
-from test_agents import Noisy
+from test_agents import Noisy, untyped
 from toy import run as run_toy
 
 HERE = Path(__file__).parent
@@ -428,7 +429,43 @@ def test_an_environment_that_does_not_open_is_tried_no_further():
             raise OSError("no server")
 
     found = contract.check(EnvironmentSet("x", Shut), TOLD)
-    assert found[0].why == "OSError: no server" and {f.state for f in found[1:]} == {"not tried"}
+    assert re.fullmatch(r"OSError: no server \(test_agents_run.py, line \d+\)", found[0].why)
+    assert {f.state for f in found[1:]} == {"not tried"}
+
+
+def test_one_mistake_is_reported_once_and_a_call_that_hangs_is_not_waited_for_again(monkeypatch):
+    class Nothing(Good):
+        async def step(self, said, luck):
+            return None
+
+    class Hangs(Good):
+        async def step(self, said, luck):
+            await asyncio.sleep(60)
+
+    class Robot(Good):
+        async def open(self):
+            return Shown((Message("robot", "begin go"),))
+
+    class Fined(Good):
+        async def step(self, said, luck):
+            return dataclasses.replace(await super().step(said, luck), reward=-0.1)
+
+    class Numpy(Good):
+        async def step(self, said, luck):
+            shown = await super().step(said, luck)
+            return untyped(shown, reward=np.float32(shown.reward))
+
+    (only,) = checked(Nothing)
+    assert "returned None; return isocost.types.Shown(messages)" in only.why
+    (only,) = checked(Robot)
+    assert "the role 'robot'; roles are system, user, assistant, tool" in only.why
+    (only,) = checked(Fined)
+    assert "paid -0.3; studies need 0 to 1" in only.why
+    assert checked(Numpy) == []
+    monkeypatch.setattr(contract, "SECONDS", 0.05)
+    found = contract.check(EnvironmentSet("x", Hangs), TOLD)
+    assert [f.state for f in found] == ["kept", "BROKEN"] + ["not tried"] * 7
+    assert "step of problem 'p0' did not return within 0.05 s" in found[1].why
 
 
 def test_the_commands_list_and_check_environments(tmp_path):
@@ -461,4 +498,52 @@ def test_a_class_of_a_users_file_must_have_the_methods_of_an_environment(tmp_pat
         open_environment(f"{tmp_path}/mine.py:A")
     with pytest.raises(UserError, match="step must be a coroutine"):
         open_environment(f"{tmp_path}/mine.py:B")
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    ("max_turns = 'five'", "max_turns is an integer of at least 1, got 'five'"),
+    ("max_tokens = 0", "max_tokens is an integer of at least 1, got 0"), ("verifier = len", "the name of a verifier"),
+    ("async def final(self): pass", "write `def final`"), ("problems = [1]", "static method that lists the problems"),
+    ("problems = staticmethod(lambda: ['a'])", "problem 1 is of type str; write isocost.types.Problem"),
+    ("problems = staticmethod(lambda: [untyped(Problem('a', ()), prompt='go')])", "problem 1 must be messages"),
+])
+def test_what_a_class_states_has_the_right_types(line, says, tmp_path):
+    whole = "".join(f"    async def {name}(self, *given): pass\n" for name in ("open", "step", "close"))
+    (tmp_path / "mine.py").write_text("from isocost.types import Problem\nfrom test_agents import untyped\n"
+                                      "class A:\n    def final(self): pass\n"
+                                      f"{whole}    {line}\n")
+    with pytest.raises(UserError, match=re.escape(says)):
+        list(open_environment(f"{tmp_path}/mine.py:A").problems())
+
+
+SHUT = """
+from isocost.types import Message, Problem, Shown
+class Shut:
+    max_turns, max_tokens = 2, 2
+    problems = staticmethod(lambda: [Problem(f"p{i}", (Message("user", f">{i} :"),)) for i in range(60)])
+    def __init__(self, problem): self.problem = problem
+    async def open(self): raise OSError("no server")
+    async def step(self, said, luck): return Shown(over=True, reward=1.0)
+    def final(self): return ""
+    async def close(self): pass
+"""
+
+
+def test_a_run_whose_environments_all_fail_ends_and_goes_on_once_they_are_corrected(tmp_path, caplog):
+    """Without a step its budget in environment steps is never spent."""
+    file = tmp_path / "shut.py"
+    file.write_text(SHUT)
+    words = ("train", "grpo", "--env", f"{file}:Shut", "--model", "tiny-agents", "--budget", "600-env-steps", "--out",
+             f"{tmp_path}/run")
+    code, text = cli(*words)
+    assert code == 5 and "no rollout of the last 2 waves has a score" in " ".join(text.split())
+    assert "OSError('no server')" in caplog.text
+    end = read_json(tmp_path / "run" / "end.json")
+    assert end["reason"] == "reward failed" and end["fates"]["lost"] == 256
+    before = read_json(tmp_path / "run" / "run.json")["problems"]["environment_source"]
+    file.write_text(SHUT.replace('raise OSError("no server")', "return Shown(self.problem.prompt)"))
+    assert cli(*words)[0] in (0, 5)         # every rollout succeeds: nothing is left to learn
+    after = read_json(tmp_path / "run" / "run.json")
+    assert after["environments_before"] == [before] and after["problems"]["environment_source"] != before
+    assert read_json(tmp_path / "run" / "end.json")["fates"]["dead"] > 0
     assert Fault.of("tool: down") == Fault.tool("down")

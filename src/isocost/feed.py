@@ -26,7 +26,7 @@ import numpy as np
 from isocost import chance, meter
 from isocost.beside import Learning, seen_by_sampling
 from isocost.columns import WaveColumns, whole
-from isocost.errors import UserError
+from isocost.errors import RewardFailed, UserError
 from isocost.gather import together
 from isocost.ledger import Ahead, Ledger, Played
 from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
@@ -47,6 +47,7 @@ UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
     "busy seconds": lambda c, p, s: c.seconds,
 }
 LEARNT = ("flop", "seconds", "busy seconds")    # units in which a wave costs more when it is learned
+LOST = 2        # waves in a row without any score, after which a run ends: they may cost nothing that its budget counts
 
 
 class Feed:
@@ -87,11 +88,15 @@ class Feed:
         self.posing = asyncio.Lock()  # a guide may await; two waves must not draw the same problems
         self.clock = clock or (lambda: world.meter.of().seconds)
         self.before = (self.clock(), ledger.waves)  # seconds and waves before this feed
+        self.lost = 0  # the latest waves that have no score
         self.ended = ""  # why `take` returned nothing: "spent" or "starved"
         self.bound = ""  # the unit in which the budget did not pay for another wave; empty before
 
     async def take(self) -> list[Group]:
-        """The groups of the next step, none older than `max_age` steps; empty when the run is over (see `ended`)."""
+        """The groups of the next step, none older than `max_age` steps; empty when the run is over (see `ended`).
+
+        Raises RewardFailed after `LOST` waves in which every environment failed, or the verifier each time.
+        """
         kept, waves = self._young(self.held), 0
         self.held = []
         while len(kept) < self.recipe.groups and (self.recipe.refill or not kept):
@@ -107,6 +112,11 @@ class Feed:
             oldest = self.ledger.waves - len(self.in_flight)  # of the waves still in flight
             self.started = [x for x in self.started if x[0].place.wave >= oldest]
             kept += self._sift(wave)
+            if there := [one.group for one in wave if one.group.size]:     # else all of it was deferred
+                self.lost = 0 if any(g.scored.size for g in there) else self.lost + 1
+            if self.lost >= LOST:
+                raise RewardFailed(f"no rollout of the last {LOST} waves has a score, because its environment or its "
+                                   "verifier failed; the warnings above say how")
         if not kept:
             self.ended = "starved" if waves else "spent"
         over = kept[self.recipe.groups :]

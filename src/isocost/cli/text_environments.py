@@ -35,5 +35,5 @@ def show_environment_check(found: EnvironmentCheck, console: Console) -> None:
     for f in found.findings:
         echo(f"{f.state:<9} {f.promise}" + (f"\n          {f.why}" if f in found.broken else ""))
     counts = f"breaks {len(found.broken)} of {counted(len(found.findings), 'promise')}"
-    echo(f"{found.environment} {counts if found.broken else 'keeps the contract'}, as far as "
-         f"{counted(found.problems, 'problem')} show")
+    echo(f"{found.environment} {counts if found.broken else 'keeps the contract'} "
+         f"({counted(found.problems, 'problem')} played)")

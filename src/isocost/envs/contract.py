@@ -14,10 +14,13 @@ import random
 import re
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,20 +31,31 @@ from isocost.envs.harness import CUT, Driven
 from isocost.envs.harness_run import HARNESSES
 from isocost.envs.opening import EnvironmentSet
 from isocost.gather import finished
+from isocost.parts.episode import unfit
 from isocost.promise import Finding
-from isocost.types import Fault, Message, Place, Problem, Shown
-from isocost.world import Environment
+from isocost.types import PLAIN, Place, Problem, Shown
+from isocost.world import Environment, EnvironmentFault
 
 PROBLEMS, TURNS = 6, 8      # that are played, at most
 SECONDS = 20.0              # of one call, at most
 BLOCKS = 0.5                # seconds that a call may keep the event loop from other episodes
 ENDS = 0.9 * CUT            # that a harness has after its last turn, at most
 ODD = ("", " ", "\0", "no such action", "<tool_call>{", '{"name": 1}', "é✓ " * 20, "x" * 20_000)
-_PLACE = Place(11, 3, 1)
+ROLES = ("system", "user", "assistant", "tool", PLAIN)
+OWN = Path(__file__).parents[1]             # what it raises itself is no line of a user
+_PLACE, _LIBRARY = Place(11, 3, 1), Path(os.__file__).parent
 
 
 class Broken(Exception):
-    """A promise is broken, for this reason."""
+    """A promise is broken, for this reason. `mistake` is the same wherever one mistake breaks a promise."""
+
+    def __init__(self, why: str, mistake: str = ""):
+        super().__init__(why)
+        self.mistake = mistake
+
+
+class Hung(Broken):
+    """A call did not return: others would not either."""
 
 
 @dataclass
@@ -67,18 +81,25 @@ def check(found: EnvironmentSet, problems: Sequence[Problem]) -> list[Finding]:
 
 async def _checked(found: EnvironmentSet, problems: Sequence[Problem]) -> list[Finding]:
     out: list[Finding] = []
+    known, hangs = set[str](), False
+    drives = _is_harness(found, problems[0])
     for promise in PROMISES:
         text = " ".join((promise.__doc__ or "").split())
-        if out and not out[0].kept:
-            out.append(Finding(text, "it cannot be opened", tried=False))
+        if promise is _cuts and not drives:
+            continue
+        if hangs or (out and not out[0].kept):
+            out.append(Finding(text, "a call hangs" if hangs else "it cannot be opened", tried=False))
             continue
         try:
             await promise(found, problems)
             out.append(Finding(text))
         except Broken as why:
-            out.append(Finding(text, str(why)))
+            hangs = isinstance(why, Hung)
+            out.append(Finding(text, str(why), tried=why.mistake not in known))
+            known |= {why.mistake} - {""}
         except (Exception, SystemExit) as error:    # other people's files may raise anything
-            out.append(Finding(text, _told(error)))
+            out.append(Finding(text, _told(error), tried=_told(error) not in known))
+            known.add(_told(error))
     return out
 
 
@@ -91,11 +112,9 @@ async def _opens(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
         seen = [await _opened(found, problem, seed) for seed in (1, 2)]
         for e in seen:
             shown = e.shown[0]
-            if not isinstance(shown, Shown):
-                raise Broken(f"open returned {_short(shown)}; return isocost.types.Shown(messages)")
-            if not shown.messages or not all(isinstance(m, Message) for m in shown.messages):
-                raise Broken(f"it opens problem {problem.id!r} with {_short(shown.messages)}; the policy needs at "
-                             "least one isocost.types.Message")
+            if not shown.messages:
+                raise Broken(f"it opens problem {problem.id!r} without a message; the policy needs at least one "
+                             "isocost.types.Message")
             if shown.over:
                 raise Broken(f"it opens problem {problem.id!r} with over=True, so there is no turn")
             await _call(e, "close", e.made.close)
@@ -129,24 +148,25 @@ async def _faults(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
         e = await _opened(found, problems[0], 1)
         try:
             await _step(e, odd, 0)
+        except Broken:
+            raise
         except (Exception, SystemExit) as error:
             mend = "answer it in the next request, or return a reward" if _drives(e) else \
                 'return Shown(..., fault=Fault.model("..."))'
-            raise Broken(f"a turn of {_short(odd)} raises {_told(error)}: {mend}") from error
+            raise Broken(f"after a turn of {_short(odd)}: {_told(error)}. Instead {mend}", _told(error)) from error
         finally:
             await _call(e, "close", e.made.close)
-        _valid(e)
 
 
 async def _rewards(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
     """Rewards are finite, and those of an episode sum to a score between 0 and 1."""
     for i, problem in enumerate(problems):
-        e = await _played(found, problem, _script(found, problem, i), i)
-        _valid(e)
-        total = sum(s.reward for s in e.shown[1:])
-        if not (math.isfinite(total) and -1e-9 <= total <= 1 + 1e-9):
-            raise Broken(f"an episode of problem {problem.id!r} paid {total:g}; studies need 0 to 1: rescale the "
-                         "rewards")
+        for script in (_script(found, problem, i), repeat(ODD[3])):     # one that never succeeds may pay below 0
+            e = await _played(found, problem, script, i)
+            total = float(sum(s.reward for s in e.shown[1:]))
+            if not -1e-9 <= total <= 1 + 1e-9:
+                raise Broken(f"an episode of problem {problem.id!r} paid {total:g}; studies need 0 to 1: rescale the "
+                             "rewards")
 
 
 async def _finals(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
@@ -221,7 +241,7 @@ async def _leaks(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
                      "and copying it is right")
 
 
-PROMISES = (_opens, _deterministic, _alone, _faults, _rewards, _finals, _closes, _yields, _cuts, _leaks)
+PROMISES = (_opens, _faults, _deterministic, _alone, _rewards, _finals, _closes, _yields, _cuts, _leaks)
 
 
 # playing -----------------------------------------------------------------------------------------------------------
@@ -233,7 +253,7 @@ async def _opened(found: EnvironmentSet, problem: Problem, seed: int, *, watched
     np.random.seed(seed)        # the global generator, which an environment must not use
     e = Episode(problem, found.make(problem), watched=watched)
     try:
-        e.shown.append(await _call(e, "open", e.made.open))
+        e.shown.append(_valid(await _call(e, "open", e.made.open), f"open of problem {problem.id!r}"))
     except BaseException:
         with suppress(Exception, SystemExit):
             await asyncio.wait_for(e.made.close(), SECONDS)
@@ -261,7 +281,8 @@ async def _closed_after(found: EnvironmentSet, problem: Problem, turns: int) -> 
 
 async def _step(e: Episode, said: str, turn: int) -> None:
     e.said.append(said)
-    e.shown.append(await _call(e, "step", partial(e.made.step, said, partial(_luck, turn))))
+    shown = await _call(e, "step", partial(e.made.step, said, partial(_luck, turn)))
+    e.shown.append(_valid(shown, f"step with a turn of {_short(said)}"))
 
 
 def _drives(e: Episode) -> bool:
@@ -279,7 +300,8 @@ async def _call(e: Episode, name: str, of: Callable[[], Any]) -> Any:
         try:
             return await asyncio.wait_for(of(), SECONDS)
         except TimeoutError as error:
-            raise Broken(f"{name} did not return within {SECONDS:g} s") from error
+            why = f"{name} of problem {e.problem.id!r} did not return within {SECONDS:g} s"
+            raise Hung(f"{why}: give what it waits for a time limit of its own") from error
     longest = 0.0
 
     async def watch() -> None:
@@ -311,7 +333,7 @@ def _script(found: EnvironmentSet, problem: Problem, seed: int, e: Episode | Non
         kind = rng.random()
         if listed and kind < 0.7:
             yield str(listed[int(rng.integers(len(listed)))])
-        elif own and kind < 0.8:
+        elif own and kind < (0.8 if listed else 0.3):
             yield own
         elif kind < 0.95 and words:
             some = words if rng.random() < 0.5 else letters
@@ -320,18 +342,21 @@ def _script(found: EnvironmentSet, problem: Problem, seed: int, e: Episode | Non
             yield ODD[int(rng.integers(len(ODD)))]
 
 
-def _valid(e: Episode) -> None:
-    """Raises Broken unless everything that was shown has the types of `Shown`."""
-    for said, shown in zip(("", *e.said), e.shown, strict=True):
-        if not isinstance(shown, Shown):
-            raise Broken(f"a turn of {_short(said)} returned {_short(shown)}; return isocost.types.Shown(messages)")
-        if shown.fault is not None and not isinstance(shown.fault, Fault):
-            raise Broken(f"the fault of a turn of {_short(said)} is {_short(shown.fault)}; use Fault.model, Fault.tool "
-                         "or Fault.environment")
-        if not isinstance(shown.reward, int | float) or not math.isfinite(shown.reward):
-            raise Broken(f"the reward of a turn of {_short(said)} is {_short(shown.reward)}; it must be finite")
-        if not isinstance(shown.key, str):
-            raise Broken(f"the key after a turn of {_short(said)} is {_short(shown.key)}; it must be a text")
+def _valid(shown: Any, what: str) -> Shown:
+    """What a call returned. Raises Broken unless it has the types of `Shown`."""
+    why = unfit(shown)
+    if not why:
+        roles = [m.role for m in shown.messages if m.role not in ROLES]
+        if roles:
+            why = f"a message with the role {_short(roles[0])}; roles are {', '.join(ROLES[:-1])}"
+        elif not math.isfinite(float(shown.reward)):
+            why = f"the reward {shown.reward}; it must be finite"
+        elif not isinstance(shown.key, str):
+            why = f"the key {_short(shown.key)}; it must be a text"
+    if why:
+        raise Broken(f"{what} returned {why}", why)
+    made: Shown = shown
+    return made
 
 
 def _same(one: Sequence[Shown], other: Sequence[Shown], what: str) -> None:
@@ -354,8 +379,29 @@ def _held() -> tuple[int, int, int]:
     return len(asyncio.all_tasks()), threading.active_count(), files
 
 
+def _is_harness(found: EnvironmentSet, problem: Problem) -> bool:
+    try:
+        return isinstance(found.make(problem), Driven)
+    except (Exception, SystemExit):     # it is reported where it is opened
+        return False
+
+
 def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
+    """What was raised, and the line of the user's file that did: of the cause, where that is known."""
+    cause = error.__cause__ if isinstance(error, EnvironmentFault) and error.__cause__ is not None else error
+    text = str(error) if cause is not error else ""
+    said = f"{text}: {cause}" if text else f"{type(cause).__name__}: {cause}"
+    return f"{said[:300]}{_where(cause)}"
+
+
+def _where(error: BaseException) -> str:
+    """The line that raised, unless it is in this package or in an installed one."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _installed(Path(f.filename))]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
+def _installed(file: Path) -> bool:
+    return OWN in file.parents or "site-packages" in file.parts or not file.is_file() or _LIBRARY in file.parents
 
 
 def _short(x: object) -> str:

@@ -142,13 +142,14 @@ class Driven:
         except (Exception, SystemExit, asyncio.CancelledError) as error:    # nothing is awaited: all are its own
             log.warning("the harness of problem %s raised %r", self.problem.id, error)
             raise EnvironmentFault(f"the harness raised {type(error).__name__}") from error
-        if isinstance(found, Mapping):
-            found = found.get("reward")
+        reward: Any = found.get("reward") if isinstance(found, Mapping) else found
         try:
-            value = float(found)
+            value = float(reward)
         except (TypeError, ValueError):
             value = math.nan
         if not math.isfinite(value):
+            log.warning("the harness of problem %s returned %.80r: return a number, or a dictionary with `reward`",
+                        self.problem.id, found)
             raise EnvironmentFault("the harness returned no reward")
         return value
 

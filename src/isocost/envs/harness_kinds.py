@@ -16,7 +16,7 @@ from typing import Any
 from isocost.envs import harness_run, outside
 from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.harness import SECONDS, Driven, problem_of
-from isocost.envs.user_file import listed, load
+from isocost.envs.user_file import at_least_one, listed, load
 from isocost.errors import UserError
 from isocost.types import Problem
 from isocost.world import EnvironmentFault
@@ -38,8 +38,8 @@ def limits(spec: str, given: dict[str, Any], of: Any = None) -> dict[str, Any]:
     seconds = given.pop("seconds", getattr(of, "seconds", SECONDS))
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise UserError(f"{spec}: seconds is a number above 0, got {seconds!r}")
-    turns = outside.whole(given, "turns", getattr(of, "max_turns", TURNS), 1)
-    tokens = outside.whole(given, "tokens", getattr(of, "max_tokens", TOKENS), 1)
+    turns = outside.whole(given, "turns", at_least_one(spec, "max_turns", getattr(of, "max_turns", TURNS)), 1)
+    tokens = outside.whole(given, "tokens", at_least_one(spec, "max_tokens", getattr(of, "max_tokens", TOKENS)), 1)
     if given:
         raise UserError(f"{spec.partition(':')[0]} has no option {next(iter(given))!r}; there are seconds, turns, "
                         "tokens")

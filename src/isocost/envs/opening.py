@@ -83,10 +83,16 @@ def _own(spec: str) -> EnvironmentSet:
         raise UserError(f"{spec} has no method {lacks[0]!r}; an environment has open, step, final and close")
     if plain := [m for m in METHODS if not inspect.iscoroutinefunction(getattr(made, m))]:
         raise UserError(f"{spec}: {plain[0]} must be a coroutine: write `async def {plain[0]}`")
+    if inspect.iscoroutinefunction(made.final):
+        raise UserError(f"{spec}: final must not be a coroutine: write `def final`")
     own = getattr(made, "problems", None)
-    problems = partial(user_file.listed, f"the problems of {spec}", own) if callable(own) else None
-    return EnvironmentSet(
-        spec, made, problems, getattr(made, "verifier", "environment"),
-        getattr(made, "max_turns", TURNS), getattr(made, "max_tokens", TOKENS),
-        source=source,
-    )
+    if own is not None and not callable(own):
+        raise UserError(f"{spec}: problems must be a static method that lists the problems, not a "
+                        f"{type(own).__name__}")
+    verifier = getattr(made, "verifier", "environment")
+    if not isinstance(verifier, str):
+        raise UserError(f"{spec}: verifier must be the name of a verifier, got {verifier!r}")
+    turns, tokens = (user_file.at_least_one(spec, k, getattr(made, k, least))
+                     for k, least in (("max_turns", TURNS), ("max_tokens", TOKENS)))
+    problems = partial(user_file.problems, f"the problems of {spec}", own) if own is not None else None
+    return EnvironmentSet(spec, made, problems, verifier, turns, tokens, source=source)

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from isocost.errors import UserError
+from isocost.types import Message, Problem
 
 T = TypeVar("T")
 
@@ -41,6 +42,26 @@ def listed(name: str, function: Callable[[], Iterable[T]]) -> Iterator[T]:
         raise
     except Exception as e:
         raise UserError(f"{name} cannot be listed: {type(e).__name__}: {e}") from e
+
+
+def problems(name: str, function: Callable[[], Iterable[Any]]) -> Iterator[Problem]:
+    """What a user's `problems` lists. Raises UserError, with this name, for what it raises, and for other types."""
+    for number, problem in enumerate(listed(name, function), 1):
+        if not isinstance(problem, Problem):
+            raise UserError(f"{name}: problem {number} is of type {type(problem).__name__}; write "
+                            "isocost.types.Problem(id, messages, answer)")
+        told = problem.prompt
+        if not isinstance(told, tuple | list) or not all(isinstance(m, Message) for m in told):
+            raise UserError(f"{name}: the prompt of problem {number} must be messages: write "
+                            "(isocost.types.Message('user', text),)")
+        yield problem
+
+
+def at_least_one(spec: str, name: str, value: Any) -> int:
+    """A limit that a user's file states. Raises UserError unless it is an integer of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UserError(f"{spec}: {name} is an integer of at least 1, got {value!r}")
+    return value
 
 
 @cache

@@ -27,6 +27,28 @@ _NOTHING, _STEP = Cost(), Cost(env_steps=1)
 CLOSING = 10.0      # seconds that an environment has to close, at most
 
 
+def unfit(shown: object) -> str:
+    """What is wrong with the types of what an environment returned, and what is right; empty if nothing is."""
+    if not isinstance(shown, Shown):
+        return f"{_kind(shown)}; return isocost.types.Shown(messages)"
+    if not isinstance(shown.messages, tuple | list):
+        return f"messages of type {type(shown.messages).__name__}; write Shown((Message(role, text),))"
+    for m in shown.messages:
+        if not isinstance(m, Message) or not isinstance(m.content, str):
+            what = f"with content of type {type(m.content).__name__}" if isinstance(m, Message) else \
+                f"of type {type(m).__name__}"
+            return f"a message {what}; write isocost.types.Message(role, text)"
+    if not hasattr(shown.reward, "__float__"):
+        return f"a reward of type {type(shown.reward).__name__}; it must be a number"
+    if shown.fault is not None and not isinstance(shown.fault, Fault):
+        return f"a fault of type {type(shown.fault).__name__}; use Fault.model, Fault.tool or Fault.environment"
+    return ""
+
+
+def _kind(made: object) -> str:
+    return "None" if made is None else f"a value of type {type(made).__name__}"
+
+
 class EnvironmentFailed(Exception):
     """An environment raised, hung or reported a fault of its own: its rollout has no score."""
 
@@ -58,6 +80,8 @@ class Episode:
             except (Exception, SystemExit) as error:
                 raise self._failure(error) from error
             shown = await self._call(self._env.open)
+            if why := unfit(shown):
+                raise self._failure(f"open returned {why}")
             self._read(shown)
             for text, own, seen in past(texts):
                 known = own and len(self.turns) < len(turns)
@@ -108,9 +132,12 @@ class Episode:
             last = await self._call(cut)
             self.turns[-1] = replace(self.turns[-1], reward=self.turns[-1].reward + last.reward)
         try:
-            self.final = self._env.final()
+            final = self._env.final()
         except (Exception, SystemExit) as error:
             raise self._failure(error) from error
+        if not isinstance(final, str):
+            raise self._failure(f"final returned {_kind(final)}; return a text")
+        self.final = final
 
     def refuse(self, why: str) -> None:
         """Count the environment as failed."""
@@ -148,6 +175,8 @@ class Episode:
             wrote(text, self.world.text)
         try:
             shown = await self._call(partial(self._env.step, said, partial(self._generator, luck)))
+            if why := unfit(shown):
+                raise self._failure(f"step returned {why}")
         except EnvironmentFailed as failed:
             self.turns.append(Turn(self._key, 0.0, Fault.environment(str(failed)), luck))
             raise

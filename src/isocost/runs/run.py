@@ -39,6 +39,7 @@ from isocost.stats.progress import against
 from isocost.types import Fate, Problem
 from isocost.worlds.setting import Opened, Setting, open_setting
 
+BEFORE = {"verifier_source": "rewards_before", "environment_source": "environments_before"}
 EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
 ALLOCATED = 200_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
 LATER = {"env": "", "max_turns": 0}     # settings that records of earlier versions lack, at what they were then
@@ -152,7 +153,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
     path = record.path / "run.json"
     if path.exists():
         there = read_json(path, schema.TRAINED)
-        there = _with_changed_reward(record, there, described_run["problems"]["verifier_source"])
+        there = _with_changed_files(record, there, described_run["problems"])
         changed = [k for k in ("problems", "model") if fingerprint(there[k]) != fingerprint(described_run[k])]
         if changed:
             raise UserError(
@@ -191,16 +192,18 @@ def _origin(method: str) -> dict[str, Any]:
     }
 
 
-def _with_changed_reward(record: RunRecord, there: dict[str, Any], source: str | None) -> dict[str, Any]:
-    """run.json with the hash of a changed reward file, if the run ended because the reward failed.
+def _with_changed_files(record: RunRecord, there: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """run.json with the hashes of a changed reward file or environment, if the run ended because it failed.
 
-    Earlier hashes stay on record as `rewards_before`: rollouts that they scored may have been trained on.
+    Earlier hashes stay on record as `rewards_before` and `environments_before`: rollouts that they scored may have been
+    trained on.
     """
-    end, before = record.path / "end.json", there["problems"].get("verifier_source")
-    if source == before or not end.exists() or read_json(end)["reason"] != REWARD_FAILED:
+    end, before = record.path / "end.json", there["problems"]
+    changed = {k: old for k, old in BEFORE.items() if k in before and k in now and before[k] != now[k]}
+    if not changed or not end.exists() or read_json(end)["reason"] != REWARD_FAILED:
         return there
-    problems = {**there["problems"], "verifier_source": source}
-    mended = {**there, "problems": problems, "rewards_before": [*there.get("rewards_before", ()), before]}
+    mended = {**there, "problems": {**before, **{k: now[k] for k in changed}},
+              **{old: [*there.get(old, ()), before[k]] for k, old in changed.items()}}
     write_json(record.path / "run.json", mended)
     return mended
 
