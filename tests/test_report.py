@@ -24,7 +24,7 @@ from isocost import report
 from isocost.errors import UserError
 from isocost.laws.law import Fit, FittedArm, Law
 from isocost.planner.n_growth import n_growth
-from isocost.report import contest, fit, history, outcome, problems, theme
+from isocost.report import contest, fit, headline, history, outcome, problems, theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
 from isocost.report.overview import NEAR, apart, overview_plot
 from isocost.report.records import law_of, load
@@ -486,6 +486,32 @@ def test_a_fallback_is_not_called_best(study: Path, tmp_path: Path):
     write_json(other / "plan.json", plan | {"fallback": "the law refuses", "equal": [plan["arm"]["n"]]})
     page = Page(report.write(other).read_text()).text
     assert "no n is called best" in page and "is best to within" not in page
+
+
+def test_only_n_that_were_tried_and_are_known_are_called_worse(study: Path):
+    found = load(study)
+    arm = found["plan"]["arm"]
+    plan = {**found["plan"], "equal": [arm["n"]], "fallback": ""}
+    law = law_of(found)
+
+    def top(law):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(headline, "law_of", lambda study: law)
+            return headline._sentence(replace(found, files={**found.files, "plan": plan}), {})
+
+    assert top(law).endswith("rollouts, every other n is worse.")
+    alone = replace(law, arms=tuple(a for a in law.arms if a.n == arm["n"]))
+    assert top(alone).endswith("rollouts, no other n was tried.")
+    other = next(n for n in law.ns if n != arm["n"])
+    unknown = type("Unknown", (), {"ns": law.ns, "unknown": lambda self, C: [other]})()
+    assert top(unknown).endswith(f"rollouts, the reward of n = {other} is not identified, every other n is worse.")
+
+
+def test_a_graded_profile_is_not_called_pass_1(study: Path):
+    found = load(study)
+    files = {"profile": {**found["profile"], "graded": True}}
+    top = Page(headline.answer(replace(found, files=files, runs=()))).text
+    assert "mean reward is" in top and "pass@1" not in top
 
 
 def test_a_page_of_another_metric_is_of_that_metric_throughout(study: Path, tmp_path: Path):
