@@ -131,8 +131,9 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ask.add_argument("--twice", type=int, default=48, help="truths of two stages")
     ask.add_argument("--out", type=Path, default=made_with.RESULTS / "second_rise.json")
+    ask.add_argument("--seed", type=int, help="drawn by the system if not given")
     asked = ask.parse_args()
-    seed = secrets.randbits(32)
+    seed = secrets.randbits(32) if asked.seed is None else asked.seed
     sizes = {"two-stage": asked.twice, "beyond": asked.twice // 4, **ONCE}
     lines = [study(seed, group, i) for group, count in sizes.items() for i in range(count)]
     once = [x for x in lines if x["group"] in ONCE]

@@ -56,6 +56,13 @@ def test_attempts_are_numbered_from_one_and_say_why_the_one_before_ended(tmp_pat
     assert [x["after"] for x in lines[:2]] == ["", "its node died"] and len(lines[2]["after"]) == attempts.WHY
 
 
+def test_an_attempt_is_counted_behind_a_line_that_was_cut_short(tmp_path):
+    begin(tmp_path)
+    with open(tmp_path / attempts.FILE, "a") as file:
+        file.write('{"attempt": 2, "aft')
+    assert [begin(tmp_path), latest(tmp_path), begin(tmp_path)] == [2, 2, 3]
+
+
 def test_an_earlier_attempt_is_stopped_at_its_next_write_and_before_its_checkpoint_is_renamed(tmp_path, lockless):
     with RunRecord.opened(tmp_path, begin(tmp_path)) as first:
         first.write("metrics.jsonl", {"step": 0})

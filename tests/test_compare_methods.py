@@ -227,7 +227,7 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path, ran):
     ("grpo@loss.high=0.20", "grpo and grpo@loss.high=0.20 are the same recipe"),
     ("april@max_age=2", "conflicts with"),
     ("grpo@improve.minibatches=2.5", "expected an integer"),
-    ("grpo@max_age=-1", "max_age is 0; expected an integer, got '-1'"),
+    ("grpo@max_age=-1", "max_age=-1: expected a value in [0, inf)"),
     ("grpo@max_age=1.5", "max_age is 0; expected an integer, got '1.5'"),
     ("grpo@max_age=null", "max_age is 0; got 'null', which has another type"),
     ("grpo@max_age.x=1", "max_age is a size, 0, and has no setting 'x'"),

@@ -85,6 +85,17 @@ def test_a_row_that_cannot_be_used_is_named_with_what_is_right(tmp_path, change,
     assert sum(len(p.attempts) for p in found.problems) == 19 and "line 3: " in found.report.lines()[0]
 
 
+@pytest.mark.parametrize(("column", "number"), [
+    ("correct", "1e999"), ("correct", "1" + "0" * 400), ("tokens", "1e999"), ("tokens", "1" + "0" * 400),
+])
+def test_a_number_beyond_all_floats_is_a_row_that_cannot_be_used(tmp_path, column, number):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"problem_id": 1, "correct": 1, "tokens": 3}\n'
+                    f'{{"problem_id": 1, "correct": 1, "tokens": 3, "{column}": {number}}}\n')
+    with pytest.raises(UserError, match=f"line 2: '{column}' is .*; expected "):
+        read_completions(path)
+
+
 def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path):
     path = written(tmp_path / "x.jsonl", [{"q": "x", "mark": 1}, {"q": "x", "mark": 0}])
     with pytest.raises(UserError, match=r"no column for the problem .*it has q, mark: name it with --map problem="):

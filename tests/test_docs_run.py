@@ -233,7 +233,7 @@ WALKS = {
         mine,
         quick={
             "--data mine.jsonl --max-tokens 4 --out studies/own": "--data sums:base=easy,count=60 --out studies/own",
-            "--budget 300k-rollouts": "--size tiny --workers 1",
+            "--budget 600k-rollouts": "--size tiny --workers 1",
         },
         slow=("isocost report",),                               # the README's quickstart ends with one
         leaves=("studies/own/law.json", "studies/own/forecast.json", "studies/own/audit.json"),

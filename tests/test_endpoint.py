@@ -148,6 +148,15 @@ def test_a_fault_that_passes_changes_no_completion(server, model, plain, fault):
     assert again["failed"] == 0 and cost.counts() == Cost.of(plain[0]["cost"]).counts()
 
 
+def test_a_server_that_answers_the_test_of_it_badly_is_not_down(server, model, plain):
+    """After eight requests in a row without an answer, one that was answered before is sent again."""
+    bad = {"usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+    server.reset(lambda k, body: None if k == 1 else (200, {}, bad) if body["max_tokens"] == 1 else
+                 (500, {}, error("boom")) if k <= 2 * IN_A_ROW else None)
+    found = profile(model, Limits(concurrency=1, first=0.001, longest=0.01, retries=0))
+    assert found["unscored"] > 0 and found["cost"]["prefill"] > 0 and found["right"]
+
+
 def test_no_request_is_sent_before_a_rate_limit_ends(server, model):
     """The 429 of one request holds back all of them."""
     server.reset(lambda k, body: (429, {"Retry-After": "1"}, error("rate limit")) if k == 10 else None)

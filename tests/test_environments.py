@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from episodes import call, first, play, played, text
-from isocost.envs import own_random, python, shop, sql
+from isocost.envs import openenv, own_random, python, shop, sql
 from isocost.envs.mcp import Server, ServerEnded
 from isocost.envs.opening import KINDS, open_environment
 from isocost.envs.sandbox import Limits, Sandbox, available
@@ -386,6 +387,23 @@ def test_a_class_for_trl_without_a_reward_leaves_it_to_the_data(own: Path):
         play(f"tools:{own}:Blind", [], ASKED)
 
 
+def test_what_is_nested_too_deeply_is_the_models_fault_and_garbage_of_the_server_the_environments():
+    class Socket:
+        async def send(self, text: str) -> None:
+            pass
+
+        async def receive(self) -> str:
+            return "garbage"
+
+    which = openenv.Server("http://127.0.0.1:9", "", "{}", 1, 0)
+    session = openenv.Session(Problem("a", (Message("user", "a"),), meta={"seed": 0}), which)
+    session.socket = Socket()
+    shown = asyncio.run(session.step("[" * 20_000, lambda: np.random.default_rng(0)))
+    assert shown.fault == Fault.model("malformed action")
+    with pytest.raises(openenv.ServerFailed, match="what it answered is not JSON"):
+        asyncio.run(session.step("{}", lambda: np.random.default_rng(0)))
+
+
 # --- MCP
 
 SERVER = '''
@@ -443,6 +461,15 @@ def test_a_server_that_ends_is_a_fault_of_the_environment(server: str):
     for command in ("mcp:/nowhere/server", f"mcp:{sys.executable} -c pass"):
         with pytest.raises(ServerEnded):
             play(command, [], ASKED)
+
+
+def test_a_server_that_breaks_the_protocol_is_ended_like_one_that_ends(tmp_path: Path):
+    path, note = tmp_path / "server.py", tmp_path / "pid"
+    path.write_text(f"import os, sys\nopen({str(note)!r}, 'w').write(str(os.getpid()))\n"
+                    "print('{\"id\": [1], \"result\": {}}', flush=True)\nsys.stdin.read()\n")
+    with pytest.raises(ServerEnded, match="the server has ended"):
+        play(f"mcp:{sys.executable} -S {path}", [], ASKED)
+    assert _gone(int(note.read_text()))
 
 
 def _gone(number: int) -> bool:

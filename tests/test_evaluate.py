@@ -10,6 +10,7 @@ import pytest
 from isocost import meter, methods
 from isocost.runs.evaluate import Evaluation, best_of, evaluate, scores_of, worst_of
 from isocost.seams import Pace
+from isocost.steps import evaluate as again
 from isocost.worlds.setting import Setting, open_setting
 
 RECIPE = methods.load("grpo").recipe()
@@ -74,3 +75,16 @@ def test_a_sampled_evaluation_reads_its_own_attempts_and_says_nothing_of_more_th
     assert found.worst(4).tolist() == pytest.approx([comb(int(c), 4) / comb(5, 4) for c in right])
     assert np.all(found.worst(4) <= found.right) and np.all(found.right <= found.best(4))
     assert np.isnan(found.best(6)).all()
+
+
+def test_measuring_a_policy_again_closes_what_it_opened(monkeypatch):
+    closed = []
+
+    def opens(*args, **options):
+        found = open_setting(*args, **options)
+        found.world.close = lambda: closed.append(True)
+        return found
+
+    monkeypatch.setattr("isocost.worlds.setting.open_setting", opens)
+    right, cost = again._measured(Setting(data="sums:base=easy,count=60"), "tiny", None, 2)
+    assert len(right) and cost.score and closed

@@ -214,8 +214,9 @@ def test_cells_that_are_no_number_are_counted_by_column(tmp_path):
 def test_a_run_whose_reward_is_nan_to_its_end_diverged(tmp_path, cells, reason):
     rows = "".join(f"{i},{x}\n" for i, x in enumerate(cells.split()))
     (tmp_path / "a.csv").write_text(f"step,held_out\n{rows}")
-    said("import", tmp_path / "a.csv", *ONE, "--out", tmp_path / "run")
+    text = said("import", tmp_path / "a.csv", *ONE, "--out", tmp_path / "run")
     assert read_json(tmp_path / "run" / "end.json")["reason"] == reason
+    assert ("diverged: held_out is NaN or infinite to the log's end" in text) == (reason == "diverged")
     (track,) = tracks([tmp_path / "run"])
     assert track.diverged == (reason == "diverged") and track.reward[-1] == 0.2
 
@@ -723,6 +724,24 @@ def test_a_torn_last_line_is_left_out_and_named(tmp_path):
     assert "missing: the last line of n8.jsonl is incomplete and left out" in text and "4 points to 4864" in text
     path = written(tmp_path, "step,held_out\n0,0.1\n3,0.2\n6", "b.csv")
     assert "the last line of b.csv is incomplete" in said("import", path, *ONE, "--out", tmp_path / "b")
+
+
+@pytest.mark.parametrize(("end", "points"), [("0.", 2), ("5e-0", 2), ("0.\n", 3), ("0.2", 3), ("1", 3)])
+def test_a_number_that_was_cut_at_the_end_of_a_table_is_left_out(tmp_path, end, points):
+    path = written(tmp_path, f"step,held_out\n0,0.1\n3,0.2\n6,{end}", "b.csv")
+    text = said("import", path, *ONE, "--out", tmp_path / "b")
+    assert f"{points} points" in text and ("b.csv is incomplete" in text) == (points == 2)
+
+
+def test_a_line_of_a_table_is_counted_as_an_editor_does(tmp_path):
+    path = written(tmp_path, 'step,held_out,note\n0,0.1,"a\nb"\n\n3,0.2\n6,0.3,x\n', "b.csv")
+    assert "b.csv, line 5: 2 cells where the header has 3" in said("import", path, *ONE, code=2)
+
+
+def test_a_number_of_hundreds_of_digits_is_infinite(tmp_path):
+    path = written(tmp_path, f'{{"step":0,"held_out":0.1}}\n{{"step":1,"held_out":1{"0" * 400}}}\n'
+                             '{"step":2,"held_out":0.3}\n', "b.jsonl")
+    assert "held_out in 1 of 3 lines: NaN, infinite or text" in said("import", path, *ONE, "--out", tmp_path / "b")
 
 
 def test_one_seed_twice_and_one_log_twice_are_refused(tmp_path):

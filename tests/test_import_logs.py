@@ -4,6 +4,7 @@ Real logs where there are public ones with a licence (tests/fixtures/logs/README
 
 import json
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.runs.files import read_json, read_lines
+from isocost.trainers import jsonl, points, tensorboard, trl
 from isocost.trainers import logs as sources
-from isocost.trainers import points, trl
+from isocost.trainers.text import number
+from isocost.trainers.wire import _masked
 from outside_logs import LOGS, ONE, one, said
 
 RESUMED = LOGS / "trl-resumed" / "resumed.json"
@@ -442,3 +445,29 @@ def test_a_reward_is_printed_on_its_own_scale_too(tmp_path, monkeypatch):
     said("import", path, *ONE, "--scale=-100,300", "--study", "--out", tmp_path / "study")
     lines = list(read_lines(tmp_path / "study" / "runs" / "pilot-n2-s0" / "metrics.jsonl"))
     assert [x["eval/audit"] for x in lines] == pytest.approx([0.1, 0.6])
+
+
+def test_a_text_called_args_of_another_program_is_no_configuration(tmp_path):
+    def field(number, body):
+        return bytes([number << 3 | 2, len(body)]) + body
+
+    def frame(event):
+        size = struct.pack("<Q", len(event))
+        return size + struct.pack("<I", _masked(size)) + event + struct.pack("<I", _masked(event))
+
+    text = field(5, field(1, field(1, b"args") + field(8, b"\x08\x07" + field(8, b"lr = 1e-3"))))
+    value = b"\x10\x01" + field(5, field(1, field(1, b"train/reward") + b"\x15" + struct.pack("<f", 0.5)))
+    (tmp_path / "events.out.tfevents.1").write_bytes(frame(text) + frame(value))
+    (log,) = tensorboard.read(tmp_path, {"reward": "train/reward"})
+    assert [p.reward for p in log.train] == [0.5] and not any(log.facts.values())
+
+
+def test_a_line_that_is_nested_too_deeply_is_named(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1, "reward": 0.5}\n' + "[" * 20_000 + "\n" + '{"step": 2, "reward": 0.5}\n')
+    with pytest.raises(UserError, match=r"line 2: not JSON that can be read: maximum recursion"):
+        jsonl.read(path, {})
+
+
+def test_an_integer_beyond_all_floats_is_no_number():
+    assert number(10**400) is None and number(7) == 7.0 and number("7") is None and number(float("inf")) is None

@@ -330,3 +330,28 @@ def test_a_study_in_steps_of_an_environment_is_not_exported(tmp_path):
     for target in ("trl", "verl"):
         text = said("export", out, "--to", target, code=2)
         assert "counts C in environment steps: its n are environments" in text
+
+
+def test_a_study_in_steps_of_an_environment_is_printed_in_these(tmp_path):
+    said("import", *sorted((LOGS / "sb3").glob("envs4-s*")), "--n", 4, "--scale", "0,500", "--out", tmp_path / "s")
+    fit, plan = said("fit", tmp_path / "s"), said("plan", tmp_path / "s")
+    assert "runs environment steps at their end" in fit
+    assert "2 x the environment steps would buy" in plan and "environment steps more" in plan
+    assert "environment steps 45,056 planned" in plan and "rollouts 45,056" not in plan
+
+
+def test_a_long_log_is_fitted_to_bins_which_is_said(tmp_path):
+    note = "fitted to means over at most 9 bins of each run's evaluations"
+    for points in (9, 12):
+        rows = "".join(f"{i},{0.3 + 0.03 * i}\n" for i in range(points + 1))
+        (tmp_path / f"{points}.csv").write_text(f"step,held_out\n{rows}")
+        said("import", tmp_path / f"{points}.csv", "--n", 4, "--B", 8, "--lr", 1e-3, "--out", tmp_path / str(points))
+        assert (note in said("fit", tmp_path / str(points))) == (points > 9)
+
+
+def test_one_rate_for_all_sizes_is_called_that(tmp_path):
+    for n in (4, 8):
+        (tmp_path / f"n{n}.csv").write_text(f"step,held_out\n0,0.1\n3,0.2\n6,0.3{n}\n")
+    said("import", *tmp_path.glob("n*.csv"), "--names", "n{n}", "--B", 8, "--lr", 1e-3, "--out", tmp_path / "s")
+    assert "lr = 0.001 at any number of rollouts per update" in read_json(tmp_path / "s" / "rate.json")["why"]
+    assert "model and problems not named: pilot" in said("ls", tmp_path / "s")

@@ -388,6 +388,19 @@ def test_an_error_inside_reaches_everybody_who_waits(monkeypatch):
     assert all(isinstance(r, ZeroDivisionError) for r in asyncio.run(two()))
 
 
+def test_an_error_in_a_prompt_reaches_a_turn_that_was_to_go_on_in_the_same_tick():
+    w = world()
+    (said,) = asyncio.run(say(w, "1+2=", [0], tokens=2))
+    text = start(w, "1+2=").wrote(said).read(w.text.encode("?"), Role.SEEN)
+    asyncio.run(w.engine.load({k: torch.full_like(v, torch.nan) for k, v in w.learner.weights().items()}))
+
+    async def both():
+        going_on = w.engine.generate(text, [0], place=Place(7, 0, 1), turn=1, max_tokens=3)
+        return await asyncio.wait_for(asyncio.gather(say(w, "2+3=", [0]), going_on, return_exceptions=True), 5)
+
+    assert [type(e) for e in asyncio.run(both())] == [FloatingPointError] * 2
+
+
 @pytest.mark.parametrize("late", [False, True])      # bad from the start, or loaded in mid-flight
 def test_logits_that_are_not_finite_are_an_error_and_what_was_decoded_is_paid_for(late):
     """By weights that are fine until somebody has written a 3, which poisons the token after it."""

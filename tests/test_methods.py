@@ -1,11 +1,14 @@
 """Every method file keeps the contract; findings name what a file breaks."""
 
+import asyncio
 import hashlib
+import itertools
 import os
 import pickle
 import re
 import shutil
 import sys
+from contextlib import suppress
 
 import pytest
 import torch
@@ -13,12 +16,15 @@ import torch
 from isocost import methods
 from isocost.cli.text_listing import show_method_list
 from isocost.console import console
-from isocost.contract.check import PROMISES, check, tried
+from isocost.contract.check import PROMISES, check, toy_for, tried
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
+from isocost.ledger import Ledger
+from isocost.loop import train
 from isocost.recipe import describe, fingerprint
 from isocost.steps import listing
 from isocost.types import Message, Problem
+from isocost.worlds import toy
 from turns import OF_ONE_TURN
 
 ALL = methods.names()
@@ -27,6 +33,29 @@ ALL = methods.names()
 @pytest.mark.parametrize("name", ALL)
 def test_contract(name, unchecked_shapes):
     assert [(f.promise, f.why) for f in check(name) if not f.kept] == []
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_is_sampled_any_more_once_an_attempt_has_failed(name, unchecked_shapes):
+    """The engine fails at one of its first calls. What a play or a schedule had begun beside that ends with it."""
+    recipe = methods.recipe(name, groups=2)
+
+    async def left(fatal):
+        world, calls = toy_for(toy.holds_dialogues(recipe)), itertools.count(1)
+        generate = world.engine.generate
+
+        async def failing(*args, **options):
+            if next(calls) == fatal:
+                raise ConnectionError
+            return await generate(*args, **options)
+
+        world.engine.generate = failing
+        with suppress(ConnectionError):
+            async for _ in train(recipe, world, Ledger(), {"rollouts": 4 * recipe.rollouts}):
+                pass
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert not any(asyncio.run(left(fatal)) for fatal in range(1, 13))
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -36,7 +36,7 @@ from isocost.pack import pack
 from isocost.parts import experts, view
 from isocost.parts.play import sample, viewed
 from isocost.seams import Attempts, Pace, Wave
-from isocost.types import Fate, Fault, Group, Place, Problem, Role, Rollout, Said, Score, Segment, Stop, Turn
+from isocost.types import Fate, Fault, Group, Place, Problem, Role, Rollout, Said, Score, Segment, Shown, Stop, Turn
 from isocost.worlds import toy
 from toy import QUESTION, attempt, batch_of, flat_gradient, group, per_rollout, run
 
@@ -417,6 +417,25 @@ def test_rac_ends_lost_attempts_by_an_expert_and_imitates_nothing_that_led_there
     batch = pack([Group(world.problems[0], tuple(r.scored(r.mark or Score(0.0)) for r in found), PLACE)], 0)
     credit = per_rollout(rac.advantage(batch, LEDGER), batch)
     assert all(c == 0 for c, r in zip(credit, found, strict=True) if r.cohort == rac.HELPED)
+
+
+class Cut(toy.Guess):
+    """It says how long a turn took, and pays for an episode that the limit of turns ends."""
+
+    async def step(self, said, luck):
+        return replace(await super().step(said, luck), seconds=2.0)
+
+    async def cut(self):
+        return Shown(over=True, reward=0.25)
+
+
+def test_rac_watches_an_environment_without_hiding_what_else_it_has():
+    world = toy.dialogues()
+    world.env = Cut
+    found = asyncio.run(rac.play(world.problems[0], range(20), world, replace(PACE, max_turns=2), PLACE, faults=9))
+    ended = [r for r in found if r.stop is Stop.TURNS]
+    assert ended and all(r.turns[-1].reward == 0.25 for r in ended if r.cohort != rac.HELPED)
+    assert all(t.seconds == 2.0 for r in found for t in r.turns)
 
 
 # other worlds ---------------------------------------------------------------------------------------------------------

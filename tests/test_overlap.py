@@ -14,6 +14,7 @@ import kill9
 from isocost import methods
 from isocost.ledger import Ledger, Line
 from isocost.loop import train
+from isocost.parts.choose import uniform
 from isocost.runs.run import run
 from isocost.types import Score
 from isocost.worlds import toy
@@ -70,6 +71,16 @@ def test_bytes_are_those_of_taking_turns_for_methods_that_use_more_than_an_updat
     """Refilled batches, a second forward pass, a critic, groups kept by learning, a learner read by sampling."""
     kept = {"select": methods.load("grpo").recipe().select} if name == "webgym" else {}
     recipe = methods.load(name).recipe(groups=4, rollouts=4).but(max_age=1, **kept)
+    same(*(trained(recipe, replace(SETTING, in_turns=not on))[0] for on in (True, False)))
+
+
+def every_other(pool, ledger, count, rng):
+    ledger.drawn += count
+    return uniform(pool, ledger, count, rng)
+
+
+def test_what_a_seam_of_sampling_counts_in_the_ledger_is_counted_in_both():
+    recipe = recipe_of(max_age=1, choose=every_other)
     same(*(trained(recipe, replace(SETTING, in_turns=not on))[0] for on in (True, False)))
 
 

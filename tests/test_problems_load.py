@@ -53,6 +53,7 @@ def test_broken_rows_can_be_left_out_but_not_in_silence():
         ({"prompt": "a", "answer": ""}, "'answer' is empty"),
         ({"prompt": "a", "answer": True}, "true or false"),
         ({"prompt": "a", "answer": "1", "level": [1]}, "'level'"),
+        ({"prompt": "a", "answer": "1", "level": 10**400}, "'level' must be a finite number"),
         ({"prompt": "a", "answer": "1", "id": {}}, "'id'"),
         ({"prompt": "a", "answer": "1", "system": 3}, "'system'"),
         ({"prompt": "a", "answer": "1", "solution": 3}, "'solution'"),

@@ -12,7 +12,7 @@ from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.meter import LOST, Meter
 from isocost.runs import files
-from isocost.runs.files import read_json, read_lines
+from isocost.runs.files import read_json, read_lines, tail
 from isocost.runs.record import RunRecord
 from isocost.types import Cost, Fate
 
@@ -75,6 +75,16 @@ def test_charges_are_on_disk_at_once_and_moments_of_time_with_the_next(tmp_path)
     assert meter.of(LOST) == Cost(env_steps=1, seconds=pytest.approx(0.50006), reread=2)
 
 
+def test_a_torn_line_of_lost_work_is_written_again(tmp_path):
+    """A full disk or a power cut left half of it: the paid files are still there."""
+    begun(tmp_path, 1)
+    (tmp_path / "lost.jsonl").write_text('{"life": 0, "step": 1, "co')
+    for _ in range(2):
+        with RunRecord.opened(tmp_path) as record:
+            record.restore(meter := Meter())
+        assert meter.of(LOST).rollouts == 5
+
+
 @pytest.mark.parametrize("damage", ["torn", "empty", "half-renamed", "no state", "bad json"])
 def test_a_damaged_last_checkpoint_falls_back_and_says_so(tmp_path, damage):
     begun(tmp_path, 1, 2)
@@ -104,6 +114,13 @@ def test_only_two_checkpoints_are_kept(tmp_path):
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-000003", "step-000004"]
 
 
+def test_a_checkpoint_of_a_million_steps_is_newer_than_one_of_fewer(tmp_path):
+    begun(tmp_path, 999_998, 999_999, 1_000_000)
+    with RunRecord.opened(tmp_path) as record:
+        assert [c.name for c in record.checkpoints()] == ["step-999999", "step-1000000"]
+        assert record.restore(Meter())[1]["step"] == 1_000_000
+
+
 def test_a_directory_is_written_by_one_process_at_a_time(tmp_path):
     with (
         RunRecord.opened(tmp_path),
@@ -111,6 +128,12 @@ def test_a_directory_is_written_by_one_process_at_a_time(tmp_path):
         RunRecord.opened(tmp_path),
     ):
         pass
+
+
+def test_the_end_of_a_stream_that_is_no_file_is_a_users_error(tmp_path):
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+        tail(tmp_path, 100)
+    assert tail(tmp_path / "absent.jsonl", 100) == []
 
 
 def test_a_torn_line_is_not_read(tmp_path):

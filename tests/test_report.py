@@ -24,7 +24,7 @@ from isocost import report
 from isocost.errors import UserError
 from isocost.laws.law import Fit, FittedArm, Law
 from isocost.planner.n_growth import n_growth
-from isocost.report import contest, fit, history, outcome, problems, theme
+from isocost.report import contest, fit, headline, history, outcome, problems, theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
 from isocost.report.overview import NEAR, apart, overview_plot
 from isocost.report.records import law_of, load
@@ -488,6 +488,32 @@ def test_a_fallback_is_not_called_best(study: Path, tmp_path: Path):
     assert "no n is called best" in page and "is best to within" not in page
 
 
+def test_only_n_that_were_tried_and_are_known_are_called_worse(study: Path):
+    found = load(study)
+    arm = found["plan"]["arm"]
+    plan = {**found["plan"], "equal": [arm["n"]], "fallback": ""}
+    law = law_of(found)
+
+    def top(law):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(headline, "law_of", lambda study: law)
+            return headline._sentence(replace(found, files={**found.files, "plan": plan}), {})
+
+    assert top(law).endswith("rollouts, every other n is worse.")
+    alone = replace(law, arms=tuple(a for a in law.arms if a.n == arm["n"]))
+    assert top(alone).endswith("rollouts, no other n was tried.")
+    other = next(n for n in law.ns if n != arm["n"])
+    unknown = type("Unknown", (), {"ns": law.ns, "unknown": lambda self, C: [other]})()
+    assert top(unknown).endswith(f"rollouts, the reward of n = {other} is not identified, every other n is worse.")
+
+
+def test_a_graded_profile_is_not_called_pass_1(study: Path):
+    found = load(study)
+    files = {"profile": {**found["profile"], "graded": True}}
+    top = Page(headline.answer(replace(found, files=files, runs=()))).text
+    assert "mean reward is" in top and "pass@1" not in top
+
+
 def test_a_page_of_another_metric_is_of_that_metric_throughout(study: Path, tmp_path: Path):
     """The same study with half of its pass@1 as best@4: points and outcomes are those, and no word says otherwise."""
     other = shutil.copytree(study, tmp_path / "other")
@@ -569,6 +595,14 @@ def test_a_comparison_shows_its_answers_and_all_curves(tmp_path: Path):
     if told["best"]:
         assert f"{told['best']} is better at 8.19k rollouts a run" in seen.text
     assert len([r for r in _rows(text, "arms") if r["role"] == "run"]) == 6
+
+
+def test_rates_of_a_comparison_are_in_the_order_of_its_arms(tmp_path: Path):
+    found = load(_comparison(tmp_path))
+    answer = {**found["comparison"], "rates": {"mine": 1e-4, "yours": 2e-4}}
+    answer["arms"] = answer["arms"][::-1]
+    text = contest._rates(replace(found, files={**found.files, "comparison": answer}))
+    assert text.index("yours") < text.index("mine")
 
 
 def test_a_comparison_under_way_has_no_answer_yet(tmp_path: Path):

@@ -64,6 +64,7 @@ def told(text: Any, *words: str) -> str:
     (1.0, "done", Outcome.SUCCESS, "success"),
     (0.6, "turns", Outcome.SUCCESS, "success"),
     (0.5, "done", Outcome.FAILURE, "ended without success"),
+    (0.5, "", Outcome.FAILURE, "ended without success"),        # a record of a version that did not say why
     (0.0, "turns", Outcome.LIMIT, "out of turns"),
     (0.0, "length", Outcome.LIMIT, "turn cut at its token limit"),
     (0.0, "cancelled", Outcome.STOPPED, "stopped early"),

@@ -2,13 +2,17 @@
 
 import asyncio
 import errno
+import gc
 import json
 import math
+import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -19,13 +23,14 @@ import pytest
 
 import kill9
 from isocost import methods
-from isocost.errors import UserError
+from isocost.errors import Resumable, UserError
 from isocost.jsonfile import write_json
 from isocost.laws.curves import curves
 from isocost.recipe import describe
 from isocost.runs import run as runs
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
+from isocost.runs.launch import local
 from isocost.runs.record import RunRecord
 from isocost.runs.run import run
 from isocost.types import Cost
@@ -214,6 +219,48 @@ def test_what_was_asked_is_in_the_record_with_every_default_bound(whole):
 def test_a_folder_that_holds_another_run_is_refused_though_that_one_has_ended(whole, change, named):
     with pytest.raises(UserError, match=f"another run: .*{named}"):
         go(replace(JOB, **change), whole)
+
+
+def test_what_was_opened_for_a_run_is_closed_though_the_folder_holds_another(whole, tmp_path):
+    shutil.copy(whole / "run.json", tmp_path)
+    opened = open_setting(replace(SMALL, data="sums:base=easy,count=121"))
+    closed = []
+    opened.world.close = lambda: closed.append(True)
+    with pytest.raises(UserError, match="its problems have changed since"):
+        asyncio.run(run(JOB, tmp_path, opened=opened))
+    assert closed
+
+
+def test_a_run_leaves_the_garbage_collector_as_it_was(tmp_path):
+    """In a notebook, what is garbage after a run would otherwise never be collected."""
+    gc.unfreeze()       # what tests/conftest.py froze
+    often = gc.get_threshold()
+    go(replace(JOB, budget={"rollouts": 16}, points=(), export=False), tmp_path)
+    left = gc.get_freeze_count()
+    gc.freeze()
+    assert left == 0 and gc.get_threshold() == often
+
+
+def test_runs_can_be_started_from_any_thread_where_signals_keep_their_effect():
+    def inside():
+        with local.stops() as stopped:
+            return stopped, signal.getsignal(signal.SIGTERM)
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(inside).result() == ([], signal.getsignal(signal.SIGTERM))
+    with local.stops() as stopped:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopped == [signal.SIGTERM]
+
+
+def test_a_worker_that_the_system_kills_is_one_line_and_its_run_can_be_continued(tmp_path):
+    def killed():
+        for worker in multiprocessing.active_children():
+            worker.kill()
+
+    with pytest.raises(Resumable, match="a worker process was killed"):
+        local.run_all([JOB], tmp_path, workers=1, watch=killed)
+    assert [end["reason"] for end in local.run_all([JOB], tmp_path, workers=1)] == ["spent"]
 
 
 def test_asked_again_it_says_how_it_ended_and_touches_nothing(whole):

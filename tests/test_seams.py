@@ -36,6 +36,7 @@ def test_tune_reads_a_string_as_the_type_it_replaces():
     assert tune(recipe, "rollouts", "32").rollouts == 32
     assert tune(recipe, "refill", "true").refill is True
     assert tune(recipe, "pace.lr", "1e-4").pace.keywords["lr"] == 1e-4
+    assert tune(recipe, "pace.stop", '["a", "b"]').pace.keywords["stop"] == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,9 @@ def test_tune_reads_a_string_as_the_type_it_replaces():
         ("rollouts", "true", "another type"),
         ("improve.minibatches", "2.5", "expected an integer"),
         ("enrich.reference", "1", "several functions"),
+        ("max_age", "-1", r"expected a value in \[0, inf\)"),
+        ("pace.stop", "null", "expected a list"),
+        ("pace.stop", ";", "expected a list"),
     ],
 )
 def test_tune_names_what_would_be_right(path, value, says):

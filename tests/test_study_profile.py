@@ -18,6 +18,7 @@ from isocost.cli.commands import main
 from isocost.cli.text_compare import detectable
 from isocost.compare import training as comparing
 from isocost.compare.design import design
+from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.laws.curves import Curve
 from isocost.report.accounts import spent
@@ -52,6 +53,15 @@ def whole(tmp_path_factory):
     opened = open_setting(SETTING, check=True)
     found = asyncio.run(pass_rates(SETTING, problems=PROBLEMS, opened=opened, kept=kept))
     return found, read_lines(kept), opened.world.meter
+
+
+def test_what_was_opened_is_closed_though_nothing_could_be_sampled(tmp_path):
+    kept, opened, closed = tmp_path / "profile.jsonl", open_setting(SETTING), []
+    opened.world.close = lambda: closed.append(True)
+    kept.write_text("no JSON\n")
+    with pytest.raises(UserError, match="line 1, is not whole JSON"):
+        asyncio.run(pass_rates(SETTING, problems=PROBLEMS, opened=opened, kept=kept))
+    assert closed
 
 
 def test_every_line_s_cost_together_is_the_meter_s(whole):

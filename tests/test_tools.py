@@ -36,6 +36,7 @@ def test_calls_are_read(text: str, calls: list[Call]):
     (call('{"name": "a", "arguments": "x"}'), "arguments are not valid JSON"),
     ("<tool_call></tool_call>", "not valid JSON"), (call('{"name": "a"}') * 9, "9 calls in one turn"),
     (call('{"name": "a", "arguments": {"x": NaN}}'), "NaN is no JSON"),
+    (call("[" * 20_000), "the call is not valid JSON: maximum recursion"),        # as a policy that repeats itself
 ])
 def test_calls_that_cannot_be_read(text: str, says: str):
     with pytest.raises(Malformed, match=says):

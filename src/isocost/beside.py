@@ -78,9 +78,12 @@ class _Kept:
     """A ledger whose kept groups are read when the update that is under way is done."""
 
     def __init__(self, ledger: Ledger, learning: Learning):
-        self._ledger, self._learning = ledger, learning
+        self.__dict__.update(_ledger=ledger, _learning=learning)
 
     def __getattr__(self, name: str) -> Any:
         if name == "kept":
             self._learning.done()
         return getattr(self._ledger, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._ledger, name, value)

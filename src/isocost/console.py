@@ -23,9 +23,9 @@ TAGS = ("bold", "dim", "red", "green", "yellow", "cyan", "bold red", "/")
 _TAG = re.compile(r"(\\*)\[([a-zA-Z#/@][^\[\]]*)\]")     # as rich finds them
 
 
-def console(*, quiet: bool = False, width: int = 120) -> Console:
+def console(*, width: int = 120) -> Console:
     """A console for a command's words; `width` columns where it does not write to a terminal."""
-    return Console(quiet=quiet, highlight=False, emoji=False, width=None if sys.stdout.isatty() else width)
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else width)
 
 
 class Console(RichConsole):

@@ -197,9 +197,9 @@ def read_text(path: Path) -> str:
         raise Damaged(path, f" is not UTF-8 text (byte {e.start + 1})") from None
 
 
-def read_document(path: Path, *, largest: int = LARGEST) -> Any:
+def read_document(path: Path) -> Any:
     """The JSON that a file holds, of any shape. Raises UserError for a file that cannot be read as JSON."""
-    data = read_bytes(path, largest)
+    data = read_bytes(path)
     try:
         return parsed(data)
     except ValueError as e:
@@ -259,6 +259,8 @@ def tail(path: Path, size: int, shape_of: ShapeOf) -> list[Any]:
             texts = f.read().split(b"\n")[1 if start else 0 : -1]
     except FileNotFoundError:
         return []
+    except OSError as e:
+        raise Damaged(path, f" cannot be read: {e.strerror or e}") from None
     return [_line(path, f"line {len(texts) - i} from the end", x, shape_of) for i, x in enumerate(texts) if x.strip()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -24,3 +25,7 @@ class Finding:
     def state(self) -> str:
         """`kept`, `BROKEN` or `not tried`."""
         return "kept" if self.kept else "BROKEN" if self.tried else "not tried"
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"promise": self.promise, "state": self.state, "kept": self.kept, "why": self.why}

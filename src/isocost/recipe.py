@@ -128,7 +128,7 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
             knob = next(iter(_knobs(old)), "name")
             raise KeyError(f"{seam} is a function; set one of its settings, such as {seam}.{knob}")
         size = _read(value, old, path)
-        if type(size) is not type(old) or size < 0:
+        if type(size) is not type(old):
             kind = "an integer" if type(old) is int else "true or false"
             raise KeyError(f"{path} is {old!r}; expected {kind}, got {value!r}")
         if seam in SIZE_BOUNDS and not SIZE_BOUNDS[seam].hold(size):
@@ -213,11 +213,16 @@ def _read(value: Any, old: Any, path: str) -> Any:
     try:
         parsed = json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except json.JSONDecodeError as e:
-        raise KeyError(f"{path} is {old!r}; expected a number, true or false, got {value!r}") from e
+        kind = "a list, such as [1, 2]" if isinstance(old, tuple | list) else "a number, true or false"
+        raise KeyError(f"{path} is {old!r}; expected {kind}, got {value!r}") from e
     if isinstance(old, bool) != isinstance(parsed, bool) or (
         isinstance(old, int | float) and not isinstance(parsed, int | float)
     ):
         raise KeyError(f"{path} is {old!r}; got {value!r}, which has another type")
+    if isinstance(old, tuple | list):
+        if not isinstance(parsed, list):
+            raise KeyError(f"{path} is {list(old)!r}; expected a list, such as [1, 2], got {value!r}")
+        return type(old)(parsed)
     if isinstance(old, bool) or not isinstance(old, int):
         return parsed
     if not float(parsed).is_integer():

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, cached_property
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -24,7 +24,9 @@ FILLED = "not empty"                                    # Annotated[tuple[X, ...
 OPEN = "null stands for an infinite value"      # Annotated[float, OPEN]
 
 
-class AtLeast(NamedTuple):
+# Dataclasses, not named tuples: `_check` keeps one check for each shape, and named tuples of equal fields are equal.
+@dataclass(frozen=True)
+class AtLeast:
     """Annotated[int, AtLeast(1)]: the smallest value that is allowed."""
 
     least: float
@@ -42,38 +44,44 @@ class Keys:
         return Keys({**self.needs, **needs}, {k: v for k, v in self.more.items() if k not in needs}, self.rest)
 
 
-class Each(NamedTuple):
+@dataclass(frozen=True)
+class Each:
     """A list of such."""
 
     shape: Any
 
 
-class Maybe(NamedTuple):
+@dataclass(frozen=True)
+class Maybe:
     """Such, or null."""
 
     shape: Any
 
 
-class Either(NamedTuple):
+@dataclass(frozen=True)
+class Either:
     """One of these."""
 
     shapes: tuple[Any, ...]
 
 
-class Filled(NamedTuple):
+@dataclass(frozen=True)
+class Filled:
     """Such, a list or an object, and not empty."""
 
     shape: Any
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True)
+class Row:
     """A list of exactly so many such."""
 
     shape: Any
     length: int
 
 
-class AtMost(NamedTuple):
+@dataclass(frozen=True)
+class AtMost:
     """Annotated[float, AtMost(1)]: the largest value that is allowed."""
 
     most: float

@@ -170,6 +170,11 @@ class Place:
     slot: int
     purpose: int = 0     # chance.Purpose: training, evaluation and probes never share draws
 
+    @property
+    def wave_key(self) -> tuple[int, int, int]:
+        """What all places of its wave have in common: seed, number and purpose."""
+        return self.seed, self.wave, self.purpose
+
 
 class FaultSource(StrEnum):
     """What caused a fault in a turn."""
@@ -244,6 +249,11 @@ class Said:
     version: Int[ndarray, "T"]                 # policy version that chose each token
     stop: Stop                                 # DONE, LENGTH, CANCELLED where the wave was halted, ERROR: no answer
     kept: tuple[ndarray, ...] = ()             # ids that survived top-p and top-k, per token; empty when off
+
+    @classmethod
+    def nothing(cls, stop: Stop) -> Said:
+        """No token."""
+        return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), np.zeros(0, dtype=np.int64), stop)
 
 
 @dataclass(frozen=True, slots=True)

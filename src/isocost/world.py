@@ -53,8 +53,8 @@ class Engine(Protocol):
         Called once per group: the start is read once physically, and charged once per attempt. `place`, `turn` and the
         number of an attempt address its random numbers, so its tokens depend on nothing else that is sampled. A start
         that ends in OWN tokens is resumed, and draws what it would have drawn. Of the tokens read, `Segment.known` says
-        which are charged as `reread` as well. Cancelling the awaiting task stops
-        decoding; what was decoded by then is charged.
+        which are charged as `reread` as well. Cancelling the awaiting task stops decoding; what was decoded by then is
+        charged.
         """
         ...
 

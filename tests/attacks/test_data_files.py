@@ -221,7 +221,7 @@ LOGS: dict[str, tuple[str, bytes, str]] = {
     "rows of other lengths": ("x.csv", b"step,reward\n1,0.5\n2\n3,0.5\n", "line 3"),
     "a header alone": ("x.csv", b"step,reward\n", "no line below it"),
     "a column twice": ("x.csv", b"step,reward,reward\n1,0,0\n", "twice"),
-    "not text": ("x.csv", b"step,reward\n1,\xff\xfe\n", "is not text"),
+    "not text": ("x.csv", b"step,reward\n1,\xff\xfe\n", "is not text in UTF-8"),
     "zeros": ("x.csv", b"step,reward\n" + b"\0" * 100, "x.csv"),
 }
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from isocost.cli.text_dialogues import by_limit, dialogues, turn_limit
+from isocost.cli.text_units import megabytes, more, units
 from isocost.display import Text
 from isocost.laws.curves import PASS
 from isocost.laws.law import NotIdentified
@@ -23,11 +24,11 @@ from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.planner.audit import MeanOfRuns
 from isocost.planner.budget import Bill
 from isocost.planner.learning_rate import NOISE, RateRule
-from isocost.planner.more import More
 from isocost.planner.stopping import StoppingVerdict
 from isocost.runs import measure
 from isocost.stats.intervals import Interval
-from isocost.stats.power import POWER, detectable
+from isocost.stats.posterior import USUAL
+from isocost.stats.power import detectable
 from isocost.steps.events import Extended, Opening, Sampled
 from isocost.steps.limits import of_chosen
 from isocost.steps.results import (
@@ -45,7 +46,7 @@ from isocost.steps.results import (
 )
 from isocost.steps.trainer_profile import TrainerProfile
 from isocost.terminal import echo
-from isocost.units import FLOPS, ROLLOUTS, SECONDS, WALL, words
+from isocost.units import FLOPS, ROLLOUTS, words
 from isocost.words import counted, duration, word
 
 # Each registers its texts when it is imported.
@@ -88,7 +89,8 @@ def profile_cost(c: ProfileCost, console: Console) -> None:
     console.print(
         f"profile of {c.model} on {c.data}: {counted(c.problems, 'problem')}, {c.rollouts:,} rollouts, at most "
         f"{c.tokens} tokens{'' if c.prompts else ' written, and the prompts'}"
-        f"{'' if c.flops is None else f' and {c.flops:.1e} FLOP'}, {c.memory_mb} MB of memory, {c.disk_mb} MB of disk"
+        f"{'' if c.flops is None else f' and {c.flops:.1e} FLOP'}, {megabytes(c.memory_mb)} of memory, "
+        f"{megabytes(c.disk_mb)} of disk"
         f"{'' if c.money is None else ', at most ' + money(c.money) + ('' if c.prompts else ' without the prompts')}; "
         "the profile itself measures how many seconds that takes here. Nothing was run"
     )
@@ -124,7 +126,7 @@ def profile(p: Profile, console: Console) -> None:
     if p.graded:
         shown = f"problems by their mean reward: 0 [{bars}] 1"
     what = "mean reward" if p.graded else "pass@1"
-    console.print(f"  {what} {p.mean:.3f} over {len(p.right)} problems; {shown}")
+    console.print(f"  {what} {p.mean:.3f} over {counted(len(p.right), 'problem')}; {shown}")
     pass_at(p.pass_at, console)
     dead = "  ".join(
         f"n={d['n']}: {d['share']:.0%}"
@@ -233,9 +235,9 @@ def bill(b: Bill, unit: str = ROLLOUTS) -> str:
     if b.flops:
         parts.append(f"{b.flops:.1e} {words(FLOPS)}")
     if b.memory_mb:
-        parts.append(f"{b.memory_mb:.0f} MB of memory a run")
+        parts.append(f"{megabytes(b.memory_mb)} of memory a run")
     if b.disk_mb:
-        parts.append(f"{b.disk_mb:.0f} MB of disk")
+        parts.append(f"{megabytes(b.disk_mb)} of disk")
     return ", ".join(parts)
 
 
@@ -298,8 +300,8 @@ def precision(console: Console, p: PilotPlan) -> None:
     if p.detectable is not None and p.sd_source != "measured":
         exact = detectable(p.seeds, len(p.grid), NOISE)
         console.print(
-            f"  minimum detectable difference between two n: {p.detectable:.3f} ({POWER:.0%} power); with exact "
-            f"evaluations {exact:.3f}", highlight=False
+            f"  with exact evaluations the minimum detectable difference would be {exact:.3f} instead of "
+            f"{p.detectable:.3f}", highlight=False
         )
 
 
@@ -356,7 +358,7 @@ def law(found: Law, console: Console) -> None:
             console.print(f"      isocost pilot {word(found.folder)} {option}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, show_header=True)
     end = "at their end, test split" if found.splits else "at their end"
-    for name in ("  n", "B", "lr", "runs", "rollouts", end, "diverged"):
+    for name in ("  n", "B", "lr", "runs", found.unit, end, "diverged"):
         table.add_column(name, justify="right")
     for arm in found.arms:
         C = float(arm.C[-1])
@@ -365,6 +367,9 @@ def law(found: Law, console: Console) -> None:
             f"  {arm.n}", str(arm.B), f"{arm.lr:.1e}", str(len(arm.runs)), f"{C:,.0f}", known, str(arm.diverged)
         )
     console.print(table)
+    if found.binned:
+        console.print(f"  fitted to means over at most {USUAL} bins of each run's evaluations; a curve ends at the "
+                      "mean C of its last bin")
     console.print(f"  {found.how_runs_differ}")
     if any(f.name == "fixed_batch" for f in found.flags) and found.arms:
         trade(console, tradeoff(found))
@@ -435,7 +440,7 @@ def plan(p: Plan, console: Console) -> None:
     if p.growth:
         console.print(f"  {p.growth.text}", highlight=False)
     if p.more:
-        more(console, p.more)
+        more(console, p.more, measured["unit"])
     elif p.marginal:
         console.print(f"  twice the budget would buy {p.marginal.gain:+.3f} (n = {p.marginal.doubled_n})")
     if p.sees:
@@ -452,50 +457,11 @@ def plan(p: Plan, console: Console) -> None:
             f"{counted(e['samples'], 'sample')}, {e['rollouts']:,} rollouts: {e['share']:.0%} of the cost of training "
             f"in {words(e['unit'])}; standard error at most {e['sd']:.3f} on each split", highlight=False
         )
-    units(console, p.units)
+    units(console, p.units, measured["unit"])
     for check in p.checks:
         if not check.holds:
             console.print(f"  [yellow]! {check.text}[/]")
     flags(console, p.flags)
-
-
-def units(console: Console, found: Mapping[str, Any] | None) -> None:
-    """A budget in every unit, and how each is known; nothing where none was written; empty columns are left out."""
-    rows = (found or {}).get("rows", ())
-    if not rows:
-        return
-    table = Table(box=None, pad_edge=False)
-    columns = {"pilot": "pilot", "training": "training", "budget": "your budget"}
-    told = [k for k in columns if any(r[k] for r in rows)]
-    names = ("  in every unit", *(columns[k] for k in told))
-    for name in (*names, "", ""):
-        table.add_column(name, justify="left" if name in ("  in every unit", "") else "right")
-    for r in rows:
-        name, show = _unit(r["unit"])
-        table.add_row(f"  {name}", *(show(r[k]) for k in told), r["known"], r["why"])
-    console.print(table)
-
-
-def _unit(unit: str) -> tuple[str, Callable[[float], str]]:
-    """A unit's name for a reader, and the function that writes its amounts."""
-    if unit in (SECONDS, WALL):
-        return words(unit), duration
-    if unit == FLOPS:
-        return words(unit), lambda x: f"{x:.1e}"
-    return words(unit), lambda x: f"{x:,.0f}" if 100 <= x < 1e10 else f"{x:.3g}"
-
-
-def more(console: Console, rows: Sequence[More]) -> None:
-    """Gain and cost of more rollouts per run, up to the longest run that the law covers."""
-    for m in rows:
-        if m.gain is None or m.cost is None:
-            continue
-        name, show = _unit(m.unit)
-        g = m.gain
-        gained = f"{g.value:+.3f} [{g.low:+.3f}, {g.high:+.3f}]"
-        console.print(f"  {m.times} x the rollouts would buy {gained} (n = {m.n}) for {show(m.cost)} {name} more")
-        if m.caution:
-            console.print(f"    [yellow]! {m.caution}[/]")
 
 
 def verdict(

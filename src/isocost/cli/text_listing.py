@@ -46,7 +46,7 @@ def show_listing(found: Listing, console: Console) -> None:
     for s in (r for r in found.rows if isinstance(r, StudyRow)):
         name, steps = visible(s.path, lines=False), ", ".join(s.steps) or "no step yet"
         console.print(
-            f"[bold]{name}[/]  {s.model} on {s.data}: {steps}; {duration(s.seconds)}"
+            f"[bold]{name}[/]  {_of(s)}: {steps}; {duration(s.seconds)}"
             + (f"; audit: {s.verdict}" if s.verdict else ""),
             highlight=False,
         )
@@ -56,6 +56,14 @@ def show_listing(found: Listing, console: Console) -> None:
         console.print(f"[bold]{visible(r.path, lines=False)}[/]  [red]broken[/]: {r.broken}", highlight=False)
     if not found.rows:
         console.print("no study and no run here; `isocost quickstart` makes one")
+
+
+def _of(study: StudyRow) -> str:
+    """What a study is of; logs of other trainers, and those who import them, may name neither model nor problems."""
+    if study.model == study.data == measure.UNNAMED:
+        return "model and problems not named"
+    model = "a model that is not named" if study.model == measure.UNNAMED else study.model
+    return f"{model} on {'problems that are not named' if study.data == measure.UNNAMED else study.data}"
 
 
 def _runs(runs: list[RunRow]) -> Table:
@@ -187,6 +195,7 @@ def show_imported(found: ImportedRuns, console: Console) -> None:
             f"{r.run}  from {r.log} ({r.source}): n = {r.n}, B = {r.B}, lr = {r.lr:.2g}, seed "
             f"{r.seed}; {counted(r.points, 'point')} to {r.C:g} {r.unit}; {r.metric} {r.first:.3f} -> "
             f"{r.last:.3f} ({'; '.join(filter(None, (r.kind, own)))})"
+            + (f"; diverged: {r.metric} is NaN or infinite to the log's end" if r.diverged else "")
         )
     lacks = Counter(m for r in found.runs for m in r.missing)
     for what, count in lacks.most_common():

@@ -6,8 +6,8 @@
     found.comparison.best, found.comparison.answers, found.to_dict()
 
 `compare_trainer` compares settings of a trainer of yours. `plan_comparison` and `plan_trainer_comparison` take the same
-arguments and train nothing. The functions are imported when first
-used, so that reading a recorded comparison (`isocost.compare.judge`) loads no torch.
+arguments and train nothing. The functions are imported when first used, so that reading a recorded comparison
+(`isocost.compare.judge`) loads no torch.
 """
 
 from __future__ import annotations

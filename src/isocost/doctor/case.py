@@ -6,7 +6,6 @@ higher precision than the model if that is affordable, with its own code of the 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from torch import Tensor
 from isocost.batch import Batch
 from isocost.chance import Purpose
 from isocost.errors import RewardFailed
+from isocost.gather import together
 from isocost.local.decoder import Decoder
 from isocost.local.roofline import Peaks
 from isocost.pack import pack
@@ -179,7 +179,7 @@ async def sampled(
     )
     places = [Place(place.seed, place.wave, place.slot + i, place.purpose) for i in range(len(problems))]
     each = zip(problems, places, strict=True)
-    said = await asyncio.gather(*(play.sample(p, attempts, case.world, pace, at) for p, at in each))
+    said = await together(*(play.sample(p, attempts, case.world, pace, at) for p, at in each))
     return [Group(p, tuple(rs), at) for p, rs, at in zip(problems, said, places, strict=True)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Sequence
@@ -32,6 +31,7 @@ from isocost.doctor.case import (
     truth,
 )
 from isocost.doctor.finding import Finding
+from isocost.gather import together
 from isocost.local import invariance
 from isocost.local.decoder import Decoder
 from isocost.local.learner import LocalLearner
@@ -91,7 +91,7 @@ async def sampling(case: Case) -> Finding:
     each = [sampled(case, problems, Place(SEED, 2, 4 * i, PROBE), tokens, attempts=range(2), sampling=s)
             for i, s in enumerate(settings)]
     gaps = []
-    for s, groups in zip(settings, await asyncio.gather(*each), strict=True):
+    for s, groups in zip(settings, await together(*each), strict=True):
         seen = [(x, plain_logits(case, decoder, x)) for x in (r.segments[0] for g in groups for r in g.rollouts)]
         wrong = [why for x, logits in seen if (why := _kept_wrong(case, logits, x))]
         if wrong:
@@ -163,7 +163,7 @@ async def determinism(case: Case) -> Finding:
     each = [
         ("alone", (await again())[0]),
         ("one attempt alone", (await again(attempts=[1]))[0]),
-        ("among others", (await asyncio.gather(again(), other))[0][0]),
+        ("among others", (await together(again(), other))[0][0]),
     ]
     drift = False
     for how, group in each:
@@ -212,10 +212,10 @@ class _Answers:
     logp: tuple[bytes, ...]
 
 
-async def _short_answers(case: Case, tokens: int = 2) -> _Answers:
+async def _short_answers(case: Case) -> _Answers:
     """A few short answers, from the whole distribution: a single kept token has log-prob 0 under any weights."""
     place = Place(SEED, 4, 0, PROBE)
-    groups = await sampled(case, case.problems[:2], place, tokens, attempts=range(2), sampling=Sampling())
+    groups = await sampled(case, case.problems[:2], place, 2, attempts=range(2), sampling=Sampling())
     rows = [r.segments[0] for g in groups for r in g.rollouts]
     return _Answers(tuple(x.tokens.tobytes() for x in rows), tuple(x.logp.tobytes() for x in rows))
 

@@ -316,9 +316,9 @@ def gradient_clip(case: Case) -> Finding:
 def hidden_terms(case: Case) -> Finding:
     """A step without advantages changes nothing: no KL term, no weight decay."""
     probe, name = case.probe, "hidden terms"
-    probe.push([[probe.told(probe.row)]], 1.0, 1.0, "importance_sampling")
+    probe.push([[probe.told(probe.row)]])
     probe.adapter.optim_step(Adam(10 * probe.eta * EPS, beta1=0.0, beta2=0.0, eps=EPS))     # away from the base
-    before = probe.push([[probe.nothing(probe.row)]], 1.0, 1.0, "importance_sampling")
+    before = probe.push([[probe.nothing(probe.row)]])
     probe.adapter.optim_step(Adam(RATE, beta1=0.0, beta2=0.0))
     change = probe.watch() - before
     said = f"a step without advantages changes the log-prob by {change:.2g}"

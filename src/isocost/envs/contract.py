@@ -261,10 +261,8 @@ async def _opened(found: EnvironmentSet, problem: Problem, seed: int, *, watched
     return e
 
 
-async def _played(
-    found: EnvironmentSet, problem: Problem, said: Iterator[str], seed: int, *, watched: bool = False
-) -> Episode:
-    e = await _opened(found, problem, seed, watched=watched)
+async def _played(found: EnvironmentSet, problem: Problem, said: Iterator[str], seed: int) -> Episode:
+    e = await _opened(found, problem, seed)
     for turn in range(TURNS):
         if e.over or (text := next(said, None)) is None:
             break

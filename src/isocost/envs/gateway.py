@@ -20,6 +20,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from isocost.envs.gateway_protocol import Asked, Refused, Reply, body_of, chunks_of, models, read_chat, read_text, sse
+from isocost.envs.tools import NO_JSON
 
 HOST = "127.0.0.1"
 TOGETHER = 256      # functions of harnesses that start at once
@@ -171,7 +172,7 @@ class Gateway:
                 raise Refused(f"{route} is a POST, not a {method}", "method_not_allowed", 405)
             try:
                 data = json.loads(raw)
-            except ValueError as error:
+            except NO_JSON as error:
                 raise Refused(f"the body is not JSON: {error}", "invalid_json") from error
             asked = read(data)
             reply = await session.ask(asked, reader.at_eof)

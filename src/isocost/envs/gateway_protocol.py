@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from isocost.envs.tools import CALL, Malformed, described, read_calls, with_system
+from isocost.envs.tools import CALL, NO_JSON, Malformed, described, read_calls, with_system
 from isocost.types import PLAIN, Message
 
 log = logging.getLogger("isocost")
@@ -201,7 +201,7 @@ def canonical(arguments: Any) -> str:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except NO_JSON:
             return str(arguments)
     return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
 

@@ -115,10 +115,9 @@ class Server:
             self.process.stdin.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        for task in (self.reader, self.listener):
-            with contextlib.suppress(asyncio.CancelledError):
-                task.cancel()
-                await task
+        self.reader.cancel()
+        self.listener.cancel()
+        await asyncio.gather(self.reader, self.listener, return_exceptions=True)    # those who waited know why it ended
         await self.process.wait()
         transport = getattr(self.process, "_transport", None)
         if transport is not None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from isocost.envs import outside
 from isocost.envs.environment_set import EnvironmentSet
-from isocost.envs.tools import shortened
+from isocost.envs.tools import NO_JSON, shortened
 from isocost.envs.websocket import WebSocket
 from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
@@ -88,7 +88,7 @@ class Session:
         if not self.which.text:
             try:
                 action = json.loads(said)
-            except json.JSONDecodeError:
+            except NO_JSON:
                 action = None
         if not isinstance(action, dict):
             text = f"error: that is no JSON object of the fields {self.which.action}"
@@ -105,7 +105,10 @@ class Session:
         """The observation that answers. Raises ValueError for an action that the server does not take, ServerFailed."""
         assert self.socket is not None
         await self.socket.send(json.dumps({"type": kind, "data": data}))
-        reply = json.loads(await self.socket.receive())
+        try:
+            reply = json.loads(await self.socket.receive())
+        except NO_JSON as error:
+            raise ServerFailed(f"what it answered is not JSON: {error}") from error
         found: dict[str, Any] = reply.get("data") or {}
         if reply.get("type") == "error":
             if found.get("code") == "VALIDATION_ERROR":

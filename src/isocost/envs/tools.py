@@ -32,6 +32,7 @@ from isocost.words import shortened as cut
 SHOWN = 4096             # characters of a result that the policy reads
 CALLS = 8                # that one turn may make
 Schema = dict[str, Any]
+NO_JSON = (ValueError, RecursionError)      # what `json.loads` raises: also for a text that is nested too deeply
 CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.S)
 _TYPES: dict[Any, Schema] = {
     int: {"type": "integer"}, float: {"type": "number"}, str: {"type": "string"}, bool: {"type": "boolean"},
@@ -67,7 +68,7 @@ def read_calls(text: str) -> list[Call]:
     for body in CALL.findall(text):
         try:
             data = json.loads(body, parse_constant=_no_constant)
-        except ValueError as error:
+        except NO_JSON as error:
             raise Malformed(f"the call is not valid JSON: {error}") from None
         if not isinstance(data, dict) or not isinstance(data.get("name"), str):
             raise Malformed('a call is {"name": ..., "arguments": {...}}')
@@ -75,7 +76,7 @@ def read_calls(text: str) -> list[Call]:
         if isinstance(arguments, str):       # as OpenAI's API writes them
             try:
                 arguments = json.loads(arguments, parse_constant=_no_constant)
-            except ValueError as error:
+            except NO_JSON as error:
                 raise Malformed(f"the arguments are not valid JSON: {error}") from None
         if not isinstance(arguments, dict):
             raise Malformed("the arguments are not a JSON object")

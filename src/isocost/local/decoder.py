@@ -1,9 +1,8 @@
 """The Llama family in one file: Llama, SmolLM2, Qwen2, Qwen2.5 and Qwen3 are settings of `Config`.
 
-Rows are padded on the right and positions start at 0, so causal attention never
-reads padding, and no mask is needed. The residual stream
-and the head are float32 whatever the body's dtype is: the sampler and the learner run this same code, so their
-log-probs differ by rounding only.
+Rows are padded on the right and positions start at 0, so causal attention never reads padding, and no mask is needed.
+The residual stream and the head are float32 whatever the body's dtype is: the sampler and the learner run this same
+code, so their log-probs differ by rounding only.
 """
 
 from __future__ import annotations

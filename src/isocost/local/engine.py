@@ -131,6 +131,7 @@ class LocalEngine:
         self._is_end[list(text.ends)] = True
         self.sessions = Sessions() if dialogues and self.cache.resumes else None
         self._waiting: deque[Request] = deque()
+        self._starting: list[tuple[Request, int]] = []      # rows that do not wait any more, while they get slots
         self._slots = Slots(0, 0)
         self._kept: dict[tuple[Request, int], list[ndarray]] = {}
         self._driver: asyncio.Task[None] | None = None
@@ -152,14 +153,14 @@ class LocalEngine:
         """Continue a start once per attempt, by at most `max_tokens` each; see `isocost.world.Engine`.
 
         Charges 1 rollout per attempt unless the start holds OWN tokens or a turn has gone before, the start's tokens
-        per attempt (those read before as `reread`, too), and the tokens written. A row that fills
-        the model's context stops with LENGTH. Raises UserError when the prompt leaves no room for an answer.
+        per attempt (those read before as `reread`, too), and the tokens written. A row that fills the model's context
+        stops with LENGTH. Raises UserError when the prompt leaves no room for an answer.
         """
         request = self._request(start, attempts, place, turn, max_tokens, tuple(stop))
         if not attempts or request.limit < 1:
-            return [_nothing(Stop.LENGTH) for _ in attempts]
-        if _wave(place) in self._halted:
-            return [_nothing(Stop.CANCELLED) for _ in attempts]
+            return [Said.nothing(Stop.LENGTH) for _ in attempts]
+        if place.wave_key in self._halted:
+            return [Said.nothing(Stop.CANCELLED) for _ in attempts]
         who, known = payer(), request.known if request.wrote == self.version else 0
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
@@ -233,14 +234,14 @@ class LocalEngine:
 
     def halt(self, place: Place) -> None:
         """Return the unfinished rows and waiting requests of this wave as they are, and its later ones at once."""
-        self._halted.add(_wave(place))
+        self._halted.add(place.wave_key)
         asked = {id(r): r for r in [*(r for r, _ in self._slots.owner), *self._waiting]}.values()
-        for request in [r for r in asked if _wave(r.place) == _wave(place)]:
+        for request in [r for r in asked if r.place.wave_key == place.wave_key]:
             request.tapes = False            # an incomplete text is read again
             if request in self._waiting:
                 self._waiting.remove(request)
             rows = np.array([i for i, (r, _) in enumerate(self._slots.owner) if r is request], dtype=np.int64)
-            request.said = [s or _nothing(Stop.CANCELLED) for s in request.said]
+            request.said = [s or Said.nothing(Stop.CANCELLED) for s in request.said]
             request.ended = len(request.attempts) - len(rows)
             self._finish(rows, np.zeros(len(rows), dtype=bool), cut=Stop.CANCELLED)
             if not request.future.done():    # it had not started
@@ -309,10 +310,12 @@ class LocalEngine:
         except Exception as error:      # any error goes to the callers that wait
             self._bill(range(self._slots.live))
             self._kept.clear()
-            for request in {id(r): r for r in [*(r for r, _ in self._slots.owner), *self._waiting]}.values():
+            rows = [*self._slots.owner, *self._starting]
+            for request in {id(r): r for r in [*(r for r, _ in rows), *self._waiting]}.values():
                 if not request.future.done():
                     request.future.set_exception(error)
             self._waiting.clear()
+            self._starting = []
             self._slots = Slots(0, 0)
             self.cache.free(0)
 
@@ -331,7 +334,9 @@ class LocalEngine:
                 break
             self._waiting.popleft()
         if new:
+            self._starting = new
             self._begin(new)
+            self._starting = []
 
     def _room(self, longest: int, busy: int) -> int:
         """Slots left for rows of up to `longest` tokens; at least one if nothing else is in flight."""
@@ -592,11 +597,3 @@ class LocalEngine:
             request.read += len(request.tokens) + len(some)
         self.cache.read_again([r.tokens for r, _ in s.owner], own)
         s.seconds[: s.live] += (time.perf_counter() - began) / s.live
-
-
-def _nothing(stop: Stop) -> Said:
-    return Said(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), np.zeros(0, dtype=np.int64), stop)
-
-
-def _wave(place: Place) -> tuple[int, int, int]:
-    return place.seed, place.wave, place.purpose

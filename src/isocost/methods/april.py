@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isocost.gather import together
 from isocost.methods import Card, grpo
 from isocost.parts.choose import uniform
 from isocost.seams import Attempts, Choose, Recipe
@@ -56,7 +57,7 @@ async def schedule(
     ended = [r.but(origin="resumed") for r in deferred_before if r.stop is not Stop.CANCELLED]
     cut = [r for r in deferred_before if r.stop is Stop.CANCELLED]
     plays = [play(problem, [r.attempt], r) for r in cut] if deferred_before else [play(problem, attempts)]
-    played = [rollout for made in await asyncio.gather(*plays) for rollout in made]
+    played = [rollout for made in await together(*plays) for rollout in made]
     begun = {r.attempt for r in cut if r.segments[-1].written}      # a rollout without a token is started only now
     back = [r.but(origin="resumed") if r.attempt in begun else r for r in played]
     whole = sorted([*ended, *back], key=lambda r: r.attempt)

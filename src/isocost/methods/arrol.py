@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from isocost import chance
 from isocost.errors import UserError
+from isocost.gather import together
 from isocost.methods import Card, grpo
 from isocost.seams import Attempts, Recipe
 from isocost.traits import bounds, trait
@@ -62,7 +62,7 @@ async def schedule(
         rank = rng.random(len(cut)) / np.maximum(chances(right, keep=keep, aim=aim), 1e-12)
         many = max(int((rank < 1).sum()), min(least - (len(early) - len(cut)), len(cut)))
         on = [cut[i].attempt for i in sorted(np.argsort(rank, kind="stable")[:many].tolist())]
-    ended = await asyncio.gather(*(play(problem, [r.attempt], r) for r in cut if r.attempt in on))
+    ended = await together(*(play(problem, [r.attempt], r) for r in cut if r.attempt in on))
     rest = [r for r in early if r.attempt not in outlooks]
     noted = [r.but(notes={**r.notes, OUTLOOKS: outlooks[r.attempt]}) for one in ended for r in one]
     return sorted([*rest, *noted], key=lambda r: r.attempt)

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from torch import Tensor
 from isocost import chance
 from isocost.batch import Batch
 from isocost.errors import UserError
+from isocost.gather import together
 from isocost.methods import Card, grpo
 from isocost.ops import EPS, in_groups, spread
 from isocost.parts import weight
@@ -67,7 +67,7 @@ async def play(
         requests.setdefault((trace.attempt, cut), []).extend(islice(left, per_cell[k]))
     thought = {t.attempt: t.segments[-1] for t in traces}
     short, hint = replace(pace, max_tokens=min(room, pace.max_tokens)), world.text.encode(words)
-    said = await asyncio.gather(*(
+    said = await together(*(
         sample(problem, numbers, world, short, place, given(thought[trace], cut, hint))
         for (trace, cut), numbers in requests.items()
     ))

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from isocost import chance
 from isocost.batch import Batch
+from isocost.gather import together
 from isocost.methods import Card, grpo
 from isocost.ops import lengths, spread
 from isocost.pack import pack
@@ -79,7 +79,7 @@ async def play(
     numbers: dict[int, list[int]] = {}
     for attempt, k in zip(left, islice(cycle(range(len(cells))), len(left)), strict=True):
         numbers.setdefault(k, []).append(attempt)
-    grown = await asyncio.gather(*(_branch(*cells[k], numbers[k], world, pace, place) for k in numbers))
+    grown = await together(*(_branch(*cells[k], numbers[k], world, pace, place) for k in numbers))
     return [*trunks, *(leaf for leaves in grown for leaf in leaves)]
 
 

@@ -7,13 +7,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from isocost import chance
+from isocost.gather import together
 from isocost.methods import FAILS, HOLDS, Card, grpo
 from isocost.parts import boxes
 from isocost.parts.play import sample
@@ -70,7 +70,7 @@ async def voted(
     if place.purpose == chance.Purpose.TRAIN or start is not None:
         return await sample(problem, attempts, world, pace, place, start)
     own = [[a * votes + k for k in range(votes)] for a in attempts]
-    found = await asyncio.gather(*(sample(problem, numbers, world, pace, place) for numbers in own))
+    found = await together(*(sample(problem, numbers, world, pace, place) for numbers in own))
     return [_chosen(some, a) for some, a in zip(found, attempts, strict=True)]
 
 

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ from torch import Tensor
 from isocost import chance
 from isocost.batch import Batch
 from isocost.errors import UserError
+from isocost.gather import together
 from isocost.methods import Card, grpo
 from isocost.ops import EPS, spread
 from isocost.parts.play import episodes, given, sample
@@ -61,7 +61,7 @@ async def play(
     at = 1 + min(max(int(stopping * (len(attempts) - 1)), 1), len(attempts) - 2)
     hint, thought = world.text.encode(words), text.cut(cut).written
     short = replace(pace, max_tokens=min(room, pace.max_tokens))
-    stopped, others = await asyncio.gather(
+    stopped, others = await together(
         sample(problem, attempts[1:at], world, short, place, given(text, cut, hint)),
         sample(problem, attempts[at:], world, replace(pace, max_tokens=max(pace.max_tokens - thought, 1)), place,
                given(text, cut)),

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,6 +16,7 @@ from torch import Tensor
 from isocost import chance
 from isocost.batch import Batch
 from isocost.errors import UserError
+from isocost.gather import together
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, reinforce
 from isocost.ops import spread
 from isocost.parts import guide
@@ -49,7 +49,7 @@ async def play(
     opened, short = await opening(problem, world, pace), replace(pace, max_tokens=1)
     blocks = [attempts[k : k + samples] for k in range(0, len(attempts), samples)]
     places = [order[k % len(order)] for k in range(len(blocks))]
-    said = await asyncio.gather(*(
+    said = await together(*(
         sample(problem, block, world, short, place, opened.read(target[:at], Role.TEACHER) if at else opened)
         for block, at in zip(blocks, places, strict=True)
     ))

@@ -51,7 +51,7 @@ async def play(
         return await sample(problem, attempts, world, pace, place, start)
     seen = replace(world, env=experts.watched(world, faults=faults, visits=visits))
     made = await sample(problem, attempts, seen, pace, place)
-    return list(await together(*(_helped(r, world, pace, place, recovery, correction) for r in made)))
+    return await together(*(_helped(r, world, pace, place, recovery, correction) for r in made))
 
 
 async def _helped(

@@ -7,15 +7,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isocost import chance
 from isocost.errors import UserError
+from isocost.gather import together
 from isocost.methods import Card, grpo
 from isocost.parts import loss
 from isocost.parts.play import sample
@@ -59,7 +59,7 @@ async def play(
     return await _branched(problem, list(ours), say, posed, chosen, 0)
 
 
-Say = Callable[..., Awaitable[list[Rollout]]]       # (problem, attempts, most tokens or 0) -> rollouts
+Say = Callable[..., Coroutine[Any, Any, list[Rollout]]]       # (problem, attempts, most tokens or 0) -> rollouts
 
 
 async def _rounds(
@@ -81,7 +81,7 @@ async def _branched(
 ) -> list[Rollout]:
     """These attempts, dealt over the chosen states; each state is a cohort, named by its rounds since the problem."""
     dealt = [left[len(left) * k // len(chosen) : len(left) * (k + 1) // len(chosen)] for k in range(len(chosen))]
-    made = await asyncio.gather(*(say(posed[state], own) for state, own in zip(chosen, dealt, strict=True)))
+    made = await together(*(say(posed[state], own) for state, own in zip(chosen, dealt, strict=True)))
     return [
         r.but(problem=problem, cohort=f"round {depth + state}")
         for state, rollouts in zip(chosen, made, strict=True) for r in rollouts
@@ -161,7 +161,7 @@ async def walked(
         raise UserError("rc.walked is for evaluations only; to train on rounds use play=rc.play")
     first_traces = await sample(problem, attempts, world, pace, place, start)
     each = (_walk(problem, thought, world, pace, place, rounds, room, reason, condense) for thought in first_traces)
-    return list(await asyncio.gather(*each))
+    return await together(*each)
 
 
 async def _walk(

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from isocost import chance
 from isocost.batch import Batch
+from isocost.gather import together
 from isocost.methods import Card, cispo
 from isocost.ops import EPS, in_groups, spread
 from isocost.parts import pace, select
@@ -107,7 +107,7 @@ async def play(
     started = await sample(problem, attempts, world, replace(pace, max_tokens=low, in_parts=True), place, start)
     limits = replace(pace, max_tokens=min(high, pace.max_tokens - room)), replace(pace, max_tokens=room)
     ended = (_interrupted(r, low, world, pace, limits, place, words, closing) for r in started)
-    return list(await asyncio.gather(*ended))
+    return await together(*ended)
 
 
 async def _interrupted(

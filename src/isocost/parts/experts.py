@@ -8,9 +8,9 @@ so they have no credit by themselves: `taught` is the improvement that imitates 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -136,6 +136,12 @@ class Watched:
     def __post_init__(self) -> None:
         self._wrong, self._seen = 0, dict[str, int]()
 
+    def __getattr__(self, name: str) -> Any:
+        """What an environment need not have, such as `cut`."""
+        if name == "env":       # it is not set yet
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
     async def open(self) -> Shown:
         shown = await self.env.open()
         self._seen[shown.key] = 1
@@ -146,7 +152,7 @@ class Watched:
         self._wrong += shown.fault is not None and shown.fault.source is FaultSource.MODEL
         self._seen[shown.key] = count = self._seen.get(shown.key, 0) + (shown.fault is None)
         self.lost = not shown.over and (self._wrong >= self.faults or (shown.key != "" and count >= self.visits))
-        return Shown(shown.messages, shown.over or self.lost, shown.reward, shown.key, shown.fault)
+        return replace(shown, over=shown.over or self.lost)
 
     def final(self) -> str:
         return LOST if self.lost else self.env.final()

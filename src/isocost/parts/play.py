@@ -24,7 +24,7 @@ from isocost.world import Ask, World
 View = Callable[[Sequence[Message], Sequence[Turn]], Sequence[Message]]   # what the policy reads before a turn
 Pause = Callable[[Sequence[Message], Sequence[Turn]], bool]               # whether a dialogue stops there for now
 _OWN = int(Role.OWN)            # a plain int: numpy compares with it ten times faster
-_NOTHING = Said(np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int64), Stop.DONE)
+_NOTHING = Said.nothing(Stop.DONE)
 
 
 def _wave_sampled(

@@ -69,8 +69,7 @@ def plan_pilot(
 
     `evaluation` gets more samples per held-out problem, up to `most_samples`, if `worth` needs them to be detected. It
     is then reduced until it costs at most `evaluation_share` of training in the budget's unit, by default that of the
-    preset: first the early points,
-    then samples, then held-out problems. Best@k and worst@k keep at least k samples.
+    preset: first the early points, then samples, then held-out problems. Best@k and worst@k keep at least k samples.
 
     Raises:
         UserError: for an unknown preset, an n below 2, a batch that the default n does not divide or that fewer than

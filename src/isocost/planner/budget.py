@@ -179,6 +179,11 @@ class Machine:
         return asdict(self)
 
 
+def _written(x: Any, later: str) -> dict[str, Any]:
+    """Plain data of a dataclass; the field `later` only if it is not 0, as in records from before it."""
+    return {k: v for k, v in asdict(x).items() if k != later or v}
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds on this machine: start + M (update + problem B + rollout nB) + evaluation per evaluation.
@@ -215,8 +220,8 @@ class Timing:
         return self.seconds(n, B, 1.0) - self.start
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON; `start` only if there is one, as in records from before it."""
-        return {k: v for k, v in asdict(self).items() if k != "start" or v}
+        """Plain data for JSON."""
+        return _written(self, "start")
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Timing:
@@ -305,8 +310,8 @@ class Bill:
         )
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON; `env_steps` only if there are any."""
-        return {k: v for k, v in asdict(self).items() if k != "env_steps" or v}
+        """Plain data for JSON."""
+        return _written(self, "env_steps")
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Bill:
@@ -360,8 +365,8 @@ class Prices:
         return replace(self, prefill=read - again, decode=written, score=scored, train=train, env_steps=steps)
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON; `env_steps` only if there are any."""
-        return {k: v for k, v in asdict(self).items() if k != "env_steps" or v}
+        """Plain data for JSON."""
+        return _written(self, "env_steps")
 
     def sampling(self, rollouts: float, seconds: float) -> Bill:
         """The bill of rollouts that are sampled but not trained on, such as those of evaluations."""

@@ -105,8 +105,8 @@ class Plan:
 
     `equal` is the equal set at C; `chosen` says why its n was chosen; `fallback` is empty unless the law is not
     identified, and `settle` says what would resolve that. `turns` is the turn limit of training, None where none was
-    planned. `claim` is False if the comparison cannot show that the
-    prescription is better than the default n, because the default is in the equal set.
+    planned. `claim` is False if the comparison cannot show that the prescription is better than the default n, because
+    the default is in the equal set.
     """
 
     direct: bool

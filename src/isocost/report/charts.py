@@ -95,7 +95,7 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
     y = alt.Y("reward:Q", title="held-out reward at the end", scale=alt.Scale(zero=False, nice=True))
     data = alt.Chart(data_of(rows))
     color = alt.Color(
-        "nB:O", title="rollouts per update, nB", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes)))
+        "nB:O", title="nB", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes)))
     )
     x = alt.X(
         "lr:Q",

@@ -64,14 +64,19 @@ def _sentence(study: Study, unknown: Data) -> str:
         return "The law is fitted. There is no prescription yet."
     if study.of("pilot"):
         done = sum(r.finished for r in study.of("pilot"))
-        return f"The pilot has {done} finished runs of {len(study.of('pilot'))}. No law is fitted yet."
+        return f"{done} of {counted(len(study.of('pilot')), 'pilot run')} have ended. No law is fitted yet."
     if study["profile"]:
         data = study["profile"]
         return (
-            f"For this model the problems are {data.get('regime', 'unclassified')}: mean pass@1 is"
+            f"For this model the problems are {data.get('regime', 'unclassified')}: {_measured(study)} is"
             f" {share(data.get('mean'))}. No run is trained yet."
         )
     return _of_runs(study)
+
+
+def _measured(study: Study) -> str:
+    """What the mean of a profile is of."""
+    return "mean reward" if study["profile"].get("graded") else "mean pass@1"
 
 
 def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
@@ -81,7 +86,21 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     if len(equal) > 1:
         found = f"{at}, n = {names(equal)} are equal within margin or noise, and it is the cheapest."
         return f"Use n = {arm['n']}{_limit(study)}: {found}"
-    return f"Use n = {arm['n']}{_limit(study)}: {at}, every other n is worse."
+    return f"Use n = {arm['n']}{_limit(study)}: {at}, {_others(study, arm)}."
+
+
+def _others(study: Study, arm: Data) -> str:
+    """What is known of the other n where none of them is equal to the prescribed one."""
+    law = law_of(study)
+    if law is None:
+        return "it alone is within the margin of the best"
+    others, unknown = [n for n in law.ns if n != arm["n"]], law.unknown(float(arm["C"]))
+    if not others:
+        return "no other n was tried"
+    if left := [n for n in others if n in unknown]:
+        worse = ", every other n is worse" if len(left) < len(others) else ""
+        return f"the reward of n = {names(left)} is not identified{worse}"
+    return "every other n is worse"
 
 
 def _limit(study: Study) -> str:
@@ -201,7 +220,7 @@ def _key_numbers(study: Study) -> Safe:
         )
     if study["profile"] and not data.get("forecast"):
         facts.append(
-            ("mean pass@1", share(study["profile"].get("mean")), f"{study['profile'].get('regime')} problems")
+            (_measured(study), share(study["profile"].get("mean")), f"{study['profile'].get('regime')} problems")
         )
     rollouts = sum(r.metered for r in study.runs) + (
         number(as_dict(study["profile"].get("cost")).get("rollouts")) or 0

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,12 +43,9 @@ def begin(run: Path, after: str = "") -> int:
     """
     run.mkdir(parents=True, exist_ok=True)
     number = latest(run) + 1
-    file = Stream(run / FILE)
-    try:
+    with closing(Stream.mended(run / FILE)) as file:
         file.write({"attempt": number, "after": after[:WHY]})
         file.sync()
-    finally:
-        file.close()
     return number
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from isocost import jsonfile
 from isocost.errors import UserError
@@ -129,6 +129,15 @@ class Stream:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         self._waiting: list[Line] = []
         self._last = -math.inf      # when lines were last written
+
+    @classmethod
+    def mended(cls, path: Path) -> Self:
+        """To append to, without a last line that a kill or a full disk cut short: the next would be joined to it."""
+        stream = cls(path)
+        text = path.read_bytes()
+        if (whole := text.rfind(b"\n") + 1) < len(text):
+            stream.cut(whole)
+        return stream
 
     def write(self, *lines: Line) -> None:
         """Append lines: data, JSON texts, or functions that return a JSON text."""

@@ -23,7 +23,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -139,8 +139,10 @@ class RunRecord:
         self.pay_since(step)
 
     def checkpoints(self) -> list[Path]:
+        """Their folders, in order of step."""
         home = self.path / "checkpoints"
-        return [home / name for name in sorted(os.listdir(home)) if name.startswith("step-")] if home.is_dir() else []
+        names = [name for name in os.listdir(home) if name.startswith("step-")] if home.is_dir() else []
+        return [home / name for name in sorted(names, key=_step)]       # from a million on, names have another order
 
     def _sync(self, *paths: Path) -> None:
         """Sync files to disk in parallel: a file system commits concurrent requests together, several times as fast."""
@@ -209,13 +211,12 @@ class RunRecord:
     def _record_lost(self, step: int) -> None:
         """Record the cost of the lost work after `step` in lost.jsonl, and increment `life`."""
         files = sorted(self.path.glob(f"paid-{self.life:03d}-*.jsonl"))
-        since = [f for f in files if int(f.stem.rsplit("-", 1)[1]) >= step]
+        since = [f for f in files if _step(f.stem) >= step]
         cost = sum((Cost(*line[1:]) for f in since for line in read_lines(f)), Cost())
         if cost != Cost():
-            lost = Stream(self.path / "lost.jsonl")
-            lost.write({"life": self.life, "step": step, "cost": cost.data()})
-            lost.sync()
-            lost.close()
+            with closing(Stream.mended(self.path / "lost.jsonl")) as lost:
+                lost.write({"life": self.life, "step": step, "cost": cost.data()})
+                lost.sync()
             self.life += 1
         for f in self.path.glob("paid-*.jsonl"):
             f.unlink()
@@ -225,13 +226,12 @@ class RunRecord:
 
         The totals of the first checkpoint also include its own step, the evaluation of the base.
         """
-        kept = [int(c.name.rsplit("-", 1)[1]) for c in self.checkpoints()]
+        kept = [_step(c.name) for c in self.checkpoints()]
         of_mine = f"paid-{self.life:03d}-"
-        for name in os.listdir(self.path):
-            if name.startswith(of_mine) and name.endswith(".jsonl"):
-                step = int(name.removesuffix(".jsonl").rsplit("-", 1)[1])
-                if kept and (len(kept) == 1 or step < min(kept)):
-                    os.unlink(self.path / name)
+        for name in os.listdir(self.path) if kept else ():
+            before, _, after = name.partition(".")
+            if before.startswith(of_mine) and after == "jsonl" and (len(kept) == 1 or _step(before) < min(kept)):
+                os.unlink(self.path / name)
 
 
 _SECONDS = Cost._fields.index("seconds")      # counts are before it, and `reread` after it
@@ -242,6 +242,11 @@ def _charge(account: str, cost: Cost) -> str:
     """A line of JSON, made without its encoder: three for each step. Seconds are finite, and accounts plain names."""
     *counts, seconds, reread = cost
     return _CHARGE % (account, *counts, round(seconds, 6), reread)
+
+
+def _step(name: str) -> int:
+    """The step at the end of the name of a checkpoint, or of a file of costs."""
+    return int(name.rpartition("-")[2])
 
 
 def _remove(folder: Path) -> None:

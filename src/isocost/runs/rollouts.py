@@ -49,7 +49,9 @@ def outcome_of(reward: float | None, stop: str) -> Outcome:
     return Outcome.LIMIT if stop in (Stop.TURNS, Stop.LENGTH) else Outcome.FAILURE
 
 
-_ENDS = {Stop.TURNS: "out of turns", Stop.LENGTH: "turn cut at its token limit", Stop.CANCELLED: "stopped early"}
+_ENDS: Mapping[str, str] = {
+    Stop.TURNS: "out of turns", Stop.LENGTH: "turn cut at its token limit", Stop.CANCELLED: "stopped early",
+}
 
 
 def end_of(reward: float | None, stop: str) -> str:
@@ -57,7 +59,7 @@ def end_of(reward: float | None, stop: str) -> str:
     outcome = outcome_of(reward, stop)
     if outcome is Outcome.FAULT:
         return "environment failed" if stop == Stop.ERROR else "no score"
-    return "success" if outcome is Outcome.SUCCESS else _ENDS.get(Stop(stop), "ended without success")
+    return "success" if outcome is Outcome.SUCCESS else _ENDS.get(stop, "ended without success")
 
 
 def ends_in_order(ends: Mapping[str, float]) -> list[str]:

@@ -67,14 +67,16 @@ async def run(
         if (out / "end.json").exists() and (ended := read_json(out / "end.json"))["reason"] not in GO_ON:
             return ended
         opened = opened or open_setting(job.setting, reference=compares(recipe))
-        _claim(record, job, recipe, opened)
-        gc.freeze()  # the collector skips what is loaded by now
-        often = gc.get_threshold()
-        gc.set_threshold(ALLOCATED, *often[1:])
+        often, frozen = gc.get_threshold(), gc.get_freeze_count()
         try:
+            _claim(record, job, recipe, opened)
+            gc.freeze()  # the collector skips what is loaded by now
+            gc.set_threshold(ALLOCATED, *often[1:])
             return await _Run(job, recipe, opened, record, on_step).go()
         finally:
             gc.set_threshold(*often)
+            if not frozen:  # else somebody else's objects would thaw too
+                gc.unfreeze()
             opened.close()
 
 

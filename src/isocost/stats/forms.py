@@ -18,6 +18,7 @@ from isocost.errors import UserError
 
 SHARPEST = 8.0      # the largest exponent searched: a rise from a tenth to nine tenths within a factor of 1.7
 FLATTEST = 0.1
+STEPS = 25          # of Gauss-Newton, at most, that refine a fit
 
 
 @dataclass(frozen=True)
@@ -276,9 +277,9 @@ def _jacobian(form: Form, x: ndarray, search: ndarray, root: ndarray, free: list
     return np.stack(columns, -1)
 
 
-def _polish(form: Form, x: ndarray, y: ndarray, root: ndarray, start: ndarray, free: list[int],
-            steps: int = 25) -> tuple[ndarray, ndarray]:
-    """Damped Gauss-Newton steps inside the bounds; a step is accepted only if it lowers the squares."""
+def _polish(form: Form, x: ndarray, y: ndarray, root: ndarray, start: ndarray, free: list[int]
+            ) -> tuple[ndarray, ndarray]:
+    """`STEPS` damped Gauss-Newton steps inside the bounds; a step is accepted only if it lowers the squares."""
     low, high = (edge[free] for edge in _edges(form, x))
     here = _to_search(form, start)
     here[:, free] = np.clip(here[:, free], low, high)
@@ -286,7 +287,7 @@ def _polish(form: Form, x: ndarray, y: ndarray, root: ndarray, start: ndarray, f
     squares = ((target - _model(form, x, here, root)) ** 2).sum(-1)
     damping = np.full(len(y), 1e-2)
     live = np.arange(len(y))
-    for _ in range(steps):
+    for _ in range(STEPS):
         now = here[live]
         residual = target[live] - _model(form, x, now, root)
         move = _step(_jacobian(form, x, now, root, free), residual, now[:, free], low, high, damping[live])

@@ -126,8 +126,7 @@ def smallest(se: float, dof: float, alpha: float, power: float = POWER) -> float
     probability `power` (Lehmann and Romano 2005, Testing Statistical Hypotheses, section 5.2; Cohen 1988, chapter 2).
     This is exact. The usual sum of two central quantiles, t(dof, 1 - alpha / 2) + t(dof, power), is not, because the
     spread is estimated once, not twice. At alpha 0.1 and power 0.8 the sum is 6 % too small at 1 degree of freedom and
-    1 % too
-    large at 3 to 10.
+    1 % too large at 3 to 10.
     """
     return se * _standardized(dof, alpha, power) if dof > 0 else inf
 

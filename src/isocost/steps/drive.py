@@ -6,7 +6,6 @@ finds the processes that still run, and starts none twice.
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from isocost.runs.files import read_json
 from isocost.runs.job import Job
 from isocost.runs.launch.launcher import OUTPUT, Launch, Launcher, State
 from isocost.runs.launch.launchers import launcher_in
-from isocost.runs.launch.local import STOPS, ended
+from isocost.runs.launch.local import ended, stops
 from isocost.runs.schema import RUN
 from isocost.steps.early import NEVER, STOPPED, VERDICT, Stops
 from isocost.steps.events import Observer
@@ -154,28 +153,23 @@ class _Drive:
     ):
         self.launcher, self.workers, self.watch, self.judge = launcher, workers, watch, judge
         self.active: list[_Run] = []
-        self.signalled: list[int] = []
 
     def all(self, runs: Sequence[_Run]) -> None:
         """Run them all to their ends."""
-        before = {s: signal.signal(s, lambda signum, frame: self.signalled.append(signum)) for s in STOPS}
         waiting = list(runs)
-        try:
-            self.adopt(waiting)
-            while self.active or waiting:
-                while waiting and len(self.active) < self.workers:
-                    self.launch(waiting.pop(0))
-                self.look()
-                self.watch()
-                if self.signalled:
-                    raise Interrupted(self.signalled[0])
-                self.launcher.rest(TICK)
-        finally:
+        with stops() as signalled:
             try:
-                self.end_all()
+                self.adopt(waiting)
+                while self.active or waiting:
+                    while waiting and len(self.active) < self.workers:
+                        self.launch(waiting.pop(0))
+                    self.look()
+                    self.watch()
+                    if signalled:
+                        raise Interrupted(signalled[0])
+                    self.launcher.rest(TICK)
             finally:
-                for s, handler in before.items():
-                    signal.signal(s, handler)
+                self.end_all()
 
     def adopt(self, waiting: list[_Run]) -> None:
         """Take over what an earlier driver launched; what it only prepared is launched now."""

@@ -122,26 +122,22 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     if data is not None and there:
         setting = replace(setting, env=data, data=data)
     opened = open_setting(replace(setting, model=model, evaluated=None), whole=data is not None and bool(there))
-    if data is None or there:
-        problems: Sequence[Problem] = opened.sides.train if data else opened.sides.held_out
-    else:
-        problems = load_problems(
-            data, verifier=setting.verifier, system=setting.system, check=True, meter=opened.world.meter,
-            reads=lambda: Reads(opened.world.text, opened.world.extra["model"].config.max_len),
-        ).problems
-        opened.world.exact = opened.world.exact if all(p.meta.get("exact") for p in problems) else None
-    found = finished(
-        policies.evaluate(
-            methods.recipe("reinforce"),
-            opened.world,
-            problems,
-            setting.measured,
-            samples=samples,
-            seed=EVALUATION_SEED,
-        )
-    )
-    opened.grader.close()
-    return found.right, opened.world.meter.total
+    world = opened.world
+    try:
+        if data is None or there:
+            problems: Sequence[Problem] = opened.sides.train if data else opened.sides.held_out
+        else:
+            problems = load_problems(
+                data, verifier=setting.verifier, system=setting.system, check=True, meter=world.meter,
+                reads=lambda: Reads(world.text, world.extra["model"].config.max_len),
+            ).problems
+            world.exact = world.exact if all(p.meta.get("exact") for p in problems) else None
+        found = finished(policies.evaluate(
+            methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
+        ))
+    finally:
+        opened.close()
+    return found.right, world.meter.total
 
 
 def _mean(x: np.ndarray) -> Mean:

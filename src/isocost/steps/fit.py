@@ -9,6 +9,7 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.laws import law as laws
+from isocost.laws.bins import binned
 from isocost.laws.curves import PASS, Curve, attempts_of, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.interference import Interference, by_n, interferences
@@ -62,6 +63,8 @@ def fit(study: Path, *, metric: str | None = None) -> Law | NoLaw:
         interference=tuple(by_n(_of_law(home, found))),
         extendable=home.source.can(Can.PILOT),
         splits=home.source.can(Can.SPLITS),
+        binned=not home.source.can(Can.SPLITS) and _are_binned(curves(home.path)),
+        unit=measure.of(home.any_run)["unit"],
         folder=study,
     )
 
@@ -91,7 +94,15 @@ def _alone(run: Path, record: Mapping[str, Any], metric: str | None) -> Law:
     law = _flagged(fit_law(_with_base(found, run, curves([run]))), record)
     advice = (f"one run: a plan needs a study, with other seeds of n = {record['arm']['n']} and runs of other n where "
               f"there are any: {found.start}")
-    return Law.beside(law, splits=found.can(Can.SPLITS), advice=advice, folder=run)
+    return Law.beside(
+        law, splits=found.can(Can.SPLITS), advice=advice, binned=_are_binned(curves([run])),
+        unit=measure.of(record)["unit"], folder=run,
+    )
+
+
+def _are_binned(seen: Sequence[Curve]) -> bool:
+    """Whether curves are fitted to means of their evaluations, because these are many and noisy."""
+    return any(binned(curve) is not curve for curve in seen if curve.purpose in ("pilot", "run"))
 
 
 def _with_base(runs: source.Source, path: Path, seen: Sequence[Curve]) -> Sequence[Curve]:
@@ -166,8 +177,10 @@ def choose_metric(home: Home, metric: str | None, samples: int | None = None) ->
         drawn = pilots.PilotPlan.of(home.read("pilot.json", "plan")).evaluation.samples or drawn
     home.source.require(Can.METRICS, home.path)
     if not home.profiled()["exact"] and drawn < k:
-        raise UserError(f"{metric} needs {k} samples per held-out problem and this study's evaluations draw {drawn}: "
-                        f"plan its pilot with `isocost plan --metric {metric} --samples {k}`, before it has runs")
+        raise UserError(
+            f"{metric} needs {k} samples per held-out problem and this study's evaluations have {drawn}: plan its "
+            f"pilot with `isocost plan {word(home.path)} --metric {metric} --samples {k}`, before it has runs"
+        )
     if home.has("forecast.json"):
         raise UserError(f"{home.path}/forecast.json is sealed for {home.metric}; start another study for {metric}")
     if home.runs.exists():

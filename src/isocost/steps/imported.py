@@ -60,11 +60,11 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
     slope, level = np.polyfit(np.log(sizes / reference), rates, 1) if several else (EXPONENT, rates.mean())
     deviation = float(np.abs(rates - level - slope * np.log(sizes / reference)).max())
     lr0, slope = exp(float(level)), round(float(slope), 12) + 0.0  # not -0
-    rule = (
-        f"lr = {lr0:.2g} (rollouts per update / {reference})^{slope:.2f}"
-        if several
-        else f"lr = {lr0:.2g} at {reference} rollouts per update; elsewhere a square root is assumed"
-    )
+    rule = f"lr = {lr0:.2g} (rollouts per update / {reference})^{slope:.2f}"
+    if not several:
+        rule = f"lr = {lr0:.2g} at {reference} rollouts per update; elsewhere a square root is assumed"
+    elif slope == 0:
+        rule = f"lr = {lr0:.2g} at any number of rollouts per update"
     flags = (
         ()
         if deviation < 0.01

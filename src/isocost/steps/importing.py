@@ -35,7 +35,8 @@ class ImportedRun:
 
     `run` is its folder and `log` the log's name, written by `source` (a trainer or format). `C` is its cost at the last
     of `points` evaluations, counted in `unit`. `metric` and `kind` (held-out or training) name its rewards, `first` and
-    `last` in [0, 1]; `scale` (lowest, highest) are 0 and 1 in the log's units. `missing` is what the log lacks.
+    `last` in [0, 1]; `scale` (lowest, highest) are 0 and 1 in the log's units. `diverged` is whether they are NaN or
+    infinite to the log's end. `missing` is what the log lacks.
     """
 
     run: str
@@ -53,6 +54,7 @@ class ImportedRun:
     first: float
     last: float
     scale: tuple[float, float]
+    diverged: bool
     missing: tuple[str, ...]
 
 
@@ -251,5 +253,6 @@ def _imported(run: Imported, folder: Path, seed: int) -> ImportedRun:
         first=first[1].reward,
         last=last[1].reward,
         scale=(low, high),
+        diverged=run.log.end == "diverged",
         missing=tuple(run.missing),
     )

@@ -368,7 +368,7 @@ class MethodCheck(Shown):
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost methods check --json` prints it: a list with an entry per promise."""
-        return [{"promise": f.promise, "state": f.state, "kept": f.kept, "why": f.why} for f in self.findings]
+        return [f.data() for f in self.findings]
 
 
 def check_method(name: str) -> MethodCheck:

@@ -8,9 +8,9 @@ of what it had sampled and not yet graded.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from isocost import methods
 from isocost.chance import Purpose
 from isocost.contract.conflicts import needs
 from isocost.errors import Resumable, UserError
+from isocost.gather import together
 from isocost.runs.evaluate import group_of
 from isocost.runs.job import compares
 from isocost.runs.record import Stream, read_lines
@@ -72,28 +73,16 @@ async def pass_rates(
     """
     began = time.perf_counter()
     opened = opened or open_setting(setting, check=True, learn=False, limits=limits)
-    if bounded:
-        refuse_unbounded(opened.problems)
-    pool = sample(opened.sides.train, problems, seed)
-    there, lost = _taken_up(read_lines(kept) if kept else [], pool)
-    streams: list[Stream] = []
     checked = opened.world.meter.of(meters.CHECK)
-
-    def write(line: Line) -> None:
-        if kept and not streams:  # only now: a prompt that the model cannot read must leave no study
-            begin()
-            streams.append(_stream(kept))
-            if checked != Cost():
-                streams[0].write({"slot": None, "id": None, "rewards": [], "cost": checked.data()})
-        for stream in streams:
-            stream.write(line)
-
     try:
-        found = await _sampled(opened, pool, seed, there, write, bounded)
+        if bounded:
+            refuse_unbounded(opened.problems)
+        pool = sample(opened.sides.train, problems, seed)
+        there, lost = _taken_up(read_lines(kept) if kept else [], pool)
+        with _written(kept, begin, checked) as write:
+            found = await _sampled(opened, pool, seed, there, write, bounded)
     finally:
         opened.close()
-        for stream in streams:
-            stream.close()
     rewards = _rewards(found)
     scored = ~np.isnan(rewards).any(1)
     if not scored.any():
@@ -162,12 +151,26 @@ def preconditions(profile: dict[str, Any]) -> list[dict[str, str]]:
     return [{"name": name, "state": state, "why": why} for name, state, why in rows]
 
 
-def _stream(kept: Path) -> Stream:
-    """The file to append to, without a last line that a kill cut short: the next line would be joined to it."""
-    whole = kept.read_bytes().rfind(b"\n") + 1 if kept.exists() else 0
-    stream = Stream(kept)
-    stream.cut(whole)
-    return stream
+@contextmanager
+def _written(kept: Path | None, begin: Callable[[], None], checked: Cost) -> Iterator[Callable[[Line], None]]:
+    """What writes a line to the file `kept`, if there is one; before the first, `begin` is called and the cost of the
+    check of answers is written."""
+    streams: list[Stream] = []
+
+    def write(line: Line) -> None:
+        if kept and not streams:  # only now: a prompt that the model cannot read must leave no study
+            begin()
+            streams.append(Stream.mended(kept))
+            if checked != Cost():
+                streams[0].write({"slot": None, "id": None, "rewards": [], "cost": checked.data()})
+        for stream in streams:
+            stream.write(line)
+
+    try:
+        yield write
+    finally:
+        for stream in streams:
+            stream.close()
 
 
 def _taken_up(lines: Sequence[Line], pool: Sequence[Problem]) -> tuple[dict[int, Line], Cost]:
@@ -219,13 +222,9 @@ async def _sampled(
         return line
 
     with meters.on(meters.PROBE):
-        tasks = [asyncio.create_task(one(slot, p)) for slot, p in enumerate(pool)]
         try:
-            return list(await asyncio.gather(*tasks))
+            return await together(*(one(slot, p) for slot, p in enumerate(pool)))
         except BaseException as why:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             mistake = isinstance(why, UserError) and not isinstance(why, Resumable)
             begun = {} if mistake else tabs  # a mistake leaves no study
             for slot, tab in begun.items():

@@ -27,6 +27,7 @@ from isocost.planner.seeds import ComparisonPower
 from isocost.planner.turn_limits import LimitChoice
 from isocost.runs.record import SCHEMA
 from isocost.stats.intervals import Interval
+from isocost.units import ROLLOUTS
 
 T = TypeVar("T")
 Data = Mapping[str, Any]
@@ -230,6 +231,7 @@ class Law(laws.Law, Shown):
     turn_limit: the turn limits that the pilot compares, and the one that the law is of; None with fewer than two.
     extendable: whether runs can be added to the study's pilot. splits: whether held-out problems are divided into a
         validation and a test split. advice: what one imported run needs for a plan.
+    binned: whether the curves are fitted to means over bins of evaluations, as those of long logs are. unit: of C.
     """
 
     record: ClassVar[str] = "law"
@@ -240,6 +242,8 @@ class Law(laws.Law, Shown):
     extendable: bool = False
     splits: bool = True
     advice: str = ""
+    binned: bool = False
+    unit: str = ROLLOUTS
     turn_limit: LimitChoice | None = None
     folder: Path | None = folder_field()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.shape import LARGEST
 from isocost.tasks.load import MOST_BROKEN, Broken, Report, rows_of
 from isocost.words import counted
 
@@ -193,10 +193,10 @@ def _attempts(cells: Mapping[str, Any], columns: Mapping[str, str]) -> Iterator[
 def _reward(value: Any, columns: Mapping[str, str]) -> float | None:
     if value is None:
         return None
-    if isinstance(value, str) or not isinstance(value, bool | int | float) or not math.isfinite(value):
+    if not isinstance(value, bool | int | float) or value != value:
         raise _wrong("reward", columns, value)
     if not 0 <= value <= 1:
-        raise ValueError(f"{columns['reward']!r} is {value:g}; expected {TAKES['reward']}: rescale the rewards")
+        raise ValueError(f"{_wrong('reward', columns, value)}: rescale the rewards")
     return float(value)
 
 
@@ -205,8 +205,8 @@ def _count(value: Any, key: str, columns: Mapping[str, str]) -> int | None:
         return None
     if key == "tokens" and isinstance(value, list | tuple):
         return len(value)
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == int(value) and value >= 0
-    if not whole:
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+    if not whole or value != int(value):
         raise _wrong(key, columns, value)
     return int(value)
 

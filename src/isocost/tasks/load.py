@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from isocost import meter as meters
 from isocost.errors import UserError, foreign
 from isocost.meter import Meter
+from isocost.shape import LARGEST
 from isocost.tasks import families, mix, text, verify
 from isocost.tasks.grade import Grader
 from isocost.types import Message, Problem
@@ -485,8 +486,10 @@ def _level(row: Mapping[str, Any]) -> int | float | str | None:
     level = row.get("level")
     if level is None or isinstance(level, str):
         return level or None
-    if isinstance(level, bool) or not isinstance(level, int | float) or not math.isfinite(level):
+    if isinstance(level, bool) or not isinstance(level, int | float):
         raise ValueError(f"'level' must be a number or text, got {_kind(level)}")
+    if not abs(level) < LARGEST:        # also for NaN
+        raise ValueError("'level' must be a finite number below 2**63 in size, or text")
     return level
 
 

@@ -1,8 +1,8 @@
 """The verifier process: one verifier, one request at a time.
 
-A request is its length in 8 bytes, JSON, and then 32 random characters. The answer is one line of
-JSON, `[those characters, kind, value or reason]`. While a verifier runs, its request's characters are still in the
-pipe, unread: neither the memory of a forked child nor a byte on an inherited descriptor can answer in its place.
+A request is its length in 8 bytes, JSON, and then 32 random characters. The answer is one line of JSON, `[those
+characters, kind, value or reason]`. While a verifier runs, its request's characters are still in the pipe, unread:
+neither the memory of a forked child nor a byte on an inherited descriptor can answer in its place.
 
 Isolation: both pipes are closed on exec and in every child that Python forks; descriptors 0, 1 and 2, which a
 reward reads and prints to, are the null device. A fork in which a reward returns ends there. The memory, CPU time and

@@ -78,12 +78,11 @@ class Drive:
     """How one trainer is driven.
 
     `prepare` writes an attempt's configuration, and `words` are those in braces that a command may take it by (one is
-    needed). `rows(log, attempt's folder, launch.json, earlier rows)` are the lines
-    that an attempt has logged so far, and `names` the columns of such lines. `log` is where an attempt logs: {out},
-    {folder} (the attempt's) and the other words in braces. `base` is whether it evaluates before its first update.
-    `ends` is whether it ends after M updates; otherwise it is ended once its last evaluation is logged. `late` is
-    whether updates may be missing at the end of a killed attempt's log. `lacks` are limits of what it logs, for the
-    notes of every run.
+    needed). `rows(log, attempt's folder, launch.json, earlier rows)` are the lines that an attempt has logged so far,
+    and `names` the columns of such lines. `log` is where an attempt logs: {out}, {folder} (the attempt's) and the other
+    words in braces. `base` is whether it evaluates before its first update. `ends` is whether it ends after M updates;
+    otherwise it is ended once its last evaluation is logged. `late` is whether updates may be missing at the end of a
+    killed attempt's log. `lacks` are limits of what it logs, for the notes of every run.
     """
 
     prepare: Callable[[Begin], Setup]

@@ -52,9 +52,9 @@ class Log:
     `train` are training rewards, `held` held-out ones; `reward_column` and `held_column` the log's names for them.
     `facts` are those of n, B, lr and seed that the log holds; `about` is model, data, temperature, max_tokens and
     other settings to record. `unit` is the unit of `rollouts`, if not rollouts. `missing` are notes on what the log
-    lacks; `end` is why the run ended, as in end.json, if the log has it. `rate` is the
-    least of rollouts / updates where the log counts both. `parts` are the columns that the fitted reward is the sum of,
-    by the kind of reward. `rounding` is how far from its logged value a fact may be, where the log rounds it.
+    lacks; `end` is why the run ended, as in end.json, if the log has it. `rate` is the least of rollouts / updates
+    where the log counts both. `parts` are the columns that the fitted reward is the sum of, by the kind of reward.
+    `rounding` is how far from its logged value a fact may be, where the log rounds it.
     """
 
     source: str

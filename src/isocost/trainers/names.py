@@ -18,11 +18,10 @@ class Names:
 
     `first` is the number of its first step. `more` maps this program's names to the trainer's. `span` is the column
     of seconds per step, `seconds` that of seconds since the start. `per_step` is rollouts started in a step. `length`
-    is tokens of an answer, or of one turn of it where `turns` is the column of turns per answer.
-    `policy` is the column with the number of updates of the evaluated policy, if there is one. With `again` the
-    trainer evaluates one policy twice if a run is resumed; with `appends` a resumed run writes behind its earlier
-    lines. `parts` and `held_parts` are the columns whose sum is the
-    reward.
+    is tokens of an answer, or of one turn of it where `turns` is the column of turns per answer. `policy` is the column
+    with the number of updates of the evaluated policy, if there is one. With `again` the trainer evaluates one policy
+    twice if a run is resumed; with `appends` a resumed run writes behind its earlier lines. `parts` and `held_parts`
+    are the columns whose sum is the reward.
     """
 
     trainer: str

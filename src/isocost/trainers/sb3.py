@@ -3,9 +3,9 @@
 Its clock is steps of the environment, and so is C. One update takes n_steps x n_envs of them: give n (n_envs), and B
 (n_steps) follows from progress.csv. An on-policy algorithm evaluates while it collects, so what is measured at t steps
 is the policy from before the update that these steps are for, and stands there: at t = n_steps x n_envs it is the base.
-evaluations.npz holds returns of episodes in an evaluation's own environments,
-which is held-out reward; without it the training return of progress.csv, over the last hundred episodes, is taken.
-The .npz is read as what it is, arrays in a zip file, and nothing in it is unpickled.
+evaluations.npz holds returns of episodes in an evaluation's own environments, which is held-out reward; without it the
+training return of progress.csv, over the last hundred episodes, is taken. The .npz is read as what it is, arrays in a
+zip file, and nothing in it is unpickled.
 """
 
 from __future__ import annotations

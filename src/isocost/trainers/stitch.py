@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from isocost.trainers.logs import Row
@@ -59,7 +59,6 @@ class Stitched:
     repeated: tuple[float, ...] = ()
     unplanned: tuple[float, ...] = ()
     resumed: tuple[float, ...] = ()
-    lost_rows: tuple[Row, ...] = field(default=(), repr=False)
 
 
 def attempts_of(rows: Sequence[Row], columns: Columns) -> list[list[Row]]:
@@ -118,7 +117,7 @@ def stitch(
             (repeated if seen in there else unplanned).append(seen)
             kept += _unevaluated(row, columns)
     steps = tuple(at for row in lost if (at := columns.trained(row)) is not None)
-    return Stitched(tuple(kept), steps, tuple(repeated), tuple(unplanned), tuple(resumed), tuple(lost))
+    return Stitched(tuple(kept), steps, tuple(repeated), tuple(unplanned), tuple(resumed))
 
 
 def spaced(rows: Sequence[Row], columns: Columns, every: int | None) -> set[float] | None:

@@ -6,7 +6,6 @@ seed. Seconds are wall time since the first event.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from isocost.trainers.logs import Log, Row
 from isocost.trainers.names import Names, facts_of, spoken
 from isocost.trainers.points import logs_of
 from isocost.trainers.trl import BOARD
-from isocost.trainers.wire import events, is_events
+from isocost.trainers.wire import arguments_of, events, is_events
 
 TITLE = "TensorBoard"
 READS = "TensorBoard event files"
@@ -38,8 +37,8 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     if not found:
         raise UserError(f"{path} holds no event file ({PATTERN})")
     rows, texts = board(found)
-    arguments = texts.get("args/text_summary") or texts.get("args")
-    facts, about = facts_of(json.loads(arguments)) if arguments else ({}, {})
+    arguments = arguments_of(texts)
+    facts, about = facts_of(arguments) if arguments else ({}, {})
     known = spoken(rows) or UNKNOWN
     counted = known is BOARD
     known = stepped(known)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,7 @@ from isocost.errors import UserError
 from isocost.trainers.logs import Empty, Row
 
 HEAD = 65_536  # bytes of a file that are read to recognise it
+_CUT = re.compile(r"[0-9](?:\.|[eE][+-]?0?)$")  # how a number ends that was cut while it was written: 0. or 1e-0
 
 
 def head(path: Path, size: int = HEAD) -> str:
@@ -50,6 +52,8 @@ def json_of(path: Path) -> Any:
         return json.loads(_text(path))
     except json.JSONDecodeError as e:
         raise UserError(f"{path} is not whole JSON (line {e.lineno}): {e.msg}") from None
+    except (ValueError, RecursionError) as e:       # an integer of too many digits; nested too deeply
+        raise UserError(f"{path} cannot be read as JSON: {e}") from None
 
 
 def json_rows(path: Path) -> tuple[list[Row], list[str]]:
@@ -63,6 +67,8 @@ def json_rows(path: Path) -> tuple[list[Row], list[str]]:
             if i == lines[-1][0]:
                 return rows, [f"the last line of {path.name} is incomplete and left out"]
             raise UserError(f"{path}, line {i}: not JSON: {e.msg}") from None
+        except (ValueError, RecursionError) as e:
+            raise UserError(f"{path}, line {i}: not JSON that can be read: {e}") from None
         if not isinstance(row, dict):
             raise UserError(f"{path}, line {i}: a {type(row).__name__}, expected an object")
         rows.append(row)
@@ -76,11 +82,13 @@ def csv_rows(path: Path, skip: int = 0) -> tuple[list[Row], list[str]]:
     Raises UserError for a row that is longer or shorter than the header, unless it is the last; for a header alone,
     with a name twice, or with another separator than a comma.
     """
-    reader = csv.reader(io.StringIO("\n".join(_text(path).split("\n")[skip:])))
+    text = "\n".join(_text(path).split("\n")[skip:])
+    reader = csv.reader(io.StringIO(text))
     try:
-        every = [row for row in reader if row]
+        lines = [(reader.line_num + skip, row) for row in reader if row]
     except csv.Error as e:
         raise UserError(f"{path} is not CSV: {e}") from None
+    every = [row for _, row in lines]
     if not every:
         raise Empty(f"{path} is empty")
     rows: list[Row] = []
@@ -93,9 +101,10 @@ def csv_rows(path: Path, skip: int = 0) -> tuple[list[Row], list[str]]:
         raise UserError(f"{path} has the column {twice!r} twice; rename or remove the wrong one")
     if len(every) == 1:
         raise Empty(f"{path} holds a header ({', '.join(head)}) and no line below it")
-    for i, cells in enumerate(every[1:], 2 + skip):
-        if len(cells) != len(head):
-            if i == len(every) + skip:
+    for i, cells in lines[1:]:
+        last = i == lines[-1][0]
+        if len(cells) != len(head) or (last and not text.endswith("\n") and _CUT.search(cells[-1])):
+            if last:
                 return rows, [f"the last line of {path.name} is incomplete and left out"]
             raise UserError(f"{path}, line {i}: {len(cells)} cells where the header has {len(head)}")
         rows.append({k: cell(v) for k, v in zip(head, cells, strict=True) if k})
@@ -140,14 +149,18 @@ def _float(x: Any) -> float | None:
     """A number, including NaN and infinities, from a number or its text; None for anything else."""
     if isinstance(x, str):
         x = cell(x)
-    return float(x) if isinstance(x, int | float) and not isinstance(x, bool) else None
+    if isinstance(x, bool) or not isinstance(x, int | float):
+        return None
+    try:
+        return float(x)
+    except OverflowError:       # an integer beyond all floats
+        return math.inf if x > 0 else -math.inf
 
 
 def number(x: Any) -> float | None:
     """A finite number, or None for anything else."""
-    if isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x):
-        return None
-    return float(x)
+    value = None if isinstance(x, str) else _float(x)
+    return value if value is not None and math.isfinite(value) else None
 
 
 def whole(x: Any) -> int | None:
@@ -160,4 +173,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")  # Excel begins its CSV with a byte-order mark
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not text") from None
+        raise UserError(f"{path} is not text in UTF-8: save it in that encoding") from None

@@ -37,7 +37,7 @@ from isocost.trainers.logs import Log, Row
 from isocost.trainers.names import Names, Settings, facts_of, over
 from isocost.trainers.points import logs_of
 from isocost.trainers.text import head, json_of, whole
-from isocost.trainers.wire import events
+from isocost.trainers.wire import arguments_of, events
 
 TITLE = "TRL"
 SIZES = ("num_generations = {n}", "generation_batch_size = {nB}", "max_steps = {M}")
@@ -164,9 +164,8 @@ def _args(boards: list[Path]) -> dict[str, Any]:
     """The training arguments as transformers writes them into its event file."""
     for path in boards:
         for _, _, _, texts in events(path):
-            arguments = texts.get("args/text_summary") or texts.get("args")
-            if arguments:
-                return dict(json.loads(arguments))
+            if arguments := arguments_of(texts):
+                return arguments
     return {}
 
 

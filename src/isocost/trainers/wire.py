@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,15 @@ def events(path: Path) -> Iterator[tuple[int, float, dict[str, float], dict[str,
             raise UserError(f"{path} is not a TensorBoard event file: {e}") from None
         if scalars or texts:
             yield step, wall, scalars, texts
+
+
+def arguments_of(texts: Mapping[str, str]) -> dict[str, Any]:
+    """The training arguments that transformers writes as a text; empty if a text of that name is something else."""
+    try:
+        found = json.loads(texts.get("args/text_summary") or texts.get("args") or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def is_events(path: Path) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 from numpy import ndarray
@@ -16,7 +17,7 @@ from numpy import ndarray
 from isocost.errors import UserError
 from isocost.meter import CHECK, Meter, Payer
 from isocost.types import Cost
-from isocost.worlds.service import IMPORTANCE, Adam, Adapter, Row
+from isocost.worlds.service import Adam, Adapter, Row
 
 EPS = 1e4           # of the probing step: far above any gradient
 TARGET = 0.1        # change of a log-prob at which responses are measured, if steps of that size are still linear
@@ -67,16 +68,16 @@ class Probe:
         return Told(tokens, [0.0] * (len(tokens) - 1))
 
     def response(self, *calls: Sequence[Told], size: float = 1.0, ratio: float = 1.0, clip: float = 0.0,
-                 loss: str = IMPORTANCE, eta: float | None = None) -> float:
+                 eta: float | None = None) -> float:
         """The change of the watched log-prob by one step on these calls, per unit of η.
 
         size: multiplies the advantages. ratio: of the current policy to the one whose log-probs are sent. clip: the
         step's `grad_clip_norm`.
         """
         eta = self.eta if eta is None else eta
-        first = self.push(calls, size, ratio, loss)
+        first = self.push(calls, size, ratio)
         self._step(eta, clip)
-        second = self.push(calls, -size, ratio, loss)
+        second = self.push(calls, -size, ratio)
         self._step(eta, clip)
         third = self.watch()
         return ((second - first) - (third - second)) / 2 / eta
@@ -98,18 +99,17 @@ class Probe:
             self.eta, found = self.eta / 2, half
         return found
 
-    def push(self, calls: Sequence[Sequence[Told]], size: float, ratio: float, loss: str) -> float:
+    def push(self, calls: Sequence[Sequence[Told]], size: float = 1.0, ratio: float = 1.0) -> float:
         """Send the gradients of these calls; returns the watched log-prob before them. See `response`."""
         watched = float("nan")
         for rows in calls:
             logp = self.adapter.forward([Row(r.tokens) for r in rows])
             watched = float(logp[0][self.watched])
             sent = [
-                Row(r.tokens, {"logprobs": (p - np.log(ratio)).tolist(), "advantages": [size * a for a in r.advantages]}
-                    if loss == IMPORTANCE else {"weights": [size * a for a in r.advantages]})
+                Row(r.tokens, {"logprobs": (p - log(ratio)).tolist(), "advantages": [size * a for a in r.advantages]})
                 for r, p in zip(rows, logp, strict=True)
             ]
-            self.adapter.forward_backward(sent, loss)
+            self.adapter.forward_backward(sent)
             n = sum(len(r.tokens) for r in rows)
             self._charge(Cost(score=n, train=n))
         return watched

@@ -7,12 +7,11 @@ request that failed for good is a rollout that ended in `Stop.ERROR`: billed as 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -26,6 +25,7 @@ from isocost.gather import together
 from isocost.meter import Meter, Payer, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
 from isocost.world import Grade, Surrogate, Weights, World
+from isocost.worlds.flying import Flying
 from isocost.worlds.http import Client, Limits, Refused, Unanswered
 from isocost.worlds.protocol import CHAT, REFUSED, TEXT, Answer, Dialect, Malformed
 from isocost.worlds.spec import Ability, Spec
@@ -78,8 +78,7 @@ class EndpointEngine:
     ):
         self.known, self._in_a_row = known, 0      # what the server has answered; requests without an answer
         self.spec, self.client, self.dialect, self.text, self.meter = spec, client, dialect, text, meter
-        self._halted: set[tuple[int, int, int]] = set()
-        self._flying: dict[asyncio.Task[Any], tuple[int, int, int]] = {}
+        self._flying = Flying()
         self._counted: dict[tuple[Place, int], int] = {}       # tokens that an attempt has read and written so far
 
     async def generate(
@@ -106,20 +105,20 @@ class EndpointEngine:
         """One attempt, charged to the caller. The tokens that it had read and written before are charged as `reread`,
         as far as the server counts them again.
         """
-        wave, before = _wave(who[0]), self._counted.get(who, 0) if goes_on else 0
-        if wave in self._halted:
-            return _nothing(Stop.CANCELLED)
+        place, before = who[0], self._counted.get(who, 0) if goes_on else 0
+        if self._flying.halted(place):
+            return Said.nothing(Stop.CANCELLED)
         if sampling != self.dialect.sampling:
             raise UserError(f"this world samples with {self.dialect.sampling}, not {sampling}")
         paying, seconds = payer(), 0.0
         answer: Answer | None = None
         read = written = 0
         body = self.dialect.body(said, max_tokens, seed, stop)
-        task = asyncio.ensure_future(self.client.post(self.dialect.path, body))
-        self._flying[task] = wave
-        ended = Stop.ERROR
         try:
-            data, seconds = await task
+            found = await self._flying.answer(place, self.client.post(self.dialect.path, body))
+            if found is None:
+                return Said.nothing(Stop.CANCELLED)
+            data, seconds = found
             self._in_a_row = 0
             answer = self.dialect.read(data)
             read, written = answer.read, answer.written
@@ -132,18 +131,12 @@ class EndpointEngine:
             self._failed(str(e.status), str(e))
         except Unanswered as e:
             await self._missed(e, paying)
-        except asyncio.CancelledError:
-            task.cancel()
-            if wave not in self._halted:
-                raise
-            ended = Stop.CANCELLED
         finally:
-            self._flying.pop(task, None)
             cost = Cost(int(first), read, written, seconds=seconds, reread=min(before, read))
             self.meter.charge(cost, to=paying)
             self._counted[who] = read + written
         if answer is None or answer.stop is None:
-            return _nothing(ended)
+            return Said.nothing(Stop.ERROR)
         return self.text.said(answer)
 
     async def _missed(self, why: Unanswered, who: Payer) -> None:
@@ -162,8 +155,12 @@ class EndpointEngine:
                 f"{self.client.limits.retries + 1} times; the last: {why}. What was answered is kept: run the same "
                 "command again to continue"
             ) from None
-        answer = self.dialect.read(data)
-        self.meter.charge(Cost(1, answer.read, answer.written, seconds=seconds), to=who)
+        try:
+            answer = self.dialect.read(data)
+            usage = answer.read, answer.written
+        except Malformed as e:      # it is not down
+            usage = e.usage
+        self.meter.charge(Cost(1, *usage, seconds=seconds), to=who)
 
     def _failed(self, kind: str, why: str) -> None:
         tally = self.client.tally
@@ -172,10 +169,7 @@ class EndpointEngine:
 
     def halt(self, place: Place) -> None:
         """Cancel the requests of a wave: its rollouts return with `Stop.CANCELLED` and without tokens."""
-        self._halted.add(_wave(place))
-        for task, wave in list(self._flying.items()):
-            if wave == _wave(place):
-                task.cancel()
+        self._flying.halt(place)
 
     async def load(self, weights: Weights) -> None:
         self.spec.require(Ability.LEARN)
@@ -274,14 +268,6 @@ class Words:
 def _plain(messages: Sequence[Message]) -> str:
     """Messages as one text, for models without a chat template: their contents, separated by empty lines."""
     return "\n\n".join(m.content for m in messages)
-
-
-def _nothing(stop: Stop) -> Said:
-    return Said(np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int64), stop)
-
-
-def _wave(place: Place) -> tuple[int, int, int]:
-    return place.seed, place.wave, place.purpose
 
 
 # opening ------------------------------------------------------------------------------------------------------

@@ -119,10 +119,10 @@ class Adapter:
         with _naming("forward"):
             return self._calls(lambda: _logp(self._client.forward(self._data(zeros), CROSS_ENTROPY).result()))
 
-    def forward_backward(self, rows: Sequence[Row], loss: str = IMPORTANCE) -> list[ndarray]:
-        """Add the gradient of a loss to the pending one. Returns log-probs as `forward` does."""
+    def forward_backward(self, rows: Sequence[Row]) -> list[ndarray]:
+        """Add the gradient of the loss `IMPORTANCE` to the pending one. Returns log-probs as `forward` does."""
         with _naming("forward_backward"):
-            return self._calls(lambda: _logp(self._client.forward_backward(self._data(rows), loss).result()))
+            return self._calls(lambda: _logp(self._client.forward_backward(self._data(rows), IMPORTANCE).result()))
 
     def optim_step(self, adam: Adam) -> dict[str, float]:
         """One optimiser step with the pending gradient, which is then zero. Returns the service's metrics."""

@@ -7,16 +7,14 @@ is opened (`conventions`), and undone. What needs more than log-probs at tempera
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import torch
-from numpy import ndarray
 from torch import Tensor
 
 from isocost import chance
@@ -29,6 +27,7 @@ from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
 from isocost.world import Grade, Surrogate, Text, Weights, World
 from isocost.worlds.conventions import Probe, Reduction, reduction
+from isocost.worlds.flying import Flying
 from isocost.worlds.service import Adam, Adapter, Row, Sampler, Service
 from isocost.worlds.spec import Spec
 
@@ -140,8 +139,7 @@ class TinkerEngine:
     def __init__(self, adapter: Adapter, text: Text, meter: Meter):
         self.adapter, self.text, self.meter, self.version = adapter, text, meter, 0
         self._sampler: Sampler | None = None
-        self._halted: set[tuple[int, int, int]] = set()
-        self._flying: dict[asyncio.Task[Any], tuple[int, int, int]] = {}
+        self._flying = Flying()
         self._until = 0.0       # up to when seconds are charged
 
     async def generate(
@@ -170,24 +168,17 @@ class TinkerEngine:
         self, sampler: Sampler, start: Segment, seed: int, max_tokens: int, place: Place, first: bool
     ) -> Said:
         """One attempt, charged to the caller."""
-        wave, version = _wave(place), self.version
-        if wave in self._halted:
-            return _nothing()
+        version = self.version
+        if self._flying.halted(place):
+            return Said.nothing(Stop.CANCELLED)
         who, began, written = payer(), time.perf_counter(), 0
-        task = asyncio.ensure_future(
-            sampler.sample(start.tokens.tolist(), max_tokens=max_tokens, seed=seed, ends=self.text.ends)
-        )
-        self._flying[task] = wave
+        asked = sampler.sample(start.tokens.tolist(), max_tokens=max_tokens, seed=seed, ends=self.text.ends)
         try:
-            found = await task
+            found = await self._flying.answer(place, asked)
+            if found is None:
+                return Said.nothing(Stop.CANCELLED)
             written = len(found.tokens)
-        except asyncio.CancelledError:
-            task.cancel()
-            if wave not in self._halted:
-                raise
-            return _nothing()
         finally:
-            self._flying.pop(task, None)
             now = time.perf_counter()       # requests overlap: each is charged the time that no other was
             seconds, self._until = now - max(began, self._until), now
             self.meter.charge(Cost(int(first), len(start), written, seconds=seconds), to=who)
@@ -197,10 +188,7 @@ class TinkerEngine:
 
     def halt(self, place: Place) -> None:
         """Cancel the requests of a wave: its rollouts return with `Stop.CANCELLED` and without tokens."""
-        self._halted.add(_wave(place))
-        for task, wave in list(self._flying.items()):
-            if wave == _wave(place):
-                task.cancel()
+        self._flying.halt(place)
 
     async def load(self, weights: Weights) -> None:
         """The service's current weights are those of the next requests; `version` grows by one."""
@@ -338,12 +326,3 @@ class Exactly:
 def _rows(batch: Batch) -> list[list[int]]:
     """The tokens of each row, without padding."""
     return [x[:k].tolist() for x, k in zip(batch.tokens, batch.length.tolist(), strict=True)]
-
-
-def _wave(place: Place) -> tuple[int, int, int]:
-    return place.seed, place.wave, place.purpose
-
-
-def _nothing() -> Said:
-    empty: ndarray = np.zeros(0, np.int64)
-    return Said(empty, np.zeros(0, np.float32), empty, Stop.CANCELLED)

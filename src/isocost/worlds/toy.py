@@ -123,7 +123,7 @@ class Engine:
         draws, after = chance.uniforms(place, attempts, turn, said, max(room, 1)), self._after(start)
         try:
             for tick in range(room):
-                if (place.seed, place.wave, place.purpose) in self.halted:
+                if place.wave_key in self.halted:
                     for row in rows:
                         row.stop = Stop.CANCELLED if row.stop is Stop.LENGTH else row.stop
                     break
@@ -143,7 +143,7 @@ class Engine:
         return [self._said(row, start.sampling) for row in rows]
 
     def halt(self, place: Place) -> None:
-        self.halted.add((place.seed, place.wave, place.purpose))
+        self.halted.add(place.wave_key)
 
     def _after(self, start: Segment) -> list[_Next]:
         """What follows each token that the policy says, and, last, the start."""

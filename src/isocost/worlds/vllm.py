@@ -35,6 +35,7 @@ from isocost.meter import Meter, payer
 from isocost.pack import pack
 from isocost.types import Cost, Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
 from isocost.world import Learner, Text, Weights, World
+from isocost.worlds.flying import Flying
 from isocost.worlds.http import Client, Refused, Unanswered
 from isocost.worlds.spec import Spec
 
@@ -308,8 +309,7 @@ class VllmEngine:
         self.gaps: list[float] = []     # of log-probs, at each load
         self._most = most
         self._temperature = 1.0
-        self._halted: set[tuple[int, int, int]] = set()
-        self._flying: dict[asyncio.Task[Any], tuple[int, int, int]] = {}
+        self._flying = Flying()
 
     # sampling -------------------------------------------------------------------------------------------------
 
@@ -330,23 +330,24 @@ class VllmEngine:
         if limit < 1 and first:
             raise UserError(f"the prompt has {len(start)} tokens; the context of model and server is {self.room}")
         if limit < 1:
-            return [_nothing(Stop.LENGTH) for _ in attempts]
+            return [Said.nothing(Stop.LENGTH) for _ in attempts]
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * (2**31 - 1)).astype(int).tolist()
         return await together(*(self._attempt(start, seed, limit, place, first) for seed in seeds))
 
     async def _attempt(self, start: Segment, seed: int, limit: int, place: Place, first: bool) -> Said:
         """One attempt, charged to the caller."""
-        wave, version, paying = _wave(place), self.version, payer()
-        if wave in self._halted:
-            return _nothing(Stop.CANCELLED)
+        version, paying = self.version, payer()
+        if self._flying.halted(place):
+            return Said.nothing(Stop.CANCELLED)
         body = self.server.body(
             start.tokens.tolist(), limit, seed, start.sampling.temperature, stop_token_ids=list(self.text.ends)
         )
-        task = asyncio.ensure_future(self.server.client.post(COMPLETIONS, body))
-        self._flying[task] = wave
         written, seconds = 0, 0.0
         try:
-            data, seconds = await task
+            found = await self._flying.answer(place, self.server.client.post(COMPLETIONS, body))
+            if found is None:
+                return Said.nothing(Stop.CANCELLED)
+            data, seconds = found
             ids, logp, ended = self.server.read(data)
             written = len(ids)
         except Refused as e:
@@ -354,13 +355,7 @@ class VllmEngine:
         except Unanswered as e:
             raise Unreachable(f"{self.server.client.base} left a request without an answer ({e}). What was answered is "
                               "kept: run the same command again to continue") from None
-        except asyncio.CancelledError:
-            task.cancel()
-            if wave not in self._halted:
-                raise
-            return _nothing(Stop.CANCELLED)
         finally:
-            self._flying.pop(task, None)
             read = len(start)
             cost = Cost(int(first), read, written, seconds=seconds, reread=min(start.known(version), read))
             self.meter.charge(cost, to=paying)
@@ -371,10 +366,7 @@ class VllmEngine:
 
     def halt(self, place: Place) -> None:
         """Cancel the requests of a wave: its rollouts return with `Stop.CANCELLED` and without tokens."""
-        self._halted.add(_wave(place))
-        for task, wave in list(self._flying.items()):
-            if wave == _wave(place):
-                task.cancel()
+        self._flying.halt(place)
 
     # weights --------------------------------------------------------------------------------------------------
 
@@ -457,11 +449,3 @@ def _only_one(base: str) -> int:
         raise UserError(f"another process uses {base}, and each loads its own weights: run one at a time "
                         "(--workers 1), or start another server") from None
     return held
-
-
-def _nothing(stop: Stop) -> Said:
-    return Said(np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int64), stop)
-
-
-def _wave(place: Place) -> tuple[int, int, int]:
-    return place.seed, place.wave, place.purpose

@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from isocost.errors import Interrupted, RewardFailed, UserError
+from isocost.errors import Interrupted, Resumable, RewardFailed, UserError
 from isocost.gather import finished
 from isocost.runs.files import GO_ON, REWARD_FAILED, read_json
 from isocost.runs.job import Job
@@ -34,7 +35,8 @@ def run_all(
     """Run every job in `folder/name`, resuming where one stopped; returns each end.json, in order.
 
     `watch` is called a few times a second. Raises Interrupted after a signal, and RewardFailed after a run that ended
-    for that reason, once every worker has saved; UserError if a folder holds a different run.
+    for that reason, once every worker has saved; UserError if a folder holds a different run; Resumable if a worker
+    process was killed.
     """
     waiting = [j for j in jobs if not ended(folder / j.name)]
     if waiting:
@@ -56,9 +58,13 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
 
 @contextmanager
 def stops() -> Iterator[list[int]]:
-    """The signals that request a stop and arrive in this block, in order; they have no other effect here."""
+    """The signals that request a stop and arrive in this block, in order; they have no other effect here.
+
+    Only the main thread may set handlers: in another one, such as a server's, signals keep their effect.
+    """
     stopped: list[int] = []
-    before = {s: signal.signal(s, lambda signum, frame: stopped.append(signum)) for s in STOPS}
+    here = STOPS if threading.current_thread() is threading.main_thread() else ()
+    before = {s: signal.signal(s, lambda signum, frame: stopped.append(signum)) for s in here}
     try:
         yield stopped
     finally:
@@ -88,7 +94,8 @@ def _run_until(
                     f.cancel()
                 for process in pool._processes.values():  # the pool has no public way to pass a signal on
                     if process.pid:
-                        os.kill(process.pid, signal.SIGTERM)
+                        with suppress(ProcessLookupError):      # it has died
+                            os.kill(process.pid, signal.SIGTERM)
         _raise_first(futures)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -104,9 +111,13 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _raise_first(futures: Sequence[Future[None]]) -> None:
-    for f in futures:
-        if not f.cancelled() and (error := f.exception()) is not None:
+    errors = [error for f in futures if not f.cancelled() and (error := f.exception()) is not None]
+    for error in errors:
+        if not isinstance(error, BrokenProcessPool):
             raise error
+    if errors:      # all runs end with a worker that ends without a word
+        raise Resumable("a worker process was killed, probably because memory ran out: what was paid for is kept. Run "
+                        "the same command again to continue; fewer --workers need less memory") from errors[0]
 
 
 def _set_up(threads: int, parent: int, logs: bool) -> None:
