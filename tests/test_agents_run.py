@@ -264,6 +264,11 @@ def test_mistakes_in_options_are_one_line(words, said, tmp_path):
     assert code == 2 and said in " ".join(text.split())
 
 
+def test_a_budget_in_environment_steps_without_an_environment_is_refused_before_a_run_that_would_never_end(tmp_path):
+    code, text = cli("train", "grpo", "--budget", "5k-env-steps", "--out", tmp_path / "r")
+    assert code == 2 and "a budget in env-steps needs an environment" in text and not (tmp_path / "r").exists()
+
+
 def test_a_study_whose_dialogues_cost_more_than_planned_ends_at_its_budget_and_the_audit_says_so(tmp_path):
     """The profile is made to say half of what dialogues cost, as if they grew to twice their length."""
     study = tmp_path / "s"

@@ -40,6 +40,8 @@ sandboxed = pytest.mark.skipif(bool(missing), reason=str(missing))
     ("mcp:", "names no command"), ("openenv:localhost", "names no server"),
     ("openenv:http://127.0.0.1:9#size=3", "no option 'size'"), ("textworld:none.z8", None), ("gym:", None),
     ("openenv:http://127.0.0.1:9", "does not answer as an OpenEnv server"),
+    ("mcp:python 'x", "No closing quotation"), ("cmd:python 'x", "No closing quotation"),
+    ("rooms:seed=-1", "seed is at least 0, not -1"), ("sql:seed=-1", "seed is at least 0, not -1"),
 ])
 def test_a_spec_that_cannot_be_opened_is_an_error(spec: str, says: str | None):
     with pytest.raises(UserError, match=says):
@@ -480,6 +482,34 @@ def _gone(number: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("import sys; sys.stderr.write('no key: set SEARCH_KEY'); sys.exit(1)", "ended; it wrote: no key: set SEARCH_KEY"),
+    ("import json, sys\n"
+     "for line in sys.stdin:\n"
+     "    if 'id' in (m := json.loads(line)):\n"
+     "        print(json.dumps({'id': m['id'], 'result': {}}), flush=True)\n", "tools/list has no list `tools`"),
+])
+def test_a_server_that_fails_says_why(text: str, says: str, tmp_path: Path):
+    (tmp_path / "server.py").write_text(text)
+
+    async def opened() -> None:
+        made = open_environment(f"mcp:{sys.executable} {tmp_path / 'server.py'}").make(ASKED)
+        try:
+            await made.open()
+        finally:
+            await made.close()
+
+    with pytest.raises(ServerEnded, match=says):
+        asyncio.run(opened())
+
+
+def test_a_level_that_a_house_lacks_and_data_beside_problems_are_errors():
+    with pytest.raises(UserError, match=r"level is 1 to \d+ in this house, not 99"):
+        check_environment("rooms:level=99")
+    with pytest.raises(UserError, match="has its own problems: leave out --data"):
+        check_environment("rooms", "sums:level=1")
 
 
 def test_a_server_and_what_it_started_end_with_the_episode(tmp_path: Path):

@@ -24,6 +24,8 @@ def read(spec: str, defaults: Any) -> dict[str, Any]:
             given[key] = known[key](value)
         except ValueError:
             raise UserError(f"{spec!r}: {key} takes {_WHAT[known[key]]}, not {value!r}") from None
+        if key == "seed" and given[key] < 0:
+            raise UserError(f"{spec!r}: seed is at least 0, not {value}")
     return given
 
 

@@ -60,7 +60,7 @@ def by_limit(rows: Sequence[Mapping[str, Any]] | None, console: Console) -> None
         )
     console.print(table)
     console.print("  a lower limit cuts the same rollouts short; steps and tokens are per rollout", highlight=False)
-    console.print(f"  {_attempts(rows)}", highlight=False)
+    console.print(f"  {_attempts(rows)}", highlight=False, soft_wrap=True)
 
 
 def _attempts(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -65,6 +65,7 @@ def _mcp(spec: str) -> EnvironmentSet:
     command = spec.partition(":")[2].strip()
     if not command:
         raise UserError(f'{spec!r} names no command: write "mcp:python my_server.py"')
+    outside.words_of(command)
     return EnvironmentSet(spec, partial(mcp.McpTools, command=command), None, "", 8, 256)
 
 

@@ -76,6 +76,11 @@ class Gym:
             lacks = [n for n in ("show", "read") if not callable(getattr(module, n, None))]
             if lacks:
                 raise UserError(f"{self.file} has no function {lacks[0]}: words are show and read")
+            gymnasium = outside.library("gymnasium", "gym")
+            try:
+                gymnasium.spec(self.id)
+            except (gymnasium.error.Error, ImportError) as error:
+                raise UserError(f"gymnasium does not make {self.id!r}: {error}") from error
             return Words(module.show, module.read, getattr(module, "about", lambda env: ""),
                          getattr(module, "key", None), source)
         if self.id.startswith(("MiniGrid-", "BabyAI-")):

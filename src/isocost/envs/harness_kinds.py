@@ -79,6 +79,7 @@ def open_command(spec: str) -> EnvironmentSet:
     command, given = parted(spec)
     if not command:
         raise UserError(f'{spec!r} names no command: write "cmd:python my_agent.py"')
+    outside.words_of(command)
     bounds = limits(spec, given)
     make = partial(Driven, run=partial(harness_run.of_command, command), seconds=bounds.pop("seconds"), spawns=True)
     return EnvironmentSet(spec, make, **bounds)

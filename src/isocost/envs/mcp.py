@@ -24,6 +24,8 @@ from isocost.types import Problem
 
 VERSION = "2025-06-18"
 LINE = 1 << 22            # bytes of a message
+SAID = 1000               # bytes of a server's errors that are shown
+SAYS = 0.5                # seconds that a server which ended has for them, at most: what it started may keep them open
 
 
 class ServerEnded(RuntimeError):
@@ -37,6 +39,8 @@ class Server:
         self.process = process
         self.waiting: dict[int, asyncio.Future[Any]] = {}
         self.count = 0
+        self.errors = b""       # the end of what it wrote to its standard error
+        self.listener = asyncio.ensure_future(self._listen())
         self.reader = asyncio.ensure_future(self._read())
 
     @classmethod
@@ -45,7 +49,7 @@ class Server:
         try:
             process = await asyncio.create_subprocess_exec(
                 *shlex.split(command), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL, start_new_session=True, limit=LINE,
+                stderr=asyncio.subprocess.PIPE, start_new_session=True, limit=LINE,
             )
         except OSError as error:
             raise ServerEnded(f"{command!r} does not start: {error}") from error
@@ -66,6 +70,8 @@ class Server:
         cursor = None
         while True:
             page = await self.request("tools/list", {"cursor": cursor} if cursor else {})
+            if not isinstance(page, dict) or not isinstance(page.get("tools"), list):
+                raise ServerEnded("the answer to tools/list has no list `tools`")
             found += page["tools"]
             cursor = page.get("nextCursor")
             if not cursor:
@@ -91,7 +97,7 @@ class Server:
         self.waiting[number] = asyncio.get_running_loop().create_future()
         try:
             if self.reader.done():
-                raise ServerEnded("the server has ended")
+                raise ServerEnded(self._ended())
             await self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": given})
             reply = await self.waiting[number]
         finally:
@@ -110,7 +116,8 @@ class Server:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.reader.cancel()
-        await asyncio.gather(self.reader, return_exceptions=True)      # those who waited know why it ended
+        self.listener.cancel()
+        await asyncio.gather(self.reader, self.listener, return_exceptions=True)    # those who waited know why it ended
         await self.process.wait()
         transport = getattr(self.process, "_transport", None)
         if transport is not None:
@@ -122,22 +129,35 @@ class Server:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             await self.process.stdin.drain()
         except (ConnectionError, RuntimeError) as error:
-            raise ServerEnded("the server has ended") from error
+            await asyncio.wait({self.listener}, timeout=SAYS)
+            raise ServerEnded(self._ended()) from error
+
+    async def _listen(self) -> None:
+        """Read what it writes to its standard error, which would block it, and keep the end."""
+        assert self.process.stderr is not None
+        while part := await self.process.stderr.read(2**16):
+            self.errors = (self.errors + part)[-SAID:]
+
+    def _ended(self) -> str:
+        said = self.errors.decode(errors="replace").strip()
+        return f"the server has ended; it wrote: {said}" if said else "the server has ended"
 
     async def _read(self) -> None:
         """Resolve requests until the server ends; then all that wait fail."""
         assert self.process.stdout is not None
-        why = "the server has ended"
+        why = ""
         try:
             while line := await self.process.stdout.readline():
                 with contextlib.suppress(json.JSONDecodeError):
                     await self._received(json.loads(line))
         except ValueError:
             why = f"the server wrote a line of more than {LINE} bytes"
+        else:
+            await asyncio.wait({self.listener}, timeout=SAYS)
         finally:
             for future in self.waiting.values():
                 if not future.done():
-                    future.set_exception(ServerEnded(why))
+                    future.set_exception(ServerEnded(why or self._ended()))
 
     async def _received(self, message: Any) -> None:
         if not isinstance(message, dict):

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import json
 import random
+import shlex
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,14 @@ def whole(found: dict[str, Any], key: str, default: int, least: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise UserError(f"{key} is an integer of at least {least}, got {value!r}")
     return value
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a command, as a shell reads them. Raises UserError for a quotation that does not end."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"the command {command!r} cannot be read: {error}") from error
 
 
 def count_and_seed(name: str, text: str) -> tuple[int, int]:

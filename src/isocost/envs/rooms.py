@@ -127,6 +127,10 @@ def problems(which: Rooms) -> Iterator[Problem]:
     """Every start and goal with a route between them, in a fixed order that mixes them; `level` is its length."""
     pairs = [(a, g) for a in range(which.size) for g in range(which.size)]
     order = chance.generator(which.seed, chance.Purpose.CHOOSE, which.size).permutation(len(pairs))
+    if which.level:
+        there = {distances(which.house, g).get(which.house.start(a), 0) for a, g in pairs} - {0}
+        if which.level not in there:
+            raise UserError(f"rooms: level is 1 to {max(there)} in this house, not {which.level}; 0 is all")
     for start, goal in (pairs[i] for i in order.tolist()):
         level = distances(which.house, goal).get(which.house.start(start), 0)
         if level and which.level in (0, level):

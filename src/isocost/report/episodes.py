@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -11,6 +12,7 @@ from isocost.report.records import Data, as_dict, as_list, number
 from isocost.report.theme import Rows, Spec, data_of, finish, variables
 from isocost.runs.rollouts import Outcome, ends_in_order
 
+LIMITS = 8      # turn limits that are listed, at most
 COLOURS = {
     str(Outcome.SUCCESS): "accent", "out of turns": "dead", "turn cut at its token limit": "filtered",
     "ended without success": "cancelled", "stopped early": "surplus", "no score": "stale", "environment failed": "lost",
@@ -22,23 +24,43 @@ def episodes(profile: Data) -> Safe:
     data = as_dict(profile.get("dialogues"))
     if not data:
         return Safe("")
-    return join(tag("h3", "Episodes"), _lead(data), _ended(data), _ends(data), _faults(data), _dead(data))
+    limits = _limits([as_dict(x) for x in as_list(profile.get("by_limit"))])
+    return join(tag("h3", "Episodes"), _lead(data), _ended(data), _ends(data), limits, _faults(data), _dead(data))
 
 
 def _lead(data: Data) -> Safe:
     turns, cost = as_dict(data.get("turns")), as_dict(data.get("success_costs"))
-    text = f"{share(turns.get('mean'), 1)} turns of at most {count(turns.get('limit'))}, on average. "
+    text = f"A rollout takes {share(turns.get('mean'), 1)} turns on average, of at most {count(turns.get('limit'))}. "
     if not cost:
         return p(text + "No rollout succeeded, so the cost of a success is not known.")
     text += (
-        f"A success costs {brief(cost.get('env_steps'))} environment steps, {brief(cost.get('written'))} tokens written"
-        f" and {brief(cost.get('read'))} read for the first time"
+        f"A success costs {brief(cost.get('rollouts'))} rollouts: {brief(cost.get('env_steps'))} environment steps, "
+        f"{brief(cost.get('written'))} tokens written, {brief(cost.get('read'))} read for the first time"
     )
-    text += f", and {brief(cost['reread'])} read again" if "reread" in cost else ""
-    text += f": {brief(cost.get('rollouts'))} rollouts."
+    text += f" and {brief(cost['reread'])} read again." if "reread" in cost else "."
     if "failed_steps" in data:
-        text += f" {percent(data['failed_steps'])} of environment steps were in rollouts that failed."
+        text += f" Rollouts that failed took {percent(data['failed_steps'])} of all environment steps."
     return p(text)
+
+
+def _limits(rows: Sequence[Data]) -> Safe:
+    """What each turn limit gives and costs; at most `LIMITS` of them, the last one always."""
+    if len(rows) < 2:
+        return Safe("")
+    step = -(-len(rows) // LIMITS)
+    read = ("read", "reread") if number(rows[-1].get("read")) else ()      # a server does not say what it read
+    body = []
+    for r in rows[::-1][::step][::-1]:
+        passed, dead = ({x.get(k): x.get(v) for x in map(as_dict, as_list(r.get(of)))} for of, k, v in
+                        (("pass_at", "k", "value"), ("dead", "n", "share")))
+        cost = as_dict(r.get("cost"))
+        body.append([count(r.get("turns")), *(share(passed.get(k)) for k in (1, 4)), percent(dead.get(8)),
+                     *(share(r.get(k), 1) for k in ("env_steps", "written", *read)),
+                     share(cost.get("env_steps"), 1) if cost else "no success"])
+    head = ["turn limit", "pass@1", "pass@4", "dead, n = 8", "steps", "written",
+            *(("read first", "read again") if read else ()), "steps per success"]
+    caption = "The same rollouts cut at lower turn limits: environment steps and tokens per rollout"
+    return table(head, body, caption)
 
 
 def _ended(data: Data) -> Safe:
@@ -80,7 +102,7 @@ def _ends(data: Data) -> Safe:
     at = {x.get("end"): x for x in map(as_dict, as_list(data.get("failures")))}
     body = [[end, percent(part), percent(steps.get(end)), _turns(at.get(end))]
             for end, part in as_dict(data.get("ends")).items()]
-    head = ["how rollouts end", "of rollouts", "of environment steps", "turns, 10 % to 90 % (half by)"]
+    head = ["how rollouts end", "of rollouts", "of environment steps", "failed at turn, 10 % to 90 % (median)"]
     return table(head, body, "How rollouts end") if body else Safe("")
 
 
@@ -100,11 +122,11 @@ def _faults(data: Data) -> Safe:
         for x in map(as_dict, as_list(data.get("listed")))
     ]
     if not body:
-        return p(f"No turn had a fault (per turn: {sources}).")
+        return p("No turn had a fault.")
     if clean:
         body.append(["without a fault", "", percent(clean.get("rollouts")), share(clean.get("success"))])
     head = ["fault", "of turns", "of rollouts", "mean reward of these"]
-    return join(p(f"Faults per turn, by source: {sources}."), table(head, body, "Faults"))
+    return join(p(f"Share of turns with a fault, by source: {sources}."), table(head, body, "Faults"))
 
 
 def _dead(data: Data) -> Safe:

@@ -169,7 +169,8 @@ def _body(r: KeptRollout, study: Study) -> Iterator[Safe]:
             yield p(f"{counted(left, 'more turn')} not in this page.", cls="soft")
     if not r.turns or r.text not in ("", r.turns[-1].said):
         yield _said("answer" if r.turns else "policy", r.text, "policy")
-    yield details("The command that prints it", tag("pre", _command(r, study), cls="command"))
+    title = f"The command that prints it, in the folder that contains {visible(study.name, lines=False)}"
+    yield details(title, tag("pre", _command(r, study), cls="command"))
 
 
 def _fitting(turns: Sequence[KeptTurn]) -> list[KeptTurn]:

@@ -99,6 +99,8 @@ def check_environment(spec: str, data: str | None = None) -> EnvironmentCheck:
     """
     found = open_environment(spec)
     if found.problems is not None:
+        if data is not None:
+            raise UserError(f"the environment {spec} has its own problems: leave out --data")
         problems = tuple(islice(found.problems(), contract.PROBLEMS))
     elif data is None:
         raise UserError(f"the environment {spec} lists no problems: name them with --data")

@@ -101,6 +101,9 @@ def train_one(
         export=True,
         points=_points(spend, size, evaluations),
     )
+    if set(job.budget) == {"env-steps"} and not job.setting.env:
+        raise UserError("a budget in env-steps needs an environment: name it with --env, or give it in rollouts, "
+                        "tokens or time")
     recipe = recipe_of(job)  # raises for a mistake in the recipe before anything is opened
     folder = out or Path("runs") / job.name
     opened = None if (folder / "run.json").exists() else _opened(job, recipe)
