@@ -189,6 +189,7 @@ def test_help_takes_no_longer_than_loading_a_few_small_packages(command):
         (("methods", "--seam", "loss", "tree"), "give --seam and --json after tree"),
         (("methods", "show", "nope"), "unknown method"),
         (("methods", "check", "nope"), "unknown method"),
+        (("compare", "runs/a", "runs/b"), "there is no folder or file runs/a: name folders of runs, methods"),
         (("bogus",), "No such command 'bogus'"),
     ],
     ids=lambda x: " ".join(map(str, x))[-40:] if isinstance(x, tuple) else "",

@@ -597,6 +597,14 @@ def test_a_comparison_shows_its_answers_and_all_curves(tmp_path: Path):
     assert len([r for r in _rows(text, "arms") if r["role"] == "run"]) == 6
 
 
+def test_rates_of_a_comparison_are_in_the_order_of_its_arms(tmp_path: Path):
+    found = load(_comparison(tmp_path))
+    answer = {**found["comparison"], "rates": {"mine": 1e-4, "yours": 2e-4}}
+    answer["arms"] = answer["arms"][::-1]
+    text = contest._rates(replace(found, files={**found.files, "comparison": answer}))
+    assert text.index("yours") < text.index("mine")
+
+
 def test_a_comparison_under_way_has_no_answer_yet(tmp_path: Path):
     _comparison(tmp_path)
     (tmp_path / "comparison.json").unlink()

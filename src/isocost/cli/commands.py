@@ -412,6 +412,9 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
         if asked.pop(name):
             raise UserError(f"{given()[name]} is for a comparison of settings of your own trainer: name it with "
                             "--trainer")
+    if lost := next((x for x in (arm.partition("@")[0] for arm in arms) if "/" in x and not Path(x).exists()), None):
+        raise UserError(f"there is no folder or file {lost}: name folders of runs, methods (see `isocost methods`) or "
+                        ".py files")
     if are_folders(arms):
         if unused := [option for name, option in given().items() if name not in READS]:
             raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "

@@ -187,6 +187,10 @@ def _rates(study: Study) -> Safe:
     if not chosen:
         return Safe("")
     probes = len(study.of("probe"))
-    body: list[list[Any]] = [[arm, rate(lr)] for arm, lr in chosen.items()]
+    order = [str(as_dict(a).get("name")) for a in as_list(study["comparison"].get("arms"))]
+    ranks = {arm: i for i, arm in enumerate(order)}
+    body: list[list[Any]] = [
+        [arm, rate(lr)] for arm, lr in sorted(chosen.items(), key=lambda x: ranks.get(x[0], len(ranks)))
+    ]
     note = f"Tuned for each arm, with {count(probes)} probe runs in total, the same number for every arm."
     return join(table(["arm", "learning rate"], body, "Learning rates", "quiet"), p(note, cls="soft"))

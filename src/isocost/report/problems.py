@@ -172,8 +172,8 @@ def learning_rate(study: Study) -> Section:
             f"rate {rate(r['lr'])} at {r['nB']} rollouts per update gives {share(r['reward'])}" for r in rows
         )
         caption = (
-            "Each point is one probe run; nB are the rollouts per update. A cross is a run that fell below the base: its rate is rejected, and no"
-            " higher rate is selected."
+            "Each point is one probe run; nB are the rollouts per update. A cross is a run that fell below the base:"
+            " its rate is rejected, and no higher rate is selected."
         )
         spec = charts.rates(rows, sum(base) / len(base) if base else None, alt_text)
         plot = figure("learning-rate", spec, alt_text, caption, rows)
