@@ -227,6 +227,13 @@ def test_each_of_the_ten_broken_rows_is_named(here, command):
     assert not (here / "s").exists() and not (here / "runs").exists()
 
 
+def test_an_interval_over_one_problem_is_not_given(here, trained):
+    Path("one.jsonl").write_text('{"prompt": "20+17=", "answer": "37"}\n')
+    for what in ((trained,), ("--model", "tiny")):
+        assert "1 of 1 problem has a reward, and an interval needs two" in said(
+            "eval", *what, "--data", "one.jsonl", code=2)
+
+
 def test_a_plan_prints_the_whole_command_of_an_option_that_it_names():
     from isocost.cli.text_units import whole_commands
     from isocost.console import Console
