@@ -1,5 +1,6 @@
 """Every command as a newcomer and as a hostile user calls it: one line and exit code 2 for a mistake, no traceback."""
 
+import io
 import json
 import os
 import re
@@ -224,6 +225,29 @@ def test_each_of_the_ten_broken_rows_is_named(here, command):
     assert done.exit_code == 2 and "Traceback" not in done.output
     assert len(re.findall(r"^  line \d+: \S", done.output, re.M)) == 10
     assert not (here / "s").exists() and not (here / "runs").exists()
+
+
+def test_an_interval_over_one_problem_is_not_given(here, trained):
+    Path("one.jsonl").write_text('{"prompt": "20+17=", "answer": "37"}\n')
+    for what in ((trained,), ("--model", "tiny")):
+        assert "1 of 1 problem has a reward, and an interval needs two" in said(
+            "eval", *what, "--data", "one.jsonl", code=2)
+
+
+def test_a_plan_prints_the_whole_command_of_an_option_that_it_names():
+    from isocost.cli.text_units import whole_commands
+    from isocost.console import Console
+    from isocost.planner.budget import Budget
+
+    console = Console(width=60, file=io.StringIO())
+    texts = ("a (`isocost plan --samples 3`), or b (`isocost profile --held-out 26`)", "(`isocost plan --samples 3`)")
+    for budget in (Budget.parse("300k-rollouts"), None):
+        whole_commands(console, texts, Path("my studies/own"), budget)
+    assert console.file.getvalue().splitlines() == [
+        "      isocost plan 'my studies/own' --budget '300000 rollouts' --samples 3",
+        "      isocost plan 'my studies/own' --samples 3",
+    ]
+    assert Budget.parse("300000 rollouts") == Budget.parse("300k-rollouts")
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc").exists(), reason="nowhere to be refused")

@@ -337,6 +337,7 @@ def test_a_study_in_steps_of_an_environment_is_printed_in_these(tmp_path):
     fit, plan = said("fit", tmp_path / "s"), said("plan", tmp_path / "s")
     assert "runs environment steps at their end" in fit
     assert "2 x the environment steps would buy" in plan and "environment steps more" in plan
+    assert "at 45,056 environment steps, no other n was tried." in render(load(tmp_path / "s"))
     assert "environment steps 45,056 planned" in plan and "rollouts 45,056" not in plan
 
 

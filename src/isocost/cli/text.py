@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from isocost.cli.text_dialogues import by_limit, dialogues, turn_limit
-from isocost.cli.text_units import megabytes, more, units
+from isocost.cli.text_units import megabytes, more, units, whole_commands
 from isocost.display import Text
 from isocost.laws.curves import PASS
 from isocost.laws.law import NotIdentified
@@ -264,6 +264,7 @@ def pilot_plan(p: PilotPlan, console: Console) -> None:
     console.print(f"  training{'' if p.direct else ' after it'}: {bill(p.train_bill)}")
     precision(console, p)
     flags(console, p.flags)
+    whole_commands(console, (p.why, *p.flags), p.folder, p.budget)
     if p.elsewhere and not p.direct:
         elsewhere(console, p)
     if p.overridden:
@@ -422,6 +423,7 @@ def plan(p: Plan, console: Console) -> None:
     head(console, f"prescription: n = {a.n}, B = {a.B}{limit}, M = {a.M}, lr = {a.lr:.2g}")
     if p.fallback:
         console.print(f"  fallback: {p.fallback}")
+        whole_commands(console, (p.fallback,), p.folder, p.budget)
     else:
         console.print(f"  {p.chosen}")
     passes = "" if a.epochs is None else f", {a.epochs:.1f} passes over the problems"

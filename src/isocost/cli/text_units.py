@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from isocost.planner.budget import Budget
 from isocost.planner.more import More
 from isocost.units import FLOPS, ROLLOUTS, SECONDS, WALL, words
-from isocost.words import duration
+from isocost.words import duration, word
+
+
+def whole_commands(console: Console, texts: Iterable[str], folder: Path | None, budget: Budget | None) -> None:
+    """The commands that a plan's texts name by their options alone, such as `isocost plan --samples 8`, each in a line
+    of its own with this study and its budget."""
+    named = dict.fromkeys(found for text in texts for found in re.findall(r"`isocost plan (--[^`]+)`", text))
+    spend = "" if budget is None else f"--budget {shlex.quote(str(budget))} "
+    for options in named if folder is not None else ():
+        console.print(f"      isocost plan {word(folder)} {spend}{options}", highlight=False, soft_wrap=True)
 
 
 def megabytes(mb: float) -> str:

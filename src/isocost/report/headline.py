@@ -10,6 +10,8 @@ from isocost.report.outcome import equal_set, outcome_of, prescribed_arm, reason
 from isocost.report.overview import overview
 from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
 from isocost.report.section import Section
+from isocost.runs import measure
+from isocost.units import ROLLOUTS
 from isocost.words import counted
 
 VERDICTS = {
@@ -80,7 +82,8 @@ def _measured(study: Study) -> str:
 
 
 def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
-    at = f"at {count(arm.get('C'))} rollouts"
+    unit = measure.of(study.runs[0].about)["unit"] if study.runs else ROLLOUTS
+    at = f"at {count(arm.get('C'))} {unit}"
     if study["plan"].get("direct"):
         return f"n = {arm['n']} {at}, fixed by the plan; no other n was tried."
     if len(equal) > 1:

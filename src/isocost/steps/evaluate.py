@@ -52,10 +52,12 @@ def evaluate(run: Path, *, samples: int = 16, data: str | None = None, base: boo
     fit(run / "run.json", record, TRAINED)
     setting = Setting.of(record["job"]["setting"])
     after, cost = _measured(setting, str(run / "final"), data, samples)
+    _enough(after)
     first = difference = None
     if base:
         before, more = _measured(setting, setting.model, data, samples)
         cost += more
+        _enough(after - before)
         first, difference = _mean(before), _mean(after - before)
     earlier = read_json(run / "eval.json") if (run / "eval.json").exists() else {}
     spent = cost + Cost.of(earlier.get("spent") or earlier.get("cost") or {})     # after the end: in no other bill
@@ -88,10 +90,7 @@ def evaluate_model(
         server = world.extra["server"]() if "server" in world.extra else None
     finally:
         opened.close()
-    scored = int((~np.isnan(found.right)).sum())
-    if scored < 2:
-        raise UserError(f"{counted(scored, 'problem')} of {len(problems)} has a reward, and an interval needs two: "
-                        f"{found.unscored} completions have none")
+    _enough(found.right)
     total = world.meter.total
     return MeasuredModel(
         setting.model, setting.data, len(problems), 0 if found.exact else samples, _mean(found.right), found.unscored,
@@ -138,6 +137,14 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     finally:
         opened.close()
     return found.right, world.meter.total
+
+
+def _enough(right: np.ndarray) -> None:
+    """Raises UserError for pass rates (P,) of fewer than two problems with a reward: an interval needs two."""
+    scored = int((~np.isnan(right)).sum())
+    if scored < 2:
+        raise UserError(f"{scored} of {counted(len(right), 'problem')} {'has' if scored == 1 else 'have'} a reward, "
+                        "and an interval needs two: name more problems with --data, or a reward that marks them")
 
 
 def _mean(x: np.ndarray) -> Mean:
