@@ -167,6 +167,17 @@ def test_samples_are_refused_where_evaluation_is_exact_and_shares_that_are_none(
                                       code=2)
 
 
+def test_what_a_new_plan_of_the_pilot_leaves_out_is_as_it_was_planned(tmp_path):
+    home = tmp_path / "s"
+    said("profile", "--out", home, "--data", "sums:base=easy,count=60", "--problems", "8")
+    budgets = []
+    for options in (("--budget", "20k-rollouts"), ("--lr", "1e-4"), ("--size", "tiny"), ("--groups", "4")):
+        said("plan", home, *options)
+        planned = json.loads((home / "pilot.json").read_text())
+        budgets.append((planned["budget"] and planned["budget"]["amount"], planned["preset"]))
+    assert budgets == [(20000, "quick"), (20000, "quick"), (None, "tiny"), (None, "tiny")]
+
+
 def test_a_metric_of_more_samples_than_are_planned_is_refused_by_what_would_do(tmp_path, profiled):
     for name in ("study.json", "profile.json"):
         (tmp_path / name).write_bytes((profiled / name).read_bytes())

@@ -175,7 +175,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) ->
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--size", help="a preset: tiny, quick, standard, long or agents  [default: quick]")
+@click.option("--size", help="a preset: tiny, quick, standard, long or agents  [default: as planned before, or quick]")
 @click.option(
     "--budget",
     help="what pilot and training may spend: 50k-rollouts, 2M-tokens (written), 1e18flop, 2h, 16device-hours, 20usd; "

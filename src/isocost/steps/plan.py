@@ -61,7 +61,8 @@ def plan(
 ) -> PilotPlan | Plan:
     """Without a law, plan the pilot; with one, or where the plan needs no pilot, prescribe.
 
-    size, budget: a preset's name, or what pilot and training may spend, with a unit ("2h", "50k-rollouts").
+    size, budget: a preset's name, or what pilot and training may spend, with a unit ("2h", "50k-rollouts"); without
+        either, as the pilot was planned before, or `quick`.
     lr, lr_exponent: the learning rate that the probe varies, and the exponent of the rule in n B.
     groups, fixed_batch: B, problems per update; or n B, rollouts per update.
     metric, samples, evaluation_share: what laws are of; samples per held-out problem, at most; the cost of evaluations
@@ -95,6 +96,9 @@ def plan(
         if shape:
             raise UserError(f"{study} has runs of the planned pilot: only --budget, --price, --devices and --workers "
                             "can change, and `isocost pilot` adds runs; to plan another pilot, start another study")
+    if changes and not started and size is None and budget is None and home.has("pilot.json"):
+        before = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
+        size, budget = before.preset, None if before.budget is None else str(before.budget)
     if changes or not home.has("pilot.json"):
         machine = _machine(home, price, devices, workers)
         spend = spending.plannable(budget, machine)
