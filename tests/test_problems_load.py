@@ -63,6 +63,7 @@ def test_broken_rows_can_be_left_out_but_not_in_silence():
         ({"promt": "a", "answer": "1"}, "the row has 'promt': did you mean 'prompt'?"),
         ({"Question": "a", "answer": "1"}, "the row has 'Question': did you mean 'question'?"),
         ({"prompt": "a", "anwser": "1"}, "the row has 'anwser': did you mean 'answer'?"),
+        ({"prompt": "a", "answer": None}, "or 'solution'; its 'answer' has no value"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, row, why):

@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -188,7 +189,9 @@ def _by_name(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     found = next((e for e in entry_points(group="isocost.methods") if e.name == name), None)
     if found is None:
-        raise UserError(f"unknown method {name!r}; expected one of {', '.join(names())}, or the path of a .py file")
+        close = get_close_matches(name, names(), n=1)
+        meant = f" (did you mean {close[0]!r}?)" if close else ""
+        raise UserError(f"unknown method {name!r}{meant}; expected one of {', '.join(names())}, or the path of a .py file")
     try:
         return found.load()
     except Exception as e:      # other people's files may raise anything

@@ -438,8 +438,10 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None, bo
 
 
 def _meant(row: Mapping[str, Any], names: Iterable[str]) -> str:
-    """A question that names the column that a row probably misspells; empty if no name is close."""
+    """What a row has instead: a column without a value, or one that it probably misspells; empty if no name is close."""
     for name in names:
+        if name in row:
+            return f"; its {name!r} has no value"
         if close := get_close_matches(name, [k for k in row if isinstance(k, str)], n=1, cutoff=0.75):
             return f"; the row has {close[0]!r}: did you mean {name!r}?"
     return ""
