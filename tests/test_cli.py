@@ -162,7 +162,7 @@ def test_help_takes_no_longer_than_loading_a_few_small_packages(command):
         (("profile", "--out", "s", "--reward", "my.py:nothing"), "no function 'nothing'"),
         (("profile", "--out", "s", "--reward", "my.py"), "file.py:function"),
         (("profile", "--out", "s", "--method", "nope"), "unknown method 'nope'"),
-        (("profile", "--out", "s", "--method", "drgrp"), "unknown method 'drgrp' (did you mean 'drgrpo'?); expected one of"),
+        (("profile", "--out", "s", "--method", "zscaler"), "unknown method 'zscaler' (did you mean 'scaler'"),
         (("profile", "--out", "s", *DATA, "--method", "grpo@rollouts=9"), "does not use rollouts=9: the pilot varies"),
         (("quickstart", "--out", "s", *DATA, "--method", "grpo@loss.high=0.3,groups=2"), "not use groups=2: set B"),
         (("profile", "--out", "s", *DATA, "--method", "dapo@pace.lr=1e-4"), "with `isocost plan STUDY --lr`"),

@@ -189,9 +189,9 @@ def _by_name(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     found = next((e for e in entry_points(group="isocost.methods") if e.name == name), None)
     if found is None:
-        close = get_close_matches(name, names(), n=1)
-        meant = f" (did you mean {close[0]!r}?)" if close else ""
-        raise UserError(f"unknown method {name!r}{meant}; expected one of {', '.join(names())}, or the path of a .py file")
+        close = " or ".join(map(repr, get_close_matches(name, names())))
+        raise UserError(f"unknown method {name!r}{f' (did you mean {close}?)' if close else ''}; expected one of "
+                        f"{', '.join(names())}, or the path of a .py file")
     try:
         return found.load()
     except Exception as e:      # other people's files may raise anything

@@ -438,7 +438,7 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None, bo
 
 
 def _meant(row: Mapping[str, Any], names: Iterable[str]) -> str:
-    """What a row has instead: a column without a value, or one that it probably misspells; empty if no name is close."""
+    """What a row has instead: a column without a value, or a name that is probably misspelt; empty if none is close."""
     for name in names:
         if name in row:
             return f"; its {name!r} has no value"
