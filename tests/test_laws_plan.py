@@ -331,6 +331,17 @@ def test_samples_are_added_until_differences_worth_detecting_are_detected():
     assert any("7 instead of 4 samples" in f for f in p.flags)
 
 
+@pytest.mark.parametrize("share", [0.06, 0.02])
+def test_evaluations_that_are_cut_to_their_share_name_the_share_that_would_do(share):
+    asked = {"preset": "quick", "evaluation": EvaluationPlan(60, 4)}
+    p = plan_pilot(OWN, evaluation_share=share, **asked)
+    said = next(f for f in p.flags if "imprecise" in f)
+    assert p.detectable > 0.09 and "--samples" not in said
+    named = float(said.partition("--evaluation-share ")[2].split("`")[0])
+    better, less = (plan_pilot(OWN, evaluation_share=s, **asked) for s in (named, 0.9 * named))
+    assert better.detectable <= 0.09 < less.detectable and not [f for f in better.flags if "imprecise" in f]
+
+
 def test_a_plan_without_a_pilot_names_the_held_out_set_as_the_limit_and_what_would_do():
     p = own(budget=Budget.parse("40h"), most_samples=4)
     assert p.direct and "no budget pays for a pilot" in p.why and "60 held-out problems" in p.why

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, lcm, sqrt
+from math import ceil, floor, lcm, log10, sqrt
 from typing import Any
 
 from isocost.errors import UserError
@@ -268,15 +268,28 @@ class _PilotSearch:
         needed = self.precise(shape)
         if needed.samples is None:
             return needed
-        every = needed.points(max(C for *_, C in runs), shape.unit)
-        fewer = [needed, *(replace(needed, first=p) for p in every[1 : len(every) - LEAST_POINTS + 1])]
-        if needed.even:     # the trainer evaluates in its own way: only how often can be chosen
-            fewer = [replace(needed, even=k) for k in range(needed.even, min(LEAST_POINTS, needed.even) - 1, -1)]
-        for e in fewer:
+        for e in self.rarer(needed, shape, runs):
             cost = self.cost(runs, evaluations_of(e, runs, shape.unit), e)
             if cost <= self.share:
                 return e
         return self.fewer(e, cost)
+
+    def rarer(self, e: EvaluationPlan, shape: Preset, runs: Sequence[Size]) -> list[EvaluationPlan]:
+        """An evaluation, and the same at fewer and fewer points, down to `LEAST_POINTS`."""
+        if e.even:      # the trainer evaluates in its own way: only how often can be chosen
+            return [replace(e, even=k) for k in range(e.even, min(LEAST_POINTS, e.even) - 1, -1)]
+        every = e.points(max(C for *_, C in runs), shape.unit)
+        return [e, *(replace(e, first=p) for p in every[1 : len(every) - LEAST_POINTS + 1])]
+
+    def dearer(self, shape: Preset, runs: Sequence[Size]) -> float | None:
+        """The least share, to two digits, at which evaluations of these runs detect `worth`; None if it is not that."""
+        needed = self.precise(shape)
+        if needed.samples is None or self.effect(shape, needed) > self.worth:
+            return None
+        e = self.rarer(needed, shape, runs)[-1]
+        cost = self.cost(runs, evaluations_of(e, runs, shape.unit), e)
+        step = 10.0 ** (floor(log10(cost)) - 1)
+        return ceil(cost / step) * step
 
     def fewer(self, e: EvaluationPlan, cost: float) -> EvaluationPlan:
         """An evaluation that costs `cost` times training, with fewer samples, then problems, so that it costs the
@@ -428,8 +441,11 @@ class _PilotSearch:
         cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
         flags = self.notes(e, cost)
         if effect > self.worth and self.effect(shape, replace(e, samples=None)) <= self.worth:
+            share = self.dearer(shape, sizes_of(runs))
+            resolve = self.enough(shape, e) if share is None else (
+                f"To resolve: evaluations that cost more (`isocost plan --evaluation-share {share:.2g}`)")
             flags += (f"imprecise evaluations: this pilot detects no difference below {effect:.3f} between two n "
-                      f"(worth detecting: {self.worth:g}). {self.enough(shape, e)}",)
+                      f"(worth detecting: {self.worth:g}). {resolve}",)
         return self._plan(
             shape, False, why, e, runs=runs, C=C, points=e.points(C, unit), probe_points=e.points(probe_C, unit),
             train_C=train_C, train_arms=2, train_seeds=shape.train_seeds, detectable=effect, flags=flags,
