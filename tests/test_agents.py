@@ -229,6 +229,17 @@ def test_an_environment_that_fails_costs_one_rollout_and_no_score(at, caplog):
     assert "failed" in caplog.text
 
 
+def test_failures_of_one_cause_are_printed_three_times_at_most(caplog):
+    class Gone(failing("nowhere")):
+        async def open(self):
+            raise OSError("no server")
+    world = noisy_world(Gone)
+    assert {r.stop for r in played(world, range(8))} == {Stop.ERROR}
+    assert world.failures == {"OSError('no server')": 8}
+    lines = [x for x in caplog.messages if "no server" in x]
+    assert len(lines) == 3 and lines[-1].endswith("more failures like this one are counted and not printed")
+
+
 def untyped(what, **fields):
     """One with other types: tests check the types of fields where a user's process does not."""
     for name, value in fields.items():

@@ -6,6 +6,7 @@ is that the two agree on the log-probs of sampled tokens, after updates too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -274,6 +275,7 @@ class World:
     exact: Exact | None = None                # pass@1 without sampling, if the problems allow it
     env: Callable[[Problem], Environment] = Ask
     env_seconds: float = 60.0                 # for each call of an environment; after that it is a fault
+    failures: Counter[str] = field(default_factory=Counter)   # of environments, by cause
     imagined: bool = False                    # `env` is a learned model of another: its steps are not charged as steps
     critic: Critic | None = None              # a value function, for methods that learn one
     extra: dict[str, Any] = field(default_factory=dict)   # for example teachers, named by the methods that need them

@@ -24,6 +24,7 @@ log = logging.getLogger("isocost")
 T = TypeVar("T")
 _OWN, _SEEN = int(Role.OWN), int(Role.SEEN)
 _NOTHING, _STEP = Cost(), Cost(env_steps=1)
+TOLD = 3            # failures of one cause that are printed
 CLOSING = 10.0      # seconds that an environment has to close, at most
 
 
@@ -226,7 +227,11 @@ class Episode:
     def _failure(self, why: object) -> EnvironmentFailed:
         self.failed = True
         stated = isinstance(why, str | EnvironmentFault)
-        log.warning("the environment of problem %s failed: %s", self.problem.id, why if stated else repr(why))
+        cause = str(why) if stated else repr(why)
+        self.world.failures[cause] += 1
+        if (times := self.world.failures[cause]) <= TOLD:
+            log.warning("the environment of problem %s failed: %s%s", self.problem.id, cause,
+                        "; more failures like this one are counted and not printed" if times == TOLD else "")
         return EnvironmentFailed(str(why) if stated else type(why).__name__)
 
 

@@ -37,6 +37,7 @@ from isocost.runs.speed import rates
 from isocost.seams import Recipe
 from isocost.stats.progress import against
 from isocost.types import Fate, Problem
+from isocost.words import counted
 from isocost.worlds.setting import Opened, Setting, open_setting
 
 BEFORE = {"verifier_source": "rewards_before", "environment_source": "environments_before"}
@@ -479,9 +480,10 @@ class _Run:
         if reason == "starved":
             rates = sorted(t.mean for t in self.ledger.tallies.values())
             middle = rates[len(rates) // 2] if rates else float("nan")
+            never, always = (sum(r == x for r in rates) for x in (0, 1))
             return (
-                f"nothing sampled survived selection before {budget} were spent: {len(rates)} median rate "
-                f"{middle:.3f}, {sum(r == 0 for r in rates)} never solved, {sum(r == 1 for r in rates)} always solved"
+                f"nothing sampled survived selection before {budget} were spent: {counted(len(rates), 'problem')}, "
+                f"median rate {middle:.3f}, {never} never solved, {always} always solved"
             )
         C = self.job.budget.get("rollouts")
         if reason == "spent" and C and bound not in ("", "rollouts"):
