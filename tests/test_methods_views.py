@@ -12,6 +12,7 @@ import torch
 from isocost import methods, ops
 from isocost.batch import Forward
 from isocost.contract.conflicts import refuse
+from isocost.credit import credited
 from isocost.envs import boxes, needle, rooms
 from isocost.errors import UserError
 from isocost.ledger import Ledger
@@ -144,6 +145,28 @@ def test_webgym_remembers_the_last_waves_and_recent_ones_more_often():
     # (3/4)^2 : (2/4)^2 : (1/4)^2 = 9 : 4 : 1
     assert drawn.count(1) / len(drawn) == pytest.approx(9 / 14, abs=0.2)
     assert {g.place.wave for g in ledger.kept["shelf"]} <= {36, 37, 38, 39}
+
+
+@pytest.mark.parametrize(("method", "settings"), [("webgym", {}), ("webrl", {"fresh": 0.5, "high": 1e9}), ("dart", {})])
+def test_an_update_with_remembered_rollouts_has_what_enrich_adds(method, settings):
+    def marked(batch, world):
+        return batch.but(extra={**batch.extra, "rows": torch.full(batch.mask.shape, float(len(batch.groups)))})
+
+    world, recipe, ledger, seen = toy.dialogues(), methods.recipe(method), Ledger(), []
+    recipe = recipe.but(enrich=(*recipe.enrich, marked))
+
+    def learn(batch, recipe, world, ledger, **settings):
+        seen.append((len(batch.groups), batch.extra["rows"].unique().tolist(), batch.reward.numel()))
+        return {}
+
+    for wave in range(8):
+        ledger.step = wave
+        rewards = (1.0, 0.0) if wave % 2 == 0 else (0.0, 0.0)       # what is remembered answers a wave that failed
+        made = Group(QUESTION, tuple(attempt([0, 3], r, k) for k, r in enumerate(rewards)), Place(0, wave, 0))
+        batch = credited([made], recipe, world, ledger)
+        methods.load(method).improve(batch, recipe, world, ledger, inner=learn, **settings)
+    assert any(groups > 1 or rollouts > 2 for groups, _, rollouts in seen)
+    assert all(rows == [groups] for groups, rows, _ in seen)
 
 
 @pytest.mark.parametrize(("name", "seen"), [

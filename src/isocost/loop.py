@@ -10,10 +10,10 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from isocost.batch import Batch
+from isocost.credit import credited
 from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.ops import array
-from isocost.pack import pack
 from isocost.seams import Recipe
 from isocost.types import Fate, Group, Role
 from isocost.world import World
@@ -61,11 +61,7 @@ def learn(
     groups: Sequence[Group], recipe: Recipe, world: World, ledger: Ledger
 ) -> tuple[Batch, dict[str, float]]:
     """Train on the groups of a step: the batch as it was trained on, and the metrics of its updates."""
-    batch = pack(groups, version=world.engine.version)                        # (N, T), padded once
-    for add in recipe.enrich:
-        batch = add(batch, world)                                             # reference, values, teacher
-    batch = batch.but(advantage=recipe.advantage(batch, ledger))              # (N, T), who gets the credit
-    batch = batch.but(weight=recipe.weight(batch))                            # (N, T), how it is averaged
+    batch = credited(groups, recipe, world, ledger)                           # padded, enriched, credited, averaged
     return batch, recipe.improve(batch, recipe, world, ledger)
 
 

@@ -18,17 +18,17 @@ from torch import Tensor
 from isocost import chance, methods
 from isocost.batch import Batch
 from isocost.contract.conflicts import refuse
+from isocost.credit import credited
 from isocost.errors import Interrupted, UserError
 from isocost.feed import Feed
 from isocost.gather import finished
 from isocost.ledger import Ledger
 from isocost.loop import Step, train
-from isocost.pack import pack
 from isocost.parts import select
 from isocost.promise import Finding
 from isocost.recipe import describe, diff, fingerprint, functions, paced
 from isocost.seams import Pace, Recipe
-from isocost.types import Problem
+from isocost.types import Group, Problem
 from isocost.world import World
 from isocost.worlds import toy
 
@@ -512,13 +512,9 @@ def _batch(method: Any, world: World) -> tuple[Batch, Ledger]:
     """One batch of the method in this world, with advantages and weights; not filtered, so it is never empty."""
     made, ledger = method.recipe(groups=8, select=select.everything), Ledger()
 
-    async def take() -> Batch:
+    async def take() -> list[Group]:
         limit = world.meter.of().rollouts + 4 * made.groups * made.rollouts
         async with Feed(made, world, ledger, {"rollouts": limit}) as feed:
-            return pack(await feed.take(), version=world.engine.version)
+            return await feed.take()
 
-    batch = finished(take())
-    for add in made.enrich:
-        batch = add(batch, world)
-    batch = batch.but(advantage=made.advantage(batch, ledger))
-    return batch.but(weight=made.weight(batch)), ledger
+    return credited(finished(take()), made, world, ledger), ledger

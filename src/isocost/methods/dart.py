@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from isocost.batch import Batch
+from isocost.credit import credited
 from isocost.methods import Card, drgrpo, gigpo, grpo
 from isocost.methods.ettrl import enrich, reads_entropy
 from isocost.ops import spread_turns, turns_of
-from isocost.pack import pack
 from isocost.parts import improve as improving
 from isocost.parts import loss, pace
 from isocost.parts.reward import verified
@@ -126,11 +126,7 @@ def improve(
     ledger.kept[POOL] = list(known.values())[max(len(known) - room, 0) :]
     added = sum(f.size - g.size for f, g in zip(filled, batch.groups, strict=True))
     if added:
-        batch = pack(filled, version=world.engine.version)
-        for add in recipe.enrich:
-            batch = add(batch, world)
-        batch = batch.but(advantage=recipe.advantage(batch, ledger))
-        batch = batch.but(weight=recipe.weight(batch))
+        batch = credited(filled, recipe, world, ledger)
     return {**inner(batch, recipe, world, ledger), "remembered": float(added)}
 
 

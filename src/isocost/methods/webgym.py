@@ -16,9 +16,9 @@ from torch import Tensor
 
 from isocost import chance
 from isocost.batch import Batch
+from isocost.credit import credited
 from isocost.methods import Card, fbc, gigpo
 from isocost.ops import spread_turns, turns_of
-from isocost.pack import pack
 from isocost.parts import pace, view
 from isocost.parts.improve import SHELF, policy
 from isocost.parts.play import viewed
@@ -64,9 +64,7 @@ def improve(
     ledger.kept[SHELF] = [*shelf, *(g.of(r.but(origin="replay") for r in g.rollouts) for g in batch.groups
                                     if all(r.origin != "replay" for r in g.rollouts))]
     if again:
-        batch = pack([*batch.groups, *again], version=world.engine.version)
-        batch = batch.but(advantage=recipe.advantage(batch, ledger))
-        batch = batch.but(weight=recipe.weight(batch))
+        batch = credited([*batch.groups, *again], recipe, world, ledger)
     return {**inner(batch, recipe, world, ledger), "replayed": float(len(again))}
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from isocost import chance, ops
 from isocost.batch import Batch, Forward
+from isocost.credit import credited
 from isocost.methods import Card, gigpo, kimi, ppo
 from isocost.ops import at_turns, spread_turns, to_go, turns_of
 from isocost.pack import pack
@@ -132,11 +133,7 @@ def improve(
         if right := [r for r in group.rollouts if r.score is not None and r.score.value > 0]:
             remember(group.of(right), ledger, room)
     if again:
-        batch = pack([*batch.groups, *again], version=world.engine.version)
-        for add in recipe.enrich:
-            batch = add(batch, world)
-        batch = batch.but(advantage=recipe.advantage(batch, ledger))
-        batch = batch.but(weight=recipe.weight(batch))
+        batch = credited([*batch.groups, *again], recipe, world, ledger)
     learn = partial(inner, minibatches=minibatches)
     return {**kimi.improve(batch, recipe, world, ledger, inner=learn), **fits, "replayed": float(len(again))}
 

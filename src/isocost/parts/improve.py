@@ -9,8 +9,8 @@ from torch import Tensor
 
 from isocost import chance
 from isocost.batch import Batch
+from isocost.credit import credited
 from isocost.ops import plain, row_mean
-from isocost.pack import pack
 from isocost.seams import Improve, Recipe
 from isocost.traits import bounds, exported
 from isocost.types import Group, Role
@@ -70,11 +70,7 @@ def replayed(
         if not mixed or len(set(group.rewards.tolist())) > 1:
             remember(group, ledger, room)
     if again:
-        batch = pack([*batch.groups, *again], version=world.engine.version)
-        for add in recipe.enrich:
-            batch = add(batch, world)
-        batch = batch.but(advantage=recipe.advantage(batch, ledger))
-        batch = batch.but(weight=recipe.weight(batch))
+        batch = credited([*batch.groups, *again], recipe, world, ledger)
     return {**inner(batch, recipe, world, ledger), "replayed": float(len(again))}
 
 
