@@ -34,8 +34,8 @@ from isocost.world import Text, Weights
 
 TAPE_BYTES = 2**29    # memory of all tapes together, at most
 WINDOW = 32      # positions whose random numbers are made at a time
-_OWN = int(Role.OWN)
 REACT = 4        # turns of the event loop in which callers whose tokens returned may cancel others, or request more
+_OWN = int(Role.OWN)
 
 
 @dataclass(eq=False)
@@ -55,7 +55,7 @@ class Request:
     tapes: bool                 # the learner will use its activations
     lead: int                   # tokens before the policy's first one in the start; all if there are none
     known: int                  # tokens up to the policy's last one in the start; 0 if there are none
-    wrote: int                  # version of the weights that wrote that one
+    version: int                # of the weights that wrote that one; -1 if there are none
     tape: Tape | None = None
     begun: int = 0              # attempts that got a slot
     ended: int = 0
@@ -161,7 +161,7 @@ class LocalEngine:
             return [Said.nothing(Stop.LENGTH) for _ in attempts]
         if place.wave_key in self._halted:
             return [Said.nothing(Stop.CANCELLED) for _ in attempts]
-        who, known = payer(), request.known if request.wrote == self.version else 0
+        who, known = payer(), request.known if request.version == self.version else 0
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._drive())
