@@ -103,7 +103,8 @@ class Cache(Protocol):
         after the lead. Returns (texts, V) logits after each, and how many tokens were computed for each.
 
         A lead is kept apart from what follows it, as the learner keeps prompts; equal leads are read once. What a row
-        that `waiting` kept is not read again; of equal texts one after the other, only the first is read.
+        that `waiting` kept is not read again, if it has the same lead; of equal texts one after the other, only the
+        first is read.
         """
         ...
 
@@ -451,6 +452,11 @@ class NativeCache:
         self, texts: list[ndarray], leads: list[int], waiting: Sequence[Waiting | None], first: int, own: int
     ) -> tuple[Tensor, list[int]]:
         count = len(texts)
+        # a row with another lead has its tokens elsewhere: words that it wrote may have been given again as a hint
+        waiting = [
+            row if row is not None and len(row.home.start) == lead else None
+            for row, lead in zip(waiting, leads, strict=True)
+        ]
         self._fit(first + count, own if own <= self._own_room else max(own, 2 * self._own_room))
         homes, new, read = dict[bytes, Home](), list[Home](), [0] * count
         if None in waiting:
