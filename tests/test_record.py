@@ -13,7 +13,7 @@ from isocost.jsonfile import write_json
 from isocost.meter import LOST, Meter
 from isocost.runs import files
 from isocost.runs.files import read_json, read_lines, tail
-from isocost.runs.record import RunRecord
+from isocost.runs.record import MOMENT, RunRecord
 from isocost.types import Cost, Fate
 
 
@@ -73,6 +73,17 @@ def test_charges_are_on_disk_at_once_and_moments_of_time_with_the_next(tmp_path)
     with RunRecord.opened(tmp_path) as record:
         record.restore(meter := Meter())
     assert meter.of(LOST) == Cost(env_steps=1, seconds=pytest.approx(0.50006), reread=2)
+
+
+def test_moments_that_wait_are_less_than_a_moment_in_total(tmp_path):
+    """Thousands of environments that are opened in turn charge nothing but time."""
+    with RunRecord.opened(tmp_path) as record:
+        record.pay_since(0)
+        waiting = []
+        for k in range(1, 101):
+            record.paid("train", Cost(seconds=0.4 * MOMENT))
+            waiting.append(k - len(read_lines(tmp_path / "paid-000-000000.jsonl")))
+    assert waiting == [1, 2, 0] * 33 + [1]
 
 
 def test_a_torn_line_of_lost_work_is_written_again(tmp_path):
