@@ -87,10 +87,11 @@ async def _checked(found: EnvironmentSet, problems: Sequence[Problem], reads: Re
     out: list[Finding] = []
     known, hangs = set[str](), False
     drives = _is_harness(found, problems[0])
-    readable = partial(_readable, reads)
-    readable.__doc__ = _readable.__doc__
-    for promise in PROMISES if reads is None else (PROMISES[0], readable, *PROMISES[1:]):
-        text = " ".join((promise.__doc__ or "").split())
+    promises = [(promise, promise.__doc__) for promise in PROMISES]
+    if reads is not None:
+        promises.insert(1, (partial(_readable, reads), _readable.__doc__))
+    for promise, about in promises:
+        text = " ".join((about or "").split())
         if promise is _cuts and not drives:
             continue
         if hangs or (out and not out[0].kept):
