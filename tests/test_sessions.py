@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from isocost.local.cache import NativeCache
 from isocost.local.sessions import Sessions, Waiting
 from isocost.pack import pack
 from isocost.parts.play import sample
@@ -173,3 +174,17 @@ def test_own_words_that_became_a_hint_or_were_one_are_read_again(became):
     world.engine.sessions.clear()
     fresh = said(text, 3)
     assert resumed.tokens.tolist() == fresh.tokens.tolist() and resumed.logp.tobytes() == fresh.logp.tobytes()
+
+
+def test_memory_put_aside_is_not_used_when_rows_have_got_more_room():
+    engine = opened().world.engine
+    cache = NativeCache(engine.cache.config, torch.float32, 1, 0)
+    cache.load(opened().world.learner.weights())
+    start, text = np.array([1, 2, 3]), np.array([1, 2, 3, 4, 5])
+    cache.read([start], [1], 0, 4)
+    row = cache.release(0, start)
+    cache.free(0)
+    cache.resume([text], [3], [row], 0, 4)          # the slot's own memory is put aside for the next row
+    cache.read([start], [1], 1, 400)                # a longer row
+    cache.release(0, text)
+    assert {len(x) for x in cache._memory} == {cache.kernel.memory(400)}
