@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.meter import LOST, Meter
 from isocost.runs import files
-from isocost.runs.files import read_json, read_lines, tail
+from isocost.runs.files import Stream, read_json, read_lines, tail
 from isocost.runs.record import MOMENT, RunRecord
 from isocost.types import Cost, Fate
 
@@ -145,6 +146,15 @@ def test_the_end_of_a_stream_that_is_no_file_is_a_users_error(tmp_path):
     with pytest.raises(UserError, match="cannot be read: Is a directory"):
         tail(tmp_path, 100)
     assert tail(tmp_path / "absent.jsonl", 100) == []
+
+
+def test_lines_are_in_the_order_in_which_they_were_given(tmp_path):
+    path, lines = tmp_path / "a.jsonl", [f'{{"at": {k}}}' for k in range(7)]
+    with closing(Stream(path)) as stream:
+        for give, line in zip("wawwaww", lines, strict=True):
+            (stream.wait if give == "w" else stream.append)(line)
+        assert path.read_text().splitlines() == lines[:5], "those that wait are written with the next one"
+    assert path.read_text().splitlines() == lines
 
 
 def test_a_torn_line_is_not_read(tmp_path):
