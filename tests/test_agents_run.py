@@ -491,6 +491,14 @@ def test_the_commands_list_and_check_environments(tmp_path):
         "    async def close(self): pass\n")
     code, text = cli("envs", "check", f"{tmp_path}/bad.py:Bad")
     assert code == 2 and "return isocost.types.Shown(messages)" in text and "not tried" in text
+    code, text = cli("envs", "check", EXAMPLE, "--model", "tiny")
+    assert code == 2 and "the model cannot read the prompt of" in text and "not in this model's alphabet" in text
+    (tmp_path / "long.py").write_text(
+        f"from runpy import run_path\nfrom isocost.types import Shown, Message\n"
+        f"class Long(run_path({EXAMPLE.partition(':')[0]!r})['Doors']):\n"
+        "    async def open(self): return Shown((*(await super().open()).messages, Message('user', 'A' * 5000)))\n")
+    code, text = cli("envs", "check", f"{tmp_path}/long.py:Long", "--model", "tiny-agents")
+    assert code == 2 and "breaks 1 of" in text and "tokens; the model's context is" in text
     code, text = cli("envs", "check", f"{tmp_path}/bad.py:Worse")
     assert code == 2 and "has no class 'Worse'" in text
 

@@ -170,7 +170,7 @@ def test_help_takes_no_longer_than_loading_a_few_small_packages(command):
         (("profile", "--out", "s", "--held-out", "2.5"), "whole number of problems"),
         (("profile", "--out", "s", "--held-out", "-1"), "held-out is a share"),
         (("profile", "--out", "s", "--held-out", "100000"), "cannot hold out"),
-        (("profile", "--out", "s", "--limit", "1"), "leaves the training split empty"),
+        (("profile", "--out", "s", "--limit", "1"), "of 1 problem leaves the training split empty: give at least 3"),
         (("profile", "--out", "s", "--problems", "0"), "--problems"),
         (("profile", "--out", "s", "--temperature", "0"), "--temperature"),
         (("profile", "--out", "s", "--top-p", "0"), "--top-p"),

@@ -476,7 +476,7 @@ def test_a_dialogue_is_sent_as_messages_and_a_begun_answer_as_text():
                                              Message("user", "more"))
     hinted = start.read(text.encode("It is "), Role.HINT)
     assert text.spoken(hinted, chat=False) == "qIt is "
-    with pytest.raises(UserError, match=r"cannot continue the begun answer 'It is '.*/completions#MODEL"):
+    with pytest.raises(UserError, match=r"cannot continue the started answer 'It is '.*/completions#MODEL"):
         text.spoken(hinted, chat=True)
 
 

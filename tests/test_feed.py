@@ -8,12 +8,14 @@ from functools import partial
 import pytest
 
 from isocost import methods
+from isocost.errors import RewardFailed
 from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.loop import End, train
 from isocost.methods import april
 from isocost.parts import select
 from isocost.types import Fate, Score
+from isocost.worlds import toy
 from isocost.worlds.setting import Setting, open_setting
 
 SETTING = Setting(data="sums:base=easy,count=60", held_out=0.2)
@@ -46,6 +48,15 @@ def never(group, ledger):
 
 async def worthless(rollouts):
     return [Score(0.0) for _ in rollouts]
+
+
+def test_waves_without_a_score_end_a_run_long_before_its_budget_does():
+    """Those of failed environments may cost nothing that the budget counts."""
+    small = toy.world()
+    small.grade.broken = {p.id for p in small.problems}
+    with pytest.raises(RewardFailed, match="no rollout of the last 2 waves has a score"):
+        played(recipe_of(), small, {"rollouts": 160})
+    assert small.meter.of().rollouts == 2 * 16
 
 
 @pytest.mark.parametrize(("budget", "max_age"), [

@@ -147,6 +147,10 @@ def test_what_a_share_paid_for_is_read_from_the_records(tmp_path):
     assert at_their_share(tmp_path) == {"a": (
         "a ended at 640 of 1,024 rollouts: they cost 3.12 env-steps each, and its share of the budget, "
         "2,048 env-steps, pays for 2")}
+    end = {"reason": "spent", "seconds": 1.0, "bound": "env-steps", "bill": {"train": {"rollouts": 0, "env_steps": 0}}}
+    (tmp_path / "runs" / "a" / "end.json").write_text(json.dumps(end))
+    assert at_their_share(tmp_path) == {
+        "a": "a ended at 0 of 1,024 rollouts: its share of the budget, 2,048 env-steps, pays for 2"}
 
 
 def test_a_diverged_run_counts():

@@ -132,6 +132,9 @@ def test_the_commands(tmp_path):
     assert "interval open" in few and "2 runs: the spread between runs is unknown" in few
     wrong = call("fit", "sigmund", path)
     assert wrong.exit_code == 2 and "unknown law 'sigmund'; expected one of sigmoid" in wrong.output
+    absent = call("fit", "sigmoid", tmp_path / "none.csv", *columns)
+    assert absent.exit_code == 2 and "none.csv does not exist, or is not a file: give a CSV file" in absent.output
+    assert "rollouts and reward" in absent.output and "Errno" not in absent.output
 
 
 def test_the_page_names_every_law_and_shows_what_its_examples_print():

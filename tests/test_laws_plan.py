@@ -72,16 +72,25 @@ def curve(run, end, seconds=TIMING):
     ("1e18flop", 1e18, "flops"), ("2M-tokens", 2e6, "tokens"), ("1.5h", 5400, "seconds"),
     ("500 rollouts", 500, "rollouts"), ("1d", 86400, "seconds"), ("30m", 1800, "seconds"), ("45 m", 2700, "seconds"),
     ("1 day", 86400, "seconds"), ("2 hrs", 7200, "seconds"), ("1 minute", 60, "seconds"), ("2H", 7200, "seconds"),
+    ("50K-rollouts", 50_000, "rollouts"), ("50,000-rollouts", 50_000, "rollouts"),
+    ("1,234,567 tokens", 1_234_567, "tokens"),
 ])
 def test_budgets_carry_a_unit(text, amount, unit):
     assert Budget.parse(text) == Budget(amount, unit)
     assert Budget.of(json.loads(json.dumps(Budget.parse(text).data()))) == Budget(amount, unit)
 
 
-@pytest.mark.parametrize("text", ["50000", "50k", "2 parsecs", "", "-3h", "0rollouts", "1.2.3h", "h", "30M", "30-M"])
+@pytest.mark.parametrize("text", ["50000", "50k", "2 parsecs", "", "-3h", "0rollouts", "1.2.3h", "h", "30M", "30-M",
+                                  "2,5h", "5,00 rollouts", "1234,567 rollouts"])
 def test_a_bad_budget_lists_what_would_be_right(text):
     with pytest.raises(UserError, match=r"50k-rollouts, 2h|budget above 0"):
         Budget.parse(text)
+
+
+def test_a_budget_is_written_as_it_is_read():
+    for amount, unit, text in [(1e7, "rollouts", "10,000,000 rollouts"), (6e4, "rollouts", "60000 rollouts"),
+                               (1e18, "flops", "1e+18 flops"), (0.5, "usd", "0.5 usd")]:
+        assert str(Budget(amount, unit)) == text and Budget.parse(text) == Budget(amount, unit)
 
 
 def test_bills_add_up_by_hand():

@@ -244,6 +244,17 @@ def test_a_stop_string_ends_a_row_though_it_spans_tokens():
             assert heard.endswith(string) and heard.count(string) == 1 and s.stop is Stop.DONE
 
 
+def test_a_stop_string_ends_a_resumed_turn_though_it_begins_before_the_cut():
+    w = world()
+    whole = asyncio.run(say(w, "1+2=", range(40), tokens=12))
+    attempt, text = next((k, x) for k, s in enumerate(whole) if len(x := w.text.decode(s.tokens.tolist())) > 6)
+    first, string = start(w, "1+2=").wrote(whole[attempt]), text[2:4]
+    at = text.index(string)
+    (more,) = asyncio.run(w.engine.generate(
+        first.cut(4 + at + 1), [attempt], place=Place(7, 0, 0), turn=0, max_tokens=9, stop=(string,)))
+    assert w.text.decode(more.tokens.tolist()) == string[1] and more.stop is Stop.DONE
+
+
 def test_the_context_cuts_a_row_off_and_a_prompt_that_fills_it_is_an_error():
     w = world()
     (said,) = asyncio.run(say(w, "1" * 94, [0], tokens=50))

@@ -18,7 +18,7 @@ from isocost.parts import allocate, choose, enrich, pace, play, reward, select
 from isocost.recipe import tune
 from isocost.runs.evaluate import evaluate
 from isocost.seams import Pace
-from isocost.types import Message, Place, Role, Sampling, Segment, Shown, Stop
+from isocost.types import Message, Place, Role, Said, Sampling, Segment, Shown, Stop
 from isocost.worlds import toy
 from toy import attempt, group, run
 
@@ -79,6 +79,27 @@ def test_a_group_is_asked_of_the_engine_once_and_reads_what_append_would():
         assert same(rollout.segments[0], start.wrote(s))
         assert rollout.final == world.text.decode(s.tokens) and rollout.stop is s.stop
     assert world.meter.of().rollouts == 3 and world.meter.of().prefill == 6
+
+
+@pytest.mark.parametrize("count", [0, 1, 256, 257, 600])
+def test_texts_of_any_length_are_appended_with_their_roles(count):
+    """Arrays for 256 tokens are made once; longer ones are made when they are needed."""
+    tokens = np.arange(count)
+    said = Said(tokens, np.full(count, -0.5, dtype=np.float32), np.full(count, 3), Stop.DONE)
+    for text, role, turn, version in (
+        (Segment.empty().read(tokens), Role.SEEN, -1, -1), (Segment.empty().wrote(said), Role.OWN, 0, 3),
+    ):
+        assert text.tokens.tolist() == tokens.tolist() and text.role.tolist() == [int(role)] * count
+        assert text.turn.tolist() == [turn] * count and text.version.tolist() == [version] * count
+        assert len(text.logp) == count
+
+
+def test_a_reply_begins_after_all_that_the_policy_was_given():
+    said = Said(np.array([5]), np.zeros(1, dtype=np.float32), np.zeros(1, dtype=int), Stop.DONE)
+    text = Segment.given([1, 2], Role.PROMPT).wrote(said)
+    assert text.reply().tolist() == [5]
+    text = text.read([3, 4]).read([6], Role.HINT).wrote(said)
+    assert text.reply().tolist() == [6, 5], "a hint is part of the answer, what the environment said is not"
 
 
 def test_attempts_say_the_same_alone_and_together():

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.meter import LOST, Meter
 from isocost.runs import files
-from isocost.runs.files import read_json, read_lines, tail
-from isocost.runs.record import RunRecord
+from isocost.runs.files import Stream, read_json, read_lines, tail
+from isocost.runs.record import MOMENT, RunRecord
 from isocost.types import Cost, Fate
 
 
@@ -75,6 +76,17 @@ def test_charges_are_on_disk_at_once_and_moments_of_time_with_the_next(tmp_path)
     assert meter.of(LOST) == Cost(env_steps=1, seconds=pytest.approx(0.50006), reread=2)
 
 
+def test_moments_that_wait_are_less_than_a_moment_in_total(tmp_path):
+    """Thousands of environments that are opened in turn charge nothing but time."""
+    with RunRecord.opened(tmp_path) as record:
+        record.pay_since(0)
+        waiting = []
+        for k in range(1, 101):
+            record.paid("train", Cost(seconds=0.4 * MOMENT))
+            waiting.append(k - len(read_lines(tmp_path / "paid-000-000000.jsonl")))
+    assert waiting == [1, 2, 0] * 33 + [1]
+
+
 def test_a_torn_line_of_lost_work_is_written_again(tmp_path):
     """A full disk or a power cut left half of it: the paid files are still there."""
     begun(tmp_path, 1)
@@ -134,6 +146,15 @@ def test_the_end_of_a_stream_that_is_no_file_is_a_users_error(tmp_path):
     with pytest.raises(UserError, match="cannot be read: Is a directory"):
         tail(tmp_path, 100)
     assert tail(tmp_path / "absent.jsonl", 100) == []
+
+
+def test_lines_are_in_the_order_in_which_they_were_given(tmp_path):
+    path, lines = tmp_path / "a.jsonl", [f'{{"at": {k}}}' for k in range(7)]
+    with closing(Stream(path)) as stream:
+        for give, line in zip("wawwaww", lines, strict=True):
+            (stream.wait if give == "w" else stream.append)(line)
+        assert path.read_text().splitlines() == lines[:5], "those that wait are written with the next one"
+    assert path.read_text().splitlines() == lines
 
 
 def test_a_torn_line_is_not_read(tmp_path):

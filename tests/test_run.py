@@ -207,10 +207,10 @@ def test_what_was_asked_is_in_the_record_with_every_default_bound(whole):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"budget": {"rollouts": 512}}, "budget"),
-        ({"seed": 7}, "seed"),
+        ({"budget": {"rollouts": 512}}, r"budget differs \(budget 256 rollouts there, 512 rollouts here\)"),
+        ({"seed": 7}, r"seed differs \(seed [0-9] there, 7 here\)"),
         ({"lr": 2e-4}, "pace"),
-        ({"n": 8}, "rollouts"),
+        ({"n": 8}, r"rollouts differs? \(recipe's rollouts 4 there, 8 here"),
         ({"method": "dapo"}, "loss"),
         ({"setting": replace(SMALL, verifier="final")}, "verifier"),
         ({"setting": replace(SMALL, data="sums:base=easy,count=121")}, "data"),

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from isocost.local.cache import NativeCache
 from isocost.local.sessions import Sessions, Waiting
 from isocost.pack import pack
 from isocost.parts.play import sample
 from isocost.seams import Pace
 from isocost.steps.settings import setting_with
-from isocost.types import Group, Place, Sampling, Score
+from isocost.types import Group, Place, Role, Sampling, Score, Segment
 from isocost.worlds.setting import open_setting
 
 PLACE = Place(3, 1, 0)
@@ -152,3 +153,38 @@ def test_the_oldest_rows_are_dropped_when_memory_is_short_and_another_text_takes
     assert rows.take((PLACE, 3), np.array([1, 2, 3, 5])) is not None and len(rows) == 2
     assert rows.take((PLACE, 4), np.array([1, 2, 9, 5])) is None and rows.bytes == 32, "another text: dropped too"
     assert rows.take((PLACE, 2), np.array([1, 2, 2])) is None, "nothing new to read"
+
+
+@pytest.mark.parametrize("became", ["hint", "own"])
+def test_own_words_that_became_a_hint_or_were_one_are_read_again(became):
+    """The row that waits then has another lead than the text that goes on."""
+    world = opened().world
+    prompt, seen = Segment.given(world.text.encode("A DOOR EAST:"), Role.PROMPT), world.text.encode("A WALL:")
+
+    def said(text, turn):
+        return asyncio.run(world.engine.generate(text, [0], place=PLACE, turn=turn, max_tokens=6))[0]
+
+    own = prompt.wrote(said(prompt, 0)).read(seen)
+    hint = Segment.given(own.tokens, Role.HINT)         # the same tokens, none of them the policy's
+    before, after = (own, hint) if became == "hint" else (hint, own)
+    words = said(before, 1)
+    second, third = (text.wrote(words).read(seen) for text in (before, after))
+    text = third.wrote(said(second, 2)).read(seen)
+    resumed = said(text, 3)
+    world.engine.sessions.clear()
+    fresh = said(text, 3)
+    assert resumed.tokens.tolist() == fresh.tokens.tolist() and resumed.logp.tobytes() == fresh.logp.tobytes()
+
+
+def test_memory_put_aside_is_not_used_when_rows_have_got_more_room():
+    engine = opened().world.engine
+    cache = NativeCache(engine.cache.config, torch.float32, 1, 0)
+    cache.load(opened().world.learner.weights())
+    start, text = np.array([1, 2, 3]), np.array([1, 2, 3, 4, 5])
+    cache.read([start], [1], 0, 4)
+    row = cache.release(0, start)
+    cache.free(0)
+    cache.resume([text], [3], [row], 0, 4)          # the slot's own memory is put aside for the next row
+    cache.read([start], [1], 1, 400)                # a longer row
+    cache.release(0, text)
+    assert {len(x) for x in cache._memory} == {cache.kernel.memory(400)}

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from isocost import chance, meter
+from isocost import chance, meter, units
 from isocost.beside import Learning, seen_by_sampling
 from isocost.columns import WaveColumns, whole
 from isocost.errors import RewardFailed, UserError
@@ -39,12 +39,7 @@ _UNUSED = np.random.default_rng(0)      # of a `choose` that leaves it alone
 
 # What a run's budget may be counted in: (training's cost, the learner, the run's clock) -> amount.
 UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
-    "rollouts": lambda c, p, s: c.rollouts,
-    "tokens": lambda c, p, s: c.decode,
-    "env-steps": lambda c, p, s: c.env_steps,
-    "flop": lambda c, p, s: c.flops(p.parameters, p.learned),
-    "seconds": lambda c, p, s: s,
-    "busy seconds": lambda c, p, s: c.seconds,
+    unit: partial(units.spent, unit) for unit in units.STOPS
 }
 LEARNT = ("flop", "seconds", "busy seconds")    # units in which a wave costs more when it is learned
 LOST = 2        # waves in a row without any score, after which a run ends: they may cost nothing that its budget counts

@@ -89,7 +89,7 @@ async def at_most(seconds: float | None, work: Awaitable[T]) -> T:
 
 @types.coroutine
 def _go_on(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
-    """`await work`, of a coroutine that has begun and waits for this."""
+    """`await work`, of a coroutine that has started and waits for this."""
     while True:
         try:
             try:

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from isocost.errors import UserError
+
+if TYPE_CHECKING:
+    from isocost.types import Cost
+    from isocost.world import Learner
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,11 @@ TABLE: Mapping[str, Unit] = {
 }
 UNITS = (ROLLOUTS, SECONDS, TOKENS, FLOPS, ENV_STEPS)              # what plans count in and runs can be stopped by
 ASKED = (*UNITS, DEVICE_SECONDS, *CURRENCIES)           # what a budget may be given in
+# What stops a run: each unit of its own budget, and the key of a bill that counts it; empty for what is computed.
+STOPS: Mapping[str, str] = {
+    "rollouts": "rollouts", "tokens": "decode", "env-steps": "env_steps", "flop": "", "seconds": "",
+    "busy seconds": "seconds",
+}
 SPELT = {spelt: (unit.key, size) for unit in TABLE.values() for spelt, size in unit.spelt.items()}
 
 
@@ -87,6 +97,13 @@ def of_arm(key: str) -> str:
     counted. Raises UserError where a run cannot be stopped by this unit."""
     of_run(key)
     return TABLE[key].of_arm
+
+
+def spent(unit: str, cost: Cost, learner: Learner, clock: float) -> float:
+    """How much of a unit of a run's budget is spent, by training's cost and the run's clock in seconds."""
+    if key := STOPS[unit]:
+        return float(getattr(cost, key))
+    return clock if unit == "seconds" else cost.flops(learner.parameters, learner.learned)
 
 
 def asked(key: str, amount: float) -> tuple[str, float]:

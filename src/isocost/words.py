@@ -39,6 +39,11 @@ def counted(k: int | float, noun: str) -> str:
     return f"{k:,.0f} {noun}" if k == 1 else f"{k:,.0f} {noun}s"
 
 
+def grouped(x: float) -> str:
+    """A number of up to six digits as it is, a larger one in groups: '60000', '0.5', '10,000,000', '1e+18'."""
+    return f"{x:,.12g}" if x >= 1e6 else f"{x:g}"
+
+
 def duration(seconds: float) -> str:
     """Seconds in the unit that fits: '45 s', '30 min', '2.5 h', '5 days', '3 years'."""
     if seconds < 90:

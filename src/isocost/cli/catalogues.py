@@ -133,9 +133,11 @@ def envs_list(as_json: bool = False) -> None:
 @envs.command(name="check")
 @click.argument("environment")
 @click.option("--data", help="problems for an environment that lists none, as for `isocost profile`")
+@click.option("--model", help="the model that will read what the environment opens with, by its name or folder; its "
+              "weights are not read  [default: the environment's]")
 @json_option
 @reported
-def envs_check(environment: str, data: str | None, as_json: bool) -> int:
+def envs_check(environment: str, data: str | None, model: str | None, as_json: bool) -> int:
     """Check what an environment promises: ENVIRONMENT is as in --env, a spec or my_env.py:Class.
 
     Episodes are played without a model. Exits 2 if a promise is broken.
@@ -143,6 +145,6 @@ def envs_check(environment: str, data: str | None, as_json: bool) -> int:
     from isocost.cli.printer import observer, printed
     from isocost.steps.environments import check_environment
 
-    found = check_environment(environment, data)
+    found = check_environment(environment, data, model)
     printed(found, observer(as_json), as_json)
     return 2 if found.broken else 0

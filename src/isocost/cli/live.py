@@ -18,7 +18,7 @@ from isocost.runs.files import tail
 from isocost.runs.job import Job
 from isocost.runs.launch.local import ended
 from isocost.runs.speed import Rates, rates, together, told
-from isocost.units import ENV_STEPS, ROLLOUTS, TOKENS, of_run
+from isocost.units import ROLLOUTS, STOPS, of_run
 from isocost.words import counted, duration
 
 if TYPE_CHECKING:
@@ -153,8 +153,7 @@ def standing(job: Job, run: Path) -> Standing:
 
 def _spent(lines: Sequence[Mapping[str, Any]], unit: str) -> float:
     """The most that lines of metrics.jsonl say of a unit of a run's budget; 0 for one that they do not count."""
-    key = {of_run(TOKENS): "decode", of_run(ENV_STEPS): "env_steps"}.get(unit, unit)
-    return max((x.get(key) or 0 for x in lines), default=0)
+    return max((x.get(STOPS[unit]) or 0 for x in lines), default=0)
 
 
 def _clock(run: Path) -> Mapping[str, Any]:

@@ -52,6 +52,114 @@ class OneLine(click.Group):
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+_PROBLEMS = (    # what is asked, who answers turns, what marks the answers, and what is held out
+    click.option(
+        "--env",
+        metavar="SPEC",
+        help="an environment that answers turns: 'rooms[:...]' (`isocost envs` lists them), or "
+        "my_env.py:Class  [default: one question and one answer]",
+    ),
+    click.option(
+        "--max-turns", type=SOME, help="with --env: turns of a dialogue  [default: the environment's]"
+    ),
+    click.option(
+        "--data",
+        help="'sums[:...]', 'puzzles[:...]', 'reasoning-gym:TASK[:key=value,...]', a .jsonl or .parquet of "
+        "prompt and answer, "
+        "or a mix: '50% sums:base=hard + 50% sums:base=easy'; of an environment that lists none  [default: "
+        "sums:level=1]",
+    ),
+    click.option(
+        "--verifier",
+        "--reward",
+        help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, environment (rewards "
+        "of turns), or my_reward.py:function  [default: the problems' own]",
+    ),
+    click.option(
+        "--held-out",
+        default=0.2,
+        show_default=True,
+        help="share of the problems that are held out to evaluate on, or a number of them",
+    ),
+    click.option("--held-out-data", help="a separate data set to evaluate on, instead"),
+    click.option("--limit", type=SOME, help="use only this many problems"),
+    click.option(
+        "--skip-broken",
+        is_flag=True,
+        help="skip rows that cannot be used; they are listed",
+    ),
+    click.option("--system", default="", help="a system message put before every problem"),
+)
+_SAMPLING = (    # how the policy is sampled
+    click.option(
+        "--temperature",
+        type=POSITIVE,
+        default=1.0,
+        show_default=True,
+        help="of sampling, in training and evaluation alike",
+    ),
+    click.option(
+        "--top-p",
+        type=SHARE,
+        default=1.0,
+        show_default=True,
+        help="sample from the smallest set of tokens that holds this share of probability; 1 keeps all",
+    ),
+    click.option(
+        "--top-k",
+        type=ANY,
+        default=0,
+        show_default=True,
+        help="sample from this many most likely tokens; 0 keeps all",
+    ),
+    click.option(
+        "--max-tokens",
+        type=SOME,
+        help="per completion  [default: 4 for the built-in short sums, 128 for puzzles, else 64]",
+    ),
+    click.option(
+        "--samples",
+        type=SOME,
+        default=4,
+        show_default=True,
+        help="per held-out problem, when pass@1 cannot be computed exactly",
+    ),
+)
+_COMPUTING = (    # what is trained, and what computes it
+    click.option("--lora", type=SOME, metavar="RANK", help="train a LoRA adapter of this rank in place of all "
+                 "weights; a model behind the Tinker API always has one  [its default: 32]"),
+    click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
+    click.option(
+        "--dtype",
+        default="auto",
+        show_default=True,
+        help="of the model's body: auto, fp32 or bf16; the head is fp32",
+    ),
+    click.option(
+        "--kernels",
+        default="auto",
+        show_default=True,
+        help="auto, native (compiled on first use, for processors), graphs (CUDA graphs, for GPUs) or torch",
+    ),
+    click.option(
+        "--in-turns",
+        is_flag=True,
+        help="with max_age above 0, sample and learn one after the other, not at the same time; results do not "
+        "depend on it",
+    ),
+    click.option(
+        "--witness",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="NATS",
+        help="how far log-probs of a vLLM server may be from the learner's after a load, for a server in "
+        "another dtype  [default: 1e-5, or 1e-5 / temperature below 1]",
+    ),
+    click.option(
+        "--threads",
+        type=SOME,
+        help="per run; results are reproducible only at a fixed value. 1 for small models, else every core",
+    ),
+)
 
 
 def model_options(f: Callable) -> Callable:
@@ -67,112 +175,7 @@ def model_options(f: Callable) -> Callable:
 
 def setting_options(f: Callable) -> Callable:
     """The same without --model."""
-    for option in reversed(
-        (
-            click.option(
-                "--env",
-                metavar="SPEC",
-                help="an environment that answers turns: 'rooms[:...]' (`isocost envs` lists them), or "
-                "my_env.py:Class  [default: one question and one answer]",
-            ),
-            click.option(
-                "--max-turns", type=SOME, help="with --env: turns of a dialogue  [default: the environment's]"
-            ),
-            click.option(
-                "--data",
-                help="'sums[:...]', 'puzzles[:...]', 'reasoning-gym:TASK[:key=value,...]', a .jsonl or .parquet of "
-                "prompt and answer, "
-                "or a mix: '50% sums:base=hard + 50% sums:base=easy'; of an environment that lists none  [default: "
-                "sums:level=1]",
-            ),
-            click.option(
-                "--verifier",
-                "--reward",
-                help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, environment (rewards "
-                "of turns), or my_reward.py:function  [default: the problems' own]",
-            ),
-            click.option(
-                "--held-out",
-                default=0.2,
-                show_default=True,
-                help="share of the problems that are held out to evaluate on, or a number of them",
-            ),
-            click.option("--held-out-data", help="a separate data set to evaluate on, instead"),
-            click.option("--limit", type=SOME, help="use only this many problems"),
-            click.option(
-                "--skip-broken",
-                is_flag=True,
-                help="skip rows that cannot be used; they are listed",
-            ),
-            click.option("--system", default="", help="a system message put before every problem"),
-            click.option(
-                "--temperature",
-                type=POSITIVE,
-                default=1.0,
-                show_default=True,
-                help="of sampling, in training and evaluation alike",
-            ),
-            click.option(
-                "--top-p",
-                type=SHARE,
-                default=1.0,
-                show_default=True,
-                help="sample from the smallest set of tokens that holds this share of probability; 1 keeps all",
-            ),
-            click.option(
-                "--top-k",
-                type=ANY,
-                default=0,
-                show_default=True,
-                help="sample from this many most likely tokens; 0 keeps all",
-            ),
-            click.option(
-                "--max-tokens",
-                type=SOME,
-                help="per completion  [default: 4 for the built-in short sums, 128 for puzzles, else 64]",
-            ),
-            click.option(
-                "--samples",
-                type=SOME,
-                default=4,
-                show_default=True,
-                help="per held-out problem, when pass@1 cannot be computed exactly",
-            ),
-            click.option("--lora", type=SOME, metavar="RANK", help="train a LoRA adapter of this rank in place of all "
-                         "weights; a model behind the Tinker API always has one  [its default: 32]"),
-            click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
-            click.option(
-                "--dtype",
-                default="auto",
-                show_default=True,
-                help="of the model's body: auto, fp32 or bf16; the head is fp32",
-            ),
-            click.option(
-                "--kernels",
-                default="auto",
-                show_default=True,
-                help="auto, native (compiled on first use, for processors), graphs (CUDA graphs, for GPUs) or torch",
-            ),
-            click.option(
-                "--in-turns",
-                is_flag=True,
-                help="with max_age above 0, sample and learn one after the other, not at the same time; results do not "
-                "depend on it",
-            ),
-            click.option(
-                "--witness",
-                type=click.FloatRange(min=0, min_open=True),
-                metavar="NATS",
-                help="how far log-probs of a vLLM server may be from the learner's after a load, for a server in "
-                "another dtype  [default: 1e-5, or 1e-5 / temperature below 1]",
-            ),
-            click.option(
-                "--threads",
-                type=SOME,
-                help="per run; results are reproducible only at a fixed value. 1 for small models, else every core",
-            ),
-        )
-    ):
+    for option in reversed((*_PROBLEMS, *_SAMPLING, *_COMPUTING)):
         f = option(f)
     return f
 

@@ -9,7 +9,7 @@ from isocost.runs.speed import rates, told
 from isocost.steps.events import Evaluated, Noted, Sampled, Skipped, Started, Warned
 from isocost.steps.results import Mean, Measured, MeasuredModel, RunCost, RunEnd
 from isocost.terminal import echo
-from isocost.words import counted, duration
+from isocost.words import counted, duration, grouped
 
 
 @show.register
@@ -31,7 +31,7 @@ def skipped(e: Skipped, console: Console) -> None:
 @show.register
 def started(e: Started, console: Console) -> None:
     job = e.job
-    budget = ", ".join(f"{v:g} {k}" for k, v in job.budget.items())
+    budget = ", ".join(f"{grouped(v)} {k}" for k, v in job.budget.items())
     console.print(
         f"[bold]{job.method}[/] on {job.setting.data} with {job.setting.model}: n = {job.n}, B = {job.B}, "
         f"lr = {job.lr:.2g}, seed {job.seed}, {budget}"

@@ -27,6 +27,7 @@ from isocost.seams import Recipe
 from isocost.stats.power import detectable_in_comparison
 from isocost.steps.single import settings_of
 from isocost.units import UNITS
+from isocost.words import counted
 from isocost.worlds.setting import Setting
 
 SHARE = 1 / 4           # cost of a probe run over that of a run: shorter probes favour rates that are too low
@@ -172,7 +173,8 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     M = min(pays[label] for label in labels if batch[label] == size)
     if int(M) < LEAST:
         least = ceil(1.001 * LEAST * spend.amount / M)
-        raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {int(M)} updates of {size} rollouts "
+        updates = counted(int(M), "update")
+        raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {updates} of {size} rollouts "
                         f"a run; the minimum is {LEAST}: give {least:,.0f} {spend.unit}, or fewer seeds"
                         + ("" if own_sizes else ", or a smaller n or B"))
     common = lcm(*batch.values())
@@ -183,15 +185,15 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     rule = starting_rule(known["parameters"], own=known.get("starting_rate"), adapter="learned" in known)
     if lr is not None:
         rule = given(lr, rollouts * groups)
-    counted = spend.unit == "rollouts"
+    in_rollouts = spend.unit == "rollouts"
     at = points(C, step, 1)[-evaluations:]
-    beyond = () if counted else (2 * C,)     # if completions get shorter, the budget pays for more rollouts
+    beyond = () if in_rollouts else (2 * C,)     # if completions get shorter, the budget pays for more rollouts
     d = Design(
         arms={label: method for label, (method, _) in named.items()}, labels=tuple(labels), recipes={},
         sets={label: own for label, (_, own) in named.items() if own},
         sizes={label: own for label, own in sizes.items() if own != (rollouts, groups)},
         n=rollouts, B=groups, budget=spend.data(), unit=spend.unit,
-        cost=float(C) if counted else each, probe_cost=float(probe_C) if counted else SHARE * each,
+        cost=float(C) if in_rollouts else each, probe_cost=float(probe_C) if in_rollouts else SHARE * each,
         rollouts=C, probe_rollouts=probe_C, points=(*at, *beyond),
         probe_points=points(probe_C, step, 0), rule=rule.data(),
         rates=tuple(rule.at(rollouts * groups, x) for x in MULTIPLIERS),

@@ -34,6 +34,7 @@ from isocost.steps.settle import trainer_of
 from isocost.trainers.command import Trainer
 from isocost.trainers.driven import KINDS
 from isocost.units import ROLLOUTS
+from isocost.words import counted
 from isocost.worlds.setting import Setting
 
 ARM = "{arm}"
@@ -165,9 +166,9 @@ def _design(
     M = int(each / size)
     if M < LEAST:
         least = LEAST * size * spend.amount / each
-        raise UserError(f"{spend} over {len(made.words)} arms of {seeds} seeds pays for {M} updates of {size} rollouts "
-                        f"a run; the minimum is {LEAST}: give {least:,.0f} rollouts, or fewer seeds, or a smaller n or "
-                        "B")
+        raise UserError(f"{spend} over {len(made.words)} arms of {seeds} seeds pays for {counted(M, 'update')} of "
+                        f"{size} rollouts a run; the minimum is {LEAST}: give {least:,.0f} rollouts, or fewer seeds, "
+                        "or a smaller n or B")
     C, probe_C = M * size, max(int(SHARE * M), 1) * size
     rule = starting_rule(None) if lr is None else given(lr, size)
     return Design(

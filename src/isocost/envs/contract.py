@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -33,6 +33,7 @@ from isocost.envs.opening import EnvironmentSet
 from isocost.gather import finished
 from isocost.parts.episode import unfit
 from isocost.promise import Finding
+from isocost.tasks.load import Reads
 from isocost.types import PLAIN, Place, Problem, Shown
 from isocost.world import Environment, EnvironmentFault
 
@@ -74,17 +75,23 @@ class Episode:
         return self.shown[-1].over
 
 
-def check(found: EnvironmentSet, problems: Sequence[Problem]) -> list[Finding]:
-    """Every promise on the first of these problems. What the environment raises is a broken promise, not an error."""
-    return finished(_checked(found, problems[:PROBLEMS]))
+def check(found: EnvironmentSet, problems: Sequence[Problem], reads: Reads | None = None) -> list[Finding]:
+    """Every promise on the first of these problems. What the environment raises is a broken promise, not an error.
+
+    With `reads`, of a model, also whether that model can read what the environment opens with.
+    """
+    return finished(_checked(found, problems[:PROBLEMS], reads))
 
 
-async def _checked(found: EnvironmentSet, problems: Sequence[Problem]) -> list[Finding]:
+async def _checked(found: EnvironmentSet, problems: Sequence[Problem], reads: Reads | None) -> list[Finding]:
     out: list[Finding] = []
     known, hangs = set[str](), False
     drives = _is_harness(found, problems[0])
-    for promise in PROMISES:
-        text = " ".join((promise.__doc__ or "").split())
+    promises = [(promise, promise.__doc__) for promise in PROMISES]
+    if reads is not None:
+        promises.insert(1, (partial(_readable, reads), _readable.__doc__))
+    for promise, about in promises:
+        text = " ".join((about or "").split())
         if promise is _cuts and not drives:
             continue
         if hangs or (out and not out[0].kept):
@@ -119,6 +126,15 @@ async def _opens(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
                 raise Broken(f"it opens problem {problem.id!r} with over=True, so there is no turn")
             await _call(e, "close", e.made.close)
         _same(seen[0].shown, seen[1].shown, f"problem {problem.id!r} opened twice")
+
+
+async def _readable(reads: Reads, found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """The model can read what it opens with, and its context has room for an answer."""
+    for problem in problems:
+        e = await _opened(found, problem, 1)
+        await _call(e, "close", e.made.close)
+        if why := reads.refused(replace(problem, prompt=tuple(e.shown[0].messages))):
+            raise Broken(why)
 
 
 async def _deterministic(found: EnvironmentSet, problems: Sequence[Problem]) -> None:

@@ -74,10 +74,10 @@ class HarnessLoop:
         """The result of a coroutine. If this is cancelled, it is cancelled there."""
         while True:
             loop = self.loop()
-            begun = _Begun(work, self._pulse)
-            future = asyncio.run_coroutine_threadsafe(begun.run(), loop)
+            started = _Started(work, self._pulse)
+            future = asyncio.run_coroutine_threadsafe(started.run(), loop)
             try:
-                if await begun.soon():
+                if await started.soon():
                     return await asyncio.wrap_future(future)
             except asyncio.CancelledError:
                 future.cancel()
@@ -93,7 +93,7 @@ class HarnessLoop:
 
 
 class _Pulse:
-    """Signs of life of a loop of harnesses: it beats while the loop turns, and whenever a harness begins."""
+    """Signs of life of a loop of harnesses: it beats while the loop turns, and whenever a harness starts."""
 
     def __init__(self) -> None:
         self.beats = 0
@@ -104,37 +104,37 @@ class _Pulse:
             await asyncio.sleep(ANSWER / 50)
 
 
-class _Begun:
-    """A coroutine that begins in the loop of harnesses, or never if that loop gives no sign of life."""
+class _Started:
+    """A coroutine that is started in the loop of harnesses, or never if that loop gives no sign of life."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]], pulse: _Pulse):
-        self.work, self.pulse, self.begun, self.late, self._lock = work, pulse, False, False, threading.Lock()
-        self._home, self._started = asyncio.get_running_loop(), asyncio.Event()
+        self.work, self.pulse, self.started, self.late, self._lock = work, pulse, False, False, threading.Lock()
+        self._home, self._signal = asyncio.get_running_loop(), asyncio.Event()
 
     async def run(self) -> Any:
         with self._lock:
-            self.begun = not self.late
+            self.started = not self.late
         self.pulse.beats += 1
         with contextlib.suppress(RuntimeError):     # the loop that waited for it is closed
-            self._home.call_soon_threadsafe(self._started.set)
+            self._home.call_soon_threadsafe(self._signal.set)
         try:
-            return await self.work() if self.begun else None
+            return await self.work() if self.started else None
         except (SystemExit, KeyboardInterrupt) as error:    # they would end the thread of all harnesses
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
     async def soon(self) -> bool:
-        """Whether it begins before its loop is silent for ANSWER seconds; if it does not, it never does.
+        """Whether it starts before its loop is silent for ANSWER seconds; if it does not, it never does.
 
         Only time in which this loop turns is counted, however late it is woken: a busy machine delays both.
         """
         silent, beats = 0.0, self.pulse.beats
-        while not self.begun and silent < ANSWER:
+        while not self.started and silent < ANSWER:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._started.wait(), ANSWER / 20)
+                await asyncio.wait_for(self._signal.wait(), ANSWER / 20)
             silent, beats = (silent + ANSWER / 20 if beats == self.pulse.beats else 0.0), self.pulse.beats
         with self._lock:
-            self.late = not self.begun
-        return self.begun
+            self.late = not self.started
+        return self.started
 
 
 HARNESSES = HarnessLoop()

@@ -103,7 +103,8 @@ class Cache(Protocol):
         after the lead. Returns (texts, V) logits after each, and how many tokens were computed for each.
 
         A lead is kept apart from what follows it, as the learner keeps prompts; equal leads are read once. What a row
-        that `waiting` kept is not read again; of equal texts one after the other, only the first is read.
+        that `waiting` kept is not read again, if it has the same lead; of equal texts one after the other, only the
+        first is read.
         """
         ...
 
@@ -226,7 +227,7 @@ class TorchCache:
         plain = self.decoder.body != torch.bfloat16    # there is no fast kernel for one query in float32
         if plain:
             bias = bias.reshape(-1, grouped, keys)
-        begun = where[:, None, None] >= torch.arange(0, keys, BLOCK, device=self.device)
+        holds = where[:, None, None] >= torch.arange(0, keys, BLOCK, device=self.device)
 
         def at(layer: int) -> Attend:
             def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -237,7 +238,7 @@ class TorchCache:
                     scores = torch.baddbmm(bias, q.reshape(-1, grouped, dim), past_k.transpose(1, 2), alpha=dim**-0.5)
                     return _weighted(scores.softmax(-1), past_v).view(rows, c.heads, dim)
                 q, shape = q.reshape(rows, c.kv_heads, grouped, dim), (rows, c.kv_heads, keys, dim)
-                return _attended(q, past_k.view(shape), past_v.view(shape), bias, begun).reshape(rows, c.heads, dim)
+                return _attended(q, past_k.view(shape), past_v.view(shape), bias, holds).reshape(rows, c.heads, dim)
 
             return attend
 
@@ -451,6 +452,11 @@ class NativeCache:
         self, texts: list[ndarray], leads: list[int], waiting: Sequence[Waiting | None], first: int, own: int
     ) -> tuple[Tensor, list[int]]:
         count = len(texts)
+        # a row with another lead has its tokens elsewhere: words that it wrote may have been given again as a hint
+        waiting = [
+            row if row is not None and len(row.home.start) == lead else None
+            for row, lead in zip(waiting, leads, strict=True)
+        ]
         self._fit(first + count, own if own <= self._own_room else max(own, 2 * self._own_room))
         homes, new, read = dict[bytes, Home](), list[Home](), [0] * count
         if None in waiting:
@@ -544,10 +550,10 @@ def _weighted(p: Tensor, v: Tensor) -> Tensor:
     return out
 
 
-def _attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, begun: Tensor) -> Tensor:
+def _attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, holds: Tensor) -> Tensor:
     """Attention of (N, K, G, D) on (N, K, keys, D) in bfloat16 with a bias of (N, K, G, keys): block by block.
 
-    `begun` (N, 1, blocks) says which blocks hold a key of the row. Their results are weighted by the share of the
+    `holds` (N, 1, blocks) says which blocks hold a key of the row. Their results are weighted by the share of the
     softmax's sum that each block has, in float32; the first block's alone is what torch makes of it.
     """
     if k.shape[2] <= BLOCK or k.device.type != "cpu":
@@ -556,7 +562,7 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, begun: Tensor) -> T
     def block(at: int) -> tuple[Tensor, Tensor]:
         here = slice(at, at + BLOCK)
         out, log_sum = _FLASH(q, k[:, :, here], v[:, :, here], attn_mask=bias[..., here])
-        return out.float(), log_sum.where(begun[..., at // BLOCK, None], -torch.inf)
+        return out.float(), log_sum.where(holds[..., at // BLOCK, None], -torch.inf)
 
     out, log_sum = block(0)
     for at in range(BLOCK, k.shape[2], BLOCK):

@@ -34,8 +34,8 @@ from isocost.world import Text, Weights
 
 TAPE_BYTES = 2**29    # memory of all tapes together, at most
 WINDOW = 32      # positions whose random numbers are made at a time
-_OWN = int(Role.OWN)
 REACT = 4        # turns of the event loop in which callers whose tokens returned may cancel others, or request more
+_OWN = int(Role.OWN)
 
 
 @dataclass(eq=False)
@@ -55,9 +55,9 @@ class Request:
     tapes: bool                 # the learner will use its activations
     lead: int                   # tokens before the policy's first one in the start; all if there are none
     known: int                  # tokens up to the policy's last one in the start; 0 if there are none
-    wrote: int                  # version of the weights that wrote that one
+    version: int                # of the weights that wrote that one; -1 if there are none
     tape: Tape | None = None
-    begun: int = 0              # attempts that got a slot
+    started: int = 0            # attempts that got a slot
     ended: int = 0
     decoded: int = 0
     read: int = 0               # tokens of prefill that were computed
@@ -161,7 +161,7 @@ class LocalEngine:
             return [Said.nothing(Stop.LENGTH) for _ in attempts]
         if place.wave_key in self._halted:
             return [Said.nothing(Stop.CANCELLED) for _ in attempts]
-        who, known = payer(), request.known if request.wrote == self.version else 0
+        who, known = payer(), request.known if request.version == self.version else 0
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._drive())
@@ -172,11 +172,11 @@ class LocalEngine:
                 self._drop(request)
             new = turn == 0 and not request.known
             cost = Cost(
-                rollouts=request.begun * new, prefill=len(request.tokens) * request.begun,
-                decode=request.decoded, seconds=request.seconds, reread=known * request.begun,
+                rollouts=request.started * new, prefill=len(request.tokens) * request.started,
+                decode=request.decoded, seconds=request.seconds, reread=known * request.started,
             )
             physical = Cost(cost.rollouts, request.read, request.decoded, seconds=request.seconds)
-            if request.begun:
+            if request.started:
                 self.meter.charge(cost, physical, to=who)
         return [s for s in request.said if s is not None]
 
@@ -327,10 +327,10 @@ class LocalEngine:
             request = self._waiting[0]
             longest = max(longest, len(request.tokens) + request.limit)
             room = self._room(longest, s.live + len(new))
-            chosen = range(request.begun, min(len(request.attempts), request.begun + room))
+            chosen = range(request.started, min(len(request.attempts), request.started + room))
             new += [(request, i) for i in chosen]
-            request.begun += len(chosen)
-            if request.begun < len(request.attempts):
+            request.started += len(chosen)
+            if request.started < len(request.attempts):
                 break
             self._waiting.popleft()
         if new:
@@ -352,7 +352,7 @@ class LocalEngine:
             self._resume([x for x, on in zip(new, goes_on, strict=True) if on])
 
     def _resume(self, new: list[tuple[Request, int]]) -> None:
-        """Read what is new of texts that the policy has begun, and write the next token of each."""
+        """Read what is new of texts that the policy has started, and write the next token of each."""
         began = time.perf_counter()
         kept = [
             None if self.sessions is None else self.sessions.take((r.place, r.attempts[i]), r.tokens) for r, i in new
@@ -376,7 +376,7 @@ class LocalEngine:
         first = self._open([row for rows in starts.values() for row in rows])
         longest = int(self._slots.limit[: self._slots.live].max())
         for request, count in zip(firsts, counts, strict=True):
-            if request.tapes and request.begun == count == len(request.attempts):
+            if request.tapes and request.started == count == len(request.attempts):
                 read = max(request.limit - 1, 1)         # the last token is never read
                 request.tape = self.cache.tape(request.tokens, count, read)
         logits = self.cache.read([r.tokens for r in firsts], counts, first, longest, [r.tape for r in firsts])

@@ -58,8 +58,8 @@ async def schedule(
     cut = [r for r in deferred_before if r.stop is Stop.CANCELLED]
     plays = [play(problem, [r.attempt], r) for r in cut] if deferred_before else [play(problem, attempts)]
     played = [rollout for made in await together(*plays) for rollout in made]
-    begun = {r.attempt for r in cut if r.segments[-1].written}      # a rollout without a token is started only now
-    back = [r.but(origin="resumed") if r.attempt in begun else r for r in played]
+    started = {r.attempt for r in cut if r.segments[-1].written}    # a rollout without a token is started only now
+    back = [r.but(origin="resumed") if r.attempt in started else r for r in played]
     whole = sorted([*ended, *back], key=lambda r: r.attempt)
     if any(r.stop is Stop.CANCELLED for r in whole):
         ledger.kept[UNFINISHED].append(Group(problem, tuple(whole), play.place))

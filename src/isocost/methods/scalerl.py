@@ -55,13 +55,13 @@ def choose(
     since, size = passed(ledger, rate=rate), len(pool)
     closed = [round(line["epoch"] * size) for line in ledger.steps]
     out: list[Problem] = []
-    begun = epoch = 0
+    started = epoch = 0
     while len(out) < count:
-        steps = bisect_right(closed, begun)      # closed when this epoch began
+        steps = bisect_right(closed, started)    # closed when this epoch began
         turn = order(ledger.seed, epoch, size)
         left = [pool[i] for i in turn if since.get(pool[i].id, steps + 1) > steps] or [pool[i] for i in turn]
-        out += left[max(ledger.drawn + len(out) - begun, 0) :][: count - len(out)]
-        begun, epoch = begun + len(left), epoch + 1
+        out += left[max(ledger.drawn + len(out) - started, 0) :][: count - len(out)]
+        started, epoch = started + len(left), epoch + 1
     return out
 
 

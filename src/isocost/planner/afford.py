@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor, lcm, log10, sqrt
+from math import ceil, lcm, sqrt
 from typing import Any
 
 from isocost.errors import UserError
@@ -281,15 +281,13 @@ class _PilotSearch:
         every = e.points(max(C for *_, C in runs), shape.unit)
         return [e, *(replace(e, first=p) for p in every[1 : len(every) - LEAST_POINTS + 1])]
 
-    def dearer(self, shape: Preset, runs: Sequence[Size]) -> float | None:
-        """The least share, to two digits, at which evaluations of these runs detect `worth`; None if it is not that."""
+    def sufficient_share(self, shape: Preset, runs: Sequence[Size]) -> float | None:
+        """The least evaluation share with which these runs detect `worth`; None if no share is enough."""
         needed = self.precise(shape)
         if needed.samples is None or self.effect(shape, needed) > self.worth:
             return None
         e = self.rarer(needed, shape, runs)[-1]
-        cost = self.cost(runs, evaluations_of(e, runs, shape.unit), e)
-        step = 10.0 ** (floor(log10(cost)) - 1)
-        return ceil(cost / step) * step
+        return _percent_above(self.cost(runs, evaluations_of(e, runs, shape.unit), e))
 
     def fewer(self, e: EvaluationPlan, cost: float) -> EvaluationPlan:
         """An evaluation that costs `cost` times training, with fewer samples, then problems, so that it costs the
@@ -441,9 +439,9 @@ class _PilotSearch:
         cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
         flags = self.notes(e, cost)
         if effect > self.worth and self.effect(shape, replace(e, samples=None)) <= self.worth:
-            share = self.dearer(shape, sizes_of(runs))
+            share = self.sufficient_share(shape, sizes_of(runs))
             resolve = self.enough(shape, e) if share is None else (
-                f"To resolve: evaluations that cost more (`isocost plan --evaluation-share {share:.2g}`)")
+                f"To resolve: evaluations that cost more (`isocost plan --evaluation-share {share:g}`)")
             flags += (f"imprecise evaluations: this pilot detects no difference below {effect:.3f} between two n "
                       f"(worth detecting: {self.worth:g}). {resolve}",)
         return self._plan(
@@ -524,7 +522,7 @@ class _PilotSearch:
         while high - low > 0.01:
             middle = (low + high) / 2
             low, high = (low, middle) if replace(self, share=middle).largest(shape) else (middle, high)
-        return ceil(100 * high) / 100
+        return _percent_above(high)
 
     def direct(self, shape: Preset, why: str) -> PilotPlan:
         """No pilot: the whole budget trains the fallback, against the common default where two arms are affordable."""
@@ -584,3 +582,8 @@ class _PilotSearch:
             fallback_why=self.live_why, batch=shape.batch, limits=() if direct else self.limits,
             limits_why="" if direct else self.limits_why, **rest,
         )
+
+
+def _percent_above(share: float) -> float:
+    """A share rounded up to a percent."""
+    return ceil(100 * share) / 100

@@ -33,9 +33,9 @@ from isocost.planner.forecast import Forecast, verify_seal
 from isocost.runs.files import read_json
 from isocost.runs.schema import ENDED, RUN
 from isocost.stats.intervals import Interval, student
+from isocost.units import STOPS
 from isocost.words import counted
 
-_PAID = {"env-steps": "env_steps", "tokens": "decode"}      # of a bill, by the unit of a run's budget
 EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 
@@ -136,9 +136,10 @@ def at_their_share(study: Path) -> dict[str, str]:
             continue
         run = read_json(path.parent / "run.json", RUN.needing(name=str))
         C, most, paid = run["budget"]["rollouts"], run["budget"][unit], end["bill"]["train"]
-        each = paid[_PAID[unit]] / paid["rollouts"]
-        found[run["name"]] = (f"{run['name']} ended at {paid['rollouts']:,} of {C:,.0f} rollouts: they cost {each:.3g} "
-                              f"{unit} each, and its share of the budget, {most:,.0f} {unit}, pays for {most / C:.3g}")
+        share = f"its share of the budget, {most:,.0f} {unit}, pays for {most / C:.3g}"
+        if (count := paid["rollouts"]) and (key := STOPS[unit]):
+            share = f"they cost {paid[key] / count:.3g} {unit} each, and {share}"
+        found[run["name"]] = f"{run['name']} ended at {count:,} of {C:,.0f} rollouts: {share}"
     return found
 
 

@@ -37,8 +37,10 @@ from isocost.units import (
     TOKENS,
     WALL,
 )
+from isocost.words import grouped
 
-_SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_BUDGET = r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9.]+(?:[eE][+-]?[0-9]+)?)([kKMGBT]?)[-_ ]?([A-Za-z][A-Za-z-]*|)"
+_SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _HELP = ("expected a number with a unit, such as 50k-rollouts, 2h, 30m (minutes), 90s, 1d, 2M-tokens, 1e18flop, "
          "60k-env-steps, 16device-hours or 20usd")
 _PRICE_HELP = "expected money per time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
@@ -67,18 +69,18 @@ class Budget:
 
     @staticmethod
     def parse(text: str) -> Budget:
-        """The budget in a text: `50k-rollouts`, `2h`, `30m`, `90s`, `1d`, `2M-tokens`, `1e18flop`, `16 device-hours`,
-        `20usd`.
+        """The budget in a text: `50k-rollouts`, `50,000 rollouts`, `2h`, `30m`, `90s`, `1d`, `2M-tokens`, `1e18flop`,
+        `16 device-hours`, `20usd`.
 
         Raises:
             UserError: for a number without a unit, or an unknown unit.
         """
-        found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([kMGBT]?)[-_ ]?([A-Za-z][A-Za-z-]*|)", text.strip())
+        found = re.fullmatch(_BUDGET, text.strip())
         if not found:
             raise UserError(f"cannot read the budget {text!r}; {_HELP}")
         number, scale, word = found.groups()
         try:
-            amount = float(number) * _SCALE[scale]
+            amount = float(number.replace(",", "")) * _SCALE[scale]
         except ValueError:
             raise UserError(f"cannot read the number in {text!r}; {_HELP}") from None
         if not word:
@@ -95,7 +97,7 @@ class Budget:
         return Budget.parse(self.asked) if self.asked else self
 
     def __str__(self) -> str:
-        return self.asked or f"{self.amount:g} {self.unit}"
+        return self.asked or f"{grouped(self.amount)} {self.unit}"
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -117,7 +119,7 @@ def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
     if unit == SECONDS and own >= 120:
         unit, own = ("hours", own / 3600) if own >= 7200 else ("minutes", own / 60)
     step = 10.0 ** (floor(log10(own)) - 2)
-    return f"{(ceil if up else round)(own / step) * step:.10g} {unit}"
+    return f"{grouped((ceil if up else round)(own / step) * step)} {unit}"
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ def spent(study: Study) -> Section:
     total = {f: sum(r["rollouts"] for r in rows if r["fate"] == f) for f in FATES}
     everything = sum(total.values())
     if not everything and study.imported:
-        begun = count(sum(r.metered for r in study.runs))
-        text = f"{begun} rollouts were started. Imported logs do not record their fates."
+        started = count(sum(r.metered for r in study.runs))
+        text = f"{started} rollouts were started. Imported logs do not record their fates."
         return Section("spent", "Where the compute went", join(p(text, cls="lead"), _cost_table(study)))
     alt_text = "Rollouts by fate. " + ", ".join(f"{f} {percent(v / everything)}" for f, v in total.items() if v)
     caption = "Every started rollout has one fate. Click a legend entry to highlight it; hover for numbers."
@@ -284,9 +284,9 @@ def _inside(study: Study) -> Safe:
         known = all(k in c for c in clocks for k in WORK)  # records of earlier versions lack them
         parts = [span(sum(number(c[k]) or 0 for c in clocks)) if known else "–" for k in WORK]
         memory = [mb for r in runs for x in r.timing if (mb := number(x.get("rss_mb"))) is not None]
-        begun = sum(r.metered for r in runs)
+        started = sum(r.metered for r in runs)
         peak = f"{count(max(memory))} MB" if memory else "–"
-        body.append([what, len(runs), span(seconds), *parts, f"{count(begun / seconds)} /s", peak])
+        body.append([what, len(runs), span(seconds), *parts, f"{count(started / seconds)} /s", peak])
     head = ["runs of", "runs", "time", *WORK.values(), "rollouts", "peak memory"]
     return table(head, body, "Active time inside the runs") if body else Safe("")
 

@@ -61,8 +61,8 @@ def from_to(scale: Sequence[float], first: float, last: float) -> str:
     least, most = scale
     if (least, most) == UNIT:
         return ""
-    begun, ended = (f"{least + (most - least) * r:.4g}" for r in (first, last))
-    return f"{begun} -> {ended} of {least:g} to {most:g} in the log"
+    started, ended = (f"{least + (most - least) * r:.4g}" for r in (first, last))
+    return f"{started} -> {ended} of {least:g} to {most:g} in the log"
 
 
 def worded(text: str, kind: str) -> str:

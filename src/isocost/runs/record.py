@@ -47,7 +47,7 @@ from isocost.world import Learner
 
 KEEP = 2  # checkpoints kept: if the last is damaged, the one before is used
 PATIENCE_LINES = 0.1   # seconds that a line of a stream waits for later ones, at most
-MOMENT = 0.001   # seconds
+MOMENT = 0.001   # seconds of charges of time alone that wait to be written: a kill loses less than that
 TAKEOVER = 60.0  # seconds that an attempt waits for the lock: the one before it stops at its next step
 
 
@@ -61,6 +61,7 @@ class RunRecord:
     notes: list[str] = field(default_factory=list)  # messages for the user, such as a damaged checkpoint
     fence: Fence | None = None  # of one attempt among several
     _paid: Stream | None = None
+    _moments: float = 0.0       # seconds of the charges that wait
     _syncing: ThreadPoolExecutor | None = None
 
     @classmethod
@@ -196,17 +197,23 @@ class RunRecord:
         """Start the file that `paid` writes to: costs since this checkpoint, in this process."""
         if self._paid:
             self._paid.close()
+            self._moments = 0.0
         self._paid = Stream(self.path / f"paid-{self.life:03d}-{step:06d}.jsonl")
 
     def paid(self, account: str, cost: Cost) -> None:
         """Record a charge. It does not wait for others, as lines of the streams do: a kill must lose none.
 
-        Only less than `MOMENT` of time alone waits for the next charge. An environment that answers at once charges
-        such a moment in every turn, and a call to write it takes as long.
+        Only charges of time alone wait for the next one, as long as they are less than `MOMENT` in total. An
+        environment that answers at once makes such a charge in every turn, and a call to write it takes as long.
         """
-        if self._paid is not None:
-            alone = cost.seconds < MOMENT and not any(cost[:_SECONDS]) and not cost.reread
-            (self._paid.wait if alone else self._paid.append)(_charge(account, cost))
+        if self._paid is None:
+            return
+        self._moments += cost.seconds
+        if self._moments < MOMENT and not any(cost[:_SECONDS]) and not cost.reread:
+            self._paid.wait(_charge(account, cost))
+        else:
+            self._paid.append(_charge(account, cost))
+            self._moments = 0.0
 
     def _record_lost(self, step: int) -> None:
         """Record the cost of the lost work after `step` in lost.jsonl, and increment `life`."""

@@ -37,13 +37,14 @@ from isocost.runs.speed import rates
 from isocost.seams import Recipe
 from isocost.stats.progress import against
 from isocost.types import Fate, Problem
-from isocost.words import counted
+from isocost.words import counted, grouped
 from isocost.worlds.setting import Opened, Setting, open_setting
 
 BEFORE = {"verifier_source": "rewards_before", "environment_source": "environments_before"}
 EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
 ALLOCATED = 200_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
 LATER = {"env": "", "max_turns": 0}     # settings that records of earlier versions lack, at what they were then
+SHORT = 60      # characters of a value that a message shows, at most
 WORTH_SAVING = 1.0      # seconds of work: a checkpoint takes some hundredths of a second, files synced
 
 
@@ -94,13 +95,24 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     fit(out / "run.json", there, schema.TRAINED)
     old, new = there["job"]["setting"], asdict(job)["setting"]
     left, right = today(there["recipe"]), describe(recipe)
-    changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
-    changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
+    differs = [k for k, v in right.items() if fingerprint(left.get(k)) != fingerprint(v)]
+    changed = {f"recipe's {k}": (left.get(k), right[k]) for k in differs}
+    if there["budget"] != dict(job.budget):
+        changed["budget"] = _amounts(there["budget"]), _amounts(job.budget)
+    if there["seed"] != job.seed:
+        changed["seed"] = there["seed"], job.seed
     old = {**LATER, **old}
-    changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels", "in_turns") and old.get(k) != v]
+    changed |= {k: (old.get(k), v) for k, v in new.items()
+                if k not in ("device", "threads", "kernels", "in_turns") and old.get(k) != v}
     if changed:
         verb = "differs" if len(changed) == 1 else "differ"
-        raise UserError(f"{out} holds another run: its {', '.join(changed)} {verb}; choose another --out")
+        both = [f"{k} {a} there, {b} here" for k, (a, b) in changed.items() if max(len(str(a)), len(str(b))) <= SHORT]
+        values = f" ({'; '.join(both)})" if both else ""
+        raise UserError(f"{out} holds another run: its {', '.join(changed)} {verb}{values}; choose another --out")
+
+
+def _amounts(budget: Mapping[str, float]) -> str:
+    return " and ".join(f"{grouped(v)} {k}" for k, v in budget.items())
 
 
 def reopen(out: Path, job: Job) -> bool:

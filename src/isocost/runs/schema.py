@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.shape import UNKNOWN, Count, Each, Filled, Keys, Maybe, Row, Size
+from isocost.units import STOPS
 from isocost.words import word
 
 VERSION = 1     # of the records that this version writes, and the newest that it reads
@@ -54,8 +55,7 @@ LOG = Keys({}, {        # the log of an imported run
     "source": str, "name": str, "unit": str, "digest": str, "files": list[OBJECT], "about": OBJECT,
     "stated": Keys({}, {"scale": tuple[float, float] | None}), "metric": Keys({}, {"name": str | None, "kind": str}),
 })
-_STOPS = ("rollouts", "tokens", "env-steps", "flop", "seconds", "busy seconds")     # what stops a run
-BUDGET = Filled(Keys({}, dict.fromkeys(_STOPS, float), rest=UNKNOWN))
+BUDGET = Filled(Keys({}, dict.fromkeys(STOPS, float), rest=UNKNOWN))
 RUN = Keys({}, {
     "name": str, "seed": int, "arm": ARM, "purpose": str, "method": str, "recipe": OBJECT, "job": OBJECT,
     "budget": BUDGET, "seal": str | None, "model": Maybe(MODEL), "problems": Maybe(PROBLEMS),

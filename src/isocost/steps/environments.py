@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
 from isocost.display import Shown
 from isocost.envs import contract
+from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.opening import KINDS, open_environment
 from isocost.errors import UserError
 from isocost.jsonfile import finite
-from isocost.tasks.load import load_problems
+from isocost.local import models
+from isocost.tasks.load import Reads, load_problems
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,14 @@ class EnvironmentCheck(Shown):
         return [f.data() for f in self.findings]
 
 
-def check_environment(spec: str, data: str | None = None) -> EnvironmentCheck:
+def check_environment(spec: str, data: str | None = None, model: str | None = None) -> EnvironmentCheck:
     """Play episodes of an environment without a model, and check what it promises (`isocost.envs.contract`).
 
-    `data` names the problems of an environment that lists none.
+    `data` names the problems of an environment that lists none. `model` is the one that will read what it opens with,
+    by default the environment's own; without one on this machine this is not checked. No weights are read.
 
     Raises:
-        UserError: for an environment that does not exist, and for one without problems.
+        UserError: for an environment or a model that does not exist, and for an environment without problems.
     """
     found = open_environment(spec)
     if found.problems is not None:
@@ -108,4 +112,13 @@ def check_environment(spec: str, data: str | None = None) -> EnvironmentCheck:
         problems = load_problems(data, verifier=found.verifier, limit=contract.PROBLEMS, check=False).problems
     if not problems:
         raise UserError(f"the environment {spec} lists no problem")
-    return EnvironmentCheck(spec, len(problems), tuple(contract.check(found, problems)))
+    return EnvironmentCheck(spec, len(problems), tuple(contract.check(found, problems, _reads(found, model))))
+
+
+def _reads(found: EnvironmentSet, model: str | None) -> Reads | None:
+    """What the model of a check can read; None if there is none, or the environment's own is not on this machine."""
+    if model is not None:
+        return Reads(*models.reading(model))
+    with suppress(UserError):
+        return Reads(*models.reading(found.model)) if found.model else None
+    return None

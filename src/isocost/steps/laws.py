@@ -84,6 +84,9 @@ def fit_points(law: str, path: str | Path, *, x: str = "x", y: str = "y", run: s
     """
     if law not in LAWS:
         raise UserError(f"unknown law {law!r}; expected one of {', '.join(LAWS)}")
+    if not Path(path).is_file():
+        raise UserError(f"{path} does not exist, or is not a file: give a CSV file with a header and the columns {x} "
+                        f"and {y}")
     points = read_points(Path(path), x=x, y=y, run=run)
     found = estimate(LAWS[law], points, level)
     return PointsFit(

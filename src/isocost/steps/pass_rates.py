@@ -226,8 +226,8 @@ async def _sampled(
             return await together(*(one(slot, p) for slot, p in enumerate(pool)))
         except BaseException as why:
             mistake = isinstance(why, UserError) and not isinstance(why, Resumable)
-            begun = {} if mistake else tabs  # a mistake leaves no study
-            for slot, tab in begun.items():
+            started = {} if mistake else tabs  # a mistake leaves no study
+            for slot, tab in started.items():
                 if tab.cost.rollouts:
                     write(_line(slot, Group(pool[slot], ()), tab.cost, opened.world.text))
             raise

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from isocost.errors import UserError
 from isocost.tasks import text
 from isocost.types import Problem
+from isocost.words import counted
 
 EFFECT = 0.02          # the difference in mean reward that a held-out set should detect
 SPREAD = 0.1           # assumed standard deviation over problems of the true difference between two arms
@@ -65,7 +66,10 @@ def split(
         (train if side >= share else select if half < 0.5 else audit).append(problem)
     for name, side_ in (("training", train), ("validation", select), ("test", audit)):
         if not side_:
-            raise UserError(f"holding out {held_out:g} of {len(problems)} problems leaves the {name} split empty")
+            more = "give at least 3 problems, one for each split" if len(problems) < 3 else \
+                f"give more problems, or a {'smaller' if name == 'training' else 'larger'} --held-out"
+            raise UserError(f"holding out {held_out:g} of {counted(len(problems), 'problem')} leaves the {name} split "
+                            f"empty: {more}")
     return Split(tuple(train), tuple(select), tuple(audit), tuple(_small(select, audit, samples)))
 
 
@@ -83,7 +87,10 @@ def split_given(
     audit = tuple(p for p in held_out if _hash(p, salt)[1] >= 0.5)
     for name, side in (("training", kept), ("validation", select), ("test", audit)):
         if not side:
-            raise UserError(f"{len(held_out)} held-out and {len(train)} training problems leave the {name} split empty")
+            more = "training problems with other prompts than the held-out ones" if name == "training" else \
+                "more held-out problems"
+            raise UserError(f"{len(held_out)} held-out and {len(train)} training problems leave the {name} split "
+                            f"empty: give {more}")
     same = f"{len(removed)} training problems have the prompts of held-out ones, and were left out"
     warnings = [same] if removed else []
     return Split(kept, select, audit, (*warnings, *_small(select, audit, samples)), removed)

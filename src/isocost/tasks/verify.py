@@ -228,15 +228,15 @@ def _boxes(text: str, *, innermost: bool = False) -> list[str]:
     overlap.
     """
     found: list[tuple[int, int]] = []
-    begun: list[tuple[int, int]] = []        # of every open brace: the start of a box's content or -1, boxes before it
+    opened: list[tuple[int, int]] = []        # of every open brace: the start of a box's content or -1, boxes before it
     for brace in _BRACE.finditer(text):
         if brace[0] == "}":
-            if begun:
-                start, before = begun.pop()
+            if opened:
+                start, before = opened.pop()
                 if start >= 0 and (not innermost or len(found) == before):
                     found.append((start, brace.start()))
         else:
-            begun.append((brace.end() if len(brace[0]) > 1 else -1, len(found)))
+            opened.append((brace.end() if len(brace[0]) > 1 else -1, len(found)))
     return [text[start:end] for start, end in sorted(found)]
 
 

@@ -254,7 +254,7 @@ class DrivenRun:
         return end
 
     def _unlogged(self, seen: Seen, attempt: int) -> int:
-        """The most updates that a dead attempt may have begun and not logged.
+        """The most updates that a dead attempt may have started and not logged.
 
         One, if its log is written as it trains. Otherwise it ended before the checkpoint that would have followed the
         newest one that the attempt after it found.

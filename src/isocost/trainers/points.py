@@ -280,7 +280,7 @@ class _Total:
 def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, str]) -> list[_Total]:
     """Totals after each row that counts something, in order."""
     out: list[_Total] = []
-    begun = clock = last = 0.0
+    started = clock = last = 0.0
     counts = times = False
     for row in rows:
         at = number(row.get(step))
@@ -291,12 +291,12 @@ def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, 
             continue
         done = at - names.first + 1
         new = max(0.0, done - last)  # two rows of one step, a sampler's and a trainer's, count once
-        begun = counted if counted is not None else begun + new * (own or 0.0)
+        started = counted if counted is not None else started + new * (own or 0.0)
         clock = when if when is not None else clock + new * (span or 0.0)
         counts, times = counts or (counted, own) != (None, None), times or (when, span) != (None, None)
         last = max(last, done)
         epoch = number(row.get(columns.get("epoch", names.epoch)))
-        out.append(_Total(done, begun if counts else None, clock if times else None, epoch))
+        out.append(_Total(done, started if counts else None, clock if times else None, epoch))
     return out
 
 

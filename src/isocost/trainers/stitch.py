@@ -89,21 +89,21 @@ def stitch(
     unplanned: list[float] = []
     resumed: list[float] = []
     for rows in attempts:
-        begun = _begun(rows, columns)
-        if begun is None:       # it died before it logged anything, and nothing is lost by it
+        started = _started(rows, columns)
+        if started is None:       # it died before it logged anything, and nothing is lost by it
             kept += rows
             continue
-        resumed.append(begun)
+        resumed.append(started)
         if kept:
             whole, kept = kept, []
             for row in whole:
                 at, seen = columns.trained(row), columns.evaluated(row)
-                late = (columns.updates(row) or 0.0) > begun
+                late = (columns.updates(row) or 0.0) > started
                 if at is not None and late:
                     lost.append(row)
-                    if seen is not None and seen <= begun:
+                    if seen is not None and seen <= started:
                         kept.append({k: v for k, v in row.items() if k != columns.reward})
-                elif seen is not None and seen > begun:
+                elif seen is not None and seen > started:
                     kept += _unevaluated(row, columns)
                 elif seen is not None or not late:
                     kept.append(row)
@@ -130,7 +130,7 @@ def spaced(rows: Sequence[Row], columns: Columns, every: int | None) -> set[floa
     return even if every and len(even & set(steps[:-1])) * 2 >= len(steps[:-1]) else None
 
 
-def _begun(rows: Sequence[Row], columns: Columns) -> float | None:
+def _started(rows: Sequence[Row], columns: Columns) -> float | None:
     """Updates that an attempt continued from: those before its first training line, which may be a mean over several
     steps; where it has none, the first that it evaluated. None if it logged neither."""
     steps = [at for row in rows if (at := columns.trained(row)) is not None]
@@ -138,8 +138,8 @@ def _begun(rows: Sequence[Row], columns: Columns) -> float | None:
     if not steps:
         return min(seen, default=None)
     spacing = min((b - a for a, b in pairwise(steps)), default=1.0)
-    begun = max(0.0, steps[0] - columns.first + 1 - spacing)
-    return max(begun, max((s for s in seen if s < steps[0] - columns.first + 1), default=0.0))
+    started = max(0.0, steps[0] - columns.first + 1 - spacing)
+    return max(started, max((s for s in seen if s < steps[0] - columns.first + 1), default=0.0))
 
 
 def _unevaluated(row: Row, columns: Columns) -> list[Row]:

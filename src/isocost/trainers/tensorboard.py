@@ -73,7 +73,7 @@ def logged(log: Path, folder: Path, launch: Mapping[str, Any], earlier: Sequence
 
 
 def events_below(folder: Path) -> list[Path]:
-    """The event files in a folder and the folders in it, in order of time; one that was just begun is left out."""
+    """The event files in a folder and the folders in it, in order of time; one that was just started is left out."""
     found = sorted(folder.rglob(PATTERN), key=lambda p: (p.name, str(p)))
     return [p for p in found if p.is_file() and is_events(p)]
 

@@ -3,7 +3,7 @@
 Reading: `trainer_state.json`, which transformers writes into every checkpoint and on save_state().
 Its log_history has one entry per logging step and one per evaluation. It does not hold the configuration; where
 TensorBoard was on, the event file beside it does, and is read for n, B, learning rate and seed. A rollout is never
-filtered before the step that trains on it, so C = steps x n x B is what was begun. `step_time` is seconds per step,
+filtered before the step that trains on it, so C = steps x n x B is what was started. `step_time` is seconds per step,
 `eval_runtime` those of an evaluation. A file of any name is read by its content, as is a log_history saved by itself.
 
 Driving (`isocost pilot --trainer 'trl: ...'`): a run's YAML file is {config}, and its keys as options are {options};

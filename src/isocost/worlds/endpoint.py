@@ -245,7 +245,7 @@ class Words:
         return Said(np.array(ids, dtype=np.int64), logp, np.zeros(k, dtype=np.int64), answer.stop or Stop.ERROR)
 
     def spoken(self, start: Segment, *, chat: bool) -> tuple[Message, ...] | str:
-        """A start as messages, or as one text. Raises UserError for a begun answer in messages."""
+        """A start as messages, or as one text. Raises UserError for a started answer in messages."""
         messages: list[Message] = []
         own = ""
         for token in start.tokens.tolist():
@@ -260,8 +260,8 @@ class Words:
         if not chat:
             return _plain(messages) + own
         if own:
-            raise UserError(f"chat completions cannot continue the begun answer {own[:40]!r}: give the address of text "
-                            "completions, openai:URL/completions#MODEL, if the server has them")
+            raise UserError(f"chat completions cannot continue the started answer {own[:40]!r}: give the address of "
+                            "text completions, openai:URL/completions#MODEL, if the server has them")
         return tuple(messages)
 
 

@@ -52,8 +52,8 @@ struct Look {  // one query's weights, still to be scaled, over the keys of the 
     float scale;
 };
 
-// Of N heads from `head` on, whose queries follow each other at q and whose weights are put `stride` apart. The heads take
-// each step together: one head's alone would wait for its own results most of the time.
+// Of N heads from `head` on, whose queries follow each other at q and whose weights are put `stride` apart. The heads
+// take each step together: one head's alone would wait for its own results most of the time.
 template <int N, class P>
 static inline void look(const Shape& s, const Token& t, int layer, int head, const typename P::T* q, float* p,
                         long stride, Look* out) {
@@ -116,7 +116,8 @@ static inline void attend_with(const Shape& s, const Token& t, int layer, const 
             V seen[N ? N : 16];
             for (int d = 0; d < n; d++) seen[d] = V{};
             if (a[i].before)
-                blend<N>(w, keys_of<T>(t.before, s, t.before_room, layer, kv) + t.before_room * D, a[i].before, D, seen);
+                blend<N>(w, keys_of<T>(t.before, s, t.before_room, layer, kv) + t.before_room * D, a[i].before, D,
+                         seen);
             blend<N>(w + a[i].own_from, keys_of<T>(t.own, s, t.room, layer, kv) + t.room * D, a[i].own, D, seen);
             for (int d = 0; d < n; d++) put(out + h * D + d * L, seen[d] * a[i].scale);
         }

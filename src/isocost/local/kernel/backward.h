@@ -4,8 +4,8 @@
 #include <algorithm>
 #include "attention.h"
 
-// Columns of x (M, N) in strips of `width`, each a word deep per token (F32) or pair of tokens (BF16), and of zeros up to
-// `deep`: the layout for sums over tokens, whose strides do not compete for the same cache lines.
+// Columns of x (M, N) in strips of `width`, each a word deep per token (F32) or pair of tokens (BF16), and of zeros up
+// to `deep`: the layout for sums over tokens, whose strides do not compete for the same cache lines.
 template <class P>
 static const uint32_t* strips(const typename P::T* x, int M, int N, int width, int deep, Arena& arena) {
     int words = (M + P::per - 1) / P::per, count = (N + width - 1) / width;
@@ -149,8 +149,8 @@ template <class P> static void turn(const Shape& s, const Tape& tape, const type
     }
 }
 
-// For each token the first whose numbers are the same, bit for bit: rows with the same text after the same prompt, and the
-// same gradients dx (M, width), differ in nothing.
+// For each token the first whose numbers are the same, bit for bit: rows with the same text after the same prompt, and
+// the same gradients dx (M, width), differ in nothing.
 static std::vector<int> alike(const Tape& tape, const float* dx, int width) {
     std::vector<int> as(tape.M);
     std::vector<std::pair<int, int>> rows;  // that are like none before: where they begin, and their tokens

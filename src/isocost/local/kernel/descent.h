@@ -1,5 +1,5 @@
-// AdamW's two passes over the whole vector, to the bit what `LocalLearner._step` does with torch: `lerp` and `addcmul` are
-// fused multiply-adds. Nothing else here is a product that is added to something, which the compiler could fuse.
+// AdamW's two passes over the whole vector, to the bit what `LocalLearner._step` does with torch: `lerp` and `addcmul`
+// are fused multiply-adds. Nothing else here is a product that is added to something, which the compiler could fuse.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 extern "C" {
 
-// `share` is 1, or less where the gradient is clipped. A block is multiplied by it while it is in the nearest cache, in a
-// loop of its own, so that the products are rounded.
+// `share` is 1, or less where the gradient is clipped. A block is multiplied by it while it is in the nearest cache, in
+// a loop of its own, so that the products are rounded.
 void isocost_moments(float* grad, float* first, float* second, int64_t size, float share, float one, float b2,
                      float two) {
     constexpr int64_t block = 1024;
@@ -24,8 +24,9 @@ void isocost_moments(float* grad, float* first, float* second, int64_t size, flo
     }
 }
 
-// `spread` is the root of the second moments, which torch computes: its last bit is that of the library that torch uses.
-void isocost_descend(float* p, const float* first, const float* spread, int64_t size, float root, float eps, float rate) {
+// `spread` is the root of the second moments, which torch computes: its last bit is that of torch's own library.
+void isocost_descend(float* p, const float* first, const float* spread, int64_t size, float root, float eps,
+                     float rate) {
     for (int64_t i = 0; i < size; i++) p[i] += rate * first[i] / (spread[i] / root + eps);
 }
 }

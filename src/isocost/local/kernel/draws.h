@@ -11,8 +11,8 @@ struct Drawn {
     int id;
 };
 
-// Softmax of V logits over a temperature, which stay in z, as e = exp(z - max), which may be z itself where `id` is given:
-// its log-prob and the entropy; or with u, a draw and its log-prob.
+// Softmax of V logits over a temperature, which stay in z, as e = exp(z - max), which may be z itself where `id` is
+// given: its log-prob and the entropy; or with u, a draw and its log-prob.
 static Drawn softmax(float* z, float* e, int V_, float temperature, int id, const double* u, double* blocks) {
     float top = -std::numeric_limits<float>::infinity();
     int whole = V_ / L * L;

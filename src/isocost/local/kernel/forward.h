@@ -5,8 +5,8 @@
 #include "attention.h"
 
 // M tokens through all layers; x, (M, hidden), leaves as the residual stream before the last norm. Tokens that have a
-// tape leave there what they were on the way, and so do those that are stored `also`. With `wanted`, (M,), the last layer computes only the keys and values of the
-// other tokens, whose x is then undefined.
+// tape leave there what they were on the way, and so do those that are stored `also`. With `wanted`, (M,), the last
+// layer computes only the keys and values of the other tokens, whose x is then undefined.
 template <class P>
 static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x, const uint8_t* wanted = nullptr) {
     typedef typename P::T T;
@@ -102,8 +102,8 @@ static Token token_of(const Span& s, int64_t id, int k) {
             (Tape*)s.tape, (int)s.row + at};
 }
 
-// Hidden states after the last norm of each span's last token, (spans, hidden), for spans first to last. With `also`, for
-// spans of one token each, the tokens that are the same.
+// Hidden states after the last norm of each span's last token, (spans, hidden), for spans first to last. With `also`,
+// for spans of one token each, the tokens that are the same.
 template <class P>
 static void read_spans(const Model& m, Arena& arena, const Span* spans, const int64_t* ids, const int64_t* starts,
                        long first, long last, float* hidden, const Token* const* also = nullptr) {

@@ -8,8 +8,8 @@
 // Vectors are the compiler's own (GCC, Clang), as wide as the machine's. Lengths that vectors run along (hidden, the
 // feed-forward's width, the head's width) are multiples of `L`, as native.py checks.
 //
-// Read in this order: vectors, products, tiles, panels, threads, model, attention, forward, draws, backward, units; here
-// are the calls, and in wave.h those that do several of them at once.
+// Read in this order: vectors, products, tiles, panels, threads, model, attention, forward, draws, backward, units;
+// here are the calls, and in wave.h those that do several of them at once.
 
 #include "threads.h"
 #include "units.h"
@@ -101,8 +101,8 @@ static void spare_tapes(Model* m, int64_t count, Tape* const* tapes) {
     isocost_close(m);
 }
 
-// Lay out the weights for reading tokens, or for the backward pass, unless that is done since they were loaded. A learner
-// whose groups all lie on tapes reads none.
+// Lay out the weights for reading tokens, or for the backward pass, unless that is done since they were loaded. A
+// learner whose groups all lie on tapes reads none.
 static void lay_out_weights(Model* m, bool backward) {
     bool& done = backward ? m->laid_out_back : m->laid_out;
     if (done) return;
@@ -199,8 +199,8 @@ void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature
 // row i is of request of[i], with open[of[i]] rows to go. u, ids and logp are (rows, ticks); wrote[i] says how many.
 // If the logits of a row are not finite its last id is not a token, and all stop after that tick.
 //
-// Neighbours that continue the same start are read once while they have written the same: each draws from the same logits
-// with its own number, and what is kept of them is copied. Their numbers have the same bits as if each was read.
+// Neighbours that continue the same start are read once while they have written the same: each draws from the same
+// logits with its own number, and what is kept of them is copied. Their numbers have the same bits as if each was read.
 void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, const int64_t* last, const int64_t* left,
                     const int64_t* of, int64_t* open, const uint8_t* ends, const float* temperature, const double* u,
                     int64_t* ids, float* logp, int64_t* wrote) {
@@ -219,8 +219,8 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
     constexpr int few = 48;  // rows whose logits are computed together
     int workers = m->workers;
     std::vector<Part> parts(workers);
-    // By row: the row that is read for it, and the next row for which that one is read. While rows part: the last of those
-    // now read for what one row was read for, as a place in `leaders`, and the one before it.
+    // By row: the row that is read for it, and the next row for which that one is read. While rows part: the last of
+    // those now read for what one row was read for, as a place in `leaders`, and the one before it.
     std::vector<long> with(rows), next(rows), newest(rows), before(rows);
     auto cut = shares(rows, workers, [&](long i) { return (double)std::min(left[i], ticks); });
     for (int t = 0; t < workers; t++) {
@@ -340,8 +340,8 @@ void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const i
     });
 }
 
-// Add the gradient of sum(d_logp logp + d_entropy entropy) to `grad`, with the activations of `isocost_forward`. Units whose
-// masked tokens all have zeros are skipped.
+// Add the gradient of sum(d_logp logp + d_entropy entropy) to `grad`, with the activations of `isocost_forward`. Units
+// whose masked tokens all have zeros are skipped.
 void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
                       const int64_t* first_mask, const int64_t* at, const int64_t* target, const float* temperature,
                       const float* d_logp, const float* d_entropy, float* grad) {
@@ -379,8 +379,8 @@ void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const 
     });
 }
 
-// The sampler's tapes: a prompt, and rows with room for `own` tokens each. `where` gets the memory for keys and values of
-// the prompt and of every row.
+// The sampler's tapes: a prompt, and rows with room for `own` tokens each. `where` gets the memory for keys and values
+// of the prompt and of every row.
 
 Tape* isocost_tape(Model* m, int64_t prompt, int64_t rows, int64_t own, int64_t* where) {
     Tape* tape = spare_tape(m);

@@ -98,7 +98,8 @@ struct Tape {
     }
 };
 
-struct Laid {  // the arguments of a learner's pass over units, see `isocost_forward`; `spot` is where each mask is in (N, T)
+// The arguments of a learner's pass over units, see `isocost_forward`; `spot` is where each mask is in (N, T).
+struct Laid {
     std::vector<int64_t> first_span, counts, lead, ids, first_mask, at, target, given, spot;
     std::vector<float> temperature, logp, entropy;
     void clear() {

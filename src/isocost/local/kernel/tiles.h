@@ -1,11 +1,12 @@
 // Products of bfloat16 with matrix units (Intel AMX), and the same instructions in plain C++.
 //
-// A unit has eight tiles of at most 16 rows of 64 bytes and five instructions: configure, zero, load, dot, store. `Amx` is
-// the processor's; `Emulated` follows the pseudocode of TDPBF16PS in Intel's Software Developer's Manual, so that what is
-// built on the instructions is tested on any machine. Both take the same blocks in the same order.
+// A unit has eight tiles of at most 16 rows of 64 bytes and five instructions: configure, zero, load, dot, store. `Amx`
+// is the processor's; `Emulated` follows the pseudocode of TDPBF16PS in Intel's Software Developer's Manual, so that
+// what is built on the instructions is tested on any machine. Both take the same blocks in the same order.
 //
-// A row's numbers do not depend on the other rows of its tile, and every product is cut along the sum in the same way. So
-// rows have the same bits in any batch, as with vectors, but not the bits that vectors give: those sum in another order.
+// A row's numbers do not depend on the other rows of its tile, and every product is cut along the sum in the same way.
+// So rows have the same bits in any batch, as with vectors, but not the bits that vectors give: those sum in another
+// order.
 #pragma once
 
 #include <cmath>
@@ -56,8 +57,8 @@ struct Emulated {
     template <int t> void store(void* to, long stride) const {
         for (int r = 0; r < shapes.rows[t]; r++) memcpy((char*)to + r * stride, tiles[t][r], shapes.bytes[t]);
     }
-    // Row by row: the even and the odd products of a pair have sums of their own, rounded after every multiply-add; their
-    // sum is added to the tile. Denormal numbers are zero on the way in and on the way out.
+    // Row by row: the even and the odd products of a pair have sums of their own, rounded after every multiply-add;
+    // their sum is added to the tile. Denormal numbers are zero on the way in and on the way out.
     template <int c, int a, int b> void dot() {
         static_assert(c < 4 && a / 2 == 2 && b / 2 == 3, "see TileShapes");
         for (int m = 0; m < shapes.rows[c]; m++)
@@ -89,7 +90,7 @@ struct Amx {  // a thread configures its tiles with `Tiles` below
 };
 #endif
 
-// One or two tiles of rows by NR columns of A B, `deep` words, whole tiles: A's rows are `ri` words apart, B is a panel.
+// One or two tiles of rows by NR columns of A B, `deep` words, whole tiles. A's rows are `ri` words apart, B is a panel
 template <class Eight, bool two>
 FOR_TILES static void block(const uint32_t* A, long ri, const uint32_t* B, int deep, float* out) {
     Eight t;
@@ -118,8 +119,8 @@ FOR_TILES static void block(const uint32_t* A, long ri, const uint32_t* B, int d
 
 static inline int whole_tiles(int words) { return (words + WORDS - 1) / WORDS * WORDS; }
 
-// All of A B, as `product` gives it. A's rows are `ri` words apart and K words long; each of B's panels has whole_tiles(K)
-// words to a column, those after K zero. Rows that fill no tile are copied to where they do.
+// All of A B, as `product` gives it. A's rows are `ri` words apart and K words long; each of B's panels has
+// whole_tiles(K) words to a column, those after K zero. Rows that fill no tile are copied to where they do.
 template <class End>
 static void tiled(Unit unit, const uint32_t* A, long ri, int M, const uint32_t* B, int N, int K, const End& end) {
     static thread_local std::vector<uint32_t, Lines<uint32_t>> room;
@@ -150,7 +151,7 @@ static void tiled(Unit unit, const uint32_t* A, long ri, int M, const uint32_t* 
         }
 }
 
-// Tiles of this thread while it lives. Other libraries in the process configure them too, so nothing is kept between calls.
+// Tiles of this thread while it lives. Other libraries in the process configure them too: nothing outlives a call.
 struct Tiles {
     bool on;
     FOR_TILES explicit Tiles(Unit unit) : on(unit == AMX) {
@@ -167,7 +168,7 @@ struct Tiles {
     Tiles(const Tiles&) = delete;
 };
 
-// Whether this process may use them: 1, or 0 where this build has none, -1 the processor, -2 the system does not allow it.
+// Whether this process may use them: 1; or 0: not in this build, -1: not on this processor, -2: the system forbids it.
 static int tiles_here() {
 #if HAS_TILES
     unsigned a, b, c, d;

@@ -1,5 +1,5 @@
-// A wave of short answers in one call, and the learner's passes over groups that lie on the sampler's tapes: the calls of
-// kernel.cpp, without their arguments being laid out in Python.
+// A wave of short answers in one call, and the learner's passes over groups that lie on the sampler's tapes: the calls
+// of kernel.cpp, without their arguments being laid out in Python.
 #pragma once
 
 #include "units.h"
@@ -30,7 +30,8 @@ static bool lay_out(Model* m, int64_t groups, const int64_t* rows, const int64_t
         while (P < T && !mask[row * T + P]) P++;
         auto same = [&](int64_t r, int64_t from, int64_t to) {
             for (int64_t i = from; i < to; i++, at++)
-                if (at >= tape.M || tape.tokens[at].id != tokens[r * T + i] || tape.tokens[at].position != i) return false;
+                if (at >= tape.M || tape.tokens[at].id != tokens[r * T + i] || tape.tokens[at].position != i)
+                    return false;
             a.ids.insert(a.ids.end(), tokens + r * T + from, tokens + r * T + to);
             return true;
         };
@@ -40,7 +41,8 @@ static bool lay_out(Model* m, int64_t groups, const int64_t* rows, const int64_t
         for (int64_t k = 0; k < rows[g]; k++, row++) {
             const int64_t* line = tokens + row * T;
             int64_t n = length[row], begin = (int64_t)a.ids.size();
-            if (n <= P || memcmp(line, tokens + (row - k) * T, P * sizeof(int64_t)) || !same(row, P, n - 1)) return false;
+            if (n <= P || memcmp(line, tokens + (row - k) * T, P * sizeof(int64_t)) || !same(row, P, n - 1))
+                return false;
             for (int64_t t = 0; t < T; t++)
                 if ((mask[row * T + t] != 0) != (t >= P && t < n)) return false;
             a.counts.push_back(n - 1 - P), a.lead.push_back(prompt);
@@ -83,12 +85,12 @@ static int64_t put_rows(const Rows& to, int64_t groups, const int64_t* lengths, 
 
 extern "C" {
 
-// Write the answers of a wave from their first token on. Group g has a prompt of lengths[g] tokens and rows[g] rows of up
-// to limit[g] tokens each; row i is attempts[i], with its random numbers at (key, wave, slots[g], attempt, turn), the
-// words of `address`. ids and logp are (all rows, width); wrote[i] says how many, and ended[i] whether an end token is the
-// last of them. `tapes` gets a tape for each group.
-// Returns T, the longest row's tokens with its prompt, and lays all rows out as a batch, (all rows, T) each: see `put_rows`.
-// 0 if the logits of a row were not finite; the tapes are then empty.
+// Write the answers of a wave from their first token on. Group g has a prompt of lengths[g] tokens and rows[g] rows of
+// up to limit[g] tokens each; row i is attempts[i], with its random numbers at (key, wave, slots[g], attempt, turn),
+// the words of `address`. ids and logp are (all rows, width); wrote[i] says how many, and ended[i] whether an end token
+// is the last of them. `tapes` gets a tape for each group.
+// Returns T, the longest row's tokens with its prompt, and lays all rows out as a batch, (all rows, T) each: see
+// `put_rows`. 0 if the logits of a row were not finite; the tapes are then empty.
 int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t* prompts, const int64_t* rows,
                  const int64_t* limit, const int64_t* slots, const int64_t* attempts, const int64_t* address,
                  float temperature, const uint8_t* ends, int64_t width, int64_t* ids, float* logp, int64_t* wrote,
@@ -112,7 +114,8 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
     std::vector<double> u(R * blocks * 4), now(R);
     for (int64_t i = 0; i < R; i++) {
         for (int64_t b = 0; b < blocks; b++)
-            uniforms(b, attempts[i] + (address[3] << 16), slots[first[i]], address[2], address, &u[(i * blocks + b) * 4]);
+            uniforms(b, attempts[i] + (address[3] << 16), slots[first[i]], address[2], address,
+                     &u[(i * blocks + b) * 4]);
         now[i] = u[i * blocks * 4];
     }
     std::vector<float> hidden(groups * H), z(groups * V_), each_z(R * V_), said(R), warm(R, temperature);
@@ -169,8 +172,9 @@ void isocost_tapes_free(Model* m, int64_t count, const int64_t* tapes) {
     spare_tapes(m, count, (Tape* const*)tapes);
 }
 
-// The learner's forward pass over groups that the sampler left on tapes, (N, T) each; positions that are not masked stay
-// as they are. Returns the number of tokens on the tapes; 0, and nothing is done, if the rows are not those of the tapes.
+// The learner's forward pass over groups that the sampler left on tapes, (N, T) each; positions that are not masked
+// stay as they are. Returns the number of tokens on the tapes; 0, and nothing is done, if the rows are not those of the
+// tapes.
 int isocost_taped(Model* m, int64_t groups, const int64_t* rows, const int64_t* tapes, int64_t N, int64_t T,
                   const int64_t* tokens, const uint8_t* mask, const int64_t* length, const float* temperature,
                   float* logp, float* entropy) {
