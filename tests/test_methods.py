@@ -437,7 +437,7 @@ def test_what_was_not_measured_is_neither_held_nor_failed():
 @pytest.mark.parametrize(("body", "says"), [
     ("r.sum(); return None", r"`advantage` returned None, expected a tensor of shape"),
     ("return batch.reward", r"`advantage` returned a tensor of shape \(64,\), expected \(64, "),
-    ("return batch.mask / 0.0 * 0.0", r"`advantage` returned values that are not finite, the first in a group with rewards [01], "),
+    ("return batch.mask / 0.0 * 0.0", r"`advantage` .* not finite, the first in a group with rewards [01], "),
 ])
 def test_a_seam_that_returns_what_a_step_cannot_use_is_named_before_a_run(tmp_path, body, says):
     path = tmp_path / "bent.py"
