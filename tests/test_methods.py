@@ -432,3 +432,46 @@ def test_what_was_not_measured_is_neither_held_nor_failed():
         state, why = methods.needs(name, {})
         assert state == methods.UNMEASURED and "isocost profile" in why
     assert methods.needs("dapo", {**MIDDLE, "dead": []})[0] == methods.UNMEASURED
+
+
+@pytest.mark.parametrize(("body", "says"), [
+    ("r.sum(); return None", r"`advantage` returned None, expected a tensor of shape"),
+    ("return batch.reward", r"`advantage` returned a tensor of shape \(64,\), expected \(64, "),
+    ("return batch.mask / 0.0 * 0.0", r"`advantage` .* not finite, the first in a group with rewards [01], "),
+])
+def test_a_seam_that_returns_what_a_step_cannot_use_is_named_before_a_run(tmp_path, body, says):
+    path = tmp_path / "bent.py"
+    path.write_text(BENT.format(body=body.replace("r.sum()", "batch.reward.sum()")), encoding="utf-8")
+    with pytest.raises(UserError, match=says):
+        tried(str(path), methods.load(str(path)).recipe())
+
+
+@pytest.mark.parametrize(("given", "says"), [("None", "returned None, expected a list"), ("[]", "returned no problem")])
+def test_a_choice_of_no_problem_is_named(tmp_path, given, says):
+    path = tmp_path / "bent.py"
+    text = BENT.format(body="return batch.mask * 1.0").replace("recipe(name", "recipe(choose=choose, name")
+    path.write_text(f"{text}\n\ndef choose(pool, ledger, count, rng):\n    return {given}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=f"`choose` {says}"):
+        tried(str(path), methods.load(str(path)).recipe())
+
+
+def test_a_file_that_is_named_without_its_path_is_found_in_the_message(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bent.py").write_text(BENT.format(body="return batch.mask * 1.0"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"a file is named by its path: \./bent\.py"):
+        methods.load("bent")
+
+
+BENT = """\"\"\"A method that is wrong.\"\"\"
+from isocost.methods import Card, grpo
+
+CARD = Card("Bent", "none", 2026, "grpo", "It is wrong.")
+
+
+def advantage(batch, ledger):
+    {body}
+
+
+def recipe(**changes):
+    return grpo.recipe(name="bent", advantage=advantage).but(**changes)
+"""

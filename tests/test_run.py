@@ -51,6 +51,23 @@ def go(job, out):
     return asyncio.run(run(job, out))
 
 
+def test_an_error_of_a_method_file_names_its_line_and_what_is_kept(tmp_path):
+    path, out = tmp_path / "late.py", tmp_path / "run"
+    path.write_text(
+        '"""Late: it raises at its fourth step."""\n'
+        "from isocost.methods import Card, grpo\n"
+        'CARD = Card("Late", "none", 2026, "grpo", "It raises.")\n'
+        "def advantage(batch, ledger):\n"
+        "    return batch.missing if ledger.step >= 3 else batch.mask * 1.0\n"
+        "def recipe(**changes):\n"
+        '    return grpo.recipe(name="late", advantage=advantage).but(**changes)\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(UserError, match=r"line 5: AttributeError: .*missing.*is kept. Correct the file and train into"):
+        go(replace(JOB, method=str(path)), out)
+    assert read_lines(out / "metrics.jsonl")[-1]["step"] == 2  # steps 0 to 2 are recorded
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run that nobody disturbed."""

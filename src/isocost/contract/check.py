@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -125,13 +126,27 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
     except Interrupted:
         raise
     except Exception as error:      # other people's files may raise anything
-        given = ", ".join(f"{k}={v}" for k, v in (sets or {}).items())
-        raise UserError(
-            f"{method}{' with ' + given if given else ''} does not run: a step of it in the toy world (n = {n}) raises "
-            f"{methods.told(error, methods.load(method).__file__)}"
-        ) from error
+        given, file = ", ".join(f"{k}={v}" for k, v in (sets or {}).items()), methods.load(method).__file__
+        step = f"{method}{' with ' + given if given else ''} does not run: a step of it in the toy world (n = {n})"
+        if not methods.raised_in(error, file) and (broken := _wrong_value(recipe, file, lambda: toy_for(dialogues))):
+            raise UserError(f"{step} fails: {broken}") from error
+        raise UserError(f"{step} raises {methods.told(error, file)}") from error
     if n < 2 and earns_nothing_alone(recipe, lambda: toy_for(dialogues)):     # a declared trait was refused before this
         refuse(recipe, shows=("compares_siblings",))
+
+
+def _wrong_value(recipe: Recipe, file: str, make_world: Callable[[], World]) -> str:
+    """Which seam returned what the loop cannot use, if that is why a step failed elsewhere; else empty."""
+    trial = Trial(SimpleNamespace(recipe=recipe.but, __file__=file), make_world)
+    try:
+        if why := plays(trial):
+            return why
+        batch = trial.credited[0]
+        return _unfit("advantage", batch.advantage, batch) or _unfit("weight", batch.weight, batch) or surrogate(trial)
+    except Interrupted:
+        raise
+    except Exception:       # the error that the step raised says more
+        return ""
 
 
 def _why(promise: Promise, trial: Trial) -> str:
@@ -165,7 +180,7 @@ def recipe(trial: Trial) -> str:
     method = trial.method
     made = method.recipe(groups=3, rollouts=5)
     if not isinstance(made, Recipe):
-        return f"recipe() returned a {type(made).__name__}"
+        return f"recipe() returned {'None: is a `return` missing?' if made is None else f'a {type(made).__name__}'}"
     return "" if (made.groups, made.rollouts) == (3, 5) else "it ignores the sizes: end with .but(**changes)"
 
 
@@ -241,6 +256,13 @@ def pace(trial: Trial) -> str:
 
 def plays(trial: Trial) -> str:
     """A wave is chosen, played, scored, and its advantages and weights are computed, without an error."""
+    world, ledger = trial.make_world(), Ledger()
+    rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, ledger.waves)
+    chosen = trial.method.recipe().choose(world.problems, ledger, SMALL, rng)
+    if chosen is None:
+        return "`choose` returned None, expected a list of problems: is a `return` missing?"
+    if not len(chosen):
+        return f"`choose` returned no problem: it was asked for {SMALL} of {len(world.problems)}, on an empty ledger"
     assert trial.credited
     return ""
 
@@ -249,21 +271,37 @@ def credit(trial: Trial) -> str:
     """Advantages are finite, zero on tokens that were not sampled, and not all zero."""
     batch, _, _ = trial.credited
     a = batch.advantage
-    if a is None or a.shape != batch.tokens.shape:
-        return f"advantage has shape {None if a is None else tuple(a.shape)}, the batch {tuple(batch.tokens.shape)}"
-    if not bool(torch.isfinite(a).all()):
-        return "some are not finite"
+    if wrong := _unfit("advantage", a, batch):
+        return wrong
+    assert a is not None
     if bool((a[~batch.mask] != 0).any()):
         return "some are not zero on tokens that the policy did not sample"
     return "" if bool((a != 0).any()) else "all are zero although rewards differ within groups"
+
+
+def _unfit(seam: str, given: Any, batch: Batch) -> str:
+    """Why this is not one finite number for each token of the batch; empty if it is."""
+    shape = tuple(batch.tokens.shape)
+    if given is None:
+        return f"`{seam}` returned None, expected a tensor of shape {shape}: is a `return` missing?"
+    if not isinstance(given, Tensor):
+        return f"`{seam}` returned a {type(given).__name__}, expected a tensor of shape {shape}"
+    if given.shape != shape:
+        return f"`{seam}` returned a tensor of shape {tuple(given.shape)}, expected {shape}"
+    if bool((good := torch.isfinite(given)).all()):
+        return ""
+    first = batch.rollout[~good.all(-1)][0]
+    rewards = ", ".join(f"{r:g}" for r in batch.reward[batch.group == batch.group[first]].tolist())
+    return f"`{seam}` returned values that are not finite, the first in a group with rewards {rewards}"
 
 
 def average(trial: Trial) -> str:
     """Weights are finite, not negative, zero off the mask, and not all zero."""
     batch, _, _ = trial.credited
     w = batch.weight
-    if w is None or w.shape != batch.tokens.shape or not bool(torch.isfinite(w).all()):
-        return "weights must be finite, one for each token"
+    if wrong := _unfit("weight", w, batch):
+        return wrong
+    assert w is not None
     if bool((w < 0).any()) or bool((w[~batch.mask] != 0).any()):
         return "some are negative, or not zero on tokens that the policy did not sample"
     return "" if bool((w > 0).any()) else "all of them are zero"

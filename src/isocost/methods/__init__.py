@@ -135,6 +135,14 @@ def told(error: BaseException, file: str) -> str:
     return said
 
 
+def raised_in(error: BaseException, file: str) -> bool:
+    """Whether a line of this file raised the error, itself or in a library, and not in the package that it called."""
+    package = Path(__file__).parents[1]
+    frames = [f.filename for f in traceback.extract_tb(error.__traceback__)]
+    known = [f for f in frames if f == file or package in Path(f).parents]
+    return bool(known) and known[-1] == file
+
+
 def needs(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
     """Whether a method's preconditions hold on a profiled problem set: (state, why).
 
@@ -190,6 +198,8 @@ def _by_name(name: str) -> Any:
     found = next((e for e in entry_points(group="isocost.methods") if e.name == name), None)
     if found is None:
         close = " or ".join(map(repr, get_close_matches(name, names())))
+        if Path(f"{name}.py").is_file():
+            raise UserError(f"unknown method {name!r}; a file is named by its path: ./{name}.py")
         raise UserError(f"unknown method {name!r}{f' (did you mean {close}?)' if close else ''}; expected one of "
                         f"{', '.join(names())}, or the path of a .py file")
     try:

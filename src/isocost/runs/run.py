@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from isocost import meter as meters
+from isocost import methods
 from isocost.envs.opening import open_environment
 from isocost.errors import RewardFailed, UserError
 from isocost.feed import UNITS
@@ -75,6 +76,15 @@ async def run(
             gc.freeze()  # the collector skips what is loaded by now
             gc.set_threshold(ALLOCATED, *often[1:])
             return await _Run(job, recipe, opened, record, on_step).go()
+        except Exception as error:
+            file = methods.load(job.method).__file__
+            ours = Path(methods.__file__).parent in Path(file).parents
+            if ours or isinstance(error, UserError) or not methods.raised_in(error, file):
+                raise
+            raise UserError(
+                f"{job.method} raised an error in {out}: {methods.told(error, file)}. What was recorded before it is "
+                "kept. Correct the file and train into another folder: a changed method is another run"
+            ) from error
         finally:
             gc.set_threshold(*often)
             if not frozen:  # else somebody else's objects would thaw too
