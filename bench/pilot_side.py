@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import resource
 import shutil
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from bench.worker import serve
+from bench.worker import cpu_of_children, serve
 
 
 def _modules() -> tuple[Any, Any, Any, Any]:
@@ -59,12 +58,12 @@ def pool(jobs: list[dict[str, Any]], workers: int) -> dict[str, Any]:
     """All runs by the worker pool: seconds from the start of the first worker to the end of the last run."""
     _, _, _, run_all = _modules()
     home = Path(tempfile.mkdtemp())
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    before, began = cpu_of_children(), time.perf_counter()
     ends = run_all([_job(**job) for job in jobs], home, workers=workers)
-    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = time.perf_counter() - began
     shutil.rmtree(home)
     return {
-        "seconds": seconds, "cpu_of_workers": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "seconds": seconds, "cpu_of_workers": cpu_of_children() - before,
         "rollouts": sum(e["bill"]["train"]["rollouts"] for e in ends),
     }
 

@@ -14,14 +14,19 @@ in its own process by the command a user runs; what it wrote is read back. Studi
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
+import os
 import resource
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+PR_SET_CHILD_SUBREAPER = 36     # orphans of this process's children become its own, and count
 
 
 def study(seed: int, home: Path, world: str | None) -> dict[str, Any]:
@@ -31,6 +36,9 @@ def study(seed: int, home: Path, world: str | None) -> dict[str, Any]:
         named = ["--world", world] if world else []
         done = subprocess.run([sys.executable, "-m", "isocost", "quickstart", *named, "--seed", str(seed), "--out",
                                str(out)], check=True, stdout=subprocess.DEVNULL)
+        with suppress(ChildProcessError):
+            while True:     # what the study has started and left behind, which ends with it
+                os.wait()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         cpu.write_text(f"{float(cpu.read_text()) + spent if cpu.exists() else spent:.1f}")
@@ -78,6 +86,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seeds", type=int, default=20)
     options.add_argument("--world", help="a built-in world; its study's size is its own")

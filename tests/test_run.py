@@ -275,9 +275,10 @@ def test_a_worker_that_the_system_kills_is_one_line_and_its_run_can_be_continued
         for worker in multiprocessing.active_children():
             worker.kill()
 
+    job = replace(JOB, budget={"rollouts": 8192})       # longer than until the first call of `watch`
     with pytest.raises(Resumable, match="a worker process was killed"):
-        local.run_all([JOB], tmp_path, workers=1, watch=killed)
-    assert [end["reason"] for end in local.run_all([JOB], tmp_path, workers=1)] == ["spent"]
+        local.run_all([job], tmp_path, workers=1, watch=killed)
+    assert [end["reason"] for end in local.run_all([job], tmp_path, workers=1)] == ["spent"]
 
 
 def test_asked_again_it_says_how_it_ended_and_touches_nothing(whole):

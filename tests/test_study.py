@@ -346,9 +346,16 @@ def test_a_signal_while_workers_are_still_starting_takes_effect_once_they_have(s
 
 
 def workers_of(pid):
-    """Processes that a process has begun for its runs, by what the kernel lists of its children."""
-    children = " ".join(f.read_text() for f in Path(f"/proc/{pid}/task").glob("*/children"))
-    return [c for c in children.split() if b"spawn_main" in command_of(c)]
+    """Processes that a process has started for its runs: those that its one helper has forked."""
+    helpers = [c for c in children_of(pid) if b"forkserver" in command_of(c)]
+    return [c for helper in helpers for c in children_of(helper)]
+
+
+def children_of(pid):
+    """What the kernel lists of a process's children; none of one that has ended."""
+    with suppress(OSError):
+        return " ".join(f.read_text() for f in Path(f"/proc/{pid}/task").glob("*/children")).split()
+    return []
 
 
 def command_of(pid):

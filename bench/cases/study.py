@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 from bench.options import Options
+from bench.worker import cpu_of_children
 from isocost.local.models import load
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import PRESETS
@@ -29,15 +29,14 @@ def study(options: Options) -> dict[str, Any]:
     shutil.rmtree(home, ignore_errors=True)
     jobs = listed()
     workers = max(1, options.threads)
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    before, began = cpu_of_children(), time.perf_counter()
     ends = run_all(jobs, home, workers=workers)
     seconds = time.perf_counter() - began
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     bills = [e["bill"] for e in ends]
     peak = max(x["rss_mb"] for j in jobs for x in read_lines(home / j.name / "timing.jsonl"))
     return {
         "runs": len(jobs), "seconds_wall": seconds, "workers": workers, "cores": os.cpu_count(),
-        "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, "peak_mb": peak,
+        "cpu": cpu_of_children() - before, "peak_mb": peak,
         "reasons": sorted({e["reason"] for e in ends}), "C": PRESETS["quick"].C,
         "rollouts": sum(b["train"]["rollouts"] for b in bills), "decode": sum(b["train"]["decode"] for b in bills),
         "updates": sum(b["train"]["updates"] for b in bills),

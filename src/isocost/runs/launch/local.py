@@ -8,12 +8,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +78,8 @@ def _run_until(
     stopped: Sequence[int], jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], None]
 ) -> None:
     threads = max(j.setting.threads for j in jobs)
-    context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_set_up, initargs=(threads, os.getpid(), log_is_shown())
+        workers, mp_context=_context(), initializer=_set_up, initargs=(threads, dict(os.environ), log_is_shown())
     )
     try:
         with _signals_blocked():  # a worker inherits the signal mask: signals are blocked until it has its handlers
@@ -101,6 +102,17 @@ def _run_until(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _context() -> BaseContext:
+    """How workers start. On Linux they are forked from one process, which imports torch once for all studies of this
+    one: importing it takes longer than a run of a tiny model. Elsewhere a fork is unsafe, and each imports it.
+    """
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
@@ -120,22 +132,24 @@ def _raise_first(futures: Sequence[Future[None]]) -> None:
                         "the same command again to continue; fewer --workers need less memory") from errors[0]
 
 
-def _set_up(threads: int, parent: int, logs: bool) -> None:
-    """Set up a worker before torch is imported: no spinning threads, Ctrl-C left to the parent, exit with it."""
+def _set_up(threads: int, environment: Mapping[str, str], logs: bool) -> None:
+    """Set up a worker: this environment, no spinning threads, Ctrl-C left to the parent, exit with it."""
     if logs:
         show_log()
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    os.environ["OMP_WAIT_POLICY"] = "passive"
+    os.environ.clear()
+    os.environ.update({**environment, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
 
-    def watch_parent() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)  # poll: a killed parent sends no message
-        os._exit(1)
 
-    threading.Thread(target=watch_parent, daemon=True).start()
+def _exit_with(parent: BaseProcess) -> None:
+    """A killed parent sends no message, but its end of a pipe is closed."""
+    parent.join()
+    os._exit(1)
 
 
 def _stop(signum: int, frame: Any) -> None:
