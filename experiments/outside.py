@@ -2,8 +2,8 @@
 
     python experiments/outside.py collect MIRROR            the manifest, and a check of the logs against it
     python experiments/outside.py tune MIRROR [--today]     the tuning half; --today without the noise model of logs
-    python experiments/outside.py report MIRROR [--today]   the reporting half, once for each
-
+    python experiments/outside.py report MIRROR [--today]   the reporting half
+    python experiments/outside.py third MIRROR [--today]    the third set, once for each; `collect MIRROR --third`
 
 Design, fixed before any curve was fitted:
 
@@ -25,6 +25,11 @@ Design, fixed before any curve was fitted:
   forecast with the least median score, both over the cases in which the law has a curve.
 - Targets: 85 to 95 % of the intervals hold over all, and for training rewards; ratio at most 0.9; at most 60 % refused.
 - The noise model is developed on the tuning half. The reporting half is judged once with it, and once without.
+
+Added later:
+
+- A third set of sources that nobody had fitted is listed with its manifest in `outside_third.py`. The list was fixed
+  before any forecast of it, and it is judged once, with and without the noise model of logs.
 """
 
 from __future__ import annotations
@@ -45,6 +50,7 @@ from isocost.laws.curves import Curve, diverged
 from isocost.laws.fit import fit_law
 from isocost.stats.forms import fit_many, rise
 from outside_logs import SIZE, TRAINING, Logged
+from outside_third import THIRD
 
 RESULTS = Path(__file__).parent / "results" / "outside"
 HIDDEN = (0.5, 0.75)
@@ -205,7 +211,7 @@ def groups(found: Sequence[dict[str, Any]], tuning: Sequence[dict[str, Any]]) ->
 
 def judge(mirror: Path, half: str, today: bool, progress: Callable[[str], None] = print) -> dict[str, Any]:
     """All cases of a half, with their summaries; naive intervals are learned on the tuning half."""
-    found = checked(mirror)
+    found = checked(mirror, half)
     done = [forecast(one, seeds, hidden, not today) for one, seeds, hidden in cases(found, half)]
     tuning = done if half == "tuning" else read("tuning_today.json")["cases"]
     summaries = groups(done, tuning)
@@ -217,10 +223,21 @@ def judge(mirror: Path, half: str, today: bool, progress: Callable[[str], None] 
     return {"half": half, "today": today, "groups": summaries, "cases": done}
 
 
-def checked(mirror: Path) -> list[Logged]:
+def collected(mirror: Path, half: str) -> tuple[list[dict[str, Any]], list[Logged]]:
+    """The manifest and the studies of a mirror: of the third set, or of both halves."""
+    third = half == "third"
+    return outside_logs.collect(mirror, THIRD if third else outside_logs.SOURCES, third)
+
+
+def manifest_of(half: str) -> str:
+    """The file with the manifest of a half or of the third set."""
+    return "manifest_third.json" if half == "third" else "manifest.json"
+
+
+def checked(mirror: Path, half: str) -> list[Logged]:
     """The studies of a mirror. Raises UserError if a log differs from the manifest."""
-    manifest, found = outside_logs.collect(mirror)
-    kept = {(x["source"], x["study"], x["path"]): x["sha256"] for x in read("manifest.json")["logs"]}
+    manifest, found = collected(mirror, half)
+    kept = {(x["source"], x["study"], x["path"]): x["sha256"] for x in read(manifest_of(half))["logs"]}
     for x in manifest:
         if kept.get((x["source"], x["study"], x["path"])) != x["sha256"]:
             raise UserError(f"{x['source']}, {x['path']} differs from the manifest: check out commit {x['commit']}")
@@ -251,15 +268,17 @@ def lined(data: Any) -> str:
 def main() -> None:
     """The command line of the first lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("collect", "tune", "report"))
+    parser.add_argument("step", choices=("collect", "tune", "report", "third"))
     parser.add_argument("mirror", type=Path)
     parser.add_argument("--today", action="store_true")
+    parser.add_argument("--third", action="store_true", help="collect the third set")
     parser.add_argument("--dry", action="store_true", help="print, and record nothing")
     asked = parser.parse_args()
     if asked.step == "collect":
-        write("manifest.json", {"logs": outside_logs.collect(asked.mirror)[0]})
+        half = "third" if asked.third else "both"
+        write(manifest_of(half), {"logs": collected(asked.mirror, half)[0]})
         return
-    half = "tuning" if asked.step == "tune" else "reporting"
+    half = {"tune": "tuning", "report": "reporting", "third": "third"}[asked.step]
     done = judge(asked.mirror, half, asked.today)
     if not asked.dry:
         write(f"{half}{'_today' if asked.today else ''}.json", done)

@@ -129,13 +129,13 @@ def pattern(expression: str) -> Callable[[bytes], list[Series]]:
     return read
 
 
-def columns(step: str, value: str, seed: str = "", where: tuple[str, str] | None = None, most: int = 5
-            ) -> Callable[[bytes], list[Series]]:
-    """CSV, with a column of seeds if one is named; `where` selects the rows of one task. The first `most` seeds."""
+def columns(step: str, value: str, seed: str = "", where: tuple[str, str] | None = None, most: int = 5,
+            also: tuple[str, str] | None = None) -> Callable[[bytes], list[Series]]:
+    """CSV, with a column of seeds if one is named; `where` and `also` select rows. The first `most` seeds."""
     def read(data: bytes) -> list[Series]:
         by: dict[str, list[dict[str, Any]]] = {}
         for row in csv.DictReader(io.StringIO(text(data))):
-            if where is None or row[where[0]] == where[1]:
+            if all(only is None or row[only[0]] == only[1] for only in (where, also)):
                 by.setdefault(row[seed] if seed else "", []).append(row)
         return [rows(found, step, value)[0] for _, found in sorted(by.items())[:most]]
     return read
@@ -148,8 +148,13 @@ def last(read: Callable[[bytes], list[Series]]) -> Callable[[bytes], list[Series
 
 def scores(task: str, most: int = 5) -> Callable[[bytes], list[Series]]:
     """Gzipped JSON with xs and ys of each task and seed."""
+    return lambda data: scores_in(task, most)(gzip.decompress(data))
+
+
+def scores_in(task: str, most: int = 5) -> Callable[[bytes], list[Series]]:
+    """JSON with xs and ys of each task and seed."""
     def read(data: bytes) -> list[Series]:
-        found = [x for x in json.loads(gzip.decompress(data)) if x["task"] == task][:most]
+        found = [x for x in json.loads(data) if x["task"] == task][:most]
         return [rows([{"x": x, "y": y} for x, y in zip(one["xs"], one["ys"], strict=True)], "x", "y")[0]
                 for one in found]
     return read
@@ -329,14 +334,16 @@ class Logged:
     runs: tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
-def collect(mirror: Path) -> tuple[list[dict[str, Any]], list[Logged]]:
-    """The manifest and the studies of all sources in a folder of git repositories.
+def collect(mirror: Path, sources: Sequence[Source], third: bool = False
+            ) -> tuple[list[dict[str, Any]], list[Logged]]:
+    """The manifest and the studies of these sources in a folder of git repositories; of the third set if it is said.
 
     Raises:
         UserError: for a source or a path that is not there, and for a reward outside its limits.
     """
     manifest, found = [], []
-    for source in SOURCES:
+    for source in sources:
+        half = "third" if third else source.half
         place = mirror / source.name
         if not place.exists():
             raise UserError(f"{place} is missing: clone {source.name} into it")
@@ -348,13 +355,13 @@ def collect(mirror: Path) -> tuple[list[dict[str, Any]], list[Logged]]:
                 series = study.read(data)
                 runs += [_scaled(source, study, x) for x in series]
                 manifest.append({
-                    "source": source.name, "half": source.half, "licence": source.licence, "what": source.what,
+                    "source": source.name, "half": half, "licence": source.licence, "what": source.what,
                     "commit": commit, "study": study.name, "kind": study.kind, "path": path,
                     "sha256": hashlib.sha256(data).hexdigest(), "read": study.how, "limits": list(study.limits),
                     "around": study.around, "runs": len(series), "points": [len(x) for x in series],
                     "imported": _imports(path, data),
                 })
-            found.append(Logged(source.name, source.half, study.name, study.kind, tuple(runs)))
+            found.append(Logged(source.name, half, study.name, study.kind, tuple(runs)))
     return manifest, found
 
 

@@ -1,7 +1,7 @@
 """Quickstarts of many seeds: does the sealed forecast hold, how wide is it, and what is prescribed?
 
     python experiments/quickstart_seeds.py --seeds 20 --out experiments/results/quickstart_seeds.json
-    python experiments/quickstart_seeds.py --world agents --seeds 5 --out experiments/results/quickstart_agents.json
+    python experiments/quickstart_seeds.py --world agents --seeds 10 --out experiments/results/quickstart_agents.json
 
 The second asks the same of `isocost quickstart --world agents`, and whether the turn limit is identified; its sizes
 were fixed before. `cpu_seconds` are those of all processes of a study: on two idle cores a study takes a little more

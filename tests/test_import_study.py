@@ -350,6 +350,14 @@ def test_a_long_log_is_fitted_to_bins_which_is_said(tmp_path):
         assert (note in said("fit", tmp_path / str(points))) == (points > 9)
 
 
+def test_a_log_with_an_evaluation_of_the_base_alone_is_planned_without_a_curve(tmp_path):
+    rows = "".join(f"{i},{0.3 + 0.01 * i},{'0.2' if i == 0 else ''}\n" for i in range(12))
+    (tmp_path / "a.csv").write_text(f"step,reward,held_out\n{rows}")
+    said("import", tmp_path / "a.csv", "--n", 4, "--B", 8, "--lr", 1e-3, "--study", "--out", tmp_path / "s")
+    said("fit", tmp_path / "s")
+    assert "no run of the pilot has an evaluation after the base" in said("plan", tmp_path / "s")
+
+
 def test_one_rate_for_all_sizes_is_called_that(tmp_path):
     for n in (4, 8):
         (tmp_path / f"n{n}.csv").write_text(f"step,held_out\n0,0.1\n3,0.2\n6,0.3{n}\n")

@@ -537,7 +537,10 @@ class _Prescriber:
         share = cost / whole_cost if whole_cost else float("inf")
         arm, ratio = arms[0], min(self.pilot_length(a.n) for a in arms) / C
         seeds = self.pilot.train_seeds
-        further = f"prescribed runs are {1 / ratio:.3g} times as long as the pilot's longest (at most {EXTRAPOLATION})"
+        further = "no run of the pilot has an evaluation after the base"
+        if ratio:
+            times = f"{1 / ratio:.3g} times as long as the pilot's longest"
+            further = f"prescribed runs are {times} (at most {EXTRAPOLATION})"
         if ratio > 1:
             further = f"the prescribed runs are shorter than the pilot's longest, by {ratio:.3g} times"
         return (
