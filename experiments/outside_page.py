@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import made_with
+import outside_sure
+from outside_sure import Figure
 
 HOME = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = HOME / "experiments" / "results" / "outside", HOME / "docs" / "outside_curves.md"
@@ -26,7 +28,8 @@ def records(folder: Path = RESULTS) -> dict[str, Record]:
 def page(found: Mapping[str, Record]) -> str:
     """The whole page; the same records give the same text."""
     logs, judged = [*found["manifest_third"]["logs"], *found["manifest"]["logs"]], ("third", "reporting")
-    lines = [*_head(logs), *(line for name in judged for line in _targets(found[name], SETS[name])), *_compared(found),
+    lines = [*_head(logs), *(line for name in judged for line in _targets(found[name], SETS[name])),
+             *_sure(found, judged), *_compared(found),
              *(line for name in judged for line in _misses(found[name], SETS[name])), *_sources(logs), *_limits()]
     return "\n".join(map(wrapped, lines)) + "\n"
 
@@ -71,6 +74,39 @@ def _targets(record: Record, name: str) -> list[str]:
     return [f"## Targets, on the {name}", "", "Missed targets come first.", "",
             "| what | target | measured |  |", "| --- | --- | --- | --- |",
             *(f"| {a} | {b} | {c} | {'met' if ok else '**missed**'} |" for a, b, c, ok in rows), ""]
+
+
+def _sure(found: Mapping[str, Record], judged: Sequence[str]) -> list[str]:
+    together = [x for name in judged for x in found[name]["cases"]]
+    sets = {"both sets": together, **{f"the {SETS[name]}": found[name]["cases"] for name in judged}}
+    rows, apart = [], 0
+    for name, cases in sets.items():
+        for kind, own in (("all", cases), (TRAINING, [x for x in cases if x["kind"] == TRAINING])):
+            of = outside_sure.figures(own, found["tuning_today"]["cases"])
+            sources = len({x["source"] for x in own if "law" in x})
+            rows.append(f"| {name} | {kind} | {sources} | {_shares(of['law held'])} | "
+                        f"{_shares(of['last tenth held'])} | {_spread(of['median score'])} | "
+                        f"{_spread(of['mean score'])} |")
+            apart += of["law held"][2] < LOW or of["law held"][1] > HIGH
+            apart += of["median score"][1] > RATIO
+    return ["## How sure these figures are", "",
+            "Square brackets hold 95 % intervals over sources: sources are drawn with replacement, because the logs "
+            f"of one source are alike. Sources are few: of the {2 * len(rows)} intervals here for a figure with a "
+            f"target, {2 * len(rows) - apart} hold the target or a part of its range, and {apart} "
+            f"{'lies' if apart == 1 else 'lie'} outside it.", "",
+            "The targets use the median interval score. A forecast with narrow intervals can have a small median "
+            "although it misses often, as the last tenth's mean does here. The last column uses the mean score, in "
+            "which every miss counts. It was added after the sets were judged, and it has no target.", "",
+            "| set | logs | sources | held | last tenth's mean: held | median score, ratio to the best naive | mean "
+            "score, ratio to the best naive |", "|" + " --- |" * 7, *rows, ""]
+
+
+def _shares(x: Figure) -> str:
+    return f"{100 * x[0]:.0f} % [{100 * x[1]:.0f}, {100 * x[2]:.0f}]"
+
+
+def _spread(x: Figure) -> str:
+    return f"{x[0]:.2f} [{x[1]:.2f}, {x[2]:.2f}]"
 
 
 def _compared(found: Mapping[str, Record]) -> list[str]:
@@ -137,6 +173,7 @@ def _sources(logs: Sequence[Record]) -> list[str]:
 
 def _limits() -> list[str]:
     return ["## Limits", "",
+            "- Sources are few: the intervals above do not decide most of the targets.",
             "- Outcomes are the ends of the same runs, which is easier than new runs.",
             "- Some training rewards of the third set rose late, after the law's curve had flattened: most outcomes "
             "that it misses lie above.",

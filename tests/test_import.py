@@ -23,7 +23,7 @@ from isocost.steps import imported
 from isocost.trainers import cleanrl, names, sb3, tensorboard, wire
 from isocost.trainers import logs as sources
 from isocost.trainers.record import Asked, resolve
-from outside_logs import LOGS, ONE, one, said
+from logs_to_import import LOGS, ONE, one, said
 
 HERE = Path(__file__).parent
 TRL = LOGS / "trl"

@@ -19,7 +19,7 @@ from isocost.trainers import jsonl, points, tensorboard, trl
 from isocost.trainers import logs as sources
 from isocost.trainers.text import number
 from isocost.trainers.wire import _masked
-from outside_logs import LOGS, ONE, one, said
+from logs_to_import import LOGS, ONE, one, said
 
 RESUMED = LOGS / "trl-resumed" / "resumed.json"
 SPARSE = LOGS / "drqv2" / "cartpole_swingup_sparse.csv"

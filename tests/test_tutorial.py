@@ -119,6 +119,25 @@ def test_the_page_on_curves_from_outside_is_written_from_its_records():
         "python experiments/outside_page.py")
 
 
+def test_scores_of_outside_curves_count_sources_alike_and_the_mean_counts_every_miss(monkeypatch: pytest.MonkeyPatch):
+    """Source a: 3 cases, one missed by 0.1, so scores 0.2, 0.2, 0.2 + 20 x 0.1; source b: 1 case."""
+    monkeypatch.syspath_prepend(HOME / "experiments")
+    sure = load("outside_sure")
+    kind = {"kind": "LLM training reward", "hidden": 0.5}
+    # A naive value is off by 0.1 above or below in the tuning half, so each naive interval is 0.2 wide.
+    learned = [{**kind, "source": f"t{i}", "outcome": 0.5 + (0.1 if i % 2 else -0.1),
+                "naive": dict.fromkeys(sure.NAIVE, 0.5)} for i in range(8)]
+    outcomes = {"a": (0.5, 0.5, 0.7), "b": (0.5,)}
+    judged = [{**kind, "source": s, "outcome": y, "law": [0.5, 0.4, 0.6], "naive": dict.fromkeys(sure.NAIVE, 0.6)}
+              for s, several in outcomes.items() for y in several]
+    found = sure.figures([*judged, {**kind, "source": "c", "outcome": 0.5}], learned)     # c has no curve
+    assert found["law held"] == pytest.approx((5 / 6, 2 / 3, 1))
+    assert found["last tenth held"] == pytest.approx((1, 1, 1))
+    own = (0.2 + 0.2 + 2.2) / 3 / 2 + 0.2 / 2
+    assert found["mean score"][0] == pytest.approx(own / 0.2) and found["median score"][0] == pytest.approx(1)
+    assert found["mean score"][1:] == pytest.approx((1, (0.2 + 0.2 + 2.2) / 3 / 0.2))
+
+
 def test_the_page_on_the_growth_of_n_is_written_from_its_record(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(HOME / "experiments")
     growth = load("nstar_grows_page")
