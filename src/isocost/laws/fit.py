@@ -20,7 +20,7 @@ from isocost.errors import UserError
 from isocost.laws.bins import MANY, binned, evened, logged_noise
 from isocost.laws.curves import Curve
 from isocost.laws.identify import cautions, optimum, refusal, unforecast, upward
-from isocost.laws.law import AUDIT, BELOW, SELECT, Fit, FittedArm, Flag, Law
+from isocost.laws.law import AUDIT, BELOW, SELECT, UPPER, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
 from isocost.stats.posterior import (
@@ -71,7 +71,7 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     *forms, twice = map(float, weights.sum(0))
     law = Law(arms, base, noise, inflate, TAILS, (forms[0] + twice, *forms[1:]), margin, level, seed,
               unlike=float(weights[1].sum()), below=BELOW, training=all(c.training for c in pilot), twice=twice)
-    law = replace(law, above=upward(law))
+    law = replace(law, above=upward(law), upper=UPPER if all(c.noisy for c in pilot) else 1.0)
     refused = refusal(law, measured, [c.C[-1] for c in logged])
     long = law.arms and all(c.noisy and len(c.C) >= MANY for c in logged)
     law = replace(law, refused=refused, forecast_refused=unforecast(law) if refused and long else refused)

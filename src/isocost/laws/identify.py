@@ -130,7 +130,7 @@ def _few(law: Law) -> Flag | None:
     if not few:
         return None
     counts = ", ".join(f"n={arm.n} has {len(arm.runs)}" for arm in few)
-    known = f"the pooled noise has {law.dof:.0f} degrees of freedom" if law.measured else "the noise is assumed"
+    known = f"the pooled noise has {law.freedom}" if law.measured else "the noise is assumed"
     return Flag("few_seeds", f"fewer than {SEEDS} runs: {counts}; {known}")
 
 
