@@ -1,9 +1,9 @@
 """How the law forecasts other people's runs: public training logs, split by source into a tuning and a reporting half.
 
     python experiments/outside.py collect MIRROR            the manifest, and a check of the logs against it
-    python experiments/outside.py tune MIRROR [--today]     the tuning half; --today without the noise model of logs
-    python experiments/outside.py report MIRROR [--today]   the reporting half
-    python experiments/outside.py third MIRROR [--today]    the third set, once for each; `collect MIRROR --third`
+    python experiments/outside.py tune MIRROR [--before]     the tuning half; --before without the noise model of logs
+    python experiments/outside.py report MIRROR [--before]   the reporting half
+    python experiments/outside.py third MIRROR [--before]    the third set; `collect MIRROR --third`
 
 Design, fixed before any curve was fitted:
 
@@ -14,8 +14,8 @@ Design, fixed before any curve was fitted:
 - The outcome is the mean reward over the last tenth of the run (at least one point), over seeds. These are the same
   runs, which is easier than new runs.
 - The forecast is `Law.curve(..., "prediction", runs=seeds)` at the median C of the outcome, level 90 %. It counts as
-  refused if `Law.forecast_refused` says so (today: `Law.refused`); the curve is drawn and judged all the same, as
-  long as there is one. A case without a curve is counted as refused, and as missing.
+  refused if `Law.forecast_refused` says so (without the noise model: `Law.refused`); the curve is drawn and judged
+  all the same, as long as there is one. A case without a curve is counted as refused, and as missing.
 - Naive forecasts see the same points: the mean of the last tenth seen; the gain over the last doubling seen, once per
   hidden doubling; ScaleRL's sigmoid by least squares. Their intervals are the 5 % and 95 % quantiles of their errors
   on the other sources of the tuning half, of the same kind and hidden share; with fewer than 8 of these, of all kinds.
@@ -30,6 +30,9 @@ Added later:
 
 - A third set of sources that nobody had fitted is listed with its manifest in `outside_third.py`. The list was fixed
   before any forecast of it, and it is judged once, with and without the noise model of logs.
+- `*_judged.json` are the forecasts of the law as it was when each set was judged. After that the law's `UPPER`, one
+  constant, was chosen on all three sets (`outside_sure.UPPERS`). The commands now write `tuning.json`, `reporting.json`
+  and `third.json` with it.
 """
 
 from __future__ import annotations
@@ -209,18 +212,18 @@ def groups(found: Sequence[dict[str, Any]], tuning: Sequence[dict[str, Any]]) ->
     return out
 
 
-def judge(mirror: Path, half: str, today: bool, progress: Callable[[str], None] = print) -> dict[str, Any]:
+def judge(mirror: Path, half: str, before: bool, progress: Callable[[str], None] = print) -> dict[str, Any]:
     """All cases of a half, with their summaries; naive intervals are learned on the tuning half."""
     found = checked(mirror, half)
-    done = [forecast(one, seeds, hidden, not today) for one, seeds, hidden in cases(found, half)]
-    tuning = done if half == "tuning" else read("tuning_today.json")["cases"]
+    done = [forecast(one, seeds, hidden, not before) for one, seeds, hidden in cases(found, half)]
+    tuning = done if half == "tuning" else read("tuning_before.json")["cases"]
     summaries = groups(done, tuning)
     for name, x in summaries.items():
         if x["drawn"]:
             progress(f"{name:36s} {x['drawn']:4d}/{x['cases']:<4d} held {x['held']:.3f} (below {x['below']:.2f}, above "
                      f"{x['above']:.2f}) error {x['error']:+.3f} absolute {x['absolute']:.3f} width {x['width']:.3f} "
                      f"score {x['score']:.3f} ratio {x['ratio']:.2f} ({x['best']}) refused {x['refused']:.2f}")
-    return {"half": half, "today": today, "groups": summaries, "cases": done}
+    return {"half": half, "before": before, "groups": summaries, "cases": done}
 
 
 def collected(mirror: Path, half: str) -> tuple[list[dict[str, Any]], list[Logged]]:
@@ -270,7 +273,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", choices=("collect", "tune", "report", "third"))
     parser.add_argument("mirror", type=Path)
-    parser.add_argument("--today", action="store_true")
+    parser.add_argument("--before", action="store_true")
     parser.add_argument("--third", action="store_true", help="collect the third set")
     parser.add_argument("--dry", action="store_true", help="print, and record nothing")
     asked = parser.parse_args()
@@ -279,9 +282,9 @@ def main() -> None:
         write(manifest_of(half), {"logs": collected(asked.mirror, half)[0]})
         return
     half = {"tune": "tuning", "report": "reporting", "third": "third"}[asked.step]
-    done = judge(asked.mirror, half, asked.today)
+    done = judge(asked.mirror, half, asked.before)
     if not asked.dry:
-        write(f"{half}{'_today' if asked.today else ''}.json", done)
+        write(f"{half}{'_before' if asked.before else ''}.json", done)
 
 
 if __name__ == "__main__":

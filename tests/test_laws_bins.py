@@ -9,7 +9,7 @@ import pytest
 from isocost.laws.bins import EARLY, LOGGED_SD, binned, evened, logged_noise
 from isocost.laws.curves import Curve, diverged, point_noise
 from isocost.laws.fit import fit_law
-from isocost.laws.law import Law
+from isocost.laws.law import UPPER, Law
 from isocost.stats.intervals import PRIOR_SD
 
 
@@ -92,6 +92,24 @@ def test_forecasts_of_training_rewards_go_half_way_to_the_last_mean_from_a_doubl
     held_out = replace(law, training=False, below=1.0).curve(8, C).value     # training rewards are not trimmed below
     expected = [held_out[0], (held_out[1] + last) / 2, (held_out[2] + last) / 2]
     assert law.curve(8, C).value == pytest.approx(expected)
+
+
+def test_predictions_of_logs_reach_further_up_by_a_factor_that_is_whole_from_a_doubling_on():
+    law = fit_law([logged(rising())], draws=60)
+    end = law.arms[0].C[-1]
+    C = end * np.array([0.5, 1.0, math.sqrt(2), 2.0, 8.0])
+    plain, wide = replace(law, upper=1.0).curve(8, C, "prediction"), law.curve(8, C, "prediction")
+    factor = 1 + (UPPER - 1) * np.array([0, 0, 0.5, 1, 1])
+    assert wide.high == pytest.approx(np.minimum(plain.value + factor * (plain.high - plain.value), 1.0))
+    assert wide.low == pytest.approx(plain.low) and wide.value == pytest.approx(plain.value)
+    for of in (law, replace(law, upper=1.0)):       # where the mean curve lies is not what the logs were judged on
+        assert of.curve(8, C).high == pytest.approx(law.curve(8, C).high)
+    assert (law.upper, Law.of(law.data()).upper) == (UPPER, UPPER)
+    data = law.data()
+    data.pop("upper")                               # a law that was written before
+    assert Law.of(data).upper == 1.0
+    own = logged(rising(), noisy=False, training=False)
+    assert fit_law([own], draws=20).upper == fit_law([own, logged(rising(), seed=1)], draws=20).upper == 1.0
 
 
 def test_noisy_runs_have_one_run_to_run_sd_at_every_C_which_seeds_that_coincide_do_not_make_zero():

@@ -138,6 +138,19 @@ def test_scores_of_outside_curves_count_sources_alike_and_the_mean_counts_every_
     assert found["mean score"][1:] == pytest.approx((1, (0.2 + 0.2 + 2.2) / 3 / 0.2))
 
 
+def test_the_factor_on_upper_ends_is_chosen_for_a_source_by_the_others(monkeypatch: pytest.MonkeyPatch):
+    """Upper ends lie 0.1 above 0.5. Eight sources hold as they are, b needs a factor of 1.2 and a one of 1.6."""
+    monkeypatch.syspath_prepend(HOME / "experiments")
+    sure = load("outside_sure")
+    outcomes = {"a": 0.655, "b": 0.62, **{f"s{i}": 0.5 for i in range(8)}}
+    found = sure.left_out([{"source": s, "outcome": y, "law": [0.5, 0.4, 0.6]} for s, y in outcomes.items()])
+    # Nine of ten are enough, so all sources choose b's factor. Eight of nine are too few: without one that holds, all must.
+    assert found["chosen"] == 1.2 and found["factors"] == {"a": 1.2, "b": 1.6, **{f"s{i}": 1.6 for i in range(8)}}
+    assert found["held"].tolist() == [False] + [True] * 9
+    assert found["score"].tolist() == pytest.approx([0.22 + 20 * 0.035, 0.26] + [0.26] * 8)
+    assert sure.scores(found["drawn"][:2]).tolist() == pytest.approx([0.2 + 20 * 0.055, 0.2 + 20 * 0.02])
+
+
 def test_the_page_on_the_growth_of_n_is_written_from_its_record(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(HOME / "experiments")
     growth = load("nstar_grows_page")

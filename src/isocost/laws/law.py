@@ -303,7 +303,7 @@ class Law:
             variance = variance + (self.noise.sd(grid, paths) * self.inflate[:, None]) ** 2 / runs
         low, high = mixture_quantiles(paths, np.sqrt(variance), _tails(self.level))
         if kind == "prediction":
-            high = value + (high - value) * (1 + (self.upper - 1) * np.minimum(self._doublings(n, grid), 1.0))
+            high = high + (high - value) * (self.upper - 1) * np.minimum(self._doublings(n, grid), 1.0)
         low, high = np.clip((low, high), 0.0, 1.0)
         return Band(grid, value, np.minimum(low, value), np.maximum(high, value), self.level, kind)
 
