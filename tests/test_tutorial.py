@@ -144,7 +144,7 @@ def test_the_factor_on_upper_ends_is_chosen_for_a_source_by_the_others(monkeypat
     sure = load("outside_sure")
     outcomes = {"a": 0.655, "b": 0.62, **{f"s{i}": 0.5 for i in range(8)}}
     found = sure.left_out([{"source": s, "outcome": y, "law": [0.5, 0.4, 0.6]} for s, y in outcomes.items()])
-    # Nine of ten are enough, so all sources choose b's factor. Eight of nine are too few: without one that holds, all must.
+    # Nine of ten are enough, so all sources choose b's factor. Eight of nine are too few: then all nine must hold.
     assert found["chosen"] == 1.2 and found["factors"] == {"a": 1.2, "b": 1.6, **{f"s{i}": 1.6 for i in range(8)}}
     assert found["held"].tolist() == [False] + [True] * 9
     assert found["score"].tolist() == pytest.approx([0.22 + 20 * 0.035, 0.26] + [0.26] * 8)
