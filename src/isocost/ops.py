@@ -27,13 +27,11 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     A group with equal rewards gets exactly 0, whatever rounding errors f makes. All such advantages compare siblings,
     which is declared here. f is a function of its numbers alone: groups with the same rewards are computed once.
     """
-    known: dict[tuple[Any, ...], ndarray] = {}
+    known: dict[tuple[Any, ...], dict[bytes, ndarray]] = {}
 
     @trait("compares_siblings")
     @wraps(f)
     def advantage(batch: Batch, ledger=None, **settings) -> Tensor:
-        if len(known) > KNOWN:
-            known.clear()
         return spread(in_groups(partial(f, **settings), batch.reward, batch, known, *settings.items()), batch)
 
     return advantage
@@ -41,23 +39,24 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def in_groups(
     f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch,
-    known: dict[tuple[Any, ...], ndarray] | None = None, *settings: tuple[str, Any],
+    known: dict[tuple[Any, ...], dict[bytes, ndarray]] | None = None, *settings: tuple[str, Any],
 ) -> Float[Tensor, "R"]:
     """f: (G,) -> (G,) on one number per rollout, for each group separately; exactly 0 where a group's x are equal.
 
-    `known` are outcomes of earlier calls of f with these settings.
+    `known` are outcomes of earlier calls of f, by the settings and then by the numbers.
     """
-    numbers, known = array(x), {} if known is None else known
-    out, kind = np.zeros_like(numbers), (numbers.dtype, *settings)
+    numbers = array(x)
+    kept = {} if known is None else known.setdefault((numbers.dtype, *settings), {})
+    if len(kept) > KNOWN:
+        kept.clear()
+    out = np.empty_like(numbers)        # each rollout is in one group
     for siblings in _siblings(batch):
         values = numbers[siblings]
-        key = values.tobytes(), kind
-        found = known.get(key)
-        if found is None:
+        key = values.tobytes()
+        if key not in kept:
             equal = bool((values == values[0]).all())
-            found = np.zeros_like(values) if equal else array(f(torch.from_numpy(values).to(x.device)))
-            known[key] = found
-        out[siblings] = found
+            kept[key] = np.zeros_like(values) if equal else array(f(torch.from_numpy(values).to(x.device)))
+        out[siblings] = kept[key]
     return torch.from_numpy(out).to(x.device)
 
 

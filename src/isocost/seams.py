@@ -104,7 +104,8 @@ class WholeReward(Protocol):  # sets the scores of a wave
 
 
 class Sloped(Protocol):       # a loss with its derivative by each log-prob, (N, T); None where only autograd has it
-    def __call__(self, out: Forward, batch: Batch) -> tuple[Tensor, dict[str, Tensor], Tensor] | None: ...
+    # A metric is (N, T), or a number that it is at every token.
+    def __call__(self, out: Forward, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float], Tensor] | None: ...
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from isocost.world import CAN, Weights
 LossFn = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]
 
 LOGITS = 2**26       # numbers of logits in one micro-batch
+ZERO = np.float32(0)     # so that `np.where` stays in float32
 NEVER = -1e30        # the logit of ids outside a token's kept set; finite, so that 0 * log 0 is 0
 
 
@@ -235,12 +236,13 @@ class LocalLearner:
         for part in self._parts(batch):
             part = _moved(part, self.device)
             assert part.weight is not None
-            count += int(np.count_nonzero(part.mask.numpy()) if plain(part.mask) else part.mask.sum())
+            here = int(np.count_nonzero(part.mask.numpy()) if plain(part.mask) else part.mask.sum())
+            count += here
             taped = self._forward_taped(part)
             out = taped or self.forward(part)
             known = sloped(out, part) if sloped and taped and _finite(out.logp) else None
             if known is not None and self._kernel is not None:
-                sums.append(self._descended(known, out, part))
+                sums.append(self._descended(known, out, part, here))
                 continue
             for x in (taped.logp, taped.entropy) if taped else ():
                 x.requires_grad_()
@@ -259,27 +261,24 @@ class LocalLearner:
         return {k: v if k == "loss" else v / max(count, 1) for k, v in whole.items()}
 
     def _descended(
-        self, known: tuple[Tensor, dict[str, Tensor], Tensor], out: Forward, part: Batch
+        self, known: tuple[Tensor, dict[str, Tensor | float], Tensor], out: Forward, part: Batch, count: int
     ) -> dict[str, float]:
         """The gradient of groups on tapes, from a loss with its slope. Returns the sums of the loss and its metrics.
 
-        In numpy except the sums, whose order is torch's.
+        In numpy except the sums, whose order is torch's. `count` is the number of masked tokens.
         """
         assert self._kernel is not None and part.weight is not None
         per_token, said, slope = known
         mask, weight = part.mask.numpy(), part.weight.numpy()
-        weighed = torch.from_numpy(np.where(mask, per_token.numpy() * weight, np.float32(0)))
+        weighed = torch.from_numpy(np.where(mask, per_token.numpy() * weight, ZERO))
         moved = weighed
         if slope is not per_token:
-            moved = torch.from_numpy(np.where(mask, slope.numpy() * weight, np.float32(0)))
+            moved = torch.from_numpy(np.where(mask, slope.numpy() * weight, ZERO))
         self._kernel.taped_backward(moved, None, self._grad)
-        said = {"entropy": out.entropy, **said}
-        distinct = {id(x): x for x in said.values()}        # a loss may use one tensor for several metrics
-        every = np.zeros((len(distinct), *mask.shape), dtype=np.float32)
-        for to, x in zip(every, distinct.values(), strict=True):
-            np.copyto(to, x.numpy(), where=mask)
-        sums = dict(zip(distinct, torch.from_numpy(every).sum((1, 2)).tolist(), strict=True))
-        return {"loss": weighed.sum().item(), **{k: sums[id(x)] for k, x in said.items()}}
+        sums = {"loss": weighed.sum().item(), "entropy": _total(out.entropy, mask)}
+        for name, x in said.items():
+            sums[name] = x * count if isinstance(x, float) else _total(x, mask)
+        return sums
 
     def weights(self) -> Flat:
         """The weights, not a copy: an update changes them."""
@@ -445,7 +444,7 @@ class LocalLearner:
 
     def _bill(self, batch: Batch, kind: str, seconds: float, updates: int = 0) -> tuple[Cost, Cost]:
         """Logical: all tokens of every row. Physical: shared prompts once, no last tokens (they predict nothing)."""
-        logical = Cost(updates=updates, seconds=seconds, **{kind: int(array(batch.length).sum())})
+        logical = Cost(updates=updates, seconds=seconds, **{kind: int(np.add.reduce(array(batch.length)))})
         return logical, logical._replace(**{kind: self._read})
 
     def _native(self) -> Kernel:
@@ -515,6 +514,11 @@ class _Asked:
         place = np.zeros(len(tokens) * width, dtype=np.int64)
         place[row * width + at + 1] = np.arange(len(row))
         return cls(rows, units, row, place[units.row * width + units.position])
+
+
+def _total(x: Tensor, mask: ndarray) -> float:
+    """The sum of x (N, T) over the mask; in the order in which `gradient` sums the metrics of autograd's losses."""
+    return torch.from_numpy(np.where(mask, x.numpy(), ZERO))[None].sum((1, 2)).item()
 
 
 def _finite(x: Tensor) -> bool:

@@ -24,13 +24,12 @@ FINITE = 60.0       # limit of the log of a product of ratios: sums of thousands
 
 def _clipped_slope(
     out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, dual: float = 0.0
-) -> tuple[Tensor, dict[str, Tensor], Tensor] | None:
+) -> tuple[Tensor, dict[str, Tensor | float], Tensor] | None:
     """At ratios of exactly 1, where neither clip is active: a loss of -A, whose slope is -A."""
     if batch.old is not None or dual == 1.0:      # at a dual of 1, autograd halves the slope of a tie
         return None
     slope = -credit(batch)
-    none = torch.zeros(slope.shape, device=slope.device)
-    return slope, {"clip_ratio/low_mean": none, "clip_ratio/high_mean": none, "clip_ratio/region_mean": none}, slope
+    return slope, {"clip_ratio/low_mean": 0.0, "clip_ratio/high_mean": 0.0, "clip_ratio/region_mean": 0.0}, slope
 
 
 @with_slope(_clipped_slope)
