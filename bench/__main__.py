@@ -17,6 +17,7 @@ from bench.worker import ROOT, Failed
 OUT, WORK = ROOT / "experiments" / "results" / "bench", ROOT / "build" / "bench"
 CASES = {
     "step": "the RL step against TRL's GRPOTrainer (needs TRL: `make .venv-trl/run`, or BENCH_TRL_PYTHON)",
+    "neighbour": "the RL step alone and beside a process that keeps one core busy, against TRL",
     "decode": "decoding against Hugging Face generate, on a tiny model and on SmolLM2-135M",
     "learner": "the learner's tokens per second, and its share of the machine's measured peak",
     "products": "the kernel's matrix products, and bf16 with each instruction of the processor",
@@ -62,6 +63,7 @@ def run(case: str, options: Options) -> dict[str, Any]:
     command = f"python -m bench {case} --threads {options.threads} --repeats {options.repeats} --seeds {options.seeds}"
     if case == "step":
         command += f" --variants {','.join(options.variants)}" if options.variants else ""
+    if case in ("step", "neighbour"):
         command += f" --contenders '{';'.join(options.contenders)}'" if options.contenders else ""
     command += " --before (another checkout)" if options.before else ""
     return {

@@ -92,8 +92,8 @@ def pictures(found: Records) -> Iterable[tuple[str, Any]]:
 def page(found: Records, others: Mapping[str, Records] = MappingProxyType({})) -> str:
     """The whole page, with the records of other machines by name; the same records give the same text."""
     tell = {
-        "step": _step, "decode": _decode, "learner": _learner, "products": _products, "study": _study, "pilot": _pilot,
-        "scaling": _scaling, "overlap": _overlap, "overhead": _overhead,
+        "step": _step, "neighbour": _neighbour, "decode": _decode, "learner": _learner, "products": _products,
+        "study": _study, "pilot": _pilot, "scaling": _scaling, "overlap": _overlap, "overhead": _overhead,
     }
     parts = [HEAD, _machines(found), *_targets(found)]
     parts += [tell[case](found[case]) for case in tell if case in found]
@@ -116,7 +116,7 @@ def _targets(found: Records) -> list[str]:
 def _other(found: Records) -> str:
     """Another machine: what was measured there, a level of headings further down."""
     name = next(iter(found.values()))["machine"]["processor"]
-    tell = {"step": _variants, "learner": _learner, "products": _products}
+    tell = {"step": _variants, "neighbour": _neighbour, "learner": _learner, "products": _products}
     parts = [_machines(found), *_targets(found), *(tell[case](found[case]) for case in tell if case in found)]
     inside = "\n".join(parts).replace("\n### ", "\n#### ").replace("\n## ", "\n### ")
     return f"## On {name}\n\n{inside}"
@@ -190,6 +190,23 @@ def _step_row(r: Mapping[str, Any], best: str) -> list[str]:
         r["name"], _range(r["seconds"], 3), f"{r['us_per_token']:.1f}", *ratio, f"{r['cpu']:.2f}",
         f"{r['first_step']:.1f}", f"{r['peak_mb']:.0f}", f"{late:.3f}", less,
     ]
+
+
+def _neighbour(record: Mapping[str, Any]) -> str:
+    """The RL step alone and beside a busy process."""
+    head = ["contender", "alone: µs/sampled token", "beside", "alone: times TRL's best", "beside", "share that is left"]
+    rows = [
+        [r["name"], *(_range(r[s], 1) for s in ("alone", "beside")),
+         *((*(_range(r["ratio"][s]) for s in ("alone", "beside")), _range(r["left"])) if "left" in r else [""] * 3)]
+        for r in record["rows"]
+    ]
+    best = record["best_trl"] and "TRL's best: {alone} alone, {beside} beside.".format(**record["best_trl"])
+    return (
+        "## Beside a busy neighbour\n\nThe RL step `base`, alone and beside a process that keeps one core busy, in "
+        "turns. The share that is left compares the ratio beside with the ratio alone. Steps of isocost get shorter as "
+        f"the policy learns, so ranges are wide. {best or ''}\n\n"
+        + markdown_table(head, rows) + "".join(f"\nLeft out: {x['why']}.\n" for x in record["missing"])
+    )
 
 
 def _decode(record: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 Records = Mapping[str, Mapping[str, Any]]
 Line = dict[str, str]
-OVERHEAD, MINUTES, SHARE, NEAR = 20_000, 15, 0.5, 0.8
+OVERHEAD, MINUTES, SHARE, NEAR, LEFT = 20_000, 15, 0.5, 0.8, 2 / 3
 
 
 def lines(records: Records) -> list[Line]:
@@ -16,8 +16,8 @@ def lines(records: Records) -> list[Line]:
     Missed ones come first.
     """
     made: list[tuple[str, Callable[[Mapping[str, Any]], list[Line]]]] = [
-        ("step", _step), ("decode", _decode), ("learner", _learner), ("study", _study), ("pilot", _pilot),
-        ("overhead", _overhead),
+        ("step", _step), ("neighbour", _neighbour), ("decode", _decode), ("learner", _learner),
+        ("study", _study), ("pilot", _pilot), ("overhead", _overhead),
     ]
     every = [line for case, tell in made if case in records for line in tell(records[case])]
     return sorted(every, key=lambda line: line["verdict"] != "missed")
@@ -71,6 +71,19 @@ def _step(record: Mapping[str, Any]) -> list[Line]:
             best["peak_mb"] <= trl["peak_mb"],
         ))
     return out
+
+
+def _neighbour(record: Mapping[str, Any]) -> list[Line]:
+    """The contender that is fastest alone."""
+    ours = [r for r in record["rows"] if "left" in r]
+    if not ours:
+        return []
+    best = max(ours, key=lambda r: r["ratio"]["alone"]["median"])
+    left = best["left"]
+    return [_line(
+        "RL step, base, beside one busy neighbour: share of the lead over TRL that is left", f"at least {LEFT:.0%}",
+        f"{left['median']:.0%} ({left['low']:.0%} to {left['high']:.0%}), {best['name']}", left["median"] >= LEFT,
+    )]
 
 
 def _decode(record: Mapping[str, Any]) -> list[Line]:

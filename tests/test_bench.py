@@ -11,7 +11,7 @@ import torch
 
 from bench import page, roofs, stats, targets, worker
 from bench.__main__ import CASES, parser, rounded
-from bench.cases import overhead, step, study
+from bench.cases import neighbour, overhead, step, study
 from bench.models import letters, shape
 from bench.own import choose_in_order, recipe_of
 from bench.task import GOOD, MARK, TASKS, VOCAB, fingerprint, prompts, read, reward, written
@@ -152,8 +152,39 @@ def test_a_target_is_judged_by_the_fastest_contender():
     assert "isocost b" in found[1]["measured"]
 
 
+def test_what_is_left_beside_a_neighbour_by_hand():
+    """Blocks alternate: alone, beside. The first pair warms up; TRL's best may be another contender beside."""
+
+    def blocks(*seconds):
+        return [[{"seconds": s / 2, "tokens": 1e6}] * 2 for s in seconds]      # s microseconds a token, over two steps
+
+    found = {
+        "TRL a": {"side": "trl", "steps": blocks(99, 99, 10, 40, 10, 40)},
+        "TRL b": {"side": "trl", "steps": blocks(99, 99, 12, 24, 12, 24)},
+        "isocost a": {"side": "isocost", "steps": blocks(99, 99, 2, 4, 2, 6)},
+        "isocost b": {"side": "isocost", "steps": blocks(99, 99, 5, 5, 5, 5)},
+        "isocost c": {"side": "isocost", "why": "it fell over"},
+    }
+    made = neighbour.summary(found)
+    rows = {r["name"]: r for r in made["rows"]}
+    assert made["best_trl"] == {"alone": "TRL a", "beside": "TRL b"} and list(rows) == list(found)[:4]
+    assert "ratio" not in rows["TRL a"]
+    assert [rows["isocost a"]["ratio"][s]["median"] for s in ("alone", "beside")] == [5.0, 5.0]     # 24 / 4, 24 / 6
+    assert rows["isocost a"]["left"]["median"] == 1.0 and rows["isocost a"]["left"]["low"] == 0.8
+    (line,) = targets.lines({"neighbour": made})      # isocost a is the fastest alone; b keeps more, and is not asked
+    assert line["verdict"] == "reached" and "100% (80% to 120%), isocost a" in line["measured"]
+
+
+def test_a_busy_neighbour_is_there_in_every_second_block():
+    with neighbour.busy(0) as nobody:
+        assert nobody is None
+    with neighbour.busy(1) as process:
+        assert process.poll() is None
+    assert process.poll() is not None
+
+
 def test_an_empty_page_says_what_is_missing():
-    cases = "step, decode, learner, products, study, pilot, scaling, overlap, overhead"
+    cases = "step, neighbour, decode, learner, products, study, pilot, scaling, overlap, overhead"
     assert f"Not measured yet: {cases}." in page.page({})
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
@@ -94,9 +94,13 @@ def _race(task: Task, seed: int, device: str, python: str, options: Options) -> 
 
 
 def race(
-    some: Sequence[Contender], folder: Path, task: Task, seed: int, device: str, python: str, options: Options
+    some: Sequence[Contender], folder: Path, task: Task, seed: int, device: str, python: str, options: Options,
+    around: Callable[[int], AbstractContextManager[Any]] = lambda block: nullcontext(),
 ) -> dict[str, dict[str, Any]]:
-    """These contenders with the weights of a folder: by name their blocks of steps, or why they have none."""
+    """These contenders with the weights of a folder: by name their blocks of steps, or why they have none.
+
+    `around` is entered for each block, by its number.
+    """
     given = {
         "task": task.data(), "folder": str(folder), "prompts": prompts(task, seed), "seed": seed,
         "threads": options.threads,
@@ -116,14 +120,15 @@ def race(
             except Failed as e:
                 found[c.name] = {"side": c.side, "why": str(e)}
         for block in range(task.steps // task.block):
-            for name in list(live):
-                try:
-                    took = live[name].ask("steps", count=task.block, timeout=options.limit)["steps"]
-                    found[name]["steps"].append(took)
-                    found[name]["peak_mb"] = live[name].peak_mb
-                except Failed as e:
-                    found[name] = {"side": found[name]["side"], "why": str(e)}
-                    live.pop(name).close()
+            with around(block):
+                for name in list(live):
+                    try:
+                        took = live[name].ask("steps", count=task.block, timeout=options.limit)["steps"]
+                        found[name]["steps"].append(took)
+                        found[name]["peak_mb"] = live[name].peak_mb
+                    except Failed as e:
+                        found[name] = {"side": found[name]["side"], "why": str(e)}
+                        live.pop(name).close()
             options.say(_progress(f"{task.name} seed {seed} block {block}", found))
     _same_prompts(found)
     return found
