@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import made_with
+import outside_forms
 import outside_sure
 from outside_sure import Figure
 
@@ -31,7 +32,8 @@ def page(found: Mapping[str, Record]) -> str:
     """The whole page; the same records give the same text."""
     logs, judged = [*found["manifest_third"]["logs"], *found["manifest"]["logs"]], ("third", "reporting")
     lines = [*_head(logs), *(line for name in judged for line in _targets(found[f"{name}_judged"], SETS[name])),
-             *_sure(found, judged), *_now(found, judged), *_compared(found),
+             *_sure(found, judged), *_now(found, judged), *_sought(found),
+             *_compared(found),
              *(line for name in judged for line in _misses(found[f"{name}_judged"], SETS[name])), *_sources(logs),
              *_limits()]
     return "\n".join(map(wrapped, lines)) + "\n"
@@ -47,7 +49,7 @@ def wrapped(line: str) -> str:
 
 def _head(logs: Sequence[Record]) -> list[str]:
     sources = {half: len({x["source"] for x in logs if x["half"] == half}) for half in SETS}
-    old = made_with.sentence([RESULTS / f"{name}.json" for name in SETS])
+    old = made_with.sentence([RESULTS / f"{name}.json" for name in (*SETS, "forms")])
     return [
         "# Forecasts of other people's runs", "",
         f"This page tests the law on {sum(x['runs'] for x in logs)} runs from {sum(sources.values())} public sources. "
@@ -133,11 +135,51 @@ def _now(found: Mapping[str, Record], judged: Sequence[str]) -> list[str]:
             "|" + " --- |" * 6, *rows, ""]
 
 
+def _sought(found: Mapping[str, Record]) -> list[str]:
+    record = found["forms"]
+    rows = {row["form"]: row for row in record["forms"]}
+    now, picked, wide = rows[outside_forms.NOW], rows[outside_forms.PICKED], rows[outside_forms.WIDE]
+    shorter = [row for name, row in rows.items() if name.startswith(f"{outside_forms.NOW},")]
+    met = next(row for row in shorter if row["all"]["ratio"] <= RATIO)
+    chosen = [rows[name] for name in outside_forms.CHOSEN.values()]
+    short = rows[outside_forms.NAIVELY]["all"]["held"]
+    table = [f"| {name} | {row['constants'] or ''} | " + " | ".join([
+        ", ".join(_percent(row[part]["held"]) for part in ("all", "training", "third")),
+        ", ".join(f"{row[part]['ratio']:.2f}" for part in ("all", "training")),
+        f"{row['all']['score']:.3f}", _spread(row["apart"]["mean"])]) + " |" for name, row in rows.items()]
+    return ["## Sharper intervals were sought", "",
+            "No form of the intervals was found that is reliably better than the law now, so the law was not changed. "
+            "`python experiments/outside_forms.py MIRROR` has the forms, and each source is forecast with constants "
+            f"from the other {record['sources'] - 1}. All three sets had been judged before, so this is no evidence "
+            "on fresh logs.", "",
+            "A form lies between the run's last level and the law's value. Below and above it has a scale of its own, "
+            "from the law's spread, the run's changes, point noise, or the errors of earlier forecasts. The "
+            "constants maximise the likelihood of the outcomes.", "",
+            f"- A ratio of {RATIO:.2f} and intervals that hold {100 * LOW:.0f} % were not reached together. With its "
+            f"ends at {met['form'].split(' at ')[1].split()[0]} of their distance, the law has "
+            f"a ratio of {met['all']['ratio']:.2f}, and {_percent(met['all']['held'])} hold.",
+            f"- The last tenth's mean has its small median because its intervals are short: {_percent(short)} hold. "
+            f"Wide enough to hold {_percent(wide['all']['held'])}, its median score is "
+            f"{wide['all']['ratio']:.2f} times as large, and that of the law now is {now['all']['ratio']:.2f} times as "
+            "large.",
+            "- One form adds the errors of the law's own earlier forecasts and, below, what its curve misses of the "
+            f"last tenth. Its mean score is {_spread(picked['apart']['mean'])} times the law's. It was picked after "
+            "more than 200 forms had been seen.",
+            f"- If one of {record['family']} forms is chosen on the other sources, nothing is gained: the mean score "
+            f"is {_spread(chosen[0]['apart']['mean'])} times the law's if the likelihood chooses, and "
+            f"{_spread(chosen[1]['apart']['mean'])} if the interval score does. Of the third set's intervals "
+            f"{_percent(chosen[0]['third']['held'])} and {_percent(chosen[1]['third']['held'])} hold, of the law's "
+            f"{_percent(now['third']['held'])}.", "",
+            "| form | constants | held: all, LLM training reward, third set | median score, ratio to the best naive: "
+            "all, LLM training reward | mean score | mean score, ratio to the law now |",
+            "|" + " --- |" * 6, *table, ""]
+
+
 def _shares(x: Figure) -> str:
     return f"{100 * x[0]:.0f} % [{100 * x[1]:.0f}, {100 * x[2]:.0f}]"
 
 
-def _spread(x: Figure) -> str:
+def _spread(x: Sequence[float]) -> str:
     return f"{x[0]:.2f} [{x[1]:.2f}, {x[2]:.2f}]"
 
 
