@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from isocost.local.weights import EMBEDDED
+from isocost.local.embedded import EMBEDDED
 from isocost.planner.learning_rate import ProbeResult, fit_rate
 from isocost.runs.record import read_lines
 

@@ -25,7 +25,7 @@ from numpy.random import Generator
 from isocost import chance, methods
 from isocost.batch import Batch
 from isocost.envs import rooms
-from isocost.local import weights
+from isocost.local import embedded, weights
 from isocost.local.decoder import Config, Decoder
 from isocost.local.learner import Adam
 from isocost.local.tokenizer import Characters
@@ -40,7 +40,7 @@ from make_base import pace
 from make_puzzles_base import imitate
 
 END = len(rooms.ALPHABET)
-FOLDER = weights.EMBEDDED["tiny-agents"]
+FOLDER = embedded.EMBEDDED["tiny-agents"]
 SAMPLES = 16        # per problem, of the pass rates in config.json
 SPECS = ("rooms", "rooms:slip=0.1", "rooms:seed=7", "rooms:size=26", "rooms:keys=0,alias=4")    # that it is measured in
 

@@ -24,7 +24,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost import chance
-from isocost.local import weights
+from isocost.local import embedded, weights
 from isocost.local.decoder import Config, Decoder
 from isocost.local.tokenizer import Characters
 from isocost.tasks import sums as family
@@ -172,7 +172,7 @@ def write(folder: Path, model: Decoder, lessons: Lessons) -> dict[str, Any]:
 def main() -> None:
     """Make the base from the command line; every setting of `Lessons` but the mix is an option."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=weights.BASE, help="folder to write (default: the package's own)")
+    parser.add_argument("--out", type=Path, default=embedded.BASE, help="folder to write (default: the package's own)")
     for name, value in asdict(Lessons()).items():
         if not isinstance(value, tuple):
             parser.add_argument(f"--{name}", type=type(value), default=value, help=f"(default {value})")

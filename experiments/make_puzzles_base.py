@@ -29,7 +29,7 @@ from torch import Tensor
 
 from isocost import chance, methods
 from isocost.batch import Batch, Forward
-from isocost.local import models, weights
+from isocost.local import embedded, models, weights
 from isocost.local.decoder import Config, Decoder
 from isocost.local.learner import Adam
 from isocost.local.tokenizer import Characters
@@ -45,7 +45,7 @@ from isocost.worlds.setting import open_setting
 from make_base import pace, padded
 
 END = len(puzzles.ALPHABET)      # the one special token: it ends an answer, and pads
-FOLDER = weights.EMBEDDED["tiny-puzzles"]
+FOLDER = embedded.EMBEDDED["tiny-puzzles"]
 CUT = "\0"                       # ends an answer that is only a beginning
 SAMPLES = 64                     # per problem, of which rates.json counts the right ones
 Shares = tuple[float, ...]

@@ -28,7 +28,7 @@ from isocost import chance
 from isocost.batch import Batch
 from isocost.envs import boxes, desk, needle, pages, rooms
 from isocost.envs.opening import open_environment
-from isocost.local import models, weights
+from isocost.local import embedded, models, weights
 from isocost.local.learner import Adam
 from isocost.local.weights import Model
 from isocost.local.world import open_world
@@ -39,7 +39,7 @@ from make_base import pace
 from make_puzzles_base import imitate
 
 END = len(rooms.ALPHABET)
-FOLDER = weights.EMBEDDED["tiny-tools"]
+FOLDER = embedded.EMBEDDED["tiny-tools"]
 SPECS = ("pages", "pages:copies=1", "pages:asked=2", "desk", "desk:digits=1", "desk:noise=0.3", "desk:store=4", "boxes",
          "needle")                # that it is measured in
 VIEWS = (partial(view.last_results, keep=3), partial(view.placeholders, keep=1, words=" "), view.workspace,

@@ -9,8 +9,8 @@ import torch
 
 import make_base as make
 from isocost.local.decoder import Decoder
+from isocost.local.embedded import BASE
 from isocost.local.models import load
-from isocost.local.weights import BASE
 from isocost.tasks import sums as family
 
 SMALL = make.Lessons(hidden=32, layers=1, steps=40, rows=64)

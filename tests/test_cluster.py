@@ -25,11 +25,10 @@ from isocost.cli.commands import main
 from isocost.errors import Interrupted, RewardFailed, UserError
 from isocost.jsonfile import write_json
 from isocost.runs import attempts
-from isocost.runs.files import REWARD_FAILED, read_json, read_lines
+from isocost.runs.files import REWARD_FAILED, ended, read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.launch import cluster, node, on_ray
 from isocost.runs.launch.cluster import FRUITLESS, SAVE_SECONDS, Died
-from isocost.runs.launch.local import ended
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.run import run
 from isocost.worlds.setting import Setting

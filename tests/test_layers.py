@@ -204,10 +204,11 @@ def after(code):
 
 @pytest.mark.parametrize("module", [
     "isocost", "isocost.cli.commands", "isocost.laws", "isocost.planner", "isocost.report", "isocost.trainers",
-    "isocost.runs.files", "isocost.runs.measure", "isocost.runs.names", "isocost.ledger",
+    "isocost.runs.files", "isocost.runs.job", "isocost.ledger", "isocost.worlds.setting", "isocost.steps",
+    "isocost.compare", "isocost.envs",
 ])
 def test_reading_planning_and_reporting_load_no_torch(module):
-    """Neither a package nor any module of it."""
+    """Neither a package nor any module of it: torch takes a second to import, longer than most commands."""
     code = f"""
         import importlib, pkgutil
         top = importlib.import_module({module!r})

@@ -15,8 +15,8 @@ from isocost.local.models import load, reading
 from isocost.local.weights import from_hub, save_model, to_hub
 from isocost.planner.learning_rate import starting_rule
 from isocost.runs.files import read_json
-from isocost.runs.job import Job
-from isocost.runs.run import reopen, run
+from isocost.runs.job import Job, reopen
+from isocost.runs.run import run
 from isocost.types import Cost
 from isocost.worlds.setting import Setting
 from local_world import batch as sampled

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import make_puzzles_base as make
 from isocost.cli.commands import main
 from isocost.errors import UserError
-from isocost.local import models, weights
+from isocost.local import embedded, models
 from isocost.planner.learning_rate import starting_rule
 from isocost.steps.plan import plan
 from isocost.steps.profile import profile
@@ -28,7 +28,7 @@ from isocost.tasks.verify import final
 from isocost.worlds.setting import Setting, open_setting
 
 HOME = Path(__file__).resolve().parents[1]
-FOLDER = weights.EMBEDDED["tiny-puzzles"]
+FOLDER = embedded.EMBEDDED["tiny-puzzles"]
 SOME = list(puzzles.listed(Puzzles(count=600)))
 
 

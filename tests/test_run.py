@@ -29,7 +29,7 @@ from isocost.laws.curves import curves
 from isocost.recipe import describe
 from isocost.runs import run as runs
 from isocost.runs.files import read_json, read_lines
-from isocost.runs.job import Job
+from isocost.runs.job import Job, reopen
 from isocost.runs.launch import local
 from isocost.runs.record import RunRecord
 from isocost.runs.run import run
@@ -378,10 +378,10 @@ def test_a_run_that_is_continued_is_the_run_that_was_longer_from_the_start(whole
     first = replace(JOB, budget={"rollouts": 128}, points=(64,))
     go(first, tmp_path / "r")
     for other in (first, replace(JOB, budget={"tokens": 10**6})):
-        assert not runs.reopen(tmp_path / "r", other)
+        assert not reopen(tmp_path / "r", other)
     with pytest.raises(UserError, match="budget differ"):
         go(JOB, tmp_path / "r")
-    assert runs.reopen(tmp_path / "r", JOB) and not runs.reopen(tmp_path / "r", JOB)
+    assert reopen(tmp_path / "r", JOB) and not reopen(tmp_path / "r", JOB)
     go(JOB, tmp_path / "r")
     assert kill9.left_by(tmp_path / "r") == kill9.left_by(whole)
     assert read_json(tmp_path / "r" / "end.json")["fates"]["lost"] == 0

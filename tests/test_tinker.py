@@ -20,8 +20,8 @@ from isocost.pack import pack
 from isocost.planner.learning_rate import starting_rule
 from isocost.recipe import paced
 from isocost.runs.files import read_json, read_lines
-from isocost.runs.job import Job
-from isocost.runs.run import reopen, run
+from isocost.runs.job import Job, reopen
+from isocost.runs.run import run
 from isocost.steps.single import starting_rule_of
 from isocost.types import Place, Role, Sampling, Segment, Stop
 from isocost.worlds import service

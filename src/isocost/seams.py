@@ -13,13 +13,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
-from torch import Tensor
 
 from isocost.batch import Batch, Forward
 from isocost.traits import Bounds, wave_form
 from isocost.types import Group, Place, Problem, Rollout, Sampling, Segment
 
 if typing.TYPE_CHECKING:
+    from torch import Tensor
+
     from isocost.columns import WaveColumns
     from isocost.ledger import Ledger
     from isocost.world import World

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from numpy.random import Generator
-from torch import Tensor
 
 from isocost.batch import Batch, Forward
 from isocost.columns import Written
 from isocost.meter import Meter
 from isocost.types import Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown
 
-Weights = Mapping[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Weights: TypeAlias = "Mapping[str, Tensor]"
 # What a learner may be able to do besides log-probs and updates; a recipe whose functions need more is refused.
 CAN = frozenset({
     "entropy",      # of the distribution that each token was drawn from, in `forward` and `score`
@@ -31,7 +33,8 @@ CAN = frozenset({
     "critic",       # a value function beside the policy
 })
 _CRITIC = "critic."                    # prefix of the names of its tensors in a checkpoint
-Surrogate = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]   # unreduced (N, T), and metrics like it
+# A loss, unreduced (N, T), and metrics like it.
+Surrogate: TypeAlias = "Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]"
 
 
 class Engine(Protocol):

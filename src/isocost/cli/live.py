@@ -14,9 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from isocost.jsonfile import TAIL
-from isocost.runs.files import tail
+from isocost.runs.files import ended, tail
 from isocost.runs.job import Job
-from isocost.runs.launch.local import ended
 from isocost.runs.speed import Rates, rates, together, told
 from isocost.units import ROLLOUTS, STOPS, of_run
 from isocost.words import counted, duration

@@ -49,8 +49,10 @@ from isocost.terminal import echo
 from isocost.units import FLOPS, ROLLOUTS, words
 from isocost.words import counted, duration, word
 
-# Each registers its texts when it is imported.
-OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor", "text_environments", "text_rollouts")
+# Each registers its texts when it is imported; those that import most come last.
+OTHERS = (
+    "text_run", "text_rollouts", "text_environments", "text_listing", "text_compare", "text_laws", "text_doctor",
+)
 NAMED = 5      # methods named in a line of many
 SHOWN = 20      # evaluation points that are listed
 BARS = " ▁▂▃▄▅▆▇█"

@@ -1,4 +1,4 @@
-"""The terminal's text of `ls`, `methods`, `diff`, `laws`, `import` and `verdict`."""
+"""The terminal's text of `ls`, `methods`, `diff`, `import` and `verdict`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from isocost.console import console as new_console
 from isocost.recipe import calls
 from isocost.runs import measure
 from isocost.steps.importing import ImportedRuns
-from isocost.steps.laws import LawList, PointsFit
 from isocost.steps.listing import (
     BrokenRow,
     Difference,
@@ -157,30 +156,6 @@ def _short(x: Any, both: Collection[tuple[str, str]]) -> str:
         source = f" [source {x['source']}]" if not known and "source" in x else ""
         return fn + (f"({settings})" if settings else "") + source
     return "[" + ", ".join(_short(i, both) for i in x) + "]" if isinstance(x, list) else str(x)
-
-
-# laws ---------------------------------------------------------------------------------------------------------
-
-
-@show.register
-def show_laws(found: LawList, console: Console) -> None:
-    """Three lines per law; * marks those that `isocost laws fit` can fit to points."""
-    for law in found.laws:
-        echo(f"{law.name + ' *' * law.points:18} {law.equation}")
-        echo(f"{'':18} from {law.data}; {law.where}")
-        echo(f"{'':18} {law.source}")
-    echo("* isocost laws fit LAW POINTS.csv; the others are functions in Python, see docs/laws.md")
-
-
-@show.register
-def show_points_fit(found: PointsFit, console: Console) -> None:
-    """The parameters with their intervals, and which points these treat as independent."""
-    of = f" of {counted(found.runs, 'run')}" if found.runs else ""
-    echo(f"{found.equation}   ({counted(found.points, 'point')}{of})")
-    for p in found.parameters:
-        where = "interval open" if p.low is None or p.high is None else f"{p.low:.4g} to {p.high:.4g}"
-        echo(f"  {p.name:8} {p.value:<10.4g} {where}")
-    echo(f"{found.level:.0%} intervals: {found.draws}")
 
 
 # imports and verdicts -----------------------------------------------------------------------------------------

@@ -14,9 +14,8 @@ from isocost.errors import UserError
 from isocost.laws.curves import PASS
 from isocost.laws.tracks import Track, tracks
 from isocost.runs import measure
-from isocost.runs.files import find_runs
+from isocost.runs.files import find_runs, read_json
 from isocost.runs.measure import TRAINING
-from isocost.runs.record import read_json
 from isocost.steps.folder import Home, writing
 from isocost.units import compared
 from isocost.words import counted

@@ -13,7 +13,7 @@ from isocost.compare.many import Wave
 from isocost.display import Shown
 from isocost.jsonfile import finite
 from isocost.planner.budget import Bill
-from isocost.runs import record as records
+from isocost.runs import files as records
 from isocost.worlds.setting import Setting
 
 # results ------------------------------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ from isocost.laws.curves import Curve, curves
 from isocost.laws.tracks import Track, tracks
 from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, probe_results
 from isocost.planner.study_runs import PlannedRun, warmup
-from isocost.runs.files import find_runs
+from isocost.runs.files import find_runs, read_json
 from isocost.runs.job import Job, recipe_of
-from isocost.runs.record import read_json
 from isocost.runs.schema import ENDED
 from isocost.stats.power import pooled_sd
 from isocost.steps.events import Observer

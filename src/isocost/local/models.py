@@ -8,8 +8,9 @@ from isocost.errors import UserError
 from isocost.jsonfile import read_json
 from isocost.local import lora
 from isocost.local.decoder import Config
+from isocost.local.embedded import EMBEDDED
 from isocost.local.gguf import load_smollm2, reading_smollm2
-from isocost.local.weights import EMBEDDED, Model, load_folder, text_of, tokenizer_files
+from isocost.local.weights import Model, load_folder, text_of, tokenizer_files
 from isocost.world import Text
 
 

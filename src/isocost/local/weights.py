@@ -27,11 +27,6 @@ from isocost.local.tokenizer import Characters, HubTokenizer
 from isocost.shape import AtLeast, AtMost, Count, Each, Either, Filled, Keys, Maybe, flaw
 from isocost.world import Text, Weights, World
 
-BASE = Path(__file__).parent / "base"
-EMBEDDED = {        # the models that ship, by name
-    "tiny": BASE, "tiny-puzzles": BASE.parent / "puzzles", "tiny-agents": BASE.parent / "agents",
-    "tiny-tools": BASE.parent / "tools",
-}
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
     "chat_template.jinja", "vocab.json", "merges.txt",

@@ -19,7 +19,6 @@ from math import ceil, floor, isfinite, log10
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from isocost import units
 from isocost.errors import UserError
@@ -258,6 +257,8 @@ def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
     sizes, varied = len(np.unique(n * B)) > 1, len(np.unique(B)) > 1
     columns = np.stack([steps * sizes, steps * B * varied, steps * n * B, np.ones_like(steps)], 1)
     expected = np.full(len(seconds), seconds.mean())
+    from scipy.optimize import nnls  # here: importing it takes longer than most commands
+
     for _ in range(10):
         weight = 1 / np.maximum(expected, 1e-3)
         found, _ = nnls(columns * weight[:, None], seconds * weight)

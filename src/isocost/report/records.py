@@ -274,8 +274,8 @@ def _run(folder: Path, broken: list[str], metric: str) -> Run | None:
     if not about:
         return None
     run = Run(folder, about, _read(folder / "end.json", broken), metric)
-    for name in ("metrics.jsonl", "timing.jsonl"):
-        _, bad = _lines(folder / name)
+    for name, kept in (("metrics.jsonl", "lines"), ("timing.jsonl", "timing")):
+        vars(run)[kept], bad = _lines(folder / name)        # the cached property would read them again
         broken += [f"{name} in {folder.name}{why}" for why in bad[:SHOWN]]
         broken += [f"{name} in {folder.name} has {len(bad) - SHOWN} more such lines"] if len(bad) > SHOWN else []
     return run

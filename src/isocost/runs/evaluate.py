@@ -22,6 +22,7 @@ from isocost.types import Group, Place, Problem, Stop
 from isocost.world import World
 
 ATTEMPTS = 4  # k of the best@k and worst@k in the record (IsoCompute, arXiv 2603.12151)
+EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
 
 
 def best_of(scores: Sequence[float], k: int) -> float:

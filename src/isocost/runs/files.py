@@ -103,6 +103,11 @@ def is_run(path: Path) -> bool:
     return (path / "run.json").is_file()
 
 
+def ended(path: Path) -> bool:
+    """Whether the run in this folder is finished, not absent, in progress, interrupted or stopped by a reward."""
+    return (path / "end.json").exists() and read_json(path / "end.json")["reason"] not in GO_ON
+
+
 def find_runs(path: Path) -> list[Path]:
     """Run directories at or below a folder, in order of name."""
     if is_run(path):

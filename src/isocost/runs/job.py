@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from isocost.contract.conflicts import refuse
+from isocost.jsonfile import write_json
 from isocost.recipe import describe, functions, paced
+from isocost.runs import schema
+from isocost.runs.files import GO_ON, read_json
 from isocost.seams import Recipe
 from isocost.worlds.setting import Setting
 from isocost.worlds.spec import spec_of
@@ -85,3 +89,22 @@ def _short(x: Any) -> str:
 def compares(recipe: Recipe) -> bool:
     """Whether it may need the policy before training: an `enrich` declares it, or is from outside the package."""
     return any("reference" in used.declared.gives or used.foreign for used in functions(recipe.enrich))
+
+
+def reopen(out: Path, job: Job) -> bool:
+    """Raise the budget of the run in `out` to this job's if it is smaller; returns whether it was.
+
+    No step depends on the number of later steps, so the result equals a run with the larger budget from the start.
+    """
+    if not (out / "run.json").exists():
+        return False
+    there = read_json(out / "run.json", schema.TRAINED)
+    if there["budget"].keys() != job.budget.keys() or all(job.budget[k] <= v for k, v in there["budget"].items()):
+        return False
+    end = out / "end.json"
+    if end.exists() and read_json(end)["reason"] not in ("spent", *GO_ON):
+        return False
+    end.unlink(missing_ok=True)     # first: after a crash here the run is unfinished, not ended with a larger budget
+    job_now = {**there["job"], "budget": dict(job.budget), "points": list(job.points)}
+    write_json(out / "run.json", {**there, "budget": dict(job.budget), "job": job_now})
+    return True

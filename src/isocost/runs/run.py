@@ -28,7 +28,7 @@ from isocost.local.lora import export
 from isocost.loop import End, Step, train
 from isocost.recipe import describe, fingerprint
 from isocost.runs import files, schema, shelf
-from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
+from isocost.runs.evaluate import ATTEMPTS, EVALUATION_SEED, Evaluation, evaluate
 from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.job import Job, compares, recipe_of
 from isocost.runs.names import today
@@ -42,7 +42,6 @@ from isocost.words import counted, grouped
 from isocost.worlds.setting import Opened, Setting, open_setting
 
 BEFORE = {"verifier_source": "rewards_before", "environment_source": "environments_before"}
-EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
 ALLOCATED = 200_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
 LATER = {"env": "", "max_turns": 0}     # settings that records of earlier versions lack, at what they were then
 SHORT = 60      # characters of a value that a message shows, at most
@@ -123,25 +122,6 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
 
 def _amounts(budget: Mapping[str, float]) -> str:
     return " and ".join(f"{grouped(v)} {k}" for k, v in budget.items())
-
-
-def reopen(out: Path, job: Job) -> bool:
-    """Raise the budget of the run in `out` to this job's if it is smaller; returns whether it was.
-
-    No step depends on the number of later steps, so the result equals a run with the larger budget from the start.
-    """
-    if not (out / "run.json").exists():
-        return False
-    there = read_json(out / "run.json", schema.TRAINED)
-    if there["budget"].keys() != job.budget.keys() or all(job.budget[k] <= v for k, v in there["budget"].items()):
-        return False
-    end = out / "end.json"
-    if end.exists() and read_json(end)["reason"] not in ("spent", *GO_ON):
-        return False
-    end.unlink(missing_ok=True)     # first: after a crash here the run is unfinished, not ended with a larger budget
-    job_now = {**there["job"], "budget": dict(job.budget), "points": list(job.points)}
-    write_json(out / "run.json", {**there, "budget": dict(job.budget), "job": job_now})
-    return True
 
 
 def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:

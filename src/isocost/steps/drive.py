@@ -15,11 +15,11 @@ from typing import Any
 from isocost.errors import Interrupted, UserError
 from isocost.jsonfile import write_json
 from isocost.planner.stopping import StoppingVerdict
-from isocost.runs.files import read_json
+from isocost.runs.files import ended, read_json
 from isocost.runs.job import Job
 from isocost.runs.launch.launcher import OUTPUT, Launch, Launcher, State
 from isocost.runs.launch.launchers import launcher_in
-from isocost.runs.launch.local import ended, stops
+from isocost.runs.launch.local import stops
 from isocost.runs.schema import RUN
 from isocost.steps.early import NEVER, STOPPED, VERDICT, Stops
 from isocost.steps.events import Observer

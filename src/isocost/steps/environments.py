@@ -14,7 +14,6 @@ from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.opening import KINDS, open_environment
 from isocost.errors import UserError
 from isocost.jsonfile import finite
-from isocost.local import models
 from isocost.tasks.load import Reads, load_problems
 
 
@@ -117,6 +116,8 @@ def check_environment(spec: str, data: str | None = None, model: str | None = No
 
 def _reads(found: EnvironmentSet, model: str | None) -> Reads | None:
     """What the model of a check can read; None if there is none, or the environment's own is not on this machine."""
+    from isocost.local import models
+
     if model is not None:
         return Reads(*models.reading(model))
     with suppress(UserError):

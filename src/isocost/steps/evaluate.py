@@ -16,9 +16,8 @@ from isocost.gather import finished
 from isocost.jsonfile import fit, write_json
 from isocost.planner.token_price import TokenPrice
 from isocost.runs import source
-from isocost.runs.evaluate import Evaluation, scores_of
-from isocost.runs.record import read_json
-from isocost.runs.run import EVALUATION_SEED
+from isocost.runs.evaluate import EVALUATION_SEED, Evaluation, scores_of
+from isocost.runs.files import read_json
 from isocost.runs.schema import TRAINED
 from isocost.runs.source import Can
 from isocost.stats.passk import pass_curve

@@ -18,8 +18,7 @@ from isocost.laws.overfit import Overfit, describe, overfitting
 from isocost.planner import pilot as pilots
 from isocost.planner.turn_limits import LimitChoice, choose, extrapolated
 from isocost.runs import measure, source
-from isocost.runs.files import read_json
-from isocost.runs.launch.local import ended
+from isocost.runs.files import ended, read_json
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import Can
 from isocost.steps.folder import Home, opened, writes

@@ -28,7 +28,7 @@ from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import IMPORTED, Check, PlannedArm, prescribe
 from isocost.planner.study_runs import COMMON, WARMUP_SHARE, PlannedRun, whole
 from isocost.runs import measure, schema
-from isocost.runs.record import read_json
+from isocost.runs.files import read_json
 from isocost.runs.schema import BILLED
 from isocost.stats.power import detectable
 from isocost.steps import results, spending

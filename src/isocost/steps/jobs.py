@@ -12,9 +12,8 @@ from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.study_runs import PlannedRun
-from isocost.runs.job import Job
+from isocost.runs.job import Job, reopen
 from isocost.runs.launch.site import HERE, Site
-from isocost.runs.run import reopen
 from isocost.steps import spending
 from isocost.steps.drive import drive_jobs
 from isocost.steps.early import NEVER, Stops

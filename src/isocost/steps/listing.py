@@ -17,8 +17,7 @@ from isocost.planner.study_runs import PlannedRun
 from isocost.recipe import describe, diff
 from isocost.runs import files as records
 from isocost.runs import measure
-from isocost.runs.files import GO_ON, find_runs, is_run, read_json, read_lines
-from isocost.runs.launch.local import ended
+from isocost.runs.files import GO_ON, ended, find_runs, is_run, read_json, read_lines
 from isocost.runs.measure import TRAINING
 from isocost.runs.names import today
 from isocost.runs.schema import MEASURED

@@ -23,8 +23,8 @@ from isocost.contract.conflicts import needs
 from isocost.errors import Resumable, UserError
 from isocost.gather import together
 from isocost.runs.evaluate import group_of
+from isocost.runs.files import Stream, read_lines
 from isocost.runs.job import compares
-from isocost.runs.record import Stream, read_lines
 from isocost.runs.samples import faulty_samples, samples
 from isocost.stats import passk as passrate
 from isocost.steps import by_limit, dialogues

@@ -11,8 +11,7 @@ from isocost.laws.curves import curves
 from isocost.planner.budget import Machine, measure_timing, worded
 from isocost.planner.learning_rate import RateRule, fit_rate, probe_results, shift
 from isocost.planner.pilot import PilotPlan
-from isocost.runs.files import read_json
-from isocost.runs.launch.local import ended
+from isocost.runs.files import ended, read_json
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
 from isocost.runs.source import Can

@@ -23,8 +23,8 @@ from isocost.planner.rollouts import prescribe
 from isocost.planner.study_runs import PlannedRun
 from isocost.recipe import pace_takes
 from isocost.runs import measure
+from isocost.runs.files import read_json
 from isocost.runs.job import method_defaults
-from isocost.runs.record import read_json
 from isocost.runs.schema import ENDED
 from isocost.runs.source import Can
 from isocost.steps import imported, spending

@@ -25,7 +25,7 @@ from isocost.planner.more import More
 from isocost.planner.n_growth import NGrowth
 from isocost.planner.seeds import ComparisonPower
 from isocost.planner.turn_limits import LimitChoice
-from isocost.runs.record import SCHEMA
+from isocost.runs.files import SCHEMA
 from isocost.stats.intervals import Interval
 from isocost.units import ROLLOUTS
 

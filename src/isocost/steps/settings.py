@@ -12,7 +12,7 @@ from isocost import methods
 from isocost.contract.conflicts import refuse
 from isocost.envs.opening import EnvironmentSet, open_environment
 from isocost.errors import UserError
-from isocost.local.weights import EMBEDDED
+from isocost.local.embedded import EMBEDDED
 from isocost.recipe import paced
 from isocost.seams import Recipe
 from isocost.tasks import families

@@ -11,8 +11,8 @@ from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
 from isocost.planner.learning_rate import RateRule
 from isocost.runs import files as records
+from isocost.runs.files import read_json
 from isocost.runs.launch.site import HERE, Site
-from isocost.runs.record import read_json
 from isocost.runs.source import Can
 from isocost.steps.early import NEVER, Stops
 from isocost.steps.events import SILENT, Observer

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from isocost.display import Shown
-from isocost.runs.record import SCHEMA
+from isocost.runs.files import SCHEMA
 from isocost.steps.results import Data, folder_field
 
 

@@ -18,8 +18,7 @@ from isocost.planner.budget import Machine
 from isocost.planner.rollouts import Plan
 from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
-from isocost.runs.files import is_run, read_json, tail
-from isocost.runs.launch.local import ended
+from isocost.runs.files import ended, is_run, read_json, tail
 from isocost.runs.schema import BUDGETED, PLACED
 from isocost.runs.source import Can
 from isocost.steps.folder import Home

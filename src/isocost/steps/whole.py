@@ -9,7 +9,7 @@ from isocost.errors import UserError
 from isocost.planner import pilot as pilots
 from isocost.planner.budget import Budget
 from isocost.planner.study_runs import PRESETS
-from isocost.runs.record import read_json
+from isocost.runs.files import read_json
 from isocost.steps.audit import audit
 from isocost.steps.events import SILENT, Observer, Opening
 from isocost.steps.fit import fit

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Any
 
-import torch
-
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
-from isocost.local.invariance import remedy
 from isocost.meter import Meter
 from isocost.seams import Pace
 from isocost.tasks.families import FAMILIES, named
@@ -24,7 +21,6 @@ from isocost.tasks.verify import find
 from isocost.types import Sampling
 from isocost.world import World
 from isocost.worlds.http import Limits
-from isocost.worlds.opening import Opening, open_world, reading
 from isocost.worlds.spec import Ability, spec_of
 
 log = logging.getLogger("isocost")
@@ -149,6 +145,11 @@ def open_setting(
     Raises UserError for problems that cannot be used, including prompts that the model cannot read (see
     `open_problems`), and for a model that cannot be trained where `learn` asks for one that can.
     """
+    import torch
+
+    from isocost.local.invariance import remedy
+    from isocost.worlds.opening import Opening, open_world, reading
+
     if learn:
         spec_of(setting.model).require(Ability.LEARN)
     torch.set_num_threads(setting.threads)
@@ -194,6 +195,8 @@ def _built_in(setting: Setting) -> bool:
 @lru_cache(maxsize=4)
 def _built_in_problems(setting: Setting) -> tuple[ProblemSet, Split]:
     """The problems of a setting that is built in, the same for all of a process's runs."""
+    from isocost.worlds.opening import reading
+
     reads = reading(setting.model)
     return open_problems(setting, reads=None if reads is None else cache(reads))
 

@@ -22,7 +22,8 @@ from isocost.batch import Batch, Forward
 from isocost.errors import UserError
 from isocost.gather import together
 from isocost.local import lora, models
-from isocost.local.weights import EMBEDDED, text_of
+from isocost.local.embedded import EMBEDDED
+from isocost.local.weights import text_of
 from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
 from isocost.world import Grade, Surrogate, Text, Weights, World

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from isocost.errors import UserError
 from isocost.stats.forms import SIGMOID, Fitted
@@ -57,7 +57,7 @@ def fit_gap(x: ndarray, score: ndarray, *, level: float = 0.9) -> GapLaw:
     alpha = float(du @ dv / (du @ du))
     left = dv - alpha * du
     error = math.sqrt(float(left @ left) / (len(x) - 2) / float(du @ du))
-    reach = float(t.ppf((1 + level) / 2, len(x) - 2)) * error
+    reach = float(stdtrit(len(x) - 2, (1 + level) / 2)) * error
     spread = math.sqrt(float(dv @ dv) * float(du @ du))
     r = float(du @ dv) / spread if spread else 0.0
     return GapLaw(float(np.exp(v.mean() - alpha * u.mean())), alpha, (alpha - reach, alpha + reach), r, level)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy import ndarray
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from isocost.errors import UserError
 from isocost.laws.papers.data import fit_gap
@@ -182,7 +182,7 @@ def estimate(law: Known, points: Points, level: float = 0.9) -> list[ParameterEs
             moved = np.array([fold[name] for fold in folds])
             moved = np.log(moved) if log else moved
             error = np.sqrt((len(units) - 1) / len(units) * ((moved - moved.mean()) ** 2).sum())
-            pair = centre + np.array([-1, 1]) * t.ppf((1 + level) / 2, dof) * error
+            pair = centre + np.array([-1, 1]) * stdtrit(dof, (1 + level) / 2) * error
             pair = np.exp(np.minimum(pair, 690.0)) if log else pair
             ends[i] = np.clip(pair, *(law.bounds or {}).get(name, (-np.inf, np.inf)))
     return [ParameterEstimate(n, float(whole[n]), float(a), float(b)) for n, (a, b) in zip(names, ends, strict=True)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray
-from scipy.stats import norm, t
+from scipy.special import ndtri, stdtrit
 
 from isocost import chance
 from isocost.errors import UserError
@@ -98,7 +98,7 @@ def by_difficulty(
             chosen[other] = table[int(table[:, mine].mean(1).argmax()), other]
         choices.append(_choice(names, table[:, here], rate[here], float(chosen[here].mean()), level, seed))
     gain, spread = chosen - alone, (chosen - alone).std(ddof=1) / np.sqrt(len(rate))
-    reach = float(t.ppf((1 + level) / 2, len(rate) - 1) * spread)
+    reach = float(stdtrit(len(rate) - 1, (1 + level) / 2) * spread)
     mean, single = float(gain.mean()), names[int(table.mean(1).argmax())]
     return ByDifficulty(
         tuple(choices), float(chosen.mean()), wilson(float(chosen.mean()), len(rate), level), single,
@@ -111,7 +111,7 @@ def wilson(mean: float, count: int, level: float) -> tuple[float, float]:
 
     Its width is above 0 even if every problem failed, as is likely in a bin of hard ones.
     """
-    z = float(norm.ppf((1 + level) / 2))
+    z = float(ndtri((1 + level) / 2))
     middle = (mean + z**2 / (2 * count)) / (1 + z**2 / count)
     reach = z / (1 + z**2 / count) * np.sqrt(mean * (1 - mean) / count + z**2 / (4 * count**2))
     return float(max(middle - reach, 0.0)), float(min(middle + reach, 1.0))

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 
 from isocost.errors import Interrupted, RewardFailed, UserError
 from isocost.runs import attempts
-from isocost.runs.files import REWARD_FAILED, read_json
+from isocost.runs.files import REWARD_FAILED, ended, read_json
 from isocost.runs.job import Job
 from isocost.runs.launch import node
-from isocost.runs.launch.local import ended, stops
+from isocost.runs.launch.local import stops
 
 log = logging.getLogger("isocost")
 

@@ -21,9 +21,8 @@ from typing import Any
 
 from isocost.errors import Interrupted, Resumable, RewardFailed, UserError
 from isocost.gather import finished
-from isocost.runs.files import GO_ON, REWARD_FAILED, read_json
+from isocost.runs.files import REWARD_FAILED, ended, read_json
 from isocost.runs.job import Job
-from isocost.runs.run import run
 from isocost.terminal import log_is_shown, show_log
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -44,11 +43,6 @@ def run_all(
     if waiting:
         _run(waiting, folder, min(workers, len(waiting)), watch)
     return [read_json(folder / j.name / "end.json") for j in jobs]
-
-
-def ended(path: Path) -> bool:
-    """Whether the run in this folder is finished, not absent, in progress, interrupted or stopped by a reward."""
-    return (path / "end.json").exists() and read_json(path / "end.json")["reason"] not in GO_ON
 
 
 def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], None]) -> None:
@@ -109,7 +103,7 @@ def _context() -> BaseContext:
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([__name__, "isocost.runs.run"])
     return context
 
 
@@ -161,6 +155,8 @@ def _one(job: Job, out: Path) -> None:
     """One run. The pool queues a worker's next run before it can cancel it, so the worker checks for a stop itself."""
     if _stop_requested.is_set():
         return
+    from isocost.runs.run import run  # here: the process that starts workers needs no torch
+
     try:
         end = finished(run(job, out))
         if end["reason"] == "interrupted":
