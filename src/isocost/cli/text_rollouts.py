@@ -54,6 +54,8 @@ def _facts(r: KeptRollout) -> Iterator[str]:
     known = r.stop in ("done", "length", "turns", "cancelled", "error")
     words = WORDS[r.outcome]
     yield words if not known or (end := end_of(r.reward, r.stop)) == words else f"{words} ({end})"
+    if r.fault:
+        yield f"fault {visible(r.fault, lines=False)}"
     if r.reward is not None:
         yield f"reward {r.reward:g}"
     if r.turns:
