@@ -268,10 +268,11 @@ class LocalLearner:
         assert self._kernel is not None and part.weight is not None
         per_token, said, slope = known
         mask, weight = part.mask.numpy(), part.weight.numpy()
-        weighed = torch.from_numpy(np.where(mask, per_token.numpy() * weight, np.float32(0)))
-        moved = weighed
-        if slope is not per_token:
-            moved = torch.from_numpy(np.where(mask, slope.numpy() * weight, np.float32(0)))
+        with np.errstate(all="ignore"):     # as torch does: the gradient's norm shows what is not finite
+            weighed = torch.from_numpy(np.where(mask, per_token.numpy() * weight, np.float32(0)))
+            moved = weighed
+            if slope is not per_token:
+                moved = torch.from_numpy(np.where(mask, slope.numpy() * weight, np.float32(0)))
         self._kernel.taped_backward(moved, None, self._grad)
         said = {"entropy": out.entropy, **said}
         distinct = {id(x): x for x in said.values()}        # a loss may use one tensor for several metrics
