@@ -27,6 +27,8 @@ from isocost.stats.power import POWER, seeds_for_comparison
 from isocost.units import FLOPS, compared
 from isocost.words import counted, duration
 
+SCALE = 1.0         # the largest difference of rewards from 0 to 1
+USEFUL = 0.1        # a difference worth the seeds, where none can be detected
 WORDS = {"better": "better", "worse": "[bold]worse[/]", "same": "the same", "cannot tell": "cannot tell"}
 
 
@@ -81,6 +83,14 @@ def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
     else:
         source = "assumed; probes with one seed do not measure it"
     least = d.detectable(sd)
+    if least >= SCALE:
+        needed = seeds_for_comparison(USEFUL, sd, d.alpha)
+        more = "a larger budget, more evaluation problems or fewer arms" if needed is None else \
+            f"a difference of {USEFUL:g} needs --seeds {needed}, or fewer with fewer arms"
+        return (f"no difference can be detected: the minimum detectable difference between two arms is {least:.3f} "
+                f"({POWER:.0%} power), and rewards from 0 to 1 differ by {SCALE:g} at most. "
+                f"{counted(len(d.seeds), 'seed')} per arm are too few with a standard deviation of {sd:.3f} between "
+                f"runs ({source}): {more}")
     needed = seeds_for_comparison(least / 2, sd, d.alpha)
     more = "" if needed is None else f"; {least / 2:.3f} needs {needed} seeds"
     return (f"minimum detectable difference between two arms {least:.3f} ({POWER:.0%} power) with a standard deviation "
