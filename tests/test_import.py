@@ -698,6 +698,8 @@ def written(tmp_path, text, name="a.csv"):
         ("step,reward\n-14,0.1\n-10,0.1\n", "a.csv", ONE, "step is -14; steps count from 0 or 1"),
         ("step,reward,reward\n1,0.1,0.2\n", "a.csv", ONE, "has the column 'reward' twice"),
         ("what is this\n", "a.txt", ONE, "is not a log of a known format"),
+        ("", "a.json", ONE, "a.json is empty: give the folder or the file that the trainer wrote"),
+        ("step,held_out\n0,0.1\n", "a.csv", (*ONE[:-2], "--B", "x"), "'x' is not a valid integer (see"),
         ("step,reward\n1,0.1\n", "a.csv", (*ONE, "--from", "tensorflow"), "unknown source 'tensorflow'"),
         ("", "a.csv", (*ONE, "--from", "csv"), "is empty"),
         ('{"log_history": [{"step": 1, "rew', "trainer_state.json", ONE, "is not whole JSON (line 1)"),
@@ -753,6 +755,19 @@ def test_one_seed_twice_and_one_log_twice_are_refused(tmp_path):
     text = said("import", TRL / "n2-s0", tmp_path / "again" / "n2-s9", *NAMES, *out, code=2)
     assert f"/again/n2-s9/trainer_state.json) is the same log as n2-s0 ({TRL}/n2-s0/trainer_state.json)" in text
     assert not (tmp_path / "theirs").exists()
+    said("import", TRL / "n2-s0", TRL / "n2-s1", *NAMES, *out)
+    text = said("import", TRL / "n2-s0", TRL / "n2-s1", *NAMES, *out, code=2)
+    assert f"was imported before, as n2-s0 ({tmp_path}/theirs/runs/pilot-n2-s0): leave it out, or choose ano" in text
+
+
+def test_a_folder_without_a_log_says_what_it_has(tmp_path):
+    (tmp_path / "none").mkdir()
+    assert "none is empty: give the folder" in said("import", tmp_path / "none", *ONE, code=2)
+    packed = tmp_path / "packed" / "run" / "trainer_state.json.gz"
+    packed.parent.mkdir(parents=True)
+    packed.write_bytes(b"\x1f\x8b")
+    text = said("import", tmp_path / "packed", *ONE, code=2)
+    assert "but trainer_state.json.gz, which is compressed: decompress it first" in text
 
 
 def test_held_out_and_training_reward_are_not_pooled(tmp_path):
