@@ -25,7 +25,7 @@ from isocost.compare.results import (
 from isocost.runs.job import method_defaults
 from isocost.stats.power import POWER, seeds_for_comparison
 from isocost.units import FLOPS, compared
-from isocost.words import counted, duration
+from isocost.words import counted, duration, freedom
 
 SCALE = 1.0         # the largest difference of rewards from 0 to 1
 USEFUL = 0.1        # a difference worth the seeds, where none can be detected
@@ -77,7 +77,7 @@ def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
     """The minimum detectable difference, by the measured or assumed spread, and the seeds that half of it needs."""
     sd = d.sd if noise is None else noise["sd"]
     if noise is not None:
-        source = f"measured on the probes, {counted(noise['dof'], 'degree')} of freedom"
+        source = f"measured on the probes, {freedom(noise['dof'])}"
     elif len(d.probe_seeds) > 1:
         source = "assumed until the probes end"
     else:

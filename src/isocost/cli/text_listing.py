@@ -91,7 +91,7 @@ def _runs(runs: list[RunRow]) -> Table:
 @show.register
 def show_table(found: MetricsTable, console: Console) -> None:
     """The rows that were written, and the file."""
-    echo(f"{found.rows} rows in {found.path}")
+    echo(f"{counted(found.rows, 'row')} in {found.path}")
 
 
 # methods ------------------------------------------------------------------------------------------------------

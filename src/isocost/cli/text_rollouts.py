@@ -44,7 +44,7 @@ def rollout(r: KeptRollout) -> Iterator[str]:
         if turn.shown:
             yield from _said("shown", turn.shown)
     if r.left_out:
-        yield f"  {counted(r.left_out, 'more turn')} were not kept"
+        yield f"  not kept: {counted(r.left_out, 'more turn')}"
     if not r.turns or r.text not in (r.turns[-1].said, ""):
         yield from _said("answer", r.text)
 

@@ -42,8 +42,8 @@ def blamed(recipe: Recipe, batch: Batch, rate: float) -> str:
         if not bool(torch.isfinite(given[batch.mask]).all()):
             added = " or ".join(map(_where, recipe.enrich))
             return f"`enrich` ({added}) {NOT_FINITE}, as {name!r}"
-    for seam, given in (("advantage", batch.advantage), ("weight", batch.weight)):
-        if given is not None and (wrong := _not_finite(f"`{seam}` ({_where(getattr(recipe, seam))})", given, batch)):
+    for seam, made in (("advantage", batch.advantage), ("weight", batch.weight)):
+        if made is not None and (wrong := _not_finite(f"`{seam}` ({_where(getattr(recipe, seam))})", made, batch)):
             return wrong
     return _of_loss(recipe, batch) or (
         "the gradient is not finite, although advantages, weights and the loss at the sampler's log-probs are; the "
