@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -317,6 +318,17 @@ def test_arms_that_take_the_same_steps_are_named_before_anything_is_sealed(tmp_p
     text = said(*ask, "--budget", "4k-rollouts", "--dry-run", "--out", tmp_path / "c")
     assert "! grpo and grpo@loss.high=0.28 took bit-identical steps in the toy world" in text
     assert text.count("took bit-identical") == 1
+
+
+def test_seeds_that_can_detect_no_difference_are_too_few_and_the_plan_names_enough(tmp_path):
+    ask = ("compare", "grpo", "rloo", "dapo", "drgrpo", *DATA, *SIZE, "--budget", "20k-rollouts", "--dry-run")
+    few = said(*ask, "--seeds", "2", "--out", tmp_path / "c")
+    found = re.search(r"no difference can be detected: .* is (\d\.\d+) \(80% power\), and rewards from 0 to 1 "
+                      r"differ by 1 at most\. 2 seeds per arm are too few .*: a difference of 0\.1 needs "
+                      r"--seeds (\d+)", few)
+    assert found and float(found[1]) >= 1
+    enough = said(*ask, "--seeds", found[2], "--out", tmp_path / "c")
+    assert float(re.search(r"minimum detectable difference between two arms (\d\.\d+)", enough)[1]) <= 0.1
 
 
 def test_a_comparison_begun_by_an_earlier_version_goes_on(compared):

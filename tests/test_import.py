@@ -1,6 +1,7 @@
 """Logs of other trainers come in as what they are: real files, numbers worked by hand, planted faults in one line."""
 
 import ast
+import itertools
 import json
 import shutil
 import struct
@@ -20,7 +21,7 @@ from isocost.report.page import render
 from isocost.report.records import load
 from isocost.runs.files import read_json, read_lines
 from isocost.steps import imported
-from isocost.trainers import cleanrl, names, sb3, tensorboard, wire
+from isocost.trainers import cleanrl, names, points, sb3, tensorboard, wire
 from isocost.trainers import logs as sources
 from isocost.trainers.record import Asked, resolve
 from logs_to_import import LOGS, ONE, one, said
@@ -698,6 +699,8 @@ def written(tmp_path, text, name="a.csv"):
         ("step,reward\n-14,0.1\n-10,0.1\n", "a.csv", ONE, "step is -14; steps count from 0 or 1"),
         ("step,reward,reward\n1,0.1,0.2\n", "a.csv", ONE, "has the column 'reward' twice"),
         ("what is this\n", "a.txt", ONE, "is not a log of a known format"),
+        ("", "a.json", ONE, "a.json is empty: give the folder or the file that the trainer wrote"),
+        ("step,held_out\n0,0.1\n", "a.csv", (*ONE[:-2], "--B", "x"), "'x' is not a valid integer (see"),
         ("step,reward\n1,0.1\n", "a.csv", (*ONE, "--from", "tensorflow"), "unknown source 'tensorflow'"),
         ("", "a.csv", (*ONE, "--from", "csv"), "is empty"),
         ('{"log_history": [{"step": 1, "rew', "trainer_state.json", ONE, "is not whole JSON (line 1)"),
@@ -753,6 +756,19 @@ def test_one_seed_twice_and_one_log_twice_are_refused(tmp_path):
     text = said("import", TRL / "n2-s0", tmp_path / "again" / "n2-s9", *NAMES, *out, code=2)
     assert f"/again/n2-s9/trainer_state.json) is the same log as n2-s0 ({TRL}/n2-s0/trainer_state.json)" in text
     assert not (tmp_path / "theirs").exists()
+    said("import", TRL / "n2-s0", TRL / "n2-s1", *NAMES, *out)
+    text = said("import", TRL / "n2-s0", TRL / "n2-s1", *NAMES, *out, code=2)
+    assert f"was imported before, as n2-s0 ({tmp_path}/theirs/runs/pilot-n2-s0): leave it out, or choose ano" in text
+
+
+def test_a_folder_without_a_log_says_what_it_has(tmp_path):
+    (tmp_path / "none").mkdir()
+    assert "none is empty: give the folder" in said("import", tmp_path / "none", *ONE, code=2)
+    packed = tmp_path / "packed" / "run" / "trainer_state.json.gz"
+    packed.parent.mkdir(parents=True)
+    packed.write_bytes(b"\x1f\x8b")
+    text = said("import", tmp_path / "packed", *ONE, code=2)
+    assert "but trainer_state.json.gz, which is compressed: decompress it first" in text
 
 
 def test_held_out_and_training_reward_are_not_pooled(tmp_path):
@@ -768,3 +784,18 @@ def test_a_study_of_ones_own_is_left_alone(tmp_path):
         '{"schema": 1, "setting": {"model": "tiny", "data": "sums"}, "seed": 0}'
     )
     assert "isocost's own runs" in said("import", TRL / "n2-s0", *NAMES, "--B", 8, "--out", tmp_path / "own", code=2)
+
+
+def test_totals_of_rows_out_of_order_are_those_of_the_last_row_with_so_many_updates():
+    """They are found by halving: of a log of 200,000 lines each line was compared with every other."""
+    rng = np.random.default_rng(4)
+    rows = [{"step": int(i), "took": x} for i, x in zip(rng.integers(12, size=60), rng.random(60), strict=True)]
+    totals = points._totals(rows, "step", names.Names("mine", "step", ("reward",), span="took", first=0), {})
+    assert all(a.updates < b.updates for a, b in itertools.pairwise(totals))
+    spent, last, every = 0.0, 0.0, []
+    for row in rows:
+        spent, last = spent + max(0.0, row["step"] + 1 - last) * row["took"], max(last, row["step"] + 1)
+        every.append((row["step"] + 1, spent))
+    for updates in (0.5, *range(1, 14)):
+        seen = [s for done, s in every if done <= updates]
+        assert points._spent(totals, updates).seconds == (pytest.approx(seen[-1]) if seen else None)

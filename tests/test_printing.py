@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from functools import cache
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isocost.words import visible
+from isocost.words import counted, freedom, visible
 
 HOME = Path(__file__).resolve().parents[1] / "src" / "isocost"
 PRINTERS = ("cli/", "terminal.py", "console.py", "envs/sandbox_process.py", "envs/textworld_process.py")
@@ -105,3 +106,17 @@ def test_a_result_of_any_command_has_its_text_in_a_fresh_process(printed):
 
 def test_every_command_shows_the_log(printed):
     assert printed[-1].endswith("\nFalse True\n")
+
+
+def test_counts_are_singular_where_the_number_that_is_printed_is_one():
+    assert [counted(x, "run") for x in (0, 1, 2, 1.2, 0.6, 1234.0)] == [
+        "0 runs", "1 run", "2 runs", "1 run", "1 run", "1,234 runs"]
+    assert freedom(1.4) == "1 degree of freedom" and freedom(6.0) == "6 degrees of freedom"
+
+
+def test_one_helper_makes_plurals():
+    """A template that adds its own s gets one of the two wrong sooner or later."""
+    own = re.compile(r"""['"]s?['"] if [^{}"']*(?:==|!=|>|<) ?1\b[^{}]*else ['"]s?['"]""")
+    found = [f"{path.relative_to(HOME)}: {line.strip()}" for path in sorted(HOME.rglob("*.py"))
+             for line in path.read_text(encoding="utf-8").splitlines() if own.search(line)]
+    assert found == [] and own.search("{k} step{'s' if k > 1 else ''}") and own.search("{'' if k == 1 else 's'}")

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from fixtures.study_records import write_json, write_lines, write_run
 from isocost import report
 from isocost.cli import rollouts as options
+from isocost.cli import text_rollouts
 from isocost.cli.commands import main
 from isocost.envs.browser import Browser, Page
 from isocost.errors import UserError
@@ -26,7 +27,7 @@ from isocost.ledger import Ledger
 from isocost.parts import play
 from isocost.report import rollouts as viewer
 from isocost.report.records import load
-from isocost.runs import rollouts, samples
+from isocost.runs import rollouts, samples, shelf
 from isocost.runs.files import read_lines
 from isocost.runs.job import Job
 from isocost.runs.rollouts import Outcome, end_of, outcome_of
@@ -35,7 +36,7 @@ from isocost.seams import Pace
 from isocost.steps.rollouts import FAULTS, PARTS, find_rollouts
 from isocost.steps.settings import setting_with
 from isocost.types import Fate, Fault, Group, Message, Place, Role, Said, Score, Segment, Shown, Stop, Turn
-from isocost.world import World
+from isocost.world import EnvironmentFault, World
 from isocost.worlds import toy
 from test_faster_forms import sampled
 from test_report import CHROMIUM
@@ -161,6 +162,45 @@ def test_faulty_rollouts_of_every_update_are_kept_up_to_a_bound():
     read = rollouts.read(only, "r")
     assert all(r.sources for r in read) and read[0].step == 8 and read[0].turns[1].fault.endswith(("down", "OSError"))
     assert samples.of_update(ledger.fresh, (), 8, world.text, used=lambda: samples.ROOM) == []
+
+
+class Closed(Breaks):
+    """Does not open at two of six attempts, and has no final text at two others."""
+
+    made = 0
+
+    def __init__(self, problem):
+        super().__init__(problem)
+        self.number, Closed.made = Closed.made, Closed.made + 1
+
+    async def open(self):
+        if self.number < 2:
+            raise EnvironmentFault("the server is full")
+        return await super().open()
+
+    async def step(self, said, luck):
+        return Shown((), over=True)
+
+    def final(self):
+        return "a" if self.number < 4 else None
+
+
+def test_a_fault_outside_a_turn_is_kept_with_its_rollout():
+    Closed.made, world = 0, toy.world()
+    world.env = Closed
+    group, ledger = group_of(world), Ledger()
+    full, none = "environment: the server is full", "environment: final returned None; return a text"
+    assert [str(r.fault or "") for r in group.rollouts] == [full, full, "", "", none, none]
+    assert all(r.fault is None for r in group_of(broken_world()).rollouts)     # there a turn has it
+    (restored,) = shelf.groups(shelf.data([group]), world.problems)
+    assert [r.fault for r in restored.rollouts] == [r.fault for r in group.rollouts]
+    ledger.settle(group, [Fate.LOST if s is None else Fate.TRAINED for s in group.scores])
+    assert ledger.fresh[0]["faults"] == [{"environment": 1}] * 2 + [{}] * 2 + [{"environment": 1}] * 2
+    (line,) = samples.samples([group], 0, world.text)
+    read = rollouts.read([line], "r")
+    assert [r.fault for r in read] == [full, full, "", "", none, none]
+    assert [r.sources for r in read] == [("environment",) if r.fault else () for r in read]
+    assert any(f"fault {full}" in x for x in text_rollouts.rollout(read[0])) and read[0].to_dict()["fault"] == full
 
 
 def test_faulty_are_rollouts_without_a_score_and_those_whose_tools_or_environment_failed():

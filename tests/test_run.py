@@ -68,6 +68,60 @@ def test_an_error_of_a_method_file_names_its_line_and_what_is_kept(tmp_path):
     assert read_lines(out / "metrics.jsonl")[-1]["step"] == 2  # steps 0 to 2 are recorded
 
 
+LATE = '''"""Late: a value that is not finite at its fourth step."""
+from dataclasses import replace
+import torch
+from isocost.methods import Card, grpo
+from isocost.types import Score
+CARD = Card("Late", "none", 2026, "grpo", "It breaks.")
+OLD, NAN = grpo.recipe(), float("nan")
+async def reward(group, world):
+    group = await OLD.reward(group, world)
+    late = group.place.wave >= 3 and not group.place.purpose
+    return group.of(r.scored(Score(NAN)) for r in group.rollouts) if late else group
+def advantage(batch, ledger):
+    return OLD.advantage(batch, ledger) * (NAN if ledger.step >= 3 else 1)
+def weight(batch):
+    return OLD.weight(batch) / (batch.groups[0].place.wave < 3)
+def noted(batch, world):
+    return batch.but(extra={"mine": batch.logp * (NAN if batch.groups[0].place.wave >= 3 else 1)})
+def times(now, batch):
+    return now.logp * batch.extra["mine"], {}
+def log(now, batch):
+    return OLD.loss(now, batch)[0] * (NAN if batch.groups[0].place.wave >= 3 else 1), {}
+def root(now, batch):
+    flat = torch.sqrt(now.logp * 0) * 0 if batch.groups[0].place.wave >= 3 else 0
+    return OLD.loss(now, batch)[0] + flat, {}
+def pace(ledger, *, lr=1e-3):
+    return replace(OLD.pace(ledger), lr=lr * (NAN if ledger.step >= 3 else 1))
+def recipe(**changes):
+    return grpo.recipe(name="late", SEAMS).but(**changes)
+'''
+
+
+@pytest.mark.parametrize(("seams", "named"), [
+    ("reward=reward", "`reward` ({file}, line 8) returned values that are not finite"),
+    ("advantage=advantage", "`advantage` ({file}, line 12) returned values that are not finite, the first in a group"),
+    ("weight=weight", "`weight` ({file}, line 14) returned values that are not finite, the first in a group"),
+    ("enrich=(noted,), loss=times", "`enrich` ({file}, line 16) returned values that are not finite, as 'mine'"),
+    ("loss=log", "`loss` ({file}, line 20) returned values that are not finite"),
+    ("loss=root", "the derivative of `loss` ({file}, line 22) is not finite"),
+    ("pace=pace", "`pace` ({file}, line 25) returned a learning rate of nan"),
+])
+def test_a_run_that_ends_with_nan_names_the_seam_that_made_it(tmp_path, seams, named):
+    path = tmp_path / "late.py"
+    path.write_text(LATE.replace("SEAMS", seams), encoding="utf-8")
+    end = go(replace(JOB, method=str(path)), tmp_path / "run")
+    assert end["reason"] == "diverged" and end["steps"] == 4
+    assert end["detail"].startswith(f"update 4: {named.format(file=path)}")
+
+
+def test_weights_that_cannot_be_sampled_from_end_a_run_as_diverged(tmp_path):
+    end = go(replace(JOB, lr=1e38), tmp_path / "run")
+    assert end["reason"] == "diverged" and end["steps"] == 1
+    assert end["detail"] == "update 1: the policy's logits are not finite at version 1; its learning rate was 1e+38"
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run that nobody disturbed."""

@@ -329,9 +329,9 @@ class Ledger:
 def _dialogues(group: Group) -> dict[str, list[Any]]:
     """The number of turns that environments answered in each rollout, and of their faults by source; empty if none."""
     rollouts = group.noted
-    if not any(r.turns for r in rollouts):
+    if not any(r.turns or r.fault for r in rollouts):
         return {}
-    faults = [Counter(str(t.fault.source) for t in r.turns if t.fault is not None) for r in rollouts]
+    faults = [Counter(str(f.source) for f in r.faults) for r in rollouts]
     return {"turns": [len(r.turns) for r in rollouts], "faults": [dict(sorted(f.items())) for f in faults]}
 
 

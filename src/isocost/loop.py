@@ -24,7 +24,11 @@ class Step:
     """One step of the loop, after its update. The caller evaluates, saves and prints between steps."""
 
     line: dict[str, float]
-    groups: tuple[Group, ...]
+    batch: Batch            # that was trained on
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        return self.batch.groups
 
 
 @dataclass
@@ -52,7 +56,7 @@ async def train(
             batch, metrics = await feed.beside(partial(learn, groups, recipe, world, ledger))
             await world.engine.load(world.learner.weights())                  # the next wave is on-policy
             ledger.settle_all(batch.groups, fates_of(batch))
-            yield Step(ledger.close(world.meter.of(), len(world.problems), metrics), batch.groups)
+            yield Step(ledger.close(world.meter.of(), len(world.problems), metrics), batch)
         if end is not None:
             end.reason, end.bound = feed.ended, feed.bound
 

@@ -230,9 +230,15 @@ def _read(value: Any, old: Any, path: str) -> Any:
     return int(parsed)
 
 
-def _where(fn: Callable) -> str:
+def defined_in(fn: Callable) -> str:
+    """The file and line of a function: "/home/me/mine.py, line 3"; what it is if it has none."""
     code = getattr(inspect.unwrap(fn), "__code__", None)
-    return f"{fn.__qualname__} ({code.co_filename}, line {code.co_firstlineno})" if code else repr(fn)
+    return f"{code.co_filename}, line {code.co_firstlineno}" if code else repr(fn)
+
+
+def _where(fn: Callable) -> str:
+    there = defined_in(fn)
+    return f"{fn.__qualname__} ({there})" if hasattr(fn, "__qualname__") else there
 
 
 def _source_hash(fn: Callable) -> str:

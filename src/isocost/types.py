@@ -374,12 +374,19 @@ class Rollout:
     notes: Mapping[str, float | tuple[ndarray, ...]] = field(default_factory=dict)
     mark: Score | None = None               # the verifier's score; `score` is what `reward` made of it
     turns: tuple[Turn, ...] = ()            # as its environment answered them; empty for one question and one answer
+    fault: Fault | None = None              # of its environment outside a turn: while it opened, or at its end
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Those of its turns, and its own."""
+        own = () if self.fault is None else (self.fault,)
+        return (*(t.fault for t in self.turns if t.fault is not None), *own)
 
     def cut(self, t: int) -> Rollout:
         """The same up to token t of its last segment: a start to resume or fork from, with the turns in it."""
         text = self.segments[-1].cut(t)
         return replace(self, segments=(*self.segments[:-1], text), turns=self.turns[: text.turn_now], final="",
-                       score=None, mark=None)
+                       score=None, mark=None, fault=None)
 
     def but(self, **changes) -> Rollout:
         return replace(self, **changes)
@@ -393,14 +400,14 @@ class Rollout:
         """The same rollout with this score. Called for every rollout; `replace` takes three times as long."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, score, self.cohort, self.origin,
-            self.parent, self.notes, self.mark, self.turns,
+            self.parent, self.notes, self.mark, self.turns, self.fault,
         )
 
     def marked(self, mark: Score | None) -> Rollout:
         """The same rollout with the verifier's mark, which is its score until `reward` changes it."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, mark, self.cohort, self.origin,
-            self.parent, self.notes, mark, self.turns,
+            self.parent, self.notes, mark, self.turns, self.fault,
         )
 
 

@@ -36,7 +36,12 @@ def shortened(text: str, most: int) -> str:
 
 def counted(k: int | float, noun: str) -> str:
     """How many of a thing: '1 run', '3 runs', '0 runs'. Of a noun of several words the last one takes the s."""
-    return f"{k:,.0f} {noun}" if k == 1 else f"{k:,.0f} {noun}s"
+    return f"{k:,.0f} {noun}" if round(k) == 1 else f"{k:,.0f} {noun}s"
+
+
+def freedom(dof: float) -> str:
+    """'1 degree of freedom', '6 degrees of freedom'."""
+    return f"{counted(dof, 'degree')} of freedom"
 
 
 def grouped(x: float) -> str:

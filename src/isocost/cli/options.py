@@ -45,7 +45,8 @@ class OneLine(click.Group):
         except click.ClickException as e:
             context = getattr(e, "ctx", None)
             asked = f" (see `{context.command_path} --help`)" if context else ""
-            echo(f"isocost: {e.format_message().rstrip('.')}{asked}", err=True)
+            said = e.format_message().rstrip(".").replace("integer range", "integer").replace("float range", "number")
+            echo(f"isocost: {said}{asked}", err=True)
             sys.exit(2)
         except click.Abort:
             sys.exit(130)

@@ -21,7 +21,7 @@ PARTS = ("training", "held-out")
 @click.option("--part", type=click.Choice(PARTS), help="of training, or of evaluations on held-out problems")
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="limit: cut at the limit of turns or tokens; stopped: by "
               "its schedule; fault: it has no score, because its environment or verifier failed")
-@click.option("--fault", type=click.Choice(FAULTS), help="with a fault in a turn, of this source")
+@click.option("--fault", type=click.Choice(FAULTS), help="with a fault of this source")
 @click.option("--problem", help="of the problem with this id")
 @click.option("--attempt", type=ANY, help="number of the attempt in its group")
 @click.option("--first", type=SOME, default=3, show_default=True, help="how many to show, at most")

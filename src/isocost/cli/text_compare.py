@@ -25,8 +25,10 @@ from isocost.compare.results import (
 from isocost.runs.job import method_defaults
 from isocost.stats.power import POWER, seeds_for_comparison
 from isocost.units import FLOPS, compared
-from isocost.words import counted, duration
+from isocost.words import counted, duration, freedom
 
+SCALE = 1.0         # the largest difference of rewards from 0 to 1
+USEFUL = 0.1        # a difference worth the seeds, where none can be detected
 WORDS = {"better": "better", "worse": "[bold]worse[/]", "same": "the same", "cannot tell": "cannot tell"}
 
 
@@ -75,12 +77,20 @@ def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
     """The minimum detectable difference, by the measured or assumed spread, and the seeds that half of it needs."""
     sd = d.sd if noise is None else noise["sd"]
     if noise is not None:
-        source = f"measured on the probes, {counted(noise['dof'], 'degree')} of freedom"
+        source = f"measured on the probes, {freedom(noise['dof'])}"
     elif len(d.probe_seeds) > 1:
         source = "assumed until the probes end"
     else:
         source = "assumed; probes with one seed do not measure it"
     least = d.detectable(sd)
+    if least >= SCALE:
+        needed = seeds_for_comparison(USEFUL, sd, d.alpha)
+        more = "a larger budget, more evaluation problems or fewer arms" if needed is None else \
+            f"a difference of {USEFUL:g} needs --seeds {needed}, or fewer with fewer arms"
+        return (f"no difference can be detected: the minimum detectable difference between two arms is {least:.3f} "
+                f"({POWER:.0%} power), and rewards from 0 to 1 differ by {SCALE:g} at most. "
+                f"{counted(len(d.seeds), 'seed')} per arm are too few with a standard deviation of {sd:.3f} between "
+                f"runs ({source}): {more}")
     needed = seeds_for_comparison(least / 2, sd, d.alpha)
     more = "" if needed is None else f"; {least / 2:.3f} needs {needed} seeds"
     return (f"minimum detectable difference between two arms {least:.3f} ({POWER:.0%} power) with a standard deviation "

@@ -83,7 +83,7 @@ def turn_limit(console: Console, law: Law) -> None:
     console.print(f"  {found.text}", highlight=False)
     for r in found.differences:
         each = "  ".join(f"n={x['n']}: {x['mean']:+.3f}" for x in r["by_n"])
-        console.print(f"    {r['turns']} turns instead of {found.turns[-1]}, by n  {each}", highlight=False)
+        console.print(f"    {counted(r['turns'], 'turn')} instead of {found.turns[-1]}, by n  {each}", highlight=False)
     if found.settle:
         console.print(f"  to resolve: {found.settle}", highlight=False)
     if law.extendable and found.option:

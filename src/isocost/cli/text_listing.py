@@ -28,7 +28,7 @@ from isocost.steps.listing import (
 )
 from isocost.steps.verdict import Verdicts
 from isocost.terminal import echo
-from isocost.words import counted, duration, visible
+from isocost.words import counted, duration, grouped, visible
 
 WIDTH = 160     # columns of a listing that does not go to a terminal
 
@@ -90,7 +90,7 @@ def _runs(runs: list[RunRow]) -> Table:
 @show.register
 def show_table(found: MetricsTable, console: Console) -> None:
     """The rows that were written, and the file."""
-    echo(f"{found.rows} rows in {found.path}")
+    echo(f"{counted(found.rows, 'row')} in {found.path}")
 
 
 # methods ------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def show_imported(found: ImportedRuns, console: Console) -> None:
         own = measure.from_to(r.scale, r.first, r.last)
         echo(
             f"{r.run}  from {r.log} ({r.source}): n = {r.n}, B = {r.B}, lr = {r.lr:.2g}, seed "
-            f"{r.seed}; {counted(r.points, 'point')} to {r.C:g} {r.unit}; {r.metric} {r.first:.3f} -> "
+            f"{r.seed}; {counted(r.points, 'point')} to {grouped(r.C)} {r.unit}; {r.metric} {r.first:.3f} -> "
             f"{r.last:.3f} ({'; '.join(filter(None, (r.kind, own)))})"
             + (f"; diverged: {r.metric} is NaN or infinite to the log's end" if r.diverged else "")
         )

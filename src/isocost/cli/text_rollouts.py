@@ -44,7 +44,7 @@ def rollout(r: KeptRollout) -> Iterator[str]:
         if turn.shown:
             yield from _said("shown", turn.shown)
     if r.left_out:
-        yield f"  {counted(r.left_out, 'more turn')} were not kept"
+        yield f"  not kept: {counted(r.left_out, 'more turn')}"
     if not r.turns or r.text not in (r.turns[-1].said, ""):
         yield from _said("answer", r.text)
 
@@ -54,6 +54,8 @@ def _facts(r: KeptRollout) -> Iterator[str]:
     known = r.stop in ("done", "length", "turns", "cancelled", "error")
     words = WORDS[r.outcome]
     yield words if not known or (end := end_of(r.reward, r.stop)) == words else f"{words} ({end})"
+    if r.fault:
+        yield f"fault {visible(r.fault, lines=False)}"
     if r.reward is not None:
         yield f"reward {r.reward:g}"
     if r.turns:

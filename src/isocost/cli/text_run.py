@@ -52,7 +52,7 @@ def evaluated(e: Evaluated, console: Console) -> None:
 def sampled(e: Sampled, console: Console) -> None:
     billed = f"; billed in {e.folder}/dry-run.json" if e.folder else ""
     console.print(
-        f"  estimating the cost used {e.rollouts:,} rollouts of {e.tokens} tokens, {e.seconds:.1f} s "
+        f"  estimating the cost used {e.rollouts:,} rollouts of {counted(e.tokens, 'token')}, {e.seconds:.1f} s "
         f"(not counted in any budget{billed}); nothing was trained", soft_wrap=True
     )
 
@@ -68,7 +68,7 @@ def run_end(e: RunEnd, console: Console) -> None:
     """Why a run ended and what became of its rollouts."""
     fates = ", ".join(f"{k} {v}" for k, v in e.fates.items() if v)
     console.print(
-        f"  {e.reason}: {e.detail}\n  {e.steps} steps in {duration(e.seconds)}; rollouts: {fates}",
+        f"  {e.reason}: {e.detail}\n  {counted(e.steps, 'step')} in {duration(e.seconds)}; rollouts: {fates}",
         markup=False,       # a verifier's error may contain brackets
     )
     flags(console, e.notes)
@@ -95,7 +95,7 @@ def measured_model(m: MeasuredModel, console: Console) -> None:
     """pass@1 of a model, its other pass@k, and what measuring took."""
     _mean("pass@1", m.right, "", console)
     pass_at(m.pass_at, console)
-    how = f"{m.samples} completions each" if m.samples else "computed exactly"
+    how = f"{counted(m.samples, 'completion')} each" if m.samples else "computed exactly"
     console.print(f"  {m.model} on {m.data}: {counted(m.problems, 'problem')}, {how}", markup=False, soft_wrap=True)
     if m.unscored:
         console.print(f"  [yellow]! {counted(m.unscored, 'completion')} without a reward, in no mean[/]")
@@ -104,5 +104,5 @@ def measured_model(m: MeasuredModel, console: Console) -> None:
 
 def _mean(name: str, m: Mean, sign: str, console: Console) -> None:
     bounds = f"[{m.low:{sign}.4f}, {m.high:{sign}.4f}]"
-    over = f"({m.level:.0%} over {m.problems} problems)"
+    over = f"({m.level:.0%} over {counted(m.problems, 'problem')})"
     console.print(f"  {name:<10} {m.value:{sign}.4f} {bounds} {over}", markup=False)

@@ -19,6 +19,7 @@ from torch import Tensor
 from isocost import chance, methods
 from isocost.batch import Batch
 from isocost.contract.conflicts import refuse
+from isocost.contract.unfit import unfit
 from isocost.credit import credited
 from isocost.errors import Interrupted, UserError
 from isocost.feed import Feed
@@ -142,7 +143,7 @@ def _wrong_value(recipe: Recipe, file: str, make_world: Callable[[], World]) -> 
         if why := plays(trial):
             return why
         batch = trial.credited[0]
-        return _unfit("advantage", batch.advantage, batch) or _unfit("weight", batch.weight, batch) or surrogate(trial)
+        return unfit("advantage", batch.advantage, batch) or unfit("weight", batch.weight, batch) or surrogate(trial)
     except Interrupted:
         raise
     except Exception:       # the error that the step raised says more
@@ -271,7 +272,7 @@ def credit(trial: Trial) -> str:
     """Advantages are finite, zero on tokens that were not sampled, and not all zero."""
     batch, _, _ = trial.credited
     a = batch.advantage
-    if wrong := _unfit("advantage", a, batch):
+    if wrong := unfit("advantage", a, batch):
         return wrong
     assert a is not None
     if bool((a[~batch.mask] != 0).any()):
@@ -279,27 +280,11 @@ def credit(trial: Trial) -> str:
     return "" if bool((a != 0).any()) else "all are zero although rewards differ within groups"
 
 
-def _unfit(seam: str, given: Any, batch: Batch) -> str:
-    """Why this is not one finite number for each token of the batch; empty if it is."""
-    shape = tuple(batch.tokens.shape)
-    if given is None:
-        return f"`{seam}` returned None, expected a tensor of shape {shape}: is a `return` missing?"
-    if not isinstance(given, Tensor):
-        return f"`{seam}` returned a {type(given).__name__}, expected a tensor of shape {shape}"
-    if given.shape != shape:
-        return f"`{seam}` returned a tensor of shape {tuple(given.shape)}, expected {shape}"
-    if bool((good := torch.isfinite(given)).all()):
-        return ""
-    first = batch.rollout[~good.all(-1)][0]
-    rewards = ", ".join(f"{r:g}" for r in batch.reward[batch.group == batch.group[first]].tolist())
-    return f"`{seam}` returned values that are not finite, the first in a group with rewards {rewards}"
-
-
 def average(trial: Trial) -> str:
     """Weights are finite, not negative, zero off the mask, and not all zero."""
     batch, _, _ = trial.credited
     w = batch.weight
-    if wrong := _unfit("weight", w, batch):
+    if wrong := unfit("weight", w, batch):
         return wrong
     assert w is not None
     if bool((w < 0).any()) or bool((w[~batch.mask] != 0).any()):

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from isocost.words import counted
+
 # Numbers of minigrid.core.constants, which the image of an observation holds: (object, colour, state).
 OBJECTS = {2: "wall", 4: "door", 5: "key", 6: "ball", 7: "box", 8: "goal", 9: "lava"}
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
@@ -65,7 +67,7 @@ def _named(thing: int, colour: int, state: int) -> str:
 
 
 def _steps(count: int) -> str:
-    return f"{count} step{'s' if count > 1 else ''}"
+    return counted(count, "step")
 
 
 def _where(forward: int, side: int) -> str:

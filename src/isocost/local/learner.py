@@ -270,10 +270,11 @@ class LocalLearner:
         assert self._kernel is not None and part.weight is not None
         per_token, said, slope = known
         mask, weight = part.mask.numpy(), part.weight.numpy()
-        weighed = torch.from_numpy(np.where(mask, per_token.numpy() * weight, ZERO))
-        moved = weighed
-        if slope is not per_token:
-            moved = torch.from_numpy(np.where(mask, slope.numpy() * weight, ZERO))
+        with np.errstate(all="ignore"):     # as torch does: the gradient's norm shows what is not finite
+            weighed = torch.from_numpy(np.where(mask, per_token.numpy() * weight, ZERO))
+            moved = weighed
+            if slope is not per_token:
+                moved = torch.from_numpy(np.where(mask, slope.numpy() * weight, ZERO))
         self._kernel.taped_backward(moved, None, self._grad)
         sums = {"loss": weighed.sum().item(), "entropy": _total(out.entropy, mask)}
         for name, x in said.items():

@@ -67,7 +67,7 @@ class Episode:
     texts: tuple[Segment, ...] = ()
     stop: Stop = Stop.DONE
     final: str = ""
-    failed: bool = False
+    fault: Fault | None = None          # why it failed
     shown: Shown = Shown()      # the last
     _answered: int = 0          # turns that the environment has answered, those of a given start included
     _key: str = ""
@@ -95,6 +95,10 @@ class Episode:
                     raise self._failure("it answered a turn differently when the dialogue was resumed")
         except EnvironmentFailed:
             await self.close()
+
+    @property
+    def failed(self) -> bool:
+        return self.fault is not None
 
     @property
     def drives(self) -> bool:
@@ -160,7 +164,10 @@ class Episode:
         """The attempt as it is now; `start` if it has written nothing."""
         stop = Stop.ERROR if self.failed else self.stop
         final = "" if self.failed else self.final
-        return Rollout(self.problem, self.texts or start, final, stop, self.attempt, turns=tuple(self.turns))
+        fault = None if self.turns and self.turns[-1].fault == self.fault else self.fault     # the turn has it
+        return Rollout(
+            self.problem, self.texts or start, final, stop, self.attempt, turns=tuple(self.turns), fault=fault,
+        )
 
     def _charge(self, replay: bool = False) -> None:
         """One step of the environment. A replay was paid for when it was new: only the machine takes it again."""
@@ -225,14 +232,14 @@ class Episode:
             meter.charge(Cost(seconds=max(time.perf_counter() - meter.charged - began, 0.0)))
 
     def _failure(self, why: object) -> EnvironmentFailed:
-        self.failed = True
         stated = isinstance(why, str | EnvironmentFault)
-        cause = str(why) if stated else repr(why)
+        cause, told = (str(why),) * 2 if stated else (repr(why), type(why).__name__)
+        self.fault = Fault.environment(told)
         self.world.failures[cause] += 1
         if (times := self.world.failures[cause]) <= TOLD:
             log.warning("the environment of problem %s failed: %s%s", self.problem.id, cause,
                         "; more failures like this one are counted and not printed" if times == TOLD else "")
-        return EnvironmentFailed(str(why) if stated else type(why).__name__)
+        return EnvironmentFailed(told)
 
 
 class Openings:

@@ -434,7 +434,7 @@ class _PilotSearch:
         sizes = f"n B = {shape.batch}, {counted(C // shape.batch, 'update')} each" if shape.batch else f"B = {shape.B}"
         each = "".join(f" ({k:,} at {h} turns)" for h, k in self.lengths(C, unit)[:-1])
         crossed = f"{counted(len(self.limits), 'turn limit')} x " if len(self.limits) > 1 else ""
-        why = (f"{len(shape.grid)} n x {crossed}{shape.seeds} seeds x {C:,} rollouts{each}, {sizes}; "
+        why = (f"{len(shape.grid)} n x {crossed}{counted(shape.seeds, 'seed')} x {C:,} rollouts{each}, {sizes}; "
                f"{detects(effect)}")
         cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
         flags = self.notes(e, cost)

@@ -548,7 +548,8 @@ class _Prescriber:
                   f"the pilot costs {share:.0%} of training in {name} (at most half)"),
             Check("reach", ratio >= 1 / EXTRAPOLATION, further),
             Check("seeds", seeds >= LEAST_SEEDS, f"{counted(seeds, 'seed')} per arm (at least {LEAST_SEEDS})"),
-            Check("warmup", arm.warmup <= 0.05 * arm.M, f"{arm.warmup} of {arm.M} updates warm up (at most 5 %)"),
+            Check("warmup", arm.warmup <= 0.05 * arm.M,
+                  f"{arm.warmup} of {counted(arm.M, 'update')} warm up (at most 5 %)"),
         )
 
     def flags(self, arm: PlannedArm) -> tuple[str, ...]:

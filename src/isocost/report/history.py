@@ -10,7 +10,6 @@ from isocost.report.html import (
     brief,
     count,
     details,
-    freedom,
     interval,
     join,
     names,
@@ -23,6 +22,7 @@ from isocost.report.html import (
 from isocost.report.outcome import comparator, prescribed_arm, reason_of, trained_means, verdict_of
 from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
 from isocost.report.section import Section, empty
+from isocost.words import counted, freedom
 
 if TYPE_CHECKING:
     from isocost.laws.law import Law
@@ -43,7 +43,7 @@ def _lead(study: Study) -> Safe:
     sealed, pilot = study["forecast"], _pilot(study)
     seal = str(sealed.get("seal") or "")
     what = f"{interval(sealed)}" if number(sealed.get("value")) is not None else "no value"
-    after = f"after {len(pilot)} {'run' if len(pilot) == 1 else 'runs'}" if pilot else "before any run"
+    after = f"after {counted(len(pilot), 'run')}" if pilot else "before any run"
     carried = [r for r in study.of("train") if r.about.get("seal") == seal]
     text = f"The forecast for {count(sealed.get('C'))} rollouts, {what}, was sealed {after}; "
     text += (
@@ -96,7 +96,7 @@ def _list_events(study: Study) -> Iterator[tuple[Any, Any, Any, Any]]:
         if runs:
             under = sum(r.about.get("seal") == sealed.get("seal") for r in runs)
             ended = sum(r.finished for r in runs)
-            words = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} at n = {arm.get('n')}, {ended} ended"
+            words = f"{counted(len(runs), 'run')} at n = {arm.get('n')}, {ended} ended"
             yield (f"training, {arm.get('role') or 'arm'}", words, "", _carried(under, len(runs)))
     if study["audit"]:
         verdict = verdict_of(study)

@@ -162,11 +162,6 @@ def sentence(text: Any) -> str:
     return start + ("" if words.endswith((".", "!", "?")) else ".")
 
 
-def freedom(dof: float) -> str:
-    """'1 degree of freedom', '6 degrees of freedom'."""
-    return f"{dof:.0f} degree{'' if round(dof) == 1 else 's'} of freedom"
-
-
 def names(values: Iterable[Any]) -> str:
     """'4', '4 and 8', '2, 4 and 8'."""
     words = [str(v) for v in values]

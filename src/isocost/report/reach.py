@@ -15,7 +15,6 @@ from isocost.report.html import (
     brief,
     count,
     figure,
-    freedom,
     interval,
     join,
     names,
@@ -38,6 +37,7 @@ from isocost.report.outcome import (
 )
 from isocost.report.records import Data, Run, Study, as_dict, law_of, number
 from isocost.report.section import Section, empty
+from isocost.words import counted, freedom
 
 if TYPE_CHECKING:
     from isocost.laws.law import Law
@@ -266,7 +266,7 @@ def _plain(study: Study, title: str) -> Section:
     )
     best = max(ends, key=lambda k: ends[k])
     lead = (
-        f"{len(ends)} {'run' if len(ends) == 1 else 'runs'} without a pilot; {best} ends highest, at"
+        f"{counted(len(ends), 'run')} without a pilot; {best} ends highest, at"
         f" {share(ends[best])}."
     )
     return Section("curves", title, join(p(lead, cls="lead"), plot))

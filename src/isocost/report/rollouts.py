@@ -102,7 +102,7 @@ def _filters(shown: Sequence[KeptRollout]) -> Safe:
     runs = list(dict.fromkeys(r.run for r in shown))
     updates = sorted({r.step for r in shown})
     faults = [s for s in map(str, FaultSource) if any(s in r.sources for r in shown)]
-    several = [("any", "in a turn"), *((s, f"of the {s}") for s in faults), ("none", "none")] if faults else []
+    several = [("any", "any"), *((s, f"of the {s}") for s in faults), ("none", "none")] if faults else []
     choices = (
         _select("run", "Run", [(str(i), visible(run, lines=False)) for i, run in enumerate(runs)]),
         _select("update", "Update", [(str(u), count(u)) for u in updates]),
@@ -182,6 +182,8 @@ def _fitting(turns: Sequence[KeptTurn]) -> list[KeptTurn]:
 def _facts(r: KeptRollout) -> Iterator[tuple[str, str]]:
     if r.outcome in (Outcome.LIMIT, Outcome.FAULT) and r.stop in list(Stop):
         yield "ended", end_of(r.reward, r.stop)
+    if r.fault:
+        yield "fault", visible(r.fault, lines=False)
     if r.turns:
         yield "environment steps", count(r.steps)
     if r.tokens is not None:

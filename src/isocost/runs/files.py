@@ -25,7 +25,7 @@ from isocost.runs import schema
 from isocost.shape import Keys
 
 SCHEMA = schema.VERSION
-REWARD_FAILED = "reward failed"
+DIVERGED, REWARD_FAILED = "diverged", "reward failed"
 GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run can be continued
 # The fates of rollouts: the values of `isocost.types.Fate`, in the order of tables and charts.
 FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")

@@ -98,7 +98,8 @@ class KeptRollout:
     run: the name of its run, or "profile". step: updates before it was sampled. part: "training", "held-out" or "".
     problem, variant, prompt: its problem. opened: what the policy read first, where that is not the prompt.
     attempt: its number in its group; None in older records. text: what the verifier read. left_out: turns that were
-    not kept. chosen_for: "fault" if it was kept because it is faulty, and not with its group.
+    not kept. chosen_for: "fault" if it was kept because it is faulty, and not with its group. fault: "source: what" of
+    its environment outside a turn: while it opened, or at its end.
     """
 
     run: str
@@ -117,6 +118,7 @@ class KeptRollout:
     turns: tuple[KeptTurn, ...]
     left_out: int
     chosen_for: str
+    fault: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -124,8 +126,9 @@ class KeptRollout:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources of the faults in its turns, in order: "environment", "tool", "model"."""
-        return tuple(sorted({t.fault.partition(":")[0] for t in self.turns if t.fault}))
+        """The sources of its faults, in order: "environment", "model", "tool"."""
+        every = (self.fault, *(t.fault for t in self.turns))
+        return tuple(sorted({fault.partition(":")[0] for fault in every if fault}))
 
     @property
     def steps(self) -> int:
@@ -139,8 +142,8 @@ class KeptRollout:
         return {
             "run": self.run, "step": self.step, "part": self.part, "id": self.problem, "variant": self.variant,
             "attempt": self.attempt, "outcome": str(self.outcome), "reward": self.reward, "stop": self.stop,
-            "fate": self.fate, "env_steps": self.steps, "tokens": _counts(self.tokens), "prompt": self.prompt,
-            "opened": self.opened, "text": self.text, "turns": each, "left_out": self.left_out,
+            "fate": self.fate, "fault": self.fault, "env_steps": self.steps, "tokens": _counts(self.tokens),
+            "prompt": self.prompt, "opened": self.opened, "text": self.text, "turns": each, "left_out": self.left_out,
         }
 
 
@@ -173,6 +176,7 @@ def _of_line(line: Mapping[str, Any], run: str) -> Iterator[KeptRollout]:
             text=str(a.get("text") or ""), reward=a.get("reward"), stop=str(a.get("stop") or ""),
             fate=str(a.get("fate") or ""), tokens=_tokens(a), turns=tuple(map(_turn, a.get("turns") or ())),
             left_out=int(a.get("left_out") or 0), chosen_for=FAULTY if line.get("kept") == FAULTY else "",
+            fault=str(a.get("fault") or ""),
         )
 
 

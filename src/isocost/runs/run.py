@@ -19,6 +19,7 @@ import torch
 
 from isocost import meter as meters
 from isocost import methods
+from isocost.contract.unfit import blamed
 from isocost.envs.opening import open_environment
 from isocost.errors import RewardFailed, UserError
 from isocost.feed import UNITS
@@ -29,7 +30,7 @@ from isocost.loop import End, Step, train
 from isocost.recipe import describe, fingerprint
 from isocost.runs import files, schema, shelf
 from isocost.runs.evaluate import ATTEMPTS, EVALUATION_SEED, Evaluation, evaluate
-from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
+from isocost.runs.files import DIVERGED, GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.job import Job, compares, recipe_of
 from isocost.runs.names import today
 from isocost.runs.record import RunRecord, machine, model_of
@@ -252,7 +253,7 @@ class _Run:
         self.seconds, self.began = 0.0, time.perf_counter()
         self.saved = self.began  # when the last checkpoint was written
         self.stop: int | None = None  # the signal that requested a stop
-        self.failed = ""  # why the verifier cannot be called any more
+        self.why = ""  # more about the reason of its end: what failed, or what is not finite
 
     async def go(self) -> dict[str, Any]:
         self._restore()
@@ -263,7 +264,10 @@ class _Run:
             try:
                 await self._train(end)
             except RewardFailed as why:  # between two steps: rollouts for the next one are cancelled by now
-                end.reason, self.failed = REWARD_FAILED, str(why)
+                end.reason, self.why = REWARD_FAILED, str(why)
+                self._journal()
+            except FloatingPointError as why:  # of the engine: the last update's weights cannot be sampled from
+                end.reason, self.why = DIVERGED, f"{why}; its learning rate was {self._rate():g}"
                 self._journal()
             if end.reason != "interrupted":
                 self._save()
@@ -278,8 +282,8 @@ class _Run:
         async with aclosing(steps):
             async for step in steps:
                 self._write(step)
-                if not math.isfinite(step.line.get("grad_norm", 0.0)):
-                    end.reason = "diverged"
+                if not math.isfinite(step.line.get("grad_norm", 0.0) + self._rate()):
+                    end.reason, self.why = DIVERGED, blamed(self.recipe, step.batch, self._rate())
                     break
                 due = self._due()
                 if due:
@@ -294,6 +298,10 @@ class _Run:
         now = (self.ledger.step, self.ledger.spent.rollouts)
         if end.reason in ("spent", "starved") and self.evaluated < now:
             await self._evaluate()
+
+    def _rate(self) -> float:
+        """The learning rate of the last update."""
+        return self.ledger.steps[-1].get("learning_rate", 0.0) if self.ledger.steps else 0.0
 
     def _request_stop(self, signum: int) -> None:
         self.stop = signum
@@ -494,8 +502,8 @@ class _Run:
                     f"{spent:g} {bound} and {self.ledger.spent.rollouts:g} of {C:g} rollouts are spent")
         return {
             "spent": f"no further step fits into {budget}",
-            "diverged": "the gradient is not finite",
-            REWARD_FAILED: f"{self.failed}. All that was paid for is kept: correct it, and the same command goes on",
+            DIVERGED: f"update {self.ledger.step}: {self.why}",
+            REWARD_FAILED: f"{self.why}. All that was paid for is kept: correct it, and the same command goes on",
             "interrupted": f"stopped by signal {self.stop} after step {self.ledger.step}; it goes on where it was",
         }.get(reason, "")
 

@@ -79,8 +79,8 @@ def faulty(group: Group) -> list[int]:
     if group.columns is not None:       # arrays: they have no turns
         unscored = group.columns.values is None
         return [i for i, score in enumerate(group.columns.scores) if score is None] if unscored else []
-    return [i for i, r in enumerate(group.rollouts) if r.score is None or any(
-        t.fault is not None and t.fault.source is not FaultSource.MODEL for t in r.turns)]
+    return [i for i, r in enumerate(group.rollouts)
+            if r.score is None or any(f.source is not FaultSource.MODEL for f in r.faults)]
 
 
 def _faulty(
@@ -121,6 +121,7 @@ def _attempt(r: Rollout, text: Text, fate: str) -> dict[str, Any]:
         "reward": None if r.score is None else r.score.value,
         "stop": str(r.stop),
         **({"fate": fate} if fate else {}),
+        **({"fault": str(r.fault)} if r.fault else {}),
         "tokens": tokens(r, text),
         **({"turns": turns} if turns else {}),
         **({"left_out": len(r.turns) - TURNS} if len(r.turns) > TURNS else {}),

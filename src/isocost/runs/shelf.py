@@ -88,6 +88,7 @@ def _rollout(r: Rollout) -> dict[str, Any]:
         ],
         "notes": {k: [_numbers(x) for x in v] if isinstance(v, tuple) else v for k, v in r.notes.items()},
         **({"turns": [[t.key, t.reward, str(t.fault or ""), t.luck, t.seconds] for t in r.turns]} if r.turns else {}),
+        **({"fault": str(r.fault)} if r.fault else {}),
     }
 
 
@@ -110,7 +111,7 @@ def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:
     )
     return Rollout(
         problem, segments, x["final"], Stop(x["stop"]), x["attempt"], _score_of(x["score"]), x["cohort"], x["origin"],
-        parent, notes, _score_of(x["mark"]), turns,
+        parent, notes, _score_of(x["mark"]), turns, Fault.of(x.get("fault", "")),
     )
 
 

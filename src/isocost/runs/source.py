@@ -61,7 +61,7 @@ THEIRS = "its trainer is yours: `isocost export {path} --to ...` writes the pres
 OWN = Source(
     "isocost",
     "was trained by isocost",
-    "begin one with `isocost profile --out {path}`",
+    "begin one with `isocost profile --out {path}`, or of a trainer's logs with `isocost import`",
     {},
 )
 IMPORTED = Source(

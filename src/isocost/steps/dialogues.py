@@ -18,9 +18,9 @@ SIZES = (2, 4, 8, 16)   # of groups, of which the dead are told apart
 
 def of_group(group: Group) -> dict[str, Any]:
     """The turns of each rollout of a group, and its faults by text; empty without an environment."""
-    if not any(r.turns for r in group.rollouts):
+    if not any(r.turns or r.fault for r in group.rollouts):
         return {}
-    faults = [Counter(str(t.fault) for t in r.turns if t.fault is not None) for r in group.rollouts]
+    faults = [Counter(map(str, r.faults)) for r in group.rollouts]
     return {"turns": [len(r.turns) for r in group.rollouts], "faults": [dict(sorted(f.items())) for f in faults]}
 
 

@@ -22,7 +22,7 @@ from isocost.trainers.export import Prescription
 from isocost.trainers.logs import DECAYED
 from isocost.trainers.loss import loss_of
 from isocost.units import ROLLOUTS
-from isocost.words import word
+from isocost.words import counted, word
 
 LONGEST = "completions/max_length"  # tokens of the longest completion of a step, in the lines of a record
 
@@ -162,7 +162,7 @@ def _unprescribed(folder: Path, study: _Study) -> str:
         runs = [r for r in study.runs if r.about.get("purpose") in ("probe", "pilot", "edge")]
         over = sum(r.end.get("reason") not in (None, "interrupted") for r in runs)
         if over < len(there):
-            state, steps = f"has a pilot with {over} of {len(there)} runs done", ["pilot", *steps]
+            state, steps = f"has a pilot with {over} of {counted(len(there), 'run')} done", ["pilot", *steps]
         else:
             state = "has a pilot and no law yet"
     commands = ", ".join(f"`isocost {s}{'' if '--out' in s else f' {word(folder)}'}`" for s in steps)

@@ -25,7 +25,7 @@ from isocost.steps.folder import Home, opened, writes
 from isocost.steps.limits import KEY, choice_of, chosen_limit, of_limit
 from isocost.steps.results import Law, NoLaw
 from isocost.units import ENV_STEPS, ROLLOUTS
-from isocost.words import word
+from isocost.words import counted, word
 
 
 @writes()
@@ -204,7 +204,7 @@ def _pilot_curves(home: Home, metric: str) -> list[Curve]:
     over = sum(ended(home.runs / r.name) for r in planned)
     if over < len(planned):
         raise UserError(
-            f"the pilot of {home.path} is not done: {over} of {len(planned)} runs have ended; "
+            f"the pilot of {home.path} is not done: {over} of {counted(len(planned), 'run')} ended; "
             f"run `isocost pilot {word(home.path)}` first"
         )
     return [c for c in curves(home.path, metric) if c.purpose == "pilot"]

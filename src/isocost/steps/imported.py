@@ -104,7 +104,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     unit = batch or whole(grid, B)
     train_C = max(1, AHEAD * C // unit) * unit
     why = (
-        f"{len(seen)} imported runs, {len(grid)} n, up to {C:,} rollouts; the run to come is one of at most "
+        f"{counted(len(seen), 'imported run')}, {len(grid)} n, up to {C:,} rollouts; the run to come is one of at most "
         f"{EXTRAPOLATION} times that"
     )
     effect = detectable(seeds, len(grid), sd) if seeds > 1 else None
@@ -283,7 +283,7 @@ def _problems(seen: Sequence[Curve], n: int) -> int | None:
 def _warms_up(home: Home, arm: PlannedArm) -> Check:
     """The check that the warm-up of the imported runs, capped at the length of the next run, is a small share of it."""
     holds = arm.warmup <= WARMUP_SHARE * arm.M
-    text = f"{arm.warmup} of {arm.M} updates warm up (at most {WARMUP_SHARE:.0%})"
+    text = f"{arm.warmup} of {counted(arm.M, 'update')} warm up (at most {WARMUP_SHARE:.0%})"
     had = counted(_warmup(home, arm.n), "update")
     return Check("warmup", holds, text if holds else f"{text}: the imported runs of n = {arm.n} warmed up for {had}")
 

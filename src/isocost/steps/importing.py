@@ -180,7 +180,9 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
     placed: list[tuple[Imported, int, str]] = []
     for run in runs:
         if run.digest in known and not _may_coincide(run):
-            raise UserError(f"{_where(run)} is the same log as {known[run.digest]}: remove one of them")
+            if (name := known[run.digest]) in there:
+                raise UserError(f"{_where(run)} was imported before, as {name}: leave it out, or choose another --out")
+            raise UserError(f"{_where(run)} is the same log as {name}: remove one of them")
         taken = {seed for n, seed in arms if n == run.n}
         seed = run.seed if run.seed is not None else next(i for i in range(len(taken) + 1) if i not in taken)
         if (run.n, seed) in arms:

@@ -52,7 +52,7 @@ def find_rollouts(
     """The kept rollouts below a folder that match all that is given, in order; the `first` of them are returned.
 
     update: updates that were made before it was sampled. part: "training" or "held-out". outcome: one of `Outcome`.
-    fault: a source of faults ("tool", "model", "environment") or "any", of a fault in a turn.
+    fault: a source of faults ("tool", "model", "environment") or "any".
 
     Raises:
         UserError: without a run or a profile below the folder, or for a run or an update that it does not have.

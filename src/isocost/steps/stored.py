@@ -140,8 +140,8 @@ def _lacking(there: Completions, with_tokens: int, every: int, m: int) -> list[s
     elif with_tokens < every:
         lines.append(f"token counts of {with_tokens} of {every} completions: lengths are of these")
     if m < RULE:
-        lines.append(f"{m} attempts per problem: the regime's rule (at most one right of {RULE}) is applied to {m}, "
-                     "which makes sets seem harder")
+        lines.append(f"{counted(m, 'attempt')} per problem: the regime's rule (at most one right of {RULE}) is applied "
+                     f"to {m}, which makes sets seem harder")
     return lines
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from isocost import trainers
 from isocost.errors import UserError
 from isocost.trainers.sizes import sizes_of
-from isocost.words import visible
+from isocost.words import counted, visible
 
 ROOM = 30  # batches that may refill one update: SkyRL stops after so many, NeMo-RL after 10
 
@@ -101,7 +101,7 @@ def preamble(p: Prescription, target: Any, how: Iterable[str], left: Iterable[st
     lines = [
         f"isocost's prescription of {p.study} for {target.TITLE}:",
         f"n = {p.n} rollouts per problem, B = {p.B} problems per update, M = {p.M} updates,",
-        f"C = n B M = {p.nB * p.M:,} rollouts, learning rate {p.lr:.3g}, warm-up {p.warmup} updates.",
+        f"C = n B M = {p.nB * p.M:,} rollouts, learning rate {p.lr:.3g}, warm-up {counted(p.warmup, 'update')}.",
         *([p.expected] if p.expected else []),
         f"Written against {target.VERSION}.",
         f"n: {n}   B: {B}   M: {M}",

@@ -141,6 +141,11 @@ def _by_name(path: Path) -> str:
         raise UserError(f"{path} is compressed: decompress it first")
     if path.suffix == ".csv":
         return "csv"
+    if not (any(path.iterdir()) if path.is_dir() else path.stat().st_size):
+        raise UserError(f"{path} is empty: give the folder or the file that the trainer wrote its log to")
+    if path.is_dir() and (packed := next((x for x in sorted(path.rglob("*")) if x.suffix in PACKED), None)):
+        raise UserError(f"{path} holds no log of a known format ({', '.join(names())}), but {packed.name}, which is "
+                        "compressed: decompress it first")
     if path.is_file():
         with path.open("rb") as f:
             first, second = (f.readline(65_536).decode("utf-8-sig", "replace").strip() for _ in range(2))

@@ -8,6 +8,7 @@ it is of a policy with s updates. Held-out rewards are measured between updates.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -278,7 +279,7 @@ class _Total:
 
 
 def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, str]) -> list[_Total]:
-    """Totals after each row that counts something, in order."""
+    """Totals after rows that count something, in order. A row of fewer updates than those before it replaces them."""
     out: list[_Total] = []
     started = clock = last = 0.0
     counts = times = False
@@ -296,6 +297,8 @@ def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, 
         counts, times = counts or (counted, own) != (None, None), times or (when, span) != (None, None)
         last = max(last, done)
         epoch = number(row.get(columns.get("epoch", names.epoch)))
+        while out and out[-1].updates >= done:
+            out.pop()
         out.append(_Total(done, started if counts else None, clock if times else None, epoch))
     return out
 
@@ -315,7 +318,8 @@ def _spent(totals: Sequence[_Total], updates: float) -> _Total:
     if updates <= 0:
         counts, times = (any(getattr(t, k) is not None for t in totals) for k in ("rollouts", "seconds"))
         return _Total(0.0, 0.0 if counts else None, 0.0 if times else None, None)
-    return next((t for t in reversed(totals) if t.updates <= updates), _Total(updates, None, None, None))
+    at = bisect_right(totals, updates, key=lambda t: t.updates)
+    return totals[at - 1] if at else _Total(updates, None, None, None)
 
 
 def _train(rows: Sequence[Row], step: str, reward: str, names: Names, columns: Mapping[str, str]) -> list[Point]:
