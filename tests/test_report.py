@@ -810,3 +810,16 @@ def test_a_page_under_way_draws_too(tmp_path: Path):
 def test_methods_of_one_precondition_share_a_row():
     rows = [{"name": x, "state": "holds", "why": "w"} for x in ("one", "two", "six")]
     assert "one, two, six" in str(problems._methods({"methods": rows}))
+
+
+def test_the_script_of_reports_is_made_once_for_all_commands(tmp_path, monkeypatch):
+    import vl_convert
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = []
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda *code, **how: made.append(code) or "a</script b<!-- c")
+    first, second = theme.bundle.__wrapped__(), theme.bundle.__wrapped__()      # as two processes call it
+    assert first == second == "a<\\/script b<\\!-- c" and len(made) == 1
+    (kept,) = (tmp_path / "isocost").iterdir()
+    kept.write_bytes(b"window.other()")
+    assert theme.bundle.__wrapped__() == first and len(made) == 2

@@ -6,6 +6,7 @@ Without a C++ compiler torch does the same computation, more slowly; `available`
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import logging
 import os
@@ -25,10 +26,10 @@ import torch
 from numpy import ndarray
 from torch import Tensor, nn
 
-from isocost import chance, processor
+from isocost import chance, processor, store
 from isocost.batch import Batch
 from isocost.columns import Rows
-from isocost.local import matrix_unit, store
+from isocost.local import matrix_unit
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.layout import Units
 from isocost.types import Place
@@ -448,7 +449,7 @@ def _target() -> tuple[str, ...]:
 
 def _loaded(code: bytes) -> Any:
     """Raises OSError for what cannot be loaded, AttributeError for a library that is not the kernel."""
-    library = store.load(code)
+    library = _sealed(code)
     library.isocost_open.restype = ctypes.c_void_p
     library.isocost_tape.restype = ctypes.c_void_p
     library.isocost_tape_bytes.restype = ctypes.c_int64
@@ -461,6 +462,25 @@ def _loaded(code: bytes) -> Any:
     library.isocost_moments.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 4]
     library.isocost_descend.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 3]
     return library
+
+
+def _sealed(code: bytes) -> ctypes.CDLL:
+    """Load a library from its bytes. Raises OSError if the system cannot load it.
+
+    On Linux from sealed memory; elsewhere from a file in a folder that only this user can open.
+    """
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        memory = os.memfd_create("isocost-kernel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        with open(memory, "wb", closefd=False) as file:
+            file.write(code)
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS,
+                    fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        # Never closed: the loader knows a library by its path, and would take the next one of this number for this.
+        return ctypes.CDLL(f"/proc/self/fd/{memory}")
+    with tempfile.TemporaryDirectory(prefix="isocost-") as scratch:
+        path = Path(scratch) / "kernel.so"
+        path.write_bytes(code)
+        return ctypes.CDLL(str(path))
 
 
 def _built(compiler: str, *, anew: bool = False) -> bytes:

@@ -6,10 +6,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import altair as alt
 import numpy as np
+
+from isocost import store
 
 Rows = Sequence[Mapping[str, Any]]
 Spec = dict[str, Any]
@@ -115,8 +118,14 @@ def bundle() -> str:
     """Vega, Vega-Lite and vega-embed as one script of about 0.9 MB that needs no network."""
     import vl_convert
 
-    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_vega_lite())
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    code, lite = "window.vegaEmbed = vegaEmbed;", _vega_lite()
+
+    def made() -> bytes:        # in one to two seconds
+        script = vl_convert.javascript_bundle(code, vl_version=lite)
+        return script.replace("</script", "<\\/script").replace("<!--", "<\\!--").encode()
+
+    name = f"report-{version('vl-convert-python')}-{lite}.js"
+    return store.kept(name, f"{name}\n{code}".encode(), made).decode()
 
 
 ROOM = {"left": 32, "right": 12, "top": 5, "bottom": 5}  # fonts may be wider than the one used for layout

@@ -1,17 +1,15 @@
-"""The compiled kernel between processes. Only machine code that this user built, byte for byte, is loaded.
+"""What takes long to make, between processes: the compiled kernel, and the script of a report.
 
-A kept file is the compiled library with a SHA-256 digest at its end, over the library and over what it was built from.
-A file is used if it and its folder belong to this user, nobody else can write to them, neither is a symbolic link, and
-the digest matches. Any other file is built again. What is loaded are the bytes that were checked: they are copied to
-memory that nobody can change, so a file that changes after the check changes nothing.
+A kept file has a SHA-256 digest at its end, over what was made and over what it was made from. A file is used if it and
+its folder belong to this user, nobody else can write to them, neither is a symbolic link, and the digest matches. Any
+other file is made again. What is returned are the bytes that were checked.
 
-The digest detects damage: truncation, an empty file, another library under this name. Against other users of the
+The digest detects damage: truncation, an empty file, something else under this name. Against other users of the
 machine, owner and mode protect. Nothing protects against code that already runs as this user.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import hashlib
@@ -26,17 +24,17 @@ from pathlib import Path
 
 log = logging.getLogger("isocost")
 
-WAIT = 180.0             # seconds to wait for another process that builds the same kernel; then build it too
+WAIT = 180.0             # seconds to wait for another process that makes the same; then make it too
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT)    # a home that is unusable
 _DIGEST = hashlib.sha256().digest_size
 
 
 def kept(name: str, source: bytes, build: Callable[[], bytes], *, anew: bool = False) -> bytes:
-    """The library `name`: from the store if a sound copy is there, else what `build()` returns, which is then stored.
+    """The file `name`: from the store if a sound copy is there, else what `build()` returns, which is then stored.
 
-    `source` is everything that the library depends on. With `anew` it is built in any case. Without a folder that is
-    private to this user nothing is stored, and every process builds its own. Raises what `build` raises.
+    `source` is everything that its content depends on. With `anew` it is made in any case. Without a folder that is
+    private to this user nothing is stored, and every process makes its own. Raises what `build` raises.
     """
     for folder in _private_folders():
         if not anew and (code := _read(folder, name, source, warn=True)) is not None:
@@ -44,25 +42,6 @@ def kept(name: str, source: bytes, build: Callable[[], bytes], *, anew: bool = F
         if os.access(".", os.W_OK, dir_fd=folder):
             return _built(folder, name, source, build, anew)
     return build()
-
-
-def load(code: bytes) -> ctypes.CDLL:
-    """Load a library from its bytes. Raises OSError if the system cannot load it.
-
-    On Linux from sealed memory; elsewhere from a file in a folder that only this user can open.
-    """
-    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
-        memory = os.memfd_create("isocost-kernel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        with open(memory, "wb", closefd=False) as file:
-            file.write(code)
-        fcntl.fcntl(memory, fcntl.F_ADD_SEALS,
-                    fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        # Never closed: the loader knows a library by its path, and would take the next one of this number for this.
-        return ctypes.CDLL(f"/proc/self/fd/{memory}")
-    with tempfile.TemporaryDirectory(prefix="isocost-") as scratch:
-        path = Path(scratch) / "kernel.so"
-        path.write_bytes(code)
-        return ctypes.CDLL(str(path))
 
 
 def _built(folder: int, name: str, source: bytes, build: Callable[[], bytes], anew: bool) -> bytes:
@@ -74,7 +53,7 @@ def _built(folder: int, name: str, source: bytes, build: Callable[[], bytes], an
         try:
             _write(folder, name, code + _digest(source, code))
         except OSError as e:
-            log.warning(f"the kernel cannot be stored ({e.strerror}), so every process builds it again")
+            log.warning(f"{name} cannot be stored ({e.strerror}), so every process makes it again")
         return code
 
 
@@ -104,7 +83,7 @@ def _read(folder: int, name: str, source: bytes, *, warn: bool = False) -> bytes
                     return code
                 why = "it is damaged, or another version stored it"
     if warn:
-        log.warning(f"the stored kernel {name} is not used: {why}")
+        log.warning(f"the stored {name} is not used: {why}")
     return None
 
 
@@ -142,9 +121,9 @@ def _private_folders() -> Iterator[int]:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as e:
             if path.is_symlink():
-                log.warning(f"{path} is not used for the compiled kernel: it is a symbolic link")
+                log.warning(f"{path} is not used to store what takes long to make: it is a symbolic link")
             elif e.errno not in UNWRITABLE:
-                log.warning(f"{path} is not used for the compiled kernel: {e.strerror}")
+                log.warning(f"{path} is not used to store what takes long to make: {e.strerror}")
             continue
         try:
             about = os.fstat(folder)
@@ -152,7 +131,7 @@ def _private_folders() -> Iterator[int]:
                 os.fchmod(folder, 0o700)
                 about = os.fstat(folder)
             if why := _not_private(about):
-                log.warning(f"{path} is not used for the compiled kernel: {why}")
+                log.warning(f"{path} is not used to store what takes long to make: {why}")
             else:
                 yield folder
         finally:
