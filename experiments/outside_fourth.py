@@ -19,6 +19,7 @@ forecast was made of them. Some logs are not in the newest commit of their repos
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from collections.abc import Callable
 
@@ -41,7 +42,6 @@ from outside_logs import (
     text,
 )
 
-
 # readers ------------------------------------------------------------------------------------------------------------
 
 def events(kind: str, step: str, value: str) -> Callable[[bytes], list[Series]]:
@@ -56,7 +56,7 @@ def last_start(step: str, value: str) -> Callable[[bytes], list[Series]]:
     """JSON lines from the last one at which the step falls on."""
     def read(data: bytes) -> list[Series]:
         found = [json.loads(line) for line in text(data).splitlines()]
-        starts = [i for i, (x, y) in enumerate(zip(found, found[1:], strict=False), 1) if y[step] <= x[step]]
+        starts = [i for i, (x, y) in enumerate(itertools.pairwise(found), 1) if y[step] <= x[step]]
         return rows(found[starts[-1] if starts else 0:], step, value)
     return read
 
