@@ -22,6 +22,7 @@ from isocost.words import markdown_table
 HOME = Path(__file__).resolve().parents[1]
 RECORDS, PAGE, IMAGES = HOME / "experiments" / "results", HOME / "docs" / "how_sure.md", HOME / "docs" / "images"
 NAMES = ("calibration", "second_rise", "backtest", "compare", "verdicts", "quickstart_seeds")
+FRESH = "outside/fourth"        # the latest set of other trainers' logs
 HEAD = """# How accurate the forecasts are
 
 This page tests the 90 % intervals of isocost on hundreds of simulated studies whose truth is known, and on real
@@ -41,19 +42,27 @@ def main() -> None:
 
 def records(folder: Path = RECORDS) -> dict[str, Record]:
     """What has been recorded, by name."""
-    paths = {name: folder / f"{name}.json" for name in NAMES}
+    paths = {name: folder / f"{name}.json" for name in (*NAMES, FRESH)}
     return {name: json.loads(p.read_text(encoding="utf-8")) for name, p in paths.items() if p.is_file()}
 
 
 def page(found: Mapping[str, Record]) -> str:
     """The whole page; the same records give the same text."""
     old = made_with.sentence([RECORDS / f"{name}.json" for name in found])
-    parts = [HEAD, *([old + "\n"] if old else []), _targets(found)]
+    parts = [HEAD, *([_fresh(found[FRESH])] if FRESH in found else []), *([old + "\n"] if old else []),
+             _targets(found)]
     parts += [part(found[name]) for name, part in PARTS.items() if name in found]
     absent = [f"`experiments/results/{name}.json`" for name in PARTS if name not in found]
     if absent:
         parts.append(f"Not measured yet: {', '.join(absent)}.\n")
     return "\n".join(map(wrapped, "\n".join(parts).split("\n")))
+
+
+def _fresh(record: Record) -> str:
+    every, training = record["groups"]["all"], record["groups"]["LLM training reward"]
+    return (f"Logs of other trainers have a page of their own, [other people's runs](outside_curves.md). On "
+            f"{every['sources']} fresh public sources {100 * every['held']:.1f} % of the 90 % intervals hold, and "
+            f"{100 * training['held']:.1f} % of those for training rewards of language models.\n")
 
 
 def wrapped(line: str) -> str:

@@ -3,7 +3,8 @@
     python experiments/outside.py collect MIRROR            the manifest, and a check of the logs against it
     python experiments/outside.py tune MIRROR [--before]     the tuning half; --before without the noise model of logs
     python experiments/outside.py report MIRROR [--before]   the reporting half
-    python experiments/outside.py third MIRROR [--before]    the third set; `collect MIRROR --third`
+    python experiments/outside.py third MIRROR [--before]    the third set; `collect MIRROR --set third`
+    python experiments/outside.py fourth MIRROR [--before]   the fourth set; `collect MIRROR --set fourth`
 
 Design, fixed before any curve was fitted:
 
@@ -33,6 +34,8 @@ Added later:
 - `*_judged.json` are the forecasts of the law as it was when each set was judged. After that the law's `UPPER`, one
   constant, was chosen on all three sets (`outside_sure.UPPERS`). The commands now write `tuning.json`, `reporting.json`
   and `third.json` with it.
+- A fourth set, of other owners, is listed with its rules in `outside_fourth.py`. It is judged once with the law that
+  `UPPER` gave (`fourth.json`), and it is the evidence for that law.
 - `outside_forms.py` seeks sharper intervals on all three sets, each source left out (`forms.json`). The law was not
   changed.
 """
@@ -54,6 +57,7 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve, diverged
 from isocost.laws.fit import fit_law
 from isocost.stats.forms import fit_many, rise
+from outside_fourth import FOURTH
 from outside_logs import SIZE, TRAINING, Logged
 from outside_third import THIRD
 
@@ -61,6 +65,7 @@ RESULTS = Path(__file__).parent / "results" / "outside"
 HIDDEN = (0.5, 0.75)
 LEVEL, TAIL, LEAST = 0.9, 0.1, 4
 NAIVE = ("last tenth", "last doubling", "sigmoid")
+LATER = {"third": THIRD, "fourth": FOURTH}      # sets that were collected after the two halves
 FEW = 8     # errors of one kind that a naive interval needs
 
 
@@ -229,14 +234,14 @@ def judge(mirror: Path, half: str, before: bool, progress: Callable[[str], None]
 
 
 def collected(mirror: Path, half: str) -> tuple[list[dict[str, Any]], list[Logged]]:
-    """The manifest and the studies of a mirror: of the third set, or of both halves."""
-    third = half == "third"
-    return outside_logs.collect(mirror, THIRD if third else outside_logs.SOURCES, third)
+    """The manifest and the studies of a mirror: of a later set, or of both halves."""
+    later = half if half in LATER else ""
+    return outside_logs.collect(mirror, LATER.get(half, outside_logs.SOURCES), later)
 
 
 def manifest_of(half: str) -> str:
-    """The file with the manifest of a half or of the third set."""
-    return "manifest_third.json" if half == "third" else "manifest.json"
+    """The file with the manifest of a half or of a later set."""
+    return f"manifest_{half}.json" if half in LATER else "manifest.json"
 
 
 def checked(mirror: Path, half: str) -> list[Logged]:
@@ -273,17 +278,16 @@ def lined(data: Any) -> str:
 def main() -> None:
     """The command line of the first lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("collect", "tune", "report", "third"))
+    parser.add_argument("step", choices=("collect", "tune", "report", *LATER))
     parser.add_argument("mirror", type=Path)
     parser.add_argument("--before", action="store_true")
-    parser.add_argument("--third", action="store_true", help="collect the third set")
+    parser.add_argument("--set", choices=tuple(LATER), default="both", help="collect a later set")
     parser.add_argument("--dry", action="store_true", help="print, and record nothing")
     asked = parser.parse_args()
     if asked.step == "collect":
-        half = "third" if asked.third else "both"
-        write(manifest_of(half), {"logs": collected(asked.mirror, half)[0]})
+        write(manifest_of(asked.set), {"logs": collected(asked.mirror, asked.set)[0]})
         return
-    half = {"tune": "tuning", "report": "reporting", "third": "third"}[asked.step]
+    half = {"tune": "tuning", "report": "reporting"}.get(asked.step, asked.step)
     done = judge(asked.mirror, half, asked.before)
     if not asked.dry:
         write(f"{half}{'_before' if asked.before else ''}.json", done)

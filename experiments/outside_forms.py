@@ -1,9 +1,14 @@
 """Sharper predictive distributions for logs of other trainers: what was tried on the three public sets, and how it did.
 
-    python experiments/outside_forms.py MIRROR      writes results/outside/forms.json (3 minutes of one core)
+    python experiments/outside_forms.py MIRROR              writes results/outside/forms.json (3 minutes of one core)
+    python experiments/outside_forms.py MIRROR --freeze     prints the constants of `FROZEN` and `PRIOR`
+    python experiments/outside_forms.py MIRROR --fourth     writes results/outside/forms_fourth.json
 
-All three sets have been judged before, so this is development: nothing here is evidence on fresh logs. `outside.py` has
+All three sets have been judged before, so their figures are development, not evidence on fresh logs. `outside.py` has
 the cases, the weights and the scores.
+
+One form, `PICKED`, had its constants chosen on all 41 sources and frozen before any forecast of the fourth set. It is
+an experiment: the law does not use it. `--fourth` forecasts that set with it, once.
 
 A form is a location with a lower and an upper scale. The location lies between the run's level and the law's value, by
 a share that is fitted. Each scale is the root of a sum of squares: `TERMS`, each times a fitted constant, and `LEAST`;
@@ -62,6 +67,8 @@ NAMED = {
     PICKED: (("spread", "past", "missed"), ("spread", "past")),
     "the best mean score found": (("level", "past", "missed"), ("level", "past", "draws")),
 }
+PRIOR = (-3.8553924772872894, 0.37310823373537644)     # of steps, frozen: see `prior`
+FROZEN = (0.43091417, -1.29071248, -3.01345122, -0.56262946, -0.15299421, -0.98028395)      # of `PICKED`: see `scales`
 DOF = 3.0
 LEAST = 0.003       # of a scale, in reward
 BLOCK, BLOCKS = 0.125, 16                       # of the random walk: doublings in a block, blocks back from the end
@@ -91,6 +98,7 @@ class Seen:
     middle: ndarray         # the run's level
     law: ndarray            # (N, 3): value, low, high
     terms: Mapping[str, ndarray]
+    runs: Sequence[tuple[ndarray, ndarray]] = ()        # block means and their errors, of each case
 
 
 # what a run says ----------------------------------------------------------------------------------------------------
@@ -127,21 +135,26 @@ def walked(means: ndarray, errors: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     return fit, level, variance
 
 
-def levels(means: ndarray, errors: ndarray, weights: ndarray) -> tuple[ndarray, ndarray, ndarray]:
-    """(level, its error, step per doubling) of each of N runs; the prior of steps is a lognormal fitted to all runs.
+def prior(x: Sequence[float]) -> ndarray:
+    """Shares of `STEPS`: a lognormal, by the mean and the log of the sd of its logs."""
+    found = np.exp(-0.5 * ((np.log(STEPS) - x[0]) / math.exp(x[1])) ** 2)
+    return np.asarray(found / found.sum())
 
-    The prior uses what is shown of the runs, and no outcome.
-    """
-    fit, level, variance = walked(means, errors)
+
+def prior_of(means: ndarray, errors: ndarray, weights: ndarray) -> tuple[float, float]:
+    """The constants of the likeliest `prior` of runs. It uses what is shown of them, and no outcome."""
+    fit = walked(means, errors)[0]
     relative = np.exp(fit - fit.max(1, keepdims=True))
-
-    def prior(x: ndarray) -> ndarray:
-        found = np.exp(-0.5 * ((np.log(STEPS) - x[0]) / math.exp(x[1])) ** 2)
-        return np.asarray(found / found.sum())
-
     best = minimize(lambda x: -float(weights @ np.log(relative @ prior(x))), [math.log(0.05), 0.0],
                     method="Nelder-Mead").x
-    share = relative * prior(best)
+    return float(best[0]), float(best[1])
+
+
+def levels(means: ndarray, errors: ndarray, weights: ndarray, constants: tuple[float, float] | None = None
+           ) -> tuple[ndarray, ndarray, ndarray]:
+    """(level, its error, step per doubling) of each of N runs, with this prior of steps; fitted to them without one."""
+    fit, level, variance = walked(means, errors)
+    share = np.exp(fit - fit.max(1, keepdims=True)) * prior(constants or prior_of(means, errors, weights))
     share = share / share.sum(1, keepdims=True)
     mean = (share * level).sum(1)
     return mean, np.sqrt((share * (variance + (level - mean[:, None]) ** 2)).sum(1)), np.sqrt(share @ STEPS**2)
@@ -201,10 +214,10 @@ def sight(one: outside.Logged, seeds: int, hidden: float) -> dict[str, Any] | No
             "doublings": math.log2(at / end), "means": means, "errors": errors / seeds}
 
 
-def seen(mirror: Path) -> Seen:
-    """All cases of the three sets in which the law has a curve."""
+def seen(mirror: Path, halves: Sequence[str] = SETS, constants: tuple[float, float] | None = None) -> Seen:
+    """All cases of these sets in which the law has a curve; `constants` of `prior`, fitted to them without."""
     found = []
-    for half in SETS:
+    for half in halves:
         judged = {(x["source"], x["study"], x["kind"], x["seeds"], x["hidden"]): x
                   for x in outside.read(f"{half}.json")["cases"]}
         logs = outside.checked(mirror, half)
@@ -216,10 +229,11 @@ def seen(mirror: Path) -> Seen:
     cases = [{**case, "half": half} for case, half, _ in found]
     weights = weigh(cases, False)
     numbers = {key: np.array([own[key] for *_, own in found]) for key in found[0][2]}
-    middle, error, step = levels(numbers["means"], numbers["errors"], weights)
+    middle, error, step = levels(numbers["means"], numbers["errors"], weights, constants)
     terms = {"level": error, "step": step, **{key: numbers[key] for key in TERMS if key in numbers}}
     return Seen(cases, weights, np.array([x["source"] for x in cases]), np.array([x["outcome"] for x in cases]),
-                numbers["doublings"], middle, np.array([x["law"] for x in cases]), terms)
+                numbers["doublings"], middle, np.array([x["law"] for x in cases]), terms,
+                list(zip(numbers["means"], numbers["errors"], strict=True)))
 
 
 # the forms ----------------------------------------------------------------------------------------------------------
@@ -247,19 +261,23 @@ def ends(at: ndarray, low: ndarray, high: ndarray) -> tuple[ndarray, ndarray]:
             np.clip(at - high * stdtrit(DOF, np.minimum(tail * both / (2 * high), 0.5)), 0, 1))
 
 
+def likeliest(data: Seen, below: Sequence[str], above: Sequence[str], used: ndarray, start: ndarray | None = None
+              ) -> ndarray:
+    """The constants of a form at which the outcomes of the cases used are likeliest."""
+    weights = np.where(used, data.weights, 0)
+    first = np.array([0.4, *[-0.7] * (len(below) + len(above))]) if start is None else start
+    return np.asarray(minimize(
+        lambda x: float(weights @ surprise(data.true, *scales(data, x, below, above))) / weights.sum(), first,
+        method="L-BFGS-B").x)
+
+
 def without_each(data: Seen, below: Sequence[str], above: Sequence[str]) -> tuple[ndarray, ndarray, ndarray]:
     """(low, high, surprise) of each case, by constants from the other sources."""
-    def chosen(used: ndarray, start: ndarray) -> ndarray:
-        weights = np.where(used, data.weights, 0)
-        return np.asarray(minimize(
-            lambda x: float(weights @ surprise(data.true, *scales(data, x, below, above))) / weights.sum(), start,
-            method="L-BFGS-B").x)
-
-    whole = chosen(np.ones(len(data.true), bool), np.array([0.4, *[-0.7] * (len(below) + len(above))]))
+    whole = likeliest(data, below, above, np.ones(len(data.true), bool))
     low, high, marks = (np.empty(len(data.true)) for _ in range(3))
     for name in dict.fromkeys(data.source.tolist()):
         own = data.source == name
-        found = scales(data, chosen(~own, whole), below, above)
+        found = scales(data, likeliest(data, below, above, ~own, whole), below, above)
         low[own], high[own] = (x[own] for x in ends(*found))
         marks[own] = surprise(data.true, *found)[own]
     return low, high, marks
@@ -291,7 +309,7 @@ def figures(data: Seen, low: ndarray, high: ndarray, tuning: Sequence[dict[str, 
     marks, now = scored(low, high, data.true), scored(*data.law[:, 1:].T, data.true)
     holds = (low <= data.true) & (data.true <= high)
     training = np.array([x["kind"] == TRAINING for x in data.cases])
-    third = np.array([x["half"] == "third" for x in data.cases])
+    third = np.array([x["half"] == SETS[-1] for x in data.cases])
     naive = {name: scored(*np.array([interval(x, name, tuning) for x in data.cases]).T, data.true) for name in NAIVE}
 
     def over(used: ndarray) -> dict[str, float]:
@@ -312,7 +330,7 @@ def figures(data: Seen, low: ndarray, high: ndarray, tuning: Sequence[dict[str, 
     spread = np.percentile(drawn, (2.5, 97.5), axis=0)
     every = np.ones(len(data.true), bool)
     out: dict[str, dict[str, Any]] = {
-        "all": over(every), "training": over(training), "third": over(third),
+        "all": over(every), "training": over(training), **({"third": over(third)} if third.any() else {}),
         "apart": {key: [once[i], *spread[:, i]] for i, key in enumerate(("mean", "median"))}}
     return {key: {k: np.round(v, 4).tolist() for k, v in own.items()} for key, own in out.items()}
 
@@ -334,11 +352,32 @@ def widened(data: Seen) -> tuple[ndarray, ndarray]:
     return low, high
 
 
+def fourth(mirror: Path) -> None:
+    """Forecast the fourth set with the frozen form."""
+    data, tuning = seen(mirror, ("fourth",), PRIOR), outside.read("tuning_before.json")["cases"]
+    own = {NOW: (data.law[:, 1], data.law[:, 2]), NAIVELY: np.array(
+        [interval(x, "last tenth", tuning) for x in data.cases]).T,
+        PICKED: ends(*scales(data, np.array(FROZEN), *NAMED[PICKED]))}
+    rows = [{"form": name, **figures(data, *found, tuning)} for name, found in own.items()]
+    outside.write("forms_fourth.json", {"sources": len(set(data.source.tolist())), "cases": len(data.true),
+                                        "forms": rows})
+
+
 def main() -> None:
     """The command line of the first lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mirror", type=Path)
-    data = seen(parser.parse_args().mirror)
+    parser.add_argument("--freeze", action="store_true", help="print the constants of the frozen form")
+    parser.add_argument("--fourth", action="store_true", help="forecast the fourth set with the frozen form")
+    asked = parser.parse_args()
+    if asked.fourth:
+        fourth(asked.mirror)
+        return
+    data = seen(asked.mirror)
+    if asked.freeze:
+        numbers = [np.array(x) for x in zip(*data.runs, strict=True)]
+        print(prior_of(*numbers, data.weights), likeliest(data, *NAMED[PICKED], np.ones(len(data.true), bool)))
+        return
     tuning = outside.read("tuning_before.json")["cases"]
     rows: list[dict[str, Any]] = []
 

@@ -334,16 +334,17 @@ class Logged:
     runs: tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
-def collect(mirror: Path, sources: Sequence[Source], third: bool = False
-            ) -> tuple[list[dict[str, Any]], list[Logged]]:
-    """The manifest and the studies of these sources in a folder of git repositories; of the third set if it is said.
+def collect(mirror: Path, sources: Sequence[Source], later: str = "") -> tuple[list[dict[str, Any]], list[Logged]]:
+    """The manifest and the studies of these sources in a folder of git repositories.
+
+    later: the name of a later set (third, fourth); without it each source is in its half of the first two.
 
     Raises:
         UserError: for a source or a path that is not there, and for a reward outside its limits.
     """
     manifest, found = [], []
     for source in sources:
-        half = "third" if third else source.half
+        half = later or source.half
         place = mirror / source.name
         if not place.exists():
             raise UserError(f"{place} is missing: clone {source.name} into it")

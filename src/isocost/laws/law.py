@@ -41,7 +41,8 @@ ABOVE = 2.0         # factor on the distance of draws above the median, from two
 LEVEL_OFF = 0.5     # weight of the last mean seen in forecasts of training reward, from one doubling beyond it on
 UPPER = 1.4         # factor on the distance of a prediction's upper end, from one doubling beyond the pilot on, in logs
                     # of other trainers: some of their rewards rise late. Of 1, 1.1, 1.2 and so on the least at which
-                    # 90 % hold on 41 public sources, whichever of them is left out (docs/outside_curves.md)
+                    # 90 % hold on 41 public sources, whichever of them is left out; on 20 fresh ones 85 % hold
+                    # (docs/outside_curves.md)
 AGAIN = 1.4         # that factor if a second rise is not unlikely (`identify.upward`)
 PARAMETERS = ("A", "Cmid", "b")     # of a curve, in the order of `Fit.draws` after the form's index
 FINEST = 2.0**0.125     # least factor from n* to a bound: n* is interpolated between n a doubling apart
