@@ -516,6 +516,9 @@ def test_a_class_of_a_users_file_must_have_the_methods_of_an_environment(tmp_pat
 @pytest.mark.parametrize(("line", "says"), [
     ("max_turns = 'five'", "max_turns is an integer of at least 1, got 'five'"),
     ("max_tokens = 0", "max_tokens is an integer of at least 1, got 0"), ("verifier = len", "the name of a verifier"),
+    ("async def step(self, said): pass", "step takes (self, said): write `async def step(self, said, luck)`"),
+    ("def __init__(self): pass", "cannot be made for a problem: write `def __init__(self, problem)`"),
+    ("def problems(self): return []", "problems takes (self): write `@staticmethod` and `def problems()`"),
     ("async def final(self): pass", "write `def final`"), ("problems = [1]", "static method that lists the problems"),
     ("problems = staticmethod(lambda: ['a'])", "problem 1 is of type str; write isocost.types.Problem"),
     ("problems = staticmethod(lambda: [untyped(Problem('a', ()), prompt='go')])", "problem 1 must be messages"),
@@ -523,7 +526,7 @@ def test_a_class_of_a_users_file_must_have_the_methods_of_an_environment(tmp_pat
 def test_what_a_class_states_has_the_right_types(line, says, tmp_path):
     whole = "".join(f"    async def {name}(self, *given): pass\n" for name in ("open", "step", "close"))
     (tmp_path / "mine.py").write_text("from isocost.types import Problem\nfrom test_agents import untyped\n"
-                                      "class A:\n    def final(self): pass\n"
+                                      "class A:\n    def final(self): pass\n    def __init__(self, *given): pass\n"
                                       f"{whole}    {line}\n")
     with pytest.raises(UserError, match=re.escape(says)):
         list(open_environment(f"{tmp_path}/mine.py:A").problems())

@@ -151,11 +151,12 @@ def test_the_winner_moves_only_beyond_noise():
              ((2, 0.5, 0.65), (2, 2.0, 0.76), (32, 0.5, 0.5), (32, 2.0, 0.6))]
     found = shift([*grid, *still])
     assert not found.moved and found.winners == {"1": 8, "0.5": 8, "2": 8}
-    assert found.text.endswith("n = 8 at x1; still n = 8 with n = 2, 32 at x0.5 and x2, the others at x1")
+    assert found.text.endswith(
+        "n = 8 is best at the planned rates; with n = 2, 32 at x0.5 and x2 their rate, still n = 8")
     jump = [c for c in still if c.n == 2] + [curve(32, 0.9, purpose="edge", multiplier=2.0)]
     found = shift([*grid, *jump])
     assert found.moved and found.winners["2"] == 32 and "depends on the learning rate" in found.text
-    assert "; still n = 8 with n = 2 at x0.5, the others at x1; but n = 32 with n = 2, 32 at x2, the" in found.text
+    assert "; with n = 2 at x0.5 their rate, still n = 8; with n = 2, 32 at x2 their rate, n = 32 is best" in found.text
 
 
 def test_without_edge_arms_it_is_not_known_whether_the_winner_moves():

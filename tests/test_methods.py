@@ -164,7 +164,7 @@ def test_a_mistake_is_reported_once_with_its_line_and_what_rests_on_it_is_not_tr
 
 
 @pytest.mark.parametrize(("loss", "says"), [
-    ("-batch.advantage * out.logp", r"it returned a Tensor, not \(loss, \{name: metric\}\)"),
+    ("-batch.advantage * out.logp", r"`loss` returned a Tensor, not \(loss, \{name: metric\}\)"),
     ("-(batch.advantage * out.logp).mean(), {}", r"the loss has shape \(\), the batch \(64, \d+\)"),
     ("-batch.advantage * out.logp, {'kl': out.logp.sum()}", r"metric kl has shape \(\)"),
 ])
@@ -219,6 +219,54 @@ def test_a_value_that_raises_is_named_with_its_method_before_it_costs_anything(t
     recipe = methods.tuned(methods.load(str(file)).recipe(groups=16, rollouts=8), {path: value})
     with pytest.raises(UserError, match=rf"half.py with {path}={value} does not run: .*{says}"):
         tried(str(file), recipe, sets={path: value})
+
+
+@pytest.mark.parametrize(("seam", "body", "says"), [
+    ("advantage", "def advantage(r):\n    return r - r.mean()",
+     r"`advantage` \({file}, line \d+\) takes \(r\); it is called with \(batch, ledger\); decorate .* with @per_group"),
+    ("advantage", "@per_group\ndef advantage(r):\n    return r.numpy()",
+     r"advantage returned a ndarray, expected a tensor"),
+    ("advantage", "@per_group\ndef advantage(r):\n    return r.sum()",
+     r"advantage returned a tensor of shape \(\), expec"),
+    ("choose", "def choose(pool, ledger, count, rng):\n    return pool[0]",
+     r"returned a Problem, expected a list of problems"),
+    ("reward", "def reward(group, world):\n    return group",
+     r"`reward` \({file}, line \d+\) is no coroutine: write `async"),
+    ("reward", "async def reward(group, world):\n    return group",
+     r"no rollout has a score after `reward` \({file}, line"),
+    ("reward", "async def reward(group, world):\n    return group.of(r.scored(1.0) for r in group.rollouts)",
+     r"of type float; write isocost.types.Score|Expected type: isocost.types.Score"),
+    ("select", "def select(group, ledger):\n    return True",
+     r"`select` .* returned a bool, expected a Group, or None"),
+    ("loss", "def loss(out, batch):\n    return -out.logp.mean(), {}",
+     r"has shape \(\), .*: `weight` averages, not the loss"),
+    ("loss", "def loss(out, batch):\n    return -out.logp",
+     r"`loss` .* returned a Tensor, expected \(loss, \{name: metric"),
+    ("loss", "def loss(out, batch):\n    return -out.logp.detach() * batch.advantage, {}",
+     r"a loss without a gradient"),
+    ("loss", "def loss(out, batch):\n    return -out.logp, {'mine': out.logp.mean()}", r"metric mine has shape \(\)"),
+    ("pace", "def pace(ledger, *, lr=1e-3):\n    return lr", r"`pace` .* returned a float, expected a Pace"),
+])
+def test_a_plausible_mistake_is_named_by_its_seam_before_a_run(tmp_path, seam, body, says):
+    path = tmp_path / "mistake.py"
+    path.write_text(
+        '"""A mistake."""\nfrom isocost.methods import Card, grpo\nfrom isocost.ops import per_group\n'
+        f'CARD = Card("M", "none", 2026, "grpo", "It fails.")\n{body}\n'
+        f'def recipe(**changes):\n    return grpo.recipe(name="m", {seam}={seam}).but(**changes)\n', encoding="utf-8")
+    with pytest.raises(UserError, match=says.replace("{file}", str(path))):
+        tried(str(path), methods.recipe(str(path), groups=8, rollouts=4))
+
+
+@pytest.mark.parametrize(("recipe", "says"), [
+    ("def recipe():\n    return grpo.recipe()", r"Write `def recipe\(\*\*changes\)`, and end it with `.but"),
+    ("def recipe(**changes):\n    return grpo.recipe(advantages=None)", "No seam has this name: did you mean 'advanta"),
+])
+def test_a_recipe_with_an_unknown_keyword_is_answered_with_the_known_one(tmp_path, recipe, says):
+    path = tmp_path / "mistake.py"
+    path.write_text('"""A mistake."""\nfrom isocost.methods import Card, grpo\n'
+                    f'CARD = Card("M", "none", 2026, "grpo", "It fails.")\n{recipe}\n', encoding="utf-8")
+    with pytest.raises(UserError, match=says):
+        methods.recipe(str(path), groups=8)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -435,7 +483,7 @@ def test_what_was_not_measured_is_neither_held_nor_failed():
 
 
 @pytest.mark.parametrize(("body", "says"), [
-    ("r.sum(); return None", r"`advantage` returned None, expected a tensor of shape"),
+    ("r.sum(); return None", r"`advantage` .* returned None, expected a tensor of shape"),
     ("return batch.reward", r"`advantage` returned a tensor of shape \(64,\), expected \(64, "),
     ("return batch.mask / 0.0 * 0.0", r"`advantage` .* not finite, the first in a group with rewards [01], "),
 ])
@@ -451,7 +499,7 @@ def test_a_choice_of_no_problem_is_named(tmp_path, given, says):
     path = tmp_path / "bent.py"
     text = BENT.format(body="return batch.mask * 1.0").replace("recipe(name", "recipe(choose=choose, name")
     path.write_text(f"{text}\n\ndef choose(pool, ledger, count, rng):\n    return {given}\n", encoding="utf-8")
-    with pytest.raises(UserError, match=f"`choose` {says}"):
+    with pytest.raises(UserError, match=f"`choose`.* {says}"):
         tried(str(path), methods.load(str(path)).recipe())
 
 

@@ -55,9 +55,19 @@ def in_groups(
         key = values.tobytes()
         if key not in kept:
             equal = bool((values == values[0]).all())
-            kept[key] = np.zeros_like(values) if equal else array(f(torch.from_numpy(values).to(x.device)))
+            kept[key] = np.zeros_like(values) if equal else array(_each(f, torch.from_numpy(values).to(x.device)))
         out[siblings] = kept[key]
     return torch.from_numpy(out).to(x.device)
+
+
+def _each(f: Callable[[Tensor], Tensor], x: Float[Tensor, "G"]) -> Float[Tensor, "G"]:
+    """f of a group's numbers. Raises ValueError if it is not one number for each."""
+    made = f(x)
+    if not isinstance(made, Tensor) or made.shape != x.shape:
+        what = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
+        name = getattr(f.func if isinstance(f, partial) else f, "__name__", "the function of a group")
+        raise ValueError(f"{name} returned {what}, expected a tensor of shape {tuple(x.shape)}: a number per rollout")
+    return made
 
 
 def siblings_of(batch: Batch) -> list[Tensor]:

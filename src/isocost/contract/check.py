@@ -19,9 +19,9 @@ from torch import Tensor
 from isocost import chance, methods
 from isocost.batch import Batch
 from isocost.contract.conflicts import refuse
-from isocost.contract.unfit import unfit
+from isocost.contract.unfit import place, unfit, watched
 from isocost.credit import credited
-from isocost.errors import Interrupted, UserError
+from isocost.errors import Interrupted, RewardFailed, UserError
 from isocost.feed import Feed
 from isocost.gather import finished
 from isocost.ledger import Ledger
@@ -129,25 +129,49 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
     except Exception as error:      # other people's files may raise anything
         given, file = ", ".join(f"{k}={v}" for k, v in (sets or {}).items()), methods.load(method).__file__
         step = f"{method}{' with ' + given if given else ''} does not run: a step of it in the toy world (n = {n})"
-        if not methods.raised_in(error, file) and (broken := _wrong_value(recipe, file, lambda: toy_for(dialogues))):
+        if isinstance(error, RewardFailed):     # the toy's verifier and environments do not fail
+            raise UserError(f"{step} fails: no rollout has a score after `reward` ({place(recipe.reward)}): "
+                            "`rollout.scored(...)` and `group.of(...)` return new objects") from error
+        if not methods.raised_in(error, file) and (broken := _wrong_value(recipe, lambda: toy_for(dialogues))):
             raise UserError(f"{step} fails: {broken}") from error
         raise UserError(f"{step} raises {methods.told(error, file)}") from error
+    if any(used.foreign for used in functions(recipe.loss)) and (
+        broken := surrogate(_trial(recipe, lambda: toy_for(dialogues)))     # a mean of the loss would train, too
+    ):
+        raise UserError(f"{method} does not train as it should: {broken}")
     if n < 2 and earns_nothing_alone(recipe, lambda: toy_for(dialogues)):     # a declared trait was refused before this
         refuse(recipe, shows=("compares_siblings",))
 
 
-def _wrong_value(recipe: Recipe, file: str, make_world: Callable[[], World]) -> str:
+def _wrong_value(recipe: Recipe, make_world: Callable[[], World]) -> str:
     """Which seam returned what the loop cannot use, if that is why a step failed elsewhere; else empty."""
-    trial = Trial(SimpleNamespace(recipe=recipe.but, __file__=file), make_world)
-    try:
+    trial, small = _trial(recipe, make_world), watched(recipe.but(groups=SMALL))
+
+    async def go() -> None:
+        async for _ in train(small, make_world(), Ledger(), {"rollouts": 2 * small.groups * small.rollouts}):
+            pass
+
+    def of_batch() -> str:
         if why := plays(trial):
             return why
         batch = trial.credited[0]
         return unfit("advantage", batch.advantage, batch) or unfit("weight", batch.weight, batch) or surrogate(trial)
-    except Interrupted:
-        raise
-    except Exception:       # the error that the step raised says more
-        return ""
+
+    for attempt in (lambda: finished(go()), of_batch):
+        try:
+            if why := attempt():
+                return why
+        except Interrupted:
+            raise
+        except UserError as error:
+            return str(error)
+        except Exception:       # the error that the step raised says more
+            continue
+    return ""
+
+
+def _trial(recipe: Recipe, make_world: Callable[[], World]) -> Trial:
+    return Trial(SimpleNamespace(recipe=recipe.but), make_world)
 
 
 def _why(promise: Promise, trial: Trial) -> str:
@@ -259,11 +283,10 @@ def plays(trial: Trial) -> str:
     """A wave is chosen, played, scored, and its advantages and weights are computed, without an error."""
     world, ledger = trial.make_world(), Ledger()
     rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, ledger.waves)
-    chosen = trial.method.recipe().choose(world.problems, ledger, SMALL, rng)
-    if chosen is None:
-        return "`choose` returned None, expected a list of problems: is a `return` missing?"
+    chosen = watched(trial.method.recipe()).choose(world.problems, ledger, SMALL, rng)
     if not len(chosen):
         return f"`choose` returned no problem: it was asked for {SMALL} of {len(world.problems)}, on an empty ledger"
+    _batch(SimpleNamespace(recipe=lambda **sizes: watched(trial.method.recipe(**sizes))), world)
     assert trial.credited
     return ""
 
@@ -297,7 +320,7 @@ def surrogate(trial: Trial) -> str:
     batch, _, world = trial.credited
     given = trial.method.recipe().loss(world.learner.forward(batch), batch)
     if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], Mapping):
-        return f"it returned a {type(given).__name__}, not (loss, {{name: metric}}); the dict may be empty"
+        return f"`loss` returned a {type(given).__name__}, not (loss, {{name: metric}}); the dict may be empty"
     for name, value in {"the loss": given[0], **{f"metric {k}": v for k, v in given[1].items()}}.items():
         if not isinstance(value, Tensor) or value.shape != batch.tokens.shape:
             shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from isocost.envs import boxes, desk, needle, pages, rooms, user_file
 from isocost.envs.catalogue import REAL
@@ -67,6 +68,17 @@ def open_environment(spec: str) -> EnvironmentSet:
     return kind.open(spec)
 
 
+def _takes(function: Any, count: int) -> bool:
+    """Whether it can be called with so many arguments; True for one whose signature is not known."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
 def _own(spec: str) -> EnvironmentSet:
     file = spec.partition("#")[0]
     if file.endswith(".py") and Path(file).is_file() and hasattr(load(file)[0], "drive"):
@@ -85,7 +97,13 @@ def _own(spec: str) -> EnvironmentSet:
         raise UserError(f"{spec}: {plain[0]} must be a coroutine: write `async def {plain[0]}`")
     if inspect.iscoroutinefunction(made.final):
         raise UserError(f"{spec}: final must not be a coroutine: write `def final`")
+    if not _takes(made, 1):
+        raise UserError(f"{spec} cannot be made for a problem: write `def __init__(self, problem)`")
+    if not _takes(made.step, 3):
+        raise UserError(f"{spec}: step takes {inspect.signature(made.step)}: write `async def step(self, said, luck)`")
     own = getattr(made, "problems", None)
+    if callable(own) and not _takes(own, 0):
+        raise UserError(f"{spec}: problems takes {inspect.signature(own)}: write `@staticmethod` and `def problems()`")
     if own is not None and not callable(own):
         raise UserError(f"{spec}: problems must be a static method that lists the problems, not a "
                         f"{type(own).__name__}")

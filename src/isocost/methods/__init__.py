@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -95,10 +96,23 @@ def recipe(name: str, **changes: Any) -> Recipe:
     except (UserError, Interrupted):
         raise
     except Exception as e:      # other people's files may raise anything
-        raise UserError(f"{name} makes no recipe: {told(e, method.__file__)}") from e
+        raise UserError(f"{name} makes no recipe: {told(e, method.__file__)}{_hint(e, changes)}") from e
     if not isinstance(made, Recipe):
         raise UserError(f"{name} makes no recipe: its `recipe` returns a {type(made).__name__}; is a `return` missing?")
     return made
+
+
+def _hint(error: Exception, changes: Mapping[str, Any]) -> str:
+    """How to correct a recipe with an unknown keyword; empty for another error."""
+    from isocost.seams import SEAMS, SIZES
+
+    keyword = re.search(r"unexpected keyword argument '(\w+)'", str(error)) if isinstance(error, TypeError) else None
+    if keyword is None or (keyword[1] in (*SEAMS, *SIZES) and keyword[1] not in changes):
+        return ""
+    if keyword[1] in changes:
+        return ". Write `def recipe(**changes)`, and end it with `.but(**changes)`"
+    close = " or ".join(map(repr, get_close_matches(keyword[1], (*SEAMS, *SIZES))))
+    return f". No seam has this name{f': did you mean {close}?' if close else ''}"
 
 
 def parted(name: str) -> tuple[str, str]:

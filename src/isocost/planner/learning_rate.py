@@ -275,10 +275,10 @@ def shift(curves: Sequence[Curve], *, noise: float = NOISE) -> Shift:
             best = first
         winners[f"{x:g}"] = best
         cases.setdefault((best, *rerun), []).append(f"x{x:g}")
-    parts = [f"n = {first} at x1"]
+    parts = [f"n = {first} is best at the planned rates"]
     for (best, *ns), at in cases.items():
-        those = f"n = {', '.join(map(str, ns))} at {' and '.join(at)}"
-        parts.append(f"{'still' if best == first else 'but'} n = {best} with {those}, the others at x1")
+        those = f"n = {', '.join(map(str, ns))} at {' and '.join(at)} their rate"
+        parts.append(f"with {those}, {f'still n = {best}' if best == first else f'n = {best} is best'}")
     lead = "n* depends on the learning rate here" if moved else "the winner does not move with the learning rate"
     return Shift(winners, moved, f"{lead}: {'; '.join(parts)}")
 

@@ -87,7 +87,7 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     if study["plan"].get("direct"):
         return f"n = {arm['n']} {at}, fixed by the plan; no other n was tried."
     if len(equal) > 1:
-        found = f"{at}, n = {names(equal)} are equal within margin or noise, and it is the cheapest."
+        found = f"it is the cheapest of n = {names(equal)}, which are equal within margin or noise {at}."
         return f"Use n = {arm['n']}{_limit(study)}: {found}"
     return f"Use n = {arm['n']}{_limit(study)}: {at}, {_others(study, arm)}."
 

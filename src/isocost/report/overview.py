@@ -11,7 +11,7 @@ from isocost.report.outcome import comparator, outcome_of, prescribed_n, reach_o
 from isocost.report.reach import reward_rows
 from isocost.report.records import Data, Study, law_of
 
-NEAR = 0.045    # the least distance between two labels, as a share of the rewards' range
+NEAR = 0.055    # the least distance between two labels, as a share of the rewards' range
 
 
 def overview(study: Study) -> Safe:
@@ -44,8 +44,7 @@ def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     sealed = [] if None in bounds.values() else [{"C": top, **bounds}]
     ends = [{"n": k, "C": top, "reward": data[name]["value"]}
             for k, name in ((n, "outcome"), (other, "other")) if k and data[name]]
-    default = "default " if "default" in str(study["plan"].get("comparison")) else ""
-    what = {n: "outcome", other: f"{default}n = {other}:"}
+    what = {n: "outcome", other: f"n = {other}:"}
     labels = [*((x["value"], f"forecast {share(x['value'])}") for x in sealed),
               *((x["reward"], f"{what[x['n']]} {share(x['reward'])}") for x in ends)]
     rewards = [r["reward"] for r in (*points, *lines, *ends)] + [x[k] for x in sealed for k in ("low", "high")]

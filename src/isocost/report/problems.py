@@ -86,8 +86,8 @@ def _dead(data: Data, samples: int) -> Safe:
     )
     text += f"{percent(best['share'])} at n = {best['n']}."
     caption = (
-        f"Filled: unbiased estimate from the {samples} samples. Hollow: a fitted beta-binomial. Bars are 90 % intervals"
-        " over problems."
+        f"Circles: unbiased estimate from the {samples} samples. Diamonds: a fitted beta-binomial. Bars are 90 %"
+        " intervals over problems."
     )
     plot = figure("dead-groups", charts.dead_groups(rows, alt_text), alt_text, caption, rows)
     body = [[r["n"], percent(r["share"]), f"{percent(r['low'])} to {percent(r['high'])}", r["kind"]] for r in rows]
@@ -127,10 +127,10 @@ def _lengths(data: Data) -> Safe:
         return Safe("")
     text = (
         f"Completions have {share(lengths.get('mean'), 1)} tokens on average (median {brief(lengths.get('p50'))}, 90 %"
-        f" below {brief(lengths.get('p90'))}, "
+        f" have at most {brief(lengths.get('p90'))}, "
     )
     text += (
-        f"99 % below {brief(lengths.get('p99'))}, longest {brief(lengths.get('max'))});"
+        f"99 % at most {brief(lengths.get('p99'))}, longest {brief(lengths.get('max'))});"
         f" {percent(lengths.get('truncated'))} were truncated."
     )
     if number(speed.get("rollouts_per_second")):
