@@ -554,8 +554,8 @@ def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_l
     command = ("train", "grpo", *data, "--budget", "64-rollouts", "-n", "4", "-B", "4", "--out", "r")
     shell = Shell(tmp_path, programs_at_once)
     done = shell.run(["python", "-c", FULL_AT_THE_END, *command])
-    said = (f"isocost: {os.strerror(errno.EFBIG)} at r/final; the last checkpoint is whole: free some space and run "
-            "the same command again to continue from there\n")
+    said = (f"isocost: {os.strerror(errno.EFBIG)} at r/final; what was saved before is whole: free some space and run "
+            "the same command again\n")
     assert (done.code, done.err) == (5, said)
     there = {p.name for p in (tmp_path / "r").iterdir()}
     assert not there & {"final", ".final.tmp", "end.json"} and "checkpoints" in there

@@ -301,8 +301,8 @@ def reported(f: Callable) -> Callable:
             where = f" at {e.filename}" if e.filename else ""
             if e.errno in FULL:
                 echo(
-                    f"isocost: {e.strerror}{where}; the last checkpoint is whole: free some space and run the same "
-                    "command again to continue from there", err=True,
+                    f"isocost: {e.strerror}{where}; what was saved before is whole: free some space and run the "
+                    "same command again", err=True,
                 )
                 sys.exit(5)
             echo(f"isocost: {e.strerror}{where}; choose a folder that can be written", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from isocost.cli.text import bill, flags, pass_at, show, spent
+from isocost.runs.files import FATES
 from isocost.runs.speed import rates, told
 from isocost.steps.events import Evaluated, Noted, Sampled, Skipped, Started, Warned
 from isocost.steps.results import Mean, Measured, MeasuredModel, RunCost, RunEnd
@@ -66,7 +67,7 @@ def run_cost(c: RunCost, console: Console) -> None:
 @show.register
 def run_end(e: RunEnd, console: Console) -> None:
     """Why a run ended and what became of its rollouts."""
-    fates = ", ".join(f"{k} {v}" for k, v in e.fates.items() if v)
+    fates = ", ".join(f"{k} {v}" for k in FATES if (v := e.fates.get(k)))
     console.print(
         f"  {e.reason}: {e.detail}\n  {counted(e.steps, 'step')} in {duration(e.seconds)}; rollouts: {fates}",
         markup=False,       # a verifier's error may contain brackets

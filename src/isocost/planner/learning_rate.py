@@ -249,11 +249,11 @@ class Shift:
         return asdict(self)
 
 
-def shift(curves: Sequence[Curve], *, noise: float = NOISE) -> Shift:
+def shift(curves: Sequence[Curve]) -> Shift:
     """The edge arms at other learning rates against the grid, at the largest C of all arms, on the `select` split.
 
     At multiplier x the edge arms have their values at x, the other arms those at 1. The best n has moved if another n
-    is ahead of it by more than `noise`, scaled to the numbers of runs. The text gives the multiplier of every n.
+    is ahead of it by more than `NOISE`, scaled to the numbers of runs. The text gives the multiplier of every n.
     """
     grid = [c for c in curves if c.purpose == "pilot" and not c.diverged]
     edges = [c for c in curves if c.purpose == "edge"]
@@ -269,7 +269,7 @@ def shift(curves: Sequence[Curve], *, noise: float = NOISE) -> Shift:
         values = base | rerun
         best = max(values, key=lambda n: values[n][0])
         (v, k), (v0, k0) = values[best], values[first]
-        if best != first and v - v0 > noise * sqrt(1 / k + 1 / k0):
+        if best != first and v - v0 > NOISE * sqrt(1 / k + 1 / k0):
             moved = True
         else:
             best = first

@@ -60,9 +60,8 @@ def gain(law: Law, n: int, C: float, later_n: int, later: float) -> Interval:
 
 def more(
     law: Law, planned: PilotPlan, ns: Sequence[int], C: int, timing: Timing, machine: Machine, budget: Budget | None,
-    times: Sequence[int] = TIMES,
 ) -> tuple[More, ...]:
-    """Gain and cost of each of `times` the plan's C rollouts per run, for all its arms and seeds.
+    """Gain and cost of each of `TIMES` the plan's C rollouts per run, for all its arms and seeds.
 
     `ns` are the plan's arms, the prescribed one first. Beyond `laws.law.DECADE` times the pilot only the first step is
     computed, with a caution; its interval has widened with every doubling.
@@ -74,7 +73,7 @@ def more(
 
     out: list[More] = []
     now, (unit, _) = bill(ns, C), _in_unit(bill(ns, C), machine, budget)
-    for t in times:
+    for t in TIMES:
         refused = law.refusal(t * C)
         caution = refused.reason if refused is not None else ""
         if caution and out:

@@ -159,9 +159,7 @@ class LimitChoice:
         return LimitChoice(**{**data, "turns": tuple(data["turns"]), "differences": tuple(data["differences"])})
 
 
-def choose(
-    curves: Sequence[Curve], limits: Sequence[TurnLimit], unit: str, *, level: float = LEVEL
-) -> LimitChoice | None:
+def choose(curves: Sequence[Curve], limits: Sequence[TurnLimit], unit: str) -> LimitChoice | None:
     """The limit that a pilot's curves support; None with fewer than two limits, or where the largest has no runs.
 
     The interval of the mean over pairs is Student's, for each other limit against the largest. Of several limits that
@@ -173,7 +171,7 @@ def choose(
         return None
     at = min(float(spent(c, unit)[-1]) for c in used)
     values = {(c.turns, c.n, c.seed): reward_at(c, unit, at) for c in used}
-    rows = [_difference(values, h, turns[-1], level) for h in turns[:-1]]
+    rows = [_difference(values, h, turns[-1]) for h in turns[:-1]]
     rows = [r for r in rows if r["pairs"]]
     better = [r for r in rows if r["low"] is not None and r["low"] > 0]
     best = max(better, key=lambda r: r["mean"], default=None)
@@ -185,11 +183,11 @@ def choose(
         text = "no pair of runs that differ in the turn limit alone has ended without diverging"
     if identified:
         more = "attempt" if best is not None else "turn"
-        return LimitChoice(turns, chosen, True, unit, at, level, tuple(rows),
+        return LimitChoice(turns, chosen, True, unit, at, LEVEL, tuple(rows),
                            f"turn limit {chosen}: {text}; another {more} is worth more than another "
                            f"{'turn' if best is not None else 'attempt'}")
-    settle, option = _settle(rows, used, level)
-    return LimitChoice(turns, chosen, False, unit, at, level, tuple(rows),
+    settle, option = _settle(rows, used)
+    return LimitChoice(turns, chosen, False, unit, at, LEVEL, tuple(rows),
                        f"turn limit not identified, so the environment's own is used, {chosen}: {text}", settle, option)
 
 
@@ -237,11 +235,11 @@ def reward_at(c: Curve, unit: str, at: float) -> float:
     return float(np.interp(np.log(at), np.log(cost[after]), c.select[after])) if after.any() else float(c.select[0])
 
 
-def _difference(values: Mapping[tuple[int | None, int, int], float], h: int, own: int, level: float) -> dict[str, Any]:
+def _difference(values: Mapping[tuple[int | None, int, int], float], h: int, own: int) -> dict[str, Any]:
     pairs = {(n, s): v - values[own, n, s] for (t, n, s), v in values.items() if t == h and (own, n, s) in values}
     by_n = {n: [v for (k, _), v in pairs.items() if k == n] for n in sorted({n for n, _ in pairs})}
     x = np.array(list(pairs.values()))
-    half = student(level, len(x) - 1) * float(x.std(ddof=1)) / len(x) ** 0.5 if len(x) > 1 else None
+    half = student(LEVEL, len(x) - 1) * float(x.std(ddof=1)) / len(x) ** 0.5 if len(x) > 1 else None
     mean = float(x.mean()) if len(x) else 0.0
     return {
         "turns": h, "mean": mean, "low": None if half is None else mean - half,
@@ -256,14 +254,14 @@ def _told(r: Mapping[str, Any], own: int) -> str:
     return f"{r['turns']} turns instead of {own}: {r['mean']:+.3f}{bounds} over {counted(r['pairs'], 'pair')} of runs"
 
 
-def _settle(rows: Sequence[Mapping[str, Any]], used: Sequence[Curve], level: float) -> tuple[str, str]:
+def _settle(rows: Sequence[Mapping[str, Any]], used: Sequence[Curve]) -> tuple[str, str]:
     """(what would resolve it, as text; the option of `isocost pilot`): more seeds, or none if there are too many."""
     known = [r for r in rows if r["sd"] is not None]
     if not known:
         return "as many seeds again for every n", "--seeds all=1"
     r = max(known, key=lambda r: abs(r["mean"]))
     arms, effect = len({c.n for c in used}), max(abs(r["mean"]), MARGIN)
-    need = seeds_for(effect, r["sd"] / 2**0.5, level=level) or MOST
+    need = seeds_for(effect, r["sd"] / 2**0.5, level=LEVEL) or MOST
     more = max(-(-(need - r["pairs"]) // arms), 1)
     return (f"{counted(more, 'more seed')} of every n at every turn limit, to detect a difference of {effect:.3f}; "
             "there may be none"), f"--seeds all={more}"

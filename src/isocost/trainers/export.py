@@ -95,7 +95,7 @@ def load(name: str | None) -> Any:
     return trainers.modules("write")[name]
 
 
-def preamble(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str], mark: str = "#") -> str:
+def preamble(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str]) -> str:
     """The comment at the start of a file: what it is, its sizes, and what could not be carried over."""
     n, B, M = sizes_of(target, {"n": p.n, "B": p.B, "M": p.M})
     lines = [
@@ -109,7 +109,7 @@ def preamble(p: Prescription, target: Any, how: Iterable[str], left: Iterable[st
     ]
     gone = [*p.left, *left]
     lines += ["Not carried over:", *(f"  {x}" for x in gone)] if gone else ["Everything prescribed is carried over."]
-    return "".join(f"{mark} {visible(line, lines=False)}\n" for line in lines)     # no name ends the comment
+    return "".join(f"# {visible(line, lines=False)}\n" for line in lines)     # no name ends the comment
 
 
 def epochs(p: Prescription) -> int:
