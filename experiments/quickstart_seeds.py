@@ -26,6 +26,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import made_with
+
 PR_SET_CHILD_SUBREAPER = 36     # orphans of this process's children become its own, and count
 
 
@@ -100,4 +102,6 @@ if __name__ == "__main__":
         asked.out.write_text(json.dumps({"summary": summary(rows), "studies": rows}, indent=1) + "\n")
         last = rows[-1]
         print(f"seed {seed}: {last['verdict']}, n = {last['n']}, {last['total_seconds']} s", flush=True)
+    if asked.world is None:
+        made_with.note(asked.out)
     print(json.dumps(summary(rows), indent=1))
