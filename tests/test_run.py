@@ -116,8 +116,10 @@ def test_a_run_that_ends_with_nan_names_the_seam_that_made_it(tmp_path, seams, n
     assert end["detail"].startswith(f"update 4: {named.format(file=path)}")
 
 
-def test_weights_that_cannot_be_sampled_from_end_a_run_as_diverged(tmp_path):
-    end = go(replace(JOB, lr=1e38), tmp_path / "run")
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+def test_weights_that_cannot_be_sampled_from_end_a_run_as_diverged(tmp_path, kernels):
+    end = go(replace(JOB, lr=1e38, setting=replace(JOB.setting, kernels=kernels)), tmp_path / "run")
+    assert sum(end["fates"].values()) == end["bill"]["train"]["rollouts"]      # those of the broken wave, too
     assert end["reason"] == "diverged" and end["steps"] == 1
     assert end["detail"] == "update 1: the policy's logits are not finite at version 1; its learning rate was 1e+38"
 

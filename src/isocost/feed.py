@@ -249,7 +249,14 @@ class Feed:
         if self.whole is None or len(counts) != len(problems) or min(counts, default=0) < 0:
             return None
         world, _ = self.shown
-        wave = self.whole.play(problems, counts, world, pace, places)
+        try:
+            with meter.tab() as tab:
+                wave = self.whole.play(problems, counts, world, pace, places)
+        except BaseException:
+            if tab.cost.rollouts:       # it was sampled and charged, and no group has it
+                each = zip(problems, places, counts, strict=True)
+                self.started += [(Group(p, (), at), meter.Tab(Cost(rollouts=k))) for p, at, k in each]
+            raise
         if wave is None:
             return None
         try:

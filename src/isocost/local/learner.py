@@ -426,7 +426,10 @@ class LocalLearner:
         first.lerp_(self._grad, 1 - b1)
         second.mul_(b2).addcmul_(self._grad, self._grad, value=1 - b2)
         denominator = torch.sqrt(second, out=self._grad).div_((1 - b2**k) ** 0.5).add_(a.eps)    # into the gradient
-        self._flat.addcdiv_(first, denominator, value=-lr / (1 - b1**k))
+        rate = -lr / (1 - b1**k)
+        if rate < torch.finfo(self._flat.dtype).min:      # an error of torch's; the kernel takes it as infinite
+            rate = -math.inf
+        self._flat.addcdiv_(first, denominator, value=rate)
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:
         """Micro-batches of neighbouring rows, each within the budget of tokens."""
