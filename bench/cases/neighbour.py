@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -61,12 +62,16 @@ def summary(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     trl = [n for n in taken if found[n]["side"] == "trl"]
     if not trl:
         return {"rows": rows, "best_trl": None}
-    best = {s: min(trl, key=lambda n, s=s: median(taken[n][s])) for s in SIDES}  # type: ignore[misc]
+    best = {s: min(trl, key=partial(_typical, taken, s)) for s in SIDES}
     for row in (r for r in rows if r["side"] == "isocost"):
         each = {s: [a / b for a, b in zip(taken[best[s]][s], taken[row["name"]][s], strict=True)] for s in SIDES}
         row["ratio"] = {s: stats.spread(each[s]) for s in SIDES}
         row["left"] = stats.paired(each["beside"], each["alone"])
     return {"rows": rows, "best_trl": best}
+
+
+def _typical(taken: Mapping[str, Mapping[str, Sequence[float]]], side: str, name: str) -> float:
+    return median(taken[name][side])
 
 
 def _per_token(block: Sequence[Mapping[str, float]]) -> float:
