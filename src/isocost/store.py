@@ -1,6 +1,6 @@
-"""What takes long to make, between processes: the compiled kernel, and the script of a report.
+"""A cache on disk for files that take seconds to make: the compiled kernel, and the script of a report.
 
-A kept file has a SHA-256 digest at its end, over what was made and over what it was made from. A file is used if it and
+A cached file has a SHA-256 digest at its end, over what was made and over what it was made from. A file is used if it and
 its folder belong to this user, nobody else can write to them, neither is a symbolic link, and the digest matches. Any
 other file is made again. What is returned are the bytes that were checked.
 
@@ -31,7 +31,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def kept(name: str, source: bytes, build: Callable[[], bytes], *, anew: bool = False) -> bytes:
-    """The file `name`: from the store if a sound copy is there, else what `build()` returns, which is then stored.
+    """The content of the file `name`: from the cache if a sound copy is there, else from `build()`, and then cached.
 
     `source` is everything that its content depends on. With `anew` it is made in any case. Without a folder that is
     private to this user nothing is stored, and every process makes its own. Raises what `build` raises.
@@ -121,9 +121,9 @@ def _private_folders() -> Iterator[int]:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as e:
             if path.is_symlink():
-                log.warning(f"{path} is not used to store what takes long to make: it is a symbolic link")
+                log.warning(f"{path} is not used as a cache: it is a symbolic link")
             elif e.errno not in UNWRITABLE:
-                log.warning(f"{path} is not used to store what takes long to make: {e.strerror}")
+                log.warning(f"{path} is not used as a cache: {e.strerror}")
             continue
         try:
             about = os.fstat(folder)
@@ -131,7 +131,7 @@ def _private_folders() -> Iterator[int]:
                 os.fchmod(folder, 0o700)
                 about = os.fstat(folder)
             if why := _not_private(about):
-                log.warning(f"{path} is not used to store what takes long to make: {why}")
+                log.warning(f"{path} is not used as a cache: {why}")
             else:
                 yield folder
         finally:
@@ -160,9 +160,9 @@ def _not_private(about: os.stat_result) -> str:
 
 @contextmanager
 def _alone(folder: int) -> Iterator[None]:
-    """Hold the folder's lock, so that processes build one after the other; without it after `WAIT` seconds.
+    """Hold the folder's lock, so that one process makes a file and the others wait; without it after `WAIT` seconds.
 
-    Where the file system has no locks, all of them build: each stores a whole file.
+    Where the file system has no locks, each process makes the file and stores a whole one.
     """
     until = time.monotonic() + WAIT
     held = False
