@@ -15,11 +15,12 @@ from isocost.batch import Forward
 from isocost.ledger import Ledger, Line
 from isocost.loop import train
 from isocost.methods import vade
+from isocost.pack import pack
 from isocost.parts import choose, loss, weight
 from isocost.parts.play import sample
 from isocost.recipe import paced
 from isocost.seams import Pace
-from isocost.traits import draws, slope_form, wave_form
+from isocost.traits import draws, slope_form, wave_form, with_slope
 from isocost.types import Cost, Fate, Group, Message, Place, Problem, Rollout, Sampling, Score, Stop
 from local_world import batch, model, sums, world
 from toy import group
@@ -175,6 +176,31 @@ def test_the_slope_of_the_clipped_loss_is_what_autograd_finds(settings):
     assert torch.equal(known[0], per_token.detach()) and torch.equal(known[2], logp.grad)
     assert known[1].keys() == said.keys()
     assert all(torch.equal(torch.as_tensor(known[1][k]).expand_as(said[k]), said[k]) for k in said)
+
+
+def test_a_metric_that_is_a_number_is_what_a_tensor_of_it_is():
+    """Of an update on the sampler's tapes, by the slope and by autograd."""
+
+    def known(out, batch):
+        asked.append(out)
+        return -batch.advantage, {"share": 0.25, "gap": batch.logp}, -batch.advantage
+
+    def surrogate(out, batch):
+        said = {"share": torch.full(batch.tokens.shape, 0.25), "gap": batch.logp}
+        return loss.pessimistic(ops.log_ratio(out, batch).exp(), batch.advantage, 0.2, 0.2, 0.0)[0], said
+
+    @with_slope(known)
+    def sloped(out, batch):
+        return surrogate(out, batch)
+
+    (w, wave), asked = sampled(), []
+    made = pack(wave.groups(), version=0)
+    made = made.but(advantage=ops.spread(made.reward - 0.5, made), weight=weight.rollout_mean(made))
+    found = []
+    for fn in (sloped, surrogate):
+        found.append((w.learner.gradient(made, fn), w.learner._grad.clone()))
+    (by_slope, slope), (by_autograd, gradient) = found
+    assert asked and by_slope == by_autograd and by_slope["share"] == 0.25 and torch.equal(slope, gradient)
 
 
 def test_autograd_is_left_what_the_slope_does_not_know():

@@ -1,8 +1,8 @@
 """A cache on disk for files that take seconds to make: the compiled kernel, and the script of a report.
 
-A cached file has a SHA-256 digest at its end, over what was made and over what it was made from. A file is used if it and
-its folder belong to this user, nobody else can write to them, neither is a symbolic link, and the digest matches. Any
-other file is made again. What is returned are the bytes that were checked.
+A cached file has a SHA-256 digest at its end, over what was made and over what it was made from. A file is used if it
+and its folder belong to this user, nobody else can write to them, neither is a symbolic link, and the digest matches.
+Any other file is made again. What is returned are the bytes that were checked.
 
 The digest detects damage: truncation, an empty file, something else under this name. Against other users of the
 machine, owner and mode protect. Nothing protects against code that already runs as this user.
