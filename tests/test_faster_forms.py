@@ -240,6 +240,22 @@ def test_numpys_form_of_the_average_is_torchs():
     assert torch.equal(weight.rollout_mean(made), share)
 
 
+def test_outcomes_that_are_kept_are_so_many_at_most(monkeypatch):
+    monkeypatch.setattr(ops, "KNOWN", 2)
+    calls = []
+
+    def centred(r):
+        calls.append(r.tolist())
+        return r - r.mean()
+
+    made, known = packed(), {}
+    made = made.but(group=torch.tensor([0, 0, 1, 1]))
+    for k in (1.0, 2.0, 1.0, 3.0):      # two groups of a batch are new, and then older ones are forgotten
+        ops.in_groups(centred, torch.tensor([0.0, k, k, 0.0]), made, known)
+        assert sum(map(len, known.values())) <= 2 + 2
+    assert calls == [[0.0, 1.0], [1.0, 0.0], [0.0, 2.0], [2.0, 0.0], [0.0, 3.0], [3.0, 0.0]]
+
+
 def test_outcomes_that_are_kept_are_those_of_their_settings():
     calls = []
 

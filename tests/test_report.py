@@ -823,3 +823,5 @@ def test_the_script_of_reports_is_made_once_for_all_commands(tmp_path, monkeypat
     (kept,) = (tmp_path / "isocost").iterdir()
     kept.write_bytes(b"window.other()")
     assert theme.bundle.__wrapped__() == first and len(made) == 2
+    monkeypatch.setattr(theme, "version", lambda name: "another")
+    assert theme.bundle.__wrapped__() == first and len(made) == 3       # that of another version is not used

@@ -192,6 +192,8 @@ def test_a_fault_outside_a_turn_is_kept_with_its_rollout():
     full, none = "environment: the server is full", "environment: final returned None; return a text"
     assert [str(r.fault or "") for r in group.rollouts] == [full, full, "", "", none, none]
     assert all(r.fault is None for r in group_of(broken_world()).rollouts)     # there a turn has it
+    first = group.rollouts[0]
+    assert first.scored(Score(0.0)).fault == first.marked(Score(0.0)).fault == first.fault
     (restored,) = shelf.groups(shelf.data([group]), world.problems)
     assert [r.fault for r in restored.rollouts] == [r.fault for r in group.rollouts]
     ledger.settle(group, [Fate.LOST if s is None else Fate.TRAINED for s in group.scores])
