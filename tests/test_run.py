@@ -28,7 +28,7 @@ from isocost.jsonfile import write_json
 from isocost.laws.curves import curves
 from isocost.recipe import describe
 from isocost.runs import run as runs
-from isocost.runs.files import read_json, read_lines
+from isocost.runs.files import ended, read_json, read_lines
 from isocost.runs.job import Job, reopen
 from isocost.runs.launch import local
 from isocost.runs.record import RunRecord
@@ -602,3 +602,12 @@ def test_nothing_is_compiled():
     bare = {**ENVIRONMENT, "CXX": "/nonexistent", "CC": "/nonexistent", "PATH": "/nonexistent"}
     done = subprocess.run([sys.executable, "-c", code], env=bare, capture_output=True, text=True)
     assert done.stdout.split() == ["spent", "False"], done.stderr[-1500:]
+
+
+@pytest.mark.parametrize(("reason", "over"), [
+    ("spent", True), ("starved", True), ("diverged", True), ("interrupted", False), ("reward failed", False),
+])
+def test_a_run_has_ended_if_the_same_command_would_not_continue_it(whole, tmp_path, reason, over):
+    assert not ended(tmp_path)
+    write_json(tmp_path / "end.json", {**read_json(whole / "end.json"), "reason": reason})
+    assert ended(tmp_path) == over
