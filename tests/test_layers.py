@@ -218,6 +218,17 @@ def test_reading_planning_and_reporting_load_no_torch(module):
     assert "torch" not in after(code)
 
 
+def test_commands_that_read_load_no_torch(tmp_path):
+    """They import the text of what they print when they print it."""
+    code = f"""
+        from click.testing import CliRunner
+        from isocost.cli.commands import main
+        for words in (["ls", {str(tmp_path)!r}], ["envs"], ["laws"]):
+            assert CliRunner().invoke(main, words).exit_code == 0
+    """
+    assert not {"torch", "scipy.stats"} & after(code)
+
+
 def test_a_plant_is_found():
     """The rules above see what they forbid."""
     bad = "def f(recipe):\n    import isocost.methods.grpo\n    if recipe.name == 'grpo':\n        return 1\n"
