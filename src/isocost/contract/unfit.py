@@ -71,7 +71,7 @@ def _fit(seam: str, said: str, made: Any) -> Any:
         "play": ("a list of rollouts", lambda: _list_of(made, Rollout)),
         "schedule": ("a list of rollouts", lambda: _list_of(made, Rollout)),
         "reward": ("a Group", lambda: isinstance(made, Group)),
-        "select": ("a Group, or None to train on nothing of it", lambda: made is None or isinstance(made, Group)),
+        "select": ("a Group, or None to leave it out", lambda: made is None or isinstance(made, Group)),
         "advantage": ("a tensor of shape (N, T)", lambda: isinstance(made, Tensor)),
         "weight": ("a tensor of shape (N, T)", lambda: isinstance(made, Tensor)),
         "loss": ("(loss, {name: metric}); the dict may be empty", lambda: isinstance(made, tuple) and len(made) == 2
@@ -138,7 +138,7 @@ def _of_loss(recipe: Recipe, batch: Batch) -> str:
         loss, _ = recipe.loss(Forward(logp, entropy), batch)
         loss = torch.where(batch.mask, loss, 0.0)
         loss.sum().backward()
-    except Exception:       # the update did not raise it
+    except Exception:       # of this trial alone, because the update itself raised nothing
         return ""
     said = f"`loss` ({place(recipe.loss)})"
     if not bool(torch.isfinite(loss).all()):
