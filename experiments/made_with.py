@@ -3,8 +3,8 @@
     python experiments/made_with.py         the records below experiments/results that are older
 
 `experiments/results/made_with.json` holds, for a record, the files and folders of `src/isocost` that decide what it
-says, and a digest of their code. Comments, docstrings and layout are not part of it. The script that writes a record
-calls `note`; the script that writes a page prints `sentence`.
+says, and a digest of their code. Comments, docstrings, layout and sentences, such as the text of a warning, are not
+part of it. The script that writes a record calls `note`; the script that writes a page prints `sentence`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def digest(parts: Sequence[str], source: Path = SOURCE) -> str:
 
 
 def code(text: str) -> str:
-    """A program without comments, docstrings and layout."""
+    """A program without comments, docstrings, layout and sentences: strings of several words."""
     return _plain(ast.parse(text))
 
 
@@ -42,10 +42,17 @@ def _plain(node: object) -> str:
         return "[" + ",".join(map(_plain, node)) + "]"
     if not isinstance(node, ast.AST):
         return repr(node)
+    if isinstance(node, (ast.Constant, ast.JoinedStr)) and _says(node):
+        return "a sentence"
     held = {name: value for name, value in ast.iter_fields(node) if value not in (None, [])}
     if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node):
         held["body"] = node.body[1:]
     return f"{type(node).__name__}({','.join(f'{name}={_plain(value)}' for name, value in held.items())})"
+
+
+def _says(node: ast.Constant | ast.JoinedStr) -> bool:
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return any(isinstance(x, ast.Constant) and isinstance(x.value, str) and " " in x.value.strip() for x in parts)
 
 
 def note(record: Path, parts: Sequence[str] = LAW) -> None:

@@ -104,6 +104,9 @@ def test_a_page_says_which_of_its_records_are_older_than_the_law(monkeypatch: py
     source = "def f(x):\n    return x + 1\n"
     assert made.code('"""A."""\n\n' + source.replace(":\n", ":   # why\n    \"\"\"B.\"\"\"\n")) == made.code(source)
     assert made.code(source.replace("1", "2")) != made.code(source)
+    warned = 'warn("{}", f"{}n={{k}}")\n'
+    assert made.code(warned.format("two runs", "of ")) == made.code(warned.format("the runs", "with "))
+    assert made.code(warned.format("short", "")) != made.code(warned.format("cut", ""))     # names are code
     monkeypatch.setattr(made, "RESULTS", tmp_path)
     monkeypatch.setattr(made, "KEPT", tmp_path / "made_with.json")
     record = tmp_path / "a.json"

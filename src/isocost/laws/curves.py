@@ -16,7 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import UserError
-from isocost.runs.files import read_json, read_lines
+from isocost.runs.files import DIVERGED, GO_ON, read_json, read_lines
 from isocost.runs.measure import TRAINING
 from isocost.runs.schema import MEASURED
 from isocost.stats.posterior import USUAL
@@ -160,7 +160,7 @@ def _read(folder: Path, metric: str) -> Curve | None:
         training=_trained(record), turns=int(arm["turns"]) if arm.get("turns") else None,
         env_steps=_spent(every, "env_steps"), tokens=_spent(every, "decode"),
     )
-    fell = ended.get("reason") == "diverged" or diverged(curve, held_out)    # by pass@1, whatever the metric
+    fell = ended.get("reason") == DIVERGED or diverged(curve, held_out)    # by pass@1, whatever the metric
     return replace(curve, diverged=fell, **({} if metric == PASS else _values(folder, lines, metric)))
 
 
@@ -171,7 +171,7 @@ def _whole(folder: Path, lines: Sequence[dict[str, Any]], ended: dict[str, Any])
     """
     evaluated = [int(line.get("step", 0)) for line in lines if "eval/select" in line]
     steps, recorded = ended.get("steps"), max(len(lines) - len(evaluated), *evaluated, 0)
-    if steps is None or ended.get("reason") in ("interrupted", "reward failed"):
+    if steps is None or ended.get("reason") in GO_ON:
         return
     if recorded < steps:
         raise UserError(f"{folder}/metrics.jsonl holds {recorded} steps, and end.json records {steps}: lines are "

@@ -37,6 +37,7 @@ from isocost.stats.posterior import (
 )
 from isocost.stats.power import LEVEL
 from isocost.stats.second import Seconds
+from isocost.words import counted
 
 TAILS = (1.0, 0.3, float("inf"))    # the sigmoid first; a slower and a faster approach to the asymptote
 KIN = np.array([0.5, 0.5])          # prior weight of n that are alike, and of n that are not
@@ -145,12 +146,12 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
         every = [c for c in pilot if c.n == n]
         runs = [c for c in every if not c.diverged]
         if len(every) > len(runs):
-            flags.append(Flag("diverged", f"n={n}: {len(every) - len(runs)} of {len(every)} runs diverged (NaN, or "
-                                          "below their start) and are left out; use a lower learning rate"))
+            flags.append(Flag("diverged", f"n={n}: {len(every) - len(runs)} of {counted(len(every), 'run')} left out: "
+                                          "diverged (NaN, or below the start); use a lower learning rate"))
         whole = [c for c in runs if c.C[-1] >= WHOLE * max(r.C[-1] for r in runs)]
         if len(whole) < len(runs):
-            flags.append(Flag("short", f"n={n}: {len(runs) - len(whole)} of {len(runs)} runs ended early "
-                                       "and are left out"))
+            flags.append(Flag("short", f"n={n}: {len(runs) - len(whole)} of {counted(len(runs), 'run')} left out: "
+                                       "ended early"))
         if not whole:
             continue
         arm = _mean(whole, len(every) - len(runs))
@@ -160,7 +161,8 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
                                      f"({shortest.run}) ended; its longest ({longest.run}) reached "
                                      f"{longest.C[-1]:,.0f}; later evaluations are not fitted"))
         if len(arm.C) < POINTS:
-            flags.append(Flag("short", f"n={n}: {len(arm.C)} evaluations after the base, a curve needs {POINTS}"))
+            flags.append(Flag("short", f"n={n}: {counted(len(arm.C), 'evaluation')} after the base; a curve needs "
+                                       f"{POINTS}"))
             continue
         arms.append(arm)
     return arms, flags

@@ -282,8 +282,9 @@ def _no_path(law: Law, C: ndarray, winners: ndarray) -> NotIdentified | None:
                              "runs four times as long for every n", 3 * _whole(law))
     if len(always):
         seeds, extra = _seeds_to_separate(law)
-        return NotIdentified(f"n={', '.join(map(str, always))} is equal to the best within margin or noise at every C "
-                             f"of the pilot (best by the curves: {shown})", seeds, extra)
+        are = "is" if len(always) == 1 else "are"
+        return NotIdentified(f"n={', '.join(map(str, always))} {are} equal to the best within margin or noise at every "
+                             f"C of the pilot (best by the curves: {shown})", seeds, extra)
     if len(distinct) < 3:
         return NotIdentified("the four parameters of n*(C) need at least three best n within the pilot; it has "
                              f"{shown}",

