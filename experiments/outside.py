@@ -5,6 +5,7 @@
     python experiments/outside.py report MIRROR [--before]   the reporting half
     python experiments/outside.py third MIRROR [--before]    the third set; `collect MIRROR --set third`
     python experiments/outside.py fourth MIRROR [--before]   the fourth set; `collect MIRROR --set fourth`
+    python experiments/outside.py fourth MIRROR --plain      the fourth set without the law's factor on upper ends
 
 Design, fixed before any curve was fitted:
 
@@ -31,13 +32,14 @@ Added later:
 
 - A third set of sources that nobody had fitted is listed with its manifest in `outside_third.py`. The list was fixed
   before any forecast of it, and it is judged once, with and without the noise model of logs.
-- `*_judged.json` are the forecasts of the law as it was when each set was judged. After that the law's `UPPER`, one
-  constant, was chosen on all three sets (`outside_sure.UPPERS`). The commands now write `tuning.json`, `reporting.json`
-  and `third.json` with it.
-- A fourth set, of other owners, is listed with its rules in `outside_fourth.py`. It is judged once with the law that
-  `UPPER` gave (`fourth.json`), and it is the evidence for that law.
-- `outside_forms.py` seeks sharper intervals on all three sets, each source left out (`forms.json`). The law was not
-  changed.
+- `*_judged.json` are the forecasts of the law as it was when each set was judged. After the third set the law's
+  `UPPER`, one constant, was chosen on the sets so far (`outside_sure.UPPERS`): 1.4.
+- A fourth set, of other owners, is listed with its rules in `outside_fourth.py`. It was judged once with that law.
+- `outside_forms.py` seeks sharper intervals on the first three sets, each source left out (`forms.json`). The law was
+  not changed.
+- `UPPER` was chosen again, by the same rule, on the four sets: 1.5. `fourth_plain.json` has the fourth set without it;
+  the sets before were judged without it. The commands now write `tuning.json`, `reporting.json`, `third.json` and
+  `fourth.json` with it.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +100,8 @@ def curve(name: str, seed: int, C: np.ndarray, reward: np.ndarray, marked: bool,
     return found
 
 
-def forecast(one: Logged, seeds: int, hidden: float, marked: bool) -> dict[str, Any]:
-    """One case: what was forecast by the law and by the naive forecasts, and the outcome."""
+def forecast(one: Logged, seeds: int, hidden: float, marked: bool, plain: bool = False) -> dict[str, Any]:
+    """One case: what was forecast by the law (`plain`: without `UPPER`), by the naive forecasts, and the outcome."""
     runs = one.runs[:seeds]
     parts = [shown(run, hidden) for run in runs]
     at, true = outcome(runs)
@@ -109,10 +112,10 @@ def forecast(one: Logged, seeds: int, hidden: float, marked: bool) -> dict[str, 
     case["naive"] = {name: round(float(np.mean([NAIVES[name](C, r, at) for C, r in parts])), 4) for name in NAIVE}
     case["seen"] = case["naive"]["last tenth"]
     law = fit_law([curve(one.study, i, C, r, marked, one.kind == TRAINING) for i, (C, r) in enumerate(parts)])
-    refused = law.forecast_refused if hasattr(law, "forecast_refused") else law.refused
-    case["refused"] = refused.reason if refused else ""
+    case["refused"] = law.forecast_refused.reason if law.forecast_refused else ""
     case["flags"] = [flag.name for flag in law.flags]
     if law.arms:
+        law = replace(law, upper=1.0) if plain else law
         band = law.curve(SIZE, at, "prediction", seeds)
         case["law"] = [round(float(x[0]), 4) for x in (band.value, band.low, band.high)]
     return case
@@ -219,10 +222,12 @@ def groups(found: Sequence[dict[str, Any]], tuning: Sequence[dict[str, Any]]) ->
     return out
 
 
-def judge(mirror: Path, half: str, before: bool, progress: Callable[[str], None] = print) -> dict[str, Any]:
+def judge(
+    mirror: Path, half: str, before: bool, plain: bool = False, progress: Callable[[str], None] = print,
+) -> dict[str, Any]:
     """All cases of a half, with their summaries; naive intervals are learned on the tuning half."""
     found = checked(mirror, half)
-    done = [forecast(one, seeds, hidden, not before) for one, seeds, hidden in cases(found, half)]
+    done = [forecast(one, seeds, hidden, not before, plain) for one, seeds, hidden in cases(found, half)]
     tuning = done if half == "tuning" else read("tuning_before.json")["cases"]
     summaries = groups(done, tuning)
     for name, x in summaries.items():
@@ -281,6 +286,7 @@ def main() -> None:
     parser.add_argument("step", choices=("collect", "tune", "report", *LATER))
     parser.add_argument("mirror", type=Path)
     parser.add_argument("--before", action="store_true")
+    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--set", choices=tuple(LATER), default="both", help="collect a later set")
     parser.add_argument("--dry", action="store_true", help="print, and record nothing")
     asked = parser.parse_args()
@@ -288,9 +294,9 @@ def main() -> None:
         write(manifest_of(asked.set), {"logs": collected(asked.mirror, asked.set)[0]})
         return
     half = {"tune": "tuning", "report": "reporting"}.get(asked.step, asked.step)
-    done = judge(asked.mirror, half, asked.before)
+    done = judge(asked.mirror, half, asked.before, asked.plain)
     if not asked.dry:
-        write(f"{half}{'_before' if asked.before else ''}.json", done)
+        write(f"{half}{'_before' if asked.before else '_plain' if asked.plain else ''}.json", done)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ from outside_sure import Figure
 HOME = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = HOME / "experiments" / "results" / "outside", HOME / "docs" / "outside_curves.md"
 Record = Mapping[str, Any]
-SETS = {"fourth": "fourth set", "third": "third set", "reporting": "reporting half", "tuning": "tuning half"}
-EARLIER = ("third", "reporting", "tuning")      # judged before the law's factor on upper ends was chosen
+SETS = {"fifth": "fifth set", "fourth": "fourth set", "third": "third set", "reporting": "reporting half",
+        "tuning": "tuning half"}
+FRESH, *EARLIER = SETS              # the law was developed on the earlier ones
+FIRST = EARLIER[1:]                 # judged before the law had a factor on upper ends
 TRAINING = "LLM training reward"
 LOW, HIGH, RATIO, REFUSED = 0.85, 0.95, 0.9, 0.6
 
@@ -34,12 +36,18 @@ def judged(found: Mapping[str, Record], name: str) -> Record:
     return found.get(f"{name}_judged", found[name])
 
 
+def plain(found: Mapping[str, Record], name: str) -> Record:
+    """The forecasts of an earlier set without the factor on upper ends."""
+    return found.get(f"{name}_plain", judged(found, name))
+
+
 def page(found: Mapping[str, Record]) -> str:
     """The whole page, the newest evidence first; the same records give the same text."""
-    logs = [x for name in ("manifest_fourth", "manifest_third", "manifest") for x in found[name]["logs"]]
-    lines = [*_head(logs), *_targets(judged(found, "fourth"), "Targets", "the fourth set"), *_sure(found),
-             *_misses(judged(found, "fourth"), SETS["fourth"]), *_compared(found, "fourth"), _MODELS, "",
-             *_sought(found), *_now(found), *_earlier(found), *_sources(logs), *_limits()]
+    logs = [x for name in ("manifest_fifth", "manifest_fourth", "manifest_third", "manifest")
+            for x in found[name]["logs"]]
+    lines = [*_head(logs), *_targets(found[FRESH], "Targets", f"the {SETS[FRESH]}"), *_sure(found),
+             *_misses(found[FRESH], SETS[FRESH]), *_compared(found, FRESH), _MODELS, "",
+             *_now(found), *_sought(found), *_earlier(found), *_sources(logs), *_limits()]
     return "\n".join(map(wrapped, lines)) + "\n"
 
 
@@ -60,7 +68,7 @@ def _head(logs: Sequence[Record]) -> list[str]:
         "The last 50 % and 75 % of each run were hidden and forecast with 90 % intervals. `python "
         "experiments/outside_page.py` writes the page from `experiments/results/outside`; `experiments/outside.py` "
         "has the design and the commands. Terms are in the [glossary](glossary.md).", "",
-        f"The evidence for the law as it is now is the fourth set: {sources['fourth']} sources of owners that no "
+        f"The evidence for the law as it is now is the {SETS[FRESH]}: {sources[FRESH]} sources of owners that no "
         "earlier set has. Its rules and its list were committed before any forecast of it. It was judged once, and the "
         f"law was not changed after that. The {sum(sources[x] for x in EARLIER)} sources of the "
         "[earlier sets](#earlier-sets) were used to develop the law.", "",
@@ -89,7 +97,7 @@ def _targets(record: Record, title: str, name: str) -> list[str]:
 
 def _sure(found: Mapping[str, Record]) -> list[str]:
     rows, apart, counted = [], 0, 0
-    for name in ("fourth", "third", "reporting"):
+    for name in (FRESH, *EARLIER[:-1]):
         cases = judged(found, name)["cases"]
         for kind, own in (("all", cases), (TRAINING, [x for x in cases if x["kind"] == TRAINING])):
             of = outside_sure.figures(own, found["tuning_before"]["cases"])
@@ -97,14 +105,14 @@ def _sure(found: Mapping[str, Record]) -> list[str]:
             rows.append(f"| {SETS[name]} | {kind} | {sources} | {_shares(of['law held'])} | "
                         f"{_shares(of['last tenth held'])} | {_spread(of['median score'])} | "
                         f"{_spread(of['mean score'])} |")
-            if name == "fourth":
+            if name == FRESH:
                 counted += 2
                 apart += (of["law held"][2] < LOW or of["law held"][1] > HIGH) + (of["median score"][1] > RATIO)
     return ["## How sure these figures are", "",
             "Square brackets hold 95 % intervals over sources: sources are drawn with replacement, because the logs "
-            f"of one source are alike. Sources are few: of the fourth set's {counted} intervals for a figure with a "
-            f"target, {counted - apart} hold the target or a part of its range. The two earlier sets were judged with "
-            "the law before its factor on upper ends.", "",
+            f"of one source are alike. Sources are few: of the {SETS[FRESH]}'s {counted} intervals for a figure with a "
+            f"target, {counted - apart} hold the target or a part of its range. Earlier sets were judged with the law "
+            "of their time: the fourth with a smaller factor on upper ends, those before it without.", "",
             "The targets use the median interval score. A forecast with narrow intervals can have a small median "
             "although it misses often, as the last tenth's mean does here. The last column uses the mean score, in "
             "which every miss counts. It has no target.", "",
@@ -113,25 +121,30 @@ def _sure(found: Mapping[str, Record]) -> list[str]:
 
 
 def _now(found: Mapping[str, Record]) -> list[str]:
-    one_out = outside_sure.left_out([x for name in EARLIER for x in found[f"{name}_judged"]["cases"]])
-    drawn, chosen = one_out["drawn"], one_out["chosen"]
-    weights, agree = outside_sure.weigh(drawn, False), sum(x == chosen for x in one_out["factors"].values())
-    held = np.average(one_out["held"], weights=weights)
+    now, before = (outside_sure.left_out([x for name in names for x in plain(found, name)["cases"]])
+                   for names in (EARLIER, FIRST))
+    kept, kept_before = (_percent(np.average(x["held"], weights=outside_sure.weigh(x["drawn"], False)))
+                         for x in (now, before))
+    factors = list(now["factors"].values())
+    times = " and ".join(f"{factors.count(x)} times {x}" for x in sorted(set(factors), key=lambda x: -factors.count(x)))
     shown: tuple[tuple[str, Callable[[float], str]], ...] = (
         ("held", _percent), ("width", "{:.3f}".format), ("ratio", "{:.2f}".format), ("refused", _percent))
     rows = [f"| {SETS[key]} | {kind} | " + " | ".join(
-                f"{show(found[f'{key}_judged']['groups'][kind][k])}, {show(found[key]['groups'][kind][k])}"
+                f"{show(judged(found, key)['groups'][kind][k])}, {show(found[key]['groups'][kind][k])}"
                 for k, show in shown) + " |"
             for key in EARLIER for kind in ("all", TRAINING)]
     return ["## The factor on upper ends", "",
-            "Most outcomes that the third set's forecasts missed lay above them: some rewards rise late. So in logs of "
-            "other trainers the upper end of a prediction now lies further from the forecast, by a factor that grows "
-            f"to {chosen} at one doubling beyond what was seen. The factor is the least, in steps of 0.1, at which "
-            f"90 % of the intervals hold over the {len(one_out['factors'])} sources of the earlier sets. With each "
-            f"source left out of the choice, {agree} times it is {chosen}, and {_percent(held)} hold. On the fourth "
-            f"set, which the choice has not seen, {_percent(found['fourth']['groups']['all']['held'])} hold: what is "
-            "chosen on a set looks better there.", "",
-            "Each cell holds two figures: as judged, and with the factor.", "",
+            "Most outcomes that forecasts miss lie above them: some rewards rise late. So in logs of other trainers "
+            "the upper end of a prediction lies further from the forecast, by a factor that grows to "
+            f"{now['chosen']} at one doubling beyond what was seen. The factor is the least, in steps of 0.1, at which "
+            f"90 % of the intervals hold over the {len(factors)} sources of the earlier sets. With each source left "
+            f"out of the choice it is {times}, and {kept} hold.", "",
+            "What is chosen on some sets looks better there than on fresh logs. The same rule gave "
+            f"{before['chosen']} on the first {len(before['factors'])} sources. With each source left out "
+            f"{kept_before} held there, and {_percent(judged(found, 'fourth')['groups']['all']['held'])} on the fourth "
+            f"set, which that choice had not seen. On the {SETS[FRESH]}, which the present choice has not seen, "
+            f"{_percent(found[FRESH]['groups']['all']['held'])} hold.", "",
+            "Each cell holds two figures: as judged, and with the factor now.", "",
             "| set | logs | held | median width | median score, ratio to the best naive | refused |",
             "|" + " --- |" * 6, *rows, ""]
 
@@ -146,15 +159,16 @@ def _sought(found: Mapping[str, Record]) -> list[str]:
     chosen = [rows[name] for name in outside_forms.CHOSEN.values()]
     kept = (outside_forms.NOW, met["form"], outside_forms.NAIVELY, outside_forms.WIDE, *outside_forms.NAMED,
             *outside_forms.CHOSEN.values())
-    table = [_form("earlier sets", rows[name]) for name in kept]
+    table = [_form("first three sets", rows[name]) for name in kept]
     table += [_form("fourth set", row) for row in fresh.values()]
     own = fresh[outside_forms.PICKED]
     return ["## Sharper intervals were sought", "",
-            "No form of the intervals was found that is better than the law now, so the law was not changed. `python "
-            "experiments/outside_forms.py MIRROR` has the forms.", "",
+            "No form of the intervals was found that is better than the law's, so its form was not changed. `python "
+            "experiments/outside_forms.py MIRROR` has the forms. *The law then* is the law with a factor of 1.4 on "
+            "upper ends, as the fourth set was judged with.", "",
             "A form lies between the run's last level and the law's value. Below and above it has a scale of its own, "
-            "from the law's spread, the run's changes, point noise, or the errors of earlier forecasts. On the earlier "
-            f"sets each source is forecast with constants from the other {record['sources'] - 1}.", "",
+            "from the law's spread, the run's changes, point noise, or the errors of earlier forecasts. On the first "
+            f"three sets each source is forecast with constants from the other {record['sources'] - 1}.", "",
             f"- One form looked better there (*{outside_forms.PICKED}*): its mean score was "
             f"{_spread(picked['apart']['mean'])} times the law's. It was picked after more than 200 forms had been "
             f"seen. Its {picked['constants']} constants were then chosen on all {record['sources']} sources and "
@@ -163,15 +177,16 @@ def _sought(found: Mapping[str, Record]) -> list[str]:
             f"- If one of {record['family']} forms is chosen on the other sources, nothing is gained: the mean score "
             f"is {_spread(chosen[0]['apart']['mean'])} times the law's if the likelihood chooses, and "
             f"{_spread(chosen[1]['apart']['mean'])} if the interval score does.",
-            f"- On the earlier sets, a ratio of {RATIO:.2f} and intervals that hold {100 * LOW:.0f} % were not reached "
-            "together. The last tenth's mean has its small median because its intervals are short: wide enough to hold "
-            f"{_percent(wide['all']['held'])}, its median score is {wide['all']['ratio']:.2f} times as large.", "",
+            f"- On the first three sets, a ratio of {RATIO:.2f} and intervals that hold {100 * LOW:.0f} % were not "
+            "reached together. The last tenth's mean has its small median because its intervals are short: wide enough "
+            f"to hold {_percent(wide['all']['held'])}, its median score is {wide['all']['ratio']:.2f} times as "
+            "large.", "",
             "| set | form | held: all, LLM training reward | median score, ratio to the best naive: all, LLM training "
-            "reward | mean score | mean score, ratio to the law now |", "|" + " --- |" * 6, *table, ""]
+            "reward | mean score | mean score, ratio to the law then |", "|" + " --- |" * 6, *table, ""]
 
 
 def _form(name: str, row: Record) -> str:
-    return f"| {name} | {row['form']} | " + " | ".join([
+    return f"| {name} | {row['form'].replace(outside_forms.NOW, 'the law then')} | " + " | ".join([
         ", ".join(_percent(row[part]["held"]) for part in ("all", "training")),
         ", ".join(f"{row[part]['ratio']:.2f}" for part in ("all", "training")),
         f"{row['all']['score']:.3f}", _spread(row["apart"]["mean"])]) + " |"
@@ -209,11 +224,12 @@ def _earlier(found: Mapping[str, Record]) -> list[str]:
     sources = {name: len({x["source"] for x in found[name]["cases"]}) for name in EARLIER}
     out = ["## Earlier sets", "",
            f"The first {sources['tuning'] + sources['reporting']} sources were split before any curve was fitted. The "
-           f"noise model was developed on the tuning half. The reporting half, {sources['reporting']} sources, and the "
-           f"third set, {sources['third']} sources, were each judged once with it. The tables of this section are of "
-           "the law as it was then, without the factor on upper ends.", ""]
-    for name in EARLIER[:2]:
-        record = found[f"{name}_judged"]
+           f"noise model was developed on the tuning half. The reporting half, {sources['reporting']} sources, the "
+           f"third set, {sources['third']} sources, and the fourth set, {sources['fourth']} sources, were each judged "
+           "once with it. The tables of this section are of the law as it was then: for the fourth set with a factor "
+           "of 1.4 on upper ends, for the others without.", ""]
+    for name in EARLIER[:-1]:
+        record = judged(found, name)
         drawn = [x for x in record["cases"] if "law" in x]
         below, above = (sum(x["outcome"] < x["law"][1] for x in drawn), sum(x["outcome"] > x["law"][2] for x in drawn))
         out += [*_targets(record, f"Targets of the {SETS[name]}", f"the {SETS[name]}"),
@@ -260,9 +276,9 @@ def _sources(logs: Sequence[Record]) -> list[str]:
         rows.append(f"| {name} | {own[0]['licence']} | {SETS[own[0]['half']]} | {kinds}: {own[0]['what']} | "
                     f"{sum(x['runs'] for x in own)} | {read} of {len(own)} | `{own[0]['commit'][:10]}` |")
     return ["## Sources", "", "No log is part of this repository. `manifest.json` has the path, commit and sha256 of "
-            "each, `manifest_third.json` and `manifest_fourth.json` those of the later sets. A source whose licence is "
-            "*none* has no licence file. The last but one column counts logs that `isocost import` reads without "
-            "options.", "",
+            "each, `manifest_third.json`, `manifest_fourth.json` and `manifest_fifth.json` those of the later sets. A "
+            "source whose licence is *none* has no licence file. The last but one column counts logs that `isocost "
+            "import` reads without options.", "",
             "| repository | licence | set | what | runs | imported as it is | commit |", "|" + " --- |" * 7, *rows, ""]
 
 
