@@ -5,6 +5,7 @@
     python experiments/outside.py report MIRROR [--before]   the reporting half
     python experiments/outside.py third MIRROR [--before]    the third set; `collect MIRROR --set third`
     python experiments/outside.py fourth MIRROR [--before]   the fourth set; `collect MIRROR --set fourth`
+    python experiments/outside.py fifth MIRROR [--before]    the fifth set; `collect MIRROR --set fifth`
 
 Design, fixed before any curve was fitted:
 
@@ -36,6 +37,8 @@ Added later:
   and `third.json` with it.
 - A fourth set, of other owners, is listed with its rules in `outside_fourth.py`. It is judged once with the law that
   `UPPER` gave (`fourth.json`), and it is the evidence for that law.
+- A fifth set, of other owners, is listed with its rules in `outside_fifth.py`. It is judged once with the law whose
+  `UPPER` was chosen on the four sets before it.
 - `outside_forms.py` seeks sharper intervals on all three sets, each source left out (`forms.json`). The law was not
   changed.
 """
@@ -57,6 +60,7 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve, diverged
 from isocost.laws.fit import fit_law
 from isocost.stats.forms import fit_many, rise
+from outside_fifth import FIFTH
 from outside_fourth import FOURTH
 from outside_logs import SIZE, TRAINING, Logged
 from outside_third import THIRD
@@ -65,7 +69,7 @@ RESULTS = Path(__file__).parent / "results" / "outside"
 HIDDEN = (0.5, 0.75)
 LEVEL, TAIL, LEAST = 0.9, 0.1, 4
 NAIVE = ("last tenth", "last doubling", "sigmoid")
-LATER = {"third": THIRD, "fourth": FOURTH}      # sets that were collected after the two halves
+LATER = {"third": THIRD, "fourth": FOURTH, "fifth": FIFTH}      # sets that were collected after the two halves
 FEW = 8     # errors of one kind that a naive interval needs
 
 
