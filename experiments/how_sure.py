@@ -22,7 +22,7 @@ from isocost.words import markdown_table
 HOME = Path(__file__).resolve().parents[1]
 RECORDS, PAGE, IMAGES = HOME / "experiments" / "results", HOME / "docs" / "how_sure.md", HOME / "docs" / "images"
 NAMES = ("calibration", "second_rise", "backtest", "compare", "verdicts", "quickstart_seeds")
-FRESH = "outside/fourth"        # the latest set of other trainers' logs
+FRESH = "outside/fifth"         # the latest set of other trainers' logs
 HEAD = """# How accurate the forecasts are
 
 This page tests the 90 % intervals of isocost on hundreds of simulated studies whose truth is known, and on real

@@ -27,6 +27,10 @@ from isocost.steps.results import Law, NoLaw
 from isocost.units import ENV_STEPS, ROLLOUTS
 from isocost.words import counted, word
 
+# Public logs that the law was not developed on, and the share of its 90 % intervals that held there, of all and of
+# training rewards (docs/outside_curves.md).
+SOURCES, HELD, HELD_TRAINING = 21, 90, 93
+
 
 @writes()
 def fit(study: Path, *, metric: str | None = None) -> Law | NoLaw:
@@ -126,6 +130,13 @@ def _flagged(law: laws.Law, run: Mapping[str, Any]) -> laws.Law:
             "one_half",
             f"one held-out number ({name}) both chooses n and is reported: the value of the n it "
             "chose is a little too high",
+        ))
+    if law.upper > 1:
+        held, of = (HELD_TRAINING, " of training rewards") if measured["kind"] == TRAINING else (HELD, "")
+        flags.append(Flag(
+            "logged",
+            f"of such 90 % prediction intervals{of} {held} % held on logs of {SOURCES} fresh public sources; a reward "
+            "may still rise late, or fall again",
         ))
     if measured["unit"] != ROLLOUTS:
         flags.append(Flag("unit", f"C is in {measured['unit']}, not in rollouts"))
