@@ -78,12 +78,12 @@ def test_beside_rollouts_environment_steps_count_at_the_mean_and_the_end_names_w
 
     end, free = ended("free", 1e5)
     assert (end["bound"], end["bill"]["train"]["rollouts"]) == ("rollouts", 112)
-    assert end["detail"] == "no further step fits into 112 rollouts, 100000 env-steps"
+    assert end["detail"] == "no further step fits into 112 rollouts, 100,000 env-steps"
     most = free[3] + (free[3] / 4 + 16 * 12) / 2        # after four waves: more than the mean, less than full length
     end, steps = ended("capped", most)
     assert steps == free[:len(steps)] and 5 <= len(steps) < 7 and steps[-1] * (1 + 1 / len(steps)) > most
     assert (end["bound"], end["bill"]["train"]["env_steps"]) == ("env-steps", steps[-1])
-    spent = f"{steps[-1]} env-steps and {16 * len(steps)} of 112 rollouts are spent"
+    spent = f"{steps[-1]:,} env-steps and {16 * len(steps)} of 112 rollouts are spent"
     assert end["detail"] == f"no further step fits into {most:g} env-steps, the run's share of the budget: {spent}"
 
 

@@ -45,8 +45,8 @@ def freedom(dof: float) -> str:
 
 
 def grouped(x: float) -> str:
-    """A number of up to six digits as it is, a larger one in groups: '60000', '0.5', '10,000,000', '1e+18'."""
-    return f"{x:,.12g}" if x >= 1e6 else f"{x:g}"
+    """A number in groups of three digits: '512', '0.5', '60,000', '10,000,000', '1e+18'."""
+    return f"{x:,.12g}" if x >= 1e6 else f"{x:,g}"
 
 
 def duration(seconds: float) -> str:
