@@ -7,8 +7,10 @@ import json
 import os
 import re
 import subprocess
+import time
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -76,12 +78,12 @@ def test_beside_rollouts_environment_steps_count_at_the_mean_and_the_end_names_w
 
     end, free = ended("free", 1e5)
     assert (end["bound"], end["bill"]["train"]["rollouts"]) == ("rollouts", 112)
-    assert end["detail"] == "no further step fits into 112 rollouts, 100000 env-steps"
+    assert end["detail"] == "no further step fits into 112 rollouts, 100,000 env-steps"
     most = free[3] + (free[3] / 4 + 16 * 12) / 2        # after four waves: more than the mean, less than full length
     end, steps = ended("capped", most)
     assert steps == free[:len(steps)] and 5 <= len(steps) < 7 and steps[-1] * (1 + 1 / len(steps)) > most
     assert (end["bound"], end["bill"]["train"]["env_steps"]) == ("env-steps", steps[-1])
-    spent = f"{steps[-1]} env-steps and {16 * len(steps)} of 112 rollouts are spent"
+    spent = f"{steps[-1]:,} env-steps and {16 * len(steps)} of 112 rollouts are spent"
     assert end["detail"] == f"no further step fits into {most:g} env-steps, the run's share of the budget: {spent}"
 
 
@@ -428,6 +430,115 @@ def test_each_broken_promise_is_named_with_its_reason(made, promise, why, monkey
     assert any(promise in f.promise and why in f.why for f in broken), broken
 
 
+class ByProblem(Good):
+    """Its state is that of a problem and begins anew with an episode: only two attempts at one problem show it."""
+
+    turns_of: ClassVar[dict[str, int]] = {}
+
+    async def open(self):
+        self.turns_of[self.problem.id] = 0
+        return await super().open()
+
+    async def step(self, said, luck):
+        self.turns_of[self.problem.id] += 1
+        shown = await super().step(said, luck)
+        return dataclasses.replace(shown, key=f"{self.turns_of[self.problem.id]}")
+
+
+class Grows(Good):
+    """Only its final text shows what other episodes said."""
+
+    heard: ClassVar[list[str]] = []
+
+    async def step(self, said, luck):
+        self.heard.append(said)
+        return await super().step(said, luck)
+
+    def final(self):
+        return " ".join(self.heard)
+
+
+class OneRandom(Good):
+    rng = np.random.default_rng(0)
+
+    async def step(self, said, luck):
+        return Shown((Message("tool", f"{self.rng.random()}"),))
+
+
+class Clock(Good):
+    """Random beyond its luck, and with a table that is read once."""
+
+    table = None
+
+    async def open(self):
+        type(self).table = self.table or {"a": 1}
+        return await super().open()
+
+    async def step(self, said, luck):
+        return Shown((Message("tool", f"{time.perf_counter_ns()}"),))
+
+
+class Outside(Good):
+    """What its episodes share is nothing that Python shows, such as a server's."""
+
+    async def open(self):
+        os.environ["ISOCOST_TEST_STATE"] = "0"
+        return await super().open()
+
+    async def step(self, said, luck):
+        os.environ["ISOCOST_TEST_STATE"] = f"{int(os.environ['ISOCOST_TEST_STATE']) + 1}"
+        return Shown((Message("tool", os.environ["ISOCOST_TEST_STATE"]),))
+
+
+@pytest.mark.parametrize(("made", "problems", "cause"), [
+    (ByProblem, 1, "They change `ByProblem.turns_of`, which all episodes share"),
+    (ByProblem, 3, "They change `ByProblem.turns_of`, which all episodes share"),
+    (Grows, 1, "They change `Grows.heard`"), (SharesState, 3, "They change `_shared`"),
+    (OneRandom, 1, "They change `OneRandom.rng`"), (Outside, 1, "They share state"),
+])
+def test_state_that_episodes_share_is_found_and_named(made, problems, cause, monkeypatch):
+    monkeypatch.delenv("ISOCOST_TEST_STATE", raising=False)
+    found = contract.check(EnvironmentSet("x", made), TOLD[:problems])
+    (only,) = [f for f in found if f.state == "BROKEN"]
+    assert only.promise.startswith("Episodes share no state") and cause in only.why and "\n" not in only.why
+    assert only.why.endswith("keep what an episode changes on `self`, made in `__init__` or `open`")
+
+
+@pytest.mark.parametrize("made", [GlobalChance, Clock])
+def test_an_environment_that_is_random_beyond_its_luck_is_told_apart_from_shared_state(made):
+    found = contract.check(EnvironmentSet("x", made), TOLD)
+    (only,) = [f for f in found if f.state == "BROKEN"]
+    assert only.promise.startswith("The same turns with the same luck") and "those of luck()" in only.why
+    assert {f.state for f in found if f.promise.startswith("Episodes share no state")} == {"not tried"}
+
+
+def test_what_episodes_share_and_none_is_changed_by_is_no_fault():
+    class Counted(Good):
+        opened: ClassVar[list[int]] = []
+
+        async def open(self):
+            self.opened.append(1)
+            return await super().open()
+
+    assert checked(Counted) == []
+
+
+def test_two_problems_with_one_id_are_found_wherever_they_are_in_the_list(tmp_path):
+    listed = [Problem(f"p{i % 40}", (Message("user", f"begin go {i}"),), f"a{i}") for i in range(42)]
+    (only,) = [f for f in contract.check(EnvironmentSet("x", Good), listed) if not f.kept]
+    assert only.why == "problem 41 of the list has the id 'p0' of problem 1: give each another id"
+    (tmp_path / "twice.py").write_text(
+        f"from runpy import run_path\n"
+        f"class Twice(run_path({EXAMPLE.partition(':')[0]!r})['Doors']):\n"
+        "    @staticmethod\n"
+        "    def problems():\n"
+        "        listed = list(super(Twice, Twice).problems())\n"
+        "        return listed + listed[2:3]\n")
+    code, text = cli("envs", "check", f"{tmp_path}/twice.py:Twice")
+    assert code == 2 and "BROKEN    Every problem has an id of its own." in text and "breaks 1 of" in text
+    assert "(6 problems played)" in text
+
+
 def test_an_environment_that_does_not_open_is_tried_no_further():
     class Shut(Good):
         async def open(self):
@@ -435,7 +546,7 @@ def test_an_environment_that_does_not_open_is_tried_no_further():
 
     found = contract.check(EnvironmentSet("x", Shut), TOLD)
     assert re.fullmatch(r"OSError: no server \(test_agents_run.py, line \d+\)", found[0].why)
-    assert {f.state for f in found[1:]} == {"not tried"}
+    assert {f.state for f in found[1:-1]} == {"not tried"} and found[-1].kept, "the ids are compared"
 
 
 def test_one_mistake_is_reported_once_and_a_call_that_hangs_is_not_waited_for_again(monkeypatch):
@@ -469,7 +580,7 @@ def test_one_mistake_is_reported_once_and_a_call_that_hangs_is_not_waited_for_ag
     assert checked(Numpy) == []
     monkeypatch.setattr(contract, "SECONDS", 0.05)
     found = contract.check(EnvironmentSet("x", Hangs), TOLD)
-    assert [f.state for f in found] == ["kept", "BROKEN"] + ["not tried"] * 7
+    assert [f.state for f in found] == ["kept", "BROKEN"] + ["not tried"] * 7 + ["kept"]
     assert "step of problem 'p0' did not return within 0.05 s" in found[1].why
 
 

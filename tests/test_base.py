@@ -59,7 +59,7 @@ def sample(decoder, prompt, count, generator):
     """`count` answers drawn at temperature 1, by nothing but full forward passes."""
     tokens = torch.tensor([[make.IDS[c] for c in prompt]]).repeat(count, 1)
     with torch.no_grad():
-        for _ in range(family.answer_tokens("sums")):
+        for _ in range(len("198|")):         # the longest answer, and the end token
             probabilities = decoder.logits(decoder(tokens)[:, -1]).softmax(-1)
             tokens = torch.cat([tokens, torch.multinomial(probabilities, 1, generator=generator)], 1)
     spelled = ["".join((family.ALPHABET + "|")[t] for t in row) for row in tokens[:, len(prompt) :].tolist()]

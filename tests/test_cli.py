@@ -202,8 +202,8 @@ def test_a_mistake_is_one_line_that_says_what_would_be_right_and_leaves_nothing_
 
 
 @pytest.mark.parametrize(("method", "sizes", "told"), [
-    ("grpo", (), "n = 8, B = 16, lr = 0.00021, seed 0, 4000 rollouts\n  would cost 3,968 "),
-    ("mcgrpo", (), "n = 9, B = 16, lr = 0.00022, seed 0, 4000 rollouts\n  method defaults: n = 9\n"),
+    ("grpo", (), "n = 8, B = 16, lr = 0.00021, seed 0, 4,000 rollouts\n  would cost 3,968 "),
+    ("mcgrpo", (), "n = 9, B = 16, lr = 0.00022, seed 0, 4,000 rollouts\n  method defaults: n = 9\n"),
     ("mcgrpo", ("-n", "8"), "\n  overridden here: n = 8 (default 9)\n"),
     ("isoeasy", (), "overridden here: lr = 0.0003 (default 5e-07), max_tokens = 4 (default 8192), "),
     ("scalerl", ("-B", "4"), "defaults: n = 16; overridden here: B = 4 (default 48), lr = 0.00015 (default 5e-07), "),
@@ -245,10 +245,10 @@ def test_a_plan_prints_the_whole_command_of_an_option_that_it_names():
     for budget in (Budget.parse("300k-rollouts"), None):
         whole_commands(console, texts, Path("my studies/own"), budget)
     assert console.file.getvalue().splitlines() == [
-        "      isocost plan 'my studies/own' --budget '300000 rollouts' --samples 3",
+        "      isocost plan 'my studies/own' --budget '300,000 rollouts' --samples 3",
         "      isocost plan 'my studies/own' --samples 3",
     ]
-    assert Budget.parse("300000 rollouts") == Budget.parse("300k-rollouts")
+    assert Budget.parse("300,000 rollouts") == Budget.parse("300k-rollouts")
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc").exists(), reason="nowhere to be refused")

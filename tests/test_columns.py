@@ -105,8 +105,25 @@ def test_rollouts_are_made_when_they_are_read_and_once(monkeypatch):
     assert (first.size, second.lengths, made) == (2, second.columns.lengths, [])
     assert first.rollouts is first.rollouts and made == [0]
     assert first.of(first.rollouts[:1]).columns is None
-    with pytest.raises(AttributeError, match="no 'other'"):
+    with pytest.raises(AttributeError, match="'Group' object has no attribute 'other'"):
         _ = first.other
+
+
+def test_an_attribute_error_names_the_attribute_that_is_missing():
+    """Not the property in which it was raised, whether the rollouts are arrays or objects."""
+    class Own(Group):
+        @property
+        def longest(self):
+            return max(r.lenght for r in self.rollouts)
+
+    wave = wave_of(world(model(), kernels="native"), sums(1, 2), [2], Pace(1e-3, 4, Sampling()))
+    (group,) = wave.groups()
+    for own in (Own.drawn(group.problem, group.place, group.columns), Own(group.problem, group.rollouts)):
+        with pytest.raises(AttributeError, match="'Rollout' object has no attribute 'lenght'"):
+            _ = own.longest
+        with pytest.raises(AttributeError, match="'Own' object has no attribute 'rolouts'") as missing:
+            _ = own.rolouts
+        assert missing.value.name == "rolouts" and missing.value.obj is own, "so Python suggests `rollouts`"
 
 
 @pytest.mark.parametrize("why, change", [

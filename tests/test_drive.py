@@ -16,7 +16,7 @@ from isocost.errors import Interrupted, UserError
 from isocost.planner.evaluation import EvaluationPlan, spaced
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
-from isocost.runs.launch.launcher import Launch, State
+from isocost.runs.launch.launcher import Launch, State, job_name, write_script
 from isocost.runs.launch.processes import Processes
 from isocost.steps import drive, early
 from isocost.steps.drive import drive_jobs
@@ -359,6 +359,16 @@ def test_a_launch_that_is_submitted_twice_is_one_process(tmp_path):
     assert launcher.look([tmp_path]) == {tmp_path: State.GONE}
     launcher.submit(launch)     # it ran: only another attempt runs again
     assert launcher.look([tmp_path]) == {tmp_path: State.GONE}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system refuses such a name")
+def test_the_script_of_a_launch_names_folders_that_are_not_utf8(tmp_path):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/r\xff"))
+    folder.mkdir()
+    launch = Launch("s/r/0", ("touch", str(folder / "made")), {}, folder, folder)
+    assert job_name(launch).startswith("s/r/0-")
+    subprocess.run(["sh", write_script(launch, output=True)], check=True)
+    assert (folder / "made").exists() and (folder / "output.txt").exists()
 
 
 def test_a_rest_ends_when_a_process_does_and_is_not_shortened_by_one_that_ended_before(tmp_path):

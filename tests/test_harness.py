@@ -705,7 +705,9 @@ async def drive(task, base_url, model):
     return 2.0
 ''', "bad.py"))
     broken = {f.promise.split(";")[0].split(",")[0]: f.why for f in bad.broken}
-    assert "messages differs" in broken["The same turns with the same luck are answered alike"]
+    shared = broken["Episodes share no state: one that is played beside others is as it is alone."]
+    assert "messages differs" in shared and "They change `count`, which all episodes share" in shared
+    assert shared.endswith("in variables of `drive`"), "the first mistake, reported once"
     assert "paid 2" in broken["Rewards are finite"]
     faults = broken["Any text is answered: a bad turn is a typed fault"]
     assert "raised ValueError: empty (bad.py, line" in faults and "answer it in the next request" in faults

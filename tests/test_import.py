@@ -563,7 +563,7 @@ def test_importing_again_changes_nothing_and_another_run_is_refused(tmp_path):
 
 def test_real_trl_runs_become_a_law_a_plan_and_a_report(theirs):
     out, text, fit, plan = theirs
-    assert text.count("6 points to 5120 rollouts") == 9
+    assert text.count("6 points to 5,120 rollouts") == 9
     law = Law.of(read_json(out / "law.json"))
     assert law.refused is None and law.ns == (2, 4, 8) and all(len(a.runs) == 3 for a in law.arms)
     assert "one held-out number (eval_reward) both chooses n and is reported" in fit
@@ -724,7 +724,7 @@ def test_a_torn_last_line_is_left_out_and_named(tmp_path):
     whole = (LOGS / "verl" / "gsm8k-n8.jsonl").read_text()
     path = written(tmp_path, whole[:-40], "n8.jsonl")
     text = said("import", path, "--n", 8, "--B", 32, "--out", tmp_path / "out")
-    assert "missing: the last line of n8.jsonl is incomplete and left out" in text and "4 points to 4864" in text
+    assert "missing: the last line of n8.jsonl is incomplete and left out" in text and "4 points to 4,864" in text
     path = written(tmp_path, "step,held_out\n0,0.1\n3,0.2\n6", "b.csv")
     assert "the last line of b.csv is incomplete" in said("import", path, *ONE, "--out", tmp_path / "b")
 

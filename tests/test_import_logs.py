@@ -99,7 +99,7 @@ def test_a_trl_log_is_a_file_a_renamed_file_or_a_folder(tmp_path):
         texts.append(said("import", *asked, *sizes, "--out", out).replace(str(out), "OUT"))
         assert read_json(out / "run.json")["imported"]["digest"] == read_json(tmp_path / "out0" / "run.json")[
             "imported"]["digest"]
-    assert len(set(texts)) == 1 and "6 points to 5120 rollouts" in texts[0]
+    assert len(set(texts)) == 1 and "6 points to 5,120 rollouts" in texts[0]
     text = said("import", tmp_path, "--names", "n{n}-s{seed}", "--B", 8, "--out", tmp_path / "both")
     assert "from n2-s1 (trl)" in text and "from n2-s2 (trl)" in text
 
@@ -128,7 +128,7 @@ def test_three_stacked_seeds_are_three_runs_and_never_one(tmp_path, column):
     assert [read_json(r / "run.json")["imported"]["name"] for r in runs] == [
         f"cartpole_swingup_sparse-s{s}" for s in (4, 5, 8)
     ]
-    assert text.count("21 points to 400000 rollouts") == 3
+    assert text.count("21 points to 400,000 rollouts") == 3
     assert "the seed" not in text.split("missing: ", 1)[1]
 
 

@@ -145,7 +145,7 @@ def test_a_price_beside_another_budget_is_printed_in_money(slow):
     assert "usd" not in said("plan", slow, "--budget", "20k-rollouts")
     text = said("plan", slow, "--price", "3.6usd/hour")  # of the budget as it was: 0.001 usd a second
     seconds = Plan.of(read_json(slow / "plan.json")).bill.seconds
-    assert f"usd {seconds / 1000:.3g}" in text and "20000 rollouts" in text
+    assert f"usd {seconds / 1000:.3g}" in text and "20,000 rollouts" in text
 
 
 @pytest.mark.parametrize(

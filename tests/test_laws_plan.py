@@ -88,7 +88,8 @@ def test_a_bad_budget_lists_what_would_be_right(text):
 
 
 def test_a_budget_is_written_as_it_is_read():
-    for amount, unit, text in [(1e7, "rollouts", "10,000,000 rollouts"), (6e4, "rollouts", "60000 rollouts"),
+    for amount, unit, text in [(1e7, "rollouts", "10,000,000 rollouts"), (6e4, "rollouts", "60,000 rollouts"),
+                               (512, "rollouts", "512 rollouts"),
                                (1e18, "flops", "1e+18 flops"), (0.5, "usd", "0.5 usd")]:
         assert str(Budget(amount, unit)) == text and Budget.parse(text) == Budget(amount, unit)
 
@@ -371,7 +372,7 @@ def test_a_plan_without_a_pilot_names_the_least_budget(text, exact):
     asked = {"preset": "quick", "evaluation": evaluation}
     p = plan_pilot(OWN, budget=Budget.parse(text), **asked)
     assert p.direct and "no budget" not in p.why
-    least = Budget.parse(p.why.partition("a budget of at least ")[2].split(",")[0].rstrip("."))
+    least = Budget.parse(p.why.partition("a budget of at least ")[2].split(", ")[0].rstrip("."))
     assert not plan_pilot(OWN, budget=least, **asked).direct
     assert plan_pilot(OWN, budget=replace(least, amount=0.97 * least.amount), **asked).direct
 
@@ -559,8 +560,8 @@ def test_what_does_not_train_runs_as_long_as_the_pilots_is_refused_with_what_wou
     pilot = planned(preset="quick", budget=budget)
     dear = replace(pilot.pilot_bill, rollouts=59_000)
     enough = ceil((59_000 + 6 * pilot.C) / 100) * 100
-    with pytest.raises(UserError, match=f"spent 59000 rollouts of 60000 rollouts.*6 runs as long as its own of "
-                                        f"n = 4, 8, {pilot.C} rollouts.*--budget of {enough} rollouts would"):
+    with pytest.raises(UserError, match=f"spent 59,000 rollouts of 60,000 rollouts.*6 runs as long as its own of "
+                                        f"n = 4, 8, {pilot.C:,} rollouts.*--budget of {enough:,} rollouts would"):
         prescription(FakeLaw(VALUES, (4,)), pilot, budget, spent=dear)
     later = Budget(enough, "rollouts")
     assert prescription(FakeLaw(VALUES, (4,)), replace(pilot, budget=later), later, spent=dear).arm.C == pilot.C
@@ -616,12 +617,12 @@ def test_a_plan_reaches_as_far_as_its_own_arms_allow():
     longer = prescription(FakeLaw(VALUES, (16,)), pilot, budget)
     assert longer.arm.n == 16 and longer.arm.C == 8 * 10240 and longer.extrapolation == 2
     short = replace(pilot.pilot_bill, rollouts=5_000_000 - 8 * 20_000)
-    with pytest.raises(UserError, match="n = 16, 8, 40960 rollouts"):
+    with pytest.raises(UserError, match="n = 16, 8, 40,960 rollouts"):
         prescription(FakeLaw(VALUES, (16,)), pilot, budget, spent=short)
 
 
 @pytest.mark.parametrize(("longer", "seeds", "named"), [
-    ({5: 10**5}, {}, "n = 5 has no pilot runs"), ({4: 10240}, {}, "more than that, got 10240"),
+    ({5: 10**5}, {}, "n = 5 has no pilot runs"), ({4: 10240}, {}, "more than that, got 10,240"),
     ({}, {8: 0}, "cannot add 0 runs"), ({}, {1: 3}, "at least 2")])
 def test_what_cannot_be_added_to_a_pilot_is_named(longer, seeds, named):
     with pytest.raises(UserError, match=named):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from isocost import methods
+from isocost.runs.files import DIVERGED
 
 HOME = Path(__file__).resolve().parent.parent / "src" / "isocost"
 ROOMS = (
@@ -180,6 +181,12 @@ def test_no_modules_import_each_other():
 
 def test_no_file_is_too_long_to_read():
     assert {n: k for n, s in every().items() if (k := len(s.splitlines())) >= LARGEST} == {}
+
+
+def test_the_reason_of_a_run_that_diverged_has_one_name():
+    """Code compares with `DIVERGED` of runs/files.py."""
+    by_hand = {name for name, source in every().items() if compared(source, {DIVERGED})}
+    assert {name for name in by_hand if not name.startswith("isocost.laws.")} == set()
 
 
 def test_only_the_environments_own_libraries_are_ever_unpickled_or_compiled():

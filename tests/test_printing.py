@@ -1,6 +1,7 @@
 """Only the command line prints: read off the syntax trees."""
 
 import ast
+import io
 import json
 import re
 import subprocess
@@ -9,8 +10,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from isocost.words import counted, freedom, visible
+from isocost.cli.text_run import show
+from isocost.steps.results import RunEnd
+from isocost.words import counted, freedom, grouped, visible
 
 HOME = Path(__file__).resolve().parents[1] / "src" / "isocost"
 PRINTERS = ("cli/", "terminal.py", "console.py", "envs/sandbox_process.py", "envs/textworld_process.py")
@@ -120,3 +124,13 @@ def test_one_helper_makes_plurals():
     found = [f"{path.relative_to(HOME)}: {line.strip()}" for path in sorted(HOME.rglob("*.py"))
              for line in path.read_text(encoding="utf-8").splitlines() if own.search(line)]
     assert found == [] and own.search("{k} step{'s' if k > 1 else ''}") and own.search("{'' if k == 1 else 's'}")
+
+
+def test_counts_have_groups_of_three_digits_wherever_they_are_printed():
+    assert [grouped(x) for x in (0.5, 512, 1234.5, 2e4, 1e6, 1e18)] == ["0.5", "512", "1,234.5", "20,000", "1,000,000",
+                                                                        "1e+18"]
+    text = io.StringIO()
+    end = RunEnd("spent", "no further step fits", 16, 1.0, {"trained": 60, "evaluation": 21140}, (), {"error": 12000},
+                 {}, {}, {}, Path("r"))
+    show(end, Console(file=text, width=120))
+    assert "evaluation 21,140" in text.getvalue() and "error: 12,000" in text.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import html
 import io
@@ -19,8 +20,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from browsing import CHROMIUM, needs_browser, opened
 from fixtures.study_records import NASTY, write_json, write_run, write_study
 from isocost import report
+from isocost.envs.browser import Browser
 from isocost.errors import UserError
 from isocost.laws.law import Fit, FittedArm, Law
 from isocost.planner.n_growth import n_growth
@@ -49,7 +52,6 @@ SECTIONS = [
     "flags",
     "provenance",
 ]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 class Page(HTMLParser):
@@ -781,7 +783,7 @@ def _browse(page: Path, profile: Path, *more: str) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")
+@needs_browser
 def test_plots_draw_in_a_browser_without_a_network(study: Path, page: str, tmp_path: Path):
     out = tmp_path / "page.html"
     out.write_text(page, encoding="utf-8")
@@ -797,7 +799,42 @@ def test_plots_draw_in_a_browser_without_a_network(study: Path, page: str, tmp_p
     assert "<title>owned" not in found.stdout
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")
+LEGENDS = """[...document.querySelectorAll('.plot')].map((plot) => {
+  const { left, right } = plot.getBoundingClientRect();
+  const cut = [...plot.querySelectorAll('.role-legend text')].filter((t) => t.getBoundingClientRect().left < left - 1 ||
+    t.getBoundingClientRect().right > right + 1);
+  return [plot.dataset.spec, Number(plot.dataset.legend), cut.map((t) => t.textContent)]; })"""
+
+
+@needs_browser
+def test_legends_stay_in_their_pictures_at_the_width_of_a_phone(page: str, tmp_path: Path):
+    """A legend has as many columns as fit; a window that is made narrower or wider changes that."""
+    out = tmp_path / "page.html"
+    out.write_text(page, encoding="utf-8")
+
+    async def look() -> None:
+        browser = Browser()
+        try:
+            tab = await opened(browser, out, 390)
+            found = await tab.run(LEGENDS)
+            assert [x for x in found if x[2]] == []
+            assert any(x[1] for x in found) and not all(x[1] for x in found), "some legends are too wide for a phone"
+            for width, narrow in ((1280, False), (390, True)):
+                await browser.call("Emulation.setDeviceMetricsOverride", tab.session, width=width, height=900,
+                                   deviceScaleFactor=1, mobile=False)
+                for _ in range(100):
+                    await asyncio.sleep(0.1)
+                    found = await tab.run(LEGENDS)
+                    if any(x[1] for x in found) == narrow and not any(x[2] for x in found):
+                        break
+                assert [x for x in found if x[2]] == [] and any(x[1] for x in found) == narrow
+        finally:
+            browser.close()
+
+    asyncio.run(look())
+
+
+@needs_browser
 def test_a_page_under_way_draws_too(tmp_path: Path):
     out = report.write(write_study(tmp_path / "early", upto="profile"))
     found = _browse(out, tmp_path / "profile", "--dump-dom")

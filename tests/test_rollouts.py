@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from browsing import needs_browser, opened
 from fixtures.study_records import write_json, write_lines, write_run
 from isocost import report
 from isocost.cli import rollouts as options
@@ -39,7 +40,6 @@ from isocost.types import Fate, Fault, Group, Message, Place, Role, Said, Score,
 from isocost.world import EnvironmentFault, World
 from isocost.worlds import toy
 from test_faster_forms import sampled
-from test_report import CHROMIUM
 from test_report import Page as Parsed
 
 SCRIPT = "document.documentElement.dataset.owned=1"
@@ -476,7 +476,6 @@ def test_old_records_are_shown_too(tmp_path):
 
 # in the browser -----------------------------------------------------------------------------------------------------
 
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")
 LISTED = "[...document.querySelectorAll('details.rollout')].filter(r => r.offsetParent !== null)"
 
 
@@ -485,18 +484,6 @@ def browser():
     made = Browser()
     yield made
     made.close()
-
-
-async def opened(browser: Browser, page: Path, width: int = 1100, dark: bool = False) -> Page:
-    tab = await browser.open_page("about:blank")
-    await browser.call("Emulation.setDeviceMetricsOverride", tab.session, width=width, height=900, deviceScaleFactor=1,
-                       mobile=False)
-    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-    await browser.call("Emulation.setEmulatedMedia", tab.session, features=scheme)
-    await browser.call("Page.navigate", tab.session, url=page.as_uri())
-    await tab.run("new Promise((done) => { const look = () => document.documentElement?.dataset.drawn ? done(1) :"
-                  " setTimeout(look, 20); look(); })")
-    return tab
 
 
 async def click(tab: Page, what: str) -> None:

@@ -33,7 +33,9 @@ from isocost.runs.job import Job, reopen
 from isocost.runs.launch import local
 from isocost.runs.record import RunRecord
 from isocost.runs.run import run
+from isocost.steps.evaluate import evaluate
 from isocost.types import Cost
+from isocost.words import word
 from isocost.worlds.setting import Setting, open_problems, open_setting
 from programs import Shell
 
@@ -470,6 +472,18 @@ def test_a_signal_ends_the_run_after_its_step_and_it_goes_on_to_the_same_bytes(w
     assert go(JOB, tmp_path)["reason"] == "spent"
     assert kill9.left_by(tmp_path) == kill9.left_by(whole)
     assert "lost" not in read_json(tmp_path / "end.json")["bill"], "a run that was asked to stop loses nothing"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system refuses such a name")
+def test_a_run_in_a_folder_whose_name_is_not_utf8_goes_on_and_is_evaluated(whole, tmp_path):
+    """safetensors cannot open such a path: its checkpoints would count as broken, and its policy could not be read."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/r\xff\xfe"))
+    asyncio.run(run(JOB, folder, on_step=lambda line: line.get("step") == 3 and os.kill(os.getpid(), signal.SIGINT)))
+    assert go(JOB, folder)["reason"] == "spent" and "lost" not in read_json(folder / "end.json")["bill"]
+    assert kill9.left_by(folder) == kill9.left_by(whole)
+    assert evaluate(folder, samples=2).final == evaluate(whole, samples=2).final
+    command = f"echo {word(folder)}"
+    assert subprocess.run(["bash", "-c", command], capture_output=True).stdout == os.fsencode(folder) + b"\n"
 
 
 def test_every_problem_of_an_epoch_is_used_once_though_the_run_was_stopped(tmp_path):

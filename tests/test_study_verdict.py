@@ -208,7 +208,7 @@ def brought(folder, runs):
 def test_an_imported_run_is_judged_as_its_log_ends(tmp_path):
     run = brought(tmp_path / "one", 1)
     ended = "out: ended, spent (imported: the log ends here)\n"
-    assert f"{ended}  held_out 0.620 (held-out reward) after 2048 of 2048 rollouts\n" in said("verdict", run)
+    assert f"{ended}  held_out 0.620 (held-out reward) after 2,048 of 2,048 rollouts\n" in said("verdict", run)
     found, = json.loads(said("verdict", run, "--target", "0.6", "--json"))
     assert (found["C"], found["end"], found["looks"], found["ended"]) == (2048, 2048, 16, True)
 

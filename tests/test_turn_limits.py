@@ -214,7 +214,7 @@ def test_runs_can_be_added_at_one_limit(pilot):
     assert counts.count((8, 4)) == 4 and counts.count((8, 8)) == 3 and "1 more run of n = 8, at 4 turns" in more.why
     with pytest.raises(UserError, match="no runs at a turn limit of 5; its turn limits: 4, 8"):
         pilot.extended({}, {8: 1}, 5)
-    with pytest.raises(UserError, match="n = 4 has runs of 17152 rollouts; expected more than that, got 12800"):
+    with pytest.raises(UserError, match="n = 4 has runs of 17,152 rollouts; expected more than that, got 12,800"):
         pilot.extended({4: 12800}, {}, 4)
 
 

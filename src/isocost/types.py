@@ -450,7 +450,8 @@ class Group:
 
     def __getattr__(self, name: str) -> Any:
         if name != "rollouts" or self.columns is None:
-            raise AttributeError(f"a Group has no {name!r}")
+            # Python asks here also where a property raised AttributeError: asked again, it raises its own
+            return object.__getattribute__(self, name)
         made = self.__dict__["rollouts"] = self.columns.rollouts()
         return made
 

@@ -45,8 +45,8 @@ def freedom(dof: float) -> str:
 
 
 def grouped(x: float) -> str:
-    """A number of up to six digits as it is, a larger one in groups: '60000', '0.5', '10,000,000', '1e+18'."""
-    return f"{x:,.12g}" if x >= 1e6 else f"{x:g}"
+    """A number in groups of three digits: '512', '0.5', '60,000', '10,000,000', '1e+18'."""
+    return f"{x:,.12g}" if x >= 1e6 else f"{x:,g}"
 
 
 def duration(seconds: float) -> str:
@@ -83,9 +83,19 @@ def _cell(x: Any) -> Any:
 
 
 def word(path: object) -> str:
-    """A path as one word of a command that is shown: quoted for a shell, and no option where it begins with '-'."""
+    """A path as one word of a command that is shown: quoted for a shell, and no option where it begins with '-'.
+
+    Bytes that are not UTF-8 are written as bash and zsh read them: $'studies/\\xff'.
+    """
     text = str(path)
-    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+    text = f"./{text}" if text.startswith("-") else text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+        shown = ("\\x%02x" % (ord(c) - 0xDC00) if "\udc80" <= c <= "\udcff" else c for c in escaped)
+        return f"$'{''.join(shown)}'"
+    return shlex.quote(text)
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

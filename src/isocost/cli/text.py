@@ -90,7 +90,7 @@ def profile_cost(c: ProfileCost, console: Console) -> None:
     """What profiling would cost at most."""
     console.print(
         f"profile of {c.model} on {c.data}: {counted(c.problems, 'problem')}, {c.rollouts:,} rollouts, at most "
-        f"{c.tokens} tokens{'' if c.prompts else ' written, and the prompts'}"
+        f"{c.tokens:,} tokens{'' if c.prompts else ' written, and the prompts'}"
         f"{'' if c.flops is None else f' and {c.flops:.1e} FLOP'}, {megabytes(c.memory_mb)} of memory, "
         f"{megabytes(c.disk_mb)} of disk"
         f"{'' if c.money is None else ', at most ' + money(c.money) + ('' if c.prompts else ' without the prompts')}; "
@@ -254,7 +254,7 @@ def pilot_plan(p: PilotPlan, console: Console) -> None:
         console.print(f"  fallback: {p.fallback_why}; {p.train_seeds} x {p.train_C:,} rollouts")
     else:
         console.print(f"  learning rate: {p.rate.why}")
-        probes, at = len(p.of_purpose("probe")), [str(x) for x in p.points]
+        probes, at = len(p.of_purpose("probe")), [f"{x:,}" for x in p.points]
         shown = at if len(at) <= SHOWN else [*at[: SHOWN - 1], "...", at[-1]]
         console.print(
             f"  {probes} probe runs, {len(p.of_purpose('pilot'))} grid runs, {len(p.of_purpose('edge'))} edge runs at "
@@ -481,7 +481,7 @@ def verdict(
     latest = f"{what}{v.reward:.3f} on the validation split"
     if measured["metric"]:
         latest = f"{measured['metric']} {v.reward:.3f} ({measured['kind']} reward)"
-    latest += f" after {v.C:.0f} of {v.end:.0f} {measured['unit']}"
+    latest += f" after {v.C:,.0f} of {v.end:,.0f} {measured['unit']}"
     if over["reason"]:
         detail = f" ({over['detail']})" if over["detail"] else ""
         console.print(f"[bold]{v.run}[/]: ended, {over['reason']}{detail}\n  {latest}", highlight=False, soft_wrap=True)

@@ -50,8 +50,9 @@ def show_diagnosis(found: Diagnosis, console: Console) -> None:
     c, verdicts = found.cost, [f.verdict for f in found.findings]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in COLOURS if v in verdicts)
     console.print(
-        f"[bold]{counts}[/] in {duration(found.seconds)}; the checks used {c.rollouts} rollouts, "
-        f"{c.prefill + c.decode} tokens sampled, {c.score} scored, {c.train} trained on, {c.verify} verifier calls"
+        f"[bold]{counts}[/] in {duration(found.seconds)}; the checks used {c.rollouts:,} rollouts, "
+        f"{c.prefill + c.decode:,} tokens sampled, {c.score:,} scored, {c.train:,} trained on, "
+        f"{c.verify:,} verifier calls"
     )
 
 

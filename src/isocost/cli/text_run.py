@@ -67,7 +67,7 @@ def run_cost(c: RunCost, console: Console) -> None:
 @show.register
 def run_end(e: RunEnd, console: Console) -> None:
     """Why a run ended and what became of its rollouts."""
-    fates = ", ".join(f"{k} {v}" for k in FATES if (v := e.fates.get(k)))
+    fates = ", ".join(f"{k} {v:,}" for k in FATES if (v := e.fates.get(k)))
     console.print(
         f"  {e.reason}: {e.detail}\n  {counted(e.steps, 'step')} in {duration(e.seconds)}; rollouts: {fates}",
         markup=False,       # a verifier's error may contain brackets
@@ -75,7 +75,7 @@ def run_end(e: RunEnd, console: Console) -> None:
     flags(console, e.notes)
     for kind, count in e.verifier_failures.items():
         first = e.verifier_examples.get(kind)
-        failed = f"verifier failures, {kind}: {count}" + (f"; the first: {first}" if first else "")
+        failed = f"verifier failures, {kind}: {count:,}" + (f"; the first: {first}" if first else "")
         console.print(f"  [yellow]! {failed}[/]", soft_wrap=True)
     console.print(f"  record: {e.folder}")
     if speed := rates(e.timing):

@@ -174,7 +174,7 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     if int(M) < LEAST:
         least = ceil(1.001 * LEAST * spend.amount / M)
         updates = counted(int(M), "update")
-        raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {updates} of {size} rollouts "
+        raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {updates} of {size:,} rollouts "
                         f"a run; the minimum is {LEAST}: give {least:,.0f} {spend.unit}, or fewer seeds"
                         + ("" if own_sizes else ", or a smaller n or B"))
     common = lcm(*batch.values())

@@ -40,6 +40,7 @@ from isocost.stats.power import (
     seeds_for_comparison,
     smallest,
 )
+from isocost.words import grouped
 
 QUESTIONS = ("equal cost", "efficiency", "asymptote")
 SHARES = (0.04, 0.005, 0.005)   # of the family-wise error rate of 5 %, by question
@@ -186,8 +187,8 @@ def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost
     C = cost or min(t.end for own in whole.values() for t in own if not t.diverged)
     late = [t.run for own in whole.values() for t in own if t.cost[t.cost > 0].min(initial=inf) > C * FAR]
     if late:
-        raise UserError(f"{', '.join(late)}: no evaluation at {C * FAR:g} {unit} or before, so the reward at {C:g} is "
-                        "unknown")
+        raise UserError(f"{', '.join(late)}: no evaluation at {grouped(C * FAR)} {unit} or before, so the reward "
+                        f"at {grouped(C)} is unknown")
     pairs = list(combinations(arms, 2))
     ways = (
         [_at_cost(whole[a], whole[b], C) for a, b in pairs],

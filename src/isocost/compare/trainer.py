@@ -167,7 +167,7 @@ def _design(
     if M < LEAST:
         least = LEAST * size * spend.amount / each
         raise UserError(f"{spend} over {len(made.words)} arms of {seeds} seeds pays for {counted(M, 'update')} of "
-                        f"{size} rollouts a run; the minimum is {LEAST}: give {least:,.0f} rollouts, or fewer seeds, "
+                        f"{size:,} rollouts a run; the minimum is {LEAST}: give {least:,.0f} rollouts, or fewer seeds, "
                         "or a smaller n or B")
     C, probe_C = M * size, max(int(SHARE * M), 1) * size
     rule = starting_rule(None) if lr is None else given(lr, size)

@@ -24,7 +24,7 @@ async def answer_key(case: Case) -> Finding:
     problems = case.opened.sides.train[:PROBLEMS]
     wrong = verify.check_gold(problems, which, case.opened.grader.mark)
     if not wrong:
-        return Finding(name, "ok", f"the reference answers of {len(problems)} problems earn 1 from {which}")
+        return Finding(name, "ok", f"the reference answers of {len(problems):,} problems earn 1 from {which}")
     said = f"{len(wrong)} of {len(problems)} reference answers do not earn 1; problem {wrong[0].id}: " \
            f"{wrong[0].why}"
     if verify.find(which).must_agree:

@@ -59,7 +59,7 @@ async def cached_decode(case: Case) -> Finding:
         return Finding(name, "fail", "some log-probs are not finite", "check the model's weights for NaN")
     wide = str(case.reference().body).removeprefix("torch.")
     said = (
-        f"sampler and learner ({kind}) differ by {far(gaps.apart)} in log-prob over {len(gaps.apart)} tokens; from a "
+        f"sampler and learner ({kind}) differ by {far(gaps.apart)} in log-prob over {len(gaps.apart):,} tokens; from a "
         f"full pass in {wide} the sampler differs by {far(gaps.sampler)}, the learner by {far(gaps.learner)}"
     )
     if why := _too_far(case, gaps, case.sampling, case.bar.fine / 10):
@@ -104,7 +104,7 @@ async def sampling(case: Case) -> Finding:
                            f"distribution: {far(gap)}", REPORT)
     every = np.concatenate(gaps)
     return Finding(name, "ok", f"recorded log-probs are those of the tempered, truncated, renormalised distribution "
-                   f"at {len(settings)} settings: {far(every)} over {len(every)} tokens")
+                   f"at {len(settings)} settings: {far(every)} over {len(every):,} tokens")
 
 
 def _recorded(groups: Sequence[Group]) -> ndarray:

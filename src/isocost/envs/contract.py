@@ -15,11 +15,11 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ import numpy as np
 from numpy.random import Generator
 
 from isocost import chance
+from isocost.envs import shared_state
 from isocost.envs.harness import CUT, Driven
 from isocost.envs.harness_run import HARNESSES
 from isocost.envs.opening import EnvironmentSet
@@ -38,6 +39,8 @@ from isocost.types import PLAIN, Place, Problem, Shown
 from isocost.world import Environment, EnvironmentFault
 
 PROBLEMS, TURNS = 6, 8      # that are played, at most
+LISTED = 100_000            # problems whose ids are compared, at most
+PAIRS = 2                   # problems with two attempts at once
 SECONDS = 20.0              # of one call, at most
 BLOCKS = 0.5                # seconds that a call may keep the event loop from other episodes
 ENDS = 0.9 * CUT            # that a harness has after its last turn, at most
@@ -45,14 +48,18 @@ ODD = ("", " ", "\0", "no such action", "<tool_call>{", '{"name": 1}', "é✓ " 
 ROLES = ("system", "user", "assistant", "tool", PLAIN)
 OWN = Path(__file__).parents[1]             # what it raises itself is no line of a user
 _PLACE, _LIBRARY = Place(11, 3, 1), Path(os.__file__).parent
+Promise = Callable[[EnvironmentSet, Sequence[Problem]], Coroutine[Any, Any, None]]
 
 
 class Broken(Exception):
-    """A promise is broken, for this reason. `mistake` is the same wherever one mistake breaks a promise."""
+    """A promise is broken, for this reason. `mistake` is the same wherever one mistake breaks a promise.
 
-    def __init__(self, why: str, mistake: str = ""):
+    `of` is the promise that is broken if it is not the one that was being checked.
+    """
+
+    def __init__(self, why: str, mistake: str = "", of: Promise | None = None):
         super().__init__(why)
-        self.mistake = mistake
+        self.mistake, self.of = mistake, of
 
 
 class Hung(Broken):
@@ -67,6 +74,7 @@ class Episode:
     made: Environment
     said: list[str] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
+    final: object = None        # when it ended; None if that raised
     watched: bool = False       # `blocked` is measured: the longest time that a call kept the loop
     blocked: float = 0.0
 
@@ -78,36 +86,45 @@ class Episode:
 def check(found: EnvironmentSet, problems: Sequence[Problem], reads: Reads | None = None) -> list[Finding]:
     """Every promise on the first of these problems. What the environment raises is a broken promise, not an error.
 
-    With `reads`, of a model, also whether that model can read what the environment opens with.
+    The ids of all of them are compared. With `reads`, of a model, it is also checked whether that model can read what
+    the environment opens with.
     """
-    return finished(_checked(found, problems[:PROBLEMS], reads))
+    return finished(_checked(found, problems, reads))
 
 
-async def _checked(found: EnvironmentSet, problems: Sequence[Problem], reads: Reads | None) -> list[Finding]:
-    out: list[Finding] = []
+async def _checked(found: EnvironmentSet, listed: Sequence[Problem], reads: Reads | None) -> list[Finding]:
+    problems = listed[:PROBLEMS]
+    out: dict[Promise, Finding] = {}
     known, hangs = set[str](), False
     drives = _is_harness(found, problems[0])
-    promises = [(promise, promise.__doc__) for promise in PROMISES]
-    if reads is not None:
-        promises.insert(1, (partial(_readable, reads), _readable.__doc__))
-    for promise, about in promises:
-        text = " ".join((about or "").split())
-        if promise is _cuts and not drives:
+    promises = [promise for promise in PROMISES if promise is not _cuts or drives]
+    readable = None if reads is None else partial(_readable, reads)
+    if readable is not None:
+        promises.insert(1, readable)
+
+    def about(promise: Callable[..., Any]) -> str:
+        return " ".join((getattr(promise, "func", promise).__doc__ or "").split())
+
+    for promise in promises:
+        text = about(promise)
+        if promise in out:                  # another one found it broken
             continue
-        if hangs or (out and not out[0].kept):
-            out.append(Finding(text, "a call hangs" if hangs else "it cannot be opened", tried=False))
+        if hangs or (out and not out[_opens].kept):
+            out[promise] = Finding(text, "a call hangs" if hangs else "it cannot be opened", tried=False)
             continue
         try:
             await promise(found, problems)
-            out.append(Finding(text))
+            out[promise] = Finding(text)
         except Broken as why:
             hangs = isinstance(why, Hung)
-            out.append(Finding(text, str(why), tried=why.mistake not in known))
+            out[promise] = Finding(text, str(why), tried=why.mistake not in known and why.of is None)
+            if why.of is not None:
+                out[why.of] = Finding(about(why.of), str(why))
             known |= {why.mistake} - {""}
         except (Exception, SystemExit) as error:    # other people's files may raise anything
-            out.append(Finding(text, _told(error), tried=_told(error) not in known))
+            out[promise] = Finding(text, _told(error), tried=_told(error) not in known)
             known.add(_told(error))
-    return out
+    return [*(out[promise] for promise in promises), Finding(about(_distinct), _distinct(listed))]
 
 
 # promises ----------------------------------------------------------------------------------------------------------
@@ -116,8 +133,11 @@ async def _checked(found: EnvironmentSet, problems: Sequence[Problem], reads: Re
 async def _opens(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
     """It opens with messages, and for all attempts at one problem with the same."""
     for problem in problems:
-        seen = [await _opened(found, problem, seed) for seed in (1, 2)]
-        for e in seen:
+        first = await _opened(found, problem, 1)
+        before = shared_state.state(found.make)
+        again = await _opened(found, problem, 2)
+        names = shared_state.changed(before, shared_state.state(found.make))
+        for e in (first, again):
             shown = e.shown[0]
             if not shown.messages:
                 raise Broken(f"it opens problem {problem.id!r} without a message; the policy needs at least one "
@@ -125,7 +145,8 @@ async def _opens(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
             if shown.over:
                 raise Broken(f"it opens problem {problem.id!r} with over=True, so there is no turn")
             await _call(e, "close", e.made.close)
-        _same(seen[0].shown, seen[1].shown, f"problem {problem.id!r} opened twice")
+        if why := _unlike(first, again, f"problem {problem.id!r} opened twice"):
+            raise Broken(f"{why}. {_mend(names, first)}" if names else why)
 
 
 async def _readable(reads: Reads, found: EnvironmentSet, problems: Sequence[Problem]) -> None:
@@ -141,21 +162,59 @@ async def _deterministic(found: EnvironmentSet, problems: Sequence[Problem]) -> 
     """The same turns with the same luck are answered alike; random numbers come from `luck` alone."""
     for problem in problems:
         first = await _played(found, problem, _script(found, problem, 1), 1)
-        again = await _played(found, problem, iter(first.said), 2)
-        _same(first.shown, again.shown, f"problem {problem.id!r} played twice with the same luck")
+        await _repeated(found, first, 2)
 
 
 async def _alone(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
     """Episodes share no state: one that is played beside others is as it is alone."""
-    alone = [await _played(found, p, _script(found, p, i), i) for i, p in enumerate(problems)]
-    beside = [await _opened(found, p, 9) for p in problems]
+    every = [*problems, *problems[:PAIRS]]
+    alone = [await _played(found, p, _script(found, p, i), i) for i, p in enumerate(every)]
+    before = shared_state.state(found.make)
+    if not await _unlike_beside(found, alone):
+        return
+    names = shared_state.changed(before, shared_state.state(found.make))
+    for e in alone:
+        await _repeated(found, e, 5)
+    if why := await _unlike_beside(found, alone):
+        raise Broken(f"{why}. {_mend(names, alone[0])}")
+    raise Broken("an episode played beside others differed once, and not when they were played again. "
+                 f"{_UNREPEATABLE}", of=_deterministic)
+
+
+async def _unlike_beside(found: EnvironmentSet, alone: Sequence[Episode]) -> str:
+    """How episodes differ when they are played at once, in turns; empty if they do not."""
+    beside = [await _opened(found, e.problem, 9) for e in alone]
     for turn in range(TURNS):
         for a, b in zip(alone, beside, strict=True):
-            if turn < len(a.said):
+            if turn < len(a.said) and not b.over:
                 await _step(b, a.said[turn], turn)
+    for b in beside:
+        await _ended(b)
     for a, b in zip(alone, beside, strict=True):
-        await _call(b, "close", b.made.close)
-        _same(a.shown, b.shown, f"problem {a.problem.id!r} alone and beside {len(problems) - 1} others")
+        if why := _unlike(a, b, f"problem {a.problem.id!r} alone and beside {len(alone) - 1} other episodes"):
+            return why
+    return ""
+
+
+async def _repeated(found: EnvironmentSet, first: Episode, seed: int) -> None:
+    """Play an episode again. Raises Broken if it is not answered as it was."""
+    before = shared_state.state(found.make)
+    again = await _played(found, first.problem, iter(first.said), seed)
+    if why := _unlike(first, again, f"problem {first.problem.id!r} played twice with the same luck"):
+        if names := shared_state.changed(before, shared_state.state(found.make)):
+            raise Broken(f"{why}. {_mend(names, first)}", of=_alone)
+        raise Broken(f"{why}. {_UNREPEATABLE}", of=_deterministic)
+
+
+_UNREPEATABLE = "Use no random numbers but those of luck(), no clock and no state that outlives an episode"
+
+
+def _mend(names: Sequence[str], e: Episode) -> str:
+    """What is right, in place of state that episodes share."""
+    where = "in variables of `drive`" if _drives(e) else "on `self`, made in `__init__` or `open`"
+    which = f"They change {' and '.join(f'`{name}`' for name in names[:3])}, which all episodes share" if names else \
+        "They share state"
+    return f"{which}: keep what an episode changes {where}"
 
 
 async def _faults(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
@@ -257,7 +316,18 @@ async def _leaks(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
                      "and copying it is right")
 
 
-PROMISES = (_opens, _faults, _deterministic, _alone, _rewards, _finals, _closes, _yields, _cuts, _leaks)
+def _distinct(listed: Sequence[Problem]) -> str:
+    """Every problem has an id of its own."""
+    first: dict[str, int] = {}
+    for number, problem in enumerate(islice(listed, LISTED), 1):
+        if (where := first.setdefault(problem.id, number)) != number:
+            return f"problem {number} of the list has the id {problem.id!r} of problem {where}: give each another id"
+    return ""
+
+
+PROMISES: tuple[Promise, ...] = (
+    _opens, _faults, _deterministic, _alone, _rewards, _finals, _closes, _yields, _cuts, _leaks,
+)
 
 
 # playing -----------------------------------------------------------------------------------------------------------
@@ -283,8 +353,15 @@ async def _played(found: EnvironmentSet, problem: Problem, said: Iterator[str], 
         if e.over or (text := next(said, None)) is None:
             break
         await _step(e, text, turn)
-    await _call(e, "close", e.made.close)
+    await _ended(e)
     return e
+
+
+async def _ended(e: Episode) -> None:
+    """Close an episode, with its final text. That `final` works is a promise of its own."""
+    with suppress(Exception, SystemExit):
+        e.final = e.made.final()
+    await _call(e, "close", e.made.close)
 
 
 async def _closed_after(found: EnvironmentSet, problem: Problem, turns: int) -> None:
@@ -375,15 +452,18 @@ def _valid(shown: Any, what: str) -> Shown:
     return made
 
 
-def _same(one: Sequence[Shown], other: Sequence[Shown], what: str) -> None:
-    for i, (a, b) in enumerate(zip(one, other, strict=False)):
+def _unlike(one: Episode, other: Episode, what: str) -> str:
+    """The first difference between two episodes; empty if there is none."""
+    for i, (a, b) in enumerate(zip(one.shown, other.shown, strict=False)):
         for name in ("messages", "over", "reward", "key", "fault"):
             if getattr(a, name) != getattr(b, name):
                 where = "at its opening" if i == 0 else f"in turn {i}"
-                both = f"{_short(getattr(a, name))} and {_short(getattr(b, name))}"
-                raise Broken(f"{what}: {name} differs {where}: {both}")
-    if len(one) != len(other):
-        raise Broken(f"{what}: {len(one) - 1} and {len(other) - 1} turns")
+                return f"{what}: {name} differs {where}: {_short(getattr(a, name))} and {_short(getattr(b, name))}"
+    if len(one.shown) != len(other.shown):
+        return f"{what}: {len(one.shown) - 1} and {len(other.shown) - 1} turns"
+    if one.final != other.final:
+        return f"{what}: final differs: {_short(one.final)} and {_short(other.final)}"
+    return ""
 
 
 def _held() -> tuple[int, int, int]:

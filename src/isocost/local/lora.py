@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from isocost.batch import Batch
@@ -24,7 +23,7 @@ from isocost.errors import UserError, foreign
 from isocost.jsonfile import read_json
 from isocost.local.decoder import Config
 from isocost.local.learner import LocalLearner, LossFn
-from isocost.local.weights import Model, halved, paired, save, save_tensors
+from isocost.local.weights import Model, halved, paired, read_tensors, save, save_tensors
 from isocost.meter import Meter
 from isocost.shape import Either, Keys, Maybe, Size
 from isocost.types import Cost
@@ -238,7 +237,7 @@ def merged(folder: Path, load: Callable[[str], Model]) -> Model:
     rank, alpha = settings["r"], float(settings["lora_alpha"])
     scale = alpha / rank ** (0.5 if settings.get("use_rslora") else 1.0)
     with foreign(folder / TENSORS, FIX):
-        tensors = {k.replace(".default.", "."): v.float() for k, v in load_file(folder / TENSORS).items()}
+        tensors = {k.replace(".default.", "."): v.float() for k, v in read_tensors(folder / TENSORS).items()}
     weights = {k: v.clone() for k, v in base.weights.items()}
     for p in places(base.config):
         a, b = (tensors.pop(f"{PREFIX}{p.name}.lora_{x}.weight", None) for x in "AB")

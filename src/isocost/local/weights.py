@@ -169,6 +169,23 @@ def save_tensors(tensors: Weights, path: Path, metadata: dict[str, str] | None =
         raise
 
 
+def open_tensors(path: Path) -> Any:
+    """A file of safetensors, open. Where its path is not UTF-8, which safetensors rejects, by way of a descriptor."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        with open(path, "rb") as file:
+            return safe_open(f"/proc/self/fd/{file.fileno()}", framework="pt")
+    return safe_open(path, framework="pt")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a file of safetensors."""
+    file = open_tensors(path)
+    names: list[str] = file.keys()
+    return {name: file.get_tensor(name) for name in names}
+
+
 def checksum(weights: Weights) -> str:
     """A hash of names and bytes: the sampler holds the learner's weights when the two are equal."""
     digest = hashlib.blake2b(digest_size=16)
@@ -199,7 +216,7 @@ class Stored(Mapping[str, Tensor]):
             if not (folder / name).is_file():
                 raise UserError(f"{folder / name} is named by the index but missing")
             with foreign(folder / name, FETCH):
-                file = safe_open(folder / name, framework="pt")
+                file = open_tensors(folder / name)
                 self._files |= dict.fromkeys(file.keys(), (folder / name, file))
 
     def __getitem__(self, name: str) -> Tensor:

@@ -547,7 +547,7 @@ class _PilotSearch:
             if C // unit >= LEAST_TRAINING:
                 break
         if C == 0:
-            raise UserError(f"{self.budget} does not pay for one update of {unit} rollouts"
+            raise UserError(f"{self.budget} does not pay for one update of {unit:,} rollouts"
                             f"{'' if self.evaluation.samples is None else ' and its evaluations'}: give at least "
                             f"{worded(self.budget, bill(unit).of_unit(name))}")
         nothing = Bill(0, 0.0, None if self.prices.parameters is None else 0.0, 0.0, 0, None, None)

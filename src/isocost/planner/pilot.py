@@ -284,7 +284,7 @@ class PilotPlan:
                 there = ", ".join(map(str, self.grid))
                 raise UserError(f"n = {n} has no pilot runs to continue; there are n = {there}")
             if lengths[n] >= C:
-                raise UserError(f"n = {n} has runs of {lengths[n]} rollouts; expected more than that, got {C}")
+                raise UserError(f"n = {n} has runs of {lengths[n]:,} rollouts; expected more than that, got {C:,}")
         for n, k in seeds.items():
             if k < 1 or n < 2 or (self.batch and self.batch % n):
                 divides = f" that divides n B = {self.batch}" if self.batch else ""

@@ -315,8 +315,8 @@ class _Prescriber:
         least = {n: self.bill((n,), self.unit()).of_unit(self.budget.unit) for n in ns}
         paid = [n for n in ns if least[n] <= self.budget.amount]
         if not paid:
-            raise UserError(f"{self.budget} does not pay for the smallest run, {self.unit()} rollouts (a whole number "
-                            f"of updates of every n): give at least {worded(self.budget, min(least.values()))}")
+            raise UserError(f"{self.budget} does not pay for the smallest run, {self.unit():,} rollouts (a whole "
+                            f"number of updates of every n): give at least {worded(self.budget, min(least.values()))}")
         return paid
 
     def check_length(self, ns: tuple[int, ...], C: int) -> None:
@@ -332,7 +332,7 @@ class _Prescriber:
         enough = spent + self.bill(ns, longest).of_unit(unit) * (1 + SPARE if self.capped else 1)
         raise UserError(
             f"the pilot has spent {worded(self.budget, spent, up=False)} of {self.budget}, and what is left does "
-            f"not pay for {runs} as long as its own of n = {', '.join(map(str, ns))}, {longest} rollouts. A --budget "
+            f"not pay for {runs} as long as its own of n = {', '.join(map(str, ns))}, {longest:,} rollouts. A --budget "
             f"of {worded(self.budget, enough)} would"
         )
 

@@ -166,7 +166,7 @@ def _why(v: StoppingVerdict) -> str:
     dead = _dead_text(v.dead, v.n)
     if v.word == "change n":
         return dead
-    why = f"{v.gain.value:+.3f} [{v.gain.low:+.3f}, {v.gain.high:+.3f}] expected of the next {v.stretch:.0f} rollouts"
+    why = f"{v.gain.value:+.3f} [{v.gain.low:+.3f}, {v.gain.high:+.3f}] expected of the next {v.stretch:,.0f} rollouts"
     if v.target is not None and v.reach is not None:
         why += f"; {v.reach:.0%} to reach {v.target:.3f}"
     return why + (f"; {dead}" if dead else "")

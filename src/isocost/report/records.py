@@ -17,7 +17,7 @@ import isocost.planner  # noqa: F401 (registers the shapes of a study's files)
 from isocost.errors import UserError
 from isocost.jsonfile import Damaged
 from isocost.laws.curves import PASS
-from isocost.runs.files import good_lines, read_json
+from isocost.runs.files import DIVERGED, good_lines, read_json
 
 if TYPE_CHECKING:
     from isocost.laws.law import Law
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        return self.end.get("reason") == "diverged"
+        return self.end.get("reason") == DIVERGED
 
     @cached_property
     def lines(self) -> list[Data]:

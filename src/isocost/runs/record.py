@@ -30,12 +30,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from isocost import jsonfile, processor
 from isocost.errors import UserError
-from isocost.local.weights import save_tensors
+from isocost.local.weights import read_tensors, save_tensors
 from isocost.meter import LOST, Meter, Payer
 from isocost.runs import schema
 from isocost.runs.attempts import Fence, fence_of, own
@@ -183,7 +182,7 @@ class RunRecord:
             data = (path / "learner.safetensors").read_bytes()
             if hashlib.sha256(data).hexdigest() != state["sha256"]:
                 raise ValueError("its weights do not match their checksum")
-            return load_file(path / "learner.safetensors"), state
+            return read_tensors(path / "learner.safetensors"), state
         except (OSError, ValueError, SafetensorError, UserError) as e:
             self.notes.append(f"checkpoint {path.name} is not whole ({e}); falling back to the one before")
             aside = path.with_name(f".{path.name}.broken")      # until the next checkpoint is written

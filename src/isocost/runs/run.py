@@ -486,7 +486,7 @@ class _Run:
         return [f"{said}: they are not recorded"]
 
     def _why(self, reason: str, bound: str) -> str:
-        budget = ", ".join(f"{v:g} {k}" for k, v in self.job.budget.items())
+        budget = ", ".join(f"{grouped(v)} {k}" for k, v in self.job.budget.items())
         if reason == "starved":
             rates = sorted(t.mean for t in self.ledger.tallies.values())
             middle = rates[len(rates) // 2] if rates else float("nan")
@@ -498,8 +498,9 @@ class _Run:
         C = self.job.budget.get("rollouts")
         if reason == "spent" and C and bound not in ("", "rollouts"):
             spent = UNITS[bound](self.ledger.spent, self.world.learner, self._active())
-            return (f"no further step fits into {self.job.budget[bound]:g} {bound}, the run's share of the budget: "
-                    f"{spent:g} {bound} and {self.ledger.spent.rollouts:g} of {C:g} rollouts are spent")
+            return (f"no further step fits into {grouped(self.job.budget[bound])} {bound}, the run's share of the "
+                    f"budget: {grouped(spent)} {bound} and {grouped(self.ledger.spent.rollouts)} of {grouped(C)} "
+                    "rollouts are spent")
         return {
             "spent": f"no further step fits into {budget}",
             DIVERGED: f"update {self.ledger.step}: {self.why}",

@@ -15,7 +15,7 @@ from typing import Any
 from isocost.errors import Interrupted, UserError
 from isocost.jsonfile import write_json
 from isocost.planner.stopping import StoppingVerdict
-from isocost.runs.files import ended, read_json
+from isocost.runs.files import DIVERGED, ended, read_json
 from isocost.runs.job import Job
 from isocost.runs.launch.launcher import OUTPUT, Launch, Launcher, State
 from isocost.runs.launch.launchers import launcher_in
@@ -248,7 +248,7 @@ class _Drive:
         if not driven.missing(seen):
             driven.write(seen, run.asked, run.more, ended=f"trained by {driven.trainer.kind} in {tried}")
             return True
-        if len(seen.evaluated) > 1 and driven.log_of(seen).end == "diverged":
+        if len(seen.evaluated) > 1 and driven.log_of(seen).end == DIVERGED:
             driven.write(seen, run.asked, run.more, ended=f"trained by {driven.trainer.kind} in {tried}")
             return True
         if (driven.folder / VERDICT).exists():

@@ -104,14 +104,15 @@ def check_environment(spec: str, data: str | None = None, model: str | None = No
     if found.problems is not None:
         if data is not None:
             raise UserError(f"the environment {spec} has its own problems: leave out --data")
-        problems = tuple(islice(found.problems(), contract.PROBLEMS))
+        problems = tuple(islice(found.problems(), contract.LISTED))
     elif data is None:
         raise UserError(f"the environment {spec} lists no problems: name them with --data")
     else:
         problems = load_problems(data, verifier=found.verifier, limit=contract.PROBLEMS, check=False).problems
     if not problems:
         raise UserError(f"the environment {spec} lists no problem")
-    return EnvironmentCheck(spec, len(problems), tuple(contract.check(found, problems, _reads(found, model))))
+    played = min(len(problems), contract.PROBLEMS)
+    return EnvironmentCheck(spec, played, tuple(contract.check(found, problems, _reads(found, model))))
 
 
 def _reads(found: EnvironmentSet, model: str | None) -> Reads | None:

@@ -15,7 +15,7 @@ from isocost.laws.curves import curves
 from isocost.planner.study_runs import PlannedRun
 from isocost.runs import files as records
 from isocost.runs import measure, schema, source
-from isocost.runs.files import read_json
+from isocost.runs.files import DIVERGED, read_json
 from isocost.runs.measure import UNNAMED
 from isocost.steps.events import SILENT, Observer, Skipped
 from isocost.steps.folder import Home, writing
@@ -255,6 +255,6 @@ def _imported(run: Imported, folder: Path, seed: int) -> ImportedRun:
         first=first[1].reward,
         last=last[1].reward,
         scale=(low, high),
-        diverged=run.log.end == "diverged",
+        diverged=run.log.end == DIVERGED,
         missing=tuple(run.missing),
     )

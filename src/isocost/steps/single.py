@@ -158,7 +158,7 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
     updates = max(0, int((spend.amount - evaluated) // each))
     if not updates:
         beside = f" beside evaluations of {evaluated:.3g}" if evaluated else ""
-        raise UserError(f"a budget of {spend} does not pay for one update of {size} rollouts, which takes {each:.3g}"
+        raise UserError(f"a budget of {spend} does not pay for one update of {size:,} rollouts, which takes {each:.3g}"
                         f"{beside}")
     return prices.bill([(job.n, job.B, size * updates, 2 + evaluations)], timing)
 

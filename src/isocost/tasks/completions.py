@@ -106,7 +106,7 @@ def read_completions(path: Path, columns: Mapping[str, str] | None = None, *, sk
     report = Report(count, tuple(broken))
     if broken and (not skip_broken or not by):
         shown = "\n  ".join(report.lines())
-        raise UserError(f"{path}: {len(broken)} of {count} rows cannot be used (--skip-broken leaves them out):"
+        raise UserError(f"{path}: {len(broken):,} of {count:,} rows cannot be used (--skip-broken leaves them out):"
                         f"\n  {shown}")
     problems = tuple(Attempted(key, attempts=tuple(each), **about) for key, (about, each) in by.items())
     return Completions(problems, found, report)

@@ -63,10 +63,10 @@ class Report:
         """The report for a reader, one finding a line."""
         out = [str(b) for b in self.broken[:SHOWN]]
         if len(self.broken) > SHOWN:
-            out.append(f"and {len(self.broken) - SHOWN} more")
+            out.append(f"and {len(self.broken) - SHOWN:,} more")
         out += [f"{where}: the same problem as {first}, used once" for where, first in self.duplicates[:SHOWN]]
         if len(self.duplicates) > SHOWN:
-            out.append(f"and {len(self.duplicates) - SHOWN} more duplicates")
+            out.append(f"and {len(self.duplicates) - SHOWN:,} more duplicates")
         return out + list(self.warnings)
 
 
@@ -158,7 +158,7 @@ def load_problems(
     if fit or skip_broken or not good:
         broken += [Broken(where, unfit[where]) for where, _ in good if where in unfit]
     elif not broken:        # errors of the file itself come first
-        raise UserError(f"{spec}: the model can be given none of the {count} rows. {good[0][0]}: {unfit[good[0][0]]}")
+        raise UserError(f"{spec}: the model can be given none of the {count:,} rows. {good[0][0]}: {unfit[good[0][0]]}")
     good = fit
     problems = tuple(_marked_exact(p, name) for _, p in good)
     solved = sum("solution" in p.meta for p in problems) / max(len(problems), 1)
@@ -166,7 +166,8 @@ def load_problems(
     if broken and not skip_broken:
         shown = "\n  ".join(replace(report, duplicates=(), warnings=()).lines())
         how = name if verifier or default else f"{name}, as guessed from the answers; --verifier names another"
-        head = f"{spec}: {len(broken)} of {count} rows cannot be used (marked by {how}; --skip-broken leaves them out):"
+        head = f"{spec}: {len(broken):,} of {count:,} rows cannot be used (marked by {how}; --skip-broken leaves "
+        head += "them out):"
         raise UserError(f"{head}\n  {shown}")
     if not problems:
         raise UserError("\n  ".join((f"{spec} contains no usable problem", *report.lines())))
@@ -182,7 +183,7 @@ def _mixed(parts: Sequence[mix.Part], loaded: Sequence[ProblemSet], limit: int |
     whole = [s.report for s in loaded]
     solved = sum("solution" in p.meta for p in problems) / max(len(problems), 1)
     kept = {p.id for p in problems}
-    told = tuple(f"{sum(p.id in kept for p in s.problems)} of the {len(s)} problems of {part.spec}"
+    told = tuple(f"{sum(p.id in kept for p in s.problems):,} of the {len(s):,} problems of {part.spec}"
                  for part, s in zip(parts, loaded, strict=True))
     paid = min(r.rewards[0] for r in whole), max(r.rewards[1] for r in whole)
     report = Report(sum(r.rows for r in whole), sum((r.broken for r in whole), ()),
@@ -276,7 +277,7 @@ def _agree(
         wrong = {d.id: d.why for d in verify.check_gold([p for _, p in good], verifier, grader.mark)}
     if not must:
         said = [f"{where}: {wrong[p.id]}" for where, p in good if p.id in wrong]
-        more = (f"and {len(said) - SHOWN} more",) if len(said) > SHOWN else ()
+        more = (f"and {len(said) - SHOWN:,} more",) if len(said) > SHOWN else ()
         return good, [], (*said[:SHOWN], *more)
     broken = [Broken(where, wrong[p.id]) for where, p in good if p.id in wrong]
     return [(where, p) for where, p in good if p.id not in wrong], broken, ()

@@ -149,7 +149,7 @@ def _small(select: Sequence[Problem], audit: Sequence[Problem], samples: int | N
         return []
     how = "exactly" if samples is None else f"with {samples} samples each"
     return [
-        f"minimum detectable difference with {len(select)} validation and {len(audit)} test problems, evaluated {how}: "
-        f"about {detectable(smallest, samples):.3f} (80 % power); for {EFFECT:g} each split needs about "
-        f"{needed(EFFECT, samples)} problems"
+        f"minimum detectable difference with {len(select):,} validation and {len(audit):,} test problems, evaluated "
+        f"{how}: about {detectable(smallest, samples):.3f} (80 % power); for {EFFECT:g} each split needs about "
+        f"{needed(EFFECT, samples):,} problems"
     ]

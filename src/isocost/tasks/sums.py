@@ -201,10 +201,3 @@ def _level(pairs: ndarray, digits: int) -> ndarray:
 def final(said: str) -> str:
     """What a worked answer ends on: everything after its last step."""
     return said.rpartition(STEP)[2]
-
-
-def answer_tokens(spec: str) -> int:
-    """Tokens that the longest right answer to such sums takes, the end token included."""
-    which = Sums.of(spec)
-    most = 10**which.digits - 1
-    return len(solution(most, most, which.work)) + 1

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from isocost.errors import UserError
+from isocost.runs.files import DIVERGED
 from isocost.trainers.logs import Log, Point, Row, reward_only
 from isocost.trainers.points import decayed
 from isocost.trainers.tensorboard import board, files_of
@@ -72,7 +73,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
                 *unread(rows, (reward, RATE)),
                 *decayed(rates),
             ),
-            "diverged" if collapsed(rows, reward) else None,
+            DIVERGED if collapsed(rows, reward) else None,
         )
     ]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.runs.files import DIVERGED
 from isocost.runs.measure import HELD_OUT, TRAINING
 from isocost.trainers.logs import DECAYED, STACKED, Empty, Log, Point, Row
 from isocost.trainers.names import Names, columns_of, match
@@ -151,7 +152,7 @@ def _log(
         known,
         described,
         missing=tuple(lacks),
-        end="diverged" if collapsed(rows, held or reward or "") else None,
+        end=DIVERGED if collapsed(rows, held or reward or "") else None,
         rate=_rate(rows, step, columns.get("rollouts")),
         parts={
             TRAINING: [c for c in there if reward in SUMS and re.fullmatch(names.parts, c)],

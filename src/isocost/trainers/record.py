@@ -19,13 +19,14 @@ from isocost.errors import UserError
 from isocost.jsonfile import write_json, write_text
 from isocost.laws.tracks import LENGTH, written
 from isocost.runs import files as records
+from isocost.runs.files import DIVERGED
 from isocost.runs.measure import HELD_OUT, TRAINING, UNNAMED
 from isocost.trainers.logs import FACTS, Empty, Log, Point
 
 OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learning rate"}
 # How a name spells each fact; matches are atomic (?>), so that 1.5e-6 is never read as 1 or 1.5.
 SPELT = dict.fromkeys(FACTS, r"(?>[0-9]+)") | {"lr": r"(?>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"}
-ENDED = {None: "the log ends here", "diverged": "{} is NaN or infinite to the log's end"}  # by the log's `end`
+ENDED = {None: "the log ends here", DIVERGED: "{} is NaN or infinite to the log's end"}  # by the log's `end`
 EXACT = 1e-9  # what rounding may add to or take from a number
 APART = {"lr": 0.01}  # by how much of the smaller two sources of a fact may differ; other facts must be equal
 STANDS = 0.05  # largest share of a run's updates in its first logged mean for it to be used as the base

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from isocost.errors import UserError
+from isocost.runs.files import DIVERGED
 from isocost.trainers.logs import Empty, Log, Point, Row, reward_only
 from isocost.trainers.points import decayed
 from isocost.trainers.text import collapsed, csv_rows, head, number, unread
@@ -79,7 +80,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             {},
             ENV_STEPS,
             ("rollouts: the log counts environment steps, and so does C", *missing),
-            "diverged" if (collapsed(means, RESULTS) if held else collapsed(rows, reward)) else None,
+            DIVERGED if (collapsed(means, RESULTS) if held else collapsed(rows, reward)) else None,
         )
     ]
 

@@ -7,6 +7,7 @@ done: that is read from the run's folder. A ticket is the launcher's name for a 
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class Launcher(Protocol):
 
 def job_name(launch: Launch) -> str:
     """A launch's name on a cluster, where another study may have the same name: its key and a hash of its folder."""
-    return f"{launch.key}-{hashlib.sha256(str(launch.folder).encode()).hexdigest()[:8]}"
+    return f"{launch.key}-{hashlib.sha256(os.fsencode(launch.folder)).hexdigest()[:8]}"
 
 
 def write_script(launch: Launch, *, output: bool = False) -> Path:
@@ -85,7 +86,8 @@ def write_script(launch: Launch, *, output: bool = False) -> Path:
     out, cwd = (shlex.quote(str(p)) for p in (launch.folder / OUTPUT, launch.cwd))
     sent = f"exec >> {out} 2>&1\ncd {cwd}\n" if output else ""
     begin = f"[ ! -e {started} ] || exit 0\ntouch {started}\n"
-    script.write_text(f"#!/bin/sh\n{exports}{begin}{sent}exec {shlex.join(launch.argv)}\n", encoding="utf-8")
+    text = f"#!/bin/sh\n{exports}{begin}{sent}exec {shlex.join(launch.argv)}\n"
+    script.write_bytes(os.fsencode(text))       # names of folders need not be UTF-8
     return script
 
 
