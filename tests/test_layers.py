@@ -186,7 +186,7 @@ def test_no_file_is_too_long_to_read():
 def test_the_reason_of_a_run_that_diverged_has_one_name():
     """Code compares with `DIVERGED` of runs/files.py."""
     by_hand = {name for name, source in every().items() if compared(source, {DIVERGED})}
-    assert {name for name in by_hand if not name.startswith("isocost.laws.")} == set()
+    assert by_hand == set()
 
 
 def test_only_the_environments_own_libraries_are_ever_unpickled_or_compiled():
