@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from isocost.cli import commands as cli
-from words import INSTEAD, OLD_RECORDS
+from words import INSTEAD
 
 HOME = Path(__file__).parents[1]
 SOURCE = HOME / "src" / "isocost"
@@ -23,7 +23,6 @@ ROOMS = ("core", *sorted(p.name for p in SOURCE.iterdir() if p.is_dir() and any(
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md",
          *sorted(str(p.relative_to(HOME)) for p in (HOME / "docs").rglob("*.md")))
 PHRASES = [(re.compile(phrase.replace(" ", r"\s+"), re.I), instead) for phrase, instead in INSTEAD.items()]
-OUTPUT = re.compile(r"^```(?:text|console)\n.*?^```$", flags=re.M | re.S)
 CODE = re.compile(r"`[^`\n]+`")
 
 
@@ -34,12 +33,9 @@ def hits(text: str) -> Iterator[tuple[int, str, str]]:
             yield text.count("\n", 0, found.start()) + 1, " ".join(found[0].split()), instead
 
 
-def in_page(page: str, *, output: bool = True) -> list[str]:
-    """The hits of a page, without its inline code (names of fields), and without what commands print if asked."""
-    text = (HOME / page).read_text(encoding="utf-8")
-    if not output:
-        text = OUTPUT.sub(lambda block: "\n" * block[0].count("\n"), text)
-    text = CODE.sub(lambda code: "`" + " " * (len(code[0]) - 2) + "`", text)
+def in_page(page: str) -> list[str]:
+    """The hits of a page, without its inline code (names of fields)."""
+    text = CODE.sub(lambda code: "`" + " " * (len(code[0]) - 2) + "`", (HOME / page).read_text(encoding="utf-8"))
     return [f"{page}:{line}: {phrase!r}: write {instead!r}" for line, phrase, instead in hits(text)]
 
 
@@ -98,7 +94,7 @@ def helps(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_in_plain_words(page):
-    found = in_page(page, output=page not in OLD_RECORDS)
+    found = in_page(page)
     assert not found, "\n" + "\n".join(found)
 
 
@@ -136,11 +132,6 @@ def _private():
 def test_every_phrase_has_a_replacement_that_is_itself_plain():
     for phrase, instead in INSTEAD.items():
         assert re.compile(phrase) and instead and not list(hits(instead)), phrase
-
-
-def test_a_page_that_is_excepted_needs_it():
-    for page in OLD_RECORDS:
-        assert in_page(page) and not in_page(page, output=False), f"remove {page} from OLD_RECORDS"
 
 
 if __name__ == "__main__":

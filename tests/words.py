@@ -66,6 +66,3 @@ INSTEAD = {
     r"\bbegun and given up\b": "started and abandoned",
     r"\bgiven up on\b": "abandoned, stopped",
 }
-
-# Pages whose output blocks show records that an earlier version wrote; their other text is tested.
-OLD_RECORDS = {"docs/from_runs_to_a_plan.md"}
