@@ -8,8 +8,11 @@ export OMP_NUM_THREADS = 1
 
 .PHONY: quickstart test lint docs attack bench bench-gpu chromium clean
 
+# `make quickstart SIZE=tiny` shows a study whose law is not identified, in a quarter of a minute.
+SIZE ?=
+
 quickstart: $(VENV)/run
-	$(VENV)/bin/isocost quickstart --seed $(SEED)
+	$(VENV)/bin/isocost quickstart --seed $(SEED)$(if $(SIZE), --size $(SIZE) --out studies/quickstart-$(SIZE)-$(SEED))
 
 test: $(VENV)/dev chromium lint
 	$(VENV)/bin/python -m pytest

@@ -99,12 +99,15 @@ def test_a_wrong_option_is_found():
             parse(wrong)
 
 
-def test_make_targets_exist():
+def test_make_targets_and_their_variables_exist():
     makefile = (HOME / "Makefile").read_text(encoding="utf-8")
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for target in re.findall(r"\bmake (quickstart|test|docs|lint|bench|attack|clean)\b", text):
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        for target, variable in re.findall(
+            r"\bmake (quickstart|test|docs|lint|bench|attack|clean)\b(?: ([A-Z]+)=)?", text
+        ):
             assert re.search(rf"^{target}:", makefile, flags=re.M)
+            assert not variable or re.search(rf"^{variable} \?=", makefile, flags=re.M), f"{page}: {variable}"
 
 
 # pages made from code, or complete by code -------------------------------------------------------------------
