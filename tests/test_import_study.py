@@ -1,6 +1,7 @@
 """Imported runs as a study: what may stand in one law, what its plan is counted in, and what it is billed as."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from isocost.cli.commands import main
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
+from isocost.planner import rollouts
 from isocost.planner.rollouts import Plan, means_at
 from isocost.report.page import render
 from isocost.report.records import load
@@ -50,6 +52,27 @@ def logs(folder, C=80_000, seeds=3, update=0.5, rollout=0.02, tokens=None, lr=No
             header = "step,held_out,seconds,lr" + (",length,reward" if tokens else "")
             csv(folder / f"n{n}-s{seed}.csv", rows, header)
     return sorted(folder.iterdir())
+
+
+def test_a_run_is_at_most_eight_times_as_long_as_those_of_its_n_where_the_best_n_changes_with_its_length(
+    tmp_path, monkeypatch
+):
+    """Runs of 300 updates: those of n = 4 are half as long as those of n = 8, and it is best beyond their limit."""
+    each = [logs(tmp_path / str(n), C=1200 * n * 16, ns=(n,)) for n in (4, 8)]
+    out = tmp_path / "theirs"
+    said("import", *(x for some in each for x in some), *NAMES, "--out", out)
+    said("fit", out)
+    usual = rollouts._Prescriber.choose
+
+    def choose(self, C):
+        n = 4 if 8 * self.pilot_length(4) < C else 8
+        return replace(usual(self, C), n=n, equal=(n,))
+
+    monkeypatch.setattr(rollouts._Prescriber, "choose", choose)
+    told, plan = said("plan", out, "--budget", "5M-rollouts"), Plan.of(read_json(out / "plan.json"))
+    shortest = min(c.C[-1] for c in curves(out) if c.n == 4)
+    assert plan.arm.n == 8 and 7 * shortest < plan.arm.C <= 8 * shortest
+    assert "capped at 8 times the pilot's runs of n = 4; a longer pilot" in told
 
 
 # what may stand in one law ------------------------------------------------------------------------------------

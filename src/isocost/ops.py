@@ -19,6 +19,7 @@ from isocost.traits import trait
 
 EPS = 1e-6
 KNOWN = 4096    # outcomes of a function of a group's rewards that are kept
+_kept: list[dict[tuple[Any, ...], dict[bytes, ndarray]]] = []     # those of every function of `per_group`
 
 
 def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -28,6 +29,7 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     which is declared here. f is a function of its numbers alone: groups with the same rewards are computed once.
     """
     known: dict[tuple[Any, ...], dict[bytes, ndarray]] = {}
+    _kept.append(known)
 
     @trait("compares_siblings")
     @wraps(f)
@@ -35,6 +37,12 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return spread(in_groups(partial(f, **settings), batch.reward, batch, known, *settings.items()), batch)
 
     return advantage
+
+
+def forget() -> None:
+    """Compute all groups anew: whoever tests that a function is one of its numbers alone must call it again."""
+    for known in _kept:
+        known.clear()
 
 
 def in_groups(

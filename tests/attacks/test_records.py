@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
@@ -36,7 +37,6 @@ from isocost.worlds.setting import Setting
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent.parent / "src" / "isocost"
-RECORDS = HERE.parent.parent / "experiments" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -439,13 +439,16 @@ def test_a_promise_that_was_changed_is_found_out(keys: tuple[Any, ...], study: P
     assert forecasts.digest_of(data) != first
 
 
-def test_seals_of_earlier_versions_verify_as_they_did():
-    """The tutorial's study was sealed before seals had versions."""
-    old = forecasts.read(RECORDS / "tutorial" / "forecast.json")
+def test_seals_of_earlier_versions_verify_as_they_did(tmp_path: Path):
+    """The study of commit cf90da5 was sealed before seals had versions."""
+    with tarfile.open(Path(__file__).parents[1] / "fixtures" / "records_cf90da5.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    there = tmp_path / "before" / "tiny"
+    old = forecasts.read(there / "forecast.json")
     assert old.seal_version == 1 and "seal_version" not in old.data()
     for name in ("plan", "law"):
-        assert old.hashes[name] == forecasts.digest_of(read_json(RECORDS / "tutorial" / f"{name}.json"), 1)
-    assert load(RECORDS / "tutorial").intact and not load(RECORDS / "tutorial").changed
+        assert old.hashes[name] == forecasts.digest_of(read_json(there / f"{name}.json"), 1)
+    assert load(there).intact and not load(there).changed
 
 
 # checkpoints --------------------------------------------------------------------------------------------------

@@ -295,6 +295,9 @@ class _Prescriber:
             if fits == C:
                 break
             C, choice = fits, self.choose(fits)
+        else:               # two n in turn: a C that both may have
+            C = min(C, self.affordable((choice.n, *self.compare(choice, C)[0])))
+            choice = self.choose(C)
         self.payable([choice.n])
         self.check_length((choice.n, *self.compare(choice, C)[0]), C)
         return C, choice
@@ -362,13 +365,16 @@ class _Prescriber:
 
     def left_over(self, bill: Bill, C: int, ns: Sequence[int]) -> tuple[str, ...]:
         """A note if a tenth of the budget is left because forecasts are capped at `EXTRAPOLATION` times the pilot."""
+        ns = (*ns, *(self.identified.ns if self.identified else ()))
         if self.budget is None or self.pilot.direct or C + self.unit() < self.furthest(ns):
             return ()
         left = self.budget.amount - self.spent.of_unit(self.budget.unit) - bill.of_unit(self.budget.unit)
         if left < self.budget.amount / 10:
             return ()
+        lengths = {n: self.pilot_length(n) for n in ns}
+        of = f" of n = {min(lengths, key=lambda n: lengths[n])}" if len(set(lengths.values())) > 1 else ""
         return (f"{worded(self.budget, left, up=False)} of {self.budget} are left, because forecasts are capped at "
-                f"{EXTRAPOLATION} times the pilot's runs; a longer pilot would use the rest",)
+                f"{EXTRAPOLATION} times the pilot's runs{of}; a longer pilot would use the rest",)
 
     def unit(self) -> int:
         return self.pilot.unit
@@ -539,7 +545,7 @@ class _Prescriber:
         seeds = self.pilot.train_seeds
         further = "no run of the pilot has an evaluation after the base"
         if ratio:
-            times = f"{1 / ratio:.3g} times as long as the pilot's longest"
+            times = f"{1 / ratio:.3g} times as long as the pilot's longest of these n"
             further = f"prescribed runs are {times} (at most {EXTRAPOLATION})"
         if ratio > 1:
             further = f"the prescribed runs are shorter than the pilot's longest, by {ratio:.3g} times"

@@ -80,7 +80,8 @@ IMPORTED = Source(
         Can.EVALUATE: "it holds no policy that could be evaluated",
         Can.BASE: "no log holds the reward of the policy before training (C = 0), which a law needs. Import again with "
                   "--base REWARD; to log it, evaluate at the start (TRL: eval_on_start: true, verl: "
-                  "trainer.val_before_train=true) or log every step (TRL: logging_steps: 1)",
+                  "trainer.val_before_train=true); training reward also has one if every step is logged (TRL: "
+                  "logging_steps: 1)",
         Can.SPLITS: "",
         Can.METRICS: "its records hold one number of each evaluation; to fit another, import the logs again with "
                      "--map held_out=COLUMN",

@@ -1,8 +1,8 @@
 """Plain CSV with a header: its columns are named with --map, or have this program's names.
 
-`step` counts updates from 1, `reward` is training reward, `held_out` held-out reward, `rollouts` those started so far,
-before any filter, `seconds` those since the start, `lr` or `learning_rate` the learning rate. With --map seed=COLUMN
-(also n, B, run) the rows of one table are separated into runs.
+`step` counts updates from 1, `reward` is training reward, `held_out` or `eval_reward` held-out reward, `rollouts` those
+started so far, before any filter, `seconds` those since the start, `lr` or `learning_rate` the learning rate. With
+--map seed=COLUMN (also n, B, run) the rows of one table are separated into runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLAIN = Names(
     "plain",
     "step",
     (r"reward",),
-    (r"held_out",),
+    (r"held_out", r"eval_reward"),
     lr="lr",
     epoch="epoch",
     seconds="seconds",
@@ -40,7 +40,7 @@ def recognise(path: Path) -> bool:
         return False
     with path.open("rb") as f:
         names = {c.strip().strip('"') for c in f.readline().decode("utf-8-sig", "replace").split(",")}
-    return "step" in names and bool(names & {"reward", "held_out"})
+    return "step" in names and bool(names & {"reward", "held_out", "eval_reward"})
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:

@@ -251,7 +251,8 @@ def _missing(
 ) -> tuple[str, ...]:
     out = list(log.missing)
     if kind == TRAINING:
-        out.append(f"a held-out measure: the log has training reward only ({metric}), and that is what is fitted")
+        out.append(f"a held-out measure: no column is known to be one, so training reward ({metric}) is fitted; "
+                   "--map held_out=COLUMN names one")
     else:
         out.append(f"a second held-out half: {metric} both chooses and is reported")
         out.append("the number of held-out problems, and of samples of each")
