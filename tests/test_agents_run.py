@@ -512,6 +512,17 @@ def test_an_environment_that_is_random_beyond_its_luck_is_told_apart_from_shared
     assert {f.state for f in found if f.promise.startswith("Episodes share no state")} == {"not tried"}
 
 
+def test_an_exception_that_only_a_later_check_meets_breaks_the_promise_to_answer_any_text():
+    class Letters(Good):
+        async def step(self, said, luck):
+            if len(said) == 1 and said.isalnum():
+                raise RuntimeError("a letter")
+            return await super().step(said, luck)
+
+    (only,) = checked(Letters)
+    assert only.promise.startswith("Any text is answered") and "RuntimeError: a letter (test_agents_run.py" in only.why
+
+
 def test_what_episodes_share_and_none_is_changed_by_is_no_fault():
     class Counted(Good):
         opened: ClassVar[list[int]] = []

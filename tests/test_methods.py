@@ -16,7 +16,7 @@ import torch
 from isocost import methods
 from isocost.cli.text_listing import show_method_list
 from isocost.console import console
-from isocost.contract.check import PROMISES, check, toy_for, tried
+from isocost.contract.check import PROMISES, again, check, pure, toy_for, tried
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
 from isocost.ledger import Ledger
@@ -149,6 +149,14 @@ def test_every_promise_has_a_file_that_breaks_it(tmp_path, promise):
     assert was in GOOD
     (why,) = broken(tmp_path, GOOD.replace(was, becomes) + more, [promise])
     assert not why.startswith(("NameError", "SyntaxError", "AttributeError"))
+
+
+@pytest.mark.parametrize("own", ["torch.rand(1)", "next(numbers)"])
+def test_random_numbers_and_memory_of_a_function_of_one_group_are_found(tmp_path, own):
+    """`per_group` keeps outcomes by their rewards, so a second call with the same rewards has to be a call."""
+    text = GOOD.replace(CREDIT, f"@per_group\ndef advantage(r, *, weight: float = 1.0):\n    return r * {own}\n")
+    whys = broken(tmp_path, text + "\n\nimport itertools\nimport torch\nnumbers = itertools.count()\n", [pure, again])
+    assert [why.split(":")[0] for why in whys] == ["advantage returns another value the second time", "metrics differ"]
 
 
 def test_a_mistake_is_reported_once_with_its_line_and_what_rests_on_it_is_not_tried(tmp_path):

@@ -12,6 +12,7 @@ import math
 import os
 import random
 import re
+import string
 import threading
 import time
 import traceback
@@ -45,6 +46,7 @@ SECONDS = 20.0              # of one call, at most
 BLOCKS = 0.5                # seconds that a call may keep the event loop from other episodes
 ENDS = 0.9 * CUT            # that a harness has after its last turn, at most
 ODD = ("", " ", "\0", "no such action", "<tool_call>{", '{"name": 1}', "é✓ " * 20, "x" * 20_000)
+CHARACTERS = string.ascii_letters + string.digits
 ROLES = ("system", "user", "assistant", "tool", PLAIN)
 OWN = Path(__file__).parents[1]             # what it raises itself is no line of a user
 _PLACE, _LIBRARY = Place(11, 3, 1), Path(os.__file__).parent
@@ -223,12 +225,6 @@ async def _faults(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
         e = await _opened(found, problems[0], 1)
         try:
             await _step(e, odd, 0)
-        except Broken:
-            raise
-        except (Exception, SystemExit) as error:
-            mend = "answer it in the next request, or return a reward" if _drives(e) else \
-                'return Shown(..., fault=Fault.model("..."))'
-            raise Broken(f"after a turn of {_short(odd)}: {_told(error)}. Instead {mend}", _told(error)) from error
         finally:
             await _call(e, "close", e.made.close)
 
@@ -374,7 +370,15 @@ async def _closed_after(found: EnvironmentSet, problem: Problem, turns: int) -> 
 
 async def _step(e: Episode, said: str, turn: int) -> None:
     e.said.append(said)
-    shown = await _call(e, "step", partial(e.made.step, said, partial(_luck, turn)))
+    try:
+        shown = await _call(e, "step", partial(e.made.step, said, partial(_luck, turn)))
+    except Broken:
+        raise
+    except (Exception, SystemExit) as error:
+        mend = "answer it in the next request, or return a reward" if _drives(e) else \
+            'return Shown(..., fault=Fault.model("..."))'
+        told = _told(error)
+        raise Broken(f"after a turn of {_short(said)}: {told}. Instead {mend}", told, _faults) from error
     e.shown.append(_valid(shown, f"step with a turn of {_short(said)}"))
 
 
@@ -415,7 +419,7 @@ async def _call(e: Episode, name: str, of: Callable[[], Any]) -> Any:
 
 
 def _script(found: EnvironmentSet, problem: Problem, seed: int, e: Episode | None = None) -> Iterator[str]:
-    """What is said: the class's own tries, words of the prompt, the answer, now and then something odd."""
+    """What is said: the class's own tries, words of the prompt, the answer, a character, or something odd."""
     rng = chance.generator(seed, chance.Purpose.CHOOSE, 7)
     listed = list(getattr(found.make, "tries", ()))
     shown = e.shown[-1].messages if e is not None else problem.prompt
@@ -429,7 +433,7 @@ def _script(found: EnvironmentSet, problem: Problem, seed: int, e: Episode | Non
         elif own and kind < (0.8 if listed else 0.3):
             yield own
         elif kind < 0.95 and words:
-            some = words if rng.random() < 0.5 else letters
+            some = (words, words, letters, CHARACTERS)[int(rng.integers(4))]
             yield some[int(rng.integers(len(some)))]
         else:
             yield ODD[int(rng.integers(len(ODD)))]

@@ -48,7 +48,7 @@ class Session:
     refusal: Refused | None = None          # what every request is answered with from now on
     _waiting: list[Request] = field(default_factory=list)
     _missed: tuple[Asked, Reply] | None = None      # a reply that its client did not wait for
-    _repeated: int = -1                             # number of the last reply that a repeated request was given
+    _repeated: int = -1             # number of the last reply that a repeated request was given, or is kept for
 
     async def ask(self, asked: Asked, gone: Callable[[], bool]) -> Reply:
         """The reply to a request, when the policy has written it. Raises Refused."""
@@ -73,16 +73,20 @@ class Session:
 
     def answer(self, request: Request, reply: Reply) -> None:
         """Reply to a request, and to the same one of a client that lost its connection and is back already."""
-        again = [r for r in self._waiting if r.asked == request.asked and r is not request] if request.gone() else []
+        gone = request.gone()
+        again = [r for r in self._waiting if r.asked == request.asked and r is not request] if gone else []
         for each in (request, *again[:1]):
             self._waiting.remove(each)
             each.reply.set_result(reply)
-        self._repeated = reply.number if again else self._repeated
+        if again:
+            self._repeated = reply.number
+        elif gone:          # noted now: the same request may come before this reply is written to nobody
+            self.miss(request.asked, reply)
 
     def miss(self, asked: Asked, reply: Reply) -> None:
         """The client went away before it had this reply."""
         if reply.number != self._repeated:
-            self._missed = asked, reply
+            self._missed, self._repeated = (asked, reply), reply.number
 
     def refuse(self, why: Refused) -> None:
         """Answer every request with an error from now on, those that wait too."""
