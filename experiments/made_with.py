@@ -80,7 +80,7 @@ def sentence(records: Sequence[Path]) -> str:
     names = older([record for record in records if _name(record) in noted()])
     if not names:
         return ""
-    some = ", ".join(f"`{name}`" for name in names)
+    some = " and ".join(filter(None, (", ".join(f"`{name}`" for name in names[:-1]), f"`{names[-1]}`")))
     made = "was made" if len(names) == 1 else "were made"
     return f"The code of the law has changed since {some} {made}: a new run may differ."
 

@@ -90,7 +90,10 @@ def _targets(record: Record, title: str, name: str) -> list[str]:
     ]
     rows.sort(key=lambda row: row[3])       # misses first
     missed = sum(not row[3] for row in rows)
+    terms = ("Shares and medians count every source alike, so they differ from those of all intervals. A forecast is "
+             "*refused* if the law would not give it to a user; it is judged here all the same.")
     return [f"## {title}", "", f"On {name}, {missed} of {len(rows)} targets are missed. Missed targets come first.", "",
+            *([terms, ""] if title == "Targets" else []),
             "| what | target | measured |  |", "| --- | --- | --- | --- |",
             *(f"| {a} | {b} | {c} | {'met' if ok else '**missed**'} |" for a, b, c, ok in rows), ""]
 
@@ -111,7 +114,7 @@ def _sure(found: Mapping[str, Record]) -> list[str]:
     return ["## How sure these figures are", "",
             "Square brackets hold 95 % intervals over sources: sources are drawn with replacement, because the logs "
             f"of one source are alike. Sources are few: of the {SETS[FRESH]}'s {counted} intervals for a figure with a "
-            f"target, {counted - apart} hold the target or a part of its range. Earlier sets were judged with the law "
+            f"target, {counted - apart} are compatible with it. Earlier sets were judged with the law "
             "of their time: the fourth with a smaller factor on upper ends, those before it without.", "",
             "The targets use the median interval score. A forecast with narrow intervals can have a small median "
             "although it misses often, as the last tenth's mean does here. The last column uses the mean score, in "
@@ -258,9 +261,9 @@ def _misses(record: Record, name: str) -> list[str]:
         by.setdefault(x["source"], []).append(x)
     return [f"## Where forecasts of the {name} miss", "",
             f"{len(missed)} of {len(drawn)} intervals miss (cases counted alike): {fallen} outcomes lie below, "
-            f"{len(missed) - fallen} above. {near} of these outcomes are nearer to the last tenth seen than to the "
-            f"forecast. Cases without a curve, because the run fell or has too few points: {len(without)}. Cases left "
-            f"out, with fewer than 4 points after the base: {len(left)}.", "",
+            f"{len(missed) - fallen} above. {near} of these {len(missed)} are nearer to the last tenth seen than to "
+            f"the forecast. Cases without a curve, because the run fell or has too few points: {len(without)}. Cases "
+            f"left out, with fewer than 4 points after the base: {len(left)}.", "",
             "| source | misses | of |", "| --- | --- | --- |",
             *(f"| {source} | {len(cases)} | {sum(x['source'] == source for x in drawn)} |"
               for source, cases in sorted(by.items(), key=lambda item: -len(item[1]))), ""]

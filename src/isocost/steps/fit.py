@@ -132,11 +132,11 @@ def _flagged(law: laws.Law, run: Mapping[str, Any]) -> laws.Law:
             "chose is a little too high",
         ))
     if law.upper > 1:
-        held, of = (HELD_TRAINING, " of training rewards") if measured["kind"] == TRAINING else (HELD, "")
+        held, of = (HELD_TRAINING, " of those for training rewards") if measured["kind"] == TRAINING else (HELD, "")
         flags.append(Flag(
             "logged",
-            f"of such 90 % prediction intervals{of} {held} % held on logs of {SOURCES} fresh public sources; a reward "
-            "may still rise late, or fall again",
+            f"90 % prediction intervals, tested on logs of {SOURCES} public sources at 2 to 4 times what was seen: "
+            f"{held} %{of} held; a reward may still rise late, or fall again",
         ))
     if measured["unit"] != ROLLOUTS:
         flags.append(Flag("unit", f"C is in {measured['unit']}, not in rollouts"))
