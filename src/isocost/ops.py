@@ -40,7 +40,7 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def forget() -> None:
-    """Compute all groups anew from here on. A test that a function depends on its numbers alone has to call it again."""
+    """Compute all groups anew from here on, for a test that a function depends on its numbers alone."""
     for known in _kept:
         known.clear()
 
