@@ -23,7 +23,7 @@ from isocost.compare.results import (
     TrainerComparisonPlan,
 )
 from isocost.runs.job import method_defaults
-from isocost.stats.power import POWER, seeds_for_comparison
+from isocost.stats.power import PAIRS, POWER, seeds_for_comparison
 from isocost.units import FLOPS, compared
 from isocost.words import counted, duration, freedom
 
@@ -51,8 +51,8 @@ def show_plan(plan: ComparisonPlan, console: Console) -> None:
     rates = f"learning rates {sizes[0][1]}" if len(sizes) == 1 else "three learning rates"
     console.print(f"  each arm  {rates} in {counted(probes, 'probe run')} of {_amount(d.probe_cost, d.unit)}, chosen "
                   "on the validation split", soft_wrap=True)
-    console.print(f"            then {counted(seeds, 'run')} of {_amount(d.cost, d.unit)}, paired by seed, judged on "
-                  "the test split", soft_wrap=True)
+    console.print(f"            then {counted(seeds, 'run')} of {_amount(d.cost, d.unit)}, {_seeded(seeds)}, "
+                  "judged on the test split", soft_wrap=True)
     memory = "" if b.memory_mb is None else f"; {b.memory_mb:.0f} MB of memory per run"
     disk = "" if b.disk_mb is None else f", {b.disk_mb:.0f} MB of disk"
     wall = duration(b.seconds / plan.workers)
@@ -108,7 +108,7 @@ def show_trainer_plan(plan: TrainerComparisonPlan, console: Console) -> None:
     rates = ", ".join(f"{x:.2g}" for x in d.rates)
     console.print(f"  each arm  learning rates {rates} in {counted(probes, 'probe run')} of "
                   f"{_amount(d.probe_cost, d.unit)}, then {counted(len(d.seeds), 'run')} of {_amount(d.cost, d.unit)}, "
-                  "paired by seed", soft_wrap=True)
+                  f"{_seeded(len(d.seeds))}", soft_wrap=True)
     console.print(f"  cost      {_amount(d.total, d.unit)} of {_amount(d.budget['amount'], d.unit)}", soft_wrap=True)
     console.print(f"  power     {detectable(d, plan.noise)}", soft_wrap=True)
 
@@ -217,6 +217,11 @@ def show_wave(found: Wave, console: Console, rates: Mapping[str, float]) -> None
 
 
 # words --------------------------------------------------------------------------------------------------------
+
+
+def _seeded(seeds: int) -> str:
+    """How runs of different arms are compared."""
+    return "paired by seed" if seeds >= PAIRS else "with the same seeds, which are too few to pair"
 
 
 def _amount(x: float, unit: str, counted_in: str | None = None) -> str:

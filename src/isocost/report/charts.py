@@ -6,7 +6,7 @@ Every function takes rows (plain dicts, which the CSV download contains) and ret
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 
@@ -163,7 +163,7 @@ def overview(
     first, last = (f(r["C"] for r in (*points, *lines, *sealed, *ends)) for f in (min, max))
     room = alt.Scale(type="log", nice=False, domain=[first, last * (last / first) ** 0.3])      # for the words
     x, y = compute_axis().scale(room), reward_axis()
-    layers: list[Any] = _fence(reach[0]["C"], "the pilot ends here") if reach else []
+    layers: list[Any] = _fence(reach[0]["C"], "the pilot ends here", "center") if reach else []
     if fits:
         layers.append(alt.Chart(data_of(fits)).transform_filter("isValid(datum.low)").mark_area(opacity=0.13).encode(
             x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"), color=color))
@@ -538,10 +538,11 @@ def phases(rows: Rows, alt_text: str) -> Spec:
     )
 
 
-def _fence(c: float, text: str) -> list[alt.Chart]:
+def _fence(c: float, text: str, align: Literal["right", "center"] = "right") -> list[alt.Chart]:
+    """A dashed line at C with a text above it."""
     data = alt.Chart(data_of([{"C": c, "text": text}]))
     rule = data.mark_rule(strokeDash=[3, 3]).encode(x=alt.X("C:Q"))
-    words = data.mark_text(align="right", dx=-5, y=-6, color="var(--soft)")
+    words = data.mark_text(align=align, dx=-5 if align == "right" else 0, y=-6, color="var(--soft)")
     return [rule, words.encode(x=alt.X("C:Q"), text=alt.Text("text:N"))]
 
 

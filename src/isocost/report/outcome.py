@@ -78,9 +78,9 @@ def reach_of(study: Study) -> list[Data]:
     end, top, ratio = number(plan.get("pilot_C")), prescribed_C(study), number(plan.get("extrapolation"))
     if not end or not top or top <= end:
         return []
-    text = f"extrapolated: up to\n{ratio or top / end:.1f}x the pilot's rollouts"
+    text = f"extrapolated: up to\n{ratio or top / end:.1f}x the pilot's\nrollouts"      # in short lines, for a phone
     passes = epochs_ratio(study)
-    return [{"C": end, "C2": top, "text": text + (f"\nand {passes:.1f}x its epochs" if passes else "")}]
+    return [{"C": end, "C2": top, "text": text + (f", {passes:.1f}x its\nepochs" if passes else "")}]
 
 
 def epochs_ratio(study: Study) -> float | None:
