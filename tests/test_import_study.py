@@ -387,3 +387,10 @@ def test_one_rate_for_all_sizes_is_called_that(tmp_path):
     said("import", *tmp_path.glob("n*.csv"), "--names", "n{n}", "--B", 8, "--lr", 1e-3, "--out", tmp_path / "s")
     assert "lr = 0.001 at any number of rollouts per update" in read_json(tmp_path / "s" / "rate.json")["why"]
     assert "model and problems not named: pilot" in said("ls", tmp_path / "s")
+
+
+def test_held_out_reward_under_the_name_that_trl_gives_it_is_read_from_a_table(tmp_path):
+    rows = [(k, 0.1 + 0.01 * k, 0.2 + 0.01 * k) for k in range(0, 41, 4)]
+    table = csv(tmp_path / "n4-s0.csv", rows, "step,reward,eval_reward")
+    told = said("import", table, *NAMES, "--lr", 1e-6, "--out", tmp_path / "theirs")
+    assert "eval_reward 0.200 -> 0.600 (held-out)" in told
