@@ -57,21 +57,20 @@ def logs(folder, C=80_000, seeds=3, update=0.5, rollout=0.02, tokens=None, lr=No
 def test_a_run_is_at_most_eight_times_as_long_as_those_of_its_n_where_the_best_n_changes_with_its_length(
     tmp_path, monkeypatch
 ):
-    """Runs of 300 updates: those of n = 4 are half as long as those of n = 8, and it is best beyond their limit."""
-    each = [logs(tmp_path / str(n), C=1200 * n * 16, ns=(n,)) for n in (4, 8)]
+    """Runs of equal updates, so of n = 4, 8 and 16 in proportion 1, 2 and 4. Beyond its cap n = 4 is best."""
+    each = [logs(tmp_path / str(n), C=1200 * n * 16, ns=(n,)) for n in (4, 8, 16)]
     out = tmp_path / "theirs"
     said("import", *(x for some in each for x in some), *NAMES, "--out", out)
     said("fit", out)
-    usual = rollouts._Prescriber.choose
+    usual, most = rollouts._Prescriber.choose, {n: 8 * 1200 * n * 16 for n in (4, 8, 16)}
 
     def choose(self, C):
-        n = 4 if 8 * self.pilot_length(4) < C else 8
+        n = 16 if most[4] >= C else 4
         return replace(usual(self, C), n=n, equal=(n,))
 
     monkeypatch.setattr(rollouts._Prescriber, "choose", choose)
-    told, plan = said("plan", out, "--budget", "5M-rollouts"), Plan.of(read_json(out / "plan.json"))
-    shortest = min(c.C[-1] for c in curves(out) if c.n == 4)
-    assert plan.arm.n == 8 and 7 * shortest < plan.arm.C <= 8 * shortest
+    told, plan = said("plan", out, "--budget", "9M-rollouts"), Plan.of(read_json(out / "plan.json"))
+    assert (plan.arm.n, plan.arm.C) == (16, most[4])
     assert "capped at 8 times the pilot's runs of n = 4; a longer pilot" in told
 
 

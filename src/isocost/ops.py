@@ -39,7 +39,7 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return advantage
 
 
-def forget() -> None:
+def forget_groups() -> None:
     """Compute all groups anew from here on, for a test that a function depends on its numbers alone."""
     for known in _kept:
         known.clear()

@@ -339,7 +339,7 @@ def pool(trial: Trial) -> str:
 def again(trial: Trial) -> str:
     """Two runs with the same seed are equal: no seam has random numbers or memory of its own."""
     first, one, _ = trial.trained
-    ops.forget()        # else the second run would have the first one's outcomes
+    ops.forget_groups()        # else the second run would have the first one's outcomes
     second, other, _ = trial.train()
     for was, now in zip(one.fresh, other.fresh, strict=False):
         if changed := [k for k in was if was[k] != now.get(k)]:
@@ -359,7 +359,7 @@ def pure(trial: Trial) -> str:
         "loss": lambda: made.loss(world.learner.forward(batch), batch)[0].detach(),
     }.items():
         once = ask()
-        ops.forget()
+        ops.forget_groups()
         if not torch.equal(once, ask()):
             return f"{name} returns another value the second time"
         changed = [k for k, v in before.items() if not torch.equal(v, getattr(batch, k))]

@@ -295,9 +295,8 @@ class _Prescriber:
             if fits == C:
                 break
             C, choice = fits, self.choose(fits)
-        else:               # two n in turn: a C that both may have
-            C = min(C, self.affordable((choice.n, *self.compare(choice, C)[0])))
-            choice = self.choose(C)
+        while (fits := self.affordable((choice.n, *self.compare(choice, C)[0]))) < C:   # the best n changes with C
+            C, choice = fits, self.choose(fits)
         self.payable([choice.n])
         self.check_length((choice.n, *self.compare(choice, C)[0]), C)
         return C, choice
@@ -365,8 +364,11 @@ class _Prescriber:
 
     def left_over(self, bill: Bill, C: int, ns: Sequence[int]) -> tuple[str, ...]:
         """A note if a tenth of the budget is left because forecasts are capped at `EXTRAPOLATION` times the pilot."""
-        ns = (*ns, *(self.identified.ns if self.identified else ()))
-        if self.budget is None or self.pilot.direct or C + self.unit() < self.furthest(ns):
+        if self.budget is None or self.pilot.direct:
+            return ()
+        if self.identified is not None and self.affordable(tuple(ns)) > C:     # another n would be best beyond C
+            ns = self.identified.ns
+        elif C + self.unit() < self.furthest(ns):
             return ()
         left = self.budget.amount - self.spent.of_unit(self.budget.unit) - bill.of_unit(self.budget.unit)
         if left < self.budget.amount / 10:

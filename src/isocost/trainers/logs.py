@@ -166,6 +166,9 @@ def _read(path: Path, source: str, columns: dict[str, str]) -> list[Log]:
     return found
 
 
+REWARD_ONLY = ("cleanrl", "sb3")    # sources with columns of one meaning each: `reward_only`
+
+
 def reward_only(columns: Mapping[str, str], source: str) -> None:
     """Raises UserError for a column named with --map in a log whose other columns have one meaning."""
     other = next((name for name in columns if name != "reward"), None)

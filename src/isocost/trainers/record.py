@@ -21,7 +21,7 @@ from isocost.laws.tracks import LENGTH, written
 from isocost.runs import files as records
 from isocost.runs.files import DIVERGED
 from isocost.runs.measure import HELD_OUT, TRAINING, UNNAMED
-from isocost.trainers.logs import FACTS, Empty, Log, Point
+from isocost.trainers.logs import FACTS, REWARD_ONLY, Empty, Log, Point
 
 OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learning rate"}
 # How a name spells each fact; matches are atomic (?>), so that 1.5e-6 is never read as 1 or 1.5.
@@ -251,8 +251,8 @@ def _missing(
 ) -> tuple[str, ...]:
     out = list(log.missing)
     if kind == TRAINING:
-        out.append(f"a held-out measure: no column is known to be one, so training reward ({metric}) is fitted; "
-                   "--map held_out=COLUMN names one")
+        named = "" if log.source in REWARD_ONLY else "; --map held_out=COLUMN names one"
+        out.append(f"a held-out measure: no column is known to be one, so training reward ({metric}) is fitted{named}")
     else:
         out.append(f"a second held-out half: {metric} both chooses and is reported")
         out.append("the number of held-out problems, and of samples of each")
