@@ -512,6 +512,12 @@ def test_an_environment_that_is_random_beyond_its_luck_is_told_apart_from_shared
     assert {f.state for f in found if f.promise.startswith("Episodes share no state")} == {"not tried"}
 
 
+def test_turns_are_played_that_are_not_in_the_prompt():
+    shown = {c for problem in TOLD for m in problem.prompt for c in m.content}
+    said = set(itertools.islice(contract._script(EnvironmentSet("x", Good), TOLD[0], 1), 400))
+    assert {c for c in said if len(c) == 1 and c.isalnum()} - shown - set(str(TOLD[0].answer))
+
+
 def test_an_exception_that_only_a_later_check_meets_breaks_the_promise_to_answer_any_text():
     class Letters(Good):
         async def step(self, said, luck):

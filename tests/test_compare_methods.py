@@ -283,6 +283,9 @@ def test_with_own_sizes_every_arm_is_its_methods_own(tmp_path):
         k: (r.rollouts, r.groups) for k, r in own.items()} == {"grpo": (8, 16), "mcgrpo": (9, 16), "dots": (8, 8)}
     assert (d["n"], d["B"]) == (Recipe.rollouts, Recipe.groups) and d["sizes"] == {"mcgrpo": [9, 16], "dots": [8, 8]}
     text = said(*arms, "--own-sizes", "--dry-run", "--out", tmp_path / "c")
+    assert "rollouts, with the same seeds, which are too few to pair, judged on the test split" in text
+    assert "rollouts, paired by seed, judged" in said(*["5" if x == "2" else x for x in arms], "--dry-run", "--out",
+                                                      tmp_path / "five")
     assert "arms with n = 9, B = 16: mcgrpo; learning rates: " in text and "mcgrpo: method defaults: n = 9\n" in text
     shared = said(*arms[:2], *arms[3:], "--dry-run", "--out", tmp_path / "c")
     assert "1 method against" not in text and "\nmethod against its parent: " in shared

@@ -410,6 +410,26 @@ def test_the_client_of_openai_reads_all_of_it():
     assert driven(harness, ["one", "two"])[-1].reward == 1.0
 
 
+def test_a_reply_that_nobody_waited_for_is_given_once_even_before_its_own_connection_has_ended():
+    """The same request comes between the policy's turn and the end of the connection that was lost, which notes it."""
+    asked, reply = protocol.Asked(()), protocol.Reply("one", (), "stop", 0, 0)
+
+    async def run() -> tuple[protocol.Reply, int]:
+        session, lost = Session("s", ""), [False]
+        first = asyncio.create_task(session.ask(asked, lambda: lost[0]))
+        request = await session.next()
+        lost[0] = True
+        session.answer(request, reply)
+        again = await session.ask(asked, lambda: False)
+        session.miss(asked, await first)
+        third = asyncio.create_task(session.ask(asked, lambda: False))      # is another turn
+        await asyncio.sleep(0)
+        third.cancel()
+        return again, session.requests.qsize()
+
+    assert asyncio.run(asyncio.wait_for(run(), 10)) == (reply, 1)
+
+
 def test_a_client_that_went_away_is_given_its_reply_when_it_asks_again():
     """The policy writes one turn for both requests."""
     def harness(seat: Seat) -> str:
