@@ -80,7 +80,7 @@ class Session:
             each.reply.set_result(reply)
         if again:
             self._repeated = reply.number
-        elif gone:          # noted now: the same request may come before this reply is written to nobody
+        elif gone:          # noted now: the same request may come before the lost connection has ended here
             self.miss(request.asked, reply)
 
     def miss(self, asked: Asked, reply: Reply) -> None:
