@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from isocost.laws.curves import Curve, curves
+from isocost.laws.curves import curves
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.study_runs import PlannedRun, run_seed, warmup, whole
@@ -123,7 +123,8 @@ def line(r: PlannedRun, folder: Path, cpu: float) -> dict[str, Any]:
     """What the record keeps of one run."""
     (c,) = curves([folder])
     return {"n": r.n, "multiplier": r.multiplier, "index": r.index, "seed": r.seed, "lr": c.lr, "cpu": round(cpu, 2),
-            "diverged": c.diverged, "env_steps": None if c.env_steps is None else int(c.env_steps[-1]), "C": [int(x) for x in c.C],
+            "diverged": c.diverged, "env_steps": None if c.env_steps is None else int(c.env_steps[-1]),
+            "C": [int(x) for x in c.C],
             "select": np.round(c.select, 5).tolist(), "audit": np.round(c.audit, 5).tolist()}
 
 

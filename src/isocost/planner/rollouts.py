@@ -433,8 +433,9 @@ class _Prescriber:
         paths = self.rewards_at(own)
         seconds = {n: s for n in own if (s := self.seconds(n, own[n])) is not None}
         timed = self.currency == ROLLOUTS and len(seconds) == len(own)
+        leader = self.best_at_the_end()[0] if self.curves and not law.flat else None
         made = choose(paths, margin=self.margin, common=COMMON, costs=seconds if timed else None, ahead=behind,
-                      where=self.where(own))
+                      leader=leader, where=self.where(own))
         unknown = tuple(n for n in own if n not in paths)
         C = own[made.n]
         risk = Risk(made.risk.reward, law.dearer(C)[made.n] - 1) if made.risk else None

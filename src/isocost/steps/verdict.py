@@ -59,7 +59,7 @@ class Bearings:
             plan = Plan.of(read_json(study / "plan.json"))
             targets = {a.n: a.prediction.low for a in plan.arms if a.prediction is not None}
             # If the law is not identified, no other n is known to be equally good.
-            equal = (plan.arm.n,) if plan.fallback else plan.equal
+            equal = (plan.arm.n,) if plan.fallback else (*plan.equal, *plan.undecided)
         if sealed.low is not None:
             targets[sealed.n] = sealed.low
         return Bearings(law, targets, equal, machine_of(Home(study)), metric)
