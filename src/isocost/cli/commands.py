@@ -101,7 +101,8 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
     from isocost.steps.whole import whole
 
     shown = observer(as_json)
-    asked = of_world(world, asked, given())
+    own = any(asked.get(k) for k in ("data", "env", "model"))
+    asked = of_world(world or (None if own else "sums"), asked, given())
     asked["size"] = asked["size"] or "quick"
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
     printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)

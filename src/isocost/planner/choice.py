@@ -3,7 +3,7 @@
 What all n have in common, such as an asymptote that no run has reached, is the same in a draw of every n and cancels
 in their differences. The n with the smallest expected shortfall from the best is the one with the highest mean. The
 pilot's own order is evidence too, which depends on no form: the best n at its end is replaced only by one that is
-better with a probability of `SURE` (on real sweeps that loses a quarter less than the mean alone). A cheaper or more
+better with a probability of `SURE` (on real sweeps that loses less than the mean alone). A cheaper or more
 usual n replaces either only where that loses next to nothing (`NEAR`, `SELDOM`).
 """
 
@@ -18,7 +18,7 @@ from numpy import ndarray
 
 from isocost.laws.law import SELDOM
 
-SURE = 0.8          # probability of being better from which on an n replaces the best one at the pilot's end
+SURE = 0.7          # probability of being better from which on an n replaces the best one at the pilot's end
 NEAR = 0.1          # share of the margin by which a cheaper or more usual n may be expected to lose
 CHEAPER = 0.05      # relative difference of two costs below which they count as equal
 

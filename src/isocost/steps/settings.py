@@ -76,7 +76,7 @@ def _environment(asked: Mapping[str, Any]) -> EnvironmentSet | None:
 
 
 WORLDS: Mapping[str, Mapping[str, Any]] = {     # built-in worlds by name: the options that they stand for
-    "sums": {"data": "sums:level=1"}, "puzzles": {"data": "puzzles"}, "agents": {"env": "rooms"},
+    "sums": {"data": "sums:base=hard"}, "puzzles": {"data": "puzzles"}, "agents": {"env": "rooms"},
 }
 MEASURED: Mapping[str, Mapping[str, Any]] = {      # how a world is evaluated, where it is not the default
     "agents": {"held_out": 0.4, "samples": 8},     # of 176 problems 70, so that an evaluation's noise is below 0.03
