@@ -24,7 +24,7 @@ class FakeLaw(SimpleNamespace):
 
     def __init__(self, **more):
         noise = SimpleNamespace(sd=lambda C, reward, split=1: np.array(0.02))
-        super().__init__(refused=None, flags=(), ns=(4, 8), level=0.9, dof=10.0, noise=noise, name="law", **more)
+        super().__init__(refused=None, flags=(), ns=(4, 8), level=0.9, dof=10.0, noise=noise, name="law", unmoved="", **more)
 
     def dearer(self, C):
         return dict.fromkeys(self.ns, 1.0)
@@ -34,6 +34,9 @@ class FakeLaw(SimpleNamespace):
 
     def best(self, C):
         return 4
+
+    def still(self, n):
+        return self.unmoved
 
     def predict(self, n, C, runs=3):
         return Interval(0.9, 0.88, 0.92, 0.9, "confidence", 10), Interval(0.9, 0.86, 0.94, 0.9, "prediction", 10)

@@ -18,7 +18,7 @@ from numpy import ndarray
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.bins import MANY, binned, evened, logged_noise
-from isocost.laws.curves import Curve
+from isocost.laws.curves import Curve, ends_of
 from isocost.laws.identify import cautions, optimum, refusal, unforecast, upward
 from isocost.laws.law import AUDIT, BELOW, SELECT, UPPER, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
@@ -69,20 +69,25 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     rng = generator(seed, Purpose.BOOTSTRAP, draws)
     inflate = _rounded(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
     arms, weights = _fit_arms(means, base, noise, draws, rng)
+    long = bool(arms) and all(c.noisy and len(c.C) >= MANY for c in logged)
+    if long:
+        risen = {c.run for c in logged if ends_of(c, c.problems).risen}
+        arms = tuple(replace(arm, moved=arm.moved and not risen.isdisjoint(arm.runs)) for arm in arms)
     *forms, twice = map(float, weights.sum(0))
     law = Law(arms, base, noise, inflate, TAILS, (forms[0] + twice, *forms[1:]), margin, level, seed,
               unlike=float(weights[1].sum()), below=BELOW, training=all(c.training for c in pilot), twice=twice)
     law = replace(law, above=upward(law), upper=UPPER if all(c.noisy for c in pilot) else 1.0)
+    if law.flat and not long:       # of a long log its own noise says whether it has risen
+        law = replace(law, arms=tuple(replace(arm, moved=False) for arm in arms))
     refused = refusal(law, measured, [c.C[-1] for c in logged])
-    long = law.arms and all(c.noisy and len(c.C) >= MANY for c in logged)
-    law = replace(law, refused=refused, forecast_refused=unforecast(law) if refused and long else refused)
-    return replace(law, flags=(*flags, *cautions(law, _seen(logged, law))), n_star=optimum(law))
+    law = replace(law, refused=refused, forecast_refused=unforecast(law) if long else refused)
+    return replace(law, flags=(*flags, *_collapsed(logged), *cautions(law, _seen(logged, law))), n_star=optimum(law))
 
 
 def _seen(logged: list[Curve], law: Law) -> dict[int, tuple[ndarray, ndarray]]:
     """C (K,) and the mean test-split reward (K,) of each n with noisy runs, before they are binned."""
     used = {arm.n: [c for c in logged if c.noisy and c.run in arm.runs] for arm in law.arms}
-    arms = {n: _mean(runs, 0) for n, runs in used.items() if runs}
+    arms = {n: _mean(runs) for n, runs in used.items() if runs}
     return {n: (arm.C, arm.mean(AUDIT)) for n, arm in arms.items()}
 
 
@@ -90,11 +95,12 @@ def _seen(logged: list[Curve], law: Law) -> dict[int, tuple[ndarray, ndarray]]:
 class _Means:
     """One n before it is fitted: the S runs used, common points (K,), rewards (2, S, K).
 
-    `error` (2, S, K) are standard errors of rewards that are means of noisy ones; 0 for others.
+    `fallen` are the last audit rewards of the runs that diverged. `error` (2, S, K) are standard errors of rewards that
+    are means of noisy ones; 0 for others.
     """
 
     runs: list[Curve]
-    diverged: int
+    fallen: Sequence[float]
     C: ndarray
     rewards: ndarray
     error: ndarray
@@ -145,16 +151,18 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
     for n in sorted({c.n for c in pilot}):
         every = [c for c in pilot if c.n == n]
         runs = [c for c in every if not c.diverged]
-        if len(every) > len(runs):
-            flags.append(Flag("diverged", f"n={n}: {len(every) - len(runs)} of {counted(len(every), 'run')} left out: "
-                                          "diverged (NaN, or below the start); use a lower learning rate"))
+        fallen = [c for c in every if c.diverged]
+        if fallen:
+            flags.append(Flag("diverged", f"n={n}: {len(fallen)} of {counted(len(every), 'run')} left out: "
+                                          "diverged (NaN, below the start, or back at it after a rise); use a lower "
+                                          "learning rate"))
         whole = [c for c in runs if c.C[-1] >= WHOLE * max(r.C[-1] for r in runs)]
         if len(whole) < len(runs):
             flags.append(Flag("short", f"n={n}: {len(runs) - len(whole)} of {counted(len(runs), 'run')} left out: "
                                        "ended early"))
         if not whole:
             continue
-        arm = _mean(whole, len(every) - len(runs))
+        arm = _mean(whole, [float(c.audit[-1]) for c in fallen])
         shortest, longest = (of(whole, key=lambda c: c.C[-1]) for of in (min, max))
         if shortest.C[-1] < CUT * longest.C[-1]:
             flags.append(Flag("cut", f"n={n}: the curve ends at {shortest.C[-1]:,.0f} rollouts, where its shortest run "
@@ -168,6 +176,14 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
     return arms, flags
 
 
+def _collapsed(logged: list[Curve]) -> list[Flag]:
+    """Runs that diverged although they did not end below their start."""
+    found = [(c, ends_of(c, c.problems)) for c in logged if c.diverged]
+    return [Flag("collapsed", f"{c.run} rose to {at.peak:.3f} and fell back to {at.end:.3f}, where it had started "
+                              f"({at.start:.3f}): its best checkpoint is an earlier one")
+            for c, at in found if at.fell_back]
+
+
 def _batches(pilot: list[Curve]) -> list[Flag]:
     """Checks that all runs have one B, or one nB: these are two questions, which are never pooled."""
     if len({c.B for c in pilot}) == 1:
@@ -179,7 +195,7 @@ def _batches(pilot: list[Curve]) -> list[Flag]:
     raise UserError(f"the runs have B = {found}: a law needs one B for all n, or one n B; fit them separately")
 
 
-def _mean(runs: list[Curve], diverged: int) -> _Means:
+def _mean(runs: list[Curve], fallen: Sequence[float] = ()) -> _Means:
     end = min(float(c.C[-1]) for c in runs)
     longest = max(runs, key=lambda c: len(c.C))
     C = np.unique(longest.C[(longest.C > 0) & ~(end < longest.C)])
@@ -187,7 +203,7 @@ def _mean(runs: list[Curve], diverged: int) -> _Means:
                         for split in ([c.select for c in runs], [c.audit for c in runs])])
     error = np.array([[np.zeros(len(C)) if c.error is None else _resample(c.C, c.error[split], C) for c in runs]
                       for split in (SELECT, AUDIT)])
-    return _Means(runs, diverged, C, rewards, error)
+    return _Means(runs, fallen, C, rewards, error)
 
 
 def _resample(C: ndarray, values: ndarray, at: ndarray) -> ndarray:
@@ -264,9 +280,9 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
         first = arm.runs[0]
         fits = [_fit(own[split], drawn[split][place]) for split in (SELECT, AUDIT)]
         arms.append(FittedArm(first.n, first.B, first.lr, tuple(c.run for c in arm.runs),
-                              tuple(c.seed for c in arm.runs), arm.diverged, arm.C, arm.rewards[SELECT],
+                              tuple(c.seed for c in arm.runs), len(arm.fallen), arm.C, arm.rewards[SELECT],
                               arm.rewards[AUDIT], arm.values("epochs"), arm.values("seconds"), moved,
-                              (fits[SELECT], fits[AUDIT])))
+                              (fits[SELECT], fits[AUDIT]), tuple(arm.fallen)))
     return tuple(arms), np.asarray(np.mean(weights, 0))
 
 

@@ -162,18 +162,20 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
 
     `files` are the hashes of plan and law as in their files (`digest_of`), if they were read from files.
 
-    There are two naive forecasts, from the prescribed arm's pilot runs on the audit split: the last value stays
+    Nothing is forecast of runs that have not risen (`Law.still`). There are two naive forecasts, from the prescribed arm's pilot runs on the audit split: the last value stays
     constant; or the gain of the last doubling of rollouts repeats in every further doubling (within [0, 1]).
     """
     arm, other = plan.arm, plan.comparator
+    still = law.still(arm.n) if law is not None and arm.n in law.ns else ""
+    prediction = None if still else arm.prediction
     own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged
            and plan.turns in (None, c.turns)]
     base = float(np.mean([c.audit[0] for c in own])) if own else None
     bare = Forecast(
         n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=other.n if other else None,
-        comparator_runs=_names(plan, other), interval=arm.prediction, base=base,
-        naive=_naive(own, law, arm.C, plan.seeds), falsifier=_falsifier(plan, curves[0].metric if curves else PASS),
-        why=_why(plan, law), extrapolation=plan.extrapolation, epochs=arm.epochs, pilot_epochs=plan.pilot_epochs,
+        comparator_runs=_names(plan, other), interval=prediction, base=base,
+        naive=_naive(own, law, arm.C, plan.seeds), falsifier=_falsifier(plan, prediction, curves[0].metric if curves else PASS),
+        why=f"no value is forecast: {still}" if still else _why(plan, law), extrapolation=plan.extrapolation, epochs=arm.epochs, pilot_epochs=plan.pilot_epochs,
         claim=plan.claim, flags=plan.flags,
         hashes={"plan": digest_of(plan.data()), "law": digest_of(law.data()) if law else "", **(files or {}),
                 "records": records, "code": code},
@@ -199,8 +201,8 @@ def _why(plan: Plan, law: Law | None) -> str:
     return f"n = {plan.arm.n} is prescribed; n = {others} are within {plan.margin:g} of the best, or equal within noise"
 
 
-def _falsifier(plan: Plan, metric: str) -> str:
-    i, arm = plan.arm.prediction, plan.arm
+def _falsifier(plan: Plan, i: Interval | None, metric: str) -> str:
+    arm = plan.arm
     if i is None:
         return "nothing is forecast, so nothing can be falsified"
     what, limit = "reward" if metric == PASS else metric, "" if plan.turns is None else f", turn limit {plan.turns}"
