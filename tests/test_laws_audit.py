@@ -144,12 +144,12 @@ def test_what_a_share_paid_for_is_read_from_the_records(tmp_path):
         (folder / "run.json").write_text(json.dumps({"name": name, "budget": budget}))
         (folder / "end.json").write_text(json.dumps({"reason": "spent", "seconds": 1.0, "bill": {"train": paid}}
                                                     | ({"bound": bound} if bound else {})))
-    assert at_their_share(tmp_path) == {"a": (
+    assert at_their_share(sorted((tmp_path / "runs").iterdir())) == {"a": (
         "a ended at 640 of 1,024 rollouts: they cost 3.12 env-steps each, and its share of the budget, "
         "2,048 env-steps, pays for 2")}
     end = {"reason": "spent", "seconds": 1.0, "bound": "env-steps", "bill": {"train": {"rollouts": 0, "env_steps": 0}}}
     (tmp_path / "runs" / "a" / "end.json").write_text(json.dumps(end))
-    assert at_their_share(tmp_path) == {
+    assert at_their_share(sorted((tmp_path / "runs").iterdir())) == {
         "a": "a ended at 0 of 1,024 rollouts: its share of the budget, 2,048 env-steps, pays for 2"}
 
 
@@ -258,7 +258,7 @@ def test_seals_are_read_from_trained_runs_only(tmp_path):
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps({"name": name, "purpose": purpose, "seal": carried}))
-    assert seals(tmp_path) == {"a": "x", "b": None}
+    assert seals(sorted((tmp_path / "runs").iterdir())) == {"a": "x", "b": None}
 
 
 def test_an_audit_survives_json():

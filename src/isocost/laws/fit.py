@@ -48,6 +48,9 @@ LEAST_SD = 0.7      # least standard error of an evaluation, over the arm's medi
 WHOLE = 0.5         # a run shorter than this share of its arm's longest is left out
 CUT = 0.9           # an arm's curve ends with its shortest run; below this share of the longest it is flagged
 MOVED = 0.25        # an arm with less than this share of the best arm's gain counts as not moved
+SPARSE = 0.1        # training rewards above this are forecast even if they have not risen: of such forecasts of public
+                    # logs as many hold as of others (docs/outside_curves.md). Below it successes are rare, and learning
+                    # may start at any time
 DIGITS = 7          # significant digits of draws, so that a law read from JSON equals the law written
 
 
@@ -69,19 +72,21 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     rng = generator(seed, Purpose.BOOTSTRAP, draws)
     inflate = _rounded(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
     arms, weights = _fit_arms(means, base, noise, draws, rng)
-    long = bool(arms) and all(c.noisy and len(c.C) >= MANY for c in logged)
-    if long:
-        risen = {c.run for c in logged if ends_of(c, c.problems).risen}
-        arms = tuple(replace(arm, moved=arm.moved and not risen.isdisjoint(arm.runs)) for arm in arms)
     *forms, twice = map(float, weights.sum(0))
     law = Law(arms, base, noise, inflate, TAILS, (forms[0] + twice, *forms[1:]), margin, level, seed,
               unlike=float(weights[1].sum()), below=BELOW, training=all(c.training for c in pilot), twice=twice)
     law = replace(law, above=upward(law), upper=UPPER if all(c.noisy for c in pilot) else 1.0)
-    if law.flat and not long:       # of a long log its own noise says whether it has risen
-        law = replace(law, arms=tuple(replace(arm, moved=False) for arm in arms))
+    long = bool(arms) and all(c.noisy and len(c.C) >= MANY for c in logged)
+    risen = {c.run for c in logged if ends_of(c, c.problems).risen}
+    law = replace(law, arms=tuple(replace(arm, still=_still(law, arm, risen) if long else law.flat) for arm in arms))
     refused = refusal(law, measured, [c.C[-1] for c in logged])
     law = replace(law, refused=refused, forecast_refused=unforecast(law) if long else refused)
     return replace(law, flags=(*flags, *_collapsed(logged), *cautions(law, _seen(logged, law))), n_star=optimum(law))
+
+
+def _still(law: Law, arm: FittedArm, risen: set[str]) -> bool:
+    """Whether long noisy runs have not risen, of which some do later: all but training rewards well above 0."""
+    return risen.isdisjoint(arm.runs) and not (law.training and arm.audit[:, -1].mean() > SPARSE)
 
 
 def _seen(logged: list[Curve], law: Law) -> dict[int, tuple[ndarray, ndarray]]:

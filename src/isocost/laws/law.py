@@ -107,7 +107,8 @@ class FittedArm:
     `select` and `audit` are rewards (S, K); `epochs` and `seconds` (K,) are means over runs, NaN if unrecorded;
     `diverged` counts the runs left out because they diverged (NaN, below their start, or back at it after a rise),
     `fallen` are their last audit rewards (empty in records from before it). `moved` is False if the mean has not risen
-    enough to identify the arm's curve: such an arm is not forecast. `fits` are (select, audit).
+    enough to identify the arm's curve. `fits` are (select, audit). `still` if the runs have not risen from their base
+    at all, so that they do not tell when they will: they are not forecast.
     """
 
     n: int
@@ -124,6 +125,7 @@ class FittedArm:
     moved: bool
     fits: tuple[Fit, Fit]
     fallen: tuple[float, ...] = ()
+    still: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +282,7 @@ class Law:
     def still(self, n: int) -> str:
         """Why runs of n that have not risen from their base cannot be forecast, as text; empty if they have risen."""
         arm = self.arm(n)
-        if arm.moved:
+        if not arm.still:
             return ""
         return (f"the runs of n={n} have not risen measurably: base {self.R0[AUDIT]:.3f}, last mean "
                 f"{arm.audit[:, -1].mean():.3f}. Such runs do not tell when their reward will rise")

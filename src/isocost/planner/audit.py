@@ -119,22 +119,21 @@ class Audit:
         return Audit(**{**d, "scores": tuple(IntervalScore(**s) for s in d["scores"])})
 
 
-def seals(study: Path) -> dict[str, str | None]:
-    """run name -> the seal in its run.json, for every trained run of a study."""
-    paths = sorted((Path(study) / "runs").glob("*/run.json"))
-    records = (read_json(path, RUN.needing(name=str)) for path in paths)
+def seals(folders: Sequence[Path]) -> dict[str, str | None]:
+    """run name -> the seal in its run.json, for every trained run among these folders."""
+    records = (read_json(folder / "run.json", RUN.needing(name=str)) for folder in folders)
     return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
 
 
-def at_their_share(study: Path) -> dict[str, str]:
-    """run name -> what its share of the budget paid for, for every trained run that ended at it."""
+def at_their_share(folders: Sequence[Path]) -> dict[str, str]:
+    """run name -> what its share of the budget paid for, for every run among these folders that ended at it."""
     found = {}
-    for path in sorted((Path(study) / "runs").glob("*/end.json")):
-        end = read_json(path, ENDED)
+    for folder in folders:
+        end = read_json(folder / "end.json", ENDED) if (folder / "end.json").exists() else {}
         unit = end.get("bound", "rollouts")
         if unit == "rollouts":
             continue
-        run = read_json(path.parent / "run.json", RUN.needing(name=str))
+        run = read_json(folder / "run.json", RUN.needing(name=str))
         C, most, paid = run["budget"]["rollouts"], run["budget"][unit], end["bill"]["train"]
         share = f"its share of the budget, {most:,.0f} {unit}, pays for {most / C:.3g}"
         if (count := paid["rollouts"]) and (key := STOPS[unit]):
