@@ -74,6 +74,25 @@ def test_an_interval_that_holds_every_naive_forecast_is_uninformative():
     assert judged(inside, trained((0.7, 0.7, 0.7))).verdict == "miss"     # risk nothing and still miss
 
 
+def test_near_the_highest_reward_an_uninformative_forecast_says_why():
+    """The quickstart of agents: 0.988 in [0.919, 1], and every guess is as near to 1."""
+    found = judged(forecast(0.919, 1.0, (0.95, 1.0)), trained((0.98, 0.99, 0.994)))
+    assert found.verdict == "uninformative"
+    assert "all of them lie between 0.95 and the highest reward, 1, where no forecast can stand out" in found.reason
+    assert "does not count against the law; a harder task would leave room" in found.reason
+    lower = judged(forecast(naive=(0.87, 0.93)), trained((0.9, 0.9, 0.9)))
+    assert lower.reason.endswith("holds every naive forecast too: a guess would have been as good")
+
+
+def test_no_outcome_lies_beyond_the_highest_and_the_lowest_reward():
+    """0.988, measured to 0.019, in [0.919, 1]: it cannot be above. That it may be below 0.975 does count."""
+    ends = trained((0.985, 0.988, 0.991))
+    assert judged(forecast(0.919, 1.0), ends, noise=0.02).verdict == "hit"
+    found = judged(forecast(0.975, 1.0), ends, noise=0.02)
+    assert found.verdict == "cannot tell" and "may lie on either side of 0.9750; more held-out problems" in found.reason
+    assert judged(forecast(0.0, 0.06, (0.2,)), trained((0.01, 0.01, 0.01)), noise=0.02).verdict == "hit"
+
+
 def test_the_whole_range_cannot_hit():
     assert judged(forecast(low=0.0, high=1.0), trained((0.9, 0.9, 0.9))).verdict == "uninformative"
 

@@ -236,12 +236,12 @@ class Ends(NamedTuple):
 
     @property
     def fell_back(self) -> bool:
-        """Whether the run lost what it had gained: it ended at its start, at least `COLLAPSED` below its peak.
+        """Whether the run lost what it had gained: it rose, and ended at its start or lower, `COLLAPSED` below its peak.
 
-        A run from a base near 0 cannot fall below its start.
+        A run from a base near 0 cannot fall far below its start.
         """
-        at_start = abs(self.end - self.start) <= self.from_start
-        return at_start and self.peak - self.end > max(self.from_peak, COLLAPSED)
+        lost = self.peak - self.end > max(self.from_peak, COLLAPSED)
+        return lost and self.peak > self.start + self.from_start and not self.risen
 
     @property
     def risen(self) -> bool:

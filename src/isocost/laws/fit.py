@@ -18,7 +18,7 @@ from numpy import ndarray
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.bins import MANY, binned, evened, logged_noise
-from isocost.laws.curves import Curve, ends_of
+from isocost.laws.curves import Curve, ends_of, point_noise
 from isocost.laws.identify import cautions, optimum, refusal, unforecast, upward
 from isocost.laws.law import AUDIT, BELOW, SELECT, UPPER, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
@@ -51,6 +51,8 @@ MOVED = 0.25        # an arm with less than this share of the best arm's gain co
 SPARSE = 0.1        # training rewards above this are forecast even if they have not risen: of such forecasts of public
                     # logs as many hold as of others (docs/outside_curves.md). Below it successes are rare, and learning
                     # may start at any time
+DENSER, WORTH = 100, 0.9    # draws of a law that says what more evaluations would buy; share of the width from which on
+                    # a narrower interval is not worth a mention
 DIGITS = 7          # significant digits of draws, so that a law read from JSON equals the law written
 
 
@@ -81,7 +83,38 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     law = replace(law, arms=tuple(replace(arm, still=_still(law, arm, risen) if long else law.flat) for arm in arms))
     refused = refusal(law, measured, [c.C[-1] for c in logged])
     law = replace(law, refused=refused, forecast_refused=unforecast(law) if long else refused)
-    return replace(law, flags=(*flags, *_collapsed(logged), *cautions(law, _seen(logged, law))), n_star=optimum(law))
+    return replace(law, flags=(*flags, *_collapsed(logged), *cautions(law, _seen(logged, law)),
+                              *_few_evaluations(logged, law)), n_star=optimum(law))
+
+
+def _few_evaluations(logged: list[Curve], law: Law) -> list[Flag]:
+    """What more evaluations of the best arm's noisy runs would buy, where they have fewer than `MANY`.
+
+    The runs are simulated with `MANY` evaluations: the fitted curve, each run's distance from it, and the noise of its
+    own evaluations.
+    """
+    arm = law.arm(law.fallback()) if law.arms else None
+    runs = [c for c in logged if arm is not None and c.noisy and c.run in arm.runs and len(c.C) < MANY]
+    if arm is None or not runs:
+        return []
+    rng = generator(law.seed, Purpose.BOOTSTRAP, MANY)
+    C = np.concatenate([[0.0], np.geomspace(runs[0].C[1], arm.C[-1], MANY)])
+    mean = np.concatenate([[law.R0[AUDIT]], law.paths(arm.n, C[1:], AUDIT).mean(0)])
+    nan, more = np.full(len(C), np.nan), []
+    for c in runs:
+        apart = float((c.audit[1:] - law.paths(arm.n, c.C[1:], AUDIT).mean(0)).mean())
+        noise = point_noise(c.audit)
+        seen = np.clip(mean + (apart + noise * rng.standard_normal(len(C))) * (C > 0), 0, 1)
+        more.append(replace(c, C=C, select=seen, audit=seen, seconds=nan, epochs=nan, train=None, env_steps=None,
+                            tokens=None, error=None))
+    denser = fit_law(more, draws=DENSER, seed=law.seed, level=law.level)
+    now, then = (float((band.high - band.low)[0]) for band in (
+        x.curve(arm.n, 2 * arm.C[-1], "prediction", 1) for x in (law, denser)))
+    buys = f"with {MANY} it would be about {then:.2f}"
+    if then > WORTH * now:
+        buys = f"{MANY} would not narrow it by more than a tenth; more runs may"
+    return [Flag("few_evaluations", f"n={arm.n}: {len(runs[0].C) - 1} evaluations after the base: the {law.level:.0%} "
+                                    f"prediction interval at twice their length is {now:.2f} wide; {buys}")]
 
 
 def _still(law: Law, arm: FittedArm, risen: set[str]) -> bool:
@@ -182,10 +215,10 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
 
 
 def _collapsed(logged: list[Curve]) -> list[Flag]:
-    """Runs that diverged although they did not end below their start."""
+    """Runs that diverged after they had risen."""
     found = [(c, ends_of(c, c.problems)) for c in logged if c.diverged]
-    return [Flag("collapsed", f"{c.run} rose to {at.peak:.3f} and fell back to {at.end:.3f}, where it had started "
-                              f"({at.start:.3f}): its best checkpoint is an earlier one")
+    return [Flag("collapsed", f"{c.run} rose to {at.peak:.3f} and fell back to {at.end:.3f}; it had started at "
+                              f"{at.start:.3f}. Its best checkpoint is an earlier one")
             for c, at in found if at.fell_back]
 
 

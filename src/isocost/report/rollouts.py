@@ -70,9 +70,9 @@ def rollouts(study: Study) -> Section:
 
 
 def chosen(kept: Mapping[str, Sequence[KeptRollout]]) -> list[KeptRollout]:
-    """The rollouts in the page, of kept ones of the runs that are shown: see `RULE`. `profile` is one of these."""
+    """The rollouts in the page, of kept ones by run: see `RULE`. Runs are in order; `profile` is one of them."""
     out = _varied(kept.get(PROFILE, ()), OF_PROFILE)
-    for name in [n for n in kept if n != PROFILE]:
+    for name in [n for n in kept if n != PROFILE][:RUNS]:
         whole = [r for r in kept[name] if not r.chosen_for]
         for part in dict.fromkeys(r.part for r in whole):
             steps = sorted({r.step for r in whole if r.part == part})
