@@ -65,7 +65,8 @@ import made_with
 import outside_logs
 from isocost.errors import UserError
 from isocost.laws import naive
-from isocost.laws.curves import Curve, diverged
+from isocost.laws.bins import MANY
+from isocost.laws.curves import Curve, diverged, ends_of
 from isocost.laws.fit import fit_law
 from isocost.stats.forms import fit_many, rise
 from outside_fifth import FIFTH
@@ -121,9 +122,11 @@ def forecast(one: Logged, seeds: int, hidden: float, marked: bool, plain: bool =
         return {**case, "left_out": "fewer than 4 points after the base"}
     case["naive"] = {name: round(float(np.mean([NAIVES[name](C, r, at) for C, r in parts])), 4) for name in NAIVE}
     case["seen"] = case["naive"]["last tenth"]
-    law = fit_law([curve(one.study, i, C, r, marked, one.kind == TRAINING) for i, (C, r) in enumerate(parts)])
+    logged = [curve(one.study, i, C, r, marked, one.kind == TRAINING) for i, (C, r) in enumerate(parts)]
+    law = fit_law(logged)
     case["refused"] = law.forecast_refused.reason if law.forecast_refused else ""
     case["flags"] = [flag.name for flag in law.flags]
+    case["risen"] = any(ends_of(x, x.problems).risen for x in logged) if min(len(C) for C, _ in parts) >= MANY else None
     case["still"], case["fell_back"] = bool(law.arms and law.still(SIZE)), "collapsed" in case["flags"]
     lines = [naive.line_interval(C[C > 0], r[C > 0], at, LEVEL) for C, r in parts]
     case["line"] = [round(float(x), 4) for x in np.mean(lines, axis=0)]

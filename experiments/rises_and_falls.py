@@ -71,7 +71,7 @@ def collapse(rng: np.random.Generator) -> Runs:
     def run(C: ndarray, rng: np.random.Generator) -> ndarray:
         own = middle * np.exp(0.15 * rng.normal())
         reward = base + (top - base) / (1 + (np.maximum(C, 1e-9) / own) ** -b)
-        return falls(share, UPDATES, rng)(C, reward + 0.015 * rng.normal() * (C > middle), base)
+        return falls(share, UPDATES, rng)(C, reward + 0.015 * rng.normal() * (middle < C), base)
     return run
 
 
@@ -119,7 +119,7 @@ def of_pilot(number: int, rng: np.random.Generator) -> list[dict[str, Any]]:
 def judged(law: Law, n: int, C: ndarray, outcome: ndarray, refused: str) -> list[dict[str, Any]]:
     """The forecasts with and without the share that falls, beside their outcomes."""
     band = law.curve(n, C, "prediction", NEW)
-    bare = replace(law, arms=tuple(replace(arm, fallen=()) for arm in law.arms)).curve(n, C, "prediction", NEW)
+    bare = law.surviving.curve(n, C, "prediction", NEW)
     return [{"refused": refused, "still": bool(law.still(n)), "fell": bool(law.falls), "outcome": float(y),
              "now": [float(band.low[i]), float(band.high[i])], "bare": [float(bare.low[i]), float(bare.high[i])]}
             for i, y in enumerate(outcome)]

@@ -93,7 +93,7 @@ def test_a_collapse_is_named_and_the_mean_of_all_runs_is_beside_that_of_the_othe
 def test_a_prediction_counts_that_new_runs_fall_and_the_curve_does_not():
     runs = [fallen(run, 0.03) if run.seed == 0 else run for n in (4, 8) for run in pilot(rising(0.02, 0.92), n, 4)]
     law = fit_law(runs, draws=300)
-    none = replace(law, arms=tuple(replace(arm, fallen=()) for arm in law.arms))
+    none = law.surviving
     assert none.falls is None and law.refused is None
     for n in (4, 8):
         confidence, prediction = law.predict(n, END, 3)

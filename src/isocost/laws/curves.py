@@ -236,9 +236,9 @@ class Ends(NamedTuple):
 
     @property
     def fell_back(self) -> bool:
-        """Whether the run lost what it had gained: it rose, and ended at its start or lower, `COLLAPSED` below its peak.
+        """Whether the run lost what it had gained: it rose, and ended at its start or lower, well below its peak.
 
-        A run from a base near 0 cannot fall far below its start.
+        By `COLLAPSED` at least. A run from a base near 0 cannot fall far below its start.
         """
         lost = self.peak - self.end > max(self.from_peak, COLLAPSED)
         return lost and self.peak > self.start + self.from_start and not self.risen

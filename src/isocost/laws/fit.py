@@ -51,8 +51,8 @@ MOVED = 0.25        # an arm with less than this share of the best arm's gain co
 SPARSE = 0.1        # training rewards above this are forecast even if they have not risen: of such forecasts of public
                     # logs as many hold as of others (docs/outside_curves.md). Below it successes are rare, and learning
                     # may start at any time
-DENSER, WORTH = 100, 0.9    # draws of a law that says what more evaluations would buy; share of the width from which on
-                    # a narrower interval is not worth a mention
+WIDE = 0.2          # width of an interval at twice the runs' length from which on more evaluations are proposed, of
+DENSER, WORTH = 100, 0.9    # whose law this is the number of draws, and this the share of the width that is no gain
 DIGITS = 7          # significant digits of draws, so that a law read from JSON equals the law written
 
 
@@ -88,14 +88,14 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
 
 
 def _few_evaluations(logged: list[Curve], law: Law) -> list[Flag]:
-    """What more evaluations of the best arm's noisy runs would buy, where they have fewer than `MANY`.
+    """What more evaluations of the best arm's noisy runs would buy, where these have few and its interval is wide.
 
     The runs are simulated with `MANY` evaluations: the fitted curve, each run's distance from it, and the noise of its
     own evaluations.
     """
     arm = law.arm(law.fallback()) if law.arms else None
     runs = [c for c in logged if arm is not None and c.noisy and c.run in arm.runs and len(c.C) < MANY]
-    if arm is None or not runs:
+    if arm is None or not runs or (now := _width(law, arm.n, 2 * arm.C[-1])) < WIDE:
         return []
     rng = generator(law.seed, Purpose.BOOTSTRAP, MANY)
     C = np.concatenate([[0.0], np.geomspace(runs[0].C[1], arm.C[-1], MANY)])
@@ -107,14 +107,18 @@ def _few_evaluations(logged: list[Curve], law: Law) -> list[Flag]:
         seen = np.clip(mean + (apart + noise * rng.standard_normal(len(C))) * (C > 0), 0, 1)
         more.append(replace(c, C=C, select=seen, audit=seen, seconds=nan, epochs=nan, train=None, env_steps=None,
                             tokens=None, error=None))
-    denser = fit_law(more, draws=DENSER, seed=law.seed, level=law.level)
-    now, then = (float((band.high - band.low)[0]) for band in (
-        x.curve(arm.n, 2 * arm.C[-1], "prediction", 1) for x in (law, denser)))
+    then = _width(fit_law(more, draws=DENSER, seed=law.seed, level=law.level), arm.n, 2 * arm.C[-1])
     buys = f"with {MANY} it would be about {then:.2f}"
     if then > WORTH * now:
         buys = f"{MANY} would not narrow it by more than a tenth; more runs may"
     return [Flag("few_evaluations", f"n={arm.n}: {len(runs[0].C) - 1} evaluations after the base: the {law.level:.0%} "
                                     f"prediction interval at twice their length is {now:.2f} wide; {buys}")]
+
+
+def _width(law: Law, n: int, C: float) -> float:
+    """Of the prediction interval of one new run of n at C, if it does not diverge."""
+    band = law.surviving.curve(n, C, "prediction", 1)
+    return float((band.high - band.low)[0])
 
 
 def _still(law: Law, arm: FittedArm, risen: set[str]) -> bool:

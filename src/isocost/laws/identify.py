@@ -92,8 +92,7 @@ def _before_half(law: Law) -> list[str]:
 def _wide(law: Law) -> list[str]:
     """How far the narrowest prediction interval is above its limit; empty if it is not. Of runs that do not diverge:
     longer runs would not narrow an interval that is wide because some do."""
-    law = replace(law, arms=tuple(replace(arm, fallen=()) for arm in law.arms))
-    bands = {n: law.curve(n, EXTRAPOLATION * law.range[1], "prediction") for n in law.ns}
+    bands = {n: law.surviving.curve(n, EXTRAPOLATION * law.range[1], "prediction") for n in law.ns}
     widths = {n: float(band.high[0] - band.low[0]) for n, band in bands.items()}
     narrowest = min(widths, key=lambda n: (widths[n], n))
     if widths[narrowest] <= USELESS:

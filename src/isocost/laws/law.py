@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -341,6 +341,11 @@ class Law:
         """The posterior Beta(a, b) of `falls`. Records from before `fallen` count as without falls."""
         fell = sum(len(arm.fallen) for arm in self.arms)
         return fell + 0.5, sum(len(arm.runs) for arm in self.arms) + 0.5
+
+    @property
+    def surviving(self) -> Law:
+        """This law without the runs that diverged: its predictions are of runs that do not."""
+        return replace(self, arms=tuple(replace(arm, fallen=()) for arm in self.arms))
 
     def _fallen(self, n: int, C: ndarray, runs: int, paths: ndarray, variance: ndarray) -> tuple[ndarray, ndarray]:
         """Paths and variances (D, K) of the mean of `runs` new runs, of which some diverge where runs of the pilot did.
