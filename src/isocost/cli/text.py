@@ -362,6 +362,8 @@ def law(found: Law, console: Console) -> None:
         if found.extendable and found.refused.option:
             option = of_chosen(found.refused.option, found.turn_limit)
             console.print(f"      isocost pilot {word(found.folder)} {option}", highlight=False, soft_wrap=True)
+    if found.forecast_refused not in (None, found.refused):
+        console.print(f"  no forecast: {found.forecast_refused.reason}\n  to resolve: {found.forecast_refused.settle}")
     table = Table(box=None, pad_edge=False, show_header=True)
     end = "at their end, test split" if found.splits else "at their end"
     for name in ("  n", "B", "lr", "runs", found.unit, end, "diverged"):

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
+from scipy.special import bdtr, betaincinv
 
 from isocost.errors import UserError
 from isocost.shape import OPEN, AtLeast, Share
@@ -47,6 +48,7 @@ AGAIN = 1.4         # that factor if a second rise is not unlikely (`identify.up
 PARAMETERS = ("A", "Cmid", "b")     # of a curve, in the order of `Fit.draws` after the form's index
 FINEST = 2.0**0.125     # least factor from n* to a bound: n* is interpolated between n a doubling apart
 DEAREST = 4.0       # cap on the factor on C that an arm needs: anything more counts as this much
+R2 = np.array([0.7548776662466927, 0.5698402909980532])     # of Roberts' sequence in two dimensions
 RISEN = 3.0         # standard errors of its gain from which on an arm has improved measurably
 EXTRAPOLATION = 8   # times the pilot's largest run: the longest run that a plan may prescribe
 DECADE = 10.0       # largest extrapolation of a law, as in IsoCompute (arXiv 2603.12151)
@@ -70,8 +72,8 @@ class NotIdentified:
 class Flag:
     """A named caution; `text` is one sentence.
 
-    Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, diverged, falling, misfit,
-    bent, second_rise, short, cut, fixed_batch, metric, overfitting.
+    Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, few_evaluations, diverged,
+    collapsed, falls, falling, misfit, bent, second_rise, short, cut, fixed_batch, metric, overfitting.
     """
 
     name: str
@@ -104,8 +106,10 @@ class FittedArm:
     """One n: the S runs used, evaluated at K common points C > 0, and their fitted curves.
 
     `select` and `audit` are rewards (S, K); `epochs` and `seconds` (K,) are means over runs, NaN if unrecorded;
-    `diverged` counts the runs left out because they diverged (NaN, or below their start). `moved` is False if the mean
-    has not risen enough to identify the arm's curve. `fits` are (select, audit).
+    `diverged` counts the runs left out because they diverged (NaN, below their start, or back at it after a rise),
+    `fallen` are their last audit rewards (empty in records from before it). `moved` is False if the mean has not risen
+    enough to identify the arm's curve. `fits` are (select, audit). `still` if the runs have not risen from their base
+    at all, so that they do not tell when they will: they are not forecast.
     """
 
     n: int
@@ -121,6 +125,8 @@ class FittedArm:
     seconds: ndarray
     moved: bool
     fits: tuple[Fit, Fit]
+    fallen: tuple[float, ...] = ()
+    still: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,8 +178,8 @@ class Growth:
 
 
 class Predicted(NamedTuple):
-    """Held-out reward on the test split at one C: the mean curve's confidence interval, and the prediction interval of
-    the mean of new runs."""
+    """Held-out reward on the test split at one C: the confidence interval of the mean curve, which is that of runs that
+    do not diverge, and the prediction interval of the mean of new runs, of which some do (`Law.falls`)."""
 
     confidence: Interval
     prediction: Interval
@@ -274,6 +280,14 @@ class Law:
         sd = self.noise.sd(arm.C[-1:], np.array([mean]), SELECT)[0]
         return float(mean - self.R0[SELECT]), float(sd / math.sqrt(len(arm.runs)))
 
+    def still(self, n: int) -> str:
+        """Why runs of n that have not risen from their base cannot be forecast, as text; empty if they have risen."""
+        arm = self.arm(n)
+        if not arm.still:
+            return ""
+        return (f"the runs of n={n} have not risen measurably: base {self.R0[AUDIT]:.3f}, last mean "
+                f"{arm.audit[:, -1].mean():.3f}. Such runs do not tell when their reward will rise")
+
     @property
     def flat(self) -> bool:
         """Whether even the best arm gained less than `RISEN` standard errors: the ranking of n is then noise."""
@@ -290,6 +304,9 @@ class Law:
     def curve(self, n: int, C: float | ndarray, kind: Kind = "confidence", runs: int = 3) -> Band:
         """The curve of arm n at C (K,) with its band; `runs` is used only for a prediction.
 
+        The mean curve is that of runs that do not diverge. A prediction is for the mean of all new runs: where runs of
+        the pilot diverged, its value and its lower end count that new ones do (`falls`).
+
         Raises UserError for an unknown n, `runs` below 1, or a C that is not finite and above 0.
         """
         grid = _grid(C)
@@ -297,14 +314,57 @@ class Law:
             raise UserError(f"a prediction is for the mean of at least 1 run, got {runs}")
         variance = (DRIFT * 4 * spread(self._levelled(n, grid)) * self._doublings(n, grid)) ** 2
         paths = self.drawn(n, grid)
-        value = paths.mean(0)
         if kind == "prediction":
             variance = variance + (self.noise.sd(grid, paths) * self.inflate[:, None]) ** 2 / runs
+            paths, variance = self._fallen(n, grid, runs, paths, variance)
+        value = paths.mean(0)
         low, high = mixture_quantiles(paths, np.sqrt(variance), _tails(self.level))
         if kind == "prediction":
             high = high + (high - value) * (self.upper - 1) * np.minimum(self._doublings(n, grid), 1.0)
         low, high = np.clip((low, high), 0.0, 1.0)
         return Band(grid, value, np.minimum(low, value), np.maximum(high, value), self.level, kind)
+
+    @property
+    def falls(self) -> Interval | None:
+        """The share of new runs that diverge within the pilot's length; None where none of its runs did.
+
+        Over all arms: few runs do not tell which n falls more often. Its value is the posterior mean under Jeffreys'
+        prior, Beta(1/2, 1/2); so is the interval.
+        """
+        a, b = self._falls
+        if a == 0.5:
+            return None
+        low, high = betaincinv(a, b, _tails(self.level))
+        return Interval(a / (a + b), float(low), float(high), self.level, "confidence", a + b - 1)
+
+    @property
+    def _falls(self) -> tuple[float, float]:
+        """The posterior Beta(a, b) of `falls`. Records from before `fallen` count as without falls."""
+        fell = sum(len(arm.fallen) for arm in self.arms)
+        return fell + 0.5, sum(len(arm.runs) for arm in self.arms) + 0.5
+
+    @property
+    def surviving(self) -> Law:
+        """This law without the runs that diverged: its predictions are of runs that do not."""
+        return replace(self, arms=tuple(replace(arm, fallen=()) for arm in self.arms))
+
+    def _fallen(self, n: int, C: ndarray, runs: int, paths: ndarray, variance: ndarray) -> tuple[ndarray, ndarray]:
+        """Paths and variances (D, K) of the mean of `runs` new runs, of which some diverge where runs of the pilot did.
+
+        A run is taken to fall with equal probability in every doubling of C, from one before the arm's first evaluation
+        on, and to end where those of the pilot did. In each draw the share that falls, and how many runs do, are
+        quasi-random (Roberts' sequence R2), so that no generator is needed.
+        """
+        ends = [end for arm in self.arms for end in arm.fallen]
+        if not ends:
+            return paths, variance
+        arm, D = self.arm(n), len(paths)
+        length = np.log2(C / arm.C[0]) + 1, np.log2(arm.C[-1] / arm.C[0]) + 1
+        share, luck = ((np.arange(D)[:, None] + 0.5) * R2 % 1).T
+        fall = 1 - (1 - betaincinv(*self._falls, share)[:, None]) ** np.maximum(length[0] / length[1], 0.0)    # (D, K)
+        fell = sum((luck[:, None] > bdtr(k, runs, fall)) for k in range(runs)) / runs
+        there = np.resize(ends, D)[:, None]
+        return (1 - fell) * paths + fell * there, (1 - fell) * variance
 
     def drawn(self, n: int, C: ndarray) -> ndarray:
         """The draws (D, K) of arm n's audit curve at C (K,) that its band counts: their mean is its value."""
@@ -566,7 +626,7 @@ def _arm(data: dict[str, Any]) -> FittedArm:
     select, audit = (Fit(fit["parameters"], **{k: _floats(v) for k, v in fit.items() if k != "parameters"})
                      for fit in data["fits"])
     return FittedArm(**{**data, **arrays, "runs": tuple(data["runs"]), "seeds": tuple(data["seeds"]),
-                  "fits": (select, audit)})
+                        "fallen": tuple(data.get("fallen", ())), "fits": (select, audit)})
 
 
 def _growth(data: dict[str, Any]) -> Growth:

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from isocost.errors import UserError
+from isocost.laws import naive
 from isocost.laws.curves import PASS, Curve
 from isocost.laws.law import Law
 from isocost.planner.rollouts import BESIDE, Plan, PlannedArm
@@ -41,7 +42,8 @@ _PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's record
 
 @dataclass(frozen=True)
 class Naive:
-    """A forecast without a law. Its interval is for the run-to-run noise only."""
+    """A simple forecast to compare with. Its interval is for the run-to-run noise only; that of a line, for the line's
+    own earlier errors."""
 
     name: str
     value: float
@@ -160,8 +162,8 @@ def records_hash(study: Path) -> str:
     """SHA-256 over the pilot's records: run.json and metrics.jsonl of every run of a study except trained ones."""
     whole = hashlib.sha256()
     for path in sorted((Path(study) / "runs").glob("*/run.json")):
-        if read_json(path).get("purpose") in ("train", "run"):
-            continue
+        if path.parent.name.startswith("train-") or read_json(path).get("purpose") in ("train", "run"):
+            continue        # a planned run is named by its purpose: trained ones need not be opened
         for part in (path, path.with_name("metrics.jsonl")):
             inside = part.read_bytes() if part.exists() else b""
             whole.update(f"{part.parent.name}/{part.name} {len(inside)}\n".encode() + inside)
@@ -174,19 +176,23 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
 
     `files` are the hashes of plan and law as in their files (`digest_of`), if they were read from files.
 
-    There are two naive forecasts, from the prescribed arm's pilot runs on the audit split: the last value stays
-    constant; or the gain of the last doubling of rollouts repeats in every further doubling (within [0, 1]).
+    Nothing is forecast of runs that have not risen (`Law.still`). The naive forecasts are from the
+    prescribed arm's pilot runs on the audit split: the last value stays constant; the gain of the last doubling of
+    rollouts repeats in every further doubling (within [0, 1]); and the two of `laws.naive`.
     """
     arm, other = plan.arm, plan.comparator
+    still = law.still(arm.n) if law is not None and arm.n in law.ns else ""
+    prediction = None if still else arm.prediction
     own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged
            and plan.turns in (None, c.turns)]
     base = float(np.mean([c.audit[0] for c in own])) if own else None
     bare = Forecast(
         n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=other.n if other else None,
-        comparator_runs=_names(plan, other), interval=arm.prediction, base=base,
-        naive=_naive(own, law, arm.C, plan.seeds), falsifier=_falsifier(plan, curves[0].metric if curves else PASS),
-        why=_why(plan, law), extrapolation=plan.extrapolation, epochs=arm.epochs, pilot_epochs=plan.pilot_epochs,
-        claim=plan.claim, flags=plan.flags,
+        comparator_runs=_names(plan, other), interval=prediction, base=base,
+        naive=_naive(own, law, arm.C, plan.seeds, prediction),
+        falsifier=_falsifier(plan, prediction, curves[0].metric if curves else PASS),
+        why=f"no value is forecast: {still}" if still else _why(plan, law), extrapolation=plan.extrapolation,
+        epochs=arm.epochs, pilot_epochs=plan.pilot_epochs, claim=plan.claim, flags=plan.flags,
         hashes={"plan": digest_of(plan.data()), "law": digest_of(law.data()) if law else "", **(files or {}),
                 "records": records, "code": code},
         seal_version=SEAL, turns=plan.turns,
@@ -210,8 +216,8 @@ def _why(plan: Plan, law: Law | None) -> str:
     return plan.chosen
 
 
-def _falsifier(plan: Plan, metric: str) -> str:
-    i, arm = plan.arm.prediction, plan.arm
+def _falsifier(plan: Plan, i: Interval | None, metric: str) -> str:
+    arm = plan.arm
     if i is None:
         return "nothing is forecast, so nothing can be falsified"
     what, limit = "reward" if metric == PASS else metric, "" if plan.turns is None else f", turn limit {plan.turns}"
@@ -220,7 +226,7 @@ def _falsifier(plan: Plan, metric: str) -> str:
             "interval)")
 
 
-def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int) -> tuple[Naive, ...]:
+def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int, forecast: Interval | None) -> tuple[Naive, ...]:
     if not own or law is None:
         return ()
     end = min(float(c.C[-1]) for c in own)
@@ -229,7 +235,12 @@ def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int) -> tuple[Nai
     sd = float(law.noise.sd(np.array(end), np.array(last)))
     half = student(law.level, law.dof) * sd * sqrt(1 / K + 1 / len(own))
     values = {"last pilot value": last, "last doubling kept up": min(1.0, max(0.0, slope))}
-    return tuple(Naive(k, v, max(0.0, v - half), min(1.0, v + half)) for k, v in values.items())
+    if forecast is not None:
+        values["a quarter law, the rest last value"] = naive.mixture(forecast.value, last)
+    found = tuple(Naive(k, v, max(0.0, v - half), min(1.0, v + half)) for k, v in values.items())
+    points = np.unique(np.concatenate([c.C[(c.C > 0) & (end >= c.C)] for c in own]))
+    seen = np.array([_mean_at(own, c) for c in points])
+    return (*found, Naive("line, damped", *naive.line_interval(points, seen, C, law.level))) if len(points) else found
 
 
 def _mean_at(own: Sequence[Curve], C: float) -> float:

@@ -136,7 +136,7 @@ def _forecast_and_outcome(study: Study) -> str:
         "hit": "the forecast held",
         "miss": "the forecast missed",
         "cannot tell": "whether it held is not known",
-        "uninformative": "the interval is too wide to be informative",
+        "uninformative": "the interval holds the outcome, and every naive forecast too",
     }
     return (
         f"Held-out reward was {share(result['value'])}; the forecast was {low} to {high}:"

@@ -8,6 +8,7 @@ from isocost.laws.curves import attempts_of, curves
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
+from isocost.runs.files import is_run
 from isocost.runs.source import Can
 from isocost.steps.folder import opened, writes
 from isocost.steps.results import Audit
@@ -29,12 +30,14 @@ def audit(study: Path) -> Audit:
     forecast = forecasts.read(home.path / "forecast.json")
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
     metric = home.metric
+    named = [home.runs / name for name in (*forecast.runs, *forecast.comparator_runs)]
+    there = [folder for folder in named if is_run(folder)]     # no other run is opened, however many the study has
     found = audits.audit(
         forecast,
-        curves(home.path, metric),
-        audits.seals(home.path),
+        curves(there, metric),
+        audits.seals(there),
         noise=planned.evaluation.sd_of(attempts_of(metric)),
-        shares=audits.at_their_share(home.path),
+        shares=audits.at_their_share(there),
         changed=forecasts.changed(forecast.hashes, hashes(home, forecast.seal_version)),
     )
     home.write("audit.json", found.data())
