@@ -156,7 +156,7 @@ def compile_template(source: str) -> Any:
     class Generation(Extension):
         """{% generation %} marks what a model wrote; transformers renders its content, in a scope of its own."""
 
-        tags = {"generation"}  # noqa: RUF012: not declared as a class variable in jinja2
+        tags = {"generation"}     # noqa: RUF012 - jinja2 declares no class variable
 
         def parse(self, parser: Parser) -> nodes.Node:
             line = next(parser.stream).lineno
