@@ -22,7 +22,7 @@ from isocost.steps.folder import Home, writing
 from isocost.steps.imported import bills_of, pilot_of, rule_of
 from isocost.trainers import logs
 from isocost.trainers.logs import Log
-from isocost.trainers.record import Asked, Imported, about, resolve, write
+from isocost.trainers.record import Asked, Imported, about, resolve, scaled, write
 
 STALE = ("law.json", "plan.json")
 SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")  # sampling settings that study.json keeps
@@ -153,6 +153,8 @@ def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> 
 
     Returns an entry per run. Raises UserError, with nothing written, for a log that does not fit.
     """
+    for log in logs:
+        scaled(log, asked)
     runs = [resolve(log, asked) for log in logs]
     many = study or len(runs) > 1 or (out / "study.json").exists()
     if not many:

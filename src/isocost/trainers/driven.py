@@ -205,6 +205,7 @@ class DrivenRun:
         found = logs_of(
             self.trainer.kind, path, [p for p in (path,) if p.is_file()], rows, names, mapped, name=self.sizes.name,
             uncounted="" if counts else "the log counts steps, and C is steps x n x B", missing=self.drive.lacks,
+            settled=True,
         )[0]
         if not found.held:
             own = "" if self.drive.log != METRICS else (

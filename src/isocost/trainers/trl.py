@@ -92,8 +92,6 @@ HISTORY = Names(
         )
     },
     again=True,
-    parts=r"rewards/[^/]+(/mean)?",
-    held_parts=r"eval_rewards/[^/]+(/mean)?",
 )
 BOARD = Names(
     "TRL",
@@ -106,8 +104,6 @@ BOARD = Names(
     length="train/completions/mean_length",
     more={k: f"train/{k}" for k in HISTORY.more},
     again=True,
-    parts=r"train/rewards/[^/]+(/mean)?",
-    held_parts=r"eval/rewards/[^/]+(/mean)?",
 )
 NAMES = (BOARD, HISTORY)
 
