@@ -167,13 +167,13 @@ def numbered(
         if _at(row, step, held) is None or alone:
             out.append({**row, step: at + more if _at(row, step, held) is None else policy})
             continue
-        measured = {k: v for k, v in row.items() if k in (held, *EVALUATED) or names.policy and re.fullmatch(names.policy, k)}
-        evaluation = {**measured, step: policy}
+        measured = [k for k in row if k in (held, *EVALUATED) or (names.policy and re.fullmatch(names.policy, k))]
+        evaluation = {**{k: row[k] for k in measured}, step: policy}
         training = {**{k: v for k, v in row.items() if k not in measured}, step: at + more}
         out += [evaluation, training] if policy < at + more else [training, evaluation]
-    said = f"steps that count from {names.first}: here {step} = s is update s{1 - names.first + more:+d}".replace("s+0", "s")
-    where = f"{held} there of the policy with s{later:+d} updates".replace("s+0", "s")
-    return out, [said + (f", and {where}" if held else "")]
+    said = f"steps that count from {names.first}: here {step} = s is update s{1 - names.first + more:+d}"
+    where = f", and {held} there of the policy with s{later:+d} updates" if held else ""
+    return out, [(said + where).replace("s+0", "s")]
 
 
 def _at(row: Row, step: str, column: str | None) -> float | None:

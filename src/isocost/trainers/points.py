@@ -198,9 +198,9 @@ def _together(path: Path, rows: Sequence[Row], step: str, column: str | None) ->
     others = sum(number(row.get(step)) is not None for row in rows)
     if own and others and all(number(row.get(step)) is None for row in own):
         raise UserError(
-            f"{path}: {column} is in {counted(len(own), 'line')}, and {step} in none of them but in {others} others, so "
-            "their policies are not known: log both in one line, or name a column that counts updates in the lines with "
-            "rewards (--map step=COLUMN)"
+            f"{path}: {column} is in {counted(len(own), 'line')}, and {step} in none of them but in {others} others, "
+            "so their policies are not known: log both in one line, or name a column that counts updates in the lines "
+            "with rewards (--map step=COLUMN)"
         )
 
 
