@@ -33,10 +33,9 @@ def united(
     and the rewards go on; where they do not, the message says what is not read.
     """
     there = columns_of(rows)
-    if chosen is None or (chosen not in there and "," in chosen):
-        parts = [] if chosen is None else [c.strip() for c in chosen.split(",")]
-        if any(c not in there for c in parts) or not parts:
-            return rows, chosen, []
+    if chosen is None:
+        return rows, None, []
+    if len(parts := named(chosen, there)) > 1:
         return _merged(rows, parts[0], parts[1:]), parts[0], []
     others = [c for c in there if c not in (chosen, *but) and any(re.fullmatch(p, c) for p in patterns)]
     said: list[str] = []
@@ -53,6 +52,11 @@ def united(
         rows = _merged(rows, chosen, [other])
         own = _where(rows, chosen)
     return rows, chosen, said or _cut_off(rows, chosen, own, [c for c in there if c not in but], option)
+
+
+def named(text: str, there: Sequence[str]) -> list[str]:
+    """The columns that a text names: one, or several with commas between them where no column has that name."""
+    return [text] if text in there else [c.strip() for c in text.split(",")]
 
 
 def _where(rows: Sequence[Row], column: str) -> list[int]:
@@ -104,8 +108,8 @@ def _cut_off(rows: Sequence[Row], chosen: str, own: Sequence[int], there: Sequen
 
 
 def _next_to(rows: Sequence[Row], chosen: str, own: Sequence[int], lines: Sequence[int]) -> bool:
-    """Whether the lines of another column begin within the chosen column's own spacing of its end, or end so."""
-    spacing = max((b - a for a, b in pairwise(own)), default=1)
+    """Whether the lines of another column begin close to the end of the chosen one, by its own spacing, or end so."""
+    spacing = 2 * max((b - a for a, b in pairwise(own)), default=1)
     return 0 < lines[0] - own[-1] <= spacing or 0 < own[0] - lines[-1] <= spacing
 
 
@@ -182,12 +186,21 @@ def _at(row: Row, step: str, column: str | None) -> float | None:
 
 
 def _begins(steps: Sequence[float], usual: int) -> int:
-    """The number of a log's first update, 0 or 1, by the steps of its training rewards; the `usual` one where these may
-    begin anywhere. An average over d updates has the step of the last: d - 1 where steps count from 0, else d."""
-    each = [b - a for a, b in pairwise(steps) if b > a]
-    if not each or each[0] != (spacing := Counter(each).most_common(1)[0][0]):
+    """The number of a log's first update, 0 or 1, by the steps of its training rewards; else the `usual` one.
+
+    A line per update begins at it. An average over d updates has the step of the last, so that the steps are multiples
+    of d where they count from 1, and one less where they count from 0.
+    """
+    each = Counter(b - a for a, b in pairwise(steps) if b > a)
+    if not each:
         return usual
-    return 0 if steps[0] == spacing - 1 else 1 if steps[0] == spacing else usual
+    spacing = each.most_common(1)[0][0]
+    if spacing == 1:
+        return int(steps[0]) if steps[0] in (0, 1) else usual
+    if 0.0 in steps:
+        return usual
+    most = {first: sum((s + 1 - first) % spacing == 0 for s in steps) * 2 > len(steps) for first in (0, 1)}
+    return next((first for first, holds in most.items() if holds), usual)
 
 
 def _moves(seen: Sequence[float], last: float, more: int) -> tuple[int, int]:

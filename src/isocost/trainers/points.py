@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from typing import Any
 from isocost.errors import UserError, naming
 from isocost.runs.files import DIVERGED
 from isocost.runs.measure import HELD_OUT, TRAINING
-from isocost.trainers.lines import numbered, one_a_step, rises, united
+from isocost.trainers.lines import named, numbered, one_a_step, rises, united
 from isocost.trainers.logs import DECAYED, STACKED, Empty, Log, Point, Row
 from isocost.trainers.names import EVALUATED, Names, columns_of, match
-from isocost.trainers.stitch import Columns, attempts_of, spaced, stitch
+from isocost.trainers.stitch import Columns, attempts_of, clocked, spaced, stitch
 from isocost.trainers.text import collapsed, number, unread, whole
 from isocost.words import counted
 
@@ -30,6 +31,7 @@ CONSTANT = 0.9  # a learning rate that never falls below this share of its maxim
 SUM = re.compile(r"(.*?)reward")  # TRL's sum of reward functions; each has a column of its own, with {0} before it:
 PART = r"{0}rewards ?[/.] ?(?P<name>[^/.]+?)( ?[/.] ?mean)?"
 FEW = 0.1  # largest share of a table's lines at which its steps go back, for it to be one run that was resumed
+RENAMED = ("reward", "held_out")  # columns that --map may give several names of
 PLAIN = "plain"  # the trainer of tables of unknown origin
 MOST = 20  # columns whose pairs are tried to separate the runs of one table
 
@@ -55,7 +57,8 @@ def logs_of(
     if not rows:
         raise Empty(f"{path} holds no logged line")
     there = columns_of(rows)
-    wrong = next((c for c in columns.values() if c not in there), None)
+    asked = [c for key, text in columns.items() for c in (named(text, there) if key in RENAMED else [text])]
+    wrong = next((c for c in asked if c not in there), None)
     if wrong is not None:
         raise UserError(f"{path} has no column {wrong!r}; it has {_some(there)}")
     by = {k: columns[k] for k in STACKED if k in columns}
@@ -104,13 +107,20 @@ def _log(
     every: int | None = None,
     clock: str = "",
     settled: bool = False,
+    joined: bool = False,
 ) -> Log:
     """One run's rows as a log.
 
     `uncounted` describes C if no column counts rollouts; `rounding` is how far from its logged value a fact may be;
     `every` is the number of updates between evaluations, where it is known. `clock` is a column that counts lines;
-    `settled` rows are one curve already, with the columns and the steps that `names` says.
+    `settled` rows are one curve already, with the columns and the steps that `names` says; `joined` ones are of one
+    run, out of several logs.
     """
+    again = partial(
+        _log, source, path, files, names=names, columns=columns, facts=facts, name=name, about=about, missing=missing,
+        uncounted=uncounted, rounding=rounding, every=every, clock=clock, joined=True,
+    )
+    read = tuple(rows)
     there = columns_of(rows)
     step = columns.get("step", names.step)
     if step not in there:
@@ -127,7 +137,7 @@ def _log(
     said: list[str] = []
     if not settled:
         rows, reward, held, said = _one_curve(path, rows, step, reward, held, names, columns, clock)
-        one = rises(rows, clock) if clock else names.trainer not in ("", PLAIN)
+        one = joined or (rises(rows, clock) if clock else names.trainer not in ("", PLAIN))
         names = replace(names, appends=names.appends or _continued(rows, step, reward or held, one))
     rows, resumed = _stitched(rows, Columns(step, reward, held, names.first, names.policy), names, every)
     for column in (reward, held):
@@ -146,6 +156,8 @@ def _log(
     lacks += decayed(rates)
     if "held_out" not in columns:
         lacks += _others(names.held, there, held, reward)
+    if names.appends:
+        rows = clocked(rows, seconds)
     times = _numbers(rows, seconds)
     if any(b < a for a, b in pairwise(times)):
         lacks.append(f"seconds: {seconds} decreases, so the time of a step is not known")
@@ -165,6 +177,8 @@ def _log(
         rate=_rate(rows, step, columns.get("rollouts")),
         parts={TRAINING: _parts(reward, there), HELD_OUT: _parts(held, there)},
         rounding=dict(rounding or {}),
+        rows=read,
+        remade=again,
     )
 
 

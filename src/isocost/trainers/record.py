@@ -139,6 +139,15 @@ def _facts(log: Log, asked: Asked) -> dict[str, Any]:
     return facts
 
 
+def seed_of(log: Log, asked: Asked) -> int | None:
+    """The seed of a log by itself, by its name or by the user; None where none of them says it."""
+    try:
+        named = _named(log, asked.pattern).get("seed")
+    except UserError:       # `resolve` says what is wrong with a name
+        named = None
+    return next((int(x) for x in (log.facts.get("seed"), named, asked.seed) if x is not None), None)
+
+
 def _evaluations(log: Log, n: int, B: int, metric: str, asked: Asked) -> list[tuple[float, Point]]:
     """(C, point) in order of C, rewards in [0, 1]; the stated base first where there is one.
 

@@ -173,7 +173,7 @@ def _timed(path: Path) -> tuple[list[Row], list[str]]:
         known = [done for done in after if done is not None]
         back = sum(b < a for a, b in pairwise(known))   # a resumed run goes back now and then
         # Lines that share a bar were printed late, and no bar is theirs.
-        if len(known) == len(ends) and all(a != b for a, b in pairwise(known)) and back <= len(ends) / 10:
+        if len(known) == len(ends) and all(a != b for a, b in pairwise(known)) and back <= max(1, len(ends) / 10):
             return [{**row, "step": after[int(row["step"]) - 1] if row["step"] else 0} for row in rows], []
     done = max((done for _, done, own in bars if own == max(total for *_, total in bars)), default=0)
     each = done // len(ends) if ends and done % len(ends) == 0 else 1
