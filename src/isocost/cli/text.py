@@ -428,6 +428,8 @@ def plan(p: Plan, console: Console) -> None:
         whole_commands(console, (p.fallback,), p.folder, p.budget)
     else:
         console.print(f"  {p.chosen}")
+    if p.risks:
+        console.print(f"  {p.risks}", highlight=False)
     passes = "" if a.epochs is None else f", {a.epochs:.1f} passes over the problems"
     console.print(
         f"  C = {a.C:,} {measured['unit']} a run, {counted(p.seeds, 'seed')}, warm-up "
@@ -530,6 +532,9 @@ def audit(a: Audit, console: Console) -> None:
         console.print(f"  interval score {s.score:.3f}  {s.name}: {s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
     if a.difference is not None:
         console.print(f"  prescribed minus n = {a.comparator}: {spread(a.difference)}; better: {a.better}")
+    if a.leader is not None and a.leader.difference is not None:
+        console.print(f"  prescribed minus n = {a.leader.n}, the best at the pilot's end: "
+                      f"{spread(a.leader.difference)}; better: {a.leader.better}")
     if a.gain is not None:
         console.print(f"  gain over the base: {spread(a.gain)}")
 

@@ -276,7 +276,7 @@ def _no_path(law: Law, C: ndarray, winners: ndarray) -> NotIdentified | None:
     if len(law.ns) == 1:
         return NotIdentified(f"n={law.ns[0]} is the only n with a curve, so there is none to compare it with",
                              "runs of the same length at another n", per_run)
-    always = np.array(law.ns)[law.equal(C, law.margin).all(1)]
+    always = np.array(law.ns)[law.close(C, law.margin).all(1)]
     if len(distinct) == 1 and len(always) <= 1:
         return NotIdentified(f"{shown} is best at every C of the pilot: no change of n* was observed",
                              "runs four times as long for every n", 3 * _whole(law))

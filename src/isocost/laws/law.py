@@ -30,6 +30,7 @@ from isocost.words import freedom
 
 SELECT, AUDIT = 0, 1
 KNOWN = 0.1         # an n whose mean reward is uncertain by more than this either way is unknown, not equal
+SELDOM = 0.1        # largest probability of losing more than the margin with which an n counts as equal to the best
 DRIFT = 0.004       # standard deviation per doubling beyond the pilot for curves outside the forms: in reward at
                     # R = 1/2, less near 0 and 1
 BELOW = 0.75        # factor on the distance of draws below the median, from two doublings beyond the pilot on: curves
@@ -394,22 +395,34 @@ class Law:
         return np.array(self.ns)[self._chosen(_grid(C))]
 
     def equal_set(self, C: float, margin: float | None = None) -> list[int]:
-        """Every n, ascending, whose reward at C is within the margin of the best, or equal to it within noise.
+        """Every n, ascending, that is shown to be within the margin of the best at C: it loses more with a probability
+        of at most `SELDOM`.
 
-        Chosen on `select`. For each n the margin is at least one standard error of its difference from the best, in
-        which the common uncertainty (of the form) cancels: the one-standard-error rule of Breiman et al. (1984), made
-        for choosing the cheapest of nearly equal options. A whole interval would include n that are expected to lose by
-        half of its width. An n that is not known at C is left out; see `unknown`.
+        Chosen on `select`. Draws are joint, so what all n have in common, such as the form, cancels. An n that is
+        neither here nor shown to be worse cannot be told from the best.
         """
         equal = self.equal(_grid(C), self.margin if margin is None else margin)[:, 0]
         return [n for n, is_equal in zip(self.ns, equal, strict=True) if is_equal]
 
     def equal(self, C: ndarray, margin: float) -> ndarray:
         """Which n are in the equal set at each C (K,): (arms, K) of bool."""
+        return np.asarray(self._known(C) & ((self._lost(C) > margin).mean(1) <= SELDOM))
+
+    def worse(self, C: ndarray) -> ndarray:
+        """Which n are shown to be worse than the best at each C (K,), by however little: (arms, K) of bool."""
+        return np.asarray(self._known(C) & ((self._lost(C) > 0).mean(1) >= 1 - SELDOM))
+
+    def close(self, C: ndarray, margin: float) -> ndarray:
+        """Which n are within the margin of the best at each C (K,), or within one standard error of the difference:
+        (arms, K) of bool. The runs do not separate these (the one-standard-error rule of Breiman et al., 1984)."""
+        lost = self._lost(C)
+        return np.asarray(self._known(C) & (lost.mean(1) <= np.maximum(margin, lost.std(1))))
+
+    def _lost(self, C: ndarray) -> ndarray:
+        """Draws of what each n loses against the best at C (K,): (arms, D, K)."""
         self._require_arms()
-        paths = np.array([self.paths(n, C, SELECT) for n in self.ns])                   # (arms, D, K)
-        gaps = paths[self._chosen(C), :, np.arange(len(C))].T[None] - paths
-        return np.asarray(self._known(C) & (gaps.mean(1) <= np.maximum(margin, gaps.std(1))))
+        paths = np.array([self.paths(n, C, SELECT) for n in self.ns])
+        return np.asarray(paths[self._chosen(C), :, np.arange(len(C))].T[None] - paths)
 
     def dearer(self, C: float) -> dict[int, float]:
         """For each n, the factor on C that it needs for the select reward of the best n at C: 1 or more.

@@ -29,6 +29,8 @@ LEAST_UPDATES = 16      # of a pilot run at the largest n; fewer do not identify
 LEAST_TRAINING = 32     # updates of a trained run; a plan without a pilot drops the second arm rather than train less
 DIRECT_BATCH = 64       # rollouts per update of a plan without a pilot
 DIRECT_EPOCHS = 20      # a plan without a pilot warns beyond so many passes over the training problems
+SCOUT = 0.6             # length of a pilot whose runs are continued where the choice is open, of the preset's
+RESERVE = 1.25          # cost of what is added there, as a multiple of the grid's
 EVALUATION_SHARE = 1 / 4    # largest cost of sampled evaluations, relative to training
 LEAST_EVALUATED = 32    # least rollouts of one evaluation: a mean of fewer has a standard error above 0.12
 MOST_SAMPLES = 16       # most samples per held-out problem that a plan chooses: as many as in a profile
@@ -54,6 +56,7 @@ def plan_pilot(
     evaluation_share: float | None = None,
     most_samples: int = MOST_SAMPLES,
     turns: Sequence[int] | None = None,
+    rounds: bool = True,
 ) -> PilotPlan:
     """The pilot for this profile: the preset's shape at the preset's size, or at the size that a budget allows.
 
@@ -63,6 +66,9 @@ def plan_pilot(
     fewer seeds, smaller B); the first is taken whose runs are long enough and whose minimum detectable difference is at
     most `worth`. If there is none the plan is `direct`. `batch` fixes n B instead of B: the arms are the n of the grid
     that divide it, each with batch / n problems per update, all with one learning rate and number of updates.
+
+    With `rounds`, the pilot's grid is shorter, and what is saved is spent after it, where the choice of n and of its
+    rate is open (`planner.focus`). Without, or with several turn limits, all of its runs are planned now.
 
     With an environment the grid is crossed with turn limits: `turns`, by default those of `turn_limits.candidates`. A
     budget that does not pay for that is planned without them.
@@ -90,10 +96,10 @@ def plan_pilot(
     _refuse_uncounted(budget, prices, timing)
     search = _PilotSearch(
         preset, budget, seed, prices, timing, evaluation, evaluation_share, most_samples, attempts, rate, sd, worth,
-        int(profile.get("pool") or 0), *_live_n(profile, shape.grid), *_limits(profile, turns),
+        int(profile.get("pool") or 0), *_live_n(profile, shape.grid), *_limits(profile, turns), rounds,
     )
     if budget is None:
-        return search.pilot(shape, shape.C, shape.train_C)
+        return search.pilot(shape, search.first(shape), shape.train_C)
     found = search.largest(shape)
     if found is None and turns is None and search.limits:
         own = f"the environment's turn limit alone: {budget} does not pay for a pilot of several"
@@ -220,6 +226,17 @@ class _PilotSearch:
     live_why: str
     limits: tuple[TurnLimit, ...] = ()
     limits_why: str = ""
+    rounds: bool = True
+
+    @property
+    def reserve(self) -> float:
+        """What is spent after the grid, as a multiple of its cost."""
+        return RESERVE if self.rounds and not self.limits else 0.0
+
+    def first(self, shape: Preset) -> int:
+        """Rollouts of a run of the grid of a preset without a budget."""
+        share = SCOUT if self.reserve else 1.0
+        return max(1, round(share * shape.C / shape.unit)) * shape.unit
 
     # evaluations ----------------------------------------------------------------------------------------------
 
@@ -328,7 +345,7 @@ class _PilotSearch:
     def pilot_runs(self, shape: Preset, C: int) -> tuple[PlannedRun, ...]:
         unit = shape.unit
         ends = (min(shape.grid), max(shape.grid))
-        probe_C = max(unit, round(C * shape.probe_C / shape.C / unit) * unit)
+        probe_C = max(unit, round(C * shape.probe_C / self.first(shape) / unit) * unit)
         last = self.limits[-1].turns if self.limits else None
         probes = () if self.rate.measured else make_runs(
             self.seed, "probe", ends, shape.B, probe_C, shape.probe_seeds, MULTIPLIERS, shape.batch, last
@@ -337,8 +354,10 @@ class _PilotSearch:
             self.seed, "pilot", shape.grid, shape.B, length, shape.seeds, batch=shape.batch, turns=turns
         )]
         grid.sort(key=lambda r: r.index)        # whole replicates first
-        edges = make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch, last)
-        return (*probes, *grid, *edges)
+        if self.reserve:
+            return (*probes, *grid)
+        return (*probes, *grid, *make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch,
+                                           last))
 
     def lengths(self, C: int, unit: int) -> list[tuple[int | None, int]]:
         """(turn limit, rollouts per run) of the grid: each costs as much as C rollouts at the largest limit."""
@@ -359,7 +378,11 @@ class _PilotSearch:
     def pilot_bill(self, shape: Preset, C: int) -> Bill:
         e = self.pilot_evaluation(shape, C)
         runs = [(r, 1 + len(e.points(r.C, shape.unit))) for r in self.pilot_runs(shape, C)]
-        return bill_of(runs, self.prices, self.timed(e), self.limits)
+        bill = bill_of(runs, self.prices, self.timed(e), self.limits)
+        if not self.reserve:
+            return bill
+        grid = bill_of([x for x in runs if x[0].purpose == "pilot"], self.prices, self.timed(e), self.limits)
+        return bill + grid.times(self.reserve)
 
     def train_bill(self, shape: Preset, C: int, e: EvaluationPlan) -> Bill:
         """The expected cost of training, before there is a law: arms at the grid's middle n and at the default."""
@@ -434,7 +457,8 @@ class _PilotSearch:
         sizes = f"n B = {shape.batch}, {counted(C // shape.batch, 'update')} each" if shape.batch else f"B = {shape.B}"
         each = "".join(f" ({k:,} at {h} turns)" for h, k in self.lengths(C, unit)[:-1])
         crossed = f"{counted(len(self.limits), 'turn limit')} x " if len(self.limits) > 1 else ""
-        why = (f"{len(shape.grid)} n x {crossed}{counted(shape.seeds, 'seed')} x {C:,} rollouts{each}, {sizes}; "
+        then = f"; then {self.reserve:.3g} times as much where the choice is open" if self.reserve else ""
+        why = (f"{len(shape.grid)} n x {crossed}{counted(shape.seeds, 'seed')} x {C:,} rollouts{each}, {sizes}{then}; "
                f"{detects(effect)}")
         cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
         flags = self.notes(e, cost)
@@ -580,7 +604,7 @@ class _PilotSearch:
             seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timed(e),
             evaluation=e, sd=self.sd(e), sd_source=self.sd_source(e), fallback_n=self.live_n,
             fallback_why=self.live_why, batch=shape.batch, limits=() if direct else self.limits,
-            limits_why="" if direct else self.limits_why, **rest,
+            limits_why="" if direct else self.limits_why, reserve=0.0 if direct else self.reserve, **rest,
         )
 
 

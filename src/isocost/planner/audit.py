@@ -53,6 +53,11 @@ class MeanOfRuns:
     count: int
     values: tuple[float, ...]
 
+    @staticmethod
+    def of(data: Mapping[str, Any] | None) -> MeanOfRuns | None:
+        """The mean in plain data."""
+        return None if data is None else MeanOfRuns(**{**data, "values": tuple(data["values"])})
+
 
 @dataclass(frozen=True)
 class IntervalScore:
@@ -66,12 +71,29 @@ class IntervalScore:
 
 
 @dataclass(frozen=True)
+class Rival:
+    """The n that was best at the pilot's end, where it is neither prescribed nor the comparator: its outcome, what the
+    prescription gained over it (paired by seed), and `better`: "prescribed", "leader" or "cannot tell"."""
+
+    n: int
+    comparison: MeanOfRuns | None
+    difference: MeanOfRuns | None
+    better: str
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Rival:
+        """The rival in plain data."""
+        return Rival(**{**data, **{k: MeanOfRuns.of(data[k]) for k in ("comparison", "difference")}})
+
+
+@dataclass(frozen=True)
 class Audit:
     """The outcome of a forecast. `scores` has that of the forecast first, then the naive ones.
 
     `difference` is prescribed minus comparator, paired by seed; `better` is "prescribed", "comparator" or "cannot
-    tell", from its interval. `gain` is the last minus the first evaluation of the prescribed runs. `capped` are the
-    runs that ended more than an update before C, because their share of the budget was spent.
+    tell", from its interval. `leader` is the second comparator, if there is one. `gain` is the last minus the first
+    evaluation of the prescribed runs. `capped` are the runs that ended more than an update before C, because their
+    share of the budget was spent.
     """
 
     verdict: str
@@ -89,6 +111,7 @@ class Audit:
     missing: tuple[str, ...]
     diverged: tuple[str, ...]
     capped: tuple[str, ...] = ()
+    leader: Rival | None = None
 
     @property
     def exit_code(self) -> int:
@@ -105,14 +128,15 @@ class Audit:
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         out = {"schema": 1, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code}
-        return {k: v for k, v in out.items() if k != "capped" or v}     # as in records from before it
+        return {k: v for k, v in out.items() if k not in ("capped", "leader") or v}     # as in records from before them
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Audit:
         """The audit that `data()` wrote."""
         d = {k: v for k, v in data.items() if k not in ("schema", "beats_naive", "exit_code")}
         for k in ("outcome", "gain", "comparison", "difference"):
-            d[k] = MeanOfRuns(**{**d[k], "values": tuple(d[k]["values"])}) if d[k] else None
+            d[k] = MeanOfRuns.of(d[k])
+        d["leader"] = Rival.of(d["leader"]) if d.get("leader") else None
         for k in ("missing", "diverged", "capped"):
             d[k] = tuple(d.get(k, ()))
         d["forecast"] = Interval.of(d["forecast"]) if d["forecast"] else None
@@ -164,13 +188,14 @@ def audit(
     """
     verify_seal(forecast)
     by = {c.run: c for c in curves if c.purpose == "train"}
-    named = (*forecast.runs, *forecast.comparator_runs)
+    named = (*forecast.runs, *forecast.comparator_runs, *forecast.leader_runs)
     _check(forecast, by, seals, named)
-    short = [name for name in named if name not in by or not _complete(by[name], forecast.C)]
+    short = [name for name in named if name not in by or not _complete(by[name], forecast.length(name))]
     capped = tuple(name for name in short if name in by and name in shares)
     missing = tuple(name for name in short if name not in capped)
     runs = [by[name] for name in forecast.runs if name not in missing]
     others = [by[name] for name in forecast.comparator_runs if name not in missing]
+    leaders = [by[name] for name in forecast.leader_runs if name not in missing]
     level = forecast.level
     twice = sqrt(2) * noise     # of a difference between two evaluations
     outcome = _mean_of([float(c.audit[-1]) for c in runs], level, noise)
@@ -185,8 +210,15 @@ def audit(
         forecast.interval, () if {*capped} & {*forecast.runs} else _scores(forecast, outcome, level),
         forecast.comparator,
         _mean_of([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
-        missing, tuple(c.run for c in (*runs, *others) if c.diverged), capped,
+        missing, tuple(c.run for c in (*runs, *others, *leaders) if c.diverged), capped,
+        None if forecast.leader is None else _rival(forecast.leader, runs, leaders, level, noise),
     )
+
+
+def _rival(n: int, runs: Sequence[Curve], leaders: Sequence[Curve], level: float, noise: float) -> Rival:
+    difference = _mean_of(_pairs(runs, leaders), level, sqrt(2) * noise)
+    return Rival(n, _mean_of([float(c.audit[-1]) for c in leaders], level, noise), difference,
+                 _better(difference, "leader"))
 
 
 def _check(
@@ -197,7 +229,8 @@ def _check(
         raise UserError(f"{', '.join(without)}: run.json does not have the seal {forecast.seal[:16]} of this forecast, "
                         "so the run was not trained under it and cannot be audited")
     for name in named:
-        n = forecast.n if name in forecast.runs else forecast.comparator
+        n = forecast.n if name in forecast.runs else (
+            forecast.comparator if name in forecast.comparator_runs else forecast.leader)
         Bs = {forecast.B} if n == forecast.n else {forecast.B, forecast.n * forecast.B / (n or 1)}  # one B, or one n B
         if name in by and (by[name].n != n or by[name].B not in Bs):
             raise UserError(f"{name} was run at n = {by[name].n}, B = {by[name].B}; the forecast is of n = {n}, "
@@ -269,10 +302,10 @@ def _pairs(runs: Sequence[Curve], others: Sequence[Curve]) -> list[float]:
     return [float(c.audit[-1]) - right[c.seed] for c in sorted(runs, key=lambda c: c.seed) if c.seed in right]
 
 
-def _better(difference: MeanOfRuns | None) -> str:
+def _better(difference: MeanOfRuns | None, other: str = "comparator") -> str:
     if difference is None or difference.low is None or difference.high is None:
         return "cannot tell"
-    return "prescribed" if difference.low > 0 else "comparator" if difference.high < 0 else "cannot tell"
+    return "prescribed" if difference.low > 0 else other if difference.high < 0 else "cannot tell"
 
 
 def calibration(audits: Sequence[Audit]) -> dict[str, Any]:

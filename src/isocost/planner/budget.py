@@ -312,6 +312,15 @@ class Bill:
             both(self.disk_mb, other.disk_mb, float.__add__), self.env_steps + other.env_steps,
         )
 
+    def times(self, share: float) -> Bill:
+        """A share of this bill, in whole rollouts and evaluations; memory is that of a run."""
+        return replace(
+            self, rollouts=round(share * self.rollouts), tokens=share * self.tokens,
+            flops=None if self.flops is None else share * self.flops, seconds=share * self.seconds,
+            evaluations=round(share * self.evaluations),
+            disk_mb=None if self.disk_mb is None else share * self.disk_mb, env_steps=share * self.env_steps,
+        )
+
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return _written(self, "env_steps")

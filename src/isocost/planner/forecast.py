@@ -33,8 +33,8 @@ from isocost.words import counted
 
 SCHEMA = 1
 SEAL = 2            # version of the seal: 1 hashed plan and law with measured times, 2 without
-CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 excludes: measured times, and a text with
-                                            # times in it
+CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 excludes: measured times, and a text that
+                                            # had times in it
 _FLAT = ("value", "low", "high", "level")
 _PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's records"}     # by their key in `hashes`
 
@@ -55,7 +55,9 @@ class Forecast:
 
     `interval` is the prediction interval of the mean of K new runs; None if there is no law for this n: `why` then
     gives the reason, and the audit's verdict is "cannot tell". `base` is the mean audit reward before training.
-    `turns` is the turn limit of training, if one was planned; evaluations have the environment's. `hashes` are of the
+    `turns` is the turn limit of training, if one was planned; evaluations have the environment's. `lengths` are the
+    rollouts of each run by name where they differ (arms that cost the same in another unit than rollouts). `leader` is
+    the n that was best at the pilot's end, if it is a third arm, and `leader_runs` are its runs. `hashes` are of the
     plan, the law, the pilot's records and the code; `seal` is the hash of all other fields, by `seal_version`.
     """
 
@@ -79,6 +81,13 @@ class Forecast:
     seal: str = ""
     seal_version: Annotated[int, AtLeast(1), AtMost(SEAL)] = 1
     turns: int | None = None
+    lengths: dict[str, int] | None = None
+    leader: int | None = None
+    leader_runs: tuple[str, ...] = ()
+
+    def length(self, run: str) -> int:
+        """The rollouts of one of its runs."""
+        return self.C if self.lengths is None else self.lengths[run]
 
     @property
     def value(self) -> float | None:
@@ -105,8 +114,11 @@ class Forecast:
         out = {"schema": SCHEMA, **asdict(self), **{k: getattr(self, k) for k in _FLAT}}
         if self.seal_version == 1:      # version 1 has no such key
             del out["seal_version"]
-        if self.turns is None:          # nor have forecasts without a planned turn limit
-            del out["turns"]
+        for key in ("turns", "lengths", "leader"):      # nor have forecasts without one
+            if out[key] is None:
+                del out[key]
+        if self.leader is None:
+            del out["leader_runs"]
         return out
 
     @staticmethod
@@ -178,6 +190,8 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
         hashes={"plan": digest_of(plan.data()), "law": digest_of(law.data()) if law else "", **(files or {}),
                 "records": records, "code": code},
         seal_version=SEAL, turns=plan.turns,
+        lengths={r.name: r.C for r in plan.runs} if len({r.C for r in plan.runs}) > 1 else None,
+        leader=plan.leader.n if plan.leader else None, leader_runs=_names(plan, plan.leader),
     )
     return replace(bare, seal=_hash(bare))
 
@@ -193,10 +207,7 @@ def _why(plan: Plan, law: Law | None) -> str:
         return f"no value is forecast: {plan.fallback or 'there is no law'}"
     if law is not None and law.refused:
         return f"the law is not identified, so this is the arm's own curve: {law.refused.reason}"
-    if len(plan.equal) < 2:
-        return f"n = {plan.arm.n} alone is within {plan.margin:g} of the best n"
-    others = ", ".join(map(str, plan.equal))
-    return f"n = {plan.arm.n} is prescribed; n = {others} are within {plan.margin:g} of the best, or equal within noise"
+    return plan.chosen
 
 
 def _falsifier(plan: Plan, metric: str) -> str:

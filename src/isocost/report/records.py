@@ -145,10 +145,19 @@ class Study:
         return self.files.get(name, {})
 
     def of(self, *purposes: str) -> list[Run]:
-        """The runs of these purposes; of a pilot that compares turn limits, those of the limit that the law is of."""
+        """The runs of these purposes; of a pilot that compares turn limits, those of the limit that the law is of, and
+        of an n with another learning rate than the rule's, those at that rate."""
         limit = as_dict(self["law"].get("turn_limit")).get("chosen")
-        return [r for r in self.runs if r.purpose in purposes and (limit is None or r.purpose != "pilot"
-                                                                   or r.turns == limit)]
+        return [r for r in self.runs if self.purpose_of(r) in purposes and (limit is None or r.purpose != "pilot"
+                                                                            or r.turns == limit)]
+
+    def purpose_of(self, run: Run) -> str:
+        """The run's purpose; a run of the grid and one that checked another rate change places where that was
+        chosen."""
+        rates = dict(as_list(self["pilot"].get("rates")))
+        if run.n not in rates or run.purpose not in ("pilot", "edge"):
+            return run.purpose
+        return "pilot" if run.arm.get("multiplier", 1.0) == rates[run.n] else "edge"
 
     @property
     def metric(self) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from isocost.errors import Interrupted, UserError
 from isocost.laws.curves import curves
 from isocost.planner.budget import Machine, measure_timing, worded
+from isocost.planner.focus import focused
 from isocost.planner.learning_rate import RateRule, fit_rate, probe_results, shift
 from isocost.planner.pilot import PilotPlan
 from isocost.runs.files import ended, read_json
@@ -92,10 +94,15 @@ def _run(
     rule = RateRule.of(home.read("rate.json", "pilot"))
     observer.on(rule)
     _require_affordable(home, planned)
-    with home.phase("pilot"):
-        both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
-        run_phase(home, planned, both, rule, "pilot", observer, workers, site=site, stops=stops)
-    found = shift(of_limit(curves(home.path), planned.at(None)))
+    while True:
+        with home.phase("pilot"):
+            both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
+            run_phase(home, planned, both, rule, "pilot", observer, workers, site=site, stops=stops)
+        if not planned.reserve:
+            break
+        planned = focused(measured(home, planned), curves(home.path))
+        write_pilot(home, planned, spending.machine_of(home))
+    found = shift(of_limit(curves(home.path), replace(planned, rates=()).at(None)))
     home.write("shift.json", found.data())
     return Pilot(rule, found, home.path)
 

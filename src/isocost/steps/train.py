@@ -18,6 +18,7 @@ from isocost.steps.early import NEVER, Stops
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
+from isocost.steps.limits import of_limit
 from isocost.steps.plan import prescription
 from isocost.steps.results import Forecast, Plan, Trained
 from isocost.steps.settle import settle
@@ -48,7 +49,7 @@ def train(
         return plan
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     if not home.has("forecast.json"):
-        seen = curves(home.path, home.metric) if law else []
+        seen = of_limit(curves(home.path, home.metric), planned.at(plan.turns)) if law else []
         files = hashes(home, forecasts.SEAL)
         sealed = forecasts.seal(
             plan, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files
