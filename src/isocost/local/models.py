@@ -28,6 +28,9 @@ def load(name: str) -> Model:
         return lora.merged(Path(name), load)
     if (Path(name) / "config.json").is_file():
         return load_folder(Path(name))
+    if (Path(name) / lora.TENSORS).is_file():
+        raise UserError(f"{name} holds {lora.TENSORS}, a LoRA adapter, without its {lora.SETTINGS}, which names its "
+                        "base model: put that file beside it, or give a model that the adapter was merged into")
     raise UserError(f"no model {name!r}: give 'tiny', 'tiny-puzzles', 'smollm2', or a folder that holds config.json "
                     "and *.safetensors")
 

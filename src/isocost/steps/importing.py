@@ -22,7 +22,7 @@ from isocost.steps.folder import Home, writing
 from isocost.steps.imported import bills_of, pilot_of, rule_of
 from isocost.trainers import logs
 from isocost.trainers.logs import Log
-from isocost.trainers.record import Asked, Imported, about, resolve, write
+from isocost.trainers.record import Asked, Imported, about, resolve, scaled, seed_of, write
 
 STALE = ("law.json", "plan.json")
 SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")  # sampling settings that study.json keeps
@@ -109,9 +109,11 @@ def import_logs(
     mapped = mapped_of(columns)
     found: list[Log] = []
     skipped: list[str] = []
+    asked = Asked(n=n, B=B, lr=lr, seed=seed, scale=scale_of(scale), base=base, pattern=names, model=model, data=data)
     for path in map(Path, sources):
         try:
-            found += logs.logs(path, source, mapped, skipped)
+            for log in logs.logs(path, source, mapped, skipped):
+                logs.add(found, log, (seed_of(found[-1], asked) if found else None, seed_of(log, asked)))
         except logs.Empty as e:
             skipped.append(str(e))
     if not found:
@@ -121,7 +123,6 @@ def import_logs(
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
-    asked = Asked(n=n, B=B, lr=lr, seed=seed, scale=scale_of(scale), base=base, pattern=names, model=model, data=data)
     folder = Path(out)
     with writing(folder):
         return ImportedRuns(folder, bring(found, folder, asked, study))
@@ -153,6 +154,8 @@ def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> 
 
     Returns an entry per run. Raises UserError, with nothing written, for a log that does not fit.
     """
+    for log in logs:
+        scaled(log, asked)
     runs = [resolve(log, asked) for log in logs]
     many = study or len(runs) > 1 or (out / "study.json").exists()
     if not many:
