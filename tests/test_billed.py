@@ -120,13 +120,13 @@ def test_a_study_of_such_a_file_is_refused_before_it_is_begun(tmp_path):
     grpo.recipe(play=on_another_account), grpo.recipe(reward=growing), grpo.recipe(select=widened),
 ])
 def test_a_run_ends_after_the_step_in_which_more_is_settled_than_billed(recipe):
-    steps, end, ledger, paid = trained(recipe)
+    steps, end, ledger, _ = trained(recipe)
     assert (steps, end.reason) == (1, "unbilled") and SAID in end.why
     assert len(ledger.steps) == 1 and sum(ledger.fates.values()) - ledger.fates["cancelled"] > 0
 
 
 def test_filtered_rollouts_that_are_not_billed_end_a_run_that_would_go_on_for_ever():
-    steps, end, ledger, paid = trained(dapo.recipe(play=later, select=nothing))
+    steps, end, _, paid = trained(dapo.recipe(play=later, select=nothing))
     assert (steps, end.reason, paid.of().rollouts) == (0, "unbilled", 0)
 
 

@@ -45,8 +45,8 @@ UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
 LEARNT = ("flop", "seconds", "busy seconds")    # units in which a wave costs more when it is learned
 LOST = 2        # waves in a row without any score, after which a run ends: they may cost nothing that its budget counts
 UNBILLED = (
-    "{rollouts} settled and not billed: a method that copies a rollout, continues a part of one or begins one at a later "
-    "turn charges each such attempt itself, with `world.meter.charge(Cost(rollouts=1))`"
+    "{rollouts} settled and not billed: a method that copies a rollout, continues a part of one or begins one at a "
+    "later turn charges each such attempt itself, with `world.meter.charge(Cost(rollouts=1))`"
 )
 
 
@@ -142,11 +142,11 @@ class Feed:
 
     def _refuse_idle(self, wave: Sequence[Played]) -> None:
         """Raises UserError after more waves than are in flight that brought no rollout and were billed for none."""
-        times, billed = self.idle
-        now = self.world.meter.of().rollouts
-        self.idle = times = (times + 1 if billed == now and not any(one.group.size for one in wave) else 0), now
-        if times[0] > 1 + self.recipe.max_age:
-            raise UserError(f"{times[0]} waves in a row returned no rollout and were billed for none, so the run would "
+        (times, billed), now = self.idle, self.world.meter.of().rollouts
+        times = times + 1 if billed == now and not any(one.group.size for one in wave) else 0
+        self.idle = times, now
+        if times > 1 + self.recipe.max_age:
+            raise UserError(f"{times} waves in a row returned no rollout and were billed for none, so the run would "
                             "never end: `schedule` and `play` must return the attempts that they are given")
 
     def _sift(self, wave: list[Played]) -> list[Played]:
@@ -345,8 +345,9 @@ class Feed:
             self.started.append((group, tab))
             rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.shown[1])
         # A rollout that was stopped before its first token is billed when it is continued.
-        new = [a for a in rollouts if a.origin != "resumed" and (a.stop is not Stop.CANCELLED or a.segments[-1].written)]
-        self.over += max(len(new) - tab.cost.rollouts, 0)
+        new = sum(a.origin != "resumed" and (a.stop is not Stop.CANCELLED or a.segments[-1].written > 0)
+                  for a in rollouts)
+        self.over += max(new - tab.cost.rollouts, 0)
         started = sum(a.origin in ("policy", "resumed", "expert") for a in rollouts)     # now or in an earlier wave
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
         return Played(group.of(whole), one.cancelled + tab.cost.rollouts - started)

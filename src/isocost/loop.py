@@ -33,8 +33,8 @@ class Step:
 
 @dataclass
 class End:
-    """Why a run ended: "spent" (the budget), "starved" (nothing that was sampled survived selection), or "unbilled" (more
-    rollouts were settled than billed: `why` says how many).
+    """Why a run ended: "spent" (the budget), "starved" (nothing that was sampled survived selection), or "unbilled"
+    (more rollouts were settled than billed: `why` says how many).
 
     `bound` is the unit of the budget in which no further wave fits; empty if the run ended before.
     """

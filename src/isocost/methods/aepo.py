@@ -28,7 +28,9 @@ from isocost.traits import asks, bounds, trait
 from isocost.types import Place, Problem, Rollout, Segment
 from isocost.world import World
 
-CARD = Card("AEPO", "2510.14545", 2025, "arpo", "Entropy stays up where ARPO forks again and again on one path.")
+CARD = Card(
+    "AEPO", "2510.14545", 2025, "arpo", "Entropy stays up where ARPO forks again and again on one path.", rule=2,
+)
 
 
 @trait("one_call", "not_as_posed", "shares_beginnings", "needs_turns")

@@ -28,7 +28,9 @@ from isocost.traits import asks, bounds, trait
 from isocost.types import Cost, Place, Problem, Rollout, Segment
 from isocost.world import World
 
-CARD = Card("ARPO", "2507.19849", 2025, "grpo", "Forks after uncertain tool answers find more with half of the calls.")
+CARD = Card(
+    "ARPO", "2507.19849", 2025, "grpo", "Forks after uncertain tool answers find more with half of the calls.", rule=2,
+)
 QWEN = 11.93          # log of the number of tokens of the paper's models
 Unsure = Callable[[Sequence[Rollout], World, Place], list[ndarray]]
 Odds = Callable[[float, int], float]       # (ΔH, forks in a row before it on this path) -> the probability of a fork

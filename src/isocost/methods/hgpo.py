@@ -23,6 +23,7 @@ from isocost.traits import bounds, trait
 
 CARD = Card(
     "HGPO", "2602.22817", 2026, "gigpo", "Turns with one history are compared with less bias than turns in one state.",
+    rule=2,
 )
 
 

@@ -25,7 +25,7 @@ from isocost.world import World
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("GRPO-RoC", "2508.20722", 2025, "grpo", "Right answers come with fewer failed tool calls.")
+CARD = Card("GRPO-RoC", "2508.20722", 2025, "grpo", "Right answers come with fewer failed tool calls.", rule=2)
 
 
 @gives("faults")

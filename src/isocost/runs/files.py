@@ -222,9 +222,12 @@ def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def code() -> dict[str, str]:
-    """The installed version, and the hash of the package's sources."""
-    return {"version": package_version(), "sources": _sources_hash()}
+def code() -> dict[str, Any]:
+    """The installed version, the hash of the package's sources, and the rule of its meter if it is not 1."""
+    from isocost import meter  # here: what only reads records does not need it
+
+    rule = {"meter": meter.RULE} if meter.RULE != 1 else {}
+    return {"version": package_version(), "sources": _sources_hash(), **rule}
 
 
 def package_version() -> str:

@@ -91,16 +91,14 @@ def job_of(
     evaluation: EvaluationPlan | None = None,
 ) -> Job:
     """A planned run as a job for a worker, evaluated as its plan says, else as the study's setting does."""
-    asked, setting = home.asked, home.setting
+    setting = home.setting
     if evaluation is not None and evaluation.samples is not None:
         evaluated = None if evaluation.held_out is None else evaluation.problems
         setting = replace(setting, samples=evaluation.samples, evaluated=evaluated)
-    trainer = home.trainer
-    method = trainer.kind if trainer else asked["method"] or home.profiled()["recipe"]["method"]
     return Job(
         name=run.name,
         setting=setting,
-        method=method,
+        method=home.method,
         seed=run.seed,
         budget={"rollouts": run.C, **(run.cap or {})},
         n=run.n,
