@@ -112,7 +112,7 @@ def test_hgpo_weighs_levels_by_their_length():
 
 
 def test_hgpo_has_no_level_for_states_that_are_not_there():
-    """K = 2, and turn 1 in s of four rollouts, which came by t, t, u, u and earn 1, 0, 0, 1/2: two levels, not three."""
+    """K = 2, and turn 1 in s of four rollouts, which came by t, t, u, u and earn 1, 0, 0, 1/2: two levels."""
     batch = batch_of([dialogue([way, "s"], [0, r]) for way, r in (("t", 1), ("t", 0), ("u", 0), ("u", 0.5))])
     found = by_turn(hgpo.advantage(batch, LEDGER, history=2, gamma=1.0, episode=False), batch)
     four, two = 0.625 / statistics.stdev([1, 0, 0, 0.5]), math.sqrt(0.5)        # 1.3056 and 0.7071

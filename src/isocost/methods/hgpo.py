@@ -63,6 +63,6 @@ def recipe(**changes: Any) -> Recipe:
     # returns are equal counts with 0. The released code has level 0 off unless it is asked for, and divides by the
     # standard deviation of the population; here level 0 is on, and the deviation is unbiased, as everywhere in this
     # package. With episode=false the levels of turns alone are averaged, and with history=0 that is GiGPO's term for
-    # turns in units of a spread. Rule 1 gave all turns K + 1 levels: one that does not exist counted the last one again.
+    # turns in units of a spread. Rule 1 gave all turns K + 1 levels: one that does not exist counted the last again.
     credit = partial(advantage, history=2, alpha=1.0, gamma=0.95, episode=True)
     return gigpo.recipe(name="hgpo", advantage=credit).but(**changes)
