@@ -3,8 +3,8 @@
     python experiments/how_sure.py
 
 Reads experiments/results/calibration.json, second_rise.json, rises_and_falls.json, backtest.json, compare.json,
-verdicts.json, quickstart_seeds.json and sweeps/judged.json; what is not there is named as not measured. The same records
-and code give the same page.
+verdicts.json, quickstart_seeds.json and sweeps/judged.json; what is not there is named as not measured. The same
+records and code give the same page.
 """
 
 from __future__ import annotations

@@ -533,6 +533,8 @@ def audit(a: Audit, console: Console) -> None:
     """The verdict, the scores, and the difference between the arms."""
     head(console, f"audit: {a.verdict}")
     console.print(f"  {a.reason}")
+    if a.rule:
+        console.print(f"  ! {a.rule}", highlight=False)
     for s in a.scores:
         console.print(f"  interval score {s.score:.3f}  {s.name}: {s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
     if a.difference is not None:

@@ -56,6 +56,8 @@ async def play(
         raise UserError("mrt.play needs 3 rollouts or more: a scout, one that stops and one that continues")
     (scout,) = await sample(problem, attempts[:1], world, pace, place, start)
     text = scout.segments[-1]
+    if not text.written:        # its environment failed
+        return [scout.but(cohort=SCOUT), *await sample(problem, attempts[1:], world, pace, place, start)]
     rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, scout.attempt)
     cut = int(rng.choice(episodes(text, boundary, world.text.decode)))
     at = 1 + min(max(int(stopping * (len(attempts) - 1)), 1), len(attempts) - 2)

@@ -3,10 +3,11 @@
 The verdict is defined as follows. Let y be the mean `audit` reward, at their last evaluation, of the K runs that the
 forecast names, and [l, u] the sealed prediction interval.
 
-    cannot tell     the plan, the law or the pilot's records have changed since [l, u] was sealed; or there is no
-                    [l, u]; or one of the K runs is missing or ended before C without diverging, such as at its share of
-                    a budget in environment steps or tokens; or y was measured by sampling, and its measurement error (a
-                    central interval of the forecast's level, from `noise`) includes l or u, if these are not 0 or 1
+    cannot tell     the plan, the law, the pilot's records or the method's rule have changed since [l, u] was sealed; or
+                    there is no [l, u]; or one of the K runs is missing or ended before C without diverging, such as at
+                    its share of a budget in environment steps or tokens; or y was measured by sampling, and its
+                    measurement error (a central interval of the forecast's level, from `noise`) includes l or u, if
+                    these are not 0 or 1
     miss            y < l or y > u
     uninformative   l <= y <= u, and every naive forecast lies in [l, u] too
     hit             l <= y <= u, and at least one naive forecast lies outside
@@ -94,7 +95,8 @@ class Audit:
     `difference` is prescribed minus comparator, paired by seed; `better` is "prescribed", "comparator" or "cannot
     tell", from its interval. `leader` is the second comparator, if there is one. `gain` is the last minus the first
     evaluation of the prescribed runs. `capped` are the runs that ended more than an update before C, because their
-    share of the budget was spent.
+    share of the budget was spent. `rule` is a sentence where forecast and runs were made by a rule that is another one
+    in this version.
     """
 
     verdict: str
@@ -113,6 +115,7 @@ class Audit:
     diverged: tuple[str, ...]
     capped: tuple[str, ...] = ()
     leader: Rival | None = None
+    rule: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -129,7 +132,8 @@ class Audit:
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         out = {"schema": 1, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code}
-        return {k: v for k, v in out.items() if k not in ("capped", "leader") or v}     # as in records from before them
+        optional = ("capped", "leader", "rule")     # absent in records from before them
+        return {k: v for k, v in out.items() if k not in optional or v}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Audit:
@@ -175,13 +179,13 @@ def interval_score(low: float, high: float, outcome: float, level: float) -> flo
 
 def audit(
     forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0,
-    changed: Sequence[str] = (), shares: Mapping[str, str] = MappingProxyType({}),
+    changed: Sequence[str] = (), shares: Mapping[str, str] = MappingProxyType({}), rule: str = "",
 ) -> Audit:
     """The audit of a sealed forecast by the runs that it names.
 
     `seals` is run name -> the seal in its run.json; `noise` is the sampling standard error of one evaluation (0 if
     exact); `changed` lists what has changed since the seal (`forecast.changed`); `shares` are the runs that ended at
-    their share of the budget, as `at_their_share` describes them.
+    their share of the budget, as `at_their_share` describes them; `rule` is kept with the verdict.
 
     Raises:
         UserError: if the forecast was changed, or a run that it names has another seal or other sizes.
@@ -211,7 +215,7 @@ def audit(
         forecast.comparator,
         _mean_of([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
         missing, tuple(c.run for c in (*runs, *others, *leaders) if c.diverged), capped,
-        None if forecast.leader is None else _rival(forecast.leader, runs, leaders, level, noise),
+        None if forecast.leader is None else _rival(forecast.leader, runs, leaders, level, noise), rule,
     )
 
 

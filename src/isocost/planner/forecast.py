@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import log2, sqrt
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
@@ -60,7 +61,8 @@ class Forecast:
     `turns` is the turn limit of training, if one was planned; evaluations have the environment's. `lengths` are the
     rollouts of each run by name where they differ (arms that cost the same in another unit than rollouts). `leader` is
     the n that was best at the pilot's end, if it is a third arm, and `leader_runs` are its runs. `hashes` are of the
-    plan, the law, the pilot's records and the code; `seal` is the hash of all other fields, by `seal_version`.
+    plan, the law, the pilot's records and the code, and `rules` there are those of the method where they are not 1;
+    `seal` is the hash of all other fields, by `seal_version`.
     """
 
     n: int
@@ -135,6 +137,11 @@ class Forecast:
         return found
 
 
+def rules_of(forecast: Forecast) -> dict[str, int]:
+    """The rules by which the runs of a forecast are to be made, where they are not 1."""
+    return dict(json.loads(forecast.hashes.get("rules", "{}")))
+
+
 def digest(data: Any) -> str:
     """SHA-256 of plain data as canonical JSON (sorted keys, no spaces, finite numbers only)."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -171,8 +178,9 @@ def records_hash(study: Path) -> str:
 
 
 def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: str = "", code: str = "",
-         files: Mapping[str, str] | None = None) -> Forecast:
-    """The forecast of a plan, sealed. `curves` are the study's; `records` and `code` are hashes.
+         files: Mapping[str, str] | None = None, rules: Mapping[str, int] = MappingProxyType({})) -> Forecast:
+    """The forecast of a plan, sealed. `curves` are the study's; `records` and `code` are hashes, and `rules` those by
+    which its runs will be made, where they are not 1.
 
     `files` are the hashes of plan and law as in their files (`digest_of`), if they were read from files.
 
@@ -194,7 +202,8 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
         why=f"no value is forecast: {still}" if still else _why(plan, law), extrapolation=plan.extrapolation,
         epochs=arm.epochs, pilot_epochs=plan.pilot_epochs, claim=plan.claim, flags=plan.flags,
         hashes={"plan": digest_of(plan.data()), "law": digest_of(law.data()) if law else "", **(files or {}),
-                "records": records, "code": code},
+                "records": records, "code": code,
+                **({"rules": json.dumps(dict(rules), sort_keys=True)} if rules else {})},
         seal_version=SEAL, turns=plan.turns,
         lengths={r.name: r.C for r in plan.runs} if len({r.C for r in plan.runs}) > 1 else None,
         leader=plan.leader.n if plan.leader else None, leader_runs=_names(plan, plan.leader),

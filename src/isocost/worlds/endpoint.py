@@ -181,7 +181,7 @@ class EndpointEngine:
 class OnlySampled:
     """`isocost.world.Learner` of a model that cannot be trained: every method raises a UserError."""
 
-    parameters, learned, can = 0, 0, frozenset[str]()
+    parameters, learned, vocabulary, can = 0, 0, 0, frozenset[str]()
 
     def __init__(self, spec: Spec):
         self.spec = spec
