@@ -170,8 +170,9 @@ RESOURCES = {
         "for i in range(40): open(str(i), 'w')\ntime.sleep(0.3); print('ESCAPED')",
     "much in removed files": "k = []\nfor i in range(6):\n  f = open('f', 'wb'); os.unlink('f'); k.append(f)\n"
         "  f.write(b'0' * (1 << 20)); f.flush()\ntime.sleep(0.3); print('ESCAPED')",
-    "much in replaced files": "k = []\nfor i in range(6):\n  f = open('f', 'wb'); k.append(f); f.write(b'0' * (1 << 20))"
-        "\n  f.flush(); open('g', 'w').close(); os.replace('g', 'f')\ntime.sleep(0.3); print('ESCAPED')",
+    "much in replaced files": "k = []\nfor i in range(6):\n  f = open('f', 'wb'); k.append(f)\n"
+        "  f.write(b'0' * (1 << 20)); f.flush()\n  open('g', 'w').close(); os.replace('g', 'f')\n"
+        "time.sleep(0.3); print('ESCAPED')",
     "much in removed files that are mapped": "k = []\nfor i in range(6):\n  f = os.open('f', os.O_RDWR | os.O_CREAT)\n"
         "  os.write(f, b'0' * (1 << 20)); os.unlink('f'); k.append(mmap.mmap(f, 4096)); os.close(f)\n"
         "time.sleep(0.3); print('ESCAPED')",

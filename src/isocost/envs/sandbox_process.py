@@ -210,7 +210,7 @@ def die_with(parent: int) -> bool:
 
 
 class Forks:
-    """Forks when it is told to, ends and reaps forks, and knows of each its number alone."""
+    """Forks for each order, ends and reaps forks, and knows of each its number alone."""
 
     def __init__(self, layers: Layers, orders: socket.socket):
         self.layers, self.orders = layers, orders
