@@ -142,7 +142,7 @@ class Server:
         try:
             choice = data["choices"][0]
             ids, logp = [int(x) for x in choice["token_ids"]], [float(x) for x in choice["logprobs"]["token_logprobs"]]
-        except (KeyError, IndexError, TypeError, ValueError):
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
             raise UserError(f"{self.client.base} answers without token ids or log-probs: {START}") from None
         if len(ids) != len(logp):
             raise UserError(f"{self.client.base} gave {len(ids)} tokens and {len(logp)} log-probs: {START}")
@@ -353,6 +353,9 @@ class VllmEngine:
             data, seconds = found
             ids, logp, ended = self.server.read(data)
             written = len(ids)
+            if written > limit:
+                raise UserError(f"{self.server.client.base} wrote {written:,} tokens where at most {limit:,} were "
+                                "asked for: is it vLLM itself that answers there?")
         except Refused as e:
             raise UserError(f"{self.server.client.base} answered {e.status}: {e.said}") from None
         except Unanswered as e:
