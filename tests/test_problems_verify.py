@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from isocost.errors import UserError
-from isocost.tasks import load_problems, verify
+from isocost.tasks import load_problems, numbers, verify
 from isocost.tasks.grade import Grader
 from isocost.types import Message, Problem
 
@@ -19,20 +19,25 @@ def gold(answer, **meta):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("it is 1,234.50", Fraction(2469, 2)), ("5-3", 3), ("x = -3", -3), ("85.", 85), ("47+38=85", 85), ("$18", 18),
+        ("it is 1,234.50", Fraction(2469, 2)), ("5-3", None), ("x = -3", -3), ("85.", 85), ("47+38=85", 85), ("$18",
+         18),
         (r"so \boxed{\frac{1}{3}}", Fraction(1, 3)), (r"\boxed{4} or \boxed{4.0}", 4), ("1/3", Fraction(1, 3)),
         ("#### 72 (not 80)\n#### 71", 71), ("1e3", 1000), (".5", Fraction(1, 2)), ("−7", -7), ("12%", 12),
         (r"\boxed{1} and \boxed{2}", None), ("", None), ("٨٥", None), ("1/0", None), ("none", None),
-        (r"\boxed{", None), ("9" * 5000, None), ("1e999", 10**999),
+        (r"\boxed{", None), ("9" * 5000, None), ("1e999", 10**999), ("(4, 7)", None), ("The point is (3, 7).", None),
+        ("7 1/2", Fraction(15, 2)), (r"7\sqrt{2}", None), ("5:07", None), ("I buy 7 apples.", 7), ("3^10", None),
+        (r"\boxed{42 \times 1}", None), ("It costs 5 × 3 = 15 dollars.", 15), ("She needs 5 + 3", None), ("2x", None),
+        ("a room of 1,000.99m²", Fraction(100099, 100)), ("the 3rd", 3), (r"\frac{3}{4} of it", Fraction(3, 4)),
     ],
 )
 def test_numbers_are_read(text, value):
-    assert verify.number(text) == value
+    found = numbers.said(text)
+    assert (found and found.value) == value
 
 
 @given(some.fractions(max_denominator=1000), some.sampled_from(["{}", "The answer is {}.", r"\boxed{{{}}}", "#### {}"]))
 def test_a_written_number_reads_back(x, frame):
-    assert verify.number(frame.format(x)) == x
+    assert numbers.said(frame.format(x)) == numbers.Quantity(x)
 
 
 def test_rounding_is_not_right_but_rounding_error_is():
@@ -40,8 +45,6 @@ def test_rounding_is_not_right_but_rounding_error_is():
     assert verify.numeric("0.3333333333", gold("1/3")) == 1.0
     assert verify.numeric("84.9999999", gold("85")) == 0.0
     assert verify.numeric("85.0", gold("85")) == 1.0
-    with pytest.raises(ValueError, match="holds no number"):
-        verify.numeric("3", gold("three"))
 
 
 @pytest.mark.parametrize("text", ["85 ", " 85", "85\n", "085", "85.0", "+85", "８５", "8", "", "85="])
@@ -64,7 +67,7 @@ def test_math_equivalence():
     assert verify.math(r"\boxed{x+1}", gold("$1+x$")) == 1.0
     assert verify.math("0.333", gold(r"\frac{1}{3}")) == 0.0
     assert verify.math(r"\boxed{1} \boxed{2}", gold("2")) == 0.0
-    with pytest.raises(ValueError, match="cannot read"):
+    with pytest.raises(ValueError, match="cannot be read"):
         verify.math("1", gold(""))
 
 
