@@ -114,8 +114,8 @@ def test_a_reward_is_tried_on_completions_that_a_policy_may_write(tmp_path):
     path = tmp_path / "rewards.py"
     path.write_text(
         "def number(completions, answer, completion_ids):\n"
-        "    assert len(completion_ids[0]) == len(completions[0])\n"
-        "    return [float(completions[0]) == float(answer[0])]\n"
+        "    assert len(completions) > 1 or len(completion_ids[0]) == len(completions[0])\n"
+        "    return [float(c) == float(a) for c, a in zip(completions, answer)]\n"
         "def none(completions): return [None]\n"
     )
     rows = [(f"line {i}", gold(str(i))) for i in range(1, 41)]
@@ -131,8 +131,88 @@ def test_a_reward_is_tried_on_completions_that_a_policy_may_write(tmp_path):
             return list(text)
 
         assert verify.try_reward(rows, f"{path}:number", grader.mark, digits).warnings == ()
+        pairs = [("5", gold("5")), ("6", gold("5"))]
+        assert grader.together(pairs) == [1.0, 0.0]
+        assert grader.together([("x", gold("5"))] * 2).startswith("ValueError")
     with Grader(f"{path}:none", workers=1) as grader, pytest.raises(UserError, match=r"of the 4 rows .* line 1 .*None"):
         verify.try_reward(rows, f"{path}:none", grader.mark)
+
+
+REWARDS = """
+import re, statistics
+def shortest(completions, **kw):
+    return [1.0 if len(c) == min(map(len, completions)) else 0.0 for c in completions]
+def shortest_right(completions, answer, **kw):
+    right = [len(c) for c, a in zip(completions, answer) if re.search(rf"\\b{a}\\b", c)]
+    return [float(bool(re.search(rf"\\b{a}\\b", c)) and len(c) == min(right)) for c, a in zip(completions, answer)]
+def novelty(prompts, completions, **kw): return [1 / completions.count(c) for c in completions]
+def whitened(completions, answer, **kw):
+    right = [float(c == a) for c, a in zip(completions, answer)]
+    return [x - statistics.fmean(right) for x in right]
+def ranked(completions, **kw):
+    return [sorted(map(len, completions)).index(len(c)) / len(completions) for c in completions]
+def apart(completions, answer, **kw): return [float(c == a) for c, a in zip(completions, answer)]
+def first_only(completions, answer): return [float(completions[0] == answer[0])]
+seen = []
+def unsteady(completions, **kw):
+    seen.append(1)
+    return [float(len(seen) % 3) for c in completions]
+def always(completions, **kw): return [1.0 for c in completions]
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return float(solution_str == ground_truth)
+def reward_func(queries, prompts, labels): return [0.0]
+def needs(completions, answer, trainer_state): return [0.0]
+"""
+
+
+@pytest.mark.parametrize("name", ["shortest", "shortest_right", "novelty", "whitened", "ranked"])
+def test_a_reward_that_compares_completions_is_refused_before_anything_is_sampled(comparing, name):
+    """One by one it is a constant: every group would be dead, and a held-out reward of 1 would mean nothing."""
+    with pytest.raises(UserError, match=r"compares the completions of a call: .* earns .* alone and .* beside"):
+        comparing(name)
+
+
+def test_a_reward_that_does_not_compare_is_used(comparing):
+    assert comparing("apart").warnings == () and comparing("first_only").warnings == ()
+    assert comparing("unsteady").warnings == ()       # its rewards differ anyway: the doctor marks everything twice
+    assert "gives 1 to all 16 completions" in comparing("always").warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("compute_score", r"the signature that verl calls; add .*\[compute_score\(None, c, a\) for c, a in"),
+     ("reward_func", r"that OpenRLHF calls; .*reward_func\(completions, prompts, answer\)"),
+     ("needs", r"needs takes 'trainer_state', which the rows do not have; a reward takes answer, prompts, completions")],
+)
+def test_a_signature_of_another_trainer_is_named(comparing, name, says):
+    with pytest.raises(UserError, match=says):
+        comparing(name)
+
+
+@pytest.fixture(scope="module")
+def comparing(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rewards") / "rewards.py"
+    path.write_text(REWARDS)
+    rows = [(f"line {i}", gold(str(i))) for i in range(1, 41)]
+
+    def tried(name):
+        reward = verify.Python(str(path), name)
+
+        def mark(pairs):
+            return [one(lambda text=text, p=p: reward(text, p)) for text, p in pairs]
+
+        def together(pairs):
+            return one(lambda: reward.together([(text, p, ()) for text, p in pairs]))
+
+        def one(call):
+            try:
+                return call()
+            except Exception as e:
+                return f"{type(e).__name__}: {e}"
+
+        return verify.try_reward(rows, f"{path}:{name}", mark, None, together)
+
+    return tried
 
 
 def test_names_of_verifiers():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from isocost.errors import UserError
@@ -28,8 +29,12 @@ def load(name: str) -> Model:
         return lora.merged(Path(name), load)
     if (Path(name) / "config.json").is_file():
         return load_folder(Path(name))
+    how = ""
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) and not Path(name).exists():
+        own = Path(name).name
+        how = f"; a model of the Hub is fetched first: hf download {name} --local-dir {own}, then --model {own}"
     raise UserError(f"no model {name!r}: give 'tiny', 'tiny-puzzles', 'smollm2', or a folder that holds config.json "
-                    "and *.safetensors")
+                    f"and *.safetensors{how}")
 
 
 def reading(name: str) -> tuple[Text, int]:

@@ -134,16 +134,22 @@ class Python:
 
     def __call__(self, text: str, problem: Problem, tokens: Sequence[int] = ()) -> float | None:
         """Raises whatever the user's function raises, ValueError unless it returns one value, TypeError if that is not
-        a number."""
+        a number, or if it has arguments that no column has."""
+        return self.together([(text, problem, tokens)])[0]
+
+    def together(self, cases: Sequence[tuple[str, Problem, Sequence[int]]]) -> list[float | None]:
+        """The rewards of (completion, problem, tokens) cases in one call. Raises as a call does."""
         f = _function(self.path, self.function)
-        out = f(**_columns(f, text, problem, tokens))
+        out = f(**_columns(f, self.function, cases))
         if inspect.isawaitable(out):
             out = finished(_await(out))
         listed = isinstance(out, Iterable) and not isinstance(out, str | bytes | Mapping)
-        values = list(islice(out, 2)) if listed else []
-        if len(values) != 1:
-            raise ValueError(f"{self.function} must return 1 reward, but returned {_shown(out)}: return a list of one")
-        return None if values[0] is None else _as_number(values[0], self.function)
+        values = list(islice(out, len(cases) + 1)) if listed else []
+        if len(values) != len(cases):
+            wanted = "1 reward" if len(cases) == 1 else f"{len(cases)} rewards"
+            raise ValueError(f"{self.function} must return {wanted}, but returned {_shown(out)}: return a list of "
+                             f"{'one' if len(cases) == 1 else len(cases)}")
+        return [None if v is None else _as_number(v, self.function) for v in values]
 
 
 def _as_number(value: Any, function: str) -> float:
@@ -251,21 +257,48 @@ def _source(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def _columns(f: Callable[..., Any], text: str, problem: Problem, tokens: Sequence[int]) -> dict[str, Any]:
-    """The arguments of a user's reward: every column as a list of one."""
-    chat = bool(problem.meta.get("chat"))
-    turns = [{"role": m.role, "content": m.content} for m in problem.prompt]
-    given: dict[str, Any] = {k: [v] for k, v in dict(problem.meta.get("columns", {})).items()}
-    given.setdefault("answer", [problem.answer])
-    given |= {
-        "prompts": [turns if chat else problem.text],
-        "completions": [[{"role": "assistant", "content": text}] if chat else text],
-        "completion_ids": [list(tokens) or list(problem.meta.get(IDS, ()))],
-    }
+# Arguments of rewards that other trainers call, and how such a function is called from one in TRL's signature.
+FOREIGN = {
+    "verl": ({"solution_str", "ground_truth"}, "[{0}(None, c, a) for c, a in zip(completions, answer)]"),
+    "verl (whole batches)": ({"solution_strs", "ground_truths"}, "{0}([None] * len(answer), completions, answer, [])"),
+    "OpenRLHF": ({"queries", "labels"}, "{0}(completions, prompts, answer)"),
+    "verifiers": ({"completion", "answer"}, "[{0}(completion=c, answer=a) for c, a in zip(completions, answer)]"),
+}
+
+
+def _columns(
+    f: Callable[..., Any], name: str, cases: Sequence[tuple[str, Problem, Sequence[int]]]
+) -> dict[str, list[Any]]:
+    """The arguments of a user's reward: every column as a list, one value a case. Raises TypeError for an argument
+    without a default that is none."""
+    rows = []
+    for text, problem, tokens in cases:
+        chat = bool(problem.meta.get("chat"))
+        turns = [{"role": m.role, "content": m.content} for m in problem.prompt]
+        rows.append({
+            "answer": problem.answer, **dict(problem.meta.get("columns", {})),
+            "prompts": turns if chat else problem.text,
+            "completions": [{"role": "assistant", "content": text}] if chat else text,
+            "completion_ids": list(tokens) or list(problem.meta.get(IDS, ())),
+        })
+    given = {k: [row.get(k) for row in rows] for k in dict.fromkeys(k for row in rows for k in row)}
     takes = inspect.signature(f).parameters.values()
+    named = {p.name for p in takes if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    if missing := [p.name for p in takes if p.name in named and p.default is p.empty and p.name not in given]:
+        raise TypeError(_unknown(name, named, missing, given))
     if any(p.kind is p.VAR_KEYWORD for p in takes):
         return given
-    return {k: v for k, v in given.items() if k in {p.name for p in takes}}
+    return {k: v for k, v in given.items() if k in named}
+
+
+def _unknown(name: str, named: set[str], missing: Sequence[str], given: Mapping[str, Any]) -> str:
+    """What to do about arguments of a reward that are no columns."""
+    for trainer, (arguments, call) in FOREIGN.items():
+        if arguments <= named:
+            return (f"{name}({', '.join(sorted(named))}) has the signature that {trainer} calls; add to the file: "
+                    f"def reward(prompts, completions, answer, **columns): return {call.format(name)} and name :reward")
+    return (f"{name} takes {', '.join(map(repr, missing))}, which the rows do not have; a reward takes "
+            f"{', '.join(given)}, or give the argument a default")
 
 
 async def _await(x: Any) -> Any:
@@ -292,6 +325,7 @@ def reference(problem: Problem, verifier: str) -> str:
     return rf"\boxed{{{answer}}}" if verifier == "math" and not answers.boxed(answer) else answer
 
 
+Together = Callable[[Sequence[tuple[str, Problem]]], "list[float] | str"]
 Mark = Callable[[Sequence[tuple[str, Problem]]], "list[float | str]"]
 
 
@@ -320,15 +354,18 @@ class Trial:
 
 
 def try_reward(
-    rows: Sequence[tuple[str, Problem]], verifier: str, mark: Mark, encode: Callable[[str], Sequence[int]] | None = None
+    rows: Sequence[tuple[str, Problem]], verifier: str, mark: Mark,
+    encode: Callable[[str], Sequence[int]] | None = None, together: Together | None = None,
 ) -> Trial:
     """Try a user's reward on a few rows, each with where it stands, and on completions that a policy may write.
 
     The completions: the row's own answer, another row's, a sentence and nothing. `encode` gives their tokens; what it
-    refuses with a UserError the policy cannot write, and is left out. Without it tokens are bytes.
+    refuses with a UserError the policy cannot write, and is left out. Without it tokens are bytes. `together` gives the
+    rewards of several completions in one call (`Grader.together`).
 
     Raises:
-        UserError: if no row's own answer gets a reward, with the first failure and its row.
+        UserError: if no row's own answer gets a reward, with the first failure and its row; if a completion earns
+            another reward beside others than alone.
     """
     chosen = [rows[i * len(rows) // min(TRIED, len(rows))] for i in range(min(TRIED, len(rows)))]
     own = [(where, reference(p, verifier), p) for where, p in chosen]
@@ -342,6 +379,8 @@ def try_reward(
     if earned and all(isinstance(x, str) for _, x in earned):
         raise UserError(f"the reward {verifier} gives no reward to any of the {len(earned)} rows it was tried on with "
                         f"their own answers; nothing was sampled. First: {_at(*earned[0])}")
+    if together is not None:
+        _alone_and_together(own[0][2], [text for _, text, _ in own], verifier, mark, together)
     warnings, values = [], [x for _, x in earned if not isinstance(x, str)]
     for kind, tried in kinds.items():
         found = _marked(tried, mark, encode)
@@ -350,7 +389,32 @@ def try_reward(
         if failed:
             warnings.append(f"the reward {verifier} fails on {kind}: {_at(*failed[0])}. A rollout without a reward is "
                             "left out of every mean: return 0 where the completion is wrong")
+    if len(set(values)) == 1 and len(values) > len(earned):
+        warnings.append(f"the reward {verifier} gives {values[0]:g} to all {len(values)} completions it was tried on: "
+                        f"rows' own answers, {', '.join(kinds)}. A constant reward trains nothing")
     return Trial(tuple(warnings), min(values, default=0.0), max(values, default=1.0))
+
+
+def _alone_and_together(
+    problem: Problem, answers_: Sequence[str], verifier: str, mark: Mark, together: Together
+) -> None:
+    """Raise UserError if a completion's reward depends on the others of a call: alone it would be a constant."""
+    own, other = answers_[0], answers_[-1]
+    texts = (own, f"The answer is {own}.", other, f"{other} {own}", "I do not know.", own, "")
+    pairs = [(text, replace(problem, meta={**problem.meta, IDS: list(text.encode())})) for text in texts]
+    alone = mark(pairs)
+    kept = [(pair, x) for pair, x in zip(pairs, alone, strict=True) if not isinstance(x, str)]
+    kept += kept            # more of them than most rewards look at, and each twice
+    beside = together([pair for pair, _ in kept]) if kept else ""
+    if isinstance(beside, str):        # it cannot be called so: then it does not compare
+        return
+    differ = [(text, x, y) for ((text, _), x), y in zip(kept, beside, strict=True) if x != y]
+    if differ and mark([pair for pair, _ in kept]) == [x for _, x in kept]:
+        text, x, y = differ[0]
+        raise UserError(f"the reward {verifier} compares the completions of a call: {text[:40]!r} earns {x:g} alone "
+                        f"and {y:g} beside {len(kept) - 1} others. isocost calls it with one at a time, because a "
+                        "held-out reward must not depend on its siblings. Give each completion a reward of its own, "
+                        "and compare siblings in a method's `reward` seam (docs/write_a_method.md)")
 
 
 Case = tuple[str, str, Problem]     # where a row stands, a completion, the row
