@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from isocost.errors import UserError
@@ -31,8 +32,12 @@ def load(name: str) -> Model:
     if (Path(name) / lora.TENSORS).is_file():
         raise UserError(f"{name} holds {lora.TENSORS}, a LoRA adapter, without its {lora.SETTINGS}, which names its "
                         "base model: put that file beside it, or give a model that the adapter was merged into")
+    how = ""
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) and not Path(name).exists():
+        own = Path(name).name
+        how = f"; a model of the Hub is fetched first: hf download {name} --local-dir {own}, then --model {own}"
     raise UserError(f"no model {name!r}: give 'tiny', 'tiny-puzzles', 'smollm2', or a folder that holds config.json "
-                    "and *.safetensors")
+                    f"and *.safetensors{how}")
 
 
 def reading(name: str) -> tuple[Text, int]:

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.tasks.load import MOST_BROKEN, Broken, Report, rows_of
+from isocost.shape import LARGEST
+from isocost.tasks.load import MOST_BROKEN, Broken, Report
+from isocost.tasks.rows import rows_of
 from isocost.words import counted
 
 # What a row may hold, and the names that columns of it usually have.
