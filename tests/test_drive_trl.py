@@ -4,10 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.laws.fit import fit_law
 from isocost.runs.files import read_json, read_lines
@@ -51,8 +55,8 @@ def run(tmp_path):
     return out, attempt
 
 
-def launched(out, attempt):
-    made = trl.prepared(Begin(SIZES, out, attempt))
+def launched(out, attempt, sizes=SIZES):
+    made = trl.prepared(Begin(sizes, out, attempt))
     (attempt / "launch.json").write_text("{}")
     os.utime(attempt / "launch.json", (1, 1))
     return made.values, made.options, made.kept
@@ -66,6 +70,38 @@ def test_a_configuration_is_trls_own(run):
     assert config["max_steps"] == "24" and config["eval_steps"] == config["save_steps"] == "8"
     assert config["eval_on_start"] == "true" and config["warmup_steps"] == "1" and "resume" not in text
     assert options[options.index("--learning_rate") + 1] == "0.0001" and kept == {"prefix": 0, "resumed": 0}
+
+
+@pytest.mark.parametrize(("n", "samples", "batch"), [(2, 4, 8), (32, 4, 8), (8, 1, 8), (8, 3, 9), (4, 16, 16)])
+def test_an_evaluation_samples_what_the_study_says_and_not_n(run, n, samples, batch):
+    """TRL's default is n for each prompt, in batches of 8, which n = 16 and 32 do not divide."""
+    values, *_ = launched(*run, replace(SIZES, n=n, samples=samples))
+    config = dict(line.split(": ", 1) for line in Path(values["config"]).read_text().splitlines())
+    assert config["num_generations_eval"] == str(samples) and config["per_device_eval_batch_size"] == str(batch)
+
+
+@pytest.mark.parametrize(("own", "said"), [
+    ({}, None), ({"temperature": 0.5}, None),
+    ({"num_generations_eval": None}, "num_generations_eval = None, and isocost asked for 4"),
+    ({"num_generations": 8}, "num_generations = 8, and isocost asked for 4"),
+    ({"learning_rate": 1e-6}, "learning_rate = 1e-06, and isocost asked for 0.0001"),
+    ({"max_steps": 600}, "max_steps = 600, and isocost asked for 24"),
+])
+def test_a_script_that_replaces_the_configuration_is_refused(run, own, said):
+    """By the arguments that transformers pickles with every checkpoint, which are read and never unpickled."""
+    out, attempt = run
+    values, _, kept = launched(out, attempt, replace(SIZES, samples=4))
+    asked = {k: json.loads(v) for k, v in (x.split(": ", 1) for x in Path(values["config"]).read_text().splitlines())}
+    lines = state(out / "checkpoint-8", 8, trained(0, 8))
+    assert trl.logged(Path(), attempt, kept, []) == lines
+    torch.save(Namespace(**{**asked, **own}), out / "checkpoint-8" / "training_args.bin")
+    if said is None:
+        assert trl.logged(Path(), attempt, kept, []) == lines
+    else:
+        with pytest.raises(UserError, match=said):
+            trl.logged(Path(), attempt, kept, [])
+    (out / "checkpoint-8" / "training_args.bin").write_bytes(b"PK half a file")
+    assert trl.logged(Path(), attempt, kept, []) == lines
 
 
 def test_it_continues_from_the_last_whole_checkpoint(run):

@@ -86,7 +86,7 @@ class _Run:
     @staticmethod
     def of(home: Home, trainer: Trainer, job: Job, folder: Path) -> _Run:
         sizes = Sizes(job.name, job.n, job.B, int(job.budget["rollouts"]), job.lr, job.warmup, job.seed,
-                      tuple(int(p) for p in job.points))
+                      tuple(int(p) for p in job.points), job.setting.samples)
         held_out = home.setting.held_out
         known = home.asked
         asked = asked_of(sizes, job.setting.model, job.setting.data, known.get("scale"), known.get("base"))
