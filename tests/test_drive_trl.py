@@ -127,6 +127,42 @@ def test_the_log_is_the_checkpoints_history_and_behind_it_what_was_printed(run):
     assert trl.logged(Path(), attempt, kept, []) == [again, *trained(8, 16)]
 
 
+def ended(tmp_path, text):
+    """What is said of a study whose TRL script is this text."""
+    (tmp_path / "train.py").write_text(text)
+    asked = f"trl: {sys.executable} {tmp_path / 'train.py'} --config {{config}}"
+    home = found(tmp_path / "s", SETTING, seed=0, method=None, trainer=trainer_of(asked).data(), launch="local")
+    with pytest.raises(UserError) as e:
+        drive_jobs(home, [replace(job(4, 0), name="profile")], "profile", SILENT, 1)
+    return str(e.value), len(list((home.runs / "profile" / "attempts").iterdir()))
+
+
+ROWS = "".join(f"print({{'loss': '0.1', 'reward': '{k / 100}'}})\n" for k in range(60))
+
+
+def test_a_script_that_trains_without_the_configuration_is_told_to_use_it(tmp_path):
+    """It trained in its own folder, as long as it liked: one attempt shows that."""
+    said, attempts = ended(tmp_path, ROWS)
+    out = tmp_path / "s" / "runs" / "profile" / "trainer"
+    assert attempts == 1 and "metrics" not in said and "--map" not in said and "'reward': '0.59'" in said
+    assert said.startswith(f"run profile: the command ended and wrote nothing in {out}: let it train with the settings "
+                           "in {config}, its output folder among them, and call trainer.save_state() behind trainer.tr")
+
+
+def test_a_script_that_does_not_evaluate_is_told_what_evaluates(tmp_path):
+    state = "import json, os\nout = os.environ['ISOCOST_OUT'] + '/checkpoint-16'\nos.makedirs(out, exist_ok=True)\n"
+    rows = "rows = [{'step': k + 1, 'reward': k / 100} for k in range(16)]\n"
+    said, _ = ended(tmp_path, state + rows + "json.dump({'log_history': rows}, open(out + '/trainer_state.json', 'w'))")
+    assert "trainer_state.json has no held-out reward; give GRPOTrainer an eval_dataset, or name its column" in said
+
+
+def test_a_script_that_fails_before_its_first_line_is_tried_twice(tmp_path):
+    said, attempts = ended(tmp_path, "dict(**{'output_dir': 1}, **{'output_dir': 2})")
+    assert attempts == 2 and "multiple values for keyword argument 'output_dir'" in said
+    assert "2 attempts in a row logged nothing in" in said and "--metrics" not in said
+    assert "whose folder is in {config}" in said
+
+
 # real runs ----------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from isocost.report.accounts import spent
 from isocost.report.records import load
 from isocost.runs.record import read_json, read_lines
 from isocost.steps import pass_rates as profiles
+from isocost.steps.folder import found
 from isocost.steps.pass_rates import SAMPLES, pass_rates
 from isocost.steps.results import Profile
 from isocost.types import Cost
@@ -188,6 +189,19 @@ def test_what_cannot_be_taken_up_is_lost_and_in_the_report_s_bill(whole, tmp_pat
     page = str(spent(load(tmp_path)).body)
     assert f"= {SAMPLES * (PROBLEMS + 2)}" in page and "The fates sum to the meter" in page
     assert f"lost</th><td>{SAMPLES * 2}</td>" in page.replace(' class="number"', "")
+
+
+def test_a_profile_that_was_stopped_does_not_take_the_folder_from_other_settings(whole, tmp_path):
+    """What was sampled at the old settings is not used again, and is billed as lost. A profile is not replaced."""
+    out = tmp_path / "s"
+    command = ("profile", "--out", out, *DATA, "--problems", 4, "--seed", 3)
+    found(out, SETTING, seed=3, method=None, profiled=PROBLEMS)
+    (out / "profile.jsonl").write_text("".join(json.dumps(x) + "\n" for x in whole[1]))
+    said(*command, "--max-tokens", 3)
+    made = read_json(out / "profile.json")
+    assert counts(made["lost"]) == counts(whole[0]["cost"]) and counts(made["cost"])["rollouts"] == 4 * SAMPLES
+    assert read_json(out / "study.json")["setting"]["max_tokens"] == 3
+    assert "max_tokens was 3 and is now 5" in CliRunner().invoke(main, [*map(str, command), "--max-tokens", "5"]).stderr
 
 
 def test_a_dry_run_says_what_it_has_sampled_and_bills_it(tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.source import SERVED, Can
-from isocost.steps.folder import check, found, opened, writes
+from isocost.steps.folder import check, found, opened, restart, writes
 from isocost.steps.pass_rates import PROBLEMS, SAMPLES, pass_rates
 from isocost.steps.results import Profile, ProfileCost
 from isocost.steps.settings import method_of
@@ -44,6 +44,7 @@ def profile(
         asked["source"] = SERVED.name
     if dry_run:
         return _cost(setting, problems, seed, limits, cost)
+    restart(out, setting, **asked)
     if (out / "study.json").exists():
         opened(out).source.require(Can.PROFILE, out)
     check(out, setting, **asked)

@@ -328,7 +328,10 @@ def logged(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequenc
     return [*rows, *(row for row in _printed(attempt / OUTPUT, int(launch["resumed"])) if row["step"] > done)]
 
 
-DRIVE = Drive(prepared, logged, lambda rows: HISTORY, words=("config", "options"))
+DRIVE = Drive(
+    prepared, logged, lambda rows: HISTORY, words=("config", "options"), log="{out}/" + STATE,
+    evaluates="give GRPOTrainer an eval_dataset", saves="call trainer.save_state() behind trainer.train()",
+)
 
 
 def _refuse_others(arguments: Path, config: Path) -> None:
@@ -341,8 +344,8 @@ def _refuse_others(arguments: Path, config: Path) -> None:
         if key in asked and value != asked[key]:
             raise UserError(
                 f"{arguments.parent} was trained with {key} = {value if value is None else format(value, 'g')}, and "
-                f"isocost asked for {asked[key]:g}: the script replaces what is in {{config}}; let {{config}} win, as in "
-                "GRPOConfig(**{**own, **config})"
+                f"isocost asked for {asked[key]:g}: the script replaces what is in {{config}}; let {{config}} win, as "
+                "in GRPOConfig(**{**own, **config})"
             )
 
 
@@ -361,8 +364,8 @@ def _arguments(path: Path) -> dict[str, float | None]:
             if name and op.name == "NONE":
                 found[name] = None
             elif name and op.name in NUMBERS:
-                found[name] = float(value)
-            name = value if op.name == "BINUNICODE" and value in ASKED else ""
+                found[name] = float(str(value))
+            name = str(value) if op.name == "BINUNICODE" and value in ASKED else ""
     return found
 
 
