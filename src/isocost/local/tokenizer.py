@@ -67,7 +67,7 @@ class HubTokenizer:
         try:
             from tokenizers import Tokenizer
         except ImportError as e:
-            raise UserError("this model needs the library `tokenizers`: pip install 'isocost[llm]'") from e
+            raise UserError("this model needs the library `tokenizers`: pip install tokenizers") from e
         with foreign("tokenizer.json", "fetch or export the model again"):
             self._special, self._plain = Tokenizer.from_str(tokenizer_json), Tokenizer.from_str(tokenizer_json)
             self.size = 1 + max(self._special.get_vocab(with_added_tokens=True).values(), default=-1)
@@ -144,7 +144,7 @@ def compile_template(source: str) -> Any:
         from jinja2.ext import loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError as e:
-        raise UserError("this model's chat template needs `jinja2`: pip install 'isocost[llm]'") from e
+        raise UserError("this model's chat template needs `jinja2`: pip install jinja2") from e
 
     def refuse(message: str) -> None:
         raise UserError(f"the chat template rejects these messages: {message}")

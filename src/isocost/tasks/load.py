@@ -358,7 +358,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     try:
         import pyarrow.parquet as parquet
     except ImportError as e:
-        raise UserError("Parquet files need pyarrow: pip install 'isocost[parquet]'") from e
+        raise UserError("Parquet files need pyarrow: pip install pyarrow") from e
     with foreign(path, "write it again, or as .jsonl"):
         file = parquet.ParquetFile(path, page_checksum_verification=True)
     return _numbered("row", _rows(path, file, _batch(path, file.metadata)))
@@ -528,7 +528,7 @@ def _gym(spec: str) -> tuple[str, Iterator[Row]]:
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
     except ImportError as e:
-        raise UserError("reasoning-gym is not installed: pip install 'isocost[tasks]'") from e
+        raise UserError("reasoning-gym is not installed: pip install reasoning-gym") from e
     _, _, rest = spec.partition(":")
     task, _, options = rest.partition(":")
     if task not in DATASETS:

@@ -79,12 +79,12 @@ def numeric(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
 
 
 def math(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
-    r"""1 if the expression is equivalent to the answer's, by math-verify (an extra: `pip install isocost[tasks]`).
+    r"""1 if the expression is equivalent to the answer's, by math-verify (`pip install math-verify`).
 
     Several \boxed expressions that differ earn 0. math-verify's own timeouts need signals of the main thread and
     are off: the grader's limit holds instead. Raises ValueError if the answer cannot be read.
     """
-    mathverify = _library("math_verify", "tasks")
+    mathverify = _library("math_verify", "math-verify")
     boxes = boxed(text)
     if len({squeeze(b) for b in boxes}) > 1:
         return 0.0
@@ -261,16 +261,16 @@ def _plain(text: str) -> str:
     return squeeze(text).strip(" .,;:!?\"'`*").casefold()
 
 
-def _library(module: str, extra: str) -> Any:
+def _library(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as e:
-        raise UserError(f"{module} is not installed: pip install 'isocost[{extra}]'") from e
+        raise UserError(f"{module} is not installed: pip install {package}") from e
 
 
 @cache
 def _math_answer(answer: str) -> tuple[Any, ...]:
-    mathverify = _library("math_verify", "tasks")
+    mathverify = _library("math_verify", "math-verify")
     for spelling in (answer, f"${answer}$"):
         if gold := mathverify.parse(spelling, parsing_timeout=None):
             return tuple(gold)
@@ -279,7 +279,7 @@ def _math_answer(answer: str) -> tuple[Any, ...]:
 
 @cache
 def _scorer(task: str) -> Callable[..., float]:
-    gym = _library("reasoning_gym", "tasks")
+    gym = _library("reasoning_gym", "reasoning-gym")
     return gym.get_score_answer_fn(task)
 
 
