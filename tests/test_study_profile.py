@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from isocost.cli.commands import main
 from isocost.cli.text_compare import detectable
 from isocost.compare import training as comparing
 from isocost.compare.design import design
+from isocost.doctor import CHECKS, run_checks
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.laws.curves import Curve
@@ -25,8 +27,11 @@ from isocost.report.accounts import spent
 from isocost.report.records import load
 from isocost.runs.record import read_json, read_lines
 from isocost.steps import pass_rates as profiles
+from isocost.steps.evaluate import evaluate_model
+from isocost.steps.events import Observer
 from isocost.steps.folder import found
 from isocost.steps.pass_rates import SAMPLES, pass_rates
+from isocost.steps.profile import profile
 from isocost.steps.results import Profile
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_setting
@@ -202,6 +207,33 @@ def test_a_profile_that_was_stopped_does_not_take_the_folder_from_other_settings
     assert counts(made["lost"]) == counts(whole[0]["cost"]) and counts(made["cost"])["rollouts"] == 4 * SAMPLES
     assert read_json(out / "study.json")["setting"]["max_tokens"] == 3
     assert "max_tokens was 3 and is now 5" in CliRunner().invoke(main, [*map(str, command), "--max-tokens", "5"]).stderr
+
+
+class Told(Observer):
+    """Keeps what a step tells of its progress."""
+
+    def __init__(self):
+        self.told = []
+
+    @contextmanager
+    def counting(self, title):
+        yield lambda *now: self.told.append((title, *now))
+
+
+def test_what_takes_minutes_says_how_far_it_is(tmp_path, capfd):
+    """The profile, the checks of doctor and an evaluation: people stop what says nothing."""
+    now = Told()
+    profile(tmp_path / "s", SETTING, problems=3, observer=now)
+    opening, counts = ("profile", "opening the model and the problems"), "problems x 16 completions"
+    assert now.told == [opening, *(("profile", counts, k, 3) for k in range(4))]
+    now = Told()
+    evaluate_model(Setting(data="puzzles:count=2", model="tiny-puzzles", max_tokens=4), samples=2, observer=now)
+    assert now.told[1:] == [("eval", "problems x 2 completions", k, 2) for k in (1, 2)]
+    now = Told()
+    opened = open_setting(SETTING)
+    asyncio.run(run_checks(opened, checks=CHECKS[:2], observer=now, tell=lambda *x: now.told.append(x)))
+    assert now.told == [("sampling for the checks",), ("checks, now template", 0, 2), ("checks, now end ids", 1, 2)]
+    assert capfd.readouterr().out == ""
 
 
 def test_a_dry_run_says_what_it_has_sampled_and_bills_it(tmp_path):

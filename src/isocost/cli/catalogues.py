@@ -64,11 +64,10 @@ def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
 @reported
 def methods_list(seam: str | None = None, as_json: bool = False) -> None:
     """List every method: name, year, the seams it changes in its parent, its claim."""
-    from isocost.cli import text_listing
-    from isocost.cli.printer import printed
+    from isocost.cli.printer import observer, printed
     from isocost.steps.listing import list_methods
 
-    printed(list_methods(seam), text_listing.wide(as_json), as_json)
+    printed(list_methods(seam), observer(as_json), as_json)
 
 
 @methods.command(name="tree")

@@ -170,7 +170,8 @@ def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) ->
     unused_without(given())
     for name in ONLY:
         asked.pop(name)
-    printed(profile(out, setting(asked), limits=limits, **asked), observer(as_json), as_json)
+    shown = observer(as_json)
+    printed(profile(out, setting(asked), limits=limits, observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -468,19 +469,19 @@ def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked:
     from isocost.steps.evaluate import evaluate, evaluate_model
     from isocost.steps.settings import setting_of
 
-    model, price, limits = asked["model"], asked.pop("price"), server_limits(asked)
+    model, price, limits, shown = asked["model"], asked.pop("price"), server_limits(asked), observer(as_json)
     if (run is None) == (model is None):
         raise UserError("name what to measure: a RUN, or a model with --model and --data")
     if run is not None:
         if unused := [option for name, option in given().items() if name not in OF_RUN]:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
-        printed(evaluate(run, samples=samples, base=base, data=asked["data"]), observer(as_json), as_json)
+        printed(evaluate(run, samples=samples, base=base, data=asked["data"], observer=shown), shown, as_json)
         return
     if base or not (asked["data"] or asked["env"]):
         raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data, or "
                         "an environment with --env")
-    found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits)
-    printed(found, observer(as_json), as_json)
+    found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits, observer=shown)
+    printed(found, shown, as_json)
 
 
 @main.command()
@@ -559,14 +560,13 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
 @reported
 def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
     """List the studies and runs below a folder."""
-    from isocost.cli import text_listing
     from isocost.cli.printer import observer, printed
     from isocost.steps import listing
 
     if parquet is not None:
         printed(listing.write_parquet(folder, parquet), observer(False), False)
         return
-    printed(listing.list_folder(folder), text_listing.wide(as_json), as_json)
+    printed(listing.list_folder(folder), observer(as_json), as_json)
 
 
 @main.command()
@@ -576,11 +576,10 @@ def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
 @reported
 def diff(a: str, b: str, as_json: bool) -> None:
     """Show the seams at which two methods, runs or method files differ, with all defaults."""
-    from isocost.cli import text_listing
-    from isocost.cli.printer import printed
+    from isocost.cli.printer import observer, printed
     from isocost.steps.listing import compare_recipes
 
-    printed(compare_recipes(a, b), text_listing.wide(as_json), as_json)
+    printed(compare_recipes(a, b), observer(as_json), as_json)
 
 
 main.add_command(doctor)

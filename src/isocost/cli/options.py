@@ -6,11 +6,14 @@ Nothing heavy is imported here, so that `--help` is fast.
 from __future__ import annotations
 
 import errno
+import os
 import re
+import select
 import shlex
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -50,6 +53,28 @@ class OneLine(click.Group):
             sys.exit(2)
         except click.Abort:
             sys.exit(130)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _while_read():     # --help is printed here
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _while_read():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _while_read() -> Iterator[None]:
+    """End quietly, with the code of a program that SIGPIPE ended, once nobody reads what is printed (`| head`)."""
+    try:
+        yield
+    except BrokenPipeError:
+        pipe = select.poll()
+        pipe.register(sys.stdout.fileno(), 0)
+        if not pipe.poll(0):    # it is another pipe that broke
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())      # or Python would fail to flush it
+        sys.exit(128 + signal.SIGPIPE)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
@@ -308,7 +333,8 @@ def reported(f: Callable) -> Callable:
             echo(f"isocost: {e.strerror}{where}; choose a folder that can be written", err=True)
             sys.exit(2)
         except KeyboardInterrupt:
-            echo("\nstopped", err=True)
+            again = shlex.join(["isocost", *sys.argv[1:]])
+            echo(f"\nstopped; what was written is kept and used again. To continue: {again}", err=True)
             sys.exit(130)
         sys.exit(code or 0)
 
