@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from isocost.errors import UserError
 from isocost.local.decoder import Config, Decoder, rotations
-from isocost.local.models import load
+from isocost.local.models import load, reading
 from isocost.local.tokenizer import Characters, HubTokenizer
 from isocost.local.weights import from_hub, save, save_model, to_hub
 from isocost.types import Message, Place, Role, Sampling, Segment
@@ -165,9 +165,33 @@ def test_models_it_cannot_read_are_named(change, word, tmp_path):
         world(str(tmp_path))
 
 
+@pytest.mark.parametrize("kind", ["mixtral", "gemma2", "gemma3", "gpt2", "qwen3_moe", "phi3", "mistral", "olmo2"])
+def test_a_model_that_is_not_read_is_named_with_the_ways_that_take_it(tmp_path, kind):
+    save_model(tmp_path, model())
+    data = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**data, "model_type": kind}))
+    for opens in (load, reading):
+        with pytest.raises(UserError) as e:
+            opens(str(tmp_path))
+        said = str(e.value)
+        assert said.startswith(f"{tmp_path / 'config.json'}: model_type is {kind!r}; this decoder reads llama, qw")
+        assert all(way in said for way in ("--trainer", "--model openai:URL#MODEL", "--completions"))
+
+
+def test_what_a_built_in_model_cannot_read_is_said_with_its_name_and_those_that_can():
+    with pytest.raises(UserError) as e:
+        load("tiny").text.encode("GO NORTH")
+    assert "the only characters that tiny (the model without --model) supports" in str(e.value)
+    assert str(e.value).endswith("(such as tiny-agents or tiny-tools or smollm2)")
+    with pytest.raises(UserError, match=r"that tiny-puzzles supports.*\(such as smollm2\)$"):
+        load("tiny-puzzles").text.encode("Hello")
+
+
 def test_missing_things_are_named(tmp_path):
     with pytest.raises(UserError, match="nowhere"):
         load("nowhere")
+    with pytest.raises(UserError, match=r"`hf download Qwen/Qwen3-0\.6B --local-dir models/Qwen3-0\.6B`, then --model"):
+        load("Qwen/Qwen3-0.6B")
     save_model(tmp_path, model())
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(UserError, match="safetensors"):

@@ -305,8 +305,27 @@ def test_methods_whose_preconditions_fail_are_grouped_by_the_reason(whole, capsy
     told = [x.strip().split(":")[0].split(" and ")[0].split(", ") for x in lines if x.startswith("  ")]
     assert {name for names in told for name in names} <= set(failed) and max(map(len, lines)) < 140
     tell.show(Profile.of(solved | {"methods": rows}), Console(width=120))
-    printed = capsys.readouterr().out.splitlines()
-    assert [f"  {line}" for line in lines] == printed[-len(lines):]
+    assert "preconditions fail for" not in capsys.readouterr().out      # the first screen is of the problems
+
+
+def test_the_command_says_what_follows_and_with_verbose_which_methods_cannot_work(tmp_path):
+    command = ("profile", "--out", tmp_path / "my s", *DATA, "--problems", 2, "--max-tokens", 1)
+    brief, verbose = said(*command), said(*command, "--verbose")
+    assert brief.endswith(f"  next: isocost plan '{tmp_path / 'my s'}' --budget ...\n") and "ns fail for" not in brief
+    assert "preconditions fail for" in verbose and verbose.endswith(brief.splitlines()[-1] + "\n")
+    cut = read_json(tmp_path / "my s" / "profile.json")["lengths"]["truncated"]
+    assert cut > 0.1 and f"! {cut:.1%} of the completions were cut at their length limit, and the numbers" in brief
+    assert "next:" not in said(*command, "--json")
+
+
+def test_samples_are_not_those_of_a_profile(tmp_path):
+    """With a paid model, --samples 4 would have cost four times the money."""
+    brief = said("profile", "--out", tmp_path / "s", *DATA, "--problems", 2, "--samples", 8)
+    assert "a profile samples 16 completions of each problem, and --samples 8 is of each held-out problem" in brief
+    done = CliRunner().invoke(main, ["profile", "--out", str(tmp_path / "t"), "--model", "openai:http://localhost:1/v1#m",
+                                     *DATA, "--samples", "4"])
+    assert done.exit_code == 2 and "a profile samples 16 completions of each problem" in done.stderr
+    assert "leave it out; --problems says of how many problems" in done.stderr and not (tmp_path / "t").exists()
 
 
 def test_few_methods_are_all_named_and_a_state_without_any_is_not_listed():

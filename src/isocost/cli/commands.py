@@ -39,14 +39,15 @@ from isocost.cli.options import (
 from isocost.cli.rollouts import rollouts
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
+from isocost.words import word
 
 OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
 
 
 STORED = (       # options of a profile of stored completions
-    "out", "as_json", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed", "method",
-    "price", "samples", "temperature", "top_p", "top_k", "max_tokens",
+    "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
+    "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens",
 )
 
 
@@ -131,11 +132,12 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 @click.option("--groups", "-B", type=SOME, help="with --trainer: problems per update of its first run  [default: 8]")
 @click.option("--scale", metavar="LOW,HIGH", help="with --trainer: least and largest reward of a rollout, if not 0,1")
 @click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
+@click.option("--verbose", is_flag=True, help="print the methods whose preconditions fail on these problems, and why")
 @json_option
 @server_options
 @model_options
 @reported
-def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) -> None:
+def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, **asked: Any) -> None:
     """Start a study: measure what the model can do on the problems before training.
 
     The model is one on this machine, one behind an OpenAI-compatible server (--model openai:URL#MODEL), or none: the
@@ -161,8 +163,10 @@ def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) ->
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
         printed(found, observer(as_json), as_json)
+        _after(out, found, verbose, as_json)
         return
     from isocost.cli.trainer import ONLY, unused_without
+    from isocost.steps.events import Noted
     from isocost.steps.profile import profile
 
     if columns:
@@ -170,8 +174,35 @@ def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) ->
     unused_without(given())
     for name in ONLY:
         asked.pop(name)
-    shown = observer(as_json)
-    printed(profile(out, setting(asked), limits=limits, observer=shown, **asked), shown, as_json)
+    shown, dry_run = observer(as_json), asked["dry_run"]
+    if "samples" in given():
+        shown.on(Noted(_sixteen(asked)))
+    measured = profile(out, setting(asked), limits=limits, observer=shown, **asked)
+    printed(measured, shown, as_json)
+    _after(out, measured, verbose, as_json or dry_run)
+
+
+def _sixteen(asked: dict[str, Any]) -> str:
+    """What --samples is not. Raises UserError where completions are paid for."""
+    from isocost.steps.pass_rates import SAMPLES
+    from isocost.worlds.spec import Ability, spec_of
+
+    said = (f"a profile samples {SAMPLES} completions of each problem, and --samples {asked['samples']} is of each "
+            "held-out problem in an evaluation")
+    if asked["model"] and not spec_of(asked["model"]).can(Ability.LEARN):
+        raise UserError(f"{said}, which this model has none of: leave it out; --problems says of how many problems")
+    return said
+
+
+def _after(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
+    """With --verbose which methods' preconditions fail; and the command that follows a profile."""
+    from isocost.cli.text import preconditions
+
+    if silent:
+        return
+    for line in preconditions(profile.methods) if verbose else ():
+        echo(f"  {line}")
+    echo(f"  next: isocost plan {word(study)} --budget ...")
 
 
 @main.command()

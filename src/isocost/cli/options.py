@@ -148,7 +148,7 @@ _SAMPLING = (    # how the policy is sampled
         type=SOME,
         default=4,
         show_default=True,
-        help="per held-out problem, when pass@1 cannot be computed exactly",
+        help="completions per held-out problem of an evaluation, when pass@1 cannot be computed exactly",
     ),
 )
 _COMPUTING = (    # what is trained, and what computes it

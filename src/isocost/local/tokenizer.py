@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isocost.errors import UserError, foreign
+from isocost.local.embedded import named, readers
 from isocost.types import PLAIN, Message
 
 
@@ -39,9 +40,11 @@ class Characters:
         try:
             return [self._id[c] for c in text]
         except KeyError as e:
+            name, others = named(self.alphabet), [*readers(text), "smollm2"]
             raise UserError(
                 f"{e.args[0]!r} in {text[:60]!r} is not in this model's alphabet {self.alphabet!r}, the only "
-                "characters it supports: use problems in this alphabet, or another model with --model (such as smollm2)"
+                f"characters that {name} supports: use problems in this alphabet, or another model with --model "
+                f"(such as {' or '.join(others)})"
             ) from None
 
     def decode(self, tokens: Sequence[int]) -> str:

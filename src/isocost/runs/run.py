@@ -501,8 +501,9 @@ class _Run:
             return (f"no further step fits into {grouped(self.job.budget[bound])} {bound}, the run's share of the "
                     f"budget: {grouped(spent)} {bound} and {grouped(self.ledger.spent.rollouts)} of {grouped(C)} "
                     "rollouts are spent")
+        first = "" if self.ledger.step else ", which were over before the first update: nothing was trained"
         return {
-            "spent": f"no further step fits into {budget}",
+            "spent": f"no further step fits into {budget}{first}",
             DIVERGED: f"update {self.ledger.step}: {self.why}",
             REWARD_FAILED: f"{self.why}. All that was paid for is kept: correct it, and the same command goes on",
             "interrupted": f"stopped by signal {self.stop} after step {self.ledger.step}; it goes on where it was",
