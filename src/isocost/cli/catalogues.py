@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from isocost.cli.options import json_option, reported
+from isocost.cli.options import a_method, json_option, reported
 
 
 @click.group(invoke_without_command=True)
@@ -82,7 +82,7 @@ def methods_tree(as_json: bool) -> None:
 
 
 @methods.command(name="show")
-@click.argument("name")
+@click.argument("name", shell_complete=a_method)
 @json_option
 @reported
 def methods_show(name: str, as_json: bool) -> None:
@@ -94,7 +94,7 @@ def methods_show(name: str, as_json: bool) -> None:
 
 
 @methods.command(name="check")
-@click.argument("name")
+@click.argument("name", shell_complete=a_method)
 @json_option
 @reported
 def methods_check(name: str, as_json: bool) -> int:

@@ -24,6 +24,7 @@ from isocost.cli.options import (
     SOME,
     OneLine,
     Size,
+    a_method,
     counts,
     given,
     json_option,
@@ -88,7 +89,7 @@ def main() -> None:
     "--budget", help="what pilot and training may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop"
 )
 @priced
-@click.option("--method", help="instead of the recipe that follows from the profile")
+@click.option("--method", shell_complete=a_method, help="instead of the recipe that follows from the profile")
 @click.option("--out", type=FOLDER, help="the study's folder  [default: studies/quickstart-SEED]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
 @click.option("--dry-run", is_flag=True, help="profile, then print the cost of the rest")
@@ -111,7 +112,7 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 @main.command()
 @click.option("--out", type=FOLDER, required=True, help="the study's folder")
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is sampled")
-@click.option("--method", help="instead of the recipe that follows from the profile")
+@click.option("--method", shell_complete=a_method, help="instead of the recipe that follows from the profile")
 @click.option("--problems", type=SOME, default=512, show_default=True, help="sampled 16 times each")
 @click.option(
     "--completions",
@@ -287,7 +288,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("method", required=False)
+@click.argument("method", required=False, shell_complete=a_method)
 @click.option(
     "--plan",
     "study",
@@ -394,7 +395,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 
 
 @main.command()
-@click.argument("arms", nargs=-1, required=True, metavar="A B...")
+@click.argument("arms", nargs=-1, required=True, metavar="A B...", shell_complete=a_method)
 @click.option("--budget", help="methods: cost of all probes and runs: 200k-rollouts, 2M-tokens, 1h")
 @click.option("--seeds", type=SOME, default=5, show_default=True, help="methods: runs per arm, paired by seed")
 @click.option("--rollouts", "-n", type=SOME, help="methods: n of every arm, per problem  [default: 8]")
@@ -601,8 +602,8 @@ def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
 
 
 @main.command()
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=a_method)
+@click.argument("b", shell_complete=a_method)
 @json_option
 @reported
 def diff(a: str, b: str, as_json: bool) -> None:

@@ -20,10 +20,20 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from isocost.errors import UserError
 from isocost.terminal import echo
 
+SECTIONS = {        # of a command's help: options that several commands share
+    "Model and problems": ("model", "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit",
+                           "skip_broken", "system"),
+    "Sampling": ("temperature", "top_p", "top_k", "max_tokens", "samples"),
+    "What computes": ("lora", "device", "dtype", "kernels", "in_turns", "witness", "threads"),
+    "Where runs are executed": ("workers", "launch", "address", "gpus_per_run"),
+    "Your own trainer": ("trainer", "metrics", "stall", "scale", "worth", "stop"),
+    "A model behind a server": ("concurrency", "per_minute", "timeout", "retries"),
+}
 FOLDER = click.Path(file_okay=False, path_type=Path)
 SOME = click.IntRange(min=1)
 ANY = click.IntRange(min=0)
@@ -36,8 +46,33 @@ BARRED = (
 )
 
 
+def a_method(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a shell completes a method to: the names that begin so, else a file."""
+    from isocost import methods
+
+    return [CompletionItem(name) for name in methods.names() if name.startswith(incomplete)] or [
+        CompletionItem(incomplete, type="file")]
+
+
+class Sectioned(click.Command):
+    """A command whose help has its options in sections: first those of its own, then those that commands share."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        named = {name: title for title, names in SECTIONS.items() for name in names}
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Options", *SECTIONS)}
+        for p in self.get_params(ctx):
+            if isinstance(p, click.Option) and (record := p.get_help_record(ctx)):
+                rows[named.get(p.name or "", "Options")].append(record)
+        for title, records in rows.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
 class OneLine(click.Group):
     """A mistake in how a command is called is one line, and names the help of that command."""
+
+    command_class = Sectioned
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
