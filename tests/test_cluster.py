@@ -362,7 +362,7 @@ def test_a_head_that_does_not_answer_is_named_at_once(monkeypatch):
 
 def test_a_missing_ray_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"--launch ray needs Ray: pip install 'isocost\[cluster\]'"):
+    with pytest.raises(UserError, match=r"--launch ray needs Ray: pip install 'ray\[default\]'"):
         Site("ray").run_all([JOB], Path("x"), workers=1)
 
 

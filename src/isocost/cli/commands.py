@@ -24,6 +24,7 @@ from isocost.cli.options import (
     SOME,
     OneLine,
     Size,
+    a_method,
     counts,
     given,
     json_option,
@@ -39,14 +40,15 @@ from isocost.cli.options import (
 from isocost.cli.rollouts import rollouts
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
+from isocost.words import word
 
 OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
 
 
 STORED = (       # options of a profile of stored completions
-    "out", "as_json", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed", "method",
-    "price", "samples", "temperature", "top_p", "top_k", "max_tokens",
+    "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
+    "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens",
 )
 
 
@@ -87,7 +89,7 @@ def main() -> None:
     "--budget", help="what pilot and training may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop"
 )
 @priced
-@click.option("--method", help="instead of the recipe that follows from the profile")
+@click.option("--method", shell_complete=a_method, help="instead of the recipe that follows from the profile")
 @click.option("--out", type=FOLDER, help="the study's folder  [default: studies/quickstart-SEED]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
 @click.option("--dry-run", is_flag=True, help="profile, then print the cost of the rest")
@@ -111,7 +113,7 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 @main.command()
 @click.option("--out", type=FOLDER, required=True, help="the study's folder")
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is sampled")
-@click.option("--method", help="instead of the recipe that follows from the profile")
+@click.option("--method", shell_complete=a_method, help="instead of the recipe that follows from the profile")
 @click.option("--problems", type=SOME, default=512, show_default=True, help="sampled 16 times each")
 @click.option(
     "--completions",
@@ -132,11 +134,12 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 @click.option("--groups", "-B", type=SOME, help="with --trainer: problems per update of its first run  [default: 8]")
 @click.option("--scale", metavar="LOW,HIGH", help="with --trainer: least and largest reward of a rollout, if not 0,1")
 @click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
+@click.option("--verbose", is_flag=True, help="print the methods whose preconditions fail on these problems, and why")
 @json_option
 @server_options
 @model_options
 @reported
-def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) -> None:
+def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, **asked: Any) -> None:
     """Start a study: measure what the model can do on the problems before training.
 
     The model is one on this machine, one behind an OpenAI-compatible server (--model openai:URL#MODEL), or none: the
@@ -162,8 +165,10 @@ def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) ->
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
         printed(found, observer(as_json), as_json)
+        _after(out, found, verbose, as_json)
         return
     from isocost.cli.trainer import ONLY, unused_without
+    from isocost.steps.events import Noted
     from isocost.steps.profile import profile
 
     if columns:
@@ -171,7 +176,35 @@ def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) ->
     unused_without(given())
     for name in ONLY:
         asked.pop(name)
-    printed(profile(out, setting(asked), limits=limits, **asked), observer(as_json), as_json)
+    shown, dry_run = observer(as_json), asked["dry_run"]
+    if "samples" in given():
+        shown.on(Noted(_sixteen(asked)))
+    measured = profile(out, setting(asked), limits=limits, observer=shown, **asked)
+    printed(measured, shown, as_json)
+    _after(out, measured, verbose, as_json or dry_run)
+
+
+def _sixteen(asked: dict[str, Any]) -> str:
+    """What --samples is not. Raises UserError where completions are paid for."""
+    from isocost.steps.pass_rates import SAMPLES
+    from isocost.worlds.spec import Ability, spec_of
+
+    said = (f"a profile samples {SAMPLES} completions of each problem, and --samples {asked['samples']} is of each "
+            "held-out problem in an evaluation")
+    if asked["model"] and not spec_of(asked["model"]).can(Ability.LEARN):
+        raise UserError(f"{said}, which this model has none of: leave it out; --problems says of how many problems")
+    return said
+
+
+def _after(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
+    """With --verbose which methods' preconditions fail; and the command that follows a profile."""
+    from isocost.cli.text import preconditions
+
+    if silent:
+        return
+    for line in preconditions(profile.methods) if verbose else ():
+        echo(f"  {line}")
+    echo(f"  next: isocost plan {word(study)} --budget ...")
 
 
 @main.command()
@@ -256,7 +289,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("method", required=False)
+@click.argument("method", required=False, shell_complete=a_method)
 @click.option(
     "--plan",
     "study",
@@ -363,7 +396,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 
 
 @main.command()
-@click.argument("arms", nargs=-1, required=True, metavar="A B...")
+@click.argument("arms", nargs=-1, required=True, metavar="A B...", shell_complete=a_method)
 @click.option("--budget", help="methods: cost of all probes and runs: 200k-rollouts, 2M-tokens, 1h")
 @click.option("--seeds", type=SOME, default=5, show_default=True, help="methods: runs per arm, paired by seed")
 @click.option("--rollouts", "-n", type=SOME, help="methods: n of every arm, per problem  [default: 8]")
@@ -469,19 +502,19 @@ def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked:
     from isocost.steps.evaluate import evaluate, evaluate_model
     from isocost.steps.settings import setting_of
 
-    model, price, limits = asked["model"], asked.pop("price"), server_limits(asked)
+    model, price, limits, shown = asked["model"], asked.pop("price"), server_limits(asked), observer(as_json)
     if (run is None) == (model is None):
         raise UserError("name what to measure: a RUN, or a model with --model and --data")
     if run is not None:
         if unused := [option for name, option in given().items() if name not in OF_RUN]:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
-        printed(evaluate(run, samples=samples, base=base, data=asked["data"]), observer(as_json), as_json)
+        printed(evaluate(run, samples=samples, base=base, data=asked["data"], observer=shown), shown, as_json)
         return
     if base or not (asked["data"] or asked["env"]):
         raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data, or "
                         "an environment with --env")
-    found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits)
-    printed(found, observer(as_json), as_json)
+    found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits, observer=shown)
+    printed(found, shown, as_json)
 
 
 @main.command()
@@ -560,28 +593,26 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
 @reported
 def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
     """List the studies and runs below a folder."""
-    from isocost.cli import text_listing
     from isocost.cli.printer import observer, printed
     from isocost.steps import listing
 
     if parquet is not None:
         printed(listing.write_parquet(folder, parquet), observer(False), False)
         return
-    printed(listing.list_folder(folder), text_listing.wide(as_json), as_json)
+    printed(listing.list_folder(folder), observer(as_json), as_json)
 
 
 @main.command()
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=a_method)
+@click.argument("b", shell_complete=a_method)
 @json_option
 @reported
 def diff(a: str, b: str, as_json: bool) -> None:
     """Show the seams at which two methods, runs or method files differ, with all defaults."""
-    from isocost.cli import text_listing
-    from isocost.cli.printer import printed
+    from isocost.cli.printer import observer, printed
     from isocost.steps.listing import compare_recipes
 
-    printed(compare_recipes(a, b), text_listing.wide(as_json), as_json)
+    printed(compare_recipes(a, b), observer(as_json), as_json)
 
 
 main.add_command(doctor)

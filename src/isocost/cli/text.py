@@ -32,6 +32,7 @@ from isocost.stats.power import detectable
 from isocost.steps.events import Extended, Opening, Sampled
 from isocost.steps.limits import of_chosen
 from isocost.steps.results import (
+    MOST_CUT,
     Audit,
     Forecast,
     Law,
@@ -144,6 +145,9 @@ def profile(p: Profile, console: Console) -> None:
     where = "from its server" if p.server else "here"
     speed = f"; {p.rate['rollouts_per_second']:.3g} rollouts/s {where}" if p.rate else ""
     console.print(f"  answers: {answers}{speed}")
+    if p.lengths and (p.lengths["truncated"] or 0) > MOST_CUT:
+        console.print(f"[yellow]! {p.lengths['truncated']:.1%} of the completions were cut at their length limit, and "
+                      "the numbers above are of cut answers: raise --max-tokens[/]")
     dialogues(p.dialogues, console)
     by_limit(p.by_limit, console)
     if p.stored:
@@ -156,9 +160,6 @@ def profile(p: Profile, console: Console) -> None:
     by = {m["name"]: m for m in p.methods}
     if own := by.get(p.recipe["method"]):
         console.print(f"  its preconditions: {own['state']}: {own['why']}")
-    for line in preconditions(p.methods):
-        console.print(f"  {line}", markup=False, soft_wrap=True)
-
 
 def pass_at(found: Sequence[Mapping[str, Any]], console: Console) -> None:
     """pass@k beyond k = 1, with intervals; nothing where none was computed."""

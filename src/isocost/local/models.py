@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
-from isocost.errors import UserError
+from isocost.errors import UserError, naming
 from isocost.jsonfile import read_json
 from isocost.local import lora
 from isocost.local.decoder import Config
@@ -13,6 +14,8 @@ from isocost.local.embedded import EMBEDDED
 from isocost.local.gguf import load_smollm2, reading_smollm2
 from isocost.local.weights import Model, load_folder, text_of, tokenizer_files
 from isocost.world import Text
+
+HUB = re.compile(r"[\w.-]+/[\w.-]+")      # how the Hub names a model
 
 
 def load(name: str) -> Model:
@@ -32,12 +35,12 @@ def load(name: str) -> Model:
     if (Path(name) / lora.TENSORS).is_file():
         raise UserError(f"{name} holds {lora.TENSORS}, a LoRA adapter, without its {lora.SETTINGS}, which names its "
                         "base model: put that file beside it, or give a model that the adapter was merged into")
-    how = ""
-    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) and not Path(name).exists():
-        own = Path(name).name
-        how = f"; a model of the Hub is fetched first: hf download {name} --local-dir {own}, then --model {own}"
+    there = ""
+    if HUB.fullmatch(name) and not Path(name).exists():
+        own = shlex.quote(f"models/{name.rpartition('/')[2]}")
+        there = f". From the Hugging Face Hub: `hf download {name} --local-dir {own}`, then --model {own}"
     raise UserError(f"no model {name!r}: give 'tiny', 'tiny-puzzles', 'smollm2', or a folder that holds config.json "
-                    f"and *.safetensors{how}")
+                    f"and *.safetensors{there}")
 
 
 def reading(name: str) -> tuple[Text, int]:
@@ -54,4 +57,5 @@ def reading(name: str) -> tuple[Text, int]:
         model = load(name)      # says what is wrong with the name
         return model.text, model.config.max_len
     data = read_json(folder / "config.json")
-    return text_of(data, tokenizer_files(folder)), Config.of(data).max_len
+    with naming(folder / "config.json"):
+        return text_of(data, tokenizer_files(folder)), Config.of(data).max_len

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isocost.errors import UserError, foreign
+from isocost.local.embedded import named, readers
 from isocost.types import PLAIN, Message
 
 
@@ -39,9 +40,11 @@ class Characters:
         try:
             return [self._id[c] for c in text]
         except KeyError as e:
+            name, others = named(self.alphabet), [*readers(text), "smollm2"]
             raise UserError(
                 f"{e.args[0]!r} in {text[:60]!r} is not in this model's alphabet {self.alphabet!r}, the only "
-                "characters it supports: use problems in this alphabet, or another model with --model (such as smollm2)"
+                f"characters that {name} supports: use problems in this alphabet, or another model with --model "
+                f"(such as {' or '.join(others)})"
             ) from None
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -68,7 +71,7 @@ class HubTokenizer:
         try:
             from tokenizers import Tokenizer
         except ImportError as e:
-            raise UserError("this model needs the library `tokenizers`: pip install 'isocost[llm]'") from e
+            raise UserError("this model needs the library `tokenizers`: pip install tokenizers") from e
         with foreign("tokenizer.json", "fetch or export the model again"):
             self._special, self._plain = Tokenizer.from_str(tokenizer_json), Tokenizer.from_str(tokenizer_json)
             self.size = 1 + max(self._special.get_vocab(with_added_tokens=True).values(), default=-1)
@@ -148,7 +151,7 @@ def compile_template(source: str) -> Any:
         from jinja2.parser import Parser
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError as e:
-        raise UserError("this model's chat template needs `jinja2`: pip install 'isocost[llm]'") from e
+        raise UserError("this model's chat template needs `jinja2`: pip install jinja2") from e
 
     def refuse(message: str) -> None:
         raise UserError(f"the chat template rejects these messages: {message}")

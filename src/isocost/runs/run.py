@@ -503,8 +503,9 @@ class _Run:
             return (f"no further step fits into {grouped(self.job.budget[bound])} {bound}, the run's share of the "
                     f"budget: {grouped(spent)} {bound} and {grouped(self.ledger.spent.rollouts)} of {grouped(C)} "
                     "rollouts are spent")
+        first = "" if self.ledger.step else ", which were over before the first update: nothing was trained"
         return {
-            "spent": f"no further step fits into {budget}",
+            "spent": f"no further step fits into {budget}{first}",
             DIVERGED: f"update {self.ledger.step}: {self.why}",
             UNBILLED: f"after update {self.ledger.step}: {self.why}. What was recorded is kept and can be read: "
                       "correct the method and train into another folder",

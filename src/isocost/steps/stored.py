@@ -16,7 +16,7 @@ from isocost.runs import files as records
 from isocost.runs.measure import UNNAMED
 from isocost.runs.source import STORED
 from isocost.stats import passk as passrate
-from isocost.steps.folder import check, found, opened, writes
+from isocost.steps.folder import check, found, opened, restart, writes
 from isocost.steps.pass_rates import SHOWN, lengths_of, with_recipe
 from isocost.steps.results import Profile
 from isocost.tasks.completions import Attempted, Completions, read_completions
@@ -62,6 +62,7 @@ def profile_completions(
     )
     asked = {"seed": seed, "method": method, "profiled": len(there.problems), "source": STORED.name,
              "columns": dict(sorted(mapped.items())), "digest": records.file_hash(file)}
+    restart(out, setting, **asked)
     check(out, setting, **asked)
     if not (out / "profile.json").exists():
         described = _described(there, file, seed, held_out) | {"model": model or UNNAMED, "parameters": parameters}

@@ -444,11 +444,11 @@ def _braced(text: str, before: str) -> str:
 
 
 def library(module: str) -> Any:
-    """A module of the extra `tasks`. Raises UserError if it is not installed."""
+    """A module of a package that is not installed with isocost. Raises UserError if it is not there."""
     try:
         return importlib.import_module(module)
     except ImportError as e:
-        raise UserError(f"{module} is not installed: pip install 'isocost[tasks]'") from e
+        raise UserError(f"{module} is not installed: pip install {module.replace('_', '-')}") from e
 
 
 def given(text: str) -> list[tuple[Form, ...]]:

@@ -493,7 +493,7 @@ def _gym(spec: str) -> tuple[str, Iterator[Row]]:
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
     except ImportError as e:
-        raise UserError("reasoning-gym is not installed: pip install 'isocost[tasks]'") from e
+        raise UserError("reasoning-gym is not installed: pip install reasoning-gym") from e
     _, _, rest = spec.partition(":")
     task, _, options = rest.partition(":")
     if task not in DATASETS:

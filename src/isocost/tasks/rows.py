@@ -88,7 +88,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     try:
         import pyarrow.parquet as parquet
     except ImportError as e:
-        raise UserError("Parquet files need pyarrow: pip install 'isocost[parquet]'") from e
+        raise UserError("Parquet files need pyarrow: pip install pyarrow") from e
     with foreign(path, "write it again, or as .jsonl"):
         file = parquet.ParquetFile(path, page_checksum_verification=True)
     return numbered("row", _rows(path, file, _batch(path, file.metadata)))

@@ -75,7 +75,7 @@ def numeric(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
 def math(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
     r"""1 if the answer that the text gives is the problem's: an expression, list, interval, equation, or words.
 
-    `answers.final` finds it, `forms.read` reads both with math-verify (an extra: `pip install isocost[tasks]`),
+    `answers.final` finds it, `forms.read` reads both with math-verify (`pip install math-verify`),
     `equal.same` compares. Several \boxed that differ earn 0. Raises ValueError if the answer cannot be read.
     """
     forms.library("math_verify")

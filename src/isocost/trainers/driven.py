@@ -34,7 +34,7 @@ from isocost.jsonfile import write_json, write_text
 from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.launch.launcher import OUTPUT, Launch
 from isocost.runs.measure import HELD_OUT
-from isocost.trainers.command import METRICS, Sizes, Trainer, environment, filled, line
+from isocost.trainers.command import METRICS, Sizes, Trainer, environment, filled, line, names_in
 from isocost.trainers.csv import plain
 from isocost.trainers.drive import Begin, Drive, Setup, appended, rows_of
 from isocost.trainers.logs import Log, Row
@@ -207,7 +207,7 @@ class DrivenRun:
             settled=True,
         )[0]
         if not found.held:
-            own = "" if self.drive.log != METRICS else (
+            own = f"{self.drive.evaluates}, or " if self.drive.evaluates else "" if self.drive.words else (
                 f"log `held_out` before the first update, every {self.sizes.eval_every} updates and after the last, or "
             )
             raise UserError(f"run {self.sizes.name}: {path} has no held-out reward; {own}name its column with --map "
@@ -266,11 +266,24 @@ class DrivenRun:
         newest = int(read_json(self.attempts[attempt + 1] / LAUNCH).get("newest") or 0)
         return max(1, round(newest + self.sizes.eval_every - logged))
 
-    def last_output(self) -> str:
-        """The end of what its last attempt printed."""
-        path = self.attempts[-1] / OUTPUT
+    @property
+    def given(self) -> str:
+        """The words in braces by which its command takes the configuration that isocost writes; empty without one."""
+        return " and ".join(f"{{{w}}}" for w in self.drive.words if w in names_in(self.trainer.command))
+
+    def unused(self) -> str:
+        """What to change in a command that ended without a file in {out}; empty where there is one."""
+        if not self.given or any(self.out.iterdir()):
+            return ""
+        more = f", and {self.drive.saves}" if self.drive.saves else ""
+        return (f"the command ended and wrote nothing in {self.out}: let it train with the settings in {self.given}, "
+                f"its output folder among them{more}")
+
+    def last_output(self, attempt: int = -1) -> str:
+        """The end of what an attempt printed, by default of the last one; empty if it printed nothing."""
+        path = self.attempts[attempt] / OUTPUT
         text = path.read_bytes()[-SHOWN:].decode("utf-8", "replace") if path.exists() else ""
-        return text.strip() or "it printed nothing"
+        return text.strip()
 
 
 def note_clock(attempt: Path, *, runs: bool = True) -> None:

@@ -203,7 +203,8 @@ def prepared(begin: Begin) -> Setup:
         "run": {"name": begin.sizes.name, "dir": RUN},
         "ckpt": {"interval": begin.every, "keep_last": 2},
         "resume": {"step": last},
-        "orchestrator.eval": {"interval": begin.every, "skip_first_step": False, "retrigger_on_resume": True},
+        "orchestrator.eval": {"interval": begin.every, "group_size": begin.sizes.samples, "skip_first_step": False,
+                              "retrigger_on_resume": True},
     }
     config = begin.folder / "config.toml"
     config.write_text(_text(tables), encoding="utf-8")

@@ -21,6 +21,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import pickletools
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
@@ -319,6 +321,10 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
 # driving -------------------------------------------------------------------------------------------------------
 
 BEFORE = "states.json"  # in an attempt's folder: the states that were there before it
+CONFIG, ARGUMENTS = "config.yaml", "training_args.bin"  # what it was asked for, and what transformers made of it
+EVAL_BATCH = 8          # completions of an evaluation batch, at least: transformers' default
+NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT")     # operations of a pickle that push one
+ASKED = ("num_generations", "num_generations_eval", "max_steps", "learning_rate", "seed", "eval_steps")
 
 
 def prepared(begin: Begin) -> Setup:
@@ -339,10 +345,12 @@ def prepared(begin: Begin) -> Setup:
         "gradient_accumulation_steps": sizes.B, "max_steps": sizes.M, "learning_rate": sizes.lr,
         "lr_scheduler_type": "constant_with_warmup", "warmup_steps": sizes.warmup, "seed": sizes.seed,
         "logging_steps": 1, "logging_strategy": "steps", "eval_on_start": True, "eval_strategy": "steps",
-        "eval_steps": sizes.eval_every, "save_strategy": "steps", "save_steps": sizes.eval_every, "save_total_limit": 2,
+        "eval_steps": sizes.eval_every, "num_generations_eval": sizes.samples,
+        "per_device_eval_batch_size": -(-EVAL_BATCH // sizes.samples) * sizes.samples,      # of whole groups
+        "save_strategy": "steps", "save_steps": sizes.eval_every, "save_total_limit": 2,
         "disable_tqdm": True, **({"resume_from_checkpoint": str(last.parent)} if last else {}),
     }
-    config = attempt / "config.yaml"
+    config = attempt / CONFIG
     config.write_text("".join(f"{k}: {json.dumps(v) if isinstance(v, str) else shown(v)}\n" for k, v in values.items()))
     options = [word for k, v in values.items() for word in (f"--{k}", str(v))]
     history = _history(last) if last else []
@@ -351,16 +359,59 @@ def prepared(begin: Begin) -> Setup:
 
 
 def logged(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
-    """What an attempt has logged: its checkpoints' history, and behind it what it printed, to four digits."""
+    """What an attempt has logged: its checkpoints' history, and behind it what it printed, to four digits.
+
+    Raises UserError where it trained or evaluated by other settings than it was asked for.
+    """
     out, noted = attempt.parent.parent / "trainer", attempt / BEFORE
     before = read_json(noted)["sha256"] if noted.exists() else {}
-    histories = [_history(out / name) for name, digest in _states(out).items() if before.get(name) != digest]
-    rows = max(histories, key=len, default=[])[int(launch["prefix"]):]
+    own = [out / name for name, digest in _states(out).items() if before.get(name) != digest]
+    for state in own:
+        _refuse_others(state.with_name(ARGUMENTS), attempt / CONFIG)
+    rows = max(map(_history, own), key=len, default=[])[int(launch["prefix"]):]
     done = max((row["step"] for row in rows if "reward" in row), default=launch["resumed"])
     return [*rows, *(row for row in _printed(attempt / OUTPUT, int(launch["resumed"])) if row["step"] > done)]
 
 
-DRIVE = Drive(prepared, logged, lambda rows: HISTORY, words=("config", "options"))
+DRIVE = Drive(
+    prepared, logged, lambda rows: HISTORY, words=("config", "options"), log="{out}/" + STATE,
+    evaluates="give GRPOTrainer an eval_dataset", saves="call trainer.save_state() behind trainer.train()",
+)
+
+
+def _refuse_others(arguments: Path, config: Path) -> None:
+    """Raises UserError for a checkpoint whose arguments are not those of the attempt's configuration."""
+    if not (arguments.exists() and config.exists()):
+        return
+    lines = (line.partition(": ") for line in config.read_text(encoding="utf-8").splitlines())
+    asked = {key: float(value) for key, _, value in lines if key in ASKED}
+    for key, value in _arguments(arguments).items():
+        if key in asked and value != asked[key]:
+            raise UserError(
+                f"{arguments.parent} was trained with {key} = {value if value is None else format(value, 'g')}, and "
+                f"isocost asked for {asked[key]:g}: the script replaces what is in {{config}}; let {{config}} win, as "
+                "in GRPOConfig(**{**own, **config})"
+            )
+
+
+def _arguments(path: Path) -> dict[str, float | None]:
+    """The numbers of `ASKED` among the arguments that transformers pickled with a checkpoint; empty if it is not whole.
+
+    The pickle is read as a list of operations: nothing is unpickled. An argument is a name, and behind it a value.
+    """
+    found: dict[str, float | None] = {}
+    with suppress(OSError, BadZipFile, KeyError, ValueError), ZipFile(path) as file:
+        data = next((name for name in file.namelist() if name.endswith("/data.pkl")), "")
+        name = ""
+        for op, value, _ in pickletools.genops(file.read(data)):
+            if "PUT" in op.name or op.name == "MEMOIZE":    # between a name and its value
+                continue
+            if name and op.name == "NONE":
+                found[name] = None
+            elif name and op.name in NUMBERS:
+                found[name] = float(str(value))
+            name = str(value) if op.name == "BINUNICODE" and value in ASKED else ""
+    return found
 
 
 def _states(out: Path) -> dict[str, str]:

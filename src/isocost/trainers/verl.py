@@ -372,6 +372,7 @@ def prepared(begin: Begin) -> Setup:
     values |= {
         "trainer.logger": "[console,file]", "trainer.experiment_name": quoted(Path(begin.sizes.name)),
         "trainer.val_before_train": True, "trainer.test_freq": every, "trainer.save_freq": every,
+        "actor_rollout_ref.rollout.val_kwargs.n": begin.sizes.samples,
         "trainer.default_local_dir": quoted(begin.out),
         "trainer.resume_mode": "disable" if last is None else "resume_path",
         "trainer.resume_from_path": None if last is None else quoted(there[last]),
