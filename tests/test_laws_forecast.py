@@ -24,7 +24,8 @@ class FakeLaw(SimpleNamespace):
 
     def __init__(self, **more):
         noise = SimpleNamespace(sd=lambda C, reward, split=1: np.array(0.02))
-        super().__init__(refused=None, flags=(), ns=(4, 8), level=0.9, dof=10.0, noise=noise, name="law", **more)
+        super().__init__(refused=None, flags=(), ns=(4, 8), flat=False, range=(512, 6144), level=0.9, dof=10.0,
+                         noise=noise, name="law", **more)
 
     def dearer(self, C):
         return dict.fromkeys(self.ns, 1.0)
