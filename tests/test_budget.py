@@ -120,7 +120,7 @@ def asked():
 
 def test_more_compute_gains_less_each_time_and_costs_what_the_plan_would_cost(asked):
     law, planned = asked
-    rows = more(law, planned, (8, 4), 8192, MEASURED, Machine(4, 2, 2.5, "usd"), None)
+    rows = more(law, planned, {8: 8192, 4: 8192}, MEASURED, Machine(4, 2, 2.5, "usd"), None)
     assert [m.times for m in rows] == [2, 4, 8] and all(m.caution == "" for m in rows)
     gains = np.diff([0.0, *(m.gain.value for m in rows)])
     assert gains[0] > gains[1] > gains[2] > 0
@@ -129,6 +129,9 @@ def test_more_compute_gains_less_each_time_and_costs_what_the_plan_would_cost(as
     assert all(m.gain.low < m.gain.value < m.gain.high for m in rows)
     assert [m.cost for m in rows] == [2 * planned.train_seeds * 8192 * (t - 1) for t in (2, 4, 8)]
     assert [More.of(m.data()) for m in rows] == list(rows)
+    apart = more(law, planned, {8: 8192, 4: 4096}, MEASURED, Machine(4, 2, 2.5, "usd"), None)
+    assert [m.cost for m in apart] == [planned.train_seeds * (8192 + 4096) * (t - 1) for t in (2, 4, 8)]
+    assert [m.gain for m in apart] == [m.gain for m in rows], "the gain is that of the prescribed arm's length"
 
 
 def test_the_cost_of_more_is_in_the_unit_of_the_budget(asked):
@@ -136,7 +139,7 @@ def test_the_cost_of_more_is_in_the_unit_of_the_budget(asked):
     machine = Machine(4, 2, 2.5, "usd")
 
     def cost(text):
-        row = more(law, planned, (8, 4), 8192, MEASURED, machine, machine.plannable(Budget.parse(text), text))[0]
+        row = more(law, planned, {8: 8192, 4: 8192}, MEASURED, machine, machine.plannable(Budget.parse(text), text))[0]
         return row.unit, row.cost
 
     assert cost("1h")[0] == WALL and cost("20usd") == ("usd", pytest.approx(cost("8gpu-hours")[1] * 2.5))
@@ -146,6 +149,6 @@ def test_the_cost_of_more_is_in_the_unit_of_the_budget(asked):
 
 def test_beyond_a_decade_only_the_first_step_is_printed_with_a_caution(asked):
     law, planned = asked
-    near, *far = more(law, planned, (8, 4), 64_000, MEASURED, Machine(), None)
+    near, *far = more(law, planned, {8: 64_000, 4: 64_000}, MEASURED, Machine(), None)
     assert near.gain is not None and "16 times the pilot" in near.caution
     assert all(m.gain is None and m.cost is None for m in far)

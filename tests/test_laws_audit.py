@@ -239,6 +239,47 @@ def test_the_difference_is_paired_by_seed():
     assert worse.better == "comparator"
 
 
+LEADERS = tuple(f"train-n2-s{i}" for i in range(3))
+
+
+def test_the_best_at_the_pilots_end_is_a_second_comparator():
+    """Its outcome and its difference, paired by seed; the verdict and the first comparator are as without it."""
+    shift = np.array([-0.02, 0.0, 0.02])
+    both = trained(0.9 + shift, others=0.88 + shift)
+    led = [run(name, e, n=2) for name, e in zip(LEADERS, 0.95 + shift, strict=True)]
+    found = judged(forecast(leader=2, leader_runs=LEADERS), [*both, *led])
+    assert found.leader.n == 2 and found.leader.comparison.mean == pytest.approx(0.95)
+    assert found.leader.difference.mean == pytest.approx(-0.05) and found.leader.better == "leader"
+    plain = judged(forecast(), both)
+    assert (found.verdict, found.difference, found.better) == (plain.verdict, plain.difference, "prescribed")
+    assert plain.leader is None and "leader" not in plain.data()
+    assert Audit.of(json.loads(json.dumps(found.data(), allow_nan=False))) == found
+    assert Audit.of(json.loads(json.dumps(plain.data(), allow_nan=False))) == plain
+    some = judged(forecast(leader=2, leader_runs=LEADERS), [*both, *led[:1]])
+    assert some.leader.better == "cannot tell" and some.missing == LEADERS[1:] and some.verdict == plain.verdict
+
+
+def test_runs_of_the_second_comparator_need_the_seal_and_its_sizes():
+    f = forecast(leader=2, leader_runs=LEADERS)
+    led = run(LEADERS[0], 0.9, n=2)
+    with pytest.raises(UserError, match=rf"{LEADERS[0]}: run.json does not have the seal"):
+        audit(f, [led], {LEADERS[0]: None})
+    with pytest.raises(UserError, match="was run at n = 16, B = 8; the forecast is of n = 2"):
+        judged(f, [replace(led, n=16)])
+
+
+def test_arms_that_cost_the_same_are_compared_each_at_its_own_end():
+    """n = 8 takes half the time a rollout, so its runs have 2,048 rollouts: at 1,024 they would be short."""
+    lengths = {**dict.fromkeys(RUNS, 1024), **dict.fromkeys(OTHERS, 2048)}
+    f = forecast(lengths=lengths)
+    whole = [run(name, 0.9) for name in RUNS] + [run(name, 0.95, n=8, C=2048.0) for name in OTHERS]
+    found = judged(f, whole)
+    assert found.verdict == "hit" and not found.missing and found.difference.mean == pytest.approx(-0.05)
+    assert found.better == "comparator"
+    short = judged(f, [*whole[:3], *(run(name, 0.8, n=8) for name in OTHERS)])
+    assert short.missing == OTHERS and short.difference is None and short.verdict == "hit"
+
+
 def test_only_seeds_of_both_arms_are_paired():
     curves = trained((0.9, 0.9, 0.9), others=(0.8, 0.8))
     found = judged(forecast(), [replace(c, seed=7) if c.run == OTHERS[1] else c for c in curves])

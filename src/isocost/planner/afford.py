@@ -418,7 +418,10 @@ class _PilotSearch:
         return self.pilot_bill(shape, C).of_unit(self.budget.unit) <= PILOT_SHARE * self.budget.amount
 
     def largest_pilot(self, shape: Preset) -> int:
-        """The largest C per run whose pilot costs at most a third of the budget, and half of training; 0 if none."""
+        """The largest C per run whose pilot costs at most a third of the budget, and half of training; 0 if none.
+
+        There is none where training of at most `EXTRAPOLATION` times C, with twice the seeds, costs too little.
+        """
         assert self.budget is not None
         name, unit = self.budget.unit, shape.unit
 
@@ -427,9 +430,10 @@ class _PilotSearch:
 
         k = largest_that(lambda k: self.within(shape, k * unit))
         for _ in range(24):     # whole updates and seeds leave a remainder that training cannot spend
-            if k and 2 * pilot(k) > self.trained(shape, k * unit).of_unit(name):
-                k = min(k - 1, int(0.97 * k))
-        return k * unit
+            if not k or 2 * pilot(k) <= self.trained(shape, k * unit).of_unit(name):
+                return k * unit
+            k = min(k - 1, int(0.97 * k))
+        return 0
 
     def trained(self, shape: Preset, C: int) -> Bill:
         """The bill of training after a pilot of runs of C rollouts."""

@@ -17,9 +17,9 @@ from math import ceil
 import numpy as np
 
 from isocost.laws.curves import Curve
-from isocost.planner.learning_rate import EDGES
+from isocost.planner.learning_rate import EDGES, reward_at
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.standing import ahead, means, rewards
+from isocost.planner.standing import ahead, means
 from isocost.planner.study_runs import PlannedRun, largest_that, make_runs
 from isocost.planner.turn_limits import bill_of
 from isocost.units import ROLLOUTS
@@ -67,12 +67,18 @@ def leading(grid: Sequence[Curve], each: Mapping[int, float]) -> list[int]:
 def better_rate(curves: Sequence[Curve], n: int) -> float:
     """The multiplier of the rule's rate at which the runs of n have the highest mean `select` reward.
 
-    At the largest C that all of them have reached. A run that fell counts with the reward that it fell to.
+    At the largest C that all have reached which did not fall. A run that fell counts with its last reward, at most that
+    of the base: it may have ended before an evaluation shows its fall.
     """
     by = {x: [c for c in curves if c.n == n and c.purpose in ("pilot", "edge") and c.multiplier == x]
           for x in sorted({c.multiplier for c in curves if c.n == n and c.purpose in ("pilot", "edge")})}
-    end = min(float(c.C[-1]) for runs in by.values() for c in runs if not c.diverged or c.C[-1] > 0)
-    mean = {x: float(np.mean(rewards(runs, {n: end})[n])) for x, runs in by.items()}
+    end = min(float(c.C[-1]) for runs in by.values() for c in runs if not c.diverged)
+
+    def reward(c: Curve) -> float:
+        at = reward_at(c.C, c.select, end)
+        return min(at, float(c.select[0])) if c.diverged else at
+
+    mean = {x: float(np.mean([reward(c) for c in runs])) for x, runs in by.items()}
     return max(mean, key=lambda x: (mean[x], -abs(np.log(x))))
 
 

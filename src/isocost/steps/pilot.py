@@ -133,9 +133,10 @@ def _extended(
     if planned.direct:
         raise UserError(f"this plan has no pilot that runs could be added to: {planned.why}")
     under_way = [r.name for r in planned.runs if not ended(home.runs / r.name)]
-    if under_way:
-        raise UserError(f"{counted(len(under_way), 'run')} of the planned pilot still to end, such as "
-                        f"{under_way[0]}: go on with `isocost pilot {word(home.path)}` first")
+    if under_way or planned.reserve:
+        left = (f"{counted(len(under_way), 'run')} of the planned pilot still to end, such as {under_way[0]}"
+                if under_way else "the pilot still has a reserve to spend after its grid")
+        raise UserError(f"{left}: go on with `isocost pilot {word(home.path)}` first")
     ends = planned.lengths_at(turns) or planned.lengths
     made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
                             _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"), turns)
