@@ -108,7 +108,8 @@ def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
 
 def recipe(**changes: Any) -> Recipe:
     # A chat model needs play.words, such as scalerl.TIME_IS_UP; without it stopping is only a continuation with fewer
-    # tokens.
+    # tokens. Left out: the STaR variant, which imitates right traces of the highest progress, and the warm-up with
+    # traces that backtrack.
     stops = partial(play, stopping=0.5)
     return grpo.recipe(
         name="mrt", play=stops, reward=reward, select=select, advantage=advantage, rollouts=16
