@@ -340,11 +340,12 @@ class _Prescriber:
         """The n at which the budget pays for the smallest run. Raises UserError if there is none."""
         if self.budget is None or self.pilot.direct or self.spent.of_unit(self.budget.unit) > 0:
             return list(ns)
-        least = {n: self.bill({n: self.unit()}).of_unit(self.budget.unit) for n in ns}
+        least = {n: self.bill({n: self.unit(n)}).of_unit(self.budget.unit) for n in ns}
         paid = [n for n in ns if least[n] <= self.budget.amount]
         if not paid:
-            raise UserError(f"{self.budget} does not pay for the smallest run, {self.unit():,} rollouts (a whole "
-                            f"number of updates of every n): give at least {worded(self.budget, min(least.values()))}")
+            n = min(ns, key=lambda k: least[k])
+            raise UserError(f"{self.budget} does not pay for the smallest run, {self.unit(n):,} rollouts (a whole "
+                            f"number of updates): give at least {worded(self.budget, least[n])}")
         return paid
 
     def check_length(self, n: int, lengths: Mapping[int, int]) -> None:
@@ -366,11 +367,11 @@ class _Prescriber:
         )
 
     def affordable(self, n: int, arms: int) -> int:
-        """The most rollouts per run, in whole updates of every arm, that n's share of what is left pays for, where
+        """The most rollouts per run, in whole updates, that n's share of what is left pays for, where
         there are so many arms."""
         if self.budget is None or self.pilot.direct:
-            return self.pilot.train_C
-        unit, name = self.unit(), self.budget.unit
+            return max(1, self.pilot.train_C // self.unit(n)) * self.unit(n)
+        unit, name = self.unit(n), self.budget.unit
         left = (self.budget.amount - self.spent.of_unit(name)) / arms
         left /= 1 + SPARE if self.capped else 1
         k = self.furthest(n) // unit
@@ -380,9 +381,10 @@ class _Prescriber:
 
     def as_dear(self, n: int, other: int, C: int) -> int:
         """The rollouts of a run of n that costs as much, in the budget's unit, as one of `other` with C rollouts."""
+        unit = self.unit(n)
         if self.currency == ROLLOUTS or n == other or self.pilot.direct:
-            return C
-        cost, unit = self.bill({other: C}).of_unit(self.currency), self.unit()
+            return max(1, C // unit) * unit
+        cost = self.bill({other: C}).of_unit(self.currency)
         return max(1, largest_that(lambda k: self.bill({n: k * unit}).of_unit(self.currency) <= cost)) * unit
 
     def pilot_length(self, n: int) -> int:
@@ -402,13 +404,15 @@ class _Prescriber:
             return ()
         n, C = next(iter(lengths.items()))
         left = self.budget.amount - self.spent.of_unit(self.budget.unit) - bill.of_unit(self.budget.unit)
-        if C + self.unit() <= self.furthest(n) or left < self.budget.amount / 10:
+        if C + self.unit(n) <= self.furthest(n) or left < self.budget.amount / 10:
             return ()
         return (f"{worded(self.budget, left, up=False)} of {self.budget} are left, because forecasts are capped at "
                 f"{EXTRAPOLATION} times the pilot's runs of n = {n}; a longer pilot would use the rest",)
 
-    def unit(self) -> int:
-        return self.pilot.unit
+    def unit(self, n: int) -> int:
+        """The rollouts that the length of a run of n is a multiple of: the pilot's, else those of its own update."""
+        unit, own = self.pilot.unit, n * self.pilot.B_of(n)
+        return own if any(unit % (k * self.pilot.B_of(k)) for k in (*self.pilot.grid, n)) else unit
 
     def bill(self, lengths: Mapping[int, int]) -> Bill:
         """The bill of training: n -> rollouts of each of its runs."""

@@ -138,9 +138,13 @@ def make_runs(
     )
 
 
-def whole(grid: Sequence[int], B: int) -> int:
-    """The fewest rollouts that are a whole number of updates for every n of a grid, and for the default n."""
-    return lcm(*(n * B for n in (*grid, COMMON)))
+def whole(grid: Sequence[int], B: int, most: int | None = None) -> int:
+    """The fewest rollouts that are a whole number of updates for every n of a grid, and for the default n.
+
+    Where these are more than `most`, as of many n, the rollouts of an update of the largest n: each n rounds by itself.
+    """
+    common = lcm(*(n * B for n in (*grid, COMMON)))
+    return common if most is None or common <= most else max(grid) * B
 
 
 Size = tuple[int, int, int]     # n, B and C of a run

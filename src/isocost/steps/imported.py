@@ -101,7 +101,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     prices = Prices(0.0, tokens or 0.0, None)
     timing = timing_of(seen)
     spent = replace(prices.bill([(c.n, c.B, int(c.C[-1]), len(c.C)) for c in seen], timing), seconds=ends)
-    unit = batch or whole(grid, B)
+    unit = batch or whole(grid, B, C)
     train_C = max(1, AHEAD * C // unit) * unit
     why = (
         f"{counted(len(seen), 'imported run')}, {len(grid)} n, up to {C:,} rollouts; the run to come is one of at most "

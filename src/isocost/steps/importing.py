@@ -178,6 +178,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
              if (t := read_json(p, schema.IMPORTED))}
     known = {t["imported"]["digest"]: name for name, t in there.items()}
     arms = {(t["arm"]["n"], t["seed"]): name for name, t in there.items()}
+    indices = {(t["arm"]["n"], int(t["name"].rpartition("-s")[2])) for t in there.values()}
     new = {_where(run): about(run, run.log.name, "pilot", 0) for run in runs}
     measure.one([(name, measure.of(t)) for name, t in (there | new).items()])
     placed: list[tuple[Imported, int, str]] = []
@@ -194,7 +195,10 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
                 "once: leave one out, or give the seeds they were run with"
             )
         known[run.digest] = arms[run.n, seed] = _where(run)
-        placed.append((run, seed, PlannedRun("pilot", run.n, run.B, 0, 1.0, len(taken), seed).name))
+        # By its seed; studies from before that are numbered in the order of their logs, and their names are taken.
+        index = next(i for i in (seed, *range(len(arms) + 1)) if (run.n, i) not in indices)
+        indices.add((run.n, index))
+        placed.append((run, seed, PlannedRun("pilot", run.n, run.B, 0, 1.0, index, seed).name))
     for run, seed, name in placed:
         write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
     if not (out / "study.json").exists():
