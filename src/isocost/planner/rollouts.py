@@ -451,7 +451,7 @@ class _Prescriber:
         if len(set(own.values())) == 1:
             return f" at {next(iter(own.values())):,} rollouts a run"
         each = ", ".join(f"{C:,} rollouts at n = {k}" for k, C in own.items())
-        if any(C + self.unit() > self.furthest(k) for k, C in own.items()):
+        if any(C + self.unit(k) > self.furthest(k) for k, C in own.items()):
             return f" at no more than {EXTRAPOLATION} times the pilot's runs, {each}"
         return f" at equal {'rollouts' if self.budget is None else self.budget.unit}, {each}"
 
