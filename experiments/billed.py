@@ -10,6 +10,7 @@ has the same steps as its kept one up to where it is stopped. To check a version
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 import sys
@@ -34,7 +35,7 @@ def jobs(share: float) -> Iterator[tuple[str, Job]]:
     for file in sorted(KEPT.glob("*.json")):
         kept = json.loads(file.read_text())
         words = shlex.split(kept.get("command", ""))
-        options = dict(zip(words, words[1:], strict=False))
+        options = dict(itertools.pairwise(words))
         for arm in (a for a in kept.get("rates", {}) if arm_of(a)[0] in FORKING):
             given = {k[2:].replace("-", "_"): of(options[k]) for k, of in OF_SETTING.items() if k in options}
             method, sets = arm_of(arm)

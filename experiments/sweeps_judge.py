@@ -33,7 +33,8 @@ from isocost.planner.budget import MEASURED, UNTIMED, Budget, Timing
 from isocost.planner.focus import focused
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Plan, prescribe
+from isocost.planner.prescription import Plan
+from isocost.planner.rollouts import prescribe
 from isocost.planner.standing import means
 from isocost.planner.study_runs import PRESETS, PlannedRun, Preset
 from isocost.steps.limits import of_limit

@@ -19,7 +19,8 @@ from isocost.laws.law import Law
 from isocost.laws.tracks import tracks
 from isocost.planner.budget import Budget
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Plan, prescribe
+from isocost.planner.prescription import Plan
+from isocost.planner.rollouts import prescribe
 from isocost.planner.study_runs import whole
 from isocost.report.page import render
 from isocost.report.records import load

@@ -19,7 +19,8 @@ from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.focus import focused
 from isocost.planner.learning_rate import given
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Plan, prescribe
+from isocost.planner.prescription import Plan
+from isocost.planner.rollouts import prescribe
 from isocost.planner.seeds import comparison
 from isocost.planner.study_runs import PRESETS, make_runs, run_seed, warmup, whole
 from isocost.stats.intervals import Interval
@@ -191,7 +192,7 @@ def test_points_are_whole_updates_of_every_arm_and_reach_the_end():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_keep_their_promises_without_a_budget(preset):
     p = planned(preset=preset)
-    assert not p.direct and p.C == round(0.6 * PRESETS[preset].C / p.unit) * p.unit
+    assert not p.direct and round(0.6 * PRESETS[preset].C / p.unit) * p.unit == p.C
     assert p.train_C == PRESETS[preset].train_C and p.reserve == 1.25
     promises(p)
 
@@ -520,7 +521,7 @@ def test_three_arms_share_what_two_would_have_had():
     seen = [curve(r, 0.6 + 0.02 * (r.n == 2)) for r in pilot.of_purpose("pilot")]
     three = prescription(FakeLaw(VALUES), pilot, budget, spent=spent, curves=seen)
     assert len(two.arms) == 2 and len(three.arms) == 3
-    assert two.arm.C - three.arm.C == pytest.approx(two.arm.C / 3, abs=pilot.unit)
+    assert pytest.approx(two.arm.C / 3, abs=pilot.unit) == two.arm.C - three.arm.C
     assert 150_000 - 18 * pilot.unit < three.bill.rollouts <= 150_000
 
 

@@ -26,7 +26,7 @@ from isocost.errors import UserError
 from isocost.laws import naive
 from isocost.laws.curves import PASS, Curve
 from isocost.laws.law import Law
-from isocost.planner.rollouts import BESIDE, Plan, PlannedArm
+from isocost.planner.prescription import BESIDE, Plan, PlannedArm
 from isocost.runs.files import read_json
 from isocost.shape import AtLeast, AtMost
 from isocost.stats.intervals import Interval, student

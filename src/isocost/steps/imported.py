@@ -25,7 +25,8 @@ from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timi
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import IMPORTED, Check, PlannedArm, prescribe
+from isocost.planner.prescription import Check, PlannedArm
+from isocost.planner.rollouts import IMPORTED, prescribe
 from isocost.planner.study_runs import COMMON, WARMUP_SHARE, PlannedRun, whole
 from isocost.runs import measure, schema
 from isocost.runs.files import read_json

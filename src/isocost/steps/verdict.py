@@ -15,7 +15,7 @@ from isocost.laws.law import Law
 from isocost.meter import LEARN, SAMPLE, SCORE
 from isocost.planner import forecast as forecasts
 from isocost.planner.budget import Machine
-from isocost.planner.rollouts import Plan
+from isocost.planner.prescription import Plan
 from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
 from isocost.runs.files import ended, is_run, read_json, tail
