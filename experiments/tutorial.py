@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,7 +115,13 @@ def printed(line: str) -> str:
     said = CliRunner().invoke(cli.main, shlex.split(line)[1:])
     if said.exit_code not in (0, 3, 4):
         raise SystemExit(f"{line} ended with {said.exit_code}: {said.output}")
-    return said.output
+    return "".join(_broken(x) + "\n" for x in said.output.splitlines())
+
+
+def _broken(line: str) -> str:
+    """A line as a terminal of 120 columns shows it."""
+    return line if len(line) <= 120 else "\n".join(
+        textwrap.wrap(line, 120, break_long_words=False, break_on_hyphens=False))
 
 
 @contextlib.contextmanager

@@ -43,7 +43,8 @@ def spent(study: Study) -> Section:
     everything = sum(total.values())
     if not everything and study.imported:
         started = count(sum(r.metered for r in study.runs))
-        text = f"{started} rollouts were started. Imported logs do not record their fates."
+        whose = "The log of your trainer" if study.driven else "An imported log"
+        text = f"{started} rollouts were started. {whose} does not record their fates."
         return Section("spent", "Where the compute went", join(p(text, cls="lead"), _cost_table(study)))
     alt_text = "Rollouts by fate. " + ", ".join(f"{f} {percent(v / everything)}" for f, v in total.items() if v)
     caption = "Every started rollout has one fate. Click a legend entry to highlight it; hover for numbers."

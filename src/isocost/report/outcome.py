@@ -179,7 +179,7 @@ def _verdict_words(study: Study, data: Data) -> Safe:
                 sentence(sealed["falsifier"]),
             )
         )
-    elif data["forecast"] and study.imported:
+    elif data["forecast"] and study.imported and not study.driven:
         more.append(p("This is the plan's forecast for a run with your own trainer. It is not sealed.", cls="soft"))
     elif data["forecast"]:
         more.append(

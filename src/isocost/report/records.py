@@ -182,6 +182,11 @@ class Study:
         return bool(self.runs) and all("imported" in r.about for r in self.runs)
 
     @property
+    def driven(self) -> bool:
+        """Whether isocost launches its runs by a trainer of the user's, and reads that trainer's log."""
+        return bool(self["study"].get("trainer"))
+
+    @property
     def name(self) -> str:
         return self.folder.resolve().name
 
