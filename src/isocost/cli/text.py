@@ -256,10 +256,10 @@ def pilot_plan(p: PilotPlan, console: Console) -> None:
         console.print(f"  learning rate: {p.rate.why}")
         probes, at = len(p.of_purpose("probe")), [f"{x:,}" for x in p.points]
         shown = at if len(at) <= SHOWN else [*at[: SHOWN - 1], "...", at[-1]]
-        console.print(
-            f"  {probes} probe runs, {len(p.of_purpose('pilot'))} grid runs, {len(p.of_purpose('edge'))} edge runs at "
-            f"half and twice the rate; evaluated at {', '.join(shown)} rollouts"
-        )
+        edges = len(p.of_purpose("edge"))
+        rates = f", {counted(edges, 'edge run')} at half and twice the rate" if edges else ""
+        console.print(f"  {probes} probe runs, {len(p.of_purpose('pilot'))} grid runs{rates}; evaluated at "
+                      f"{', '.join(shown)} rollouts")
         console.print(f"  pilot: {bill(p.pilot_bill)}")
         if p.shares:
             console.print(f"  {p.shares}")
