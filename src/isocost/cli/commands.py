@@ -25,6 +25,7 @@ from isocost.cli.options import (
     OneLine,
     Size,
     a_method,
+    after_profile,
     counts,
     given,
     json_option,
@@ -32,6 +33,8 @@ from isocost.cli.options import (
     model_options,
     priced,
     reported,
+    samples_said,
+    server_limits,
     server_options,
     site_of,
     trainer_option,
@@ -40,7 +43,6 @@ from isocost.cli.options import (
 from isocost.cli.rollouts import rollouts
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
-from isocost.words import word
 
 OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
@@ -50,13 +52,6 @@ STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
     "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens",
 )
-
-
-def server_limits(asked: dict[str, Any]) -> Any:
-    """How a server is asked, of a command's options, which are taken out of `asked`."""
-    from isocost.worlds.http import Limits
-
-    return Limits(**{name: asked.pop(name) for name in ("concurrency", "timeout", "retries", "per_minute")})
 
 
 def setting(asked: dict[str, Any]) -> Any:
@@ -165,7 +160,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
         printed(found, observer(as_json), as_json)
-        _after(out, found, verbose, as_json)
+        after_profile(out, found, verbose, as_json)
         return
     from isocost.cli.trainer import ONLY, unused_without
     from isocost.steps.events import Noted
@@ -178,33 +173,10 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         asked.pop(name)
     shown, dry_run = observer(as_json), asked["dry_run"]
     if "samples" in given():
-        shown.on(Noted(_sixteen(asked)))
+        shown.on(Noted(samples_said(asked)))
     measured = profile(out, setting(asked), limits=limits, observer=shown, **asked)
     printed(measured, shown, as_json)
-    _after(out, measured, verbose, as_json or dry_run)
-
-
-def _sixteen(asked: dict[str, Any]) -> str:
-    """What --samples is not. Raises UserError where completions are paid for."""
-    from isocost.steps.pass_rates import SAMPLES
-    from isocost.worlds.spec import Ability, spec_of
-
-    said = (f"a profile samples {SAMPLES} completions of each problem, and --samples {asked['samples']} is of each "
-            "held-out problem in an evaluation")
-    if asked["model"] and not spec_of(asked["model"]).can(Ability.LEARN):
-        raise UserError(f"{said}, which this model has none of: leave it out; --problems says of how many problems")
-    return said
-
-
-def _after(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
-    """With --verbose which methods' preconditions fail; and the command that follows a profile."""
-    from isocost.cli.text import preconditions
-
-    if silent:
-        return
-    for line in preconditions(profile.methods) if verbose else ():
-        echo(f"  {line}")
-    echo(f"  next: isocost plan {word(study)} --budget ...")
+    after_profile(out, measured, verbose, as_json or dry_run)
 
 
 @main.command()

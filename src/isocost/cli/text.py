@@ -258,7 +258,7 @@ def pilot_plan(p: PilotPlan, console: Console) -> None:
         probes, at = len(p.of_purpose("probe")), [f"{x:,}" for x in p.points]
         shown = at if len(at) <= SHOWN else [*at[: SHOWN - 1], "...", at[-1]]
         edges = len(p.of_purpose("edge"))
-        checks = f", {edges} edge runs at half and twice the rate" if edges else ""
+        checks = f", {counted(edges, 'edge run')} at half and twice the rate" if edges else ""
         console.print(f"  {probes} probe runs, {len(p.of_purpose('pilot'))} grid runs{checks}; evaluated at "
                       f"{', '.join(shown)} rollouts")
         if p.reserve:

@@ -159,8 +159,7 @@ class LocalEngine:
         request = self._request(start, attempts, place, turn, max_tokens, tuple(stop))
         new = turn == 0 and not request.known
         if not attempts or request.limit < 1:
-            if new:
-                self.meter.charge(Cost(rollouts=len(attempts)))
+            self.meter.charge(Cost(rollouts=len(attempts) * new))
             return [Said.nothing(Stop.LENGTH) for _ in attempts]
         if place.wave_key in self._halted:
             return [Said.nothing(Stop.CANCELLED) for _ in attempts]
