@@ -38,7 +38,7 @@ from isocost.planner.rollouts import prescribe
 from isocost.planner.standing import means
 from isocost.planner.study_runs import PRESETS, PlannedRun, Preset
 from isocost.steps.limits import of_limit
-from sweeps import OUT, SITUATIONS
+from sweeps import CHECKED, OUT, SITUATIONS
 
 STUDIES, SEEDS, GRID = 40, 3, (2, 4, 8, 16, 32)
 CURRENCIES = ("rollouts", "seconds")
@@ -128,8 +128,8 @@ def study(task: tuple[str, int]) -> dict[str, Any]:
     name, number = task
     sweep, s = Sweep.read(name), SITUATIONS[name]
     rng = np.random.default_rng([31, list(SITUATIONS).index(name), number])
-    every = sorted(sweep.runs[s.ns[0], 1.0])
-    seeds = {n: rng.permutation(every) for n in sweep.grid}
+    every = {n: sorted(set.intersection(*(set(sweep.runs[n, x]) for x in CHECKED))) for n in sweep.grid}
+    seeds = {n: rng.permutation(every[n]) for n in sweep.grid}
     out: dict[str, Any] = {"situation": name, "number": number}
     for currency in CURRENCIES:
         for C in s.budgets:

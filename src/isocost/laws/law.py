@@ -338,7 +338,7 @@ class Law:
         of at most `SELDOM`.
 
         Chosen on `select`. Draws are joint, so what all n have in common, such as the form, cancels. An n that is
-        neither here nor shown to be worse cannot be told from the best.
+        neither here nor shown to be worse is undecided.
         """
         equal = self.equal(_grid(C), self.margin if margin is None else margin)[:, 0]
         return [n for n, is_equal in zip(self.ns, equal, strict=True) if is_equal]
