@@ -35,7 +35,7 @@ class Flag:
     """A named caution; `text` is one sentence.
 
     Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, few_evaluations, diverged,
-    collapsed, falls, falling, misfit, bent, second_rise, short, cut, fixed_batch, metric, overfitting.
+    collapsed, falls, falling, misfit, bent, rate, second_rise, short, cut, fixed_batch, metric, overfitting.
     """
 
     name: str

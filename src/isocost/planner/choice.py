@@ -73,7 +73,9 @@ def choose(
     """
     barred = [n for n in draws if not crosses(draws, n, (ahead or {}).get(n, ()))]
     known = {n: v for n, v in draws.items() if n not in barred} or dict(draws)
-    best, why = max(known, key=lambda n: (known[n].mean(), -n)), "it has the highest expected reward"
+    best, why = _highest(known), "it has the highest expected reward"
+    if (first := _highest(draws)) != best:
+        why = f"n = {first} is expected to be better, but is behind at the pilot's end and not likely to pass"
     if leader in known and best != leader and (known[best] > known[leader]).mean() < SURE:
         best, why = leader, f"the best at the pilot's end, and n = {best} is not better with a probability of {SURE:g}"
 
@@ -90,9 +92,14 @@ def choose(
     gaps = {k: draws[n] - v for k, v in draws.items()}
     equal = tuple(k for k in draws if (abs(gaps[k]) > margin).mean() <= SELDOM)
     undecided = tuple(k for k in draws if k not in equal and k not in barred and (gaps[k] > 0).mean() < 1 - SELDOM)
-    shortfall = float((np.max([*known.values()], axis=0) - draws[n]).mean())
+    shortfall = float((np.max([*draws.values()], axis=0) - draws[n]).mean())
     return Choice(n, equal, _said(n, why, draws, equal, undecided, margin, where), undecided=undecided,
                   risk=Risk(shortfall))
+
+
+def _highest(draws: Mapping[int, ndarray]) -> int:
+    """The n of the highest mean; ties to the smaller n."""
+    return max(draws, key=lambda n: (draws[n].mean(), -n))
 
 
 def _said(

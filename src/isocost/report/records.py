@@ -167,9 +167,9 @@ class Study:
         """The run's purpose; a run of the grid and one that checked another rate change places where that was
         chosen."""
         rates = dict(as_list(self["pilot"].get("rates")))
-        if run.n not in rates or run.purpose not in ("pilot", "edge"):
+        if not rates or run.purpose not in ("pilot", "edge"):
             return run.purpose
-        return "pilot" if run.arm.get("multiplier", 1.0) == rates[run.n] else "edge"
+        return "pilot" if run.arm.get("multiplier", 1.0) == rates.get(run.n) else "edge"
 
     @property
     def metric(self) -> str:
