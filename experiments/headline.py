@@ -233,8 +233,7 @@ def asked(headline: Headline, home: Path, seal: str) -> dict[str, Any]:
         "runs": {label: {str(seed): dict(n) for seed, n in own.items()} for label, own in runs.items()},
         "curves": curves,
         **({"reproduces": shown} if (shown := reproduced(headline, outcome)) else {}),
-        **({"rules": ruled} if (ruled := {k: v for r in design["recipes"].values() for k, v in r.get("rules", {}).items()})
-           else {}),
+        **({"rules": ruled} if (ruled := rules_of(design)) else {}),
     }
 
 
@@ -265,8 +264,8 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> str:
     """The whole page; the same records give the same text."""
     found = dict(sorted(found.items(), key=lambda x: MISSES.index(x[1]["outcome"])))
     again = {load(name).AGAIN: name for name in found if hasattr(load(name), "AGAIN")}
-    rows = [(_linked(name), _world(name, again), r["claim"],
-             f"**{r['outcome']}**" + ("" if not (other := other_rules(r)) else f" ({other})")) for name, r in found.items()]
+    rows = [(_linked(name), _world(name, again), r["claim"], " ".join((f"**{r['outcome']}**", *_marked(r))))
+            for name, r in found.items()]
     head = "\n\n".join(" ".join(part.split()) for part in HEAD.split("\n\n"))
     parts = [head + "\n", markdown_table(("headline", "world", "claim", "here"), rows), *NOT_ASKED]
     parts += [_part(name, load(name), record, again.get(name)) for name, record in found.items()]
@@ -276,11 +275,20 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> str:
                      for line in lines) + "\n"
 
 
+def rules_of(design: Mapping[str, Any]) -> dict[str, int]:
+    """The rules of a design's methods that are not 1."""
+    return {name: rule for recipe in design["recipes"].values() for name, rule in recipe.get("rules", {}).items()}
+
+
 def other_rules(record: Mapping[str, Any]) -> str:
     """Which of a record's methods have another rule now: "rule 1 of roc (2 in this version)"; empty if none has."""
     named = {arm_of(label)[0] for label in record["rates"]} & {*methods.shipped()}
     now = {name: rule for name in named if (rule := rules.of_file(name)) != 1}
     return rules.differences(record.get("rules", {}), now)
+
+
+def _marked(record: Mapping[str, Any]) -> list[str]:
+    return [f"({other})"] if (other := other_rules(record)) else []
 
 
 def _world(name: str, again: Mapping[str, str]) -> str:
