@@ -10,11 +10,11 @@ has the same steps as its kept one up to where it is stopped. To check a version
 
 from __future__ import annotations
 
-import itertools
 import json
 import shlex
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from isocost.compare.design import arm_of
@@ -35,7 +35,7 @@ def jobs(share: float) -> Iterator[tuple[str, Job]]:
     for file in sorted(KEPT.glob("*.json")):
         kept = json.loads(file.read_text())
         words = shlex.split(kept.get("command", ""))
-        options = dict(itertools.pairwise(words))
+        options = dict(pairwise(words))
         for arm in (a for a in kept.get("rates", {}) if arm_of(a)[0] in FORKING):
             given = {k[2:].replace("-", "_"): of(options[k]) for k, of in OF_SETTING.items() if k in options}
             method, sets = arm_of(arm)
