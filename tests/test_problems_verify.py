@@ -182,7 +182,7 @@ def test_a_reward_that_does_not_compare_is_used(comparing):
     ("name", "says"),
     [("compute_score", r"the signature that verl calls; add .*\[compute_score\(None, c, a\) for c, a in"),
      ("reward_func", r"that OpenRLHF calls; .*reward_func\(completions, prompts, answer\)"),
-     ("needs", r"needs takes 'trainer_state', which the rows do not have; a reward takes answer, prompts, completions")],
+     ("needs", r"needs takes 'trainer_state', which the rows do not have; a reward takes answer, prompts, comp")],
 )
 def test_a_signature_of_another_trainer_is_named(comparing, name, says):
     with pytest.raises(UserError, match=says):
