@@ -50,7 +50,7 @@ READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # op
 
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
-    "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens",
+    "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens", "scale",
 )
 
 
@@ -127,7 +127,10 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 @click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
 @click.option("--lr", type=POSITIVE, help="with --trainer: a learning rate to start from")
 @click.option("--groups", "-B", type=SOME, help="with --trainer: problems per update of its first run  [default: 8]")
-@click.option("--scale", metavar="LOW,HIGH", help="with --trainer: least and largest reward of a rollout, if not 0,1")
+@click.option(
+    "--scale", metavar="LOW,HIGH",
+    help="with --trainer or --completions: least and largest reward of a rollout, if not 0,1",
+)
 @click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
 @click.option("--verbose", is_flag=True, help="print the methods whose preconditions fail on these problems, and why")
 @json_option
@@ -153,10 +156,12 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         return
     columns = asked.pop("columns")
     if completions is not None:
+        from isocost.steps.importing import scale_of
         from isocost.steps.stored import profile_completions
 
         if unused := [written for name, written in given().items() if name not in STORED]:
             raise UserError(f"{unused[0]} has no use with --completions, which were sampled before: leave it out")
+        asked["scale"] = scale_of(asked["scale"])
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
         printed(found, observer(as_json), as_json)

@@ -391,6 +391,7 @@ def folded(text: str) -> str:
     return " ".join(re.sub(r"[\s{}~\\]+", " ", text).split()).strip(" .,;:!?\"'`*()").casefold()
 
 
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\s*\{\s*(\d+)\s*\}")
 _DECIMAL = re.compile(r"(?<![\d.])(\d*)\.(\d+)")
 _NAMES = re.compile(
     r"(?<![\\A-Za-z])(sqrt|pi|sin|cos|tan|sec|csc|cot|ln|log|exp|theta|alpha|beta|gamma|lambda|infty)(?![A-Za-z])")
@@ -407,6 +408,7 @@ def expression_of(text: str) -> Any:
     text = re.sub(r"\\(?:mathrm|text|rm)\s*\{\s*([A-Za-z])\s*\}", r"\1", text)
     text = _braced(_braced(text, r"\\sqrt\s*"), r"\^\s*")
     text = re.sub(r"\^\s*(-\s*(?:[\d.]+|[A-Za-z])|\d[\d.]+)", r"^{\1}", text)
+    text = _REPEATING.sub(_repeating, text)
     text = _DECIMAL.sub(lambda m: rf"\frac{{{int(m[1] + m[2])}}}{{{10 ** len(m[2])}}}", text)
     text = re.sub(r"\\sqrt\s*(\d+)", r"\\sqrt{\1}", text)
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text).replace("*", r"\cdot ")
@@ -425,6 +427,13 @@ def expression_of(text: str) -> Any:
         raise Unreadable(f"math-verify cannot read {text[:60]!r} as an expression")
     i = [s for s in found.free_symbols if s.name == "i"]
     return found.subs(dict.fromkeys(i, sympy.I)) if i else found
+
+
+def _repeating(m: re.Match[str]) -> str:
+    """0.1666... as a fraction."""
+    whole, first, period = m.groups()
+    over = int(whole + first + period) - int((whole + first) or "0")
+    return rf"\frac{{{over}}}{{{10 ** len(first) * (10 ** len(period) - 1)}}}"
 
 
 def _braced(text: str, before: str) -> str:

@@ -103,7 +103,7 @@ def unit(phrase: str) -> Unit | None:
     """The unit that a phrase is, such as "cm^2", "km/h", "square feet" or "red apples"; None if it is none."""
     powers: Counter[str] = Counter()
     factor, sign, square, at, words = Fraction(1), 1, 0, 0, list[str]()
-    phrase = phrase.strip()
+    phrase = re.sub(r"\bmph\b", "mi/h", re.sub(r"\bk(?:m?ph|mh)\b", "km/h", phrase.strip()))
     if re.match(r"(?:in|of|on|at)\s+[a-z]", phrase):       # 42 in total
         return _NO_CLAIM
     while at < len(phrase):

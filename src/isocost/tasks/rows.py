@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from isocost.errors import UserError, foreign
 
-LONGEST = 2**26                               # bytes of a row of JSON
+LONGEST, DEEPEST = 2**26, 100                 # bytes of a row of JSON, and lists in lists
 BATCH, GROUP = 1024, 2**28                    # of Parquet: rows and bytes that are decoded together
 UNPACKED = 1000                               # bytes decoded per byte of a Parquet file; about ten for text
 ROOM, COUNT = 2**28, 2**24                    # bytes, and rows or values, below which a Parquet file is never rejected
@@ -67,7 +68,7 @@ def _json(raw: bytes) -> Any:
         row = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
         if b"\\ud" in raw.lower():
             json.dumps(row, ensure_ascii=False).encode("utf-8")
-        return row
+        return ValueError(f"nested more than {DEEPEST} deep") if _deep(raw) else row
     except UnicodeEncodeError:
         return ValueError("text with half of a surrogate pair (\\ud800 to \\udfff), which is not a character")
     except UnicodeDecodeError as e:
@@ -78,6 +79,17 @@ def _json(raw: bytes) -> Any:
         return ValueError(f"not JSON: {e}")
     except RecursionError:
         return ValueError("not JSON that can be read: nested too deeply")
+
+
+def _deep(raw: bytes) -> bool:
+    """Whether JSON nests deeper than `DEEPEST`: what writes a row again, deeper in the stack, would raise."""
+    if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+        return False
+    depth = deepest = 0
+    for found in re.findall(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', raw, re.DOTALL):
+        depth += (found in (b"[", b"{")) - (found in (b"]", b"}"))
+        deepest = max(deepest, depth)
+    return deepest > DEEPEST
 
 
 def _no_constant(name: str) -> Any:
