@@ -15,6 +15,7 @@ A schema is that of `transformers.utils.get_json_schema`: types from the signatu
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import math
@@ -27,8 +28,10 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from isocost.envs.threads import in_thread
+from isocost.errors import interrupts, told
 from isocost.types import Fault, Message
 from isocost.words import shortened as cut
+from isocost.words import whole
 
 SHOWN = 4096             # characters of a result that the policy reads
 CALLS = 8                # that one turn may make
@@ -254,13 +257,18 @@ class Toolbox:
                 result = await in_thread(asked.run, **call.arguments)
             else:
                 result = asked.run(**call.arguments)
+            said = whole(shortened(result if isinstance(result, str) else _plain(result)))
         except self.fatal:
             raise
         except ToolFailed as error:
-            return shortened(str(error)), Fault.tool(error.what)
-        except (Exception, SystemExit) as error:
-            return shortened(f"error: {error}"), Fault.tool(type(error).__name__)
-        return shortened(result if isinstance(result, str) else _plain(result)), None
+            return whole(shortened(str(error))), Fault.tool(error.what)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            if interrupts(error):
+                raise
+            return f"error: {told(error, kind=False)}", Fault.tool(type(error).__name__)
+        return said, None
 
 
 class ToolFailed(Exception):

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -135,6 +136,7 @@ class Stream:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         self._waiting: list[Line] = []
         self._last = -math.inf      # when lines were last written
+        self._summed = 0, 0         # bytes from the beginning, and their checksum
 
     @classmethod
     def mended(cls, path: Path) -> Self:
@@ -181,6 +183,17 @@ class Stream:
     def offset(self) -> int:
         self.flush()
         return os.fstat(self._file).st_size
+
+    def checksum(self, size: int) -> int:
+        """CRC-32 of the first `size` bytes, of those that are there. What an earlier call read is not read again."""
+        self.flush()
+        at, total = self._summed if self._summed[0] <= size else (0, 0)
+        with self.path.open("rb") as file:
+            file.seek(at)
+            while at < size and (part := file.read(min(1 << 20, size - at))):
+                at, total = at + len(part), zlib.crc32(part, total)
+        self._summed = at, total
+        return total
 
     def cut(self, offset: int) -> None:
         os.ftruncate(self._file, offset)
