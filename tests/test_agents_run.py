@@ -23,7 +23,7 @@ from isocost.envs.opening import EnvironmentSet, open_environment
 from isocost.errors import UserError
 from isocost.methods import roc
 from isocost.planner.budget import Budget, Prices
-from isocost.planner.rollouts import Plan
+from isocost.planner.prescription import Plan
 from isocost.recipe import tune
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job

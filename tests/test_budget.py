@@ -1,5 +1,6 @@
 """Budgets in what users have: hours of devices and money, turned into run time and back."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +33,19 @@ def test_a_budget_is_read_in_what_users_have(text, amount, unit):
 def test_a_budget_without_a_known_unit_is_refused_with_what_would_be_right(text):
     with pytest.raises(UserError, match="device-hours or 20usd"):
         Budget.parse(text)
+
+
+@pytest.mark.parametrize(("text", "cost"), [
+    ("500-steps", "costs 500 x n x B rollouts, with n rollouts of each of B problems an update: give these; "
+                  "where n x B = 128, 64,000-rollouts"),
+    ("1k-updates", "costs 1000 x n x B rollouts"), ("40 iterations", "costs 40 x n x B rollouts"),
+    ("3epochs", "costs 3 x n x P rollouts, with n rollouts of each of P training problems: give these; "
+                "where n x P = 8000, 24,000-rollouts"),
+])
+def test_a_length_of_a_run_is_no_budget_and_its_cost_is_said(text, cost):
+    with pytest.raises(UserError, match=re.escape(f"{text!r} is the length of a run, which {cost}")):
+        Budget.parse(text)
+    assert Budget.parse("60k-env-steps").unit == "environment steps"
 
 
 def test_w_run_hours_are_one_hour_on_the_wall_are_d_device_hours():
@@ -120,7 +134,7 @@ def asked():
 
 def test_more_compute_gains_less_each_time_and_costs_what_the_plan_would_cost(asked):
     law, planned = asked
-    rows = more(law, planned, (8, 4), 8192, MEASURED, Machine(4, 2, 2.5, "usd"), None)
+    rows = more(law, planned, {8: 8192, 4: 8192}, MEASURED, Machine(4, 2, 2.5, "usd"), None)
     assert [m.times for m in rows] == [2, 4, 8] and all(m.caution == "" for m in rows)
     gains = np.diff([0.0, *(m.gain.value for m in rows)])
     assert gains[0] > gains[1] > gains[2] > 0
@@ -129,6 +143,9 @@ def test_more_compute_gains_less_each_time_and_costs_what_the_plan_would_cost(as
     assert all(m.gain.low < m.gain.value < m.gain.high for m in rows)
     assert [m.cost for m in rows] == [2 * planned.train_seeds * 8192 * (t - 1) for t in (2, 4, 8)]
     assert [More.of(m.data()) for m in rows] == list(rows)
+    apart = more(law, planned, {8: 8192, 4: 4096}, MEASURED, Machine(4, 2, 2.5, "usd"), None)
+    assert [m.cost for m in apart] == [planned.train_seeds * (8192 + 4096) * (t - 1) for t in (2, 4, 8)]
+    assert [m.gain for m in apart] == [m.gain for m in rows], "the gain is that of the prescribed arm's length"
 
 
 def test_the_cost_of_more_is_in_the_unit_of_the_budget(asked):
@@ -136,7 +153,7 @@ def test_the_cost_of_more_is_in_the_unit_of_the_budget(asked):
     machine = Machine(4, 2, 2.5, "usd")
 
     def cost(text):
-        row = more(law, planned, (8, 4), 8192, MEASURED, machine, machine.plannable(Budget.parse(text), text))[0]
+        row = more(law, planned, {8: 8192, 4: 8192}, MEASURED, machine, machine.plannable(Budget.parse(text), text))[0]
         return row.unit, row.cost
 
     assert cost("1h")[0] == WALL and cost("20usd") == ("usd", pytest.approx(cost("8gpu-hours")[1] * 2.5))
@@ -146,6 +163,6 @@ def test_the_cost_of_more_is_in_the_unit_of_the_budget(asked):
 
 def test_beyond_a_decade_only_the_first_step_is_printed_with_a_caution(asked):
     law, planned = asked
-    near, *far = more(law, planned, (8, 4), 64_000, MEASURED, Machine(), None)
+    near, *far = more(law, planned, {8: 64_000, 4: 64_000}, MEASURED, Machine(), None)
     assert near.gain is not None and "16 times the pilot" in near.caution
     assert all(m.gain is None and m.cost is None for m in far)

@@ -1,7 +1,6 @@
 """Imported runs as a study: what may stand in one law, what its plan is counted in, and what it is billed as."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,8 @@ from click.testing import CliRunner
 from isocost.cli.commands import main
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
-from isocost.planner import rollouts
-from isocost.planner.rollouts import Plan, means_at
+from isocost.planner.prescription import Plan
+from isocost.planner.standing import means
 from isocost.report.page import render
 from isocost.report.records import load
 from isocost.runs.files import read_json
@@ -54,24 +53,17 @@ def logs(folder, C=80_000, seeds=3, update=0.5, rollout=0.02, tokens=None, lr=No
     return sorted(folder.iterdir())
 
 
-def test_a_run_is_at_most_eight_times_as_long_as_those_of_its_n_where_the_best_n_changes_with_its_length(
-    tmp_path, monkeypatch
-):
-    """Runs of equal updates, so of n = 4, 8 and 16 in proportion 1, 2 and 4. Beyond its cap n = 4 is best."""
+def test_a_run_is_at_most_eight_times_as_long_as_those_of_its_n(tmp_path):
+    """Runs of equal updates, so of n = 4, 8 and 16 in proportion 1, 2 and 4: so are the lengths that are compared."""
     each = [logs(tmp_path / str(n), C=1200 * n * 16, ns=(n,)) for n in (4, 8, 16)]
     out = tmp_path / "theirs"
     said("import", *(x for some in each for x in some), *NAMES, "--out", out)
     said("fit", out)
-    usual, most = rollouts._Prescriber.choose, {n: 8 * 1200 * n * 16 for n in (4, 8, 16)}
-
-    def choose(self, C):
-        n = 16 if most[4] >= C else 4
-        return replace(usual(self, C), n=n, equal=(n,))
-
-    monkeypatch.setattr(rollouts._Prescriber, "choose", choose)
     told, plan = said("plan", out, "--budget", "9M-rollouts"), Plan.of(read_json(out / "plan.json"))
-    assert (plan.arm.n, plan.arm.C) == (16, most[4])
-    assert "capped at 8 times the pilot's runs of n = 4; a longer pilot" in told
+    assert (plan.arm.n, plan.arm.C) == (16, 8 * 1200 * 16 * 16)
+    assert "capped at 8 times the pilot's runs of n = 16; a longer pilot" in told
+    assert plan.chosen.startswith("n = 16: it has the highest expected reward at no more than 8 times the pilot's runs,"
+                                  " 614,400 rollouts at n = 4, 1,228,800 rollouts at n = 8, 2,457,600 rollouts at n = ")
 
 
 # what may stand in one law ------------------------------------------------------------------------------------
@@ -111,7 +103,7 @@ def test_arms_that_end_apart_are_read_at_one_C(tmp_path):
     files = [csv(tmp_path / "n4-s0.csv", four), csv(tmp_path / "n4-s1.csv", [*four[:2], (96, 0.74)]),
              csv(tmp_path / "n8-s0.csv", eight), csv(tmp_path / "n8-s1.csv", [*eight[:2], (24, 0.42)])]
     said("import", *files, *NAMES, "--lr", 1e-6, "--out", out)
-    assert means_at(curves(out), {4: 3072, 8: 3072}) == pytest.approx({4: 0.51, 8: 0.41})
+    assert means(curves(out), {4: 1.0, 8: 1.0}) == pytest.approx({4: 0.51, 8: 0.41})
     assert read_json(out / "pilot.json")["sd"] == pytest.approx(0.02 / 2**0.5)  # 0.50 and 0.52, 0.40 and 0.42
     order = "n = 4 has the highest reward (0.510) and n = 8 the lowest (0.410)"
     assert order in re.sub(r"<[^>]+>", "", render(load(out)))

@@ -74,6 +74,25 @@ def test_an_interval_that_holds_every_naive_forecast_is_uninformative():
     assert judged(inside, trained((0.7, 0.7, 0.7))).verdict == "miss"     # risk nothing and still miss
 
 
+def test_near_the_highest_reward_an_uninformative_forecast_says_why():
+    """The quickstart of agents: 0.988 in [0.919, 1], and every guess is as near to 1."""
+    found = judged(forecast(0.919, 1.0, (0.95, 1.0)), trained((0.98, 0.99, 0.994)))
+    assert found.verdict == "uninformative"
+    assert "all of them lie between 0.95 and the highest reward, 1, where no forecast can stand out" in found.reason
+    assert "does not count against the law; a harder task would leave room" in found.reason
+    lower = judged(forecast(naive=(0.87, 0.93)), trained((0.9, 0.9, 0.9)))
+    assert lower.reason.endswith("holds every naive forecast too: a guess would have been as good")
+
+
+def test_no_outcome_lies_beyond_the_highest_and_the_lowest_reward():
+    """0.988, measured to 0.019, in [0.919, 1]: it cannot be above. That it may be below 0.975 does count."""
+    ends = trained((0.985, 0.988, 0.991))
+    assert judged(forecast(0.919, 1.0), ends, noise=0.02).verdict == "hit"
+    found = judged(forecast(0.975, 1.0), ends, noise=0.02)
+    assert found.verdict == "cannot tell" and "may lie on either side of 0.9750; more held-out problems" in found.reason
+    assert judged(forecast(0.0, 0.06, (0.2,)), trained((0.01, 0.01, 0.01)), noise=0.02).verdict == "hit"
+
+
 def test_the_whole_range_cannot_hit():
     assert judged(forecast(low=0.0, high=1.0), trained((0.9, 0.9, 0.9))).verdict == "uninformative"
 
@@ -144,12 +163,12 @@ def test_what_a_share_paid_for_is_read_from_the_records(tmp_path):
         (folder / "run.json").write_text(json.dumps({"name": name, "budget": budget}))
         (folder / "end.json").write_text(json.dumps({"reason": "spent", "seconds": 1.0, "bill": {"train": paid}}
                                                     | ({"bound": bound} if bound else {})))
-    assert at_their_share(tmp_path) == {"a": (
+    assert at_their_share(sorted((tmp_path / "runs").iterdir())) == {"a": (
         "a ended at 640 of 1,024 rollouts: they cost 3.12 env-steps each, and its share of the budget, "
         "2,048 env-steps, pays for 2")}
     end = {"reason": "spent", "seconds": 1.0, "bound": "env-steps", "bill": {"train": {"rollouts": 0, "env_steps": 0}}}
     (tmp_path / "runs" / "a" / "end.json").write_text(json.dumps(end))
-    assert at_their_share(tmp_path) == {
+    assert at_their_share(sorted((tmp_path / "runs").iterdir())) == {
         "a": "a ended at 0 of 1,024 rollouts: its share of the budget, 2,048 env-steps, pays for 2"}
 
 
@@ -220,6 +239,47 @@ def test_the_difference_is_paired_by_seed():
     assert worse.better == "comparator"
 
 
+LEADERS = tuple(f"train-n2-s{i}" for i in range(3))
+
+
+def test_the_best_at_the_pilots_end_is_a_second_comparator():
+    """Its outcome and its difference, paired by seed; the verdict and the first comparator are as without it."""
+    shift = np.array([-0.02, 0.0, 0.02])
+    both = trained(0.9 + shift, others=0.88 + shift)
+    led = [run(name, e, n=2) for name, e in zip(LEADERS, 0.95 + shift, strict=True)]
+    found = judged(forecast(leader=2, leader_runs=LEADERS), [*both, *led])
+    assert found.leader.n == 2 and found.leader.comparison.mean == pytest.approx(0.95)
+    assert found.leader.difference.mean == pytest.approx(-0.05) and found.leader.better == "leader"
+    plain = judged(forecast(), both)
+    assert (found.verdict, found.difference, found.better) == (plain.verdict, plain.difference, "prescribed")
+    assert plain.leader is None and "leader" not in plain.data()
+    assert Audit.of(json.loads(json.dumps(found.data(), allow_nan=False))) == found
+    assert Audit.of(json.loads(json.dumps(plain.data(), allow_nan=False))) == plain
+    some = judged(forecast(leader=2, leader_runs=LEADERS), [*both, *led[:1]])
+    assert some.leader.better == "cannot tell" and some.missing == LEADERS[1:] and some.verdict == plain.verdict
+
+
+def test_runs_of_the_second_comparator_need_the_seal_and_its_sizes():
+    f = forecast(leader=2, leader_runs=LEADERS)
+    led = run(LEADERS[0], 0.9, n=2)
+    with pytest.raises(UserError, match=rf"{LEADERS[0]}: run.json does not have the seal"):
+        audit(f, [led], {LEADERS[0]: None})
+    with pytest.raises(UserError, match="was run at n = 16, B = 8; the forecast is of n = 2"):
+        judged(f, [replace(led, n=16)])
+
+
+def test_arms_that_cost_the_same_are_compared_each_at_its_own_end():
+    """n = 8 takes half the time a rollout, so its runs have 2,048 rollouts: at 1,024 they would be short."""
+    lengths = {**dict.fromkeys(RUNS, 1024), **dict.fromkeys(OTHERS, 2048)}
+    f = forecast(lengths=lengths)
+    whole = [run(name, 0.9) for name in RUNS] + [run(name, 0.95, n=8, C=2048.0) for name in OTHERS]
+    found = judged(f, whole)
+    assert found.verdict == "hit" and not found.missing and found.difference.mean == pytest.approx(-0.05)
+    assert found.better == "comparator"
+    short = judged(f, [*whole[:3], *(run(name, 0.8, n=8) for name in OTHERS)])
+    assert short.missing == OTHERS and short.difference is None and short.verdict == "hit"
+
+
 def test_only_seeds_of_both_arms_are_paired():
     curves = trained((0.9, 0.9, 0.9), others=(0.8, 0.8))
     found = judged(forecast(), [replace(c, seed=7) if c.run == OTHERS[1] else c for c in curves])
@@ -258,7 +318,7 @@ def test_seals_are_read_from_trained_runs_only(tmp_path):
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps({"name": name, "purpose": purpose, "seal": carried}))
-    assert seals(tmp_path) == {"a": "x", "b": None}
+    assert seals(sorted((tmp_path / "runs").iterdir())) == {"a": "x", "b": None}
 
 
 def test_an_audit_survives_json():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
+from isocost.laws import naive
 from isocost.laws.curves import Curve
 from isocost.planner import forecast as forecasts
 from isocost.planner.afford import plan_pilot
@@ -24,16 +25,21 @@ class FakeLaw(SimpleNamespace):
 
     def __init__(self, **more):
         noise = SimpleNamespace(sd=lambda C, reward, split=1: np.array(0.02))
-        super().__init__(refused=None, flags=(), ns=(4, 8), level=0.9, dof=10.0, noise=noise, name="law", **more)
+        given = {"name": "law", "unmoved": "", **more}
+        super().__init__(refused=None, flags=(), ns=(4, 8), flat=False, range=(512, 6144), level=0.9, dof=10.0,
+                         noise=noise, **given)
 
     def dearer(self, C):
         return dict.fromkeys(self.ns, 1.0)
 
-    def equal_set(self, C, margin=None):
-        return [4]
+    def paths(self, n, C, split=1):
+        return np.full((20, len(C)), {4: 0.9, 8: 0.8}[n])
 
-    def best(self, C):
-        return 4
+    def unknown(self, C):
+        return []
+
+    def still(self, n):
+        return self.unmoved
 
     def predict(self, n, C, runs=3):
         return Interval(0.9, 0.88, 0.92, 0.9, "confidence", 10), Interval(0.9, 0.86, 0.94, 0.9, "prediction", 10)
@@ -64,19 +70,48 @@ def sealed(law=None, curves=None, **more):
 def test_a_forecast_says_what_and_what_would_falsify_it():
     f = sealed()
     assert (f.value, f.low, f.high, f.level) == (0.9, 0.86, 0.94, 0.9) and f.interval.kind == "prediction"
-    assert (f.n, f.B, f.C, f.comparator) == (4, 8, 36864, 8) and f.base == pytest.approx(0.4)
+    assert (f.n, f.B, f.C, f.comparator) == (4, 8, 40960, 8) and f.base == pytest.approx(0.4)
     assert f.runs == tuple(f"train-n4-s{i}" for i in range(6)) and len(f.comparator_runs) == 6
-    assert "6 new runs at n = 4, B = 8, C = 36,864" in f.falsifier and "[0.8600, 0.9400]" in f.falsifier
+    assert "6 new runs at n = 4, B = 8, C = 40,960" in f.falsifier and "[0.8600, 0.9400]" in f.falsifier
     other = [replace(c, metric="best@4") for c in own_curves()]
     assert "held-out reward of" in f.falsifier and "held-out best@4 of" in sealed(curves=other).falsifier
 
 
 def test_naive_forecasts_by_hand():
-    last, slope = sealed().naive
+    last, slope, quarter, line = sealed().naive
     assert last.value == pytest.approx(0.68)                         # mean of 0.66 and 0.70
-    assert slope.value == pytest.approx(0.68 + np.log2(9) * 0.08)  # 0.08 a doubling, log2(9) doublings to 36864
+    assert slope.value == pytest.approx(0.68 + np.log2(10) * 0.08)     # 0.08 a doubling, log2(10) doublings to 40960
     half = student(0.9, 10) * 0.02 * np.sqrt(1 / 6 + 1 / 2)
     assert (last.low, last.high) == pytest.approx((0.68 - half, 0.68 + half))
+    assert quarter.value == pytest.approx(0.25 * 0.9 + 0.75 * 0.68)     # the law's 0.9, and the last value
+    assert (quarter.low, quarter.high) == pytest.approx((quarter.value - half, quarter.value + half))
+    # 0.5, 0.6 and 0.68 a doubling apart: 0.09 a doubling about 0.5933; half of that slope is kept up
+    assert line.value == pytest.approx(0.5933 + 0.09 + np.log2(10) * 0.045, abs=1e-4)
+    assert (line.low, line.high) == (0, 1)                          # no earlier end has three points before it
+
+
+def test_a_line_has_its_scale_from_its_own_earlier_errors():
+    """A curve that is straight in ln C is forecast by half of its slope; each error is half of the rise missed."""
+    C = 2.0 ** np.arange(10)
+    straight = 0.1 + 0.05 * np.arange(10)
+    value, low, high = naive.line_interval(C, straight, 2 * C[-1], 0.9)
+    assert value == pytest.approx(0.55 + 0.025)                     # 0.05 a doubling
+    half = student(0.9, 7) * 0.025                                  # seven earlier ends, each wrong by 0.025
+    assert (low, high) == pytest.approx((value - half, value + half))
+    assert naive.line_interval(C, np.full(10, 0.4), 8 * C[-1], 0.9) == pytest.approx((0.4, 0.4, 0.4))
+    rough = straight + 0.05 * (-1.0) ** np.arange(10)
+    wide = naive.line_interval(C, rough, 2 * C[-1], 0.9)
+    assert wide[2] - wide[1] > 2 * (high - low)
+    many = np.linspace(1, 400, 400)                                 # of many points, the last quarter of the rollouts
+    late = np.where(many < 300, 0.2, 0.6)
+    assert naive.line(many, late, 800.0) == pytest.approx(0.6)
+
+
+def test_nothing_is_forecast_of_runs_that_have_not_risen():
+    why = "the runs of n=4 have not risen measurably"
+    f = sealed(FakeLaw(unmoved=why))
+    assert f.interval is None and f.why == f"no value is forecast: {why}" and "nothing is forecast" in f.falsifier
+    assert f.hashes["plan"] == sealed().hashes["plan"]              # of the plan as it was given
 
 
 def test_a_slope_kept_up_stays_within_the_possible():
@@ -87,6 +122,30 @@ def test_a_slope_kept_up_stays_within_the_possible():
 def test_runs_that_diverged_or_were_for_something_else_make_no_naive_forecast():
     odd = [replace(c, diverged=True) for c in own_curves()] + [replace(c, purpose="edge") for c in own_curves()]
     assert sealed(curves=odd).naive == () and sealed(curves=odd).base is None
+
+
+def test_runs_of_different_lengths_and_a_third_arm_are_in_the_seal():
+    plan = prescribe(FakeLaw(), given(1e-3, 256), None, pilot_plan().timing, pilot=pilot_plan(), problems=700)
+    short = replace(plan.arms[1], C=20480)
+    leader = replace(short, role="leader", n=2)
+    third = [replace(r, n=2, C=20480) for r in plan.runs if r.n == 8]
+    runs = (*(r if r.n == 4 else replace(r, C=20480) for r in plan.runs), *third)
+    apart = replace(plan, arms=(plan.arm, short, leader), runs=runs)
+    f = forecasts.seal(apart, FakeLaw(), own_curves(), records="r", code="c")
+    assert (f.length("train-n4-s0"), f.length("train-n8-s0"), f.length("train-n2-s5")) == (40960, 20480, 20480)
+    assert f.leader == 2 and f.leader_runs == tuple(f"train-n2-s{i}" for i in range(6)) and f.comparator == 8
+    data = json.loads(json.dumps(f.data()))
+    assert forecasts.Forecast.of(data) == f
+    other = {**f.lengths, "train-n8-s0": 1}
+    for key, value in (("leader", 16), ("leader_runs", f.leader_runs[:5]), ("lengths", other)):
+        with pytest.raises(UserError, match="changed after it was sealed"):
+            forecasts.Forecast.of({**data, key: value})
+
+
+def test_a_forecast_of_two_arms_of_one_length_is_written_as_before():
+    f = sealed()
+    assert not {"lengths", "leader", "leader_runs"} & set(f.data()) and f.length("train-n8-s0") == f.C
+    assert forecasts.Forecast.of(json.loads(json.dumps(f.data()))) == f
 
 
 def test_without_a_law_nothing_is_forecast_and_it_says_so():

@@ -16,9 +16,11 @@ from isocost.laws.law import Flag, NotIdentified
 from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Bill, Budget, Prices, Timing, measure_timing
 from isocost.planner.evaluation import EvaluationPlan, points
+from isocost.planner.focus import focused
 from isocost.planner.learning_rate import given
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Plan, marginal, prescribe
+from isocost.planner.prescription import Plan
+from isocost.planner.rollouts import prescribe
 from isocost.planner.seeds import comparison
 from isocost.planner.study_runs import PRESETS, make_runs, run_seed, warmup, whole
 from isocost.stats.intervals import Interval
@@ -37,24 +39,36 @@ def planned(**asked) -> PilotPlan:
 
 
 class FakeLaw(SimpleNamespace):
-    """Fixed rewards per n: what `prescribe` asks of a law, and nothing else."""
+    """Fixed rewards per n: what `prescribe` asks of a law, and nothing else.
 
-    def __init__(self, values, equal, refused=None, flags=()):
-        super().__init__(values=values, equal=equal, refused=refused, flags=flags, ns=tuple(values), flat=False)
+    A draw moves every n by the same amount, and n by its own `spread`: standard deviations of draws that go up and down
+    evenly, in an order of its own for each n.
+    """
 
-    def equal_set(self, C, margin=None):
-        return list(self.equal)
+    def __init__(self, values, refused=None, flags=(), spread=None, unknown=()):
+        super().__init__(values=values, refused=refused, flags=flags, ns=tuple(values), flat=False, range=(512, 10240),
+                         spread=spread or {}, no_curve=unknown)
+
+    def paths(self, n, C, split=1):
+        common = np.random.default_rng(0).uniform(-0.3, 0.3, 200)
+        own = np.random.default_rng(n).permutation(np.linspace(-1.7, 1.7, 200)) * self.spread.get(n, 0.0)
+        return (self.values[n] + common + own)[:, None] + 0.02 * (np.asarray(C) > 50000)
+
+    def unknown(self, C):
+        return list(self.no_curve)
 
     def dearer(self, C):
-        return dict.fromkeys(self.values, 1.0)
-
-    def best(self, C):
-        return max(self.values, key=self.values.get)
+        return {n: 1.0 + (max(self.values.values()) - v) for n, v in self.values.items()}
 
     def predict(self, n, C, runs=3):
-        v = self.values[n] + 0.02 * (C > 40000)
+        v = self.values[n] + 0.02 * (C > 50000)
         return (Interval(v, v - 0.01, v + 0.01, 0.9, "confidence", 10),
                 Interval(v, v - 0.03, v + 0.03, 0.9, "prediction", 10))
+
+
+def law_of(n, **more):
+    """A law by which n is the best by far."""
+    return FakeLaw({**VALUES, n: 0.95}, **more)
 
 
 def curve(run, end, seconds=TIMING):
@@ -178,8 +192,17 @@ def test_points_are_whole_updates_of_every_arm_and_reach_the_end():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_keep_their_promises_without_a_budget(preset):
     p = planned(preset=preset)
-    assert not p.direct and p.C == PRESETS[preset].C and p.train_C == PRESETS[preset].train_C
+    assert not p.direct and round(0.6 * PRESETS[preset].C / p.unit) * p.unit == p.C
+    assert p.train_C == PRESETS[preset].train_C and p.reserve == 1.25
     promises(p)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_pilot_without_rounds_is_planned_whole_with_its_edges(preset):
+    p = planned(preset=preset, rounds=False)
+    assert p.C == PRESETS[preset].C and not p.reserve and "reserve" not in p.data()
+    assert {(r.n, r.multiplier) for r in p.of_purpose("edge")} == {
+        (n, x) for n in (min(p.grid), max(p.grid)) for x in (0.5, 2.0)}
 
 
 @pytest.mark.parametrize("text", [
@@ -196,17 +219,25 @@ def test_a_budget_is_everything_a_study_may_spend(text, preset):
         promises(p, budget.unit)
 
 
+def spent(p: PilotPlan) -> PilotPlan:
+    """The pilot after its reserve: n = 4 leads, and the others are level."""
+    while p.reserve:
+        p = focused(p, [curve(r, 0.6 + (0.2 + 0.001 * r.multiplier) * (r.n == 4)) for r in p.runs])
+    return p
+
+
 def promises(p: PilotPlan, unit: str = "rollouts") -> None:
     """The pilot costs at most half of training, its largest run is an eighth, sizes are whole, warm-up is short."""
     assert p.pilot_bill.of_unit(unit) <= p.train_bill.of_unit(unit) / 2
-    assert p.train_C <= 8 * p.C and p.train_seeds >= 3
+    after = spent(p)
+    assert after.pilot_bill.of_unit(unit) <= p.pilot_bill.of_unit(unit) * (1 + 1e-9) and not after.reserve
+    assert p.train_C <= 8 * after.C and p.train_seeds >= 3
     assert p.C % p.unit == 0 and p.train_C % p.unit == 0 and p.unit % (8 * p.B) == 0
     for r in p.runs:
         assert r.M * r.n * r.B == r.C and r.warmup <= min(10, 0.05 * r.M) and p.points_of(r)[-1] == r.C
     assert len({r.name for r in p.runs}) == len(p.runs)
-    assert {r.purpose for r in p.runs} == {"probe", "pilot", "edge"}
-    assert {(r.n, r.multiplier) for r in p.of_purpose("edge")} == {
-        (n, x) for n in (min(p.grid), max(p.grid)) for x in (0.5, 2.0)}
+    assert {r.purpose for r in p.runs} == {"probe", "pilot"}
+    assert {(r.n, r.multiplier) for r in after.of_purpose("edge")} == {(4, 0.5), (4, 2.0)}
     assert {(r.n, r.multiplier) for r in p.of_purpose("probe")} == {
         (n, x) for n in (min(p.grid), max(p.grid)) for x in (0.25, 1.0, 4.0)}
     assert all(p.points_of(r) == p.points for r in p.of_purpose("pilot"))
@@ -214,8 +245,8 @@ def promises(p: PilotPlan, unit: str = "rollouts") -> None:
 
 def test_quick_is_the_size_it_says():
     p = planned(preset="quick")
-    assert (p.pilot_bill.rollouts, p.train_bill.rollouts) == (15 * 10240 + 4 * 10240 + 6 * 4096, 12 * 36864)
-    assert len(p.runs) == 15 + 4 + 6
+    assert (p.pilot_bill.rollouts, p.train_bill.rollouts) == (2.25 * 15 * 6144 + 6 * 4096, 12 * 40960)
+    assert len(p.runs) == 15 + 6
 
 
 def test_a_budget_too_small_for_a_pilot_is_direct_and_says_why():
@@ -321,16 +352,16 @@ def test_evaluations_cost_at_most_a_quarter_of_training_in_the_budgets_unit(text
 def test_exact_evaluations_are_never_cut():
     p = planned(preset="quick")
     assert p.evaluation == EvaluationPlan(256) and p.evaluating(p.bill) == 0 and not p.flags
-    assert p.points == points(10240, 256) and p.probe_points == points(4096, 256)
+    assert p.points == points(6144, 256) and p.probe_points == points(4096, 256)
 
 
 def test_early_points_go_before_samples_and_samples_before_problems():
-    """A pilot of 160 updates a run: 8 evaluations a run at 1 sample each of P problems, or 5 without the early ones."""
+    """A pilot of 96 updates a run: 6 evaluations a run at 1 sample each of P problems, or 5 without the early ones."""
     at = {share: plan_pilot(OWN, preset="quick", evaluation=EvaluationPlan(60, 4), evaluation_share=share, worth=1.0)
-          for share in (0.5, 0.17, 0.145, 0.06, 0.01)}
+          for share in (0.5, 0.27, 0.23, 0.06, 0.01)}
     kept = {share: (len(p.points), p.evaluation.samples, p.evaluation.problems) for share, p in at.items()}
-    assert kept == {0.5: (6, 4, 60), 0.17: (5, 4, 60), 0.145: (4, 4, 60), 0.06: (4, 1, 60), 0.01: (4, 1, 32)}
-    assert at[0.145].points == at[0.5].points[-4:] and at[0.145].train_points(36864)[0] == at[0.145].points[0]
+    assert kept == {0.5: (6, 4, 60), 0.27: (5, 4, 60), 0.23: (4, 4, 60), 0.06: (4, 1, 60), 0.01: (4, 1, 32)}
+    assert at[0.23].points == at[0.5].points[-4:] and at[0.23].train_points(36864)[0] == at[0.23].points[0]
     best = plan_pilot(OWN, preset="quick", evaluation=EvaluationPlan(60, 4), evaluation_share=0.05, attempts=4)
     assert best.evaluation.samples == 4 and best.evaluation.problems < 60, "best@4 keeps its four samples"
 
@@ -410,60 +441,160 @@ def prescription(law, pilot=None, budget=None, **more) -> Plan:
     return prescribe(law, RULE, budget, TIMING, pilot=pilot or planned(preset="quick"), problems=700, **more)
 
 
-def test_the_cheapest_of_the_set_is_taken_and_compared_with_the_default():
-    plan = prescription(FakeLaw(VALUES, (4, 16)))
-    assert plan.equal == (4, 16) and plan.arm.n == 16 and plan.comparator.n == 8 and plan.claim
-    assert [a.C for a in plan.arms] == [36864, 36864] and plan.arm.M == 36864 // 128
-    assert plan.arm.lr == pytest.approx(1e-3 * sqrt(128 / 256)) and plan.arm.epochs == pytest.approx(36864 / 16 / 700)
+def test_the_best_is_taken_and_compared_with_the_default():
+    plan = prescription(FakeLaw(VALUES))
+    assert plan.equal == (4, 16) and plan.arm.n == 4 and plan.comparator.n == 8 and plan.claim
+    assert [a.C for a in plan.arms] == [40960, 40960] and plan.arm.M == 40960 // 32 and plan.leader is None
+    assert plan.arm.lr == pytest.approx(1e-3 * sqrt(32 / 256)) and plan.arm.epochs == pytest.approx(40960 / 4 / 700)
     assert plan.arm.prediction.kind == "prediction" and plan.arm.confidence.kind == "confidence"
-    assert all(c.holds for c in plan.checks) and plan.extrapolation == 3.6
-    assert [r.name for r in plan.runs][:2] == ["train-n16-s0", "train-n8-s0"] and len(plan.runs) == 12
-    assert plan.points[-1] == 36864 and "cheapest" in plan.chosen and not plan.fallback
+    assert all(c.holds for c in plan.checks) and plan.extrapolation == pytest.approx(40960 / 6144)
+    assert [r.name for r in plan.runs][:2] == ["train-n4-s0", "train-n8-s0"] and len(plan.runs) == 12
+    assert plan.points[-1] == 40960 and not plan.fallback and plan.undecided == ()
+    assert plan.chosen == ("n = 4: it has the highest expected reward at 40,960 rollouts a run; n = 16 is equal, "
+                           "within 0.01")
 
 
 def test_a_comparison_states_the_prescribed_arm_minus_the_comparator_and_what_its_seeds_detect():
-    law = FakeLaw(VALUES, (4, 16))
-    plan = prescription(law)
+    plan = prescription(law_of(16))
     noise = SimpleNamespace(sd=lambda C, reward: 0.01 + 0 * C)
     found = comparison(plan, SimpleNamespace(noise=noise, dof=8))
-    assert found.difference == pytest.approx(VALUES[16] - VALUES[8]) and (found.sd, found.dof) == (0.01, 8)
+    assert found.difference == pytest.approx(0.95 - VALUES[8]) and (found.sd, found.dof) == (0.01, 8)
     assert found.seeds == plan.seeds and found.detectable == detectable_paired(plan.seeds, 0.01)
     assert detectable_paired(found.needed, 0.01) <= found.difference < detectable_paired(found.needed - 1, 0.01)
 
 
-def test_costs_that_tie_leave_the_choice_to_the_forecast():
+def test_a_budget_in_rollouts_takes_an_equal_n_that_is_cheaper_in_time_and_no_budget_in_time_does():
+    """0.0005 less is less than a tenth of the margin; n = 16 takes fewer updates, so less time."""
+    tied = FakeLaw({**VALUES, 16: 0.8995})
+    plan = prescription(tied)
+    assert plan.arm.n == 16 and plan.chosen.startswith("n = 16: as good as n = 4 and cheaper in time at ")
+    assert prescription(tied, budget=Budget.parse("2h")).arm.n == 4, "where both have cost the same time"
     even = Timing(0.0, 0.0, 0.0002, 0.0, "no overhead")
-    plan = prescribe(FakeLaw(VALUES, (4, 16)), RULE, None, even, pilot=planned(preset="quick"))
-    assert plan.arm.n == 4
+    assert prescribe(tied, RULE, None, even, pilot=planned(preset="quick")).arm.n == 4
 
 
-def test_with_the_default_in_the_set_the_runner_up_outside_it_is_trained_and_no_win_claimed():
-    plan = prescription(FakeLaw(VALUES, (4, 8, 16)))
-    assert plan.arm.n == 16 and plan.comparator.n == 2 and not plan.claim
-    assert "the default n = 8 is in it" in plan.comparison
-    plan = prescription(FakeLaw(VALUES, (8,)))
-    assert plan.arm.n == 8 and plan.comparator.n == 4 and not plan.claim
+def test_an_n_whose_curve_is_not_known_is_left_out_and_named():
+    plan = prescription(FakeLaw({**VALUES, 2: 0.99}, unknown=(2,)))
+    assert plan.arm.n == 4 and plan.undecided == (2,)
+    assert prescription(FakeLaw(VALUES, unknown=tuple(VALUES))).arm.n == 4, "if none is known, all are compared"
 
 
-def test_with_every_n_in_the_set_something_is_trained_and_no_win_claimed():
-    plan = prescription(FakeLaw(VALUES, tuple(VALUES)))
-    assert plan.arm.n == 32 and plan.comparator.n == 8 and not plan.claim
-    alone = FakeLaw({8: 0.8, 16: 0.8}, (8, 16))
-    cheap8 = Timing(0.0, 0.0, 0.0002, 0.0, "")
-    plan = prescribe(alone, RULE, None, cheap8, pilot=planned(preset="quick"))
-    assert plan.arm.n == 8 and plan.comparator.n == 16 and not plan.claim
+def test_the_comparator_is_the_default_or_the_runner_up_where_the_default_is_prescribed():
+    plan = prescription(law_of(32))
+    assert (plan.arm.n, plan.comparator.n, plan.comparison, plan.claim) == (32, 8, "n = 8, the common default", True)
+    plan = prescription(law_of(8))
+    assert (plan.arm.n, plan.comparator.n, plan.claim) == (8, 4, False)
+    assert plan.comparison == "n = 4, the runner-up: the default n = 8 is prescribed"
+    alone = prescribe(FakeLaw({8: 0.8}), RULE, None, TIMING, pilot=planned(preset="quick"))
+    assert (alone.arm.n, alone.comparator.n) == (8, 16)
+
+
+def test_no_win_is_claimed_over_a_default_that_is_equal_or_undecided():
+    equal = prescription(FakeLaw({**VALUES, 8: 0.895}))
+    assert (equal.arm.n, equal.comparator.n, equal.claim) == (4, 8, False) and 8 in equal.equal
+    open_ = prescription(FakeLaw({**VALUES, 8: 0.88}, spread={8: 0.05}))
+    assert (open_.arm.n, open_.comparator.n, open_.claim) == (4, 8, False) and open_.undecided == (8,)
+    assert "cannot tell from n = 8" in open_.chosen
+
+
+def test_the_best_at_the_pilots_end_is_a_third_arm_where_it_is_neither_of_the_two():
+    pilot = planned(preset="quick")
+    seen = [curve(r, {2: 0.62, 16: 0.61}.get(r.n, 0.6)) for r in pilot.of_purpose("pilot")]
+    plan = prescription(FakeLaw(VALUES), pilot, curves=seen)
+    assert [(a.role, a.n) for a in plan.arms] == [("prescribed", 4), ("comparator", 8), ("leader", 2)]
+    assert plan.leader.n == 2 and plan.comparison == (
+        "n = 8, the common default; and n = 2, the best at the pilot's end")
+    assert [r.name for r in plan.runs[:3]] == ["train-n4-s0", "train-n8-s0", "train-n2-s0"] and len(plan.runs) == 18
+    for best in (4, 8):
+        ends = [curve(r, 0.6 + 0.02 * (r.n == best)) for r in pilot.of_purpose("pilot")]
+        assert prescription(FakeLaw(VALUES), pilot, curves=ends).leader is None
+    flat = FakeLaw(VALUES)
+    flat.flat = True
+    assert prescription(flat, pilot, curves=seen).leader is None, "where nothing improved, the end ranks nothing"
+
+
+def test_three_arms_share_what_two_would_have_had():
+    budget = Budget.parse("300k-rollouts")
+    pilot = planned(preset="quick", budget=budget)
+    spent = replace(pilot.pilot_bill, rollouts=150_000)
+    two = prescription(FakeLaw(VALUES), pilot, budget, spent=spent)
+    seen = [curve(r, 0.6 + 0.02 * (r.n == 2)) for r in pilot.of_purpose("pilot")]
+    three = prescription(FakeLaw(VALUES), pilot, budget, spent=spent, curves=seen)
+    assert len(two.arms) == 2 and len(three.arms) == 3
+    assert pytest.approx(two.arm.C / 3, abs=pilot.unit) == two.arm.C - three.arm.C
+    assert 150_000 - 18 * pilot.unit < three.bill.rollouts <= 150_000
+
+
+@pytest.mark.parametrize("text", ["10min", "4M-tokens", "2e13flop"])
+def test_arms_cost_the_same_in_the_unit_of_the_budget(text):
+    """n = 16 and 8, of which n = 16 takes the fewer updates: in time its runs are longer, in other units as long."""
+    budget = Budget.parse(text)
+    pilot = planned(preset="quick", budget=budget)
+    priced = {n: replace(pilot.prices, decode=pilot.prices.decode * (2 if n == 16 else 1)) for n in pilot.grid}
+    for prices in ({}, priced):
+        plan = prescription(law_of(16), pilot, budget, prices=prices)
+        assert (plan.arm.n, plan.comparator.n) == (16, 8)
+        costs, sizes = [], []
+        for a in plan.arms:
+            size = [(a.n, a.B, a.C, 1 + len(pilot.train_points(a.C)))] * plan.seeds
+            own = prices.get(a.n, pilot.prices)
+            costs.append(own.bill(size, TIMING).of_unit(budget.unit))
+            sizes.append(own.bill([(a.n, a.B, pilot.unit, 0)], TIMING).of_unit(budget.unit) * plan.seeds)
+        assert 0 <= costs[0] - costs[1] < 1.5 * sizes[1], "the most whole updates that cost no more"
+        assert sum(costs) == pytest.approx(plan.bill.of_unit(budget.unit))
+        assert sum(costs) <= budget.amount - pilot.pilot_bill.of_unit(budget.unit)
+        longer = plan.arm.C > plan.comparator.C, plan.arm.C < plan.comparator.C
+        assert longer == ((True, False) if budget.unit == "seconds" else (False, bool(prices)))
+        assert {r.n: r.C for r in plan.runs} == {a.n: a.C for a in plan.arms}
+        assert Plan.of(json.loads(json.dumps(plan.data(), allow_nan=False))) == plan
+
+
+def test_the_choice_is_made_at_the_length_that_each_n_can_pay_for():
+    """By reward at equal rollouts n = 2 is the best, a little; in time it can pay for half the length."""
+    class Rising(FakeLaw):
+        def paths(self, n, C, split=1):
+            return super().paths(n, C) + 0.1 * np.log2(np.asarray(C) / 10240)
+
+    law, prices = Rising({2: 0.61, 8: 0.6, 32: 0.5}), {}
+    pilot = planned(preset="quick", budget=Budget.parse("10min"))
+    slow = Timing(0.02, 0.0, 0.0002, 0.05, "")
+    by_time = prescribe(law, RULE, pilot.budget, slow, pilot=pilot, prices=prices, spent=pilot.pilot_bill)
+    assert (by_time.arm.n, by_time.comparator.n) == (8, 2) and by_time.arm.C > 1.5 * by_time.comparator.C
+    assert " at equal seconds, " in by_time.chosen
+    rollouts = Budget.parse("600k-rollouts")
+    assert prescribe(law, RULE, rollouts, slow, pilot=planned(preset="quick", budget=rollouts)).arm.n == 2
+
+
+def test_an_n_that_is_behind_at_the_pilots_end_is_prescribed_only_where_its_curve_passes():
+    pilot = planned(preset="quick")
+    seen = [curve(r, 0.6 - 0.2 * (r.n == 16)) for r in pilot.of_purpose("pilot")]
+    unsure = prescription(FakeLaw({**VALUES, 16: 0.93}, spread={16: 0.05}), pilot, curves=seen)
+    assert unsure.arm.n == 4
+    sure = prescription(FakeLaw({**VALUES, 16: 0.95}, spread={16: 0.01}), pilot, curves=seen)
+    assert sure.arm.n == 16
+    assert "it is behind n = 4 at the pilot's end and passes it at about 512 rollouts" in sure.chosen
+
+
+def test_what_the_choice_risks_is_said_in_reward_and_in_the_unit_of_the_budget():
+    plan = prescription(FakeLaw({**VALUES, 8: 0.88}, spread={8: 0.05}))
+    lost = np.maximum(0.88 + 0.05 * np.linspace(-1.7, 1.7, 200) - 0.9, 0).mean()
+    assert plan.risk.reward == pytest.approx(lost, abs=1e-3) and plan.risk.share == pytest.approx(0.0)
+    assert plan.risks == f"expected shortfall from the best n: {plan.risk.reward:.3f} of reward"
+    dear = replace(plan, risk=replace(plan.risk, share=0.5))
+    assert dear.risks.endswith(f", which {0.5 * plan.bill.rollouts / 2:,.0f} rollouts more would make up for")
+    assert prescription(None).risks == ""
 
 
 def test_a_refusal_falls_back_to_the_best_at_the_pilots_end_and_is_named():
     pilot = planned(preset="quick")
     seen = [curve(r, {2: 0.6, 4: 0.7, 8: 0.65, 16: 0.5, 32: 0.45}[r.n]) for r in pilot.of_purpose("pilot")]
-    refused = FakeLaw(VALUES, (2,), NotIdentified("the knee was not reached", "four times the rollouts", 4e5),
+    refused = FakeLaw(VALUES, NotIdentified("the knee was not reached", "four times the rollouts", 4e5),
                       (Flag("short", "stopped before the knee"),))
     plan = prescription(refused, pilot, curves=seen)
     assert plan.arm.n == 4 and plan.equal == (4,) and plan.comparator.n == 8
     assert "law is not identified: the knee was not reached" in plan.fallback
     assert plan.settle == "four times the rollouts"
-    assert plan.marginal is None and "stopped before the knee" in plan.flags
+    assert plan.marginal is None and plan.risk is None and "stopped before the knee" in plan.flags
     assert plan.arm.prediction is not None         # the arm's own curve
 
 
@@ -471,7 +602,7 @@ def test_a_fallback_is_the_best_where_all_have_cost_the_same():
     """At n B = 16 and 256 a rollout takes 0.3875 and 0.2117 ms: n = 32 is at its end when n = 2 is at 0.546 of it."""
     pilot = planned(preset="quick")
     seen = [curve(r, {2: 0.6, 4: 0.3, 8: 0.3, 16: 0.3, 32: 0.58}[r.n]) for r in pilot.of_purpose("pilot")]
-    refused = FakeLaw(VALUES, (2,), NotIdentified("the knee was not reached", "four times the rollouts", 4e5))
+    refused = FakeLaw(VALUES, NotIdentified("the knee was not reached", "four times the rollouts", 4e5))
     by_rollouts = prescription(refused, pilot, Budget(1e9, "rollouts"), curves=seen)
     by_time = prescription(refused, pilot, Budget(1e6, "seconds"), curves=seen)
     assert (by_rollouts.arm.n, by_time.arm.n) == (2, 32)
@@ -508,7 +639,7 @@ def test_direct_takes_any_fallback_against_another_n_that_nothing_ranked(text, n
     assert plan.bill.of_unit(pilot.budget.unit) <= pilot.budget.amount
     if plan.comparator:
         assert plan.comparator.n == (16 if n == 8 else 8)
-        assert ("no n was compared" in plan.comparison) == (n == 8) == (not plan.claim)
+        assert ("the runner-up" in plan.comparison) == (n == 8) == (not plan.claim)
     assert any("nothing is forecast" in f for f in plan.flags)
     assert Plan.of(json.loads(json.dumps(plan.data(), allow_nan=False))) == plan
 
@@ -516,7 +647,7 @@ def test_direct_takes_any_fallback_against_another_n_that_nothing_ranked(text, n
 def test_where_every_run_diverged_the_profile_decides():
     pilot = planned(preset="quick")
     seen = [replace(curve(r, 0.1), diverged=True) for r in pilot.of_purpose("pilot")]
-    refused = FakeLaw({}, (), NotIdentified("every run diverged", "a lower rate", 4e5))
+    refused = FakeLaw({}, NotIdentified("every run diverged", "a lower rate", 4e5))
     plan = prescription(refused, pilot, curves=seen)
     assert (plan.arm.n, plan.comparator.n) == (pilot.fallback_n, 8) == (4, 8)
 
@@ -524,7 +655,7 @@ def test_where_every_run_diverged_the_profile_decides():
 def test_where_nothing_improved_measurably_the_best_at_the_end_is_not_taken():
     pilot = planned(preset="quick")
     seen = [curve(r, 0.4 + 0.001 * (r.n == 16)) for r in pilot.of_purpose("pilot")]
-    flat = FakeLaw(VALUES, (2,), NotIdentified("no n improved measurably", "a longer pilot", 4e5))
+    flat = FakeLaw(VALUES, NotIdentified("no n improved measurably", "a longer pilot", 4e5))
     flat.flat = True
     plan = prescription(flat, pilot, curves=seen)
     assert plan.arm.n == pilot.fallback_n == 4
@@ -536,39 +667,40 @@ def test_where_nothing_improved_measurably_the_best_at_the_end_is_not_taken():
 def test_what_is_left_of_the_budget_is_what_training_may_spend(text):
     budget = Budget.parse(text)
     pilot = planned(preset="quick", budget=budget)
-    plan = prescription(FakeLaw(VALUES, (4, 16)), pilot, budget)
+    plan = prescription(FakeLaw(VALUES), pilot, budget)
     spent, train = pilot.pilot_bill.of_unit(budget.unit), plan.bill.of_unit(budget.unit)
     assert spent + train <= budget.amount
     bigger = plan.arm.C + whole(pilot.grid, pilot.B)
     evaluations = 1 + len(pilot.train_points(bigger))
-    more = pilot.prices.bill([(a.n, a.B, bigger, evaluations) for a in plan.arms for _ in range(plan.seeds)], TIMING)
-    assert plan.arm.C == 8 * pilot.C or spent + more.of_unit(budget.unit) > budget.amount
+    more = pilot.prices.bill([(plan.arm.n, plan.arm.B, bigger, evaluations)] * plan.seeds, TIMING)
+    assert plan.arm.C == 8 * pilot.C or spent + 2 * more.of_unit(budget.unit) > budget.amount
 
 
 def test_a_pilot_dearer_than_planned_leaves_less_and_is_reported():
     budget = Budget.parse("60k-rollouts")
     pilot = planned(preset="quick", budget=budget)
     dear = replace(pilot.pilot_bill, rollouts=40_000)
-    plan = prescription(FakeLaw(VALUES, (4,)), pilot, budget, spent=dear)
+    plan = prescription(FakeLaw(VALUES), pilot, budget, spent=dear)
     assert plan.bill.rollouts <= 20_000
     assert [c.name for c in plan.checks if not c.holds] == ["pilot_share"]
 
 
 def test_what_does_not_train_runs_as_long_as_the_pilots_is_refused_with_what_would():
-    """All but 1000 rollouts are spent: six runs of C rollouts take 6 C, so the budget has to be that much larger."""
+    """All but 1000 rollouts are spent: k runs of C rollouts take k C, so the budget has to be that much larger."""
     budget = Budget.parse("60k-rollouts")
     pilot = planned(preset="quick", budget=budget)
     dear = replace(pilot.pilot_bill, rollouts=59_000)
-    enough = ceil((59_000 + 6 * pilot.C) / 100) * 100
-    with pytest.raises(UserError, match=f"spent 59,000 rollouts of 60,000 rollouts.*6 runs as long as its own of "
-                                        f"n = 4, 8, {pilot.C:,} rollouts.*--budget of {enough:,} rollouts would"):
-        prescription(FakeLaw(VALUES, (4,)), pilot, budget, spent=dear)
+    many = 2 * pilot.train_seeds
+    enough = ceil((59_000 + many * pilot.C) / 100) * 100
+    with pytest.raises(UserError, match=f"spent 59,000 rollouts of 60,000 rollouts.*{many} runs as long as its own of "
+                                        f"n = 4, {pilot.C:,} rollouts.*--budget of {enough:,} rollouts would"):
+        prescription(FakeLaw(VALUES), pilot, budget, spent=dear)
     later = Budget(enough, "rollouts")
-    assert prescription(FakeLaw(VALUES, (4,)), replace(pilot, budget=later), later, spent=dear).arm.C == pilot.C
+    assert prescription(FakeLaw(VALUES), replace(pilot, budget=later), later, spent=dear).arm.C == pilot.C
 
 
 def test_a_pilot_is_extended_by_longer_runs_and_more_of_them():
-    p = planned(preset="quick")
+    p = planned(preset="quick", rounds=False)
     longer = p.extended({4: 4 * p.C - 100}, {8: 2})
     by = {n: [r for r in longer.of_purpose("pilot") if r.n == n] for n in p.grid}
     assert {r.C for r in by[4]} == {4 * p.C} and {r.C for n in (2, 8, 16, 32) for r in by[n]} == {p.C}
@@ -601,7 +733,7 @@ def test_an_n_that_joins_the_grid_is_as_long_as_the_others_and_moves_no_evaluati
     p = planned(preset="quick")
     wider = p.extended({}, {64: 3})
     assert wider.grid == (2, 4, 8, 16, 32, 64) and wider.unit == 512
-    assert [r.C for r in wider.of_purpose("pilot") if r.n == 64] == [10240] * 3
+    assert [r.C for r in wider.of_purpose("pilot") if r.n == 64] == [6144] * 3
     assert all(wider.points_of(r) == p.points for r in wider.of_purpose("pilot"))
     sees = wider.extended({}, dict.fromkeys(wider.grid, 9))
     assert sees.detectable < 0.6 * p.detectable and f"two n: {sees.detectable:.3f} (80% power" in sees.why
@@ -610,19 +742,19 @@ def test_an_n_that_joins_the_grid_is_as_long_as_the_others_and_moves_no_evaluati
 def test_a_plan_reaches_as_far_as_its_own_arms_allow():
     """n = 16 at four times the others' length says nothing of n = 4 beyond 8 times what n = 4 ran."""
     budget = Budget.parse("5M-rollouts")
-    pilot = replace(planned(preset="quick").extended({16: 4 * 10240}, {}), budget=budget)
-    plan = prescription(FakeLaw(VALUES, (4,)), pilot, budget)
-    assert {a.n for a in plan.arms} == {4, 8} and plan.arm.C == 8 * 10240 and plan.extrapolation == 8
+    pilot = replace(planned(preset="quick").extended({16: 4 * 6144}, {}), budget=budget)
+    plan = prescription(law_of(4), pilot, budget)
+    assert {a.n for a in plan.arms} == {4, 8} and plan.arm.C == 8 * 6144 and plan.extrapolation == 8
     assert any("are left" in flag for flag in plan.flags)
-    longer = prescription(FakeLaw(VALUES, (16,)), pilot, budget)
-    assert longer.arm.n == 16 and longer.arm.C == 8 * 10240 and longer.extrapolation == 2
+    longer = prescription(law_of(16), pilot, budget)
+    assert longer.arm.n == 16 and longer.arm.C == 8 * 4 * 6144 and longer.extrapolation == 8
     short = replace(pilot.pilot_bill, rollouts=5_000_000 - 8 * 20_000)
-    with pytest.raises(UserError, match="n = 16, 8, 40,960 rollouts"):
-        prescription(FakeLaw(VALUES, (16,)), pilot, budget, spent=short)
+    with pytest.raises(UserError, match="n = 16, 24,576 rollouts"):
+        prescription(law_of(16), pilot, budget, spent=short)
 
 
 @pytest.mark.parametrize(("longer", "seeds", "named"), [
-    ({5: 10**5}, {}, "n = 5 has no pilot runs"), ({4: 10240}, {}, "more than that, got 10,240"),
+    ({5: 10**5}, {}, "n = 5 has no pilot runs"), ({4: 6144}, {}, "more than that, got 6,144"),
     ({}, {8: 0}, "cannot add 0 runs"), ({}, {1: 3}, "at least 2")])
 def test_what_cannot_be_added_to_a_pilot_is_named(longer, seeds, named):
     with pytest.raises(UserError, match=named):
@@ -632,20 +764,20 @@ def test_what_cannot_be_added_to_a_pilot_is_named(longer, seeds, named):
 def test_extrapolation_in_epochs_is_flagged():
     pilot = planned(preset="quick")
     seen = [curve(r, 0.7) for r in pilot.of_purpose("pilot")]
-    told = prescription(FakeLaw(VALUES, (2,)), pilot, curves=seen)
-    assert told.arm.epochs == pytest.approx(36864 / 2 / 700) and told.pilot_epochs == pytest.approx(10240 / 2 / 700)
+    told = prescription(law_of(2), pilot, curves=seen)
+    assert told.arm.epochs == pytest.approx(40960 / 2 / 700) and told.pilot_epochs == pytest.approx(6144 / 2 / 700)
     assert any("extrapolates in epochs" in f for f in told.flags)
-    quiet = prescription(FakeLaw(VALUES, (16,)), pilot, curves=seen)
+    quiet = prescription(law_of(16), pilot, curves=seen)
     assert not any("extrapolates in epochs" in f for f in quiet.flags)
 
 
 def test_what_twice_the_budget_buys():
-    found = marginal(FakeLaw(VALUES, (4,)), 32768)
-    assert (found.n, found.doubled_n) == (4, 4) and found.gain == pytest.approx(0.02)
+    found = prescription(FakeLaw(VALUES)).marginal
+    assert (found.C, found.n, found.doubled_n) == (40960, 4, 4) and found.gain == pytest.approx(0.02)
 
 
 def test_a_plan_survives_json():
-    plan = prescription(FakeLaw(VALUES, (4, 16), flags=(Flag("ties", "two are tied"),)))
+    plan = prescription(FakeLaw(VALUES, flags=(Flag("ties", "two are tied"),)))
     again = Plan.of(json.loads(json.dumps(plan.data(), allow_nan=False)))
     assert again == plan and again.data() == plan.data()
 
@@ -679,8 +811,8 @@ def test_a_pilot_planned_in_environment_steps_caps_its_runs_at_a_third_of_them(s
 def test_runs_of_other_budgets_have_no_cap_and_the_records_that_they_had(text):
     p = plan_pilot(DIALOGUES, timing=TIMING, preset="quick", budget=Budget.parse(text) if text else None)
     assert p.capped() == p and all("cap" not in r for r in p.data()["runs"])
-    made = prescribe(FakeLaw(VALUES, (4, 16)), RULE, p.budget, TIMING, pilot=p, caps=True)
-    assert made == prescribe(FakeLaw(VALUES, (4, 16)), RULE, p.budget, TIMING, pilot=p)
+    made = prescribe(FakeLaw(VALUES), RULE, p.budget, TIMING, pilot=p, caps=True)
+    assert made == prescribe(FakeLaw(VALUES), RULE, p.budget, TIMING, pilot=p)
     assert all("cap" not in r for r in made.data()["runs"])
 
 
@@ -706,11 +838,11 @@ def test_added_runs_have_a_cap_in_proportion_and_at_least_their_expected_cost(st
 
 
 def test_training_shares_what_is_left_equally_and_is_planned_for_a_tenth_less(stepped):
-    law = FakeLaw(VALUES, (4, 16))
-    spent = replace(stepped.pilot_bill, env_steps=5e5)
+    law = FakeLaw(VALUES)
+    spent = replace(stepped.pilot_bill, env_steps=6.5e5)
     free = prescribe(law, RULE, stepped.budget, TIMING, pilot=stepped, spent=spent)
     made = prescribe(law, RULE, stepped.budget, TIMING, pilot=stepped, spent=spent, caps=True)
-    assert caps_of(made.runs) == pytest.approx([1.5e6 / len(made.runs)] * len(made.runs), rel=1e-4)
+    assert caps_of(made.runs) == pytest.approx([1.35e6 / len(made.runs)] * len(made.runs), rel=1e-4)
     left_over = caps_of(made.runs)[0] / (5 * made.arm.C)        # what a rollout may cost, over what it is expected to
     assert 1.1 <= left_over < 1.1 * (1 + stepped.unit / made.arm.C) and made.arm.C < free.arm.C
     assert all(c.holds for c in made.checks) and caps_of(free.runs) == [None] * len(free.runs)
@@ -730,6 +862,6 @@ def test_a_plan_without_a_pilot_divides_its_whole_budget():
 @pytest.mark.parametrize(("reached", "length"), [(1.0, 1.0), (0.999, 1.0), (0.5, 0.5)])
 def test_a_pilot_that_ended_at_its_share_is_extrapolated_from_what_it_reached(stepped, reached, length):
     seen = [replace(c, C=c.C * reached) for c in (curve(r, 0.8) for r in stepped.of_purpose("pilot"))]
-    made = prescribe(FakeLaw(VALUES, (4, 16)), RULE, stepped.budget, TIMING, pilot=stepped, curves=seen, caps=True)
+    made = prescribe(FakeLaw(VALUES), RULE, stepped.budget, TIMING, pilot=stepped, curves=seen, caps=True)
     assert made.pilot_C == pytest.approx(length * stepped.C, abs=1)
     assert made.extrapolation == pytest.approx(made.arm.C / made.pilot_C)

@@ -110,7 +110,7 @@ def test_a_fixed_batch_has_equal_updates_and_one_rate():
     grid = p.of_purpose("pilot")
     assert {(r.n, r.B) for r in grid} == {(2, 64), (4, 32), (8, 16), (16, 8), (32, 4)}
     assert len({r.M for r in grid}) == 1 and len({r.lr(given(1e-3, 256)) for r in p.runs if r.multiplier == 1}) == 1
-    assert "n B = 128, 80 updates each" in p.why
+    assert "n B = 128, 48 updates each" in p.why
     assert PilotPlan.of(json.loads(json.dumps(p.data()))) == p
     old = {k: v for k, v in planned(preset="quick").data().items() if k != "batch"}
     assert PilotPlan.of(old).batch is None, "plans written before still read"

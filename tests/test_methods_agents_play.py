@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+import local_world
 from dialogues import batch_of, by_turn, dialogue
 from isocost import methods
 from isocost.batch import Forward
 from isocost.ledger import Ledger
 from isocost.methods import aepo, agentrlvr, arpo, cleaner, dart, drgrpo, fission, grpo, rl4mle, uis1
 from isocost.pack import pack
-from isocost.parts.play import lent, paused, sample, turn_starts, until
+from isocost.parts import experts
+from isocost.parts.play import lent, opening, paused, sample, turn_starts, until
 from isocost.recipe import paced
 from isocost.seams import Attempts, Pace, Wave
 from isocost.types import Fault, Group, Message, Place, Problem, Role, Score, Shown, Stop, Turn
@@ -75,9 +77,37 @@ def test_what_is_lent_has_no_credit_and_keeps_the_rest():
 
 def test_arpo_forks_by_how_much_the_entropy_rose():
     close([arpo.linear(x, 0, base=0.5, gain=0.2) for x in (0.0, 1.0, -1.0, 5.0, -5.0)], [0.5, 0.7, 0.3, 1.0, 0.0])
-    one = dialogue(["", ""], [0, 1], words=["abc", "a"])
+    one = dialogue(["", ""], [0, 1], words=["abc", "a"])        # turns of 4 and 2 tokens with their ends
     entropy = np.where(one.segments[0].turn == 0, 2.0, 3.0)
-    close(arpo.doubts(one, entropy, 2, 2.0), [1.0, 1.5])
+    close(arpo.doubts(one, entropy, 3, 2.0), [3 * 2 / 2, 2 * 3 / 2])       # the first 3 tokens of each, summed
+    close(arpo.doubts(one, entropy, 20, 2.0), [4.0, 3.0])
+
+
+def test_arpo_sums_entropies_in_units_of_the_models_own_vocabulary():
+    """From 20 tokens at 0.1 nats to 20 at 0.5, in the toy world of 4 tokens: ΔH = 5.77."""
+    world, asked = toy.dialogues(), []
+
+    def odds(more, row):
+        asked.append(more)
+        return 0.0
+
+    def rising(rollouts, world, place):
+        return [np.where(r.segments[-1].turn == 0, 0.1, 0.5) for r in rollouts]
+
+    async def grow():
+        return await arpo.grown(world.problems[0], range(8), world, PACE, PLACE, 4, None, odds, 1, 20, rising)
+
+    leaves = asyncio.run(grow())
+    first = {r.attempt: r for r in played(sample, range(4))[0]}
+    sizes = [[int((r.segments[-1].turn == t).sum()) for t in range(len(r.turns))] for r in first.values()]
+    wanted = [(0.5 * k[t] - 0.1 * k[0]) / math.log(4) for t in range(1, 8) for k in sizes if t < len(k)]
+    assert wanted and sorted(asked) == pytest.approx(sorted(wanted)) and len(leaves) == 8
+    close((20 * 0.5 - 20 * 0.1) / math.log(world.learner.vocabulary), 5.7708, 1e-4)
+
+
+def test_what_is_the_vocabulary_of_a_model_here():
+    learner = local_world.world().learner
+    assert learner.vocabulary == learner.config.vocab > 4 == toy.dialogues().learner.vocabulary
 
 
 @pytest.mark.parametrize(("base", "forked"), [(0.0, False), (0.5, True), (1.0, True)])
@@ -139,11 +169,52 @@ def test_arpos_hard_and_soft_credit_have_one_gradient_under_a_sum_over_tokens():
 
 
 def test_aepo_splits_by_the_entropies_of_question_and_tools():
-    close(aepo.fresh([[0.5, 0.5]], of=16, steep=1.0), 8)
-    close(aepo.fresh([[1.0, 0.0, 0.0]], of=16, steep=1.0), round(16 / (1 + math.exp(-1))))
-    close(aepo.fresh([[0.0, 50.0]], of=16, steep=1.0), 1)
-    close([aepo.balanced(0.0, row, base=0.5, gain=0.2, less=0.25, most=0.9) for row in (0, 1, 2, 8)],
-          [0.5, 0.375, 0.25, 0.05])
+    """int(k σ(0.5 (H_root − mean H_tool))) + 1 of k, at most all."""
+    close(aepo.fresh([[0.5, 0.5]], of=16, steep=0.5), 9)
+    close(aepo.fresh([[1.0, 0.0, 0.0]], of=16, steep=0.5), int(16 / (1 + math.exp(-0.5))) + 1)      # 9.96: 10
+    close(aepo.fresh([[0.0, 50.0]], of=16, steep=0.5), 1)
+    close(aepo.fresh([[50.0, 0.0]], of=16, steep=0.5), 16)
+    close(aepo.fresh([[0.5]], of=16, steep=0.5), 8)             # no second turn
+
+
+def test_aepo_forks_less_after_rounds_in_a_row_with_a_fork():
+    """(u + 0.2 ΔH)(1 − 0.05 l) ≥ 0.5, u uniform: 1 − 0.5 / (1 − 0.05 l) + 0.2 ΔH."""
+    odds = partial(aepo.balanced, base=0.5, gain=0.2, less=0.05)
+    close([odds(0.0, row) for row in (0, 1, 4, 10, 20, 30)], [0.5, 1 - 0.5 / 0.95, 1 - 0.5 / 0.8, 0.0, 0.0, 0.0])
+    close([odds(x, 2) for x in (1.0, -1.0, 5.0)], [1 - 0.5 / 0.9 + 0.2, 1 - 0.5 / 0.9 - 0.2, 1.0])
+    u = (np.arange(100_000) + 0.5) / 100_000
+    close(((u + 0.2 * 0.3) * (1 - 0.05 * 3) >= 0.5).mean(), odds(0.3, 3), 1e-4)
+
+
+def test_rounds_in_a_row_are_counted_for_the_problem_and_not_for_a_path():
+    """Two dialogues in three rounds: one is forked before turn 1, the other before turn 2, neither before turn 3."""
+    world, rows = toy.dialogues(), {}
+    trunks = [r for r in played(sample, range(40))[0] if len(r.turns) > 4][:2]
+    assert len(trunks) == 2
+    seen = []
+
+    def odds(more, row):
+        rows.setdefault(round(more), []).append(row)
+        seen.append(round(more))
+        return float(round(more) in (1, 2) and seen.count(round(more)) == round(more))     # the 1st, then the 2nd asked
+
+    def numbered(rollouts, world, place):
+        """The entropy of a turn sums to its number times log 4."""
+        out = []
+        for r in rollouts:
+            turn = r.segments[-1].turn
+            size = np.array([max((turn == t).sum(), 1) for t in turn])
+            out.append(np.maximum(turn, 0) * math.log(4) / size)
+        return out
+
+    async def grow():
+        numbers = [r.attempt for r in trunks] + list(range(50, 60))
+        return await arpo.grown(world.problems[0], numbers, world, PACE, PLACE, 2, None, odds, 1, 20, numbered)
+
+    leaves = asyncio.run(grow())
+    assert rows[1] == [0, 0] and set(rows[2]) == {1} and set(rows[3]) == {2} and set(rows[4]) == {0}
+    forks = [r for r in leaves if r.parent]
+    assert sorted(r.segments[-1].turn[r.parent[1]] for r in forks) == [1, 2]
 
 
 def test_aepo_keeps_the_gradient_of_what_it_clips():
@@ -455,3 +526,84 @@ def test_seconds_of_turns_are_part_of_a_kept_rollout():
     old = shelf.data([Group(lasting(1, 2.5).problem, (lasting(1, 2.5),))])
     old[0]["rollouts"][0]["turns"][0] = old[0]["rollouts"][0]["turns"][0][:4]
     assert shelf.groups(old, toy.questions())[0].rollouts[0].turns[0].seconds == 0.0, "earlier records have none"
+
+
+# environments that fail -----------------------------------------------------------------------------------------------
+
+
+class Failing:
+    """A dialogue of the toy world that fails where it is told to."""
+
+    def __init__(self, env, where):
+        self.env, self.where = env, where
+
+    def __getattr__(self, name):
+        return getattr(vars(self)["env"], name)
+
+    def _fail(self, where):
+        if self.where == where:
+            raise ConnectionError("gone")
+
+    async def open(self):
+        self._fail("open")
+        return await self.env.open()
+
+    async def step(self, said, luck):
+        self._fail("step")
+        return await self.env.step(said, luck)
+
+    def final(self):
+        self._fail("final")
+        return self.env.final()
+
+    async def close(self):
+        await self.env.close()
+
+
+def failing(where, every):
+    """The toy world of dialogues, in which every so many environments fail; and how many have."""
+    world, made, failed = toy.dialogues(), [0], [0]
+    real = world.env
+
+    def env(problem):
+        made[0] += 1
+        bad = made[0] % every == 0
+        failed[0] += bad
+        if bad and where == "make":
+            raise ConnectionError("gone")
+        return Failing(real(problem), where if bad else "")
+
+    world.env = env
+    world.problems = [replace(p, meta={**p.meta, "solution": "abc"}) for p in world.problems]
+    return world, failed
+
+
+@pytest.mark.parametrize(("name", "where"), [
+    *((name, "open") for name in ("datamind", "agentrlvr", "adhint", "otr", "rac", "brpo", "mrt")),
+    *((name, "make") for name in ("datamind", "agentrlvr")), ("otr", "step"), ("datamind", "final"),
+])
+def test_an_environment_that_fails_costs_lost_rollouts_and_not_the_run(name, where):
+    world, failed = failing(where, 3)
+    recipe = methods.recipe(name, groups=2)
+    ledger, steps = run(recipe, world, 2 * 2 * recipe.rollouts)
+    assert steps and sum(ledger.fates.values()) == world.meter.of().rollouts and ledger.fates["cancelled"] >= 0
+    assert 0 < ledger.fates["lost"] <= failed[0]
+
+
+def test_a_demonstration_that_cannot_open_is_one_lost_rollout():
+    world, _ = failing("open", 1)
+
+    async def show():
+        return await experts.demonstrated(world.problems[0], 7, world, PACE, PLACE)
+
+    lost = asyncio.run(show())
+    assert (lost.attempt, lost.stop, lost.score, lost.origin) == (7, Stop.ERROR, None, "expert")
+    assert world.meter.of().rollouts == 1 and sum(world.failures.values()) == 1
+
+
+def test_a_start_that_no_environment_opens_for_is_billed():
+    """Attempts from a hint are billed as they begin: those that do not open are, too."""
+    world, failed = failing("open", 2)
+    start = asyncio.run(opening(world.problems[0], toy.dialogues(), PACE, PLACE)).read([0], Role.TEACHER)
+    made, _ = played(sample, range(8), world, start=start)
+    assert sum(r.stop is Stop.ERROR for r in made) == failed[0] == 4 and world.meter.of().rollouts == 8

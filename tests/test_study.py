@@ -75,12 +75,24 @@ def test_both_arms_are_trained_paired_by_seed_under_one_seal_with_three_seeds(st
     assert len({json.dumps(r["budget"]) for r in trained}) == 1
 
 
-def test_every_arm_is_evaluated_at_the_same_compute(study):
+def test_every_arm_is_evaluated_at_the_same_compute_and_further_where_its_runs_were_continued(study):
     at = {
         tuple(x["rollouts"] for x in read_lines(p.parent / "metrics.jsonl") if "eval/audit" in x)
-        for p in study[0].glob("runs/*/run.json") if read_json(p)["purpose"] == "pilot"
+        for p in study[0].glob("runs/*/run.json") if read_json(p)["purpose"] in ("pilot", "edge")
     }
-    assert len(at) == 1
+    short, long = sorted(at, key=len)
+    assert long[:len(short)] == short and len(short) > 2
+
+
+def test_the_pilot_spends_its_reserve_on_a_check_of_the_rate_and_on_half_of_the_n(study):
+    pilot = PilotPlan.of(read_json(study[0] / "pilot.json"))
+    grid = pilot.of_purpose("pilot")
+    assert not pilot.reserve and {(r.C, r.first_C) for r in pilot.runs if not r.first_C} <= {(16, None)}
+    assert {(len({r.n for r in pilot.of_purpose("edge")}), r.multiplier) for r in pilot.of_purpose("edge")} == {
+        (1, 0.5), (1, 2.0)}
+    assert len({r.n for r in pilot.arm_runs if r.first_C == 16 and r.C == pilot.C}) == 2 and len(grid) == 6
+    cost = sum(r.C for r in pilot.runs if r.purpose != "probe")
+    assert 2 * 6 * 16 < cost <= 2.25 * 6 * 16 and pilot.pilot_bill.rollouts == sum(r.C for r in pilot.runs)
 
 
 def test_done_again_it_does_nothing_again(study, ran):
@@ -366,7 +378,7 @@ def command_of(pid):
 
 
 def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, ran, programs_at_once, tmp_path):
-    """SIGTERM in the middle of the pilot, then SIGKILL later, then the same command once more."""
+    """SIGTERM in the middle of the probe, SIGKILL after the pilot's grid, then the same command once more."""
     out, _ = study
     again, note = tmp_path / "again", tmp_path / "pid"
     command = [programs_at_once / "isocost", *WHOLE, "--out", again]
@@ -385,9 +397,11 @@ def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, ran, pro
 
     code, error = killed(signal.SIGTERM, runs(2))
     assert code == 143 and "To continue: isocost quickstart" in error and "Traceback" not in error
-    code, _ = killed(signal.SIGKILL, runs(9))
+    code, _ = killed(signal.SIGKILL, runs(13))      # 6 of the probe and 6 of the grid: its rate is being checked
     assert code == 128 + signal.SIGKILL
     # Workers find out within a second that their parent is gone, and hold the folder until then.
     assert until(lambda: "another process" not in ran(*WHOLE, "--out", again, code=(0, 2)), pause=0.3)
     assert results(again) == results(out)
+    plans = [PilotPlan.of(read_json(path / "pilot.json")) for path in (again, out)]
+    assert plans[0].runs == plans[1].runs and plans[0].rates == plans[1].rates
     assert without_clock(read_json(again / "law.json")) == without_clock(read_json(out / "law.json"))

@@ -391,7 +391,7 @@ def test_a_reward_that_is_allowed_can_be_squared_and_summed(huge: Callable[[str]
 def sealed(study: Path) -> Any:
     files = {k: forecasts.digest_of(read_json(study / f"{k}.json")) for k in ("plan", "law")}
     from isocost.laws.law import Law
-    from isocost.planner.rollouts import Plan
+    from isocost.planner.prescription import Plan
 
     plan, law = (cls.of(read_json(study / f"{k}.json")) for cls, k in ((Plan, "plan"), (Law, "law")))
     return forecasts.seal(plan, law, curves(study), records=forecasts.records_hash(study), code="c", files=files)

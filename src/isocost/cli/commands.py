@@ -4,8 +4,8 @@ Heavy imports are inside the commands, so that `--help` is fast.
 
 Exit codes: 0 done (audit: hit; compare: a difference), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something
 fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not
-continue (starved, diverged, reward failed) or whose budget was over before its first update, 130 and 143 stopped by
-Ctrl-C and SIGTERM with everything saved, 141 the reader of what it prints has gone.
+continue (starved, diverged, reward failed, unbilled) or whose budget was over before its first update, 130 and 143
+stopped by Ctrl-C and SIGTERM with everything saved, 141 the reader of what it prints has gone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from isocost.cli.options import (
     OneLine,
     Size,
     a_method,
+    after_profile,
     counts,
     given,
     json_option,
@@ -33,6 +34,8 @@ from isocost.cli.options import (
     model_options,
     priced,
     reported,
+    samples_said,
+    server_limits,
     server_options,
     site_of,
     trainer_option,
@@ -41,7 +44,6 @@ from isocost.cli.options import (
 from isocost.cli.rollouts import rollouts
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
-from isocost.words import word
 
 OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
@@ -51,13 +53,6 @@ STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
     "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens",
 )
-
-
-def server_limits(asked: dict[str, Any]) -> Any:
-    """How a server is asked, of a command's options, which are taken out of `asked`."""
-    from isocost.worlds.http import Limits
-
-    return Limits(**{name: asked.pop(name) for name in ("concurrency", "timeout", "retries", "per_minute")})
 
 
 def setting(asked: dict[str, Any]) -> Any:
@@ -104,7 +99,8 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
     from isocost.steps.whole import whole
 
     shown = observer(as_json)
-    asked = of_world(world, asked, given())
+    own = any(asked.get(k) for k in ("data", "env", "model"))
+    asked = of_world(world or (None if own else "sums"), asked, given())
     asked["size"] = asked["size"] or "quick"
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
     printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)
@@ -165,7 +161,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
         printed(found, observer(as_json), as_json)
-        _after(out, found, verbose, as_json)
+        after_profile(out, found, verbose, as_json)
         return
     from isocost.cli.trainer import ONLY, unused_without
     from isocost.steps.events import Noted
@@ -178,33 +174,10 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         asked.pop(name)
     shown, dry_run = observer(as_json), asked["dry_run"]
     if "samples" in given():
-        shown.on(Noted(_sixteen(asked)))
+        shown.on(Noted(samples_said(asked)))
     measured = profile(out, setting(asked), limits=limits, observer=shown, **asked)
     printed(measured, shown, as_json)
-    _after(out, measured, verbose, as_json or dry_run)
-
-
-def _sixteen(asked: dict[str, Any]) -> str:
-    """What --samples is not. Raises UserError where completions are paid for."""
-    from isocost.steps.pass_rates import SAMPLES
-    from isocost.worlds.spec import Ability, spec_of
-
-    said = (f"a profile samples {SAMPLES} completions of each problem, and --samples {asked['samples']} is of each "
-            "held-out problem in an evaluation")
-    if asked["model"] and not spec_of(asked["model"]).can(Ability.LEARN):
-        raise UserError(f"{said}, which this model has none of: leave it out; --problems says of how many problems")
-    return said
-
-
-def _after(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
-    """With --verbose which methods' preconditions fail; and the command that follows a profile."""
-    from isocost.cli.text import preconditions
-
-    if silent:
-        return
-    for line in preconditions(profile.methods) if verbose else ():
-        echo(f"  {line}")
-    echo(f"  next: isocost plan {word(study)} --budget ...")
+    after_profile(out, measured, verbose, as_json or dry_run)
 
 
 @main.command()

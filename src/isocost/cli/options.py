@@ -24,6 +24,7 @@ from click.shell_completion import CompletionItem
 
 from isocost.errors import UserError
 from isocost.terminal import echo
+from isocost.words import word
 
 SECTIONS = {        # of a command's help: options that several commands share
     "Model and problems": ("model", "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit",
@@ -381,3 +382,33 @@ def given() -> dict[str, str]:
     context = click.get_current_context()
     written = {p.name: p.opts[0] for p in context.command.params if p.name is not None}
     return {k: v for k, v in written.items() if context.get_parameter_source(k) is ParameterSource.COMMANDLINE}
+
+
+def samples_said(asked: dict[str, Any]) -> str:
+    """What --samples is not. Raises UserError where completions are paid for."""
+    from isocost.steps.pass_rates import SAMPLES
+    from isocost.worlds.spec import Ability, spec_of
+
+    said = (f"a profile samples {SAMPLES} completions of each problem, and --samples {asked['samples']} is of each "
+            "held-out problem in an evaluation")
+    if asked["model"] and not spec_of(asked["model"]).can(Ability.LEARN):
+        raise UserError(f"{said}, which this model has none of: leave it out; --problems says of how many problems")
+    return said
+
+
+def after_profile(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
+    """With --verbose which methods' preconditions fail; and the command that follows a profile."""
+    from isocost.cli.text import preconditions
+
+    if silent:
+        return
+    for line in preconditions(profile.methods) if verbose else ():
+        echo(f"  {line}")
+    echo(f"  next: isocost plan {word(study)} --budget ...")
+
+
+def server_limits(asked: dict[str, Any]) -> Any:
+    """How a server is asked, of a command's options, which are taken out of `asked`."""
+    from isocost.worlds.http import Limits
+
+    return Limits(**{name: asked.pop(name) for name in ("concurrency", "timeout", "retries", "per_minute")})

@@ -257,10 +257,13 @@ def pilot_plan(p: PilotPlan, console: Console) -> None:
         console.print(f"  learning rate: {p.rate.why}")
         probes, at = len(p.of_purpose("probe")), [f"{x:,}" for x in p.points]
         shown = at if len(at) <= SHOWN else [*at[: SHOWN - 1], "...", at[-1]]
-        console.print(
-            f"  {probes} probe runs, {len(p.of_purpose('pilot'))} grid runs, {len(p.of_purpose('edge'))} edge runs at "
-            f"half and twice the rate; evaluated at {', '.join(shown)} rollouts"
-        )
+        edges = len(p.of_purpose("edge"))
+        checks = f", {counted(edges, 'edge run')} at half and twice the rate" if edges else ""
+        console.print(f"  {probes} probe runs, {len(p.of_purpose('pilot'))} grid runs{checks}; evaluated at "
+                      f"{', '.join(shown)} rollouts")
+        if p.reserve:
+            console.print(f"  then {p.reserve:.3g} times the grid's cost where the choice is open: the leading n at "
+                          "half and twice its rate, and longer runs of the n that are not behind", soft_wrap=True)
         console.print(f"  pilot: {bill(p.pilot_bill)}")
         if p.shares:
             console.print(f"  {p.shares}")
@@ -360,6 +363,8 @@ def law(found: Law, console: Console) -> None:
         if found.extendable and found.refused.option:
             option = of_chosen(found.refused.option, found.turn_limit)
             console.print(f"      isocost pilot {word(found.folder)} {option}", highlight=False, soft_wrap=True)
+    if found.forecast_refused not in (None, found.refused):
+        console.print(f"  no forecast: {found.forecast_refused.reason}\n  to resolve: {found.forecast_refused.settle}")
     table = Table(box=None, pad_edge=False, show_header=True)
     end = "at their end, test split" if found.splits else "at their end"
     for name in ("  n", "B", "lr", "runs", found.unit, end, "diverged"):
@@ -429,6 +434,8 @@ def plan(p: Plan, console: Console) -> None:
         whole_commands(console, (p.fallback,), p.folder, p.budget)
     else:
         console.print(f"  {p.chosen}")
+    if p.risks:
+        console.print(f"  {p.risks}", highlight=False)
     passes = "" if a.epochs is None else f", {a.epochs:.1f} passes over the problems"
     console.print(
         f"  C = {a.C:,} {measured['unit']} a run, {counted(p.seeds, 'seed')}, warm-up "
@@ -527,10 +534,15 @@ def audit(a: Audit, console: Console) -> None:
     """The verdict, the scores, and the difference between the arms."""
     head(console, f"audit: {a.verdict}")
     console.print(f"  {a.reason}")
+    if a.rule:
+        console.print(f"  ! {a.rule}", highlight=False)
     for s in a.scores:
         console.print(f"  interval score {s.score:.3f}  {s.name}: {s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
     if a.difference is not None:
         console.print(f"  prescribed minus n = {a.comparator}: {spread(a.difference)}; better: {a.better}")
+    if a.leader is not None and a.leader.difference is not None:
+        console.print(f"  prescribed minus n = {a.leader.n}, the best at the pilot's end: "
+                      f"{spread(a.leader.difference)}; better: {a.leader.better}")
     if a.gain is not None:
         console.print(f"  gain over the base: {spread(a.gain)}")
 

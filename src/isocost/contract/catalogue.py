@@ -102,6 +102,8 @@ def page(name: str) -> str:
 def _facts(name: str, card: methods.Card) -> list[str]:
     parent = f"[{card.parent}]({card.parent}.md)" if card.parent else "none, it is the root"
     facts = {"Name": f"`{name}`", "Paper": f"{_paper(card)}, {card.year}", "Parent": parent, "Claim": card.claim}
+    if card.rule != 1:
+        facts["Rule"] = f"{card.rule}; what was begun under another is read, and not continued"
     return [f"- {k}: {v}" for k, v in facts.items()]
 
 

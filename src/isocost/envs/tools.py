@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import types
 import typing
@@ -31,6 +32,7 @@ from isocost.words import shortened as cut
 
 SHOWN = 4096             # characters of a result that the policy reads
 CALLS = 8                # that one turn may make
+DEEPEST = 64             # lists and objects of a call in each other
 Schema = dict[str, Any]
 NO_JSON = (ValueError, RecursionError)      # what `json.loads` raises: also for a text that is nested too deeply
 CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.S)
@@ -68,6 +70,7 @@ def read_calls(text: str) -> list[Call]:
     for body in CALL.findall(text):
         try:
             data = json.loads(body, parse_constant=_no_constant)
+            sound(data)
         except NO_JSON as error:
             raise Malformed(f"the call is not valid JSON: {error}") from None
         if not isinstance(data, dict) or not isinstance(data.get("name"), str):
@@ -76,6 +79,7 @@ def read_calls(text: str) -> list[Call]:
         if isinstance(arguments, str):       # as OpenAI's API writes them
             try:
                 arguments = json.loads(arguments, parse_constant=_no_constant)
+                sound(arguments)
             except NO_JSON as error:
                 raise Malformed(f"the arguments are not valid JSON: {error}") from None
         if not isinstance(arguments, dict):
@@ -90,6 +94,25 @@ def read_calls(text: str) -> list[Call]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+def sound(data: Any) -> None:
+    """Raises ValueError for parsed JSON that cannot be written again or that other readers do not take: a number beyond
+    all floats, half of a surrogate pair, lists and objects in more than `DEEPEST` others.
+    """
+    left = [(data, 0)]
+    while left:
+        part, depth = left.pop()
+        if depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} deep")
+        if isinstance(part, str):
+            part.encode()
+        elif isinstance(part, float) and not math.isfinite(part):
+            raise ValueError("a number is too large")
+        elif isinstance(part, dict):
+            left += [(x, depth + 1) for pair in part.items() for x in pair]
+        elif isinstance(part, list):
+            left += [(x, depth + 1) for x in part]
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def tradeoff(law: Law) -> Tradeoff:
                         "another study with --fixed-batch")
     batch = batches.pop()
     C = np.geomspace(*law.range, POINTS)
-    equal = law.equal(C, law.margin)
+    equal = law.close(C, law.margin)
     ns = np.array(law.ns)
     winners = tuple(Winner(float(c / batch), int(n), batch // int(n), tuple(map(int, ns[equal[:, i]])))
                     for i, (c, n) in enumerate(zip(C, law.ns_at(C), strict=True)))

@@ -32,6 +32,9 @@ def load(name: str) -> Model:
         return lora.merged(Path(name), load)
     if (Path(name) / "config.json").is_file():
         return load_folder(Path(name))
+    if (Path(name) / lora.TENSORS).is_file():
+        raise UserError(f"{name} holds {lora.TENSORS}, a LoRA adapter, without its {lora.SETTINGS}, which names its "
+                        "base model: put that file beside it, or give a model that the adapter was merged into")
     there = ""
     if HUB.fullmatch(name) and not Path(name).exists():
         own = shlex.quote(f"models/{name.rpartition('/')[2]}")

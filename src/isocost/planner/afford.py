@@ -6,7 +6,7 @@ most half of training, and its largest run is at least an eighth as long as the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, lcm, sqrt
 from typing import Any
@@ -16,8 +16,9 @@ from isocost.laws.law import EXTRAPOLATION
 from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, worded
 from isocost.planner.evaluation import LEAST_POINTS, EvaluationPlan, evaluations_of, points
 from isocost.planner.learning_rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
-from isocost.planner.pilot import LEAST_SEEDS, PILOT_SHARE, PilotPlan, detects, over
-from isocost.planner.study_runs import COMMON, PRESETS, PlannedRun, Preset, Size, largest_that, make_runs, sizes_of
+from isocost.planner.pilot import PILOT_SHARE, PilotPlan, detects, over
+from isocost.planner.shapes import ladder, shape_of
+from isocost.planner.study_runs import COMMON, PlannedRun, Preset, Size, largest_that, make_runs, sizes_of
 from isocost.planner.turn_limits import TurnLimit, bill_of, candidates, limit_of
 from isocost.stats.passk import dead_groups, dead_tallies
 from isocost.stats.power import detectable
@@ -29,6 +30,8 @@ LEAST_UPDATES = 16      # of a pilot run at the largest n; fewer do not identify
 LEAST_TRAINING = 32     # updates of a trained run; a plan without a pilot drops the second arm rather than train less
 DIRECT_BATCH = 64       # rollouts per update of a plan without a pilot
 DIRECT_EPOCHS = 20      # a plan without a pilot warns beyond so many passes over the training problems
+SCOUT = 0.6             # length of a pilot whose runs are continued where the choice is open, of the preset's
+RESERVE = 1.35          # cost of what is added there, as a multiple of the grid's
 EVALUATION_SHARE = 1 / 4    # largest cost of sampled evaluations, relative to training
 LEAST_EVALUATED = 32    # least rollouts of one evaluation: a mean of fewer has a standard error above 0.12
 MOST_SAMPLES = 16       # most samples per held-out problem that a plan chooses: as many as in a profile
@@ -54,6 +57,7 @@ def plan_pilot(
     evaluation_share: float | None = None,
     most_samples: int = MOST_SAMPLES,
     turns: Sequence[int] | None = None,
+    rounds: bool = True,
 ) -> PilotPlan:
     """The pilot for this profile: the preset's shape at the preset's size, or at the size that a budget allows.
 
@@ -63,6 +67,9 @@ def plan_pilot(
     fewer seeds, smaller B); the first is taken whose runs are long enough and whose minimum detectable difference is at
     most `worth`. If there is none the plan is `direct`. `batch` fixes n B instead of B: the arms are the n of the grid
     that divide it, each with batch / n problems per update, all with one learning rate and number of updates.
+
+    With `rounds`, the pilot's grid is shorter, and what is saved is spent after it, where the choice of n and of its
+    rate is open (`planner.focus`). Without, or with several turn limits, all of its runs are planned now.
 
     With an environment the grid is crossed with turn limits: `turns`, by default those of `turn_limits.candidates`. A
     budget that does not pay for that is planned without them.
@@ -76,7 +83,7 @@ def plan_pilot(
             two n of the grid divide, both B and batch, a FLOP budget without the model's size, or turn limits that
             the profile does not have.
     """
-    shape = _shape(preset, grid, B, batch)
+    shape = shape_of(preset, grid, B, batch)
     evaluation = evaluation or EvaluationPlan.of_profile(profile)
     if evaluation_share is None:
         evaluation_share = shape.evaluation_share or EVALUATION_SHARE
@@ -90,10 +97,10 @@ def plan_pilot(
     _refuse_uncounted(budget, prices, timing)
     search = _PilotSearch(
         preset, budget, seed, prices, timing, evaluation, evaluation_share, most_samples, attempts, rate, sd, worth,
-        int(profile.get("pool") or 0), *_live_n(profile, shape.grid), *_limits(profile, turns),
+        int(profile.get("pool") or 0), *_live_n(profile, shape.grid), *_limits(profile, turns), rounds,
     )
     if budget is None:
-        return search.pilot(shape, shape.C, shape.train_C)
+        return search.pilot(shape, search.first(shape), shape.train_C)
     found = search.largest(shape)
     if found is None and turns is None and search.limits:
         own = f"the environment's turn limit alone: {budget} does not pay for a pilot of several"
@@ -131,53 +138,6 @@ def _refuse_uncounted(budget: Budget | None, prices: Prices, timing: Timing) -> 
     if budget.unit in (TOKENS, FLOPS) and not prices.decode:
         raise UserError(f"a budget of {budget} cannot be planned: the profile has no token counts; give rollouts, such "
                         "as 50k-rollouts")
-
-
-def _shape(preset: str, grid: Sequence[int] | None, B: int | None, batch: int | None) -> Preset:
-    if preset not in PRESETS:
-        raise UserError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
-    shape = PRESETS[preset]
-    if grid is not None:
-        if len(set(grid)) < 2 or min(grid) < 2:
-            raise UserError("expected a grid of at least two n, each at least 2 (a group baseline needs 2), "
-                            f"got {list(grid)}")
-        shape = replace(shape, grid=tuple(sorted(set(grid))))
-    if B is not None:
-        if B < 1:
-            raise UserError(f"expected B (problems per update) of at least 1, got {B}")
-        shape = replace(shape, B=B)
-    if batch is not None:
-        shape = _fixed(shape, batch, B)
-    unit = shape.unit
-    sizes = {k: max(1, round(getattr(shape, k) / unit)) * unit for k in ("C", "probe_C", "train_C")}
-    return replace(shape, **sizes)
-
-
-def _fixed(shape: Preset, batch: int, B: int | None) -> Preset:
-    """The shape at a fixed n B: its grid is reduced to the n that divide it."""
-    if B is not None:
-        raise UserError(f"B = {B} and n B = {batch} cannot both be fixed: with a fixed batch, B is {batch} / n")
-    if batch < 1 or batch % (2 * COMMON):
-        raise UserError(f"expected a fixed batch (n B rollouts per update) that is a multiple of {2 * COMMON}, so that "
-                        f"n = {COMMON}, the default, and its double can be compared; got {batch}")
-    grid = tuple(n for n in shape.grid if batch % n == 0)
-    if len(grid) < 2:
-        raise UserError(f"fewer than two n of {list(shape.grid)} divide a batch of {batch}: nothing to compare")
-    return replace(shape, grid=grid, B=batch // COMMON, batch=batch)
-
-
-def _ladder(shape: Preset) -> Iterator[Preset]:
-    """The shape, then smaller ones: B halves down to 4, the grid loses its largest n, seeds fall to 3 and to 2.
-
-    A fixed batch does not change.
-    """
-    Bs = [shape.B, *(b for b in (shape.B // 2, shape.B // 4) if b >= 4 and not shape.batch)]
-    grids = [shape.grid[:k] for k in range(len(shape.grid), min(3, len(shape.grid)) - 1, -1)]
-    for seeds in dict.fromkeys((shape.seeds, min(3, shape.seeds), 2)):
-        for grid in grids:
-            for B in Bs:
-                yield replace(shape, grid=grid, B=B, seeds=seeds, probe_seeds=1 if seeds < 5 else shape.probe_seeds,
-                              edge_seeds=1 if seeds < 5 else shape.edge_seeds, train_seeds=max(LEAST_SEEDS, seeds))
 
 
 def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:
@@ -220,6 +180,17 @@ class _PilotSearch:
     live_why: str
     limits: tuple[TurnLimit, ...] = ()
     limits_why: str = ""
+    rounds: bool = True
+
+    @property
+    def reserve(self) -> float:
+        """What is spent after the grid, as a multiple of its cost."""
+        return RESERVE if self.rounds and not self.limits else 0.0
+
+    def first(self, shape: Preset) -> int:
+        """Rollouts of a run of the grid of a preset without a budget."""
+        share = SCOUT if self.reserve else 1.0
+        return max(1, round(share * shape.C / shape.unit)) * shape.unit
 
     # evaluations ----------------------------------------------------------------------------------------------
 
@@ -328,7 +299,7 @@ class _PilotSearch:
     def pilot_runs(self, shape: Preset, C: int) -> tuple[PlannedRun, ...]:
         unit = shape.unit
         ends = (min(shape.grid), max(shape.grid))
-        probe_C = max(unit, round(C * shape.probe_C / shape.C / unit) * unit)
+        probe_C = max(unit, round(C * shape.probe_C / self.first(shape) / unit) * unit)
         last = self.limits[-1].turns if self.limits else None
         probes = () if self.rate.measured else make_runs(
             self.seed, "probe", ends, shape.B, probe_C, shape.probe_seeds, MULTIPLIERS, shape.batch, last
@@ -337,8 +308,10 @@ class _PilotSearch:
             self.seed, "pilot", shape.grid, shape.B, length, shape.seeds, batch=shape.batch, turns=turns
         )]
         grid.sort(key=lambda r: r.index)        # whole replicates first
-        edges = make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch, last)
-        return (*probes, *grid, *edges)
+        if self.reserve:
+            return (*probes, *grid)
+        return (*probes, *grid, *make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch,
+                                           last))
 
     def lengths(self, C: int, unit: int) -> list[tuple[int | None, int]]:
         """(turn limit, rollouts per run) of the grid: each costs as much as C rollouts at the largest limit."""
@@ -359,7 +332,11 @@ class _PilotSearch:
     def pilot_bill(self, shape: Preset, C: int) -> Bill:
         e = self.pilot_evaluation(shape, C)
         runs = [(r, 1 + len(e.points(r.C, shape.unit))) for r in self.pilot_runs(shape, C)]
-        return bill_of(runs, self.prices, self.timed(e), self.limits)
+        bill = bill_of(runs, self.prices, self.timed(e), self.limits)
+        if not self.reserve:
+            return bill
+        grid = bill_of([x for x in runs if x[0].purpose == "pilot"], self.prices, self.timed(e), self.limits)
+        return bill + grid.times(self.reserve)
 
     def train_bill(self, shape: Preset, C: int, e: EvaluationPlan) -> Bill:
         """The expected cost of training, before there is a law: arms at the grid's middle n and at the default."""
@@ -367,8 +344,8 @@ class _PilotSearch:
         return self.bill(shape, [(n, shape.B_of(n), C) for n in arms for _ in range(shape.train_seeds)], e)
 
     def largest(self, shape: Preset) -> tuple[Preset, int] | None:
-        """(shape, C) of the first pilot of `_ladder` that the budget pays for and that is precise enough, or None."""
-        for smaller in _ladder(shape):
+        """(shape, C) of the first pilot of `ladder` that the budget pays for and that is precise enough, or None."""
+        for smaller in ladder(shape):
             least = self.shortest(smaller)
             if least is None or not self.within(smaller, least):
                 continue
@@ -395,7 +372,10 @@ class _PilotSearch:
         return self.pilot_bill(shape, C).of_unit(self.budget.unit) <= PILOT_SHARE * self.budget.amount
 
     def largest_pilot(self, shape: Preset) -> int:
-        """The largest C per run whose pilot costs at most a third of the budget, and half of training; 0 if none."""
+        """The largest C per run whose pilot costs at most a third of the budget, and half of training; 0 if none.
+
+        There is none where training of at most `EXTRAPOLATION` times C, with twice the seeds, costs too little.
+        """
         assert self.budget is not None
         name, unit = self.budget.unit, shape.unit
 
@@ -404,9 +384,10 @@ class _PilotSearch:
 
         k = largest_that(lambda k: self.within(shape, k * unit))
         for _ in range(24):     # whole updates and seeds leave a remainder that training cannot spend
-            if k and 2 * pilot(k) > self.trained(shape, k * unit).of_unit(name):
-                k = min(k - 1, int(0.97 * k))
-        return k * unit
+            if not k or 2 * pilot(k) <= self.trained(shape, k * unit).of_unit(name):
+                return k * unit
+            k = min(k - 1, int(0.97 * k))
+        return 0
 
     def trained(self, shape: Preset, C: int) -> Bill:
         """The bill of training after a pilot of runs of C rollouts."""
@@ -434,7 +415,8 @@ class _PilotSearch:
         sizes = f"n B = {shape.batch}, {counted(C // shape.batch, 'update')} each" if shape.batch else f"B = {shape.B}"
         each = "".join(f" ({k:,} at {h} turns)" for h, k in self.lengths(C, unit)[:-1])
         crossed = f"{counted(len(self.limits), 'turn limit')} x " if len(self.limits) > 1 else ""
-        why = (f"{len(shape.grid)} n x {crossed}{counted(shape.seeds, 'seed')} x {C:,} rollouts{each}, {sizes}; "
+        then = f"; then {self.reserve:.3g} times as much where the choice is open" if self.reserve else ""
+        why = (f"{len(shape.grid)} n x {crossed}{counted(shape.seeds, 'seed')} x {C:,} rollouts{each}, {sizes}{then}; "
                f"{detects(effect)}")
         cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
         flags = self.notes(e, cost)
@@ -455,7 +437,7 @@ class _PilotSearch:
     def limit(self, shape: Preset) -> str:
         """Why the budget is planned without a pilot: what is too small, and the least value that is enough."""
         assert self.budget is not None
-        best = max(_ladder(shape), key=lambda s: (s.seeds, len(s.grid)))
+        best = max(ladder(shape), key=lambda s: (s.seeds, len(s.grid)))
         e = self.precise(best)
         effect = self.effect(best, e)
         if effect <= self.worth:
@@ -493,7 +475,7 @@ class _PilotSearch:
         """The smallest budget that pays for a pilot, as a user writes it; empty if none is found."""
         assert self.budget is not None
         own, costs = self.budget, []
-        for smaller in _ladder(shape):
+        for smaller in ladder(shape):
             least = self.shortest(smaller)
             if least is not None:
                 costs.append(self.pilot_bill(smaller, least).of_unit(own.unit) / PILOT_SHARE)
@@ -580,7 +562,7 @@ class _PilotSearch:
             seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timed(e),
             evaluation=e, sd=self.sd(e), sd_source=self.sd_source(e), fallback_n=self.live_n,
             fallback_why=self.live_why, batch=shape.batch, limits=() if direct else self.limits,
-            limits_why="" if direct else self.limits_why, **rest,
+            limits_why="" if direct else self.limits_why, reserve=0.0 if direct else self.reserve, **rest,
         )
 
 

@@ -3,10 +3,11 @@
 The verdict is defined as follows. Let y be the mean `audit` reward, at their last evaluation, of the K runs that the
 forecast names, and [l, u] the sealed prediction interval.
 
-    cannot tell     the plan, the law or the pilot's records have changed since [l, u] was sealed; or there is no
-                    [l, u]; or one of the K runs is missing or ended before C without diverging, such as at its share of
-                    a budget in environment steps or tokens; or y was measured by sampling, and its measurement error (a
-                    central interval of the forecast's level, from `noise`) includes l or u
+    cannot tell     the plan, the law, the pilot's records or the method's rule have changed since [l, u] was sealed; or
+                    there is no [l, u]; or one of the K runs is missing or ended before C without diverging, such as at
+                    its share of a budget in environment steps or tokens; or y was measured by sampling, and its
+                    measurement error (a central interval of the forecast's level, from `noise`) includes l or u, if
+                    these are not 0 or 1
     miss            y < l or y > u
     uninformative   l <= y <= u, and every naive forecast lies in [l, u] too
     hit             l <= y <= u, and at least one naive forecast lies outside
@@ -36,6 +37,7 @@ from isocost.stats.intervals import Interval, student
 from isocost.units import STOPS
 from isocost.words import counted
 
+CEILING = 0.1       # naive forecasts that are all nearer to 1 than this leave no room for a forecast to be better
 EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 
@@ -53,6 +55,11 @@ class MeanOfRuns:
     count: int
     values: tuple[float, ...]
 
+    @staticmethod
+    def of(data: Mapping[str, Any] | None) -> MeanOfRuns | None:
+        """The mean in plain data."""
+        return None if data is None else MeanOfRuns(**{**data, "values": tuple(data["values"])})
+
 
 @dataclass(frozen=True)
 class IntervalScore:
@@ -66,12 +73,30 @@ class IntervalScore:
 
 
 @dataclass(frozen=True)
+class Rival:
+    """The n that was best at the pilot's end, where it is neither prescribed nor the comparator: its outcome, what the
+    prescription gained over it (paired by seed), and `better`: "prescribed", "leader" or "cannot tell"."""
+
+    n: int
+    comparison: MeanOfRuns | None
+    difference: MeanOfRuns | None
+    better: str
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Rival:
+        """The rival in plain data."""
+        return Rival(**{**data, **{k: MeanOfRuns.of(data[k]) for k in ("comparison", "difference")}})
+
+
+@dataclass(frozen=True)
 class Audit:
     """The outcome of a forecast. `scores` has that of the forecast first, then the naive ones.
 
     `difference` is prescribed minus comparator, paired by seed; `better` is "prescribed", "comparator" or "cannot
-    tell", from its interval. `gain` is the last minus the first evaluation of the prescribed runs. `capped` are the
-    runs that ended more than an update before C, because their share of the budget was spent.
+    tell", from its interval. `leader` is the second comparator, if there is one. `gain` is the last minus the first
+    evaluation of the prescribed runs. `capped` are the runs that ended more than an update before C, because their
+    share of the budget was spent. `rule` is a sentence where forecast and runs were made by a rule that is another one
+    in this version.
     """
 
     verdict: str
@@ -89,6 +114,8 @@ class Audit:
     missing: tuple[str, ...]
     diverged: tuple[str, ...]
     capped: tuple[str, ...] = ()
+    leader: Rival | None = None
+    rule: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -105,36 +132,37 @@ class Audit:
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         out = {"schema": 1, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code}
-        return {k: v for k, v in out.items() if k != "capped" or v}     # as in records from before it
+        optional = ("capped", "leader", "rule")     # absent in records from before them
+        return {k: v for k, v in out.items() if k not in optional or v}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Audit:
         """The audit that `data()` wrote."""
         d = {k: v for k, v in data.items() if k not in ("schema", "beats_naive", "exit_code")}
         for k in ("outcome", "gain", "comparison", "difference"):
-            d[k] = MeanOfRuns(**{**d[k], "values": tuple(d[k]["values"])}) if d[k] else None
+            d[k] = MeanOfRuns.of(d[k])
+        d["leader"] = Rival.of(d["leader"]) if d.get("leader") else None
         for k in ("missing", "diverged", "capped"):
             d[k] = tuple(d.get(k, ()))
         d["forecast"] = Interval.of(d["forecast"]) if d["forecast"] else None
         return Audit(**{**d, "scores": tuple(IntervalScore(**s) for s in d["scores"])})
 
 
-def seals(study: Path) -> dict[str, str | None]:
-    """run name -> the seal in its run.json, for every trained run of a study."""
-    paths = sorted((Path(study) / "runs").glob("*/run.json"))
-    records = (read_json(path, RUN.needing(name=str)) for path in paths)
+def seals(folders: Sequence[Path]) -> dict[str, str | None]:
+    """run name -> the seal in its run.json, for every trained run among these folders."""
+    records = (read_json(folder / "run.json", RUN.needing(name=str)) for folder in folders)
     return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
 
 
-def at_their_share(study: Path) -> dict[str, str]:
-    """run name -> what its share of the budget paid for, for every trained run that ended at it."""
+def at_their_share(folders: Sequence[Path]) -> dict[str, str]:
+    """run name -> what its share of the budget paid for, for every run among these folders that ended at it."""
     found = {}
-    for path in sorted((Path(study) / "runs").glob("*/end.json")):
-        end = read_json(path, ENDED)
+    for folder in folders:
+        end = read_json(folder / "end.json", ENDED) if (folder / "end.json").exists() else {}
         unit = end.get("bound", "rollouts")
         if unit == "rollouts":
             continue
-        run = read_json(path.parent / "run.json", RUN.needing(name=str))
+        run = read_json(folder / "run.json", RUN.needing(name=str))
         C, most, paid = run["budget"]["rollouts"], run["budget"][unit], end["bill"]["train"]
         share = f"its share of the budget, {most:,.0f} {unit}, pays for {most / C:.3g}"
         if (count := paid["rollouts"]) and (key := STOPS[unit]):
@@ -151,26 +179,27 @@ def interval_score(low: float, high: float, outcome: float, level: float) -> flo
 
 def audit(
     forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0,
-    changed: Sequence[str] = (), shares: Mapping[str, str] = MappingProxyType({}),
+    changed: Sequence[str] = (), shares: Mapping[str, str] = MappingProxyType({}), rule: str = "",
 ) -> Audit:
     """The audit of a sealed forecast by the runs that it names.
 
     `seals` is run name -> the seal in its run.json; `noise` is the sampling standard error of one evaluation (0 if
     exact); `changed` lists what has changed since the seal (`forecast.changed`); `shares` are the runs that ended at
-    their share of the budget, as `at_their_share` describes them.
+    their share of the budget, as `at_their_share` describes them; `rule` is kept with the verdict.
 
     Raises:
         UserError: if the forecast was changed, or a run that it names has another seal or other sizes.
     """
     verify_seal(forecast)
     by = {c.run: c for c in curves if c.purpose == "train"}
-    named = (*forecast.runs, *forecast.comparator_runs)
+    named = (*forecast.runs, *forecast.comparator_runs, *forecast.leader_runs)
     _check(forecast, by, seals, named)
-    short = [name for name in named if name not in by or not _complete(by[name], forecast.C)]
+    short = [name for name in named if name not in by or not _complete(by[name], forecast.length(name))]
     capped = tuple(name for name in short if name in by and name in shares)
     missing = tuple(name for name in short if name not in capped)
     runs = [by[name] for name in forecast.runs if name not in missing]
     others = [by[name] for name in forecast.comparator_runs if name not in missing]
+    leaders = [by[name] for name in forecast.leader_runs if name not in missing]
     level = forecast.level
     twice = sqrt(2) * noise     # of a difference between two evaluations
     outcome = _mean_of([float(c.audit[-1]) for c in runs], level, noise)
@@ -185,8 +214,15 @@ def audit(
         forecast.interval, () if {*capped} & {*forecast.runs} else _scores(forecast, outcome, level),
         forecast.comparator,
         _mean_of([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
-        missing, tuple(c.run for c in (*runs, *others) if c.diverged), capped,
+        missing, tuple(c.run for c in (*runs, *others, *leaders) if c.diverged), capped,
+        None if forecast.leader is None else _rival(forecast.leader, runs, leaders, level, noise), rule,
     )
+
+
+def _rival(n: int, runs: Sequence[Curve], leaders: Sequence[Curve], level: float, noise: float) -> Rival:
+    difference = _mean_of(_pairs(runs, leaders), level, sqrt(2) * noise)
+    return Rival(n, _mean_of([float(c.audit[-1]) for c in leaders], level, noise), difference,
+                 _better(difference, "leader"))
 
 
 def _check(
@@ -197,7 +233,8 @@ def _check(
         raise UserError(f"{', '.join(without)}: run.json does not have the seal {forecast.seal[:16]} of this forecast, "
                         "so the run was not trained under it and cannot be audited")
     for name in named:
-        n = forecast.n if name in forecast.runs else forecast.comparator
+        n = forecast.n if name in forecast.runs else (
+            forecast.comparator if name in forecast.comparator_runs else forecast.leader)
         Bs = {forecast.B} if n == forecast.n else {forecast.B, forecast.n * forecast.B / (n or 1)}  # one B, or one n B
         if name in by and (by[name].n != n or by[name].B not in Bs):
             raise UserError(f"{name} was run at n = {by[name].n}, B = {by[name].B}; the forecast is of n = {n}, "
@@ -245,13 +282,20 @@ def _verdict(
     y = outcome.mean
     error = _sampling(i.level, noise, outcome.count)
     where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
-    if error and min(abs(y - i.low), abs(y - i.high)) <= error:
-        return "cannot tell", f"{where}: the outcome is measured to {error:.4f} only, which reaches across a bound"
+    near = [end for end in (i.low, i.high) if 0 < end < 1 and abs(y - end) <= error]    # nothing lies beyond 0 and 1
+    if error and near:
+        return "cannot tell", (f"{where}: the outcome is measured to {error:.4f} only, so it may lie on either side of "
+                               f"{near[0]:.4f}; more held-out problems or samples would decide")
     if not i.holds(y):
         return "miss", f"{where}: {'below' if y < i.low else 'above'} the interval"
     out = [x.name for x in f.naive if not i.holds(x.value)]
     if not out:
-        return "uninformative", f"{where}, but the interval holds every naive forecast too"
+        least = min((x.value for x in f.naive), default=0.0)
+        why = "a guess would have been as good"
+        if least >= 1 - CEILING:
+            why = (f"all of them lie between {least:.2f} and the highest reward, 1, where no forecast can stand out. "
+                   "This does not count against the law; a harder task would leave room")
+        return "uninformative", f"{where}, but the interval holds every naive forecast too: {why}"
     return "hit", f"{where}, an interval that leaves out: {', '.join(out)}"
 
 
@@ -269,10 +313,10 @@ def _pairs(runs: Sequence[Curve], others: Sequence[Curve]) -> list[float]:
     return [float(c.audit[-1]) - right[c.seed] for c in sorted(runs, key=lambda c: c.seed) if c.seed in right]
 
 
-def _better(difference: MeanOfRuns | None) -> str:
+def _better(difference: MeanOfRuns | None, other: str = "comparator") -> str:
     if difference is None or difference.low is None or difference.high is None:
         return "cannot tell"
-    return "prescribed" if difference.low > 0 else "comparator" if difference.high < 0 else "cannot tell"
+    return "prescribed" if difference.low > 0 else other if difference.high < 0 else "cannot tell"
 
 
 def calibration(audits: Sequence[Audit]) -> dict[str, Any]:

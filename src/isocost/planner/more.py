@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -59,20 +59,23 @@ def gain(law: Law, n: int, C: float, later_n: int, later: float) -> Interval:
 
 
 def more(
-    law: Law, planned: PilotPlan, ns: Sequence[int], C: int, timing: Timing, machine: Machine, budget: Budget | None,
+    law: Law, planned: PilotPlan, lengths: Mapping[int, int], timing: Timing, machine: Machine, budget: Budget | None,
 ) -> tuple[More, ...]:
-    """Gain and cost of each of `TIMES` the plan's C rollouts per run, for all its arms and seeds.
+    """Gain and cost of each of `TIMES` the plan's rollouts per run, for all its arms and seeds.
 
-    `ns` are the plan's arms, the prescribed one first. Beyond `laws.law.DECADE` times the pilot only the first step is
-    computed, with a caution; its interval has widened with every doubling.
+    `lengths` are n -> rollouts of a run of each of the plan's arms, the prescribed one first. Beyond `laws.law.DECADE`
+    times the pilot only the first step is computed, with a caution; its interval has widened with every doubling.
     """
-    def bill(arms: Sequence[int], size: int) -> Bill:
-        evaluations = 1 + len(planned.train_points(size))
-        sizes = [(k, planned.B_of(k), size, evaluations) for k in arms for _ in range(planned.train_seeds)]
-        return planned.prices.bill(sizes, timing)
+    (_, C), *others = lengths.items()
+
+    def bill(n: int, times: int) -> Bill:
+        arms = [(n, times * C), *((k, times * own) for k, own in others)]
+        sizes = [(k, planned.B_of(k), size, 1 + len(planned.train_points(size))) for k, size in arms]
+        return planned.prices.bill(sizes * planned.train_seeds, timing)
 
     out: list[More] = []
-    now, (unit, _) = bill(ns, C), _in_unit(bill(ns, C), machine, budget)
+    now = bill(next(iter(lengths)), 1)
+    unit, _ = _in_unit(now, machine, budget)
     for t in TIMES:
         refused = law.refusal(t * C)
         caution = refused.reason if refused is not None else ""
@@ -80,7 +83,7 @@ def more(
             out.append(More(t, float(t * C), None, None, None, unit, caution))
             continue
         n = law.best(t * C)
-        cost = _in_unit(bill((n, *ns[1:]), t * C), machine, budget)[1] - _in_unit(now, machine, budget)[1]
+        cost = _in_unit(bill(n, t), machine, budget)[1] - _in_unit(now, machine, budget)[1]
         out.append(More(t, float(t * C), n, gain(law, law.best(C), C, n, t * C), cost, unit, caution))
     return tuple(out)
 

@@ -56,8 +56,11 @@ class PilotPlan:
     `points` are the evaluation points of pilot and edge runs, `probe_points` of probes, `train_points` of the runs
     expected after. With `batch`, n B is fixed, and `B` is that of the default n. `rate` is the rule that the probe
     starts from. `limits` are the turn limits that the grid is crossed with, ascending: the runs of each cost as much as
-    those of C rollouts at the last, and `limits_why` says why these. `pilot_bill` counts probe, pilot and edge runs;
-    `train_bill` is what training is expected to cost, `train_C` rollouts for each of `train_arms` x `train_seeds`.
+    those of C rollouts at the last, and `limits_why` says why these. `reserve` is what is still to be spent where the
+    choice is open (`planner.focus`), as a multiple of what the grid cost as it was first planned; `rates` are (n,
+    multiplier of the rule's learning rate) of the n for which another rate was better. `pilot_bill` counts probe, pilot
+    and edge runs and the reserve; `train_bill` is what training is expected to cost, `train_C` rollouts for each of
+    `train_arms` x `train_seeds`.
     """
 
     preset: str
@@ -90,6 +93,8 @@ class PilotPlan:
     batch: int | None = None
     limits: tuple[TurnLimit, ...] = ()
     limits_why: str = ""
+    reserve: float = 0.0
+    rates: tuple[tuple[int, float], ...] = ()
 
     def B_of(self, n: int) -> int:
         """Problems per update of arm n."""
@@ -103,6 +108,21 @@ class PilotPlan:
     def of_purpose(self, purpose: str) -> tuple[PlannedRun, ...]:
         """The runs of one purpose: probe, pilot or edge."""
         return tuple(r for r in self.runs if r.purpose == purpose)
+
+    def rate_of(self, n: int) -> float:
+        """The multiplier of the rule's learning rate at n: 1, unless another was better."""
+        return dict(self.rates).get(n, 1.0)
+
+    @property
+    def arm_runs(self) -> tuple[PlannedRun, ...]:
+        """The runs that a law is fitted to: those of the grid's n, each at its own learning rate."""
+        return tuple(r for r in self.runs if r.purpose in ("pilot", "edge") and r.multiplier == self.rate_of(r.n))
+
+    @property
+    def grid_bill(self) -> Bill:
+        """What the grid costs as it was first planned, which `reserve` is a multiple of."""
+        grid = [replace(r, C=r.first_C or r.C) for r in self.of_purpose("pilot")]
+        return bill_of([(r, 1 + len(self.points_of(r))) for r in grid], self.prices, self.timing, self.limits)
 
     def points_of(self, run: PlannedRun) -> tuple[int, ...]:
         """The rollouts after which this run is evaluated, without the base."""
@@ -139,18 +159,19 @@ class PilotPlan:
         unit = {n: lcm(self.points[0], n * self.B_of(n)) for n in wider.grid}
         ends = {n: ceil(C / unit[n]) * unit[n] for n, C in longer.items()}
         runs = [replace(r, C=ceil(ends[r.n] * r.C / lengths[r.n] / unit[r.n]) * unit[r.n], first_C=r.first_C or r.C)
-                if r.purpose == "pilot" and r.n in ends and r.turns in chosen else r for r in self.runs]
+                if r in self.arm_runs and r.n in ends and r.turns in chosen else r for r in self.runs]
         for h in chosen:
-            shortest = min(r.C for r in self.of_purpose("pilot") if r.turns == h)
+            shortest = min(r.C for r in self.arm_runs if r.turns == h)
             for n, k in seeds.items():
-                old = [r for r in runs if r.purpose == "pilot" and r.n == n and r.turns == h]
+                old = [r for r in replace(self, runs=tuple(runs)).arm_runs if r.n == n and r.turns == h]
                 C = old[0].C if old else ceil(shortest / unit[n]) * unit[n]
-                new = make_runs(self.seed, "pilot", (n,), self.B, C, len(old) + k, batch=self.batch, turns=h)
+                new = make_runs(self.seed, old[0].purpose if old else "pilot", (n,), self.B, C, len(old) + k,
+                                (self.rate_of(n),), self.batch, h)
                 runs += [replace(r, first_C=old[0].first_C if old else None) for r in new[len(old):]]
-        runs = [self._recapped(r) for r in runs]
+        runs = [self.recapped(r) for r in runs]
         C = max(r.C for r in runs if r.turns in (None, self.turns[-1]))
         made = replace(wider, runs=tuple(runs), C=C, points=self.evaluation.points(C, self.points[0]))
-        fewest = min(Counter((r.n, r.turns) for r in runs if r.purpose == "pilot").values())
+        fewest = min(Counter((r.n, r.turns) for r in made.arm_runs).values())
         effect = detectable(fewest, len(wider.grid), self.sd)
         added = [f"n = {n} continued to {C:,} rollouts" for n, C in ends.items()]
         added += [f"{counted(k, 'more run')} of n = {n}" for n, k in seeds.items()]
@@ -187,12 +208,12 @@ class PilotPlan:
         """The expected cost of training in one of the pilot's runs."""
         return bill_of([(run, 0)], self.prices, self.timing, self.limits).of_unit(unit)
 
-    def _recapped(self, run: PlannedRun) -> PlannedRun:
+    def recapped(self, run: PlannedRun) -> PlannedRun:
         """A run that was continued or added, with the cap of its arm's runs in proportion to its length, and at least
         its expected cost; unchanged where those have no cap."""
         old = [r for r in self.runs if r.name == run.name]
-        arm = [r for r in self.of_purpose(run.purpose) if (r.n, r.turns) == (run.n, run.turns)]
-        like = (*old, *arm, *self.of_purpose(run.purpose))[0]
+        arm = [r for r in self.of_purpose("pilot") if (r.n, r.turns) == (run.n, run.turns)]
+        like = (*old, *arm, *self.of_purpose("pilot"))[0]
         if like.cap is None or [run] == old:
             return run
         ((key, most),) = like.cap.items()
@@ -215,8 +236,12 @@ class PilotPlan:
         return prices.bill(sizes * self.train_seeds, timing)
 
     def bill_at(self, prices: Prices, timing: Timing) -> Bill:
-        """The bill of the pilot's runs at these prices, which are those at the environment's turn limit."""
-        return bill_of([(r, 1 + len(self.points_of(r))) for r in self.runs], prices, timing, self.limits)
+        """The bill of the pilot's runs and its reserve at these prices, which are those at the environment's turn
+        limit."""
+        bill = bill_of([(r, 1 + len(self.points_of(r))) for r in self.runs], prices, timing, self.limits)
+        if not self.reserve:
+            return bill
+        return bill + replace(self, prices=prices, timing=timing).grid_bill.times(self.reserve)
 
     @property
     def turns(self) -> tuple[int | None, ...]:
@@ -230,7 +255,7 @@ class PilotPlan:
 
     def lengths_at(self, turns: int | None) -> dict[int, int]:
         """n -> rollouts of its pilot runs, at one turn limit."""
-        return {r.n: r.C for r in self.of_purpose("pilot") if r.turns == turns}
+        return {r.n: r.C for r in self.arm_runs if r.turns == turns}
 
     def at(self, turns: int | None) -> PilotPlan:
         """The pilot of one turn limit (None: the largest): its runs, their length, and the prices of a rollout there.
@@ -296,8 +321,9 @@ class PilotPlan:
 
     @property
     def unit(self) -> int:
-        """The smallest number of rollouts that is a whole number of updates for every arm."""
-        return self.batch or whole(self.grid or (self.fallback_n,), self.B)
+        """The smallest number of rollouts that is a whole number of updates for every arm; where runs are shorter than
+        that (`whole`), as imported ones may be, of the largest n."""
+        return self.batch or whole(self.grid or (self.fallback_n,), self.B, self.C or None)
 
     def evaluating(self, bill: Bill, timing: Timing | None = None) -> float:
         """The cost of a bill's evaluations relative to its training, in the budget's unit; 0 if exact.
@@ -317,7 +343,7 @@ class PilotPlan:
         own = ("rate", "timing", "evaluation", "pilot_bill", "train_bill", "prices")
         parts: dict[str, Any] = {k: getattr(self, k).data() for k in own} | {"runs": [r.data() for r in self.runs]}
         out = {"schema": 1, **asdict(self), **parts}
-        return {k: v for k, v in out.items() if k not in ("limits", "limits_why") or v}
+        return {k: v for k, v in out.items() if k not in ("limits", "limits_why", "reserve", "rates") or v}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> PilotPlan:
@@ -329,6 +355,7 @@ class PilotPlan:
             "train_bill": Bill.of(d["train_bill"]), "prices": Prices(**d["prices"]),
             "timing": Timing.of(d["timing"]), "evaluation": EvaluationPlan(**d["evaluation"]),
             "limits": tuple(map(TurnLimit.of, d.get("limits", ()))),
+            "rates": tuple((int(n), float(x)) for n, x in d.get("rates", ())),
         }
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (d | read).items()}
         return PilotPlan(**fields)

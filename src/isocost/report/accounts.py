@@ -281,10 +281,10 @@ def _inside(study: Study) -> Safe:
         seconds = sum(r.seconds for r in runs)
         if not seconds:
             continue
-        clocks = [r.timing[-1] for r in runs if r.timing]
+        clocks = [r.clock.last for r in runs if r.clock.last]
         known = all(k in c for c in clocks for k in WORK)  # records of earlier versions lack them
         parts = [span(sum(number(c[k]) or 0 for c in clocks)) if known else "–" for k in WORK]
-        memory = [mb for r in runs for x in r.timing if (mb := number(x.get("rss_mb"))) is not None]
+        memory = [r.clock.memory for r in runs if r.clock.memory is not None]
         started = sum(r.metered for r in runs)
         peak = f"{count(max(memory))} MB" if memory else "–"
         body.append([what, len(runs), span(seconds), *parts, f"{count(started / seconds)} /s", peak])

@@ -170,7 +170,8 @@ def _verdict_words(study: Study, data: Data) -> Safe:
     text += f"outcome {interval(data['outcome'])}." if data["outcome"] else "its runs have not ended."
     more = []
     if audited:
-        more.append(p(tag("b", f"Verdict: {verdict_of(study)}. "), reason_of(study)))
+        rule = f" The forecast was {audited['rule']}." if audited.get("rule") else ""
+        more.append(p(tag("b", f"Verdict: {verdict_of(study)}. "), reason_of(study), rule))
     if sealed.get("falsifier"):
         more.append(
             p(

@@ -26,6 +26,7 @@ from isocost.shape import Keys
 
 SCHEMA = schema.VERSION
 DIVERGED, REWARD_FAILED = "diverged", "reward failed"
+UNBILLED = "unbilled"       # the end of a run that has settled more rollouts than it was billed for
 GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run can be continued
 # The fates of rollouts: the values of `isocost.types.Fate`, in the order of tables and charts.
 FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
@@ -221,9 +222,12 @@ def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def code() -> dict[str, str]:
-    """The installed version, and the hash of the package's sources."""
-    return {"version": package_version(), "sources": _sources_hash()}
+def code() -> dict[str, Any]:
+    """The installed version, the hash of the package's sources, and the rule of its meter if it is not 1."""
+    from isocost import meter  # here: what only reads records does not need it
+
+    rule = {"meter": meter.RULE} if meter.RULE != 1 else {}
+    return {"version": package_version(), "sources": _sources_hash(), **rule}
 
 
 def package_version() -> str:

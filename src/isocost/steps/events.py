@@ -19,8 +19,7 @@ from isocost.runs.speed import Rates
 
 
 class Tell(Protocol):
-    """Is told what a step does now, such as "problems", and how many of how many are done; 0 of 0 if it counts none.
-    """
+    """Receives what a step does now, such as "problems", and how many of how many are done; 0 of 0 where none count."""
 
     def __call__(self, what: str, done: int = 0, total: int = 0) -> None: ...
 
@@ -40,7 +39,7 @@ class Observer:
 
     @contextmanager
     def counting(self, title: str) -> Iterator[Tell]:
-        """Surrounds a step without jobs that may take minutes; what it yields is told how far the step is."""
+        """Surrounds a step without jobs that may take minutes; what it yields is called with how far the step is."""
         yield untold
 
 

@@ -205,17 +205,19 @@ def overfitted(home: Home, turns: int | None = None) -> list[Overfit]:
     without a held-out reward."""
     if measure.of(home.any_run)["kind"] == TRAINING:
         return []
-    return overfitting([c for c in curves(home.path) if c.purpose == "pilot" and c.multiplier == 1.0
-                        and turns in (None, c.turns)])
+    seen = curves(home.path)
+    if home.has("pilot.json"):
+        seen = of_limit(seen, pilots.PilotPlan.of(home.read("pilot.json", "plan")).at(turns))
+    return overfitting([c for c in seen if c.purpose == "pilot" and c.multiplier == 1.0 and turns in (None, c.turns)])
 
 
 def _pilot_curves(home: Home, metric: str) -> list[Curve]:
     """Raises UserError unless every run that the pilot plans has ended."""
-    planned = pilots.PilotPlan.of(home.read("pilot.json", "plan")).runs
-    over = sum(ended(home.runs / r.name) for r in planned)
-    if over < len(planned):
+    planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
+    over = sum(ended(home.runs / r.name) for r in planned.runs)
+    if over < len(planned.runs) or planned.reserve:
         raise UserError(
-            f"the pilot of {home.path} is not done: {over} of {counted(len(planned), 'run')} ended; "
+            f"the pilot of {home.path} is not done: {over} of {counted(len(planned.runs), 'run')} ended; "
             f"run `isocost pilot {word(home.path)}` first"
         )
-    return [c for c in curves(home.path, metric) if c.purpose == "pilot"]
+    return [c for c in curves(home.path, metric) if c.purpose in ("pilot", "edge")]

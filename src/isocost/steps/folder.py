@@ -120,6 +120,12 @@ class Home:
         found = self.asked.get("trainer")
         return Trainer.of(found) if found else None
 
+    @property
+    def method(self) -> str:
+        """The study's method: the one that was asked for, else that of its profile; the kind of a user's trainer."""
+        trainer = self.trainer
+        return str(trainer.kind if trainer else self.asked["method"] or self.profiled()["recipe"]["method"])
+
     def profiled(self) -> dict[str, Any]:
         """What plans need of the model and problems: profile.json, or trainer.json of a user's trainer."""
         return self.read("profile.json" if self.trainer is None else "trainer.json", "profile")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from isocost.laws.curves import Curve
@@ -13,8 +14,19 @@ KEY = "turn_limit"      # of law.json
 
 
 def of_limit(curves: Sequence[Curve], planned: PilotPlan) -> list[Curve]:
-    """The curves of a plan of one turn limit (`PilotPlan.at`): those of its grid, and all of other purposes."""
-    return [c for c in curves if c.purpose != "pilot" or c.turns == planned.turns[-1]]
+    """The curves of a plan of one turn limit (`PilotPlan.at`): those of its grid, and all of other purposes.
+
+    Where another learning rate than the rule's was chosen for an n, its runs at that rate are the grid's, and those at
+    the rule's rate are edge runs.
+    """
+    return [_placed(c, planned.rate_of(c.n)) for c in curves if c.purpose != "pilot" or c.turns == planned.turns[-1]]
+
+
+def _placed(c: Curve, rate: float) -> Curve:
+    """A curve of the grid or of an edge, as it counts where its n has `rate` times the rule's learning rate."""
+    if rate == 1.0 or c.purpose not in ("pilot", "edge"):
+        return c
+    return replace(c, purpose="pilot" if c.multiplier == rate else "edge", multiplier=c.multiplier / rate)
 
 
 def choice_of(law: Mapping[str, Any]) -> LimitChoice | None:

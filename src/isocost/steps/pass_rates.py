@@ -69,7 +69,7 @@ async def pass_rates(
 
     Completions are written to the file `kept` when they are graded; `begin` is called before its first line. Lines of a
     killed profile there are used again; `lost` is the cost of those that cannot be. `limits` are of the requests to a
-    model's server; `parameters` is its size, where the model does not say. `tell` is told how many problems are done.
+    model's server; `parameters` is its size, where the model does not say. `tell` receives how many problems are done.
 
     Raises:
         UserError: for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no law

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from isocost.errors import Interrupted, UserError
 from isocost.laws.curves import curves
 from isocost.planner.budget import Machine, measure_timing, worded
+from isocost.planner.focus import focused
 from isocost.planner.learning_rate import RateRule, fit_rate, probe_results, shift
 from isocost.planner.pilot import PilotPlan
+from isocost.runs import rules
 from isocost.runs.files import ended, read_json
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
@@ -57,6 +60,7 @@ def pilot(
     home = opened(study)
     home.source.require(Can.PILOT, study)
     settle(home, trainer, site)
+    rules.refuse_other_runs(home.runs)
     stops = Stops(worth)
     stops.require(home)
     if turns is not None and not (longer or seeds):
@@ -92,10 +96,15 @@ def _run(
     rule = RateRule.of(home.read("rate.json", "pilot"))
     observer.on(rule)
     _require_affordable(home, planned)
-    with home.phase("pilot"):
-        both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
-        run_phase(home, planned, both, rule, "pilot", observer, workers, site=site, stops=stops)
-    found = shift(of_limit(curves(home.path), planned.at(None)))
+    while True:
+        with home.phase("pilot"):
+            both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
+            run_phase(home, planned, both, rule, "pilot", observer, workers, site=site, stops=stops)
+        if not planned.reserve:
+            break
+        planned = focused(measured(home, planned), curves(home.path))
+        write_pilot(home, planned, spending.machine_of(home))
+    found = shift(of_limit(curves(home.path), replace(planned, rates=()).at(None)))
     home.write("shift.json", found.data())
     return Pilot(rule, found, home.path)
 
@@ -124,9 +133,10 @@ def _extended(
     if planned.direct:
         raise UserError(f"this plan has no pilot that runs could be added to: {planned.why}")
     under_way = [r.name for r in planned.runs if not ended(home.runs / r.name)]
-    if under_way:
-        raise UserError(f"{counted(len(under_way), 'run')} of the planned pilot still to end, such as "
-                        f"{under_way[0]}: go on with `isocost pilot {word(home.path)}` first")
+    if under_way or planned.reserve:
+        left = (f"{counted(len(under_way), 'run')} of the planned pilot still to end, such as {under_way[0]}"
+                if under_way else "the pilot still has a reserve to spend after its grid")
+        raise UserError(f"{left}: go on with `isocost pilot {word(home.path)}` first")
     ends = planned.lengths_at(turns) or planned.lengths
     made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
                             _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"), turns)

@@ -249,6 +249,7 @@ def _plan_pilot(
         evaluation_share=evaluation_share,
         turns=turns,
         most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
+        rounds=home.source.can(Can.PILOT),
     )
     if _caps(home):
         planned = planned.capped()

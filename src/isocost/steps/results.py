@@ -18,7 +18,7 @@ from isocost.laws.curves import PASS
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
-from isocost.planner import rollouts as plans
+from isocost.planner import prescription as plans
 from isocost.planner.budget import Bill
 from isocost.planner.learning_rate import RateRule, Shift
 from isocost.planner.more import More

@@ -16,7 +16,7 @@ from isocost.planner.more import more
 from isocost.planner.n_growth import SAMPLES, n_growth
 from isocost.planner.next_runs import next_runs
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Plan
+from isocost.planner.prescription import Plan
 from isocost.planner.seeds import ComparisonPower, comparison
 from isocost.steps.folder import Home
 from isocost.steps.limits import choice_of, chosen_limit, of_chosen
@@ -91,7 +91,7 @@ def of_law(
     is of that many seeds of the prescribed n and of the best other n.
     """
     identified = law is not None and law.refused is None and not planned.direct
-    curve = more(law, planned, [a.n for a in plan.arms], plan.arm.C, plan.timing, machine, plan.budget) if (
+    curve = more(law, planned, {a.n: a.C for a in plan.arms}, plan.timing, machine, plan.budget) if (
         law is not None and identified) else ()
     by_cost = planned.train_arms == 1 and plan.budget is not None and plan.budget.unit != "rollouts"
     seen = None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from isocost import methods
 from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
 from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
 from isocost.planner.learning_rate import RateRule
+from isocost.recipe import describe
 from isocost.runs import files as records
+from isocost.runs import rules
 from isocost.runs.files import read_json
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.source import Can
@@ -18,6 +21,7 @@ from isocost.steps.early import NEVER, Stops
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
+from isocost.steps.limits import of_limit
 from isocost.steps.plan import prescription
 from isocost.steps.results import Forecast, Plan, Trained
 from isocost.steps.settle import settle
@@ -41,6 +45,7 @@ def train(
     home = opened(study)
     home.source.require(Can.TRAIN, study)
     settle(home, trainer, site)
+    rules.refuse_other_runs(home.runs)
     stops.require(home)
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
     plan = prescription(home)
@@ -48,10 +53,11 @@ def train(
         return plan
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     if not home.has("forecast.json"):
-        seen = curves(home.path, home.metric) if law else []
+        seen = of_limit(curves(home.path, home.metric), planned.at(plan.turns)) if law else []
         files = hashes(home, forecasts.SEAL)
         sealed = forecasts.seal(
-            plan, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files
+            plan, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files,
+            rules={} if home.trainer else rules.now(describe(methods.recipe(home.method))),
         )
         forecasts.write(sealed, home.path / "forecast.json")
     read = forecasts.read(home.path / "forecast.json")

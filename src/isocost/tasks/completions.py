@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.shape import LARGEST
-from isocost.tasks.load import MOST_BROKEN, Broken, Report, rows_of
+from isocost.tasks.load import MOST_BROKEN, Broken, Report
+from isocost.tasks.rows import rows_of
 from isocost.words import counted
 
 # What a row may hold, and the names that columns of it usually have.
@@ -33,11 +33,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "level": ("level", "difficulty"),
 }
 NEEDED = ("problem", "reward")
+MOST_TOKENS = 2**24     # of one prompt or completion: no model reads or writes more, and sums stay whole numbers
 CUT = ("length", "max_tokens")      # reasons to stop of a completion that was cut
 TAKES = {
     "reward": "a number from 0 to 1, or true or false (null: the attempt was not scored)",
-    "tokens": "how many tokens the completion has: a whole number, or the list of its token ids",
-    "prompt_tokens": "how many tokens the prompt has: a whole number",
+    "tokens": f"how many tokens the completion has: a whole number up to {MOST_TOKENS:,}, or the list of its token ids",
+    "prompt_tokens": f"how many tokens the prompt has: a whole number up to {MOST_TOKENS:,}",
     "completion": "text", "stop": "text", "level": "a number or text",
     "problem": "the problem's id or prompt: text, a number, or a list of messages",
 }
@@ -205,7 +206,7 @@ def _count(value: Any, key: str, columns: Mapping[str, str]) -> int | None:
         return None
     if key == "tokens" and isinstance(value, list | tuple):
         return len(value)
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
     if not whole or value != int(value):
         raise _wrong(key, columns, value)
     return int(value)

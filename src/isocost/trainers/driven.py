@@ -41,8 +41,7 @@ from isocost.trainers.logs import Log, Row
 from isocost.trainers.names import columns_of, match
 from isocost.trainers.points import logs_of
 from isocost.trainers.record import Asked, about, end_of, resolve, write_lines
-from isocost.trainers.stitch import Columns, Stitched, stitch
-from isocost.trainers.text import number
+from isocost.trainers.stitch import Columns, Stitched, clocked, stitch
 from isocost.words import counted
 
 LAUNCH, LOGGED, CLOCK, ENDED = "launch.json", "log.jsonl", "clock.json", "ended.json"
@@ -197,7 +196,7 @@ class DrivenRun:
         """Its log as one curve. Raises UserError for a column that is not there, and without held-out rewards."""
         path = self.log(len(self.attempts) - 1)
         names = self.drive.names(seen.stitched.rows)
-        rows = _clocked(seen.stitched.rows, self.trainer.columns.get("seconds", names.seconds))
+        rows = clocked(seen.stitched.rows, self.trainer.columns.get("seconds", names.seconds))
         if not rows:
             raise UserError(f"run {self.sizes.name}: the trainer logged nothing in {path}")
         mapped = dict(self.trainer.columns)
@@ -205,6 +204,7 @@ class DrivenRun:
         found = logs_of(
             self.trainer.kind, path, [p for p in (path,) if p.is_file()], rows, names, mapped, name=self.sizes.name,
             uncounted="" if counts else "the log counts steps, and C is steps x n x B", missing=self.drive.lacks,
+            settled=True,
         )[0]
         if not found.held:
             own = f"{self.drive.evaluates}, or " if self.drive.evaluates else "" if self.drive.words else (
@@ -316,22 +316,3 @@ def asked_of(
 ) -> Asked:
     """What is known of a run besides its log."""
     return Asked(n=sizes.n, B=sizes.B, lr=sizes.lr, seed=sizes.seed, model=model, data=data, scale=scale, base=base)
-
-
-def _clocked(rows: Sequence[Row], column: str) -> list[Row]:
-    """The lines of a curve with a clock that goes on over attempts, where each attempt's begins at 0.
-
-    The time of lost lines is not in it: that is in end.json, with the time to start.
-    """
-    out: list[Row] = []
-    last = offset = before = 0.0
-    for row in rows:
-        own = number(row.get(column))
-        if own is None:
-            out.append(row)
-            continue
-        if own < before:
-            offset = last
-        before, last = own, own + offset
-        out.append({**row, column: last})
-    return out

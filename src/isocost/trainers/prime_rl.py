@@ -93,7 +93,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
         about=about,
         missing=missing,
         uncounted="" if any(LOGGED.per_step in row for row in rows) else UNCOUNTED,
-        name=folder.resolve().name if path.is_dir() else None,
+        name=folder.resolve().name if found.name == "metrics.jsonl" else None,
     )
 
 

@@ -4,7 +4,8 @@ Reading: `trainer_state.json`, which transformers writes into every checkpoint a
 Its log_history has one entry per logging step and one per evaluation. It does not hold the configuration; where
 TensorBoard was on, the event file beside it does, and is read for n, B, learning rate and seed. A rollout is never
 filtered before the step that trains on it, so C = steps x n x B is what was started. `step_time` is seconds per step,
-`eval_runtime` those of an evaluation. A file of any name is read by its content, as is a log_history saved by itself.
+`eval_runtime` those of an evaluation. A file of any name is read by its content, as is a log_history saved by itself,
+and what a process printed: one dictionary per logging step, whose steps are those of the progress bar behind it.
 
 Driving (`isocost pilot --trainer 'trl: ...'`): a run's YAML file is {config}, and its keys as options are {options};
 each sets the sizes, checkpoints and evaluations, and the checkpoint to continue from. The history in the newest
@@ -25,6 +26,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -40,14 +42,19 @@ from isocost.trainers.names import Names, Settings, facts_of, over
 from isocost.trainers.points import logs_of
 from isocost.trainers.text import head, json_of, whole
 from isocost.trainers.wire import arguments_of, events
+from isocost.words import counted
 
 TITLE = "TRL"
 SIZES = ("num_generations = {n}", "generation_batch_size = {nB}", "max_steps = {M}")
-READS = "TRL trainer_state.json"
+READS = "TRL trainer_state.json, or what it printed"
 GIVES = "training and held-out reward, steps, epochs, learning rate, seconds; n, B and seed where TensorBoard was on"
 LACKS = "n, B and seed without TensorBoard; a second held-out half; the number of held-out problems"
 STATE = "trainer_state.json"
 OBJECT = re.compile(r'\s*\{.*"log_history"\s*:\s*\[', re.S)
+STEP = "global_step"  # of a printed line, where a callback or ms-swift adds it
+LENGTHS = ("completion_length", "completions/mean_length")  # the name until 0.16, and the one since
+PRINTED = re.compile(r"\{'.*\}")
+BAR = re.compile(r"(?:^|[\r\n])\s*\d+%\|[^|\r\n]*\|\s*(\d+)/(\d+) \[")  # a progress bar without a name
 ENTRIES = re.compile(r'\s*\[\s*\{.*"(reward_std|frac_reward_zero_std|completions/mean_length)"\s*:', re.S)
 
 
@@ -94,8 +101,6 @@ HISTORY = Names(
         )
     },
     again=True,
-    parts=r"rewards/[^/]+(/mean)?",
-    held_parts=r"eval_rewards/[^/]+(/mean)?",
 )
 BOARD = Names(
     "TRL",
@@ -108,15 +113,13 @@ BOARD = Names(
     length="train/completions/mean_length",
     more={k: f"train/{k}" for k in HISTORY.more},
     again=True,
-    parts=r"train/rewards/[^/]+(/mean)?",
-    held_parts=r"eval/rewards/[^/]+(/mean)?",
 )
 NAMES = (BOARD, HISTORY)
 
 
 def recognise(path: Path) -> bool:
     found = _state(path)
-    return found is not None and (found.name == STATE or _is_history(found))
+    return found is not None and (found.name == STATE or _is_history(found) or _is_printed(found))
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
@@ -126,6 +129,9 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             f"{path} holds no {STATE}, neither itself nor in checkpoint-*; TRL writes it with "
             "trainer.save_state() or at a checkpoint"
         )
+    if _is_printed(found):
+        rows, missing = _timed(found)
+        return logs_of("trl", found, [found], rows, HISTORY, columns, missing=missing)
     state = json_of(found)
     history = state.get("log_history") if isinstance(state, dict) else state
     if not isinstance(history, list):
@@ -136,7 +142,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     boards = sorted(folder.glob("runs/**/events.out.tfevents.*")) if own else []
     config = _args(boards)
     facts, about = facts_of(config)
-    rows = [row for row in history if isinstance(row, dict)]
+    rows = [_today(row) for row in history if isinstance(row, dict)]
     files = [found, *(boards if config else [])]
     name = folder.name if own else None
     every = whole(state.get("eval_steps")) if isinstance(state, dict) else None
@@ -147,6 +153,46 @@ def _is_history(path: Path) -> bool:
     """Whether a file holds a state with a log_history, or a log_history of TRL's alone."""
     text = head(path)
     return bool(OBJECT.match(text) or ENTRIES.match(text))
+
+
+def _is_printed(path: Path) -> bool:
+    """Whether a file holds dictionaries with a reward, as a trainer prints them."""
+    lines = PRINTED.finditer(head(path, 200_000))
+    return any("'reward'" in x[0] and any(f"'{key}'" in x[0] for key in ("reward_std", "epoch", STEP)) for x in lines)
+
+
+def _timed(path: Path) -> tuple[list[Row], list[str]]:
+    """(the rows of what a process printed, what is missing). A line's step is its own, else that of the progress bar
+    behind it; where these do not rise with the lines, as many updates are taken for each as divide the bar's last."""
+    rows = [stepped(row) for row in _printed(path, 0)]
+    if any(STEP in key for row in rows for key in row):
+        return rows, []
+    text = path.read_text(encoding="utf-8", errors="replace")
+    ends = [m.end() for m in PRINTED.finditer(text) if "'reward'" in m[0]]
+    bars = [(m.start(), int(m[1]), int(m[2])) for m in BAR.finditer(text)]
+    for total in sorted({total for *_, total in bars}, reverse=True):
+        after = [next((done for at, done, own in bars if own == total and at >= end), None) for end in ends]
+        known = [done for done in after if done is not None]
+        back = sum(b < a for a, b in pairwise(known))   # a resumed run goes back now and then
+        # Lines that share a bar were printed late, and no bar is theirs.
+        if len(known) == len(ends) and all(a != b for a, b in pairwise(known)) and back <= max(1, len(ends) / 10):
+            return [{**row, "step": after[int(row["step"]) - 1] if row["step"] else 0} for row in rows], []
+    done = max((done for _, done, own in bars if own == max(total for *_, total in bars)), default=0)
+    each = done // len(ends) if ends and done % len(ends) == 0 else 1
+    said = f"steps: what was printed has none, and each line is counted as {counted(max(each, 1), 'update')}"
+    return [{**row, "step": row["step"] * max(each, 1)} for row in rows], [said]
+
+
+def stepped(row: Row) -> Row:
+    """A line under today's names, with the step that it says, such as "global_step/max_steps": "20/400"."""
+    said = str(row.get(f"{STEP}/max_steps", row.get(STEP, ""))).partition("/")[0]
+    step = whole(said)
+    return {**_today(row), **({} if step is None else {"step": step})}
+
+
+def _today(row: Row) -> Row:
+    old, new = LENGTHS
+    return {new if k == old else k: v for k, v in row.items()}
 
 
 def _state(path: Path) -> Path | None:
@@ -274,7 +320,6 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
 
 # driving -------------------------------------------------------------------------------------------------------
 
-PRINTED = re.compile(r"\{'.*\}")
 BEFORE = "states.json"  # in an attempt's folder: the states that were there before it
 CONFIG, ARGUMENTS = "config.yaml", "training_args.bin"  # what it was asked for, and what transformers made of it
 EVAL_BATCH = 8          # completions of an evaluation batch, at least: transformers' default

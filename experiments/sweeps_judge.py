@@ -1,0 +1,228 @@
+"""What a prescription gives away, on studies that are drawn from the real sweeps of `sweeps.py`.
+
+    python experiments/sweeps_judge.py            every situation in results/sweeps, into results/sweeps/judged.json
+
+A study is drawn by giving each n three of a situation's seeds for its pilot, whose length, rounds and rate check are
+those of a user's study (`planner.focus`); the learning-rate probe is left out, so multiplier 1 is the sweep's rule.
+Its law is fitted and its n and rate are prescribed for each budget, in rollouts and in CPU seconds, by the functions
+that `isocost plan` calls. The truth is the mean held-out reward of all seeds of the sweep, on the test split.
+
+For each situation, budget and currency: `ours` is the shortfall of the prescribed n from the best n, both at the rule's
+rate; beside it those of (a) `end`, the best n at the end of a pilot of the same cost with equal runs of every n, (b)
+`n8`, (c) `n16`, (d) `oracle`, the law's choice from the pilots of all seeds. `rate` is the shortfall of the prescribed
+rate from the best rate of the sweep at that n, `whole` that of n and rate together from the best of both, and `fell`
+the share of the runs at the prescribed n and rate that end below their reward at the pilot's end by a tenth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isocost.laws.curves import Curve
+from isocost.laws.fit import fit_law
+from isocost.planner.afford import plan_pilot
+from isocost.planner.budget import MEASURED, UNTIMED, Budget, Timing
+from isocost.planner.focus import focused
+from isocost.planner.learning_rate import RateRule
+from isocost.planner.pilot import PilotPlan
+from isocost.planner.prescription import Plan
+from isocost.planner.rollouts import prescribe
+from isocost.planner.standing import means
+from isocost.planner.study_runs import PRESETS, PlannedRun, Preset
+from isocost.steps.limits import of_limit
+from sweeps import CHECKED, OUT, SITUATIONS
+
+STUDIES, SEEDS, GRID = 40, 3, (2, 4, 8, 16, 32)
+CURRENCIES = ("rollouts", "seconds")
+FELL = 0.1      # reward below that at the pilot's end from which on a run has fallen
+BASELINES = ("end", "n8", "n16", "oracle")
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A situation's record."""
+
+    name: str
+    data: dict[str, Any]
+
+    @staticmethod
+    def read(name: str) -> Sweep:
+        return Sweep(name, json.loads((OUT / f"{name}.json").read_text()))
+
+    @cached_property
+    def runs(self) -> dict[tuple[int, float], dict[int, dict[str, Any]]]:
+        out: dict[tuple[int, float], dict[int, dict[str, Any]]] = {}
+        for r in self.data["runs"]:
+            out.setdefault((r["n"], r["multiplier"]), {})[r["index"]] = r
+        return out
+
+    @cached_property
+    def grid(self) -> tuple[int, ...]:
+        return tuple(n for n in SITUATIONS[self.name].ns if n in GRID)
+
+    def curve(self, run: PlannedRun, index: int) -> Curve:
+        """A planned run as the sweep's run of this seed, up to its length."""
+        r = self.runs[run.n, run.multiplier][index]
+        C = np.array(r["C"], dtype=float)
+        kept = C <= run.C
+        unknown = np.full(kept.sum(), np.nan)
+        return Curve(run.name, run.n, run.B, r["lr"], r["seed"], C[kept], np.array(r["select"])[kept],
+                     np.array(r["audit"])[kept], unknown, unknown, purpose=run.purpose, multiplier=run.multiplier)
+
+    def truth(self, n: int, rate: float, C: float) -> float:
+        """The mean reward of all seeds after C rollouts."""
+        return float(np.mean([self.at(r, C) for r in self.runs[n, rate].values()]))
+
+    def at(self, r: dict[str, Any], C: float) -> float:
+        """A run's reward after C rollouts, linear in ln C between its evaluations."""
+        own = np.array(r["C"], dtype=float)
+        return float(np.interp(np.log(C), np.log(np.maximum(own, 1.0)), r["audit"]))
+
+    @cached_property
+    def timing(self) -> Timing:
+        """CPU seconds by n: those of an update, and of each of its rollouts."""
+        s = SITUATIONS[self.name]
+        ns = np.array(self.grid)
+        each = np.array([np.median([r["cpu"] for r in self.runs[n, 1.0].values()]) for n in ns]) / max(s.budgets)
+        sizes = np.column_stack([1 / (ns * s.B), np.ones(len(ns))])
+        update, rollout = np.maximum(np.linalg.lstsq(sizes, each, rcond=None)[0], 0.0)
+        return Timing(float(update), 0.0, float(rollout), 0.0, f"{MEASURED} in the sweep")
+
+
+def planned(sweep: Sweep, C: int, currency: str, rounds: bool = True) -> PilotPlan:
+    """A quick pilot of this situation, and a budget that pays for two arms of C rollouts; in seconds, at the n whose
+    rollouts are the cheapest, so that no n would go beyond the sweep."""
+    s = SITUATIONS[sweep.name]
+    PRESETS[sweep.name] = Preset(sweep.grid, s.B, s.pilot, SEEDS, s.pilot // 4, 1, 1, C, SEEDS)
+    timing = sweep.timing if currency == "seconds" else UNTIMED
+    profile = {"cost": {"rollouts": 1, "prefill": 1, "decode": 1}, "problems": 1, "samples": 1, "exact": True,
+               "select": 64, "audit": 64, "parameters": None}
+    rate = RateRule(**{k: v for k, v in sweep.data["rule"].items() if k in ("lr0", "reference", "exponent")})
+    pilot = plan_pilot(profile, preset=sweep.name, rate=rate, timing=timing, rounds=rounds)
+    if currency == "rollouts":
+        return pilot
+    cost = min(timing.per_rollout(n, s.B) for n in sweep.grid) * C
+    return replace(pilot, budget=Budget(pilot.pilot_bill.seconds + 2 * SEEDS * cost, currency, ""))
+
+
+def drawn(sweep: Sweep, pilot: PilotPlan, seeds: dict[int, Any]) -> tuple[PilotPlan, list[Curve]]:
+    """The pilot to its end, each n with its own seeds."""
+    while True:
+        runs = [r for r in pilot.runs if r.purpose != "probe"]
+        seen = [sweep.curve(r, int(seeds[r.n][r.index])) for r in runs]
+        if not pilot.reserve:
+            return pilot, seen
+        pilot = focused(pilot, seen)
+
+
+def study(task: tuple[str, int]) -> dict[str, Any]:
+    """One drawn study: for each currency and budget what was prescribed, and what it gives away."""
+    name, number = task
+    sweep, s = Sweep.read(name), SITUATIONS[name]
+    rng = np.random.default_rng([31, list(SITUATIONS).index(name), number])
+    every = {n: sorted(set.intersection(*(set(sweep.runs[n, x]) for x in CHECKED))) for n in sweep.grid}
+    seeds = {n: rng.permutation(every[n]) for n in sweep.grid}
+    out: dict[str, Any] = {"situation": name, "number": number}
+    for currency in CURRENCIES:
+        for C in s.budgets:
+            pilot, seen = drawn(sweep, planned(sweep, C, currency), seeds)
+            placed = of_limit(seen, pilot)
+            law = fit_law(placed, seed=number)
+            rule = RateRule(1.0, 256, measured=True)
+            plan = prescribe(law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=placed, spent=pilot.pilot_bill)
+            _, even = drawn(sweep, planned(sweep, C, currency, rounds=False), seeds)
+            out[f"{currency} {C}"] = judged(sweep, pilot, plan, [c for c in even if c.purpose == "pilot"], currency, C)
+            out[f"{currency} {C}"]["identified"] = law.refused is None
+    return out
+
+
+def lengths(sweep: Sweep, currency: str, C: int) -> dict[int, float]:
+    """n -> the rollouts that cost as much as C of the n whose rollouts are the cheapest."""
+    each = {n: sweep.timing.per_rollout(n, SITUATIONS[sweep.name].B) for n in sweep.grid}
+    return {n: float(C) if currency == "rollouts" else C * min(each.values()) / each[n] for n in sweep.grid}
+
+
+def judged(
+    sweep: Sweep, pilot: PilotPlan, plan: Plan, even: list[Curve], currency: str, C: int
+) -> dict[str, Any]:
+    """The shortfalls of one prescription and of the rules beside it."""
+    own, rates = lengths(sweep, currency, C), SITUATIONS[sweep.name].rates
+    reward = {n: sweep.truth(n, 1.0, own[n]) for n in sweep.grid}
+    best, n, x = max(reward.values()), plan.arm.n, pilot.rate_of(plan.arm.n)
+    cost = 1.0 if currency == "rollouts" else None
+    at = means(even, {k: cost or sweep.timing.per_rollout(k, plan.arm.B) for k in sweep.grid})
+    ours = {rate: sweep.truth(n, rate, own[n]) for rate in rates}
+    whole = max(sweep.truth(k, rate, own[k]) for k in sweep.grid for rate in rates)
+    end = SITUATIONS[sweep.name].pilot
+    fell = [sweep.at(r, own[n]) < sweep.at(r, end) - FELL for r in sweep.runs[n, x].values()]
+    return {"n": n, "rate": x, "ours": best - reward[n], "end": best - reward[max(at, key=lambda k: (at[k], -k))],
+            "n8": best - reward[8], "n16": best - reward[16], "rate_lost": max(ours.values()) - ours[x],
+            "whole": whole - ours[x], "end_whole": whole - reward[max(at, key=lambda k: (at[k], -k))],
+            "fell": float(np.mean(fell)), "risk": plan.risk.reward if plan.risk else None}
+
+
+def oracle(name: str) -> dict[str, float]:
+    """For each currency and budget, the shortfall of the law's choice from the pilots of every seed."""
+    sweep, s = Sweep.read(name), SITUATIONS[name]
+    out = {}
+    for currency in CURRENCIES:
+        for C in s.budgets:
+            pilot = planned(sweep, C, currency, rounds=False)
+            arm = [r for r in pilot.of_purpose("pilot") if r.index == 0]
+            law = fit_law([replace(sweep.curve(r, i), run=f"{r.name}-{i}") for r in arm
+                           for i in sweep.runs[r.n, 1.0]])
+            own = lengths(sweep, currency, C)
+            reward = {n: sweep.truth(n, 1.0, own[n]) for n in sweep.grid}
+            chosen = max(law.ns, key=lambda n: float(law.paths(n, np.array([own[n]]), 0).mean()))
+            out[f"{currency} {C}"] = max(reward.values()) - reward[chosen]
+    return out
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of some judged prescriptions: the mean and the 90th percentile of each shortfall, and counts."""
+    keys = ("ours", "end", "n8", "n16", "rate_lost", "whole", "end_whole")
+    out: dict[str, Any] = {k: [round(float(np.mean([r[k] for r in rows])), 4),
+                               round(float(np.quantile([r[k] for r in rows], 0.9)), 4)] for k in keys}
+    return out | {"fell": round(float(np.mean([r["fell"] for r in rows])), 4), "studies": len(rows),
+                  "identified": round(float(np.mean([r["identified"] for r in rows])), 3),
+                  "n": {str(n): k for n in GRID if (k := sum(r["n"] == n for r in rows))},
+                  "rates": {f"{x:g}": k for x in (0.5, 1.0, 2.0) if (k := sum(r["rate"] == x for r in rows))}}
+
+
+def main(names: list[str], studies: int, workers: int, out: Path) -> None:
+    tasks = [(name, k) for name in names for k in range(studies)]
+    with ProcessPoolExecutor(workers) as pool:
+        found = list(pool.map(study, tasks, chunksize=2))
+        known = dict(zip(names, pool.map(oracle, names), strict=True))
+    kept: dict[str, Any] = {"situations": {}}
+    for name in names:
+        own = [f for f in found if f["situation"] == name]
+        cells = [k for k in own[0] if " " in k]
+        kept["situations"][name] = {
+            **{cell: {**summary([f[cell] for f in own]), "oracle": round(known[name][cell], 4)} for cell in cells},
+            "all": {**summary([f[cell] for f in own for cell in cells]),
+                    "oracle": round(float(np.mean(list(known[name].values()))), 4)}}
+    kept["all"] = summary([f[cell] for f in found for cell in f if " " in cell])
+    out.write_text(json.dumps(kept, indent=1) + "\n")
+    for name in names:
+        for cell, row in kept["situations"][name].items():
+            print(name, cell, *(f"{k} {v}" for k, v in row.items()))
+    print(kept["all"])
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--situations", nargs="+", default=[n for n in SITUATIONS if (OUT / f"{n}.json").exists()])
+    options.add_argument("--studies", type=int, default=STUDIES)
+    options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--out", type=Path, default=OUT / "judged.json")
+    asked = options.parse_args()
+    main(asked.situations, asked.studies, asked.workers, asked.out)
