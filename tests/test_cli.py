@@ -300,6 +300,28 @@ def test_a_reader_that_goes_away_is_no_bug(command):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_the_help_of_a_command_is_in_sections_with_every_option_once():
+    from isocost.cli.options import SECTIONS
+
+    for name in ("train", "profile", "doctor", "fit"):
+        command, text = main.commands[name], said(name, "--help")
+        heads = [x.rstrip(":") for x in re.findall(r"^\S.*:$", text, re.M)]
+        own = {p.name for p in command.params}
+        assert heads == ["Options", *(title for title, names in SECTIONS.items() if own & set(names))]
+        rows = re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.M)
+        options = [next(o for o in p.opts if o.startswith("--")) for p in command.params if hasattr(p, "is_flag")]
+        assert sorted(rows) == sorted([*options, "--help"])
+
+
+def test_a_shell_completes_names_of_methods():
+    from click.shell_completion import ShellComplete
+
+    shell = ShellComplete(main, {}, "isocost", "_ISOCOST_COMPLETE")
+    assert {"grpo", "gspo"} <= {x.value for x in shell.get_completions(["train"], "g")}
+    assert [x.value for x in shell.get_completions(["compare", "grpo"], "dap")] == ["dapo"]
+    assert [x.type for x in shell.get_completions(["train"], "./my_m")] == ["file"]
+
+
 def test_lines_are_broken_for_a_terminal_only(capsys):
     from isocost.console import console
 

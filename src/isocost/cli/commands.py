@@ -4,7 +4,8 @@ Heavy imports are inside the commands, so that `--help` is fast.
 
 Exit codes: 0 done (audit: hit; compare: a difference), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something
 fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not
-continue (starved, diverged, reward failed, unbilled), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
+continue (starved, diverged, reward failed, unbilled) or whose budget was over before its first update, 130 and 143
+stopped by Ctrl-C and SIGTERM with everything saved, 141 the reader of what it prints has gone.
 """
 
 from __future__ import annotations
