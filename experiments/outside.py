@@ -125,7 +125,7 @@ def forecast(one: Logged, seeds: int, hidden: float, marked: bool, plain: bool =
     logged = [curve(one.study, i, C, r, marked, one.kind == TRAINING) for i, (C, r) in enumerate(parts)]
     law = fit_law(logged)
     case["refused"] = law.forecast_refused.reason if law.forecast_refused else ""
-    case["flags"] = [flag.name for flag in law.flags]
+    case["flags"] = [flag.name for flag in law.flags if flag.name != "few_evaluations"]     # not of this forecast
     case["risen"] = any(ends_of(x, x.problems).risen for x in logged) if min(len(C) for C, _ in parts) >= MANY else None
     case["still"], case["fell_back"] = bool(law.arms and law.still(SIZE)), "collapsed" in case["flags"]
     lines = [naive.line_interval(C[C > 0], r[C > 0], at, LEVEL) for C, r in parts]

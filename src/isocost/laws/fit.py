@@ -51,8 +51,9 @@ MOVED = 0.25        # an arm with less than this share of the best arm's gain co
 SPARSE = 0.1        # training rewards above this are forecast even if they have not risen: of such forecasts of public
                     # logs as many hold as of others (docs/outside_curves.md). Below it successes are rare, and learning
                     # may start at any time
-WIDE = 0.2          # width of an interval at twice the runs' length from which on more evaluations are proposed, of
-DENSER, WORTH = 100, 0.9    # whose law this is the number of draws, and this the share of the width that is no gain
+WIDE = 0.2          # width of an interval at twice the runs' length from which on more evaluations are proposed
+DENSER = 100        # draws of the law that says how wide it would be with them
+WORTH = 0.9         # share of the width from which on that is no gain
 DIGITS = 7          # significant digits of draws, so that a law read from JSON equals the law written
 
 
