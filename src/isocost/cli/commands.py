@@ -47,8 +47,6 @@ from isocost.terminal import echo, show_log
 
 OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
-
-
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
     "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens", "scale",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.shape import LARGEST
 from isocost.tasks.load import MOST_BROKEN, Broken, Report
 from isocost.tasks.rows import rows_of
 from isocost.words import counted
