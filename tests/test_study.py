@@ -231,6 +231,10 @@ def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study,
     (out / "runs" / "pilot-n8-s0" / "end.json").unlink()
     assert "1 run of the planned pilot still to end" in said("pilot", out, "--longer", "2=2x", code=2)
     (out / "runs" / "pilot-n8-s0" / "end.json").write_bytes(kept)
+    (out / "pilot.json").write_text(json.dumps(pilot | {"reserve": 0.5}))
+    assert "still has a reserve to spend" in said("pilot", out, "--longer", "2=2x", code=2)
+    assert "is not done" in said("fit", out, code=2)
+    (out / "pilot.json").write_text(json.dumps(pilot))
     ran("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--workers", "1")
     after, now = results(out), PilotPlan.of(read_json(out / "pilot.json"))
     (added,) = {r.name for r in now.runs} - {r.name for r in planned.runs}
