@@ -1,4 +1,4 @@
-"""What a pilot spends after its grid: how the n stand at its end, the check of the rate, and runs that are continued."""
+"""What a pilot spends after its grid: how the n stand at its end, the check of the rate, and continued runs."""
 
 import json
 from dataclasses import replace
@@ -190,7 +190,7 @@ def test_what_is_added_costs_at_most_the_reserve_in_the_unit_of_the_budget(text)
 
 def test_runs_are_continued_no_further_than_training_and_a_reserve_that_pays_for_nothing_is_given_up():
     pilot = replace(planned(rate=replace(given(1e-3, 256), measured=True)), reserve=100.0)
-    assert focused(pilot, seen(pilot)).C == pilot.train_C
+    assert pilot.train_C == focused(pilot, seen(pilot)).C
     poor = replace(pilot, reserve=0.01)
     done = focused(poor, seen(poor))
     assert done.runs == poor.runs and not done.reserve

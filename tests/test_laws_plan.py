@@ -191,7 +191,7 @@ def test_points_are_whole_updates_of_every_arm_and_reach_the_end():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_keep_their_promises_without_a_budget(preset):
     p = planned(preset=preset)
-    assert not p.direct and p.C == max(4, round(0.6 * PRESETS[preset].C / p.unit)) * p.unit
+    assert not p.direct and max(4, round(0.6 * PRESETS[preset].C / p.unit)) * p.unit == p.C
     assert p.train_C == PRESETS[preset].train_C and p.reserve == 1.25
     promises(p)
 
@@ -520,7 +520,7 @@ def test_three_arms_share_what_two_would_have_had():
     seen = [curve(r, 0.6 + 0.02 * (r.n == 2)) for r in pilot.of_purpose("pilot")]
     three = prescription(FakeLaw(VALUES), pilot, budget, spent=spent, curves=seen)
     assert len(two.arms) == 2 and len(three.arms) == 3
-    assert two.arm.C - three.arm.C == pytest.approx(two.arm.C / 3, abs=pilot.unit)
+    assert three.arm.C == pytest.approx(2 / 3 * two.arm.C, abs=pilot.unit)
     assert 150_000 - 18 * pilot.unit < three.bill.rollouts <= 150_000
 
 
