@@ -8,8 +8,7 @@ cheaper or more usual n replaces it only where that loses next to nothing (`NEAR
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray
@@ -30,10 +29,6 @@ class Risk:
 
     reward: float
     share: float | None = None
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
