@@ -1,4 +1,4 @@
-"""What a pilot spends after its grid: how the n stand at its end, the check of the rate, runs that are continued."""
+"""What a pilot spends after its grid: how the n stand at its end, the check of the rate, and continued runs."""
 
 import json
 from dataclasses import replace
@@ -15,6 +15,7 @@ from isocost.planner.learning_rate import NOISE, given
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import prescribe
 from isocost.planner.standing import ahead, difference, ends, means
+from isocost.report.records import Run, Study
 from isocost.steps.limits import of_limit
 
 TIMING = Timing(0.003, 0.0, 0.0002, 0.05, "for the test")
@@ -240,6 +241,19 @@ def test_an_arm_is_trained_at_its_better_rate_up_to_the_ceiling():
     low = replace(rule, ceilings=((32, 1.5 * rule.at(32)), (64, 1.0)))
     assert prescribe(None, low, None, TIMING, pilot=done, curves=of_limit(seen(done), done.at(None))).arm.lr == (
         pytest.approx(1.5 * rule.at(32)))
+
+
+def test_a_report_shows_the_runs_at_the_better_rate_as_those_of_the_grid(tmp_path):
+    def record(name, purpose, n, multiplier) -> Run:
+        return Run(tmp_path / name, {"name": name, "purpose": purpose, "arm": {"n": n, "multiplier": multiplier}})
+
+    runs = (record("a", "pilot", 4, 1.0), record("b", "edge", 4, 2.0), record("c", "edge", 4, 0.5),
+            record("d", "pilot", 8, 1.0), record("e", "probe", 4, 2.0), record("f", "train", 4, 2.0))
+    study = Study(tmp_path, {"pilot": {"rates": [[4, 2.0]]}}, runs)
+    assert [r.name for r in study.of("pilot")] == ["b", "d"] and [r.name for r in study.of("edge")] == ["a", "c"]
+    assert [r.name for r in study.of("probe", "train")] == ["e", "f"]
+    before = Study(tmp_path, {"pilot": {}}, runs)
+    assert [r.name for r in before.of("pilot")] == ["a", "d"] and [r.name for r in before.of("edge")] == ["b", "c"]
 
 
 def test_a_pilot_is_extended_at_the_better_rate():

@@ -136,8 +136,8 @@ def test_runs_of_different_lengths_and_a_third_arm_are_in_the_seal():
     assert f.leader == 2 and f.leader_runs == tuple(f"train-n2-s{i}" for i in range(6)) and f.comparator == 8
     data = json.loads(json.dumps(f.data()))
     assert forecasts.Forecast.of(data) == f
-    other = {**f.lengths, "train-n8-s0": 1}
-    for key, value in (("leader", 16), ("leader_runs", f.leader_runs[:5]), ("lengths", other)):
+    lengths = {**f.lengths, "train-n8-s0": 1}
+    for key, value in (("leader", 16), ("leader_runs", f.leader_runs[:5]), ("lengths", lengths)):
         with pytest.raises(UserError, match="changed after it was sealed"):
             forecasts.Forecast.of({**data, key: value})
 

@@ -192,7 +192,7 @@ def test_points_are_whole_updates_of_every_arm_and_reach_the_end():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_keep_their_promises_without_a_budget(preset):
     p = planned(preset=preset)
-    assert not p.direct and round(0.6 * PRESETS[preset].C / p.unit) * p.unit == p.C
+    assert not p.direct and max(4, round(0.6 * PRESETS[preset].C / p.unit)) * p.unit == p.C
     assert p.train_C == PRESETS[preset].train_C and p.reserve == 1.25
     promises(p)
 
@@ -235,7 +235,7 @@ def promises(p: PilotPlan, unit: str = "rollouts") -> None:
     assert p.C % p.unit == 0 and p.train_C % p.unit == 0 and p.unit % (8 * p.B) == 0
     for r in p.runs:
         assert r.M * r.n * r.B == r.C and r.warmup <= min(10, 0.05 * r.M) and p.points_of(r)[-1] == r.C
-    assert len({r.name for r in p.runs}) == len(p.runs)
+    assert len({r.name for r in p.runs}) == len(p.runs) and len(p.points) >= 4, "a curve needs four points"
     assert {r.purpose for r in p.runs} == {"probe", "pilot"}
     assert {(r.n, r.multiplier) for r in after.of_purpose("edge")} == {(4, 0.5), (4, 2.0)}
     assert {(r.n, r.multiplier) for r in p.of_purpose("probe")} == {
@@ -521,7 +521,7 @@ def test_three_arms_share_what_two_would_have_had():
     seen = [curve(r, 0.6 + 0.02 * (r.n == 2)) for r in pilot.of_purpose("pilot")]
     three = prescription(FakeLaw(VALUES), pilot, budget, spent=spent, curves=seen)
     assert len(two.arms) == 2 and len(three.arms) == 3
-    assert pytest.approx(two.arm.C / 3, abs=pilot.unit) == two.arm.C - three.arm.C
+    assert abs(3 * three.arm.C - 2 * two.arm.C) <= 3 * pilot.unit
     assert 150_000 - 18 * pilot.unit < three.bill.rollouts <= 150_000
 
 

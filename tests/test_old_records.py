@@ -7,6 +7,7 @@ all methods as they were described then.
 
 import asyncio
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
+from isocost.planner.audit import Audit
+from isocost.planner.forecast import Forecast
+from isocost.planner.pilot import PilotPlan
+from isocost.planner.rollouts import BESIDE, Plan
 from isocost.recipe import describe
 from isocost.runs.files import canonical, read_json
 from isocost.runs.job import Job
@@ -67,6 +72,34 @@ def test_a_law_fitted_again_is_the_law_of_then(old):
     assert again["sd"] == pytest.approx(law["sd"], rel=1e-6) if "sd" in law else True
     printed("plan", "tiny")
     printed("report", "tiny")
+
+
+@pytest.mark.parametrize(("name", "kind", "beside"), [
+    ("plan", Plan, BESIDE), ("forecast", Forecast, ()), ("audit", Audit, ()),
+    ("pilot", PilotPlan, ("units", "prices", "evaluation")),       # of which later records say more
+])
+def test_records_without_the_keys_of_today_read_and_are_written_as_they_were(old, name, kind, beside):
+    then = {k: v for k, v in read_json(old / "tiny" / f"{name}.json").items() if k not in beside}
+    now = json.loads(json.dumps(kind.of(read_json(old / "tiny" / f"{name}.json")).data()))
+    assert {k: v for k, v in now.items() if k not in beside} == then
+    assert not {"reserve", "rates", "risk", "undecided", "lengths", "leader", "leader_runs"} & set(now)
+
+
+def test_a_pilot_planned_with_its_edges_goes_on_as_it_was_planned(old, ran):
+    """Two of its runs are still to be made. It has no reserve, so that nothing is added to it."""
+    for name in ("law.json", "plan.json", "forecast.json", "audit.json", "shift.json"):
+        (old / "tiny" / name).unlink()
+    for name in ("pilot-n8-s1", "edge-n8-x2-s0", *(f"train-n{n}-s{i}" for n in (2, 8) for i in range(3))):
+        shutil.rmtree(old / "tiny" / "runs" / name)
+    planned, there = (old / "tiny" / "pilot.json").read_bytes(), {p.name for p in (old / "tiny" / "runs").iterdir()}
+    ran("pilot", "tiny", "--workers", "1")
+    assert (old / "tiny" / "pilot.json").read_bytes() == planned
+    now = {p.name: read_json(p / "end.json")["reason"] for p in (old / "tiny" / "runs").iterdir()}
+    assert set(now) == there | {"pilot-n8-s1", "edge-n8-x2-s0"} and set(now.values()) == {"spent"}
+    printed("fit", "tiny")
+    arms = read_json(old / "tiny" / "law.json")["arms"]
+    assert [(a["n"], sorted(a["runs"])) for a in arms] == [(n, [f"pilot-n{n}-s0", f"pilot-n{n}-s1"]) for n in (2, 4, 8)]
+    printed("plan", "tiny")
 
 
 def test_comparisons_print_and_keep_what_they_found(old):

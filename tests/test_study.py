@@ -87,12 +87,12 @@ def test_every_arm_is_evaluated_at_the_same_compute_and_further_where_its_runs_w
 def test_the_pilot_spends_its_reserve_on_a_check_of_the_rate_and_on_half_of_the_n(study):
     pilot = PilotPlan.of(read_json(study[0] / "pilot.json"))
     grid = pilot.of_purpose("pilot")
-    assert not pilot.reserve and {(r.C, r.first_C) for r in pilot.runs if not r.first_C} <= {(16, None)}
+    assert not pilot.reserve and {(r.C, r.first_C) for r in pilot.runs if not r.first_C} == {(16, None), (32, None)}
     assert {(len({r.n for r in pilot.of_purpose("edge")}), r.multiplier) for r in pilot.of_purpose("edge")} == {
         (1, 0.5), (1, 2.0)}
-    assert len({r.n for r in pilot.arm_runs if r.first_C == 16 and r.C == pilot.C}) == 2 and len(grid) == 6
+    assert len({r.n for r in pilot.arm_runs if r.first_C == 32 and r.C == pilot.C}) == 2 and len(grid) == 6
     cost = sum(r.C for r in pilot.runs if r.purpose != "probe")
-    assert 2 * 6 * 16 < cost <= 2.25 * 6 * 16 and pilot.pilot_bill.rollouts == sum(r.C for r in pilot.runs)
+    assert 2 * 6 * 32 < cost <= 2.25 * 6 * 32 and pilot.pilot_bill.rollouts == sum(r.C for r in pilot.runs)
 
 
 def test_done_again_it_does_nothing_again(study, ran):
@@ -211,9 +211,9 @@ def test_a_larger_budget_adds_seeds_and_a_smaller_one_removes_them(study, tmp_pa
     for budget in (2_000, 100_000, 2_000):
         said("plan", out, "--budget", f"{budget}-rollouts", "--workers", "1")
         plan, pilot = read_json(out / "plan.json"), read_json(out / "pilot.json")
-        trained = {(r["n"], r["seed"]) for r in plan["runs"]}
-        assert len(trained) == 2 * plan["seeds"] == 2 * pilot["train_seeds"]
-        assert plan["bill"]["rollouts"] == 2 * plan["seeds"] * plan["arm"]["C"]
+        trained, arms = {(r["n"], r["seed"]) for r in plan["runs"]}, len(plan["arms"])
+        assert len(trained) == arms * plan["seeds"] == arms * pilot["train_seeds"]
+        assert plan["bill"]["rollouts"] == arms * plan["seeds"] * plan["arm"]["C"]
         assert plan["bill"]["rollouts"] + plan["pilot_bill"]["rollouts"] <= budget
         assert seeds.setdefault(budget, plan["seeds"]) == plan["seeds"]
     assert seeds == {2_000: 3, 100_000: 6}
@@ -222,26 +222,33 @@ def test_a_larger_budget_adds_seeds_and_a_smaller_one_removes_them(study, tmp_pa
 def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study, ran, tmp_path):
     out = copied(study, tmp_path)
     pilot = read_json(out / "pilot.json")
-    before = results(out)
+    before, planned = results(out), PilotPlan.of(pilot)
+    own = planned.lengths
     priced = said("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--dry-run")
-    assert f"then n = 2 continued to {2 * pilot['C']} rollouts, 1 more run of n = 4" in " ".join(priced.split())
+    assert f"then n = 2 continued to {2 * own[2]} rollouts, 1 more run of n = 4" in " ".join(priced.split())
     assert results(out) == before and read_json(out / "pilot.json") == pilot
     kept = (out / "runs" / "pilot-n8-s0" / "end.json").read_bytes()
     (out / "runs" / "pilot-n8-s0" / "end.json").unlink()
     assert "1 run of the planned pilot still to end" in said("pilot", out, "--longer", "2=2x", code=2)
     (out / "runs" / "pilot-n8-s0" / "end.json").write_bytes(kept)
+    (out / "pilot.json").write_text(json.dumps(pilot | {"reserve": 0.5}))
+    assert "still has a reserve to spend" in said("pilot", out, "--longer", "2=2x", code=2)
+    assert "is not done" in said("fit", out, code=2)
+    (out / "pilot.json").write_text(json.dumps(pilot))
     ran("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--workers", "1")
-    after = results(out)
-    assert set(after) - set(before) == {f"runs/pilot-n4-s2/{n}" for n in ("metrics.jsonl", "journal.jsonl",
-                                                                         "samples.jsonl")}
+    after, now = results(out), PilotPlan.of(read_json(out / "pilot.json"))
+    (added,) = {r.name for r in now.runs} - {r.name for r in planned.runs}
+    assert set(after) - set(before) == {f"runs/{added}/{n}" for n in ("metrics.jsonl", "journal.jsonl",
+                                                                      "samples.jsonl")}
+    assert added in {r.name for r in now.arm_runs if r.n == 4}
     changed = {name.split("/")[1] for name in before if after[name] != before[name]}
-    assert changed == {r["name"] for r in named(pilot) if r["n"] == 2}
+    assert changed == {r.name for r in planned.arm_runs if r.n == 2}
     assert all(after[name].startswith(text) for name, text in before.items())
     assert not (out / "law.json").exists() and not (out / "plan.json").exists()
     said("fit", out)
     said("plan", out)
-    plan, ends = read_json(out / "plan.json"), {r["n"]: r["C"] for r in named(read_json(out / "pilot.json"))}
-    assert ends == {2: 2 * pilot["C"], 4: pilot["C"], 8: pilot["C"]} and plan["pilot_C"] == ends[plan["arm"]["n"]]
+    plan = read_json(out / "plan.json")
+    assert now.lengths == {**own, 2: 2 * own[2]} and plan["pilot_C"] == now.lengths[plan["arm"]["n"]]
 
 
 def test_added_runs_are_priced_by_what_the_runs_there_cost(study, tmp_path):
@@ -301,11 +308,6 @@ def copied(study, to):
     for run in (to / "s" / "runs").glob("train-*"):
         shutil.rmtree(run)
     return to / "s"
-
-
-def named(pilot):
-    """The grid's runs of a pilot's plan, with the names of their folders."""
-    return [r | {"name": f"pilot-n{r['n']}-s{r['index']}"} for r in pilot["runs"] if r["purpose"] == "pilot"]
 
 
 def test_eval_measures_a_trained_run_against_where_it_began(study):

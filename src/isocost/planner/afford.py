@@ -188,9 +188,9 @@ class _PilotSearch:
         return RESERVE if self.rounds and not self.limits else 0.0
 
     def first(self, shape: Preset) -> int:
-        """Rollouts of a run of the grid of a preset without a budget."""
-        share = SCOUT if self.reserve else 1.0
-        return max(1, round(share * shape.C / shape.unit)) * shape.unit
+        """Rollouts of a run of the grid of a preset without a budget; where it is made shorter, enough for a curve."""
+        share, least = (SCOUT, LEAST_POINTS) if self.reserve else (1.0, 1)
+        return max(least, round(share * shape.C / shape.unit)) * shape.unit
 
     # evaluations ----------------------------------------------------------------------------------------------
 

@@ -10,8 +10,7 @@ usual n replaces either only where that loses next to nothing (`NEAR`, `SELDOM`)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray
@@ -33,10 +32,6 @@ class Risk:
 
     reward: float
     share: float | None = None
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
