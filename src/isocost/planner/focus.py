@@ -102,9 +102,13 @@ def continued(pilot: PilotPlan, kept: Sequence[int]) -> PilotPlan:
         if done < C:
             at = f" at x{rate:g} the rate" * (rate != 1)
             made = added(pilot, longer(pilot, ns, C), f"n = {', '.join(map(str, sorted(ns)))} to {C:,} rollouts{at}")
-            rates = tuple((n, x) for n, x in pilot.rates if n in ns)
-            return replace(made, reserve=0.0, rates=rates).repriced(made.prices, made.timing)
-    rates = tuple((n, x) for n, x in pilot.rates if n == kept[0])       # the others have no runs at this rate
+            return settled(made, ns)
+    return settled(pilot, kept[:1])
+
+
+def settled(pilot: PilotPlan, ns: Sequence[int]) -> PilotPlan:
+    """The pilot without a reserve, and another rate than the rule's only for these n: others have no runs at it."""
+    rates = tuple((n, x) for n, x in pilot.rates if n in ns)
     return replace(pilot, reserve=0.0, rates=rates).repriced(pilot.prices, pilot.timing)
 
 

@@ -86,7 +86,8 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     at = f"at {count(arm.get('C'))} {unit}"
     if study["plan"].get("direct"):
         return f"n = {arm['n']} {at}, fixed by the plan; no other n was tried."
-    if study["plan"].get("risk"):
+    law = law_of(study)
+    if study["plan"].get("risk") and (law is None or len(law.ns) > 1):
         return f"Use n = {arm['n']}{_limit(study)}: {str(study['plan']['chosen']).partition(': ')[2]}."
     if len(equal) > 1:      # a plan of an earlier version
         found = f"it is the cheapest of n = {names(equal)}, which are equal within margin or noise {at}."
