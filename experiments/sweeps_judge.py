@@ -98,10 +98,10 @@ class Sweep:
 
 
 def planned(sweep: Sweep, C: int, currency: str, rounds: bool = True) -> PilotPlan:
-    """A quick pilot of this situation, and a budget that pays for two arms of C rollouts; in seconds, at the n whose
-    rollouts are the cheapest, so that no n would go beyond the sweep."""
+    """A quick pilot of this situation, and a budget that pays for two arms of C rollouts; in seconds, at n = 16."""
     s = SITUATIONS[sweep.name]
-    PRESETS[sweep.name] = Preset(sweep.grid, s.B, s.pilot, SEEDS, s.pilot // 4, 1, 1, C, SEEDS)
+    length = int(lengths(sweep, currency, C)[8])
+    PRESETS[sweep.name] = Preset(sweep.grid, s.B, s.pilot, SEEDS, s.pilot // 4, 1, 1, length, SEEDS)
     timing = sweep.timing if currency == "seconds" else UNTIMED
     profile = {"cost": {"rollouts": 1, "prefill": 1, "decode": 1}, "problems": 1, "samples": 1, "exact": True,
                "select": 64, "audit": 64, "parameters": None}
@@ -109,7 +109,7 @@ def planned(sweep: Sweep, C: int, currency: str, rounds: bool = True) -> PilotPl
     pilot = plan_pilot(profile, preset=sweep.name, rate=rate, timing=timing, rounds=rounds)
     if currency == "rollouts":
         return pilot
-    cost = min(timing.per_rollout(n, s.B) for n in sweep.grid) * C
+    cost = timing.per_rollout(16, s.B) * C
     return replace(pilot, budget=Budget(pilot.pilot_bill.seconds + 2 * SEEDS * cost, currency, ""))
 
 
@@ -145,9 +145,10 @@ def study(task: tuple[str, int]) -> dict[str, Any]:
 
 
 def lengths(sweep: Sweep, currency: str, C: int) -> dict[int, float]:
-    """n -> the rollouts that cost as much as C of the n whose rollouts are the cheapest."""
+    """n -> the rollouts that cost as much as C of n = 16, at most those of the sweep."""
     each = {n: sweep.timing.per_rollout(n, SITUATIONS[sweep.name].B) for n in sweep.grid}
-    return {n: float(C) if currency == "rollouts" else C * min(each.values()) / each[n] for n in sweep.grid}
+    most = float(max(SITUATIONS[sweep.name].budgets))
+    return {n: float(C) if currency == "rollouts" else min(most, C * each[16] / each[n]) for n in sweep.grid}
 
 
 def judged(

@@ -85,7 +85,7 @@ def better_rate(curves: Sequence[Curve], n: int) -> float:
 def checks(pilot: PilotPlan, n: int) -> list[PlannedRun]:
     """The runs of n at the rule's rate and at one step below and above it, with the grid's seeds and `LONGER`."""
     arm = [r for r in pilot.of_purpose("pilot") if r.n == n]
-    C = max(arm[0].C, min(round(LONGER * arm[0].C / pilot.unit), pilot.train_C // 2 // pilot.unit) * pilot.unit)
+    C = max(arm[0].C, min(round(LONGER * arm[0].C / pilot.unit) * pilot.unit, longest(pilot, n)))
     new = make_runs(pilot.seed, "edge", (n,), pilot.B, C, len(arm), EDGES, pilot.batch, arm[0].turns)
     first = arm[0].first_C or arm[0].C
     return [replace(r, C=C, first_C=None if first == C else first) for r in (*arm, *new)]
@@ -96,14 +96,21 @@ def continued(pilot: PilotPlan, kept: Sequence[int]) -> PilotPlan:
     run's at most. With fewer n, `FEWEST` at least, if all of them would not get beyond the runs that are there."""
     rate, unit = pilot.rate_of(kept[0]), pilot.unit
     done = max(r.C for r in pilot.runs if r.n == kept[0] and r.multiplier == rate)
-    most = max(1, pilot.train_C // 2 // unit)
     for ns in (kept[:many] for many in range(len(kept), min(FEWEST, len(kept)) - 1, -1)):
+        most = min(longest(pilot, n) for n in ns) // unit
         C = unit * largest_that(lambda k, ns=ns: added_cost(pilot, longer(pilot, ns, k * unit)) <= pilot.reserve, most)
         if done < C:
             at = f" at x{rate:g} the rate" * (rate != 1)
             made = added(pilot, longer(pilot, ns, C), f"n = {', '.join(map(str, sorted(ns)))} to {C:,} rollouts{at}")
             return settled(made, ns)
     return settled(pilot, kept[:1])
+
+
+def longest(pilot: PilotPlan, n: int) -> int:
+    """The most rollouts of a pilot run of n: those that cost half of a trained run, in the unit of the budget."""
+    unit = pilot.budget.unit if pilot.budget else ROLLOUTS
+    most = pilot.train_bill.of_unit(unit) / (2 * pilot.train_arms * pilot.train_seeds)
+    return max(1, int(most / rollout_costs(pilot)[n] / pilot.unit + 1e-9)) * pilot.unit
 
 
 def settled(pilot: PilotPlan, ns: Sequence[int]) -> PilotPlan:
