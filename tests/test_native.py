@@ -242,6 +242,18 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch, fresh, tmp_path):
     assert not list(fresh.glob("*.so"))
 
 
+def test_a_full_disk_is_tried_once_and_named(monkeypatch, fresh, tmp_path):
+    """Other options of the compiler need as much space."""
+    full = tmp_path / "c++"
+    full.write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho x >> {tmp_path}/tries\n"
+                    "echo '/tmp/x.s: Fatal error: cannot write: No space left on device' >&2\nexit 1\n")
+    full.chmod(0o755)
+    monkeypatch.setattr(native.shutil, "which", lambda name: str(full) if name == "c++" else None)
+    why = world("tiny").extra["kernels_why"]
+    assert "no space is left in" in why and "set TMPDIR to a folder with 50 MB" in why
+    assert (tmp_path / "tries").read_text() == "x\n"
+
+
 def test_widths_that_vectors_do_not_divide_are_left_to_torch():
     odd = model(heads=4, kv_heads=2, head_dim=10)
     assert "head size that is a multiple" in world(odd, kernels="auto").extra["kernels_why"]

@@ -6,6 +6,7 @@ Without a C++ compiler torch does the same computation, more slowly; `available`
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import hashlib
 import logging
@@ -502,6 +503,9 @@ def _compiled(compiler: str) -> bytes:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode == 0:
                 return out.read_bytes()
+            if os.strerror(errno.ENOSPC) in done.stderr:        # other options need as much
+                done.stderr = f"no space is left in {tempfile.gettempdir()}; set TMPDIR to a folder with 50 MB"
+                break
         raise subprocess.CalledProcessError(done.returncode, command, stderr=done.stderr)
 
 
