@@ -84,15 +84,17 @@ def test_every_arm_is_evaluated_at_the_same_compute_and_further_where_its_runs_w
     assert long[:len(short)] == short and len(short) > 2
 
 
-def test_the_pilot_spends_its_reserve_on_a_check_of_the_rate_and_on_half_of_the_n(study):
+def test_the_pilot_spends_its_reserve_on_a_check_of_the_rate(study):
+    """Of 1.35 x 6 runs of 16 rollouts, 112 pay for it: two runs go on to 24 and four are new. The rest, 17 rollouts,
+    takes no two n beyond 24."""
     pilot = PilotPlan.of(read_json(study[0] / "pilot.json"))
     grid = pilot.of_purpose("pilot")
     assert not pilot.reserve and {(r.C, r.first_C) for r in pilot.runs if not r.first_C} <= {(16, None)}
-    assert {(len({r.n for r in pilot.of_purpose("edge")}), r.multiplier) for r in pilot.of_purpose("edge")} == {
-        (1, 0.5), (1, 2.0)}
-    assert len({r.n for r in pilot.arm_runs if r.first_C == 16 and r.C == pilot.C}) == 2 and len(grid) == 6
-    cost = sum(r.C for r in pilot.runs if r.purpose != "probe")
-    assert 2 * 6 * 16 < cost <= 2.25 * 6 * 16 and pilot.pilot_bill.rollouts == sum(r.C for r in pilot.runs)
+    (n,) = {r.n for r in pilot.of_purpose("edge")}
+    assert sorted(r.multiplier for r in pilot.runs if r.n == n and r.first_C) == [0.5, 0.5, 1.0, 1.0, 2.0, 2.0]
+    assert {r.C for r in pilot.runs if r.first_C} == {24} == {pilot.C} and {k for k, _ in pilot.rates} <= {n}
+    assert len(grid) == 6 and sum(r.C for r in pilot.runs if r.purpose != "probe") == 6 * 16 + 112
+    assert pilot.pilot_bill.rollouts == sum(r.C for r in pilot.runs)
 
 
 def test_done_again_it_does_nothing_again(study, ran):
@@ -222,26 +224,28 @@ def test_a_larger_budget_adds_seeds_and_a_smaller_one_removes_them(study, tmp_pa
 def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study, ran, tmp_path):
     out = copied(study, tmp_path)
     pilot = read_json(out / "pilot.json")
-    before = results(out)
-    priced = said("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--dry-run")
-    assert f"then n = 2 continued to {2 * pilot['C']} rollouts, 1 more run of n = 4" in " ".join(priced.split())
+    planned = PilotPlan.of(pilot)
+    n, k, *_ = (n for n in planned.grid if planned.rate_of(n) == 1.0)
+    more, before, twice = ("--longer", f"{n}=2x", "--seeds", f"{k}=1"), results(out), 2 * planned.lengths[n]
+    priced = said("pilot", out, *more, "--dry-run")
+    assert f"then n = {n} continued to {twice} rollouts, 1 more run of n = {k}" in " ".join(priced.split())
     assert results(out) == before and read_json(out / "pilot.json") == pilot
     kept = (out / "runs" / "pilot-n8-s0" / "end.json").read_bytes()
     (out / "runs" / "pilot-n8-s0" / "end.json").unlink()
-    assert "1 run of the planned pilot still to end" in said("pilot", out, "--longer", "2=2x", code=2)
+    assert "1 run of the planned pilot still to end" in said("pilot", out, *more[:2], code=2)
     (out / "runs" / "pilot-n8-s0" / "end.json").write_bytes(kept)
-    ran("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--workers", "1")
+    ran("pilot", out, *more, "--workers", "1")
     after = results(out)
-    assert set(after) - set(before) == {f"runs/pilot-n4-s2/{n}" for n in ("metrics.jsonl", "journal.jsonl",
-                                                                         "samples.jsonl")}
+    assert set(after) - set(before) == {f"runs/pilot-n{k}-s2/{name}" for name in ("metrics.jsonl", "journal.jsonl",
+                                                                                  "samples.jsonl")}
     changed = {name.split("/")[1] for name in before if after[name] != before[name]}
-    assert changed == {r["name"] for r in named(pilot) if r["n"] == 2}
+    assert changed == {r["name"] for r in named(pilot) if r["n"] == n}
     assert all(after[name].startswith(text) for name, text in before.items())
     assert not (out / "law.json").exists() and not (out / "plan.json").exists()
     said("fit", out)
     said("plan", out)
-    plan, ends = read_json(out / "plan.json"), {r["n"]: r["C"] for r in named(read_json(out / "pilot.json"))}
-    assert ends == {2: 2 * pilot["C"], 4: pilot["C"], 8: pilot["C"]} and plan["pilot_C"] == ends[plan["arm"]["n"]]
+    plan, ends = read_json(out / "plan.json"), PilotPlan.of(read_json(out / "pilot.json")).lengths
+    assert ends == planned.lengths | {n: twice} and plan["pilot_C"] == ends[plan["arm"]["n"]]
 
 
 def test_added_runs_are_priced_by_what_the_runs_there_cost(study, tmp_path):

@@ -188,9 +188,13 @@ class _PilotSearch:
         return RESERVE if self.rounds and not self.limits else 0.0
 
     def first(self, shape: Preset) -> int:
-        """Rollouts of a run of the grid of a preset without a budget."""
-        share = SCOUT if self.reserve else 1.0
-        return max(1, round(share * shape.C / shape.unit)) * shape.unit
+        """Rollouts of a run of the grid of a preset without a budget; with a reserve as many as keep the pilot at half
+        of training."""
+        unit, half = shape.unit, shape.train_seeds * shape.train_C      # training is of two arms
+        if not self.reserve:
+            return max(1, round(shape.C / unit)) * unit
+        most = round(SCOUT * shape.C / unit)
+        return max(1, largest_that(lambda k: self.pilot_bill(shape, k * unit).rollouts <= half, most)) * unit
 
     # evaluations ----------------------------------------------------------------------------------------------
 
