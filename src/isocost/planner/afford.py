@@ -100,7 +100,7 @@ def plan_pilot(
         int(profile.get("pool") or 0), *_live_n(profile, shape.grid), *_limits(profile, turns), rounds,
     )
     if budget is None:
-        return search.pilot(shape, search.first(shape), shape.train_C)
+        return search.pilot(shape, search.unpaid(shape), shape.train_C)
     found = search.largest(shape)
     if found is None and turns is None and search.limits:
         own = f"the environment's turn limit alone: {budget} does not pay for a pilot of several"
@@ -188,13 +188,17 @@ class _PilotSearch:
         return RESERVE if self.rounds and not self.limits else 0.0
 
     def first(self, shape: Preset) -> int:
-        """Rollouts of a run of the grid of a preset without a budget; with a reserve as many as keep the pilot at half
-        of training."""
-        unit, half = shape.unit, shape.train_seeds * shape.train_C      # training is of two arms
+        """Rollouts of a run of the grid of a preset."""
+        share = SCOUT if self.reserve else 1.0
+        return max(1, round(share * shape.C / shape.unit)) * shape.unit
+
+    def unpaid(self, shape: Preset) -> int:
+        """Rollouts of a run of the grid without a budget: the preset's, or where a reserve follows as many as keep the
+        pilot at half of training."""
+        C, unit, half = self.first(shape), shape.unit, shape.train_seeds * shape.train_C    # training is of two arms
         if not self.reserve:
-            return max(1, round(shape.C / unit)) * unit
-        most = round(SCOUT * shape.C / unit)
-        return max(1, largest_that(lambda k: self.pilot_bill(shape, k * unit).rollouts <= half, most)) * unit
+            return C
+        return max(1, largest_that(lambda k: self.pilot_bill(shape, k * unit).rollouts <= half, C // unit)) * unit
 
     # evaluations ----------------------------------------------------------------------------------------------
 
