@@ -100,7 +100,7 @@ def plan_pilot(
         int(profile.get("pool") or 0), *_live_n(profile, shape.grid), *_limits(profile, turns), rounds,
     )
     if budget is None:
-        return search.pilot(shape, search.first(shape), shape.train_C)
+        return search.pilot(shape, search.unpaid(shape), shape.train_C)
     found = search.largest(shape)
     if found is None and turns is None and search.limits:
         own = f"the environment's turn limit alone: {budget} does not pay for a pilot of several"
@@ -191,6 +191,14 @@ class _PilotSearch:
         """Rollouts of a run of the grid of a preset without a budget; where it is made shorter, enough for a curve."""
         share, least = (SCOUT, LEAST_POINTS) if self.reserve else (1.0, 1)
         return max(least, round(share * shape.C / shape.unit)) * shape.unit
+
+    def unpaid(self, shape: Preset) -> int:
+        """Rollouts of a run of the grid without a budget: the preset's, or where a reserve follows as many as keep the
+        pilot at half of training."""
+        C, unit, half = self.first(shape), shape.unit, shape.train_seeds * shape.train_C    # training is of two arms
+        if not self.reserve:
+            return C
+        return max(1, largest_that(lambda k: self.pilot_bill(shape, k * unit).rollouts <= half, C // unit)) * unit
 
     # evaluations ----------------------------------------------------------------------------------------------
 
