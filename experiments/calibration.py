@@ -21,11 +21,12 @@ What the record holds, for each group under `groups`:
   `identifiability`), `parameter_arms` their share; and for `n_star` at an eighth, a quarter, a half and the whole of
   the pilot, where given: `at` each of these, `count` studies.
 - `oracle`: at 4 times, the coverage of one who knows form and noise (`truth/oracle.py`) and the median ratio of widths.
-- `choice`: at 4 and 8 times, of the n that `plan.prescribe` takes at equal seconds per rollout: `extra`, the share of
+- `choice`: at 4 and 8 times, of the n that `planner.choice` takes at equal rollouts: `extra`, the share of
   compute beyond C that it needs to reach what the best n has at C (null where it never does); `extra_to_margin`, the
   same to within the margin of 0.01, which counts as equal; `lost`, in reward; each [median, 75th, 90th percentile];
-  `held`, the share of studies where the best n is in the equal set, and the set's mean `size`. `@4 known`, `@8 known`:
-  the same for one who knows form and noise and chooses by the same rule: what nobody could better from these runs.
+  `held`, the share of studies where the best n is not called worse, and how many n are not (mean `size`). `@4 known`,
+  `@8 known`: the same for one who knows form and noise and chooses by the same rule: what nobody could better from
+  these runs.
 
 `by_kind` and `by_design` hold the same for each kind of truth and each design. `repeats`: the median ratio of width at
 4 times when every checkpoint is handed in twice, and when runs are evaluated four times as often. `unidentifiable`:
@@ -50,7 +51,9 @@ import made_with
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
-from isocost.laws.law import Growth, Law
+from isocost.laws.law import SELECT, Growth, Law
+from isocost.planner.choice import choose as choose_n
+from isocost.planner.study_runs import COMMON
 from truth import INSIDE, OUTSIDE, Design, Planted, plant
 from truth.oracle import choose, oracle
 
@@ -159,10 +162,13 @@ def parameters(law: Law, planted: Planted) -> list[list[Any]]:
 
 
 def choice(law: Law, planted: Planted, C: float) -> dict[str, float | None]:
-    """What the n that a plan takes at C costs at equal seconds per rollout, and the set that it was taken from."""
-    equal, more = law.equal_set(C), law.dearer(C)
-    n = min(equal, key=lambda k: (more[k], k))
-    return {**cost(planted, n, C), "held": planted.best(C) in equal, "size": len(equal)}
+    """What the n that a plan takes at C costs at equal rollouts, and the n that it does not call worse."""
+    unknown = law.unknown(C)
+    known = [n for n in law.ns if n not in unknown] or law.ns
+    draws = {n: law.paths(n, np.array([C]), SELECT)[:, 0] for n in known}
+    made = choose_n(draws, margin=MARGIN, common=COMMON)
+    left = {*made.equal, *made.undecided, *unknown}
+    return {**cost(planted, made.n, C), "held": planted.best(C) in left, "size": len(left)}
 
 
 def cost(planted: Planted, n: int, C: float) -> dict[str, float | None]:

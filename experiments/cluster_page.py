@@ -29,7 +29,7 @@ machine. Results are the same, byte for byte, if the nodes have the same kind of
 experiments/cluster_page.py` writes this page; terms are in the [glossary](glossary.md).
 
 ```text
-pip install 'isocost[cluster]'      # on every node
+pip install -e '.[cluster]'         # on every node
 ray start --head                    # on one node; ray start --address=HOST:6379 on the others
 isocost pilot studies/mine --launch ray
 isocost train --plan studies/mine --launch ray

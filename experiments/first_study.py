@@ -19,6 +19,7 @@ import tutorial
 HOME = Path(__file__).resolve().parents[1]
 RECORDS = HOME / "experiments" / "results" / "quickstart"
 PAGE, IMAGES = HOME / "README.md", HOME / "docs" / "images"
+DATA = "sums:base=hard"     # the problems of `isocost quickstart`
 COMMAND = "isocost audit studies/quickstart-0"
 SHOWN = re.compile(rf"(^```sh\n{COMMAND}\n```\n\n```text\n).*?(^```$)", flags=re.M | re.S)
 
@@ -55,4 +56,4 @@ if __name__ == "__main__":
     options.add_argument("what", choices=("study", "page"))
     options.add_argument("--work", type=Path, default=Path("studies/first"))
     asked = options.parse_args()
-    tutorial.study(asked.work, RECORDS) if asked.what == "study" else write_page()
+    tutorial.study(asked.work, RECORDS, data=DATA) if asked.what == "study" else write_page()

@@ -24,8 +24,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from isocost import methods
 from isocost.cli.commands import main as command
-from isocost.compare.design import labels_of
+from isocost.compare.design import arm_of, labels_of
 from isocost.contract.catalogue import outcome as outcome_of
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
@@ -34,6 +35,7 @@ from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import given
 from isocost.report import arm_charts, theme
 from isocost.runs import files as records
+from isocost.runs import rules
 from isocost.runs.files import read_json, read_lines
 from isocost.stats.power import difference
 from isocost.words import counted, markdown_table
@@ -231,6 +233,7 @@ def asked(headline: Headline, home: Path, seal: str) -> dict[str, Any]:
         "runs": {label: {str(seed): dict(n) for seed, n in own.items()} for label, own in runs.items()},
         "curves": curves,
         **({"reproduces": shown} if (shown := reproduced(headline, outcome)) else {}),
+        **({"rules": ruled} if (ruled := rules_of(design)) else {}),
     }
 
 
@@ -261,7 +264,7 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> str:
     """The whole page; the same records give the same text."""
     found = dict(sorted(found.items(), key=lambda x: MISSES.index(x[1]["outcome"])))
     again = {load(name).AGAIN: name for name in found if hasattr(load(name), "AGAIN")}
-    rows = [(_linked(name), _world(name, again), r["claim"], f"**{r['outcome']}**")
+    rows = [(_linked(name), _world(name, again), r["claim"], " ".join((f"**{r['outcome']}**", *_marked(r))))
             for name, r in found.items()]
     head = "\n\n".join(" ".join(part.split()) for part in HEAD.split("\n\n"))
     parts = [head + "\n", markdown_table(("headline", "world", "claim", "here"), rows), *NOT_ASKED]
@@ -270,6 +273,22 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(line if line[:1] in ("|", "<", " ") or line.startswith(("isocost ", "python "))
                      else textwrap.fill(line, 120, break_on_hyphens=False, break_long_words=False)
                      for line in lines) + "\n"
+
+
+def rules_of(design: Mapping[str, Any]) -> dict[str, int]:
+    """The rules of a design's methods that are not 1."""
+    return {name: rule for recipe in design["recipes"].values() for name, rule in recipe.get("rules", {}).items()}
+
+
+def other_rules(record: Mapping[str, Any]) -> str:
+    """Which of a record's methods have another rule now: "rule 1 of roc (2 in this version)"; empty if none has."""
+    named = {arm_of(label)[0] for label in record["rates"]} & {*methods.shipped()}
+    now = {name: rule for name in named if (rule := rules.of_file(name)) != 1}
+    return rules.differences(record.get("rules", {}), now)
+
+
+def _marked(record: Mapping[str, Any]) -> list[str]:
+    return [f"({other})"] if (other := other_rules(record)) else []
 
 
 def _world(name: str, again: Mapping[str, str]) -> str:
@@ -300,6 +319,8 @@ def _part(name: str, module: ModuleType, record: Mapping[str, Any], again: str |
     if any("max_age" in label for label in record["rates"]) and record.get("age") != "exact":
         notes += ("- Made by a version in which rollouts were at most as old as `max_age`; now they are exactly that "
                   "old ([Sample and learn at the same time](overlap.md)).\n")
+    if other := other_rules(record):
+        notes += f"- Made under {other}: it is not evidence for the method as it is now.\n"
     older = again and f"This record is of the older world, the sums. It was asked again on puzzles: {_linked(again)}.\n"
     return "\n".join([
         f"## {headline.title}\n",

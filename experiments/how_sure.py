@@ -2,8 +2,9 @@
 
     python experiments/how_sure.py
 
-Reads experiments/results/calibration.json, second_rise.json, backtest.json, compare.json, verdicts.json and
-quickstart_seeds.json; what is not there is named as not measured. The same records and code give the same page.
+Reads experiments/results/calibration.json, second_rise.json, rises_and_falls.json, backtest.json, compare.json,
+verdicts.json, quickstart_seeds.json and sweeps/judged.json; what is not there is named as not measured. The same
+records and code give the same page.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import made_with
-from accuracy import comparisons, real, second, simulated, stopping
+from accuracy import choice, comparisons, falls, real, second, simulated, stopping
 from accuracy.pieces import Record
 from isocost.report import theme
 from isocost.words import markdown_table
 
 HOME = Path(__file__).resolve().parents[1]
 RECORDS, PAGE, IMAGES = HOME / "experiments" / "results", HOME / "docs" / "how_sure.md", HOME / "docs" / "images"
-NAMES = ("calibration", "second_rise", "backtest", "compare", "verdicts", "quickstart_seeds")
-FRESH = "outside/fifth"         # the latest set of other trainers' logs
+NAMES = ("calibration", "second_rise", "rises_and_falls", "backtest", "compare", "verdicts", "quickstart_seeds",
+         "sweeps/judged")
+FRESH = "outside/fifth_judged"  # the latest set of other trainers' logs, as it was judged
 HEAD = """# How accurate the forecasts are
 
 This page tests the 90 % intervals of isocost on hundreds of simulated studies whose truth is known, and on real
@@ -108,7 +110,8 @@ def _targets(found: Mapping[str, Record]) -> str:
 
 
 PARTS: Mapping[str, Callable[[Record], str]] = {
-    "calibration": simulated.section, "second_rise": second.section, "quickstart_seeds": real.section,
+    "calibration": simulated.section, "second_rise": second.section, "rises_and_falls": falls.section,
+    "sweeps/judged": choice.section, "quickstart_seeds": real.section,
     "backtest": real.backtest, "compare": comparisons.section, "verdicts": stopping.section,
 }
 PICTURES = {
@@ -117,7 +120,7 @@ PICTURES = {
 }
 TARGETS = {
     "quickstart_seeds": real.targets, "backtest": real.backtest_targets, "calibration": simulated.targets,
-    "second_rise": second.targets,
+    "second_rise": second.targets, "rises_and_falls": falls.targets, "sweeps/judged": choice.targets,
     "compare": comparisons.targets, "verdicts": stopping.targets,
 }
 

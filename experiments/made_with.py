@@ -19,7 +19,8 @@ from typing import Any
 HOME = Path(__file__).resolve().parents[1]
 RESULTS, SOURCE = HOME / "experiments" / "results", HOME / "src" / "isocost"
 KEPT = RESULTS / "made_with.json"
-LAW = ("laws/bins.py", "laws/curves.py", "laws/fit.py", "laws/identify.py", "laws/law.py", "laws/overfit.py", "stats")
+LAW = ("laws/bins.py", "laws/curves.py", "laws/fit.py", "laws/identify.py", "laws/law.py", "laws/overfit.py",
+       "laws/pieces.py", "stats")
 
 
 def digest(parts: Sequence[str], source: Path = SOURCE) -> str:

@@ -57,8 +57,7 @@ def with_more(runs: list[Curve], added: NextRun | None) -> list[Curve]:
 def asked(law: Law, planted: Planted) -> dict[str, float]:
     """What the law's choice at four times the pilot costs, and its interval for the n that is truly best."""
     C = TIMES * DESIGN.end
-    more = law.dearer(C)
-    n, best = min(law.equal_set(C), key=lambda k: (more[k], k)), planted.best(C)
+    n, best = law.best(C), planted.best(C)
     told, top = law.predict(best, C)[0], float(planted.reward(best, C))
     return {"extra": float(np.log(min(1 + planted.extra(n, C), DEAREST))), "lost": top - float(planted.reward(n, C)),
             "width": told.width, "error": abs(told.value - top)}

@@ -41,8 +41,12 @@ Added later:
 - `UPPER` was chosen again, by the same rule, on the four sets: 1.5. `fourth_plain.json` has the fourth set without it;
   the sets before were judged without it. The commands now write `tuning.json`, `reporting.json`, `third.json` and
   `fourth.json` with it.
-- A fifth set, of other owners, is listed with its rules in `outside_fifth.py`. It is judged once with the law of that
-  `UPPER` (`fifth.json`), and it is the evidence for that law.
+- A fifth set, of other owners, is listed with its rules in `outside_fifth.py`. It was judged once with the law of that
+  `UPPER` (`fifth_judged.json`), and it is the evidence for that law.
+- The law then stopped to forecast runs that have not risen and runs that are back at their start (`still` and
+  `fell_back`; the rule for `still` has one constant, `fit.SPARSE`, chosen on all five sets). The commands write the
+  sets with it. Two stronger rivals were added to every case: `RIVALS`, from `laws.naive`. The mixture has learned
+  intervals as the naive forecasts have; the line's are its own.
 """
 
 from __future__ import annotations
@@ -60,7 +64,9 @@ import numpy as np
 import made_with
 import outside_logs
 from isocost.errors import UserError
-from isocost.laws.curves import Curve, diverged
+from isocost.laws import naive
+from isocost.laws.bins import MANY
+from isocost.laws.curves import Curve, diverged, ends_of
 from isocost.laws.fit import fit_law
 from isocost.stats.forms import fit_many, rise
 from outside_fifth import FIFTH
@@ -72,6 +78,7 @@ RESULTS = Path(__file__).parent / "results" / "outside"
 HIDDEN = (0.5, 0.75)
 LEVEL, TAIL, LEAST = 0.9, 0.1, 4
 NAIVE = ("last tenth", "last doubling", "sigmoid")
+RIVALS = ("line", "mixture")    # added after all sets were judged; the ratios to the best naive are without them
 LATER = {"third": THIRD, "fourth": FOURTH, "fifth": FIFTH}      # sets that were collected after the two halves
 FEW = 8     # errors of one kind that a naive interval needs
 
@@ -115,13 +122,19 @@ def forecast(one: Logged, seeds: int, hidden: float, marked: bool, plain: bool =
         return {**case, "left_out": "fewer than 4 points after the base"}
     case["naive"] = {name: round(float(np.mean([NAIVES[name](C, r, at) for C, r in parts])), 4) for name in NAIVE}
     case["seen"] = case["naive"]["last tenth"]
-    law = fit_law([curve(one.study, i, C, r, marked, one.kind == TRAINING) for i, (C, r) in enumerate(parts)])
+    logged = [curve(one.study, i, C, r, marked, one.kind == TRAINING) for i, (C, r) in enumerate(parts)]
+    law = fit_law(logged)
     case["refused"] = law.forecast_refused.reason if law.forecast_refused else ""
-    case["flags"] = [flag.name for flag in law.flags]
+    case["flags"] = [flag.name for flag in law.flags if flag.name != "few_evaluations"]     # not of this forecast
+    case["risen"] = any(ends_of(x, x.problems).risen for x in logged) if min(len(C) for C, _ in parts) >= MANY else None
+    case["still"], case["fell_back"] = bool(law.arms and law.still(SIZE)), "collapsed" in case["flags"]
+    lines = [naive.line_interval(C[C > 0], r[C > 0], at, LEVEL) for C, r in parts]
+    case["line"] = [round(float(x), 4) for x in np.mean(lines, axis=0)]
     if law.arms:
         law = replace(law, upper=1.0) if plain else law
         band = law.curve(SIZE, at, "prediction", seeds)
         case["law"] = [round(float(x[0]), 4) for x in (band.value, band.low, band.high)]
+        case["naive"]["mixture"] = round(naive.mixture(float(band.value[0]), case["seen"]), 4)
     return case
 
 
@@ -150,8 +163,11 @@ NAIVES: dict[str, Callable[[np.ndarray, np.ndarray, float], float]] = {
 
 
 def interval(case: dict[str, Any], name: str, tuning: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """A naive forecast's interval from its errors on the other sources of the tuning half."""
-    others = [x for x in tuning if x["source"] != case["source"] and "naive" in x and x["hidden"] == case["hidden"]]
+    """A naive forecast's interval from its errors on the other sources of the tuning half; a line's is its own."""
+    if name == "line":
+        return case["line"][1], case["line"][2]
+    others = [x for x in tuning if x["source"] != case["source"] and name in x.get("naive", ())
+              and x["hidden"] == case["hidden"]]
     same = [x for x in others if x["kind"] == case["kind"]]
     used = same if len(same) >= FEW else others
     errors = np.array([x["outcome"] - x["naive"][name] for x in used])

@@ -24,19 +24,19 @@ SHARE = (2.5, 97.5)
 UPPERS = tuple(round(1 + i / 10, 1) for i in range(21))     # the factors that the law's `UPPER` was chosen from
 
 
-def figures(found: Sequence[Case], tuning: Sequence[Case]) -> Mapping[str, Figure]:
+def figures(found: Sequence[Case], tuning: Sequence[Case], others: Sequence[str] = NAIVE) -> Mapping[str, Figure]:
     """Shares that hold, the ratio of median scores and of mean scores, each with its 95 % interval over sources.
 
     found: cases of the sets to judge; those without a curve are left out. tuning: the cases that give the naive
-    forecasts their intervals. A ratio is the law's score over that of the best naive forecast, by the same measure:
-    which one is best is found anew in each draw.
+    forecasts, or `others` in their place, their intervals. A ratio is the law's score over that of the best of them, by
+    the same measure: which one is best is found anew in each draw.
     """
     drawn = [x for x in found if "law" in x]
     names = sorted({x["source"] for x in drawn})
     source = np.array([names.index(x["source"]) for x in drawn])
     true = np.array([x["outcome"] for x in drawn])
     ends = {"law": [(x["law"][1], x["law"][2]) for x in drawn],
-            **{name: [interval(x, name, tuning) for x in drawn] for name in NAIVE}}
+            **{name: [interval(x, name, tuning) for x in drawn] for name in others}}
     marks = {name: np.array([score(low, high, y) for (low, high), y in zip(own, true, strict=True)])
              for name, own in ends.items()}
     holds = {name: np.array([low <= y <= high for (low, high), y in zip(own, true, strict=True)])
@@ -48,8 +48,8 @@ def figures(found: Sequence[Case], tuning: Sequence[Case]) -> Mapping[str, Figur
         mean = {name: float(np.average(x, weights=weights)) for name, x in marks.items()}
         middle = {name: median(x, weights) for name, x in marks.items()}
         return {**{f"{name} held": float(np.average(x, weights=weights)) for name, x in holds.items()},
-                "median score": middle["law"] / min(middle[name] for name in NAIVE),
-                "mean score": mean["law"] / min(mean[name] for name in NAIVE)}
+                "median score": middle["law"] / min(middle[name] for name in others),
+                "mean score": mean["law"] / min(mean[name] for name in others)}
 
     whole, rng = once(np.ones(len(names))), np.random.default_rng(SEED)
     again = [once(rng.multinomial(len(names), np.full(len(names), 1 / len(names)))) for _ in range(DRAWS)]

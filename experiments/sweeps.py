@@ -1,7 +1,7 @@
 """Real sweeps of n and of the learning rate, from which studies are drawn: what does a prescription give away?
 
     python experiments/sweeps.py run --situations hard level1     runs, into experiments/results/sweeps/NAME.json
-    python experiments/sweeps.py judge                            studies drawn from them: .../sweeps/judged.json
+    python experiments/sweeps.py more --situations hard     twice the seeds for the n that end within 0.02 of the best
 
 A *situation* is a model, its problems and the sizes of a study: B, the length of a pilot run, and three budgets of up
 to four times that length. It is swept over n and over multiples of the starting rule of the learning rate, with paired
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from isocost.laws.curves import Curve, curves
+from isocost.laws.curves import curves
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.study_runs import PlannedRun, run_seed, warmup, whole
@@ -36,6 +36,8 @@ from isocost.steps.settings import setting_with
 from isocost.steps.single import starting_rule_of
 from isocost.worlds.setting import Setting
 
+CLOSE = 0.02            # difference in reward at which n get twice as many seeds
+CHECKED = (0.5, 1.0, 2.0)       # and at which multiples of the rule's rate: those that a pilot checks
 OUT = Path(__file__).resolve().parent / "results" / "sweeps"
 
 
@@ -72,10 +74,18 @@ SITUATIONS = {
 }
 
 
-def planned(s: Situation) -> list[PlannedRun]:
-    """Every run of a situation, seeds outermost, so that a record that was interrupted has whole replicates."""
+def planned(s: Situation, ns: tuple[int, ...] = (), rates: tuple[float, ...] = (), first: int = 0) -> list[PlannedRun]:
+    """Every run of a situation, or of some of its n and rates, seeds outermost, so that a record that was interrupted
+    has whole replicates."""
     return [PlannedRun("pilot", n, s.B, max(s.budgets), x, i, run_seed(0, "pilot", i), first_C=s.pilot)
-            for i in range(s.seeds) for x in s.rates for n in s.ns]
+            for i in range(first, first + s.seeds) for x in rates or s.rates for n in ns or s.ns]
+
+
+def close(s: Situation, kept: dict[str, Any]) -> tuple[int, ...]:
+    """The n that end within `CLOSE` of the best one at the rule's rate, where there are at least two."""
+    end = {n: np.mean([r["audit"][-1] for r in kept["runs"] if (r["n"], r["multiplier"]) == (n, 1.0)]) for n in s.ns}
+    near = tuple(n for n in s.ns if end[n] > max(end.values()) - CLOSE)
+    return near if len(near) > 1 else ()
 
 
 def points(s: Situation) -> tuple[int, ...]:
@@ -91,15 +101,19 @@ def rule(s: Situation, setting: Setting) -> RateRule:
     return starting_rule_of(setting) if s.lr is None else RateRule(s.lr, 256, why="of the sweep")
 
 
-def sweep(name: str, home: Path) -> None:
-    """Run what is missing of a situation's record."""
+def sweep(name: str, home: Path, more: bool = False) -> None:
+    """Run what is missing of a situation's record; `more`: as many seeds again of the n that are close to the best."""
     s, out = SITUATIONS[name], OUT / f"{name}.json"
     kept = json.loads(out.read_text()) if out.exists() else {"situation": json.loads(json.dumps(asdict(s))), "runs": []}
     done = {(r["n"], r["multiplier"], r["index"]) for r in kept["runs"]}
     setting = setting_with(**s.options)
     start = rule(s, setting)
     kept["rule"] = start.data()
-    for r in planned(s):
+    runs = planned(s)
+    if more:
+        near = close(s, kept)
+        runs = planned(s, near, CHECKED, s.seeds) if near else []
+    for r in runs:
         if (r.n, r.multiplier, r.index) in done:
             continue
         folder = home / f"{name}-{r.name}"
@@ -123,16 +137,16 @@ def line(r: PlannedRun, folder: Path, cpu: float) -> dict[str, Any]:
     """What the record keeps of one run."""
     (c,) = curves([folder])
     return {"n": r.n, "multiplier": r.multiplier, "index": r.index, "seed": r.seed, "lr": c.lr, "cpu": round(cpu, 2),
-            "diverged": c.diverged, "env_steps": None if c.env_steps is None else int(c.env_steps[-1]), "C": [int(x) for x in c.C],
+            "diverged": c.diverged, "env_steps": None if c.env_steps is None else int(c.env_steps[-1]),
+            "C": [int(x) for x in c.C],
             "select": np.round(c.select, 5).tolist(), "audit": np.round(c.audit, 5).tolist()}
 
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=("run", "judge"))
+    options.add_argument("what", choices=("run", "more"))
     options.add_argument("--situations", nargs="+", choices=tuple(SITUATIONS), default=list(SITUATIONS))
     asked = options.parse_args()
-    if asked.what == "run":
-        with tempfile.TemporaryDirectory() as folder:
-            for name in asked.situations:
-                sweep(name, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        for name in asked.situations:
+            sweep(name, Path(folder), more=asked.what == "more")

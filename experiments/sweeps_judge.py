@@ -33,11 +33,12 @@ from isocost.planner.budget import MEASURED, UNTIMED, Budget, Timing
 from isocost.planner.focus import focused
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Plan, prescribe
+from isocost.planner.prescription import Plan
+from isocost.planner.rollouts import prescribe
 from isocost.planner.standing import means
 from isocost.planner.study_runs import PRESETS, PlannedRun, Preset
 from isocost.steps.limits import of_limit
-from sweeps import OUT, SITUATIONS
+from sweeps import CHECKED, OUT, SITUATIONS
 
 STUDIES, SEEDS, GRID = 40, 3, (2, 4, 8, 16, 32)
 CURRENCIES = ("rollouts", "seconds")
@@ -97,8 +98,8 @@ class Sweep:
 
 
 def planned(sweep: Sweep, C: int, currency: str, rounds: bool = True) -> PilotPlan:
-    """A quick pilot of this situation, before runs of C rollouts: its budget pays for two arms of n = 8 of this
-    length, in the currency."""
+    """A quick pilot of this situation, and a budget that pays for two arms of C rollouts; in seconds, at the n whose
+    rollouts are the cheapest, so that no n would go beyond the sweep."""
     s = SITUATIONS[sweep.name]
     PRESETS[sweep.name] = Preset(sweep.grid, s.B, s.pilot, SEEDS, s.pilot // 4, 1, 1, C, SEEDS)
     timing = sweep.timing if currency == "seconds" else UNTIMED
@@ -108,9 +109,8 @@ def planned(sweep: Sweep, C: int, currency: str, rounds: bool = True) -> PilotPl
     pilot = plan_pilot(profile, preset=sweep.name, rate=rate, timing=timing, rounds=rounds)
     if currency == "rollouts":
         return pilot
-    spent = pilot.pilot_bill.seconds
-    arms = pilot.prices.bill([(8, s.B, C, 0)] * (2 * SEEDS), timing).seconds
-    return replace(pilot, budget=Budget(spent + arms, currency, ""))
+    cost = min(timing.per_rollout(n, s.B) for n in sweep.grid) * C
+    return replace(pilot, budget=Budget(pilot.pilot_bill.seconds + 2 * SEEDS * cost, currency, ""))
 
 
 def drawn(sweep: Sweep, pilot: PilotPlan, seeds: dict[int, Any]) -> tuple[PilotPlan, list[Curve]]:
@@ -128,8 +128,8 @@ def study(task: tuple[str, int]) -> dict[str, Any]:
     name, number = task
     sweep, s = Sweep.read(name), SITUATIONS[name]
     rng = np.random.default_rng([31, list(SITUATIONS).index(name), number])
-    every = sorted(sweep.runs[s.ns[0], 1.0])
-    seeds = {n: rng.permutation(every) for n in sweep.grid}
+    every = {n: sorted(set.intersection(*(set(sweep.runs[n, x]) for x in CHECKED))) for n in sweep.grid}
+    seeds = {n: rng.permutation(every[n]) for n in sweep.grid}
     out: dict[str, Any] = {"situation": name, "number": number}
     for currency in CURRENCIES:
         for C in s.budgets:
@@ -145,12 +145,9 @@ def study(task: tuple[str, int]) -> dict[str, Any]:
 
 
 def lengths(sweep: Sweep, currency: str, C: int) -> dict[int, float]:
-    """n -> the rollouts that cost as much as C of n = 8, at most those of the sweep."""
-    B, most = SITUATIONS[sweep.name].B, max(SITUATIONS[sweep.name].budgets)
-    if currency == "rollouts":
-        return dict.fromkeys(sweep.grid, float(C))
-    cost = sweep.timing.seconds(8, B, C)
-    return {n: min(float(most), cost / sweep.timing.per_rollout(n, B)) for n in sweep.grid}
+    """n -> the rollouts that cost as much as C of the n whose rollouts are the cheapest."""
+    each = {n: sweep.timing.per_rollout(n, SITUATIONS[sweep.name].B) for n in sweep.grid}
+    return {n: float(C) if currency == "rollouts" else C * min(each.values()) / each[n] for n in sweep.grid}
 
 
 def judged(
@@ -217,8 +214,7 @@ def main(names: list[str], studies: int, workers: int, out: Path) -> None:
     out.write_text(json.dumps(kept, indent=1) + "\n")
     for name in names:
         for cell, row in kept["situations"][name].items():
-            print(f"{name:8} {cell:15}", *(f"{k} {row[k]}" for k in ("ours", "end", "n8", "n16", "oracle", "rate_lost",
-                                                               "whole", "end_whole", "fell", "identified", "n", "rates")))
+            print(name, cell, *(f"{k} {v}" for k, v in row.items()))
     print(kept["all"])
 
 

@@ -4,9 +4,10 @@
                                                                     experiments/results/tutorial
     python experiments/tutorial.py page                             run the page's code, write its output, draw pictures
 
-The study is `isocost quickstart --seed 0`, one command after the other; with `--budget 800k-rollouts` it is that of the
-same command with this option. What is kept of a run is run.json, end.json, and of metrics.jsonl and timing.jsonl the
-lines of evaluations. The pilot's are cut down before the forecast is sealed, so that the seal is over what lies here.
+The study is `isocost quickstart --data sums:level=1 --seed 0`, one command after the other; with `--budget
+800k-rollouts` it is that of the same command with this option. What is kept of a run is run.json, end.json, and of
+metrics.jsonl and timing.jsonl the lines of evaluations. The pilot's are cut down before the forecast is sealed, so that
+the seal is over what lies here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,9 +40,9 @@ STUDY = "studies/tutorial"      # what the page calls it; its records are copied
 # the study ----------------------------------------------------------------------------------------------------
 
 
-def study(work: Path, records: Path, budget: str | None = None) -> None:
+def study(work: Path, records: Path, budget: str | None = None, data: str | None = None) -> None:
     """Make the study in `work`, continuing where it was stopped, and copy what is kept of it to `records`."""
-    for step in PILOT:
+    for step in (f"profile --data {data} --seed 0 --out" if data else PILOT[0], *PILOT[1:]):
         planned = step == "plan" and (work / "pilot.json").exists()
         _isocost(f"plan --budget {budget}" if step == "plan" and budget and not planned else step, work)
     _cut(work, trained=False)
@@ -113,7 +115,13 @@ def printed(line: str) -> str:
     said = CliRunner().invoke(cli.main, shlex.split(line)[1:])
     if said.exit_code not in (0, 3, 4):
         raise SystemExit(f"{line} ended with {said.exit_code}: {said.output}")
-    return said.output
+    return "".join(_broken(x) + "\n" for x in said.output.splitlines())
+
+
+def _broken(line: str) -> str:
+    """A line as a terminal of 120 columns shows it."""
+    return line if len(line) <= 120 else "\n".join(
+        textwrap.wrap(line, 120, break_long_words=False, break_on_hyphens=False))
 
 
 @contextlib.contextmanager

@@ -30,11 +30,14 @@ from typing import Any
 
 import numpy as np
 
+from isocost import methods
 from isocost.cli.commands import main as command
+from isocost.compare.design import arm_of
 from isocost.compare.judge import MARGIN, QUESTIONS
 from isocost.compare.many import Change, Wave, wave
 from isocost.laws.tracks import Track, tracks
 from isocost.report import charts, theme
+from isocost.runs import rules
 from isocost.runs.files import read_json
 from isocost.words import counted, markdown_table
 
@@ -239,6 +242,9 @@ def _world(world: str, many: Wave, parts: Mapping[str, Record]) -> list[str]:
     if any("max_age=8" in PARTS[name].options and part.get("age") != "exact" for name, part in parts.items()):
         ended.append("runs with `max_age` are of a version in which rollouts were at most that old; now they are "
                      "exactly that old ([Sample and learn at the same time](overlap.md))")
+    named = {arm_of(label)[0] for part in parts.values() for label in part["rates"]} & {*methods.shipped()}
+    if others := rules.differences({}, {name: rule for name in named if (rule := rules.of_file(name)) != 1}):
+        ended.append(f"made under {others}; here, with one question and one answer, both rules give the same numbers")
     return [
         f"## {world.capitalize()}\n",
         f"{counted(len(many.changes), 'method')} on `{some['setting']['data']}`, "

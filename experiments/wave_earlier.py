@@ -71,7 +71,8 @@ def page(data: Record) -> str:
     parts = [
         "# An earlier wave of methods\n",
         "This record is of an older world: sums answered in four characters. [A wave of methods](wave.md) has the "
-        "later ones, on problems that are worked out step by step.\n",
+        "later ones, on problems that are worked out step by step. `roc` is here under rule 1, and this version has "
+        "rule 2: with one question and one answer, as here, both give the same numbers.\n",
         "This page compares every method of a wave with its parent, the method that it changes, at equal cost. The "
         "situation, metric, budget, seeds and margin were sealed before the first run. "
         "`python experiments/wave_earlier.py` writes the page from `experiments/results/wave.json`.\n",

@@ -3,9 +3,10 @@
     python tests/attack.py                        # every attack of tests/attacks, and 50 random kills of kill9.py
     python tests/attack.py --instants 0 tests/attacks/test_data_files.py      # a part of them
 
-An attack is a test of `tests/attacks` that ran: a bad input, a hostile reward, a hostile text or folder. Some must be
-refused: those whose test requires a one-line error and no traceback. Ends with 1 if an attack got through, if a resumed
-run differs from the one that was not killed, or if fewer ran than `LEAST` says.
+An attack is a test of `tests/attacks` that ran: a bad input, a hostile reward, text, folder, client or server. A test
+that makes several attempts records how many, as those of escapes.py do for each version of Landlock. Some attacks must
+be refused: those whose test requires a one-line error and no traceback. Ends with 1 if an attack got through, if a
+resumed run differs from the one that was not killed, or if fewer ran than `LEAST` says.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ATTACKS = HERE / "attacks"
-LEAST = {"attacks": 120, "kills": 50, "configurations": 20}
+LEAST = {"attacks": 600, "kills": 50, "configurations": 20}
 REFUSES = re.compile(r"pytest\.raises\(\s*\(?(UserError|RewardFailed)|\bcode == 2\b")
 
 
@@ -34,19 +35,20 @@ REFUSES = re.compile(r"pytest\.raises\(\s*\(?(UserError|RewardFailed)|\bcode == 
 class Tally:
     """What became of the attacks, as a plugin of pytest."""
 
-    kinds: dict[str, str] = field(default_factory=dict)     # attack: refused, reward or other
+    kinds: dict[str, str] = field(default_factory=dict)     # attack: refused, reward, escape or other
     ended: Counter[tuple[str, str]] = field(default_factory=Counter)    # (kind, passed, failed or skipped)
 
     def pytest_collection_modifyitems(self, items: Sequence[pytest.Function]) -> None:
         for item in items:
             must = set(getattr(item, "fixturenames", ())) & {"refused", "says"}
             refused = must or REFUSES.search(inspect.getsource(item.function))
-            reward = item.path.name == "test_verifiers.py"
-            self.kinds[item.nodeid] = "refused" if refused else "reward" if reward else "other"
+            of = {"test_verifiers.py": "reward", "test_escapes.py": "escape"}.get(item.path.name, "other")
+            self.kinds[item.nodeid] = "refused" if refused and of != "escape" else of
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.outcome != "passed":
-            self.ended[self.kinds.get(report.nodeid, "other"), report.outcome] += 1
+            attempts = dict(report.user_properties).get("attempts", 1)
+            self.ended[self.kinds.get(report.nodeid, "other"), report.outcome] += int(str(attempts))
 
     def count(self, *outcomes: str, kind: str = "") -> int:
         return sum(v for (k, outcome), v in self.ended.items() if outcome in outcomes and kind in ("", k))
@@ -74,11 +76,12 @@ def killed(instants: int, seed: int) -> dict[str, Any]:
 def summary(tally: Tally, kills: dict[str, Any]) -> str:
     """The count, in sentences."""
     tried, stood = (tally.count("passed", "failed"), tally.count("passed"))
-    lines = [f"{tried} bad inputs, hostile rewards and hostile folders were tried: {tried - stood} got through."]
+    lines = [f"{tried} attacks were tried: {tried - stood} got through."]
     for kind, words in (
         ("refused", "had to be refused: {} were, with one line and no traceback (exit code 2)"),
         ("reward", "were hostile rewards and answers: {} cost at most their own score"),
-        ("other", "were hostile files, texts and folders that commands work with: {} changed and ran nothing"),
+        ("escape", "were programs in the sandbox, with Landlock 1, 2, 3 and 7: {} reached nothing outside"),
+        ("other", "were hostile files, texts, folders, clients and servers: {} changed, ran and held nothing"),
     ):
         lines.append(f"{tally.count('passed', 'failed', kind=kind)} {words.format(tally.count('passed', kind=kind))}.")
     if skipped := tally.count("skipped"):

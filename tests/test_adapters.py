@@ -26,15 +26,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::U
 
 
 @pytest.mark.parametrize(("spec", "module", "line"), [
-    ("gym:FrozenLake-v1", "gymnasium", r"isocost\[gym\]"),
-    ("textarena:Wordle-v0", "textarena", r"isocost\[textarena\]"),
-    ("textworld:rooms=2", "textworld", r"isocost\[textworld\]"),
-    ("miniwob:click-button", "miniwob", r"isocost\[miniwob\]"),
+    ("gym:FrozenLake-v1", "gymnasium", "gymnasium minigrid"),
+    ("textarena:Wordle-v0", "textarena", "textarena"),
+    ("textworld:rooms=2", "textworld", "textworld"),
+    ("miniwob:click-button", "miniwob", "miniwob"),
 ])
 def test_what_is_missing_is_named_with_its_line(spec: str, module: str, line: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=f"pip install '{line}'"):
+    with pytest.raises(UserError, match=f"pip install {line} "):
         open_environment(spec)
 
 

@@ -23,7 +23,7 @@ from isocost.envs.opening import EnvironmentSet, open_environment
 from isocost.errors import UserError
 from isocost.methods import roc
 from isocost.planner.budget import Budget, Prices
-from isocost.planner.rollouts import Plan
+from isocost.planner.prescription import Plan
 from isocost.recipe import tune
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
@@ -269,6 +269,19 @@ def test_mistakes_in_options_are_one_line(words, said, tmp_path):
 def test_a_budget_in_environment_steps_without_an_environment_is_refused_before_a_run_that_would_never_end(tmp_path):
     code, text = cli("train", "grpo", "--budget", "5k-env-steps", "--out", tmp_path / "r")
     assert code == 2 and "a budget in env-steps needs an environment" in text and not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(("budget", "code"), [("500-env-steps", 2), ("767-env-steps", 2), ("0.0001s", 5)])
+def test_a_budget_below_one_update_is_no_success(tmp_path, budget, code):
+    """Steps that an update may cost are known before anything is opened; time is known only afterwards."""
+    ended, text = cli("train", "grpo", "--env", "rooms", "--max-turns", "6", "-n", "8", "-B", "16", "--budget", budget,
+                      "--limit", "40", "--out", tmp_path / "r")
+    said = " ".join(text.split())
+    assert ended == code and (tmp_path / "r").exists() == (code == 5)
+    if code == 2:
+        assert "does not pay for one update, which costs up to 768 env-steps: n 8 x B 16 x 6 turns; give more" in said
+    else:
+        assert "were over before the first update: nothing was trained" in said
 
 
 def test_a_study_whose_dialogues_cost_more_than_planned_ends_at_its_budget_and_the_audit_says_so(tmp_path):

@@ -19,6 +19,7 @@ KILLS = {"killed": 60, "at_random_instants": 51, "configurations": 20, "seed": 0
     ("def test_refused(refused):\n    assert 'no folder' in refused('ls', '/nowhere')\n", 0,
      "1 had to be refused: 1 were, with one line and no traceback"),
     ("def test_breach():\n    assert 'owned' == ''\n", 1, "FAILED: 1 attacks got through"),
+    ("def test_many(record_property):\n    record_property('attempts', 100)\n", 0, "100 attacks were tried: 0 got"),
     ("", 1, "FAILED: no attack ran"),
 ])
 def test_it_ends_as_its_attacks_end(body: str, code: int, says: str, tmp_path: Path, programs_at_once: Path):
@@ -29,9 +30,9 @@ def test_it_ends_as_its_attacks_end(body: str, code: int, says: str, tmp_path: P
 
 
 def test_too_few_and_unequal_are_faults():
-    tally = attack.Tally(ended=Counter({("refused", "passed"): 119, ("other", "skipped"): 9}))
+    tally = attack.Tally(ended=Counter({("refused", "passed"): 599, ("other", "skipped"): 9}))
     assert attack.faults(tally, KILLS, whole=False) == []
-    assert attack.faults(tally, KILLS, whole=True) == ["119 attacks, expected at least 120"]
+    assert attack.faults(tally, KILLS, whole=True) == ["599 attacks, expected at least 600"]
     (one,) = attack.faults(tally, {**KILLS, "equal": 57}, whole=False)
     assert one == "1 resumed runs differ from the run that was not killed"
     assert "58 of 58 resumed runs left equal bytes" in attack.summary(tally, KILLS)

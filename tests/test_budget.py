@@ -1,5 +1,6 @@
 """Budgets in what users have: hours of devices and money, turned into run time and back."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +33,19 @@ def test_a_budget_is_read_in_what_users_have(text, amount, unit):
 def test_a_budget_without_a_known_unit_is_refused_with_what_would_be_right(text):
     with pytest.raises(UserError, match="device-hours or 20usd"):
         Budget.parse(text)
+
+
+@pytest.mark.parametrize(("text", "cost"), [
+    ("500-steps", "costs 500 x n x B rollouts, with n rollouts of each of B problems an update: give these; "
+                  "where n x B = 128, 64,000-rollouts"),
+    ("1k-updates", "costs 1000 x n x B rollouts"), ("40 iterations", "costs 40 x n x B rollouts"),
+    ("3epochs", "costs 3 x n x P rollouts, with n rollouts of each of P training problems: give these; "
+                "where n x P = 8000, 24,000-rollouts"),
+])
+def test_a_length_of_a_run_is_no_budget_and_its_cost_is_said(text, cost):
+    with pytest.raises(UserError, match=re.escape(f"{text!r} is the length of a run, which {cost}")):
+        Budget.parse(text)
+    assert Budget.parse("60k-env-steps").unit == "environment steps"
 
 
 def test_w_run_hours_are_one_hour_on_the_wall_are_d_device_hours():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from isocost.chance import FEW, Purpose, blocks, generator, philox, uniforms
+from isocost.chance import FEW, Purpose, blocks, generator, key, philox, uniforms
 from isocost.types import Place
 
 PLACE = Place(seed=7, wave=3, slot=5)
@@ -77,3 +77,21 @@ def test_few_numbers_are_the_same_as_among_many(count):
     many = blocks(key, wave, slot, attempt, turn, first, count)
     one = [blocks(key, *(x[i : i + 1] for x in (wave, slot, attempt, turn, first)), count) for i in range(2 * FEW)]
     assert many.dtype == one[0].dtype and (np.concatenate(one) == many).all()
+
+
+def test_an_attempt_beyond_65_536_does_not_draw_the_next_turns_numbers():
+    """Numbers of attempts below that are as they were: `before` is the address as one sum."""
+    def before(attempt, turn, block):
+        words = philox(tuple(np.array([x]) for x in (block, attempt + (turn << 16), PLACE.slot, PLACE.wave)), own)
+        return [(float(w[0]) + 0.5) / 2**32 for w in words]
+
+    own = key(PLACE)
+    for attempt, turn, block in ((0, 0, 0), (65_535, 0, 3), (65_535, 65_535, 9), (7, 1, 1 << 24)):
+        assert uniforms(PLACE, [attempt], turn, 4 * block, 4)[0].tolist() == before(attempt, turn, block)
+    many = [0, 1, 65_535, 65_536, 65_537, 131_072, (1 << 24) - 1, 1 << 24, (1 << 24) + 65_536, (1 << 32) - 1]
+    drawn = [tuple(row) for turn in range(3) for start in (0, 8) for row in uniforms(PLACE, many, turn, start, 8)]
+    drawn += [tuple(row) for slot in (6, 7) for row in uniforms(Place(7, 3, slot), many, 0, 0, 8)]
+    numbers = [x for row in drawn for x in row]
+    assert len(set(drawn)) == len(drawn) == 80 and len(set(numbers)) == len(numbers)
+    alone = [uniforms(PLACE, [k], 1, 4, 4)[0].tolist() for k in many]        # few numbers, in Python's integers
+    assert alone == uniforms(PLACE, many, 1, 4, 4).tolist()

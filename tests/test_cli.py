@@ -290,6 +290,59 @@ def test_a_folder_that_cannot_be_written_is_named(here):
     assert "choose a folder that can be written" in said(*RUN, "--budget", "64-rollouts", "--out", "/proc/no", code=2)
 
 
+@pytest.mark.parametrize("command", [("--help",), ("methods",), ("methods", "list", "--json"), ("train", "--help")])
+def test_a_reader_that_goes_away_is_no_bug(command):
+    """`isocost ... | head -1`: quiet, and the code of a program that a closed pipe ends."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run([sys.executable, "-m", "isocost", *command], stdout=writes, stderr=subprocess.PIPE)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_the_help_of_a_command_is_in_sections_with_every_option_once():
+    from isocost.cli.options import SECTIONS
+
+    for name in ("train", "profile", "doctor", "fit"):
+        command, text = main.commands[name], said(name, "--help")
+        heads = [x.rstrip(":") for x in re.findall(r"^\S.*:$", text, re.M)]
+        own = {p.name for p in command.params}
+        assert heads == ["Options", *(title for title, names in SECTIONS.items() if own & set(names))]
+        rows = re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.M)
+        options = [next(o for o in p.opts if o.startswith("--")) for p in command.params if hasattr(p, "is_flag")]
+        assert sorted(rows) == sorted([*options, "--help"])
+
+
+def test_a_shell_completes_names_of_methods():
+    from click.shell_completion import ShellComplete
+
+    shell = ShellComplete(main, {}, "isocost", "_ISOCOST_COMPLETE")
+    assert {"grpo", "gspo"} <= {x.value for x in shell.get_completions(["train"], "g")}
+    assert [x.value for x in shell.get_completions(["compare", "grpo"], "dap")] == ["dapo"]
+    assert [x.type for x in shell.get_completions(["train"], "./my_m")] == ["file"]
+
+
+def test_lines_are_broken_for_a_terminal_only(capsys):
+    from isocost.console import console
+
+    console().print("n = 2 is best " * 40)
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.parametrize(("step", "command"), [("fit.fit", ("fit", "my study")),
+                                               ("profile.profile", ("profile", "--out", "my study"))])
+def test_ctrl_c_prints_the_command_that_goes_on(here, monkeypatch, step, command):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"isocost.steps.{step}", stopped)
+    monkeypatch.setattr(sys, "argv", ["isocost", *command])
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 130
+    again = shlex.join(("isocost", *command))
+    assert done.stderr == f"\nstopped; what was written is kept and used again. To continue: {again}\n"
+
+
 def test_a_run_and_what_it_says(trained):
     assert read_json(trained / "end.json")["reason"] == "spent" and (trained / "final" / "config.json").exists()
     assert "spent" in said(*RUN, "--budget", "256-rollouts", "--out", trained)  # again: it says how it ended

@@ -257,6 +257,24 @@ def test_an_error_on_a_node_is_raised_here_once_the_other_runs_have_ended(tmp_pa
     assert not isinstance(raised.value, OSError) or raised.value.errno == errno.ENOSPC
 
 
+@pytest.mark.parametrize("text", [
+    "", "no JSON", "[]", "5", "null", "{}", '{"kind": "ended"}', '{"kind": 5, "said": []}', '{"kind": "x", "said": []}',
+    '{"kind": "ended", "said": []}', '{"kind": "bug", "said": [], "text": "x"}',
+    '{"kind": "ended", "said": "x", "reason": "x"}',
+    '{"kind": "system error", "said": [], "text": "x", "errno": "x", "file": null}', "[" * 100_000,
+    '{"kind": "ended", "said": [], "reason": "reward failed", "detail": {}}',
+])
+def test_what_a_node_returns_that_is_no_result_is_one_line(tmp_path, text):
+    class Foreign(Scripted):
+        def wait(self, tickets, seconds):
+            return {self.waiting.pop(0): text}
+
+    says = "^run a: a node of the cluster returned no result of a run: .*same isocost"
+    with pytest.raises(UserError, match=says) as told:
+        cluster.run_all(named("a"), tmp_path, Foreign(None), workers=1)
+    assert "\n" not in str(told.value) and len(str(told.value)) < 400
+
+
 def test_a_reward_that_fails_stops_the_other_runs(tmp_path):
     nodes = Scripted(lambda task: {"kind": node.ENDED, "reason": REWARD_FAILED, "detail": "it raised"})
     with pytest.raises(RewardFailed, match="run a: it raised"):
@@ -362,7 +380,7 @@ def test_a_head_that_does_not_answer_is_named_at_once(monkeypatch):
 
 def test_a_missing_ray_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"--launch ray needs Ray: pip install 'isocost\[cluster\]'"):
+    with pytest.raises(UserError, match=r"--launch ray needs Ray: pip install 'ray\[default\]'"):
         Site("ray").run_all([JOB], Path("x"), workers=1)
 
 

@@ -12,7 +12,9 @@ from isocost.errors import UserError
 from isocost.planner.budget import UNTIMED, Prices
 from isocost.runs.files import read_json
 from isocost.stats import passk
+from isocost.steps import stored
 from isocost.steps.stored import profile_completions
+from isocost.tasks import load_problems
 from isocost.tasks.completions import read_completions
 
 MARKS = {"a": [1, 0, 0, 0], "b": [1, 1, 1, 1], "c": [0, 0, 0, 0], "d": [1, 1, 0, 0], "e": [0, 1, 0, 0]}
@@ -68,8 +70,7 @@ def test_parquet_is_read_alike(tmp_path):
 
 
 @pytest.mark.parametrize(("change", "why"), [
-    ({"correct": "yes"}, r"line 3: 'correct' is \"yes\"; expected a number from 0 to 1, or true or false"),
-    ({"correct": 3}, r"line 3: 'correct' is 3; expected .*rescale the rewards"),
+    ({"correct": "yes"}, r"line 3: 'correct' is \"yes\"; expected a number, or true or false"),
     ({"usage": {"completion_tokens": -1}}, r"line 3: 'usage.completion_tokens' is -1; expected how many tokens"),
     ({"usage": {"completion_tokens": 2.5}}, r"line 3: 'usage.completion_tokens' is 2.5"),
     ({"problem_id": ""}, r"line 3: 'problem_id' is \"\"; expected the problem's id or prompt"),
@@ -83,6 +84,66 @@ def test_a_row_that_cannot_be_used_is_named_with_what_is_right(tmp_path, change,
     assert "1 of 20 rows cannot be used (--skip-broken leaves them out)" in str(e.value)
     found = read_completions(path, skip_broken=True)
     assert sum(len(p.attempts) for p in found.problems) == 19 and "line 3: " in found.report.lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("scores", "given", "scale"),
+    [([0, 25, 100, 87], "0,100", (0, 100)), ([-1, 1, -1, 1], "-1,1", (-1, 1)), ([0, 3, 5, 4], "0,5", (0, 5))],
+)
+def test_rewards_of_another_scale_are_read_with_scale_and_never_left_out(tmp_path, scores, given, scale):
+    """Those above 1 are the best: without them the set seemed hard, and every group dead."""
+    marked = {f"p{i}": scores[i:] + scores[:i] for i in range(4)}
+    wide = [{"problem_id": k, "score": v, "tokens": 3} for k, each in marked.items() for v in each]
+    path = written(tmp_path / "x.jsonl", wide)
+    for skip in (False, True):
+        with pytest.raises(UserError, match=rf"reward outside 0 to 1: give .* such as --scale {given}\)") as e:
+            read_completions(path, skip_broken=skip)
+        assert "--skip-broken" not in str(e.value)
+    low, high = scale
+    found = read_completions(path, scale=scale)
+    assert [a.reward for a in found.problems[0].attempts] == [(x - low) / (high - low) for x in scores]
+
+
+def test_the_scale_of_stored_completions_is_an_option_and_a_setting_of_the_study(tmp_path):
+    marked = [{"problem_id": k, "score": v} for k in "abcd" for v in (0, 20, 100, 80)]
+    path = written(tmp_path / "x.jsonl", marked)
+    args = "profile", "--completions", path, "--out", tmp_path / "s"
+    assert "--scale 0,100" in said(*args, code=2)
+    said(*args, "--scale", "0,100")
+    assert read_json(tmp_path / "s" / "profile.json")["mean"] == 0.5
+    assert "already contains a study with" in said(*args, "--scale", "-7,200", code=2)
+
+
+def test_more_than_a_few_per_cent_of_the_rows_are_not_left_out(tmp_path):
+    """What is left of 20 rows without 2 may be another sample."""
+    path = written(tmp_path / "x.jsonl", [r | {"correct": "yes"} if i < 2 else r for i, r in enumerate(rows())])
+    with pytest.raises(UserError, match=r"2 of 20 rows .*--skip-broken leaves out at most 5% of the rows"):
+        read_completions(path, skip_broken=True)
+
+
+def test_attempts_beyond_some_hundred_are_not_used(tmp_path):
+    """Time and memory grow with the square of the attempts at a problem: 200,000 took 300 GiB."""
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"problem_id": "a", "reward": [0, 1] * 300}) + "\n"
+                    + json.dumps({"problem_id": "b", "reward": [1] * 600}) + "\n")
+    found = profile_completions(tmp_path / "s", path, held_out=0)
+    data = read_json(tmp_path / "s" / "profile.json")
+    assert found.samples == stored.MOST == 512
+    assert data["mean"] == 0.75
+    assert any("attempts beyond 512 of a problem not used: 176 completions" in line for line in data["found"])
+
+
+def test_a_row_that_is_nested_deeply_is_named(tmp_path):
+    nest = "[" * 900 + "]" * 900
+    path = tmp_path / "x.jsonl"
+    path.write_text(f'{{"problem_id": "a", "reward": 1}}\n{{"problem_id": {nest}, "reward": 1}}\n')
+    with pytest.raises(UserError, match="line 2: nested more than 100 deep"):
+        read_completions(path)
+    path.write_text(f'{{"prompt": "a", "answer": "1", "more": {nest}}}\n')
+    with pytest.raises(UserError, match="line 1: nested more than 100 deep"):
+        load_problems(str(path))
+    path.write_text(json.dumps({"prompt": "a", "answer": "1", "more": ["[" * 300, '"[' * 300]}) + "\n")
+    assert len(load_problems(str(path))) == 1
 
 
 @pytest.mark.parametrize(("column", "number"), [

@@ -212,12 +212,24 @@ def script(path, text):
 
 def test_a_command_that_fails_is_named_with_what_it_printed(tmp_path):
     home = study(tmp_path / "s", script(tmp_path / "t.py", "raise SystemExit('no such model: qwen')"))
-    with pytest.raises(UserError, match=r"run pilot-n4-s0: 3 attempts in a row logged nothing in .*metrics\.jsonl"):
+    with pytest.raises(UserError, match=r"run pilot-n4-s0: 2 attempts in a row logged nothing in .*metrics\.jsonl"):
         drive_jobs(home, [job()], "pilot", SILENT, 1)
     with pytest.raises(UserError, match="no such model: qwen"):
         drive_jobs(home, [job()], "pilot", SILENT, 1)
     with pytest.raises(UserError, match=r"the trainer's command cannot be started: .*/no/python"):
         drive_jobs(study(tmp_path / "b", "cmd: /no/python {n} {B} {lr} {seed} {out}"), [job()], "pilot", SILENT, 1)
+
+
+@pytest.mark.parametrize(("ends", "attempts"), [
+    ("raise SystemExit('no rank 17 at 12:40')", 2), ("print('no rank')", 2),
+    ("import os\nraise SystemExit('no rank ' + 'abc'[int(os.environ['ISOCOST_ATTEMPT'])])", 3), ("pass", 3),
+])
+def test_a_command_that_ends_twice_alike_before_its_first_line_is_not_tried_again(tmp_path, ends, attempts):
+    """Numbers in its last line may differ; where nothing was printed, or another line, a third attempt is made."""
+    home = study(tmp_path / "s", script(tmp_path / "t.py", ends))
+    with pytest.raises(UserError, match=rf"run pilot-n4-s0: {attempts} attempts in a row logged nothing"):
+        drive_jobs(home, [job()], "pilot", SILENT, 1)
+    assert len(list((home.runs / "pilot-n4-s0" / "attempts").iterdir())) == attempts
 
 
 def test_a_run_that_logs_nothing_is_stopped(tmp_path, monkeypatch):
@@ -268,6 +280,29 @@ def test_the_first_run_says_what_a_study_needs(tmp_path):
     assert again.seconds == found.seconds       # it is not run again
     with pytest.raises(UserError, match="different settings"):
         profile_trainer(tmp_path / "s", trainer_of(command("--pause", "1")), lr=0.05, held_out=64, samples=4)
+
+
+def test_a_first_run_that_failed_does_not_take_the_folder(tmp_path):
+    """Another command, or other sizes of an evaluation, begin anew there; a study with a result, a process that may
+    still run, or a file of another kind is kept."""
+    failing, there = trainer_of(script(tmp_path / "t.py", "raise SystemExit('no model')")), tmp_path / "s"
+    with pytest.raises(UserError, match="no model"):
+        profile_trainer(there, failing, lr=0.05, held_out=256)
+    (there / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"different settings \(held_out was 256\.0 and is now 64\.0, samples was 1 and "
+                                        r"is now 4, trainer\.command was '.*t\.py.* and is now '.*own_trainer"):
+        profile_trainer(there, trainer_of(command().replace(sys.executable, "python")), held_out=64, samples=4)
+    (there / "notes.txt").unlink()
+    launched = there / "profile" / "attempts" / "7"
+    launched.mkdir()
+    (launched / "launch.json").write_text("{}")
+    with pytest.raises(UserError, match="different settings"):
+        profile_trainer(there, trainer_of(command()), held_out=64)
+    (launched / "ended.json").write_text("{}")
+    found = profile_trainer(there, trainer_of(command()), lr=0.05, held_out=64, samples=4)
+    assert found.select == 64 and len(list((there / "profile" / "attempts").iterdir())) == 1
+    with pytest.raises(UserError, match="different settings"):
+        profile_trainer(there, trainer_of(command()), lr=0.05, held_out=32)
 
 
 # logs ---------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 DRIVEN = json.loads((HERE / "fixtures" / "schemas" / "drive.json").read_text())
 TRAINERS = list(DRIVEN)
 SETTING = Setting(model="m", data="d", held_out=64.0, samples=4)
-SIZES = Sizes("pilot-n4-s0", n=4, B=8, C=32 * 24, lr=2e-4, warmup=3, seed=7, points=(256, 512, 768))
+SIZES = Sizes("pilot-n4-s0", n=4, B=8, C=32 * 24, lr=2e-4, warmup=3, seed=7, points=(256, 512, 768), samples=3)
 LATE = ("skyrl", "nemo-rl", "openrlhf", "slime")
 OWN = {"openrlhf": "--data.max_samples 16"}
 COMMAND = dict.fromkeys(TRAINERS, "{options}") | {"prime-rl": "@ {config}"}
@@ -81,21 +81,26 @@ def schema_of(kind):
 EXPECTED = {
     "verl": {"actor_rollout_ref.rollout.n": 4, "data.train_batch_size": 8, "trainer.total_training_steps": 24,
              "actor_rollout_ref.actor.optim.lr": 2e-4, "actor_rollout_ref.actor.optim.lr_warmup_steps": 3,
-             "data.seed": 7, "trainer.test_freq": 8, "trainer.save_freq": 8},
+             "data.seed": 7, "trainer.test_freq": 8, "trainer.save_freq": 8,
+             "actor_rollout_ref.rollout.val_kwargs.n": 3},
     "prime-rl": {"orchestrator.group_size": 4, "orchestrator.batch_size": 32, "max_steps": 24, "trainer.optim.lr": 2e-4,
-                 "trainer.scheduler.warmup_steps": 3, "orchestrator.eval.interval": 8, "ckpt.interval": 8},
+                 "trainer.scheduler.warmup_steps": 3, "orchestrator.eval.interval": 8, "ckpt.interval": 8,
+                 "orchestrator.eval.group_size": 3},
     "skyrl": {"generator.n_samples_per_prompt": 4, "trainer.train_batch_size": 8, "trainer.max_training_steps": 24,
               "trainer.policy.optimizer_config.lr": 2e-4, "trainer.policy.optimizer_config.num_warmup_steps": 3,
-              "trainer.seed": 7, "trainer.eval_interval": 8, "trainer.ckpt_interval": 8},
+              "trainer.seed": 7, "trainer.eval_interval": 8, "trainer.ckpt_interval": 8,
+              "generator.eval_n_samples_per_prompt": 3},
     "nemo-rl": {"grpo.num_generations_per_prompt": 4, "grpo.num_prompts_per_step": 8, "grpo.max_num_steps": 24,
                 "policy.optimizer.kwargs.lr": 2e-4, "policy.scheduler.0.kwargs.total_iters": 3, "grpo.seed": 7,
-                "grpo.val_period": 8, "checkpointing.save_period": 8},
+                "grpo.val_period": 8, "checkpointing.save_period": 8,
+                "grpo.val_num_generations_per_prompt": 3},
     # 16 problems: 24 updates of 8 take 12 passes, which are 24 updates of 2 a pass; 3 of them are warm-up
     "openrlhf": {"rollout.n_samples_per_prompt": 4, "rollout.batch_size": 8, "train.batch_size": 32,
                  "train.num_episodes": 12, "actor.adam.lr": 2e-4, "actor.lr_warmup_ratio": 3 / 24, "train.seed": 7,
-                 "eval.steps": 8, "ckpt.save_steps": 8},
+                 "eval.steps": 8, "ckpt.save_steps": 8, "eval.n_samples_per_prompt": 3},
     "slime": {"n-samples-per-prompt": 4, "rollout-batch-size": 8, "global-batch-size": 32, "num-rollout": 24,
-              "lr": 2e-4, "lr-warmup-iters": 3, "seed": 7, "rollout-seed": 7, "eval-interval": 8, "save-interval": 8},
+              "lr": 2e-4, "lr-warmup-iters": 3, "seed": 7, "rollout-seed": 7, "eval-interval": 8, "save-interval": 8,
+              "n-samples-per-eval-prompt": 3},
 }
 
 

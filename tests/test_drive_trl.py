@@ -4,10 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.laws.fit import fit_law
 from isocost.runs.files import read_json, read_lines
@@ -51,8 +55,8 @@ def run(tmp_path):
     return out, attempt
 
 
-def launched(out, attempt):
-    made = trl.prepared(Begin(SIZES, out, attempt))
+def launched(out, attempt, sizes=SIZES):
+    made = trl.prepared(Begin(sizes, out, attempt))
     (attempt / "launch.json").write_text("{}")
     os.utime(attempt / "launch.json", (1, 1))
     return made.values, made.options, made.kept
@@ -66,6 +70,38 @@ def test_a_configuration_is_trls_own(run):
     assert config["max_steps"] == "24" and config["eval_steps"] == config["save_steps"] == "8"
     assert config["eval_on_start"] == "true" and config["warmup_steps"] == "1" and "resume" not in text
     assert options[options.index("--learning_rate") + 1] == "0.0001" and kept == {"prefix": 0, "resumed": 0}
+
+
+@pytest.mark.parametrize(("n", "samples", "batch"), [(2, 4, 8), (32, 4, 8), (8, 1, 8), (8, 3, 9), (4, 16, 16)])
+def test_an_evaluation_samples_what_the_study_says_and_not_n(run, n, samples, batch):
+    """TRL's default is n for each prompt, in batches of 8, which n = 16 and 32 do not divide."""
+    values, *_ = launched(*run, replace(SIZES, n=n, samples=samples))
+    config = dict(line.split(": ", 1) for line in Path(values["config"]).read_text().splitlines())
+    assert config["num_generations_eval"] == str(samples) and config["per_device_eval_batch_size"] == str(batch)
+
+
+@pytest.mark.parametrize(("own", "said"), [
+    ({}, None), ({"temperature": 0.5}, None),
+    ({"num_generations_eval": None}, "num_generations_eval = None, and isocost asked for 4"),
+    ({"num_generations": 8}, "num_generations = 8, and isocost asked for 4"),
+    ({"learning_rate": 1e-6}, "learning_rate = 1e-06, and isocost asked for 0.0001"),
+    ({"max_steps": 600}, "max_steps = 600, and isocost asked for 24"),
+])
+def test_a_script_that_replaces_the_configuration_is_refused(run, own, said):
+    """By the arguments that transformers pickles with every checkpoint, which are read and never unpickled."""
+    out, attempt = run
+    values, _, kept = launched(out, attempt, replace(SIZES, samples=4))
+    asked = {k: json.loads(v) for k, v in (x.split(": ", 1) for x in Path(values["config"]).read_text().splitlines())}
+    lines = state(out / "checkpoint-8", 8, trained(0, 8))
+    assert trl.logged(Path(), attempt, kept, []) == lines
+    torch.save(Namespace(**{**asked, **own}), out / "checkpoint-8" / "training_args.bin")
+    if said is None:
+        assert trl.logged(Path(), attempt, kept, []) == lines
+    else:
+        with pytest.raises(UserError, match=said):
+            trl.logged(Path(), attempt, kept, [])
+    (out / "checkpoint-8" / "training_args.bin").write_bytes(b"PK half a file")
+    assert trl.logged(Path(), attempt, kept, []) == lines
 
 
 def test_it_continues_from_the_last_whole_checkpoint(run):
@@ -89,6 +125,42 @@ def test_the_log_is_the_checkpoints_history_and_behind_it_what_was_printed(run):
     assert trl.logged(Path(), attempt, kept, []) == trained(8, 10)
     state(out / "checkpoint-16", 16, [*first, again, *trained(8, 16)])
     assert trl.logged(Path(), attempt, kept, []) == [again, *trained(8, 16)]
+
+
+def ended(tmp_path, text):
+    """What is said of a study whose TRL script is this text."""
+    (tmp_path / "train.py").write_text(text)
+    asked = f"trl: {sys.executable} {tmp_path / 'train.py'} --config {{config}}"
+    home = found(tmp_path / "s", SETTING, seed=0, method=None, trainer=trainer_of(asked).data(), launch="local")
+    with pytest.raises(UserError) as e:
+        drive_jobs(home, [replace(job(4, 0), name="profile")], "profile", SILENT, 1)
+    return str(e.value), len(list((home.runs / "profile" / "attempts").iterdir()))
+
+
+ROWS = "".join(f"print({{'loss': '0.1', 'reward': '{k / 100}'}})\n" for k in range(60))
+
+
+def test_a_script_that_trains_without_the_configuration_is_told_to_use_it(tmp_path):
+    """It trained in its own folder, as long as it liked: one attempt shows that."""
+    said, attempts = ended(tmp_path, ROWS)
+    out = tmp_path / "s" / "runs" / "profile" / "trainer"
+    assert attempts == 1 and "metrics" not in said and "--map" not in said and "'reward': '0.59'" in said
+    assert said.startswith(f"run profile: the command ended and wrote nothing in {out}: let it train with the settings "
+                           "in {config}, its output folder among them, and call trainer.save_state() behind trainer.tr")
+
+
+def test_a_script_that_does_not_evaluate_is_told_what_evaluates(tmp_path):
+    state = "import json, os\nout = os.environ['ISOCOST_OUT'] + '/checkpoint-16'\nos.makedirs(out, exist_ok=True)\n"
+    rows = "rows = [{'step': k + 1, 'reward': k / 100} for k in range(16)]\n"
+    said, _ = ended(tmp_path, state + rows + "json.dump({'log_history': rows}, open(out + '/trainer_state.json', 'w'))")
+    assert "trainer_state.json has no held-out reward; give GRPOTrainer an eval_dataset, or name its column" in said
+
+
+def test_a_script_that_fails_before_its_first_line_is_tried_twice(tmp_path):
+    said, attempts = ended(tmp_path, "dict(**{'output_dir': 1}, **{'output_dir': 2})")
+    assert attempts == 2 and "multiple values for keyword argument 'output_dir'" in said
+    assert "2 attempts in a row logged nothing in" in said and "--metrics" not in said
+    assert "whose folder is in {config}" in said
 
 
 # real runs ----------------------------------------------------------------------------------------------------

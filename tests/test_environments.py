@@ -573,4 +573,4 @@ def test_the_contract_holds_for_a_class_for_trl_and_a_server(own: Path, server: 
 def test_those_that_need_more_than_their_name_are_listed_by_their_form():
     rows = {e.name: e for e in list_environments().environments}
     assert rows.keys() == KINDS.keys() and rows["sql"].limits.problems == 300
-    assert rows["gym"].form.startswith("gym:ID") and rows["gym"].needs == "isocost[gym]"
+    assert rows["gym"].form.startswith("gym:ID") and rows["gym"].needs == "gymnasium, minigrid"

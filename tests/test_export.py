@@ -17,10 +17,14 @@ from isocost import methods
 from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.recipe import calls, describe, tune
+from isocost.runs.measure import UNNAMED
+from isocost.steps.folder import found as found_study
+from isocost.steps.settle import trainer_of
 from isocost.trainers import export
 from isocost.trainers.export import Loss, Prescription, load
 from isocost.trainers.loss import loss_of
 from isocost.traits import declared
+from isocost.worlds.setting import Setting
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "fixtures"))
@@ -170,6 +174,15 @@ def test_the_sizes_are_the_prescribed_ones(target, method):
     assert {k: float(found[k]) for k in SIZES[target]} == SIZES[target]
 
 
+@pytest.mark.parametrize(("rate", "text"), [(1e-6, "1.0e-06"), (2.5e-5, "2.5e-05"), (3e-5, "3.0e-05"), (1e-4, "0.0001"),
+                                            (1e7, "1.0e+07")])
+def test_a_small_learning_rate_is_a_number_in_yaml(rate, text):
+    """YAML 1.1, and so PyYAML, reads 1e-06 as text: GRPOConfig(**yaml) then has a rate that is no number."""
+    number = re.compile(r"[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?")       # PyYAML's floats
+    assert export.shown(rate) == text and number.fullmatch(text) and float(text) == rate
+    assert f"learning_rate: {text}\n" in load("trl").write(asked(lr=rate))
+
+
 @pytest.mark.parametrize("target", SIZES)
 def test_mini_batches_are_a_quarter(target):
     """GSPO makes four updates of a batch: a mini-batch is 2 problems, 8 rollouts."""
@@ -305,6 +318,23 @@ def test_a_study_is_exported_and_read_back(study, target, tmp_path):
     found = options(target, text)
     assert [o for o in found if not known(o, schema(target))] == []
     assert str(arm["n"]) in found.values()
+
+
+SAMPLED = {"trl": ("temperature", "top_p", "top_k", "max_completion_length"),
+           "verl": ("rollout.temperature", "rollout.top_p", "rollout.top_k", "data.max_response_length")}
+
+
+@pytest.mark.parametrize("target", SAMPLED)
+def test_a_study_of_a_users_trainer_exports_no_setting_that_its_script_has_and_nobody_said(target, study, tmp_path):
+    """Its study.json has the defaults of isocost's own sampling, which its runs never had."""
+    trainer = trainer_of("cmd: python t.py {n} {B} {lr} {seed} {out}", metrics="{out}/log.jsonl").data()
+    home = found_study(tmp_path / "s", Setting(model=UNNAMED, data=UNNAMED), seed=0, method=None, trainer=trainer)
+    (home.path / "plan.json").symlink_to(study / "plan.json")
+    text = said("export", home.path, "--to", target)
+    assert not any(o.endswith(SAMPLED[target]) for o in options(target, text))
+    left = text[text.index("# Not carried over:"):]
+    assert "the runs are your trainer's: python t.py {n} {B} {lr} {seed} {out}, so set the loss" in left
+    assert "the maximum completion length: it is not in the logs" in left and "imported" not in left
 
 
 MISSING = {     # files that are not there yet: (what the study is said to be, the commands that lead to a prescription)

@@ -508,7 +508,7 @@ def test_what_is_no_http_ends_its_connection_alone():
         session = await gateway.open()
         at = urlsplit(session.base_url)
         for raw in (b"hello\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"x" * 70_000,
-                    b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab"):
+                    f"POST {at.path}/chat/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\nab".encode()):
             reader, writer = await asyncio.open_connection(at.hostname, at.port)
             writer.write(raw)
             writer.write_eof()

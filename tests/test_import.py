@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,11 @@ from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
 from isocost.laws.tracks import tracks
-from isocost.planner.rollouts import Plan
+from isocost.planner.budget import Budget
+from isocost.planner.pilot import PilotPlan
+from isocost.planner.prescription import Plan
+from isocost.planner.rollouts import prescribe
+from isocost.planner.study_runs import whole
 from isocost.report.page import render
 from isocost.report.records import load
 from isocost.runs.files import read_json, read_lines
@@ -369,7 +374,7 @@ def test_episodes_that_end_together_all_count(monkeypatch):
     monkeypatch.setattr(tensorboard, "events", lambda path: iter(ends))
     rows, _ = tensorboard.board([Path("a")], apart=True)
     assert [(p.updates, p.reward) for p in cleanrl.windows(rows, "r", 8)] == [(0, 2.0), (1, 5.0)]
-    assert [row["r"] for row in tensorboard.board([Path("a")])[0]] == [3.0, 5.0]
+    assert [row["r"] for row in tensorboard.board([Path("a")])[0]] == [2.0, 5.0]
 
 
 @pytest.mark.parametrize("name", ["sb3", "cleanrl"])
@@ -636,6 +641,46 @@ def test_seeds_nobody_told_are_numbered_in_order(tmp_path):
         ("pilot-n2-s0", "n2-s2"),
         ("pilot-n2-s1", "n2-s0"),
     ]
+
+
+def test_runs_of_known_seeds_are_numbered_by_them(tmp_path):
+    """In any order, and beside a record whose name has the number of another seed, as older versions gave it."""
+    out = tmp_path / "theirs"
+    ask = (*NAMES, "--B", 8, "--out", out)
+    said("import", TRL / "n2-s2", TRL / "n2-s0", *ask)
+
+    def runs():
+        return {r.name: read_json(r / "run.json")["seed"] for r in (out / "runs").iterdir()}
+
+    assert runs() == {"pilot-n2-s0": 0, "pilot-n2-s2": 2}
+    (out / "runs" / "pilot-n2-s0").rename(out / "runs" / "pilot-n2-s1")
+    record = out / "runs" / "pilot-n2-s1" / "run.json"
+    record.write_text(json.dumps(read_json(record) | {"name": "pilot-n2-s1"}))
+    said("import", TRL / "n2-s1", *ask)
+    assert runs() == {"pilot-n2-s0": 1, "pilot-n2-s1": 0, "pilot-n2-s2": 2}
+    assert {(c.run, c.seed) for c in curves(out)} == {("pilot-n2-s0", 1), ("pilot-n2-s1", 0), ("pilot-n2-s2", 2)}
+
+
+def test_lengths_of_many_n_are_rounded_for_each_by_itself(tmp_path):
+    """The least common multiple of n = 2, 8, .. 116 is beyond any budget; a pilot's of a few n stays what it was."""
+    ns = range(2, 122, 6)
+    for n in ns:
+        rows = "".join(f"{s},0.{200 + 3 * s + n}\n" for s in range(1, 41))
+        (tmp_path / "logs").mkdir(exist_ok=True)
+        written(tmp_path / "logs", f"step,reward\n{rows}", f"n{n}-s0.csv")
+    out = tmp_path / "many"
+    said("import", tmp_path / "logs", *NAMES, "--B", 8, "--lr", 1e-6, "--out", out)
+    pilot, seen = PilotPlan.of(read_json(out / "pilot.json")), curves(out)
+    longest = max(c.C[-1] for c in seen)
+    assert pilot.unit == 116 * 8 and 3 * longest < pilot.train_C <= 4 * longest
+    for rollouts in (None, 1_000, 90_001, 200_000):
+        budget = Budget(rollouts, "rollouts") if rollouts else None
+        asked = replace(pilot, budget=budget)
+        arm = prescribe(None, pilot.rate, budget, pilot.timing, pilot=asked, curves=seen, spent=imported.NOTHING).arm
+        size = arm.n * arm.B
+        most = min(rollouts, 8 * max(c.C[-1] for c in seen if c.n == arm.n)) if rollouts else 4 * longest
+        assert size * arm.M == arm.C and most - 2 * max(size, 0 if rollouts else pilot.unit) < arm.C <= most
+    assert whole((2, 4, 8), 8, 5120) == whole((2, 4, 8), 8) == 64 and whole((3, 5, 7), 1, 840) == 840
 
 
 # the page ----------------------------------------------------------------------------------------------------

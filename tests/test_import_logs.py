@@ -293,7 +293,7 @@ def test_a_prime_rl_log_that_a_resume_appended_to_is_the_curve_of_the_whole_run(
 
 def test_a_sum_of_rewards_names_its_parts_and_its_scale(tmp_path):
     text = said("import", RESUMED, "--n", 4, "--B", 8, "--out", tmp_path / "out", code=2)
-    assert "eval_reward is 1.5506, outside [0, 1]" in text
+    assert "the log does not say how large eval_reward can be" in text
     assert "it is the sum of eval_rewards/formed/mean, eval_rewards/right/mean" in text
     assert "--map held_out=eval_rewards/formed/mean" in text and "--scale LOW,HIGH" in text
     said("import", RESUMED, "--n", 4, "--B", 8, "--out", tmp_path / "a", "--map", "held_out=eval_rewards/right/mean")
@@ -301,6 +301,107 @@ def test_a_sum_of_rewards_names_its_parts_and_its_scale(tmp_path):
     text = said("import", path, "--n", 4, "--B", 8, "--out", tmp_path / "b", code=2)
     assert "--map reward=rewards/formed/mean" in text and "--scale LOW,HIGH" in text
     said("import", path, "--n", 4, "--B", 8, "--out", tmp_path / "b", "--map", "reward=rewards/right/mean")
+
+
+def sums(tmp_path, *parts, total=0.8):
+    """A table of TRL's names, as a notebook shows it, with one update's rewards below 1."""
+    head = ",".join(("step", "reward", *(f"rewards / {p}" for p in parts)))
+    return table(tmp_path / "a.csv", f"{head}\n" + "".join(f"{s},{total},{',0.4' * len(parts)}\n".replace(",,", ",")
+                                                           for s in (1, 2)))
+
+
+def test_a_sum_below_1_needs_its_scale_too(tmp_path):
+    """What it can be at most is in no log: 0.8 of 2 is not 0.8 of 1. A function under two names is one."""
+    ask = (*ONE, "--out", tmp_path / "out")
+    text = said("import", sums(tmp_path, "format", "right"), *ask, code=2)
+    assert "does not say how large reward can be; it is the sum of rewards / format, rewards / right: fit one" in text
+    said("import", sums(tmp_path, "format", "right"), *ask, "--scale", "0,2")
+    assert told(one(sums(tmp_path, "a", "b"), n=2, B=3, lr=1, scale=(0, 2))) == [(0, 0.4), (6, 0.4)]
+    for parts in (("right",), ("right", "right / mean"), ("right / mean", "right / std")):
+        assert points._parts("reward", ["reward", *(f"rewards / {p}" for p in parts)]) == [f"rewards / {parts[0]}"]
+    sets = ["eval_math_rewards/a/mean", "eval_math_rewards/b/mean", "eval_code_rewards/a/mean", "rewards/a/mean"]
+    assert points._parts("eval_math_reward", sets) == sets[:2]
+
+
+# steps ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_counts_from_0_begins_at_the_base(tmp_path):
+    """40 updates of 6 rollouts: the first reward is of the base, the second of one update, and all took 240."""
+    rows = [f"{s},0.{s + 10}" for s in range(40)]
+    run = one(table(tmp_path / "a.csv", "step,reward\n" + "\n".join(rows) + "\n"), n=2, B=3, lr=1)
+    assert [C for C, _ in told(run)][:3] == [0, 6, 12] and run.C == 240
+    assert "steps that count from 1: here step = s is update s+1" in run.missing
+    said("import", tmp_path / "a.csv", *ONE, "--out", tmp_path / "out")
+    lines = list(read_lines(tmp_path / "out" / "metrics.jsonl"))
+    assert min(x["step"] for x in lines) == 0 and sum("reward" in x for x in lines) == 40
+    text = table(tmp_path / "b.csv", "step,held_out\n-2,0.1\n0,0.2\n")
+    with pytest.raises(UserError, match="step is -2; steps count from 0 or 1"):
+        one(text, n=2, B=3, lr=1)
+
+
+def micro(tmp_path, *rows):
+    head = "_step,_runtime,train/global_step,train/reward,train/learning_rate"
+    lines = (f"{i},{3 * i},{row}" for i, row in enumerate(rows))
+    return table(tmp_path / "history.csv", "\n".join([head, *lines]) + "\n")
+
+
+def test_lines_of_one_step_are_averaged_where_a_second_clock_rises(tmp_path):
+    run = one(micro(tmp_path, "1,0.1,", "1,0.3,", "1,,1e-6", "2,0.5,", "2,0.7,", "2,,1e-6"), n=2, B=3)
+    assert told(run) == [(0, pytest.approx(0.2)), (6, pytest.approx(0.6))] and run.lr == 1e-6
+    said_so = "one line per train/global_step: train/reward is in up to 2 lines of one, and their mean is read"
+    assert said_so in run.missing
+
+
+def test_rewards_in_lines_without_a_step_are_refused_for_that_reason(tmp_path):
+    with pytest.raises(UserError, match=r"train/reward is in 2 lines, and train/global_step in none of them"):
+        one(micro(tmp_path, ",0.1,", ",0.3,", "1,,1e-6"), n=2, B=3)
+
+
+def test_two_held_out_sets_one_after_the_other_are_not_one_curve(tmp_path):
+    """From 0.62 to 0.1: that is another set, and it is named with the command that would join the two."""
+    a, b = "val-core/easy/acc/mean@1", "val-core/hard/acc/mean@1"
+    rows = [{"step": s, "data": {a if s < 3 else b: x}} for s, x in enumerate((0.5, 0.58, 0.62, 0.1, 0.13, 0.15))]
+    run = one(table(tmp_path / "a.jsonl", "".join(json.dumps(r) + "\n" for r in rows)), n=2, B=3, lr=1)
+    assert run.metric == a and [C for C, _ in told(run)] == [0, 6, 12]
+    assert f"other held-out rewards: {a} is read, {b} not (--map held_out=COLUMN)" in run.missing
+    run = one(tmp_path / "a.jsonl", columns={"held_out": f"{a},{b}"}, n=2, B=3, lr=1)
+    assert len(told(run)) == 6
+
+
+def test_the_lost_lines_of_a_resumed_tensorboard_log_are_named(tmp_path):
+    for i, steps in ((1, range(1, 7)), (2, range(4, 10))):
+        (tmp_path / f"events.out.tfevents.{i}").write_bytes(b"".join(event(s, 0.1 * s, i) for s in steps))
+    run = one(tmp_path, columns={"reward": "train/reward"}, n=2, B=3, lr=1)
+    assert [p.updates for p in run.log.train] == list(range(9))
+    assert any(m.startswith("what a resume lost: the run was continued 1 time, and 3 lines (step 4 to 6)")
+               for m in run.missing)
+
+
+def test_ms_swifts_log_and_what_it_prints(tmp_path):
+    rows = [{"loss": 0.0, "learning_rate": 1e-6, "reward": s / 10, "reward_std": 0.1, "completions/mean_length": 9.0,
+             "global_step/max_steps": f"{s}/40", "elapsed_time": f"{s}m 30s"} for s in (2, 4, 6)]
+    table(tmp_path / "v0" / "logging.jsonl", "".join(json.dumps(r) + "\n" for r in rows))
+    table(tmp_path / "out.txt", "Map: 100%|##| 9/9 [00:00]\n" + "".join(f"{r}\n" for r in rows))
+    run, out = one(tmp_path / "v0", n=2, B=3), one(tmp_path / "out.txt", n=2, B=3)
+    assert (run.log.source, run.log.name, out.log.source, run.lr, run.C) == ("swift", "v0", "trl", 1e-6, 36)
+    assert told(run) == told(out) == [(3, 0.2), (15, 0.4), (27, 0.6)] and run.seconds == 270.0
+    assert run.log.train[0].more["completions/mean_length"] == 9.0
+
+
+@pytest.mark.parametrize(("bars", "steps", "said_so"), [
+    ("each", [10, 20, 30], False), ("late", [10, 20, 30], True), ("none", [1, 2, 3], True),
+])
+def test_what_trl_printed_has_the_steps_of_its_progress_bar(bars, steps, said_so, tmp_path):
+    """Printed late, all lines are behind the last bar, 30 of 30: ten updates for each of three."""
+    lines = [f"{{'loss': '0', 'reward': '0.{s}', 'completion_length': 9.0, 'epoch': 0.1}}\n" for s in (1, 2, 3)]
+    bar = [f" {s}%|## | {s}/30 [01:00<00:10, 2.0s/it]\n" for s in (10, 20, 30)]
+    text = {"each": "".join(a + b for a, b in zip(lines, bar, strict=True)), "late": "".join(bar + lines),
+            "none": "".join(lines)}[bars]
+    run = one(table(tmp_path / "a.log", text), n=2, B=3, lr=1)
+    assert [p.done for p in run.log.train] == steps
+    assert any(m.startswith("steps: what was printed has none") for m in run.missing) == said_so
+    assert run.log.train[0].more["completions/mean_length"] == 9.0
 
 
 def test_the_first_logged_mean_stands_for_the_base_where_it_is_of_few_updates(tmp_path):
@@ -447,14 +548,22 @@ def test_a_reward_is_printed_on_its_own_scale_too(tmp_path, monkeypatch):
     assert [x["eval/audit"] for x in lines] == pytest.approx([0.1, 0.6])
 
 
+def field(number, body):
+    return bytes([number << 3 | 2, len(body)]) + body
+
+
+def frame(event):
+    size = struct.pack("<Q", len(event))
+    return size + struct.pack("<I", _masked(size)) + event + struct.pack("<I", _masked(event))
+
+
+def event(step, reward, wall):
+    """A TensorBoard event of a training reward."""
+    value = field(5, field(1, field(1, b"train/reward") + b"\x15" + struct.pack("<f", reward)))
+    return frame(b"\x09" + struct.pack("<d", wall) + bytes([0x10, step]) + value)
+
+
 def test_a_text_called_args_of_another_program_is_no_configuration(tmp_path):
-    def field(number, body):
-        return bytes([number << 3 | 2, len(body)]) + body
-
-    def frame(event):
-        size = struct.pack("<Q", len(event))
-        return size + struct.pack("<I", _masked(size)) + event + struct.pack("<I", _masked(event))
-
     text = field(5, field(1, field(1, b"args") + field(8, b"\x08\x07" + field(8, b"lr = 1e-3"))))
     value = b"\x10\x01" + field(5, field(1, field(1, b"train/reward") + b"\x15" + struct.pack("<f", 0.5)))
     (tmp_path / "events.out.tfevents.1").write_bytes(frame(text) + frame(value))

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from isocost.cli.commands import main
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
-from isocost.planner.rollouts import Plan
+from isocost.planner.prescription import Plan
 from isocost.planner.standing import means
 from isocost.report.page import render
 from isocost.report.records import load

@@ -74,6 +74,25 @@ def test_an_interval_that_holds_every_naive_forecast_is_uninformative():
     assert judged(inside, trained((0.7, 0.7, 0.7))).verdict == "miss"     # risk nothing and still miss
 
 
+def test_near_the_highest_reward_an_uninformative_forecast_says_why():
+    """The quickstart of agents: 0.988 in [0.919, 1], and every guess is as near to 1."""
+    found = judged(forecast(0.919, 1.0, (0.95, 1.0)), trained((0.98, 0.99, 0.994)))
+    assert found.verdict == "uninformative"
+    assert "all of them lie between 0.95 and the highest reward, 1, where no forecast can stand out" in found.reason
+    assert "does not count against the law; a harder task would leave room" in found.reason
+    lower = judged(forecast(naive=(0.87, 0.93)), trained((0.9, 0.9, 0.9)))
+    assert lower.reason.endswith("holds every naive forecast too: a guess would have been as good")
+
+
+def test_no_outcome_lies_beyond_the_highest_and_the_lowest_reward():
+    """0.988, measured to 0.019, in [0.919, 1]: it cannot be above. That it may be below 0.975 does count."""
+    ends = trained((0.985, 0.988, 0.991))
+    assert judged(forecast(0.919, 1.0), ends, noise=0.02).verdict == "hit"
+    found = judged(forecast(0.975, 1.0), ends, noise=0.02)
+    assert found.verdict == "cannot tell" and "may lie on either side of 0.9750; more held-out problems" in found.reason
+    assert judged(forecast(0.0, 0.06, (0.2,)), trained((0.01, 0.01, 0.01)), noise=0.02).verdict == "hit"
+
+
 def test_the_whole_range_cannot_hit():
     assert judged(forecast(low=0.0, high=1.0), trained((0.9, 0.9, 0.9))).verdict == "uninformative"
 
@@ -144,12 +163,12 @@ def test_what_a_share_paid_for_is_read_from_the_records(tmp_path):
         (folder / "run.json").write_text(json.dumps({"name": name, "budget": budget}))
         (folder / "end.json").write_text(json.dumps({"reason": "spent", "seconds": 1.0, "bill": {"train": paid}}
                                                     | ({"bound": bound} if bound else {})))
-    assert at_their_share(tmp_path) == {"a": (
+    assert at_their_share(sorted((tmp_path / "runs").iterdir())) == {"a": (
         "a ended at 640 of 1,024 rollouts: they cost 3.12 env-steps each, and its share of the budget, "
         "2,048 env-steps, pays for 2")}
     end = {"reason": "spent", "seconds": 1.0, "bound": "env-steps", "bill": {"train": {"rollouts": 0, "env_steps": 0}}}
     (tmp_path / "runs" / "a" / "end.json").write_text(json.dumps(end))
-    assert at_their_share(tmp_path) == {
+    assert at_their_share(sorted((tmp_path / "runs").iterdir())) == {
         "a": "a ended at 0 of 1,024 rollouts: its share of the budget, 2,048 env-steps, pays for 2"}
 
 
@@ -299,7 +318,7 @@ def test_seals_are_read_from_trained_runs_only(tmp_path):
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps({"name": name, "purpose": purpose, "seal": carried}))
-    assert seals(tmp_path) == {"a": "x", "b": None}
+    assert seals(sorted((tmp_path / "runs").iterdir())) == {"a": "x", "b": None}
 
 
 def test_an_audit_survives_json():

@@ -82,6 +82,25 @@ def test_an_n_that_is_behind_at_the_pilots_end_passes_with_a_probability_of_nine
     assert 2 not in found.undecided, "an n that is behind is not open"
 
 
+@pytest.mark.parametrize(("better", "n"), [(70, 4), (69, 2)])
+def test_the_best_at_the_pilots_end_is_replaced_by_one_that_is_better_with_a_probability_of_seven_in_ten(better, n):
+    known = draws(n2=0.8, n4=seldom(0.79, better, 0.9), n8=0.5)
+    found = chosen(known, leader=2, where=" at 1,024 rollouts a run")
+    assert found.n == n and chosen(known).n == 4, "the one with the highest mean, without a leader"
+    kept = "n = 2: the best at the pilot's end, and n = 4 is not better with a probability of 0.7"
+    assert found.chosen.startswith(f"{kept} at 1,024 rollouts a run" if n == 2 else "n = 4: it has the highest")
+    assert found.risk.reward == pytest.approx(better / D * 0.1 if n == 2 else (1 - better / D) * 0.01)
+    assert chosen(known, leader=64).n == 4, "a leader that is not known is not kept"
+    assert chosen(known, leader=2, ahead={2: [8]}).n == 2 + 2 * (n == 4), "it passes the one that is ahead"
+    assert chosen(draws(n2=0.4, n4=0.8, n8=0.5), leader=2, ahead={2: [8]}).n == 4
+
+
+def test_a_leader_that_is_kept_gives_way_to_a_cheaper_n_or_the_default_only_if_that_loses_next_to_nothing():
+    known = draws(n4=0.8, n16=seldom(0.79, 60, 0.85), n8=0.7995)
+    assert chosen(known, leader=4).n == 8 and chosen(known, leader=4, common=64).n == 4
+    assert chosen(known, leader=4, costs={4: 100.0, 8: 90.0, 16: 80.0}).chosen.startswith("n = 8: as good as n = 4 and")
+
+
 def test_an_n_that_is_behind_has_to_pass_each_that_is_ahead():
     known = draws(n2=0.9, n4=0.8, n8=seldom(0.85, 50, 0.95))
     assert chosen(known, ahead={2: [4]}).n == 2 and chosen(known, ahead={2: [4, 8]}).n == 8

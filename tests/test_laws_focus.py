@@ -24,6 +24,7 @@ PROFILE = {
     "exact": True, "rate": {"rollouts_per_second": 8000.0}, "cost": {"rollouts": 100, "prefill": 600, "decode": 300},
 }
 C = 6144        # rollouts of a run of the grid of a quick pilot
+CHECK = 10240   # and of those that check a rate
 BEST = {2: 0.6, 4: 0.7, 8: 0.697, 16: 0.694, 32: 0.4}       # n = 2 and 32 are behind by more than 0.008
 
 
@@ -32,9 +33,10 @@ def planned(**asked) -> PilotPlan:
 
 
 def curve(run, end, **changes) -> Curve:
-    """A run that rises evenly from 0.4 to `end`, and whose seed moves it by up to 0.005 either way."""
-    at = np.array([0.0, *points(run.C, 512)])
-    y = np.linspace(0.4, end + 0.005 * (run.index % 3 - 1), len(at))
+    """A run that rises evenly from 0.4 to `end` at the grid's end and is level from there on; its seed moves it by up
+    to 0.005 either way."""
+    at = np.array([0.0, *points(min(run.C, C), 512), *(x for x in points(run.C, 512) if x > C)])
+    y = 0.4 + (end + 0.005 * (run.index % 3 - 1) - 0.4) * np.minimum(at / C, 1.0)
     made = Curve(run.name, run.n, run.B, 1e-3, run.seed, at, y, y, at, at, False, run.purpose, run.multiplier)
     return replace(made, **changes)
 
@@ -83,17 +85,28 @@ def test_each_pair_is_compared_at_its_own_end():
 # the check of the rate ----------------------------------------------------------------------------------------
 
 
-def test_the_rate_of_the_leading_n_is_checked_below_and_above_with_the_seeds_of_the_grid():
+def test_the_rate_of_the_leading_n_is_checked_below_and_above_with_the_seeds_of_the_grid_and_longer_runs():
+    """Three runs go on from 6,144 to 10,240 rollouts and six are new: 0.8 of a grid of 15 runs of 6,144."""
     pilot = planned()
     once = focused(pilot, seen(pilot))
     added = once.runs[len(pilot.runs):]
-    assert once.runs[:len(pilot.runs)] == pilot.runs
+    own = [r for r in pilot.of_purpose("pilot") if r.n == 4]
+    assert once.runs[:len(pilot.runs)] == tuple(replace(r, C=CHECK, first_C=C) if r in own else r for r in pilot.runs)
     assert sorted(r.name for r in added) == sorted(f"edge-n4-x{x}-s{i}" for x in ("0.5", "2") for i in range(3))
-    assert {r.C for r in added} == {C} and once.C == C
-    assert {(r.index, r.seed) for r in added} == {(r.index, r.seed) for r in pilot.of_purpose("pilot")}
-    assert once.reserve == pytest.approx(1.25 - 6 / 15) and once.rates == ()
+    assert {(r.C, r.first_C) for r in added} == {(CHECK, C)} and once.C == CHECK
+    assert {once.points_of(r) for r in once.runs if r.C == CHECK} == {once.points_of(added[0])}, "evaluated alike"
+    assert {(r.index, r.seed) for r in added} == {(r.index, r.seed) for r in own}
+    assert once.reserve == pytest.approx(1.35 - 0.8) and once.rates == ()
     assert once.pilot_bill.rollouts == pytest.approx(pilot.pilot_bill.rollouts, abs=1)
-    assert once.why.endswith("; then 6 runs to check the rate of n = 4 at x0.5 and x2")
+    assert once.why.endswith("; then the rate of n = 4 at x0.5 and x2")
+
+
+@pytest.mark.parametrize(("train_C", "longer"), [(16384, 8192), (10240, C), (40960, CHECK)])
+def test_a_rate_is_checked_with_runs_of_at_most_half_of_training_and_no_shorter_than_the_grids(train_C, longer):
+    pilot = replace(planned(), train_C=train_C)
+    once = focused(pilot, seen(pilot))
+    assert {r.C for r in once.runs if r.n == 4 and r.purpose != "probe"} == {longer} == {once.C}
+    assert {r.first_C for r in once.of_purpose("edge")} == {None if longer == C else C}
 
 
 def test_a_rate_that_no_probe_chose_is_the_users_and_is_not_checked():
@@ -103,13 +116,14 @@ def test_a_rate_that_no_probe_chose_is_the_users_and_is_not_checked():
 
 
 def test_where_the_reserve_does_not_pay_for_the_check_runs_are_continued():
-    pilot = replace(planned(), reserve=0.39)
+    pilot = replace(planned(), reserve=0.79)
     once = focused(pilot, seen(pilot))
     assert not once.of_purpose("edge") and not once.reserve and once.C > C
 
 
 def checked(rates, fallen=0):
-    """(the pilot after its check, its curves), with `fallen` of the runs at twice the rate fallen to 0.1."""
+    """(the pilot after its check, its curves), with `fallen` of the runs at twice the rate fallen to 0.1. 0.55 of the
+    grid, 50,688 rollouts, are left."""
     pilot = planned()
     pilot = focused(pilot, seen(pilot))
     curves = seen(pilot, rates=rates)
@@ -127,8 +141,8 @@ def test_the_better_rate_has_the_highest_mean_and_a_fallen_run_counts(rates, fal
     pilot, curves = checked(rates, fallen)
     assert better_rate(curves, 4) == better
     done = focused(pilot, curves)
-    assert done.rates == (((4, better),) if better != 1.0 else ()) and done.rate_of(4) == better
-    assert done.rate_of(8) == 1.0
+    assert done.rates == (((4, better), (8, better)) if better != 1.0 else ()) and done.rate_of(4) == better
+    assert done.rate_of(16) == 1.0, "it has no runs at another"
 
 
 @pytest.mark.parametrize("evaluated", [1, -1])
@@ -145,20 +159,42 @@ def test_a_run_that_ended_early_because_it_fell_counts_as_fallen_where_the_other
 # runs that are continued --------------------------------------------------------------------------------------
 
 
-def test_the_best_half_that_is_not_behind_is_continued_at_its_better_rate_as_far_as_the_reserve_pays():
-    """n = 4, 8 and 16 of five. 0.85 of a grid of 15 runs of 6,144 is left: 8,704 more for each of nine, in units of
-    256 rollouts."""
-    pilot, curves = checked({2.0: 0.02, 0.5: -0.02})
+def continued(done):
+    """(purpose, n, multiplier) -> rollouts, of the runs that are longer than the grid's."""
+    return {(r.purpose, r.n, r.multiplier): r.C for r in done.runs if r.first_C}
+
+
+def test_the_best_half_that_is_not_behind_is_continued_to_one_length_as_far_as_the_reserve_pays():
+    """n = 4, 8 and 16 of five. Of 50,688 rollouts, in units of 256: 6,912 more for each of n = 8 and 16, and 2,816 for
+    n = 4, which is ahead of them by its check."""
+    pilot, curves = checked({2.0: -0.02, 0.5: -0.02})
     done = focused(pilot, curves)
-    longer = {(r.purpose, r.n, r.multiplier): r.C for r in done.runs if r.first_C}
-    assert longer == {("edge", 4, 2.0): 14848, ("pilot", 8, 1.0): 14848, ("pilot", 16, 1.0): 14848}
-    assert {r.first_C for r in done.runs if r.first_C} == {C} and not done.reserve and done.C == 14848
-    same = [r for r in done.runs if not r.first_C]
-    assert same == [r for r in pilot.runs if r in same] and {r.C for r in same if r.purpose != "probe"} == {C}
-    assert {r.n: r.C for r in done.arm_runs} == {2: C, 4: 14848, 8: 14848, 16: 14848, 32: C}
+    assert continued(done) == {("pilot", n, 1.0): 13056 for n in (4, 8, 16)} | {("edge", 4, x): CHECK for x in (0.5, 2)}
+    assert {r.first_C for r in done.runs if r.first_C} == {C} and not done.reserve and done.C == 13056
+    assert {r.C for r in done.runs if not r.first_C and r.purpose != "probe"} == {C}
+    assert {r.n: r.C for r in done.arm_runs} == {2: C, 4: 13056, 8: 13056, 16: 13056, 32: C}
     assert done.pilot_bill.rollouts <= planned().pilot_bill.rollouts
     assert done.pilot_bill.rollouts + 9 * pilot.unit > planned().pilot_bill.rollouts
-    assert done.why.endswith("; then n = 4, 8, 16 continued to 14,848 rollouts (n = 4 at x2 the rule's rate)")
+    assert done.why.endswith("; then n = 4, 8, 16 to 13,056 rollouts") and done.rates == ()
+
+
+@pytest.mark.parametrize(("reserve", "ns", "longest"), [
+    (0.7, (4, 8, 16), 10496),       # one unit beyond the check, for three n
+    (0.69, (4, 8), 15616), (0.37, (4, 8), 10752), (0.351, (4, 8), 10496), (0.34, (4,), CHECK), (0.0, (4,), CHECK),
+])
+def test_where_another_rate_is_better_the_kept_n_go_on_at_it_from_scratch_fewer_if_not_beyond_the_check(
+        reserve, ns, longest):
+    pilot, curves = checked({2.0: 0.02, 0.5: -0.02})
+    done = focused(replace(pilot, reserve=reserve), curves)
+    assert done.rates == tuple((n, 2.0) for n in ns) and (done.reserve, done.C) == (0.0, longest)
+    at = {("edge", n, 2.0): longest for n in ns}
+    assert continued(done) == at | {("edge", 4, 0.5): CHECK, ("pilot", 4, 1.0): CHECK}
+    assert {r.n: r.C for r in done.arm_runs} == {2: C, 8: C, 16: C, 32: C} | dict.fromkeys(ns, longest)
+    new = [r for r in done.runs if r not in pilot.runs and r.n != 4]
+    grid = {(r.n, r.index): r.seed for r in pilot.of_purpose("pilot")}
+    assert {(r.n, r.index): r.seed for r in new} == {k: v for k, v in grid.items() if k[0] in ns[1:]}
+    said = f"; then n = {', '.join(map(str, ns))} to {longest:,} rollouts at x2 the rate"
+    assert done.why.endswith(said if len(ns) > 1 else "; then the rate of n = 4 at x0.5 and x2")
     assert PilotPlan.of(json.loads(json.dumps(done.data(), allow_nan=False))) == done
 
 
@@ -176,7 +212,7 @@ def test_successive_halving_keeps_the_best_half_and_at_least_two(ends, kept):
 def test_what_is_added_costs_at_most_the_reserve_in_the_unit_of_the_budget(text):
     budget = Budget.parse(text)
     pilot = planned(budget=budget)
-    assert not pilot.direct and pilot.reserve == 1.25
+    assert not pilot.direct and pilot.reserve == 1.35
     grid, rest = pilot.grid_bill.of_unit(budget.unit), 0.0
     for _ in range(2):
         then = focused(pilot, seen(pilot))
@@ -184,13 +220,13 @@ def test_what_is_added_costs_at_most_the_reserve_in_the_unit_of_the_budget(text)
         before = replace(pilot, reserve=0.0).repriced(pilot.prices, pilot.timing).pilot_bill.of_unit(budget.unit)
         rest += (spent - before) / grid
         pilot = then
-    assert 1.0 < rest <= 1.25 * (1 + 1e-9) and pilot.grid_bill.of_unit(budget.unit) == pytest.approx(grid)
-    assert pilot.C > pilot.of_purpose("edge")[0].C == min(pilot.lengths.values())
+    assert 1.1 < rest <= 1.35 * (1 + 1e-9) and pilot.grid_bill.of_unit(budget.unit) == pytest.approx(grid)
+    assert pilot.C > pilot.of_purpose("edge")[0].C > min(pilot.lengths.values())
 
 
-def test_runs_are_continued_no_further_than_training_and_a_reserve_that_pays_for_nothing_is_given_up():
+def test_runs_are_continued_no_further_than_half_of_training_and_a_reserve_that_pays_for_nothing_is_given_up():
     pilot = replace(planned(rate=replace(given(1e-3, 256), measured=True)), reserve=100.0)
-    assert pilot.train_C == focused(pilot, seen(pilot)).C
+    assert pilot.train_C // 2 == focused(pilot, seen(pilot)).C
     poor = replace(pilot, reserve=0.01)
     done = focused(poor, seen(poor))
     assert done.runs == poor.runs and not done.reserve
@@ -223,7 +259,8 @@ def test_runs_at_the_better_rate_take_the_place_of_the_grids():
     done = focused(pilot, curves)
     placed = {c.run: (c.purpose, c.multiplier) for c in of_limit(seen(done), done.at(None))}
     assert placed["edge-n4-x2-s0"] == ("pilot", 1.0) and placed["pilot-n4-s0"] == ("edge", 0.5)
-    assert placed["edge-n4-x0.5-s0"] == ("edge", 0.25) and placed["pilot-n8-s0"] == ("pilot", 1.0)
+    assert placed["edge-n8-x2-s0"] == ("pilot", 1.0) and placed["pilot-n8-s0"] == ("edge", 0.5)
+    assert placed["edge-n4-x0.5-s0"] == ("edge", 0.25) and placed["pilot-n16-s0"] == ("pilot", 1.0)
     assert placed["probe-n2-x4-s0"] == ("probe", 4.0)
     assert {r.name for r in done.arm_runs} == {run for run, (purpose, _) in placed.items() if purpose == "pilot"}
     before = of_limit(curves, pilot.at(None))
@@ -235,8 +272,8 @@ def test_an_arm_is_trained_at_its_better_rate_up_to_the_ceiling():
     rule = given(1e-3, 256)
     plan = prescribe(None, rule, None, TIMING, pilot=done, curves=of_limit(seen(done), done.at(None)))
     assert plan.arm.n == 4 and plan.arm.lr == pytest.approx(2 * rule.at(32))
-    assert plan.comparator.lr == pytest.approx(rule.at(64))
-    assert [r.name for r in plan.runs[:2]] == ["train-n4-x2-s0", "train-n8-s0"]
+    assert plan.comparator.lr == pytest.approx(2 * rule.at(64))
+    assert [r.name for r in plan.runs[:2]] == ["train-n4-x2-s0", "train-n8-x2-s0"]
     assert plan.runs[0].lr(rule) == plan.arm.lr
     low = replace(rule, ceilings=((32, 1.5 * rule.at(32)), (64, 1.0)))
     assert prescribe(None, low, None, TIMING, pilot=done, curves=of_limit(seen(done), done.at(None))).arm.lr == (
@@ -260,7 +297,7 @@ def test_a_pilot_is_extended_at_the_better_rate():
     done = focused(*checked({2.0: 0.02, 0.5: -0.02}))
     more = done.extended({4: 20480}, {4: 1})
     assert {r.name: r.C for r in more.arm_runs if r.n == 4} == {f"edge-n4-x2-s{i}": 20480 for i in range(4)}
-    assert {r.C for r in more.of_purpose("pilot") if r.n == 4} == {C}
+    assert {r.C for r in more.of_purpose("pilot") if r.n == 4} == {CHECK}
 
 
 # records from before ------------------------------------------------------------------------------------------

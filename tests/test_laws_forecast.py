@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
+from isocost.laws import naive
 from isocost.laws.curves import Curve
 from isocost.planner import forecast as forecasts
 from isocost.planner.afford import plan_pilot
@@ -24,8 +25,9 @@ class FakeLaw(SimpleNamespace):
 
     def __init__(self, **more):
         noise = SimpleNamespace(sd=lambda C, reward, split=1: np.array(0.02))
+        given = {"name": "law", "unmoved": "", **more}
         super().__init__(refused=None, flags=(), ns=(4, 8), flat=False, range=(512, 6144), level=0.9, dof=10.0,
-                         noise=noise, name="law", **more)
+                         noise=noise, **given)
 
     def dearer(self, C):
         return dict.fromkeys(self.ns, 1.0)
@@ -35,6 +37,9 @@ class FakeLaw(SimpleNamespace):
 
     def unknown(self, C):
         return []
+
+    def still(self, n):
+        return self.unmoved
 
     def predict(self, n, C, runs=3):
         return Interval(0.9, 0.88, 0.92, 0.9, "confidence", 10), Interval(0.9, 0.86, 0.94, 0.9, "prediction", 10)
@@ -73,11 +78,40 @@ def test_a_forecast_says_what_and_what_would_falsify_it():
 
 
 def test_naive_forecasts_by_hand():
-    last, slope = sealed().naive
+    last, slope, quarter, line = sealed().naive
     assert last.value == pytest.approx(0.68)                         # mean of 0.66 and 0.70
     assert slope.value == pytest.approx(0.68 + np.log2(10) * 0.08)     # 0.08 a doubling, log2(10) doublings to 40960
     half = student(0.9, 10) * 0.02 * np.sqrt(1 / 6 + 1 / 2)
     assert (last.low, last.high) == pytest.approx((0.68 - half, 0.68 + half))
+    assert quarter.value == pytest.approx(0.25 * 0.9 + 0.75 * 0.68)     # the law's 0.9, and the last value
+    assert (quarter.low, quarter.high) == pytest.approx((quarter.value - half, quarter.value + half))
+    # 0.5, 0.6 and 0.68 a doubling apart: 0.09 a doubling about 0.5933; half of that slope is kept up
+    assert line.value == pytest.approx(0.5933 + 0.09 + np.log2(10) * 0.045, abs=1e-4)
+    assert (line.low, line.high) == (0, 1)                          # no earlier end has three points before it
+
+
+def test_a_line_has_its_scale_from_its_own_earlier_errors():
+    """A curve that is straight in ln C is forecast by half of its slope; each error is half of the rise missed."""
+    C = 2.0 ** np.arange(10)
+    straight = 0.1 + 0.05 * np.arange(10)
+    value, low, high = naive.line_interval(C, straight, 2 * C[-1], 0.9)
+    assert value == pytest.approx(0.55 + 0.025)                     # 0.05 a doubling
+    half = student(0.9, 7) * 0.025                                  # seven earlier ends, each wrong by 0.025
+    assert (low, high) == pytest.approx((value - half, value + half))
+    assert naive.line_interval(C, np.full(10, 0.4), 8 * C[-1], 0.9) == pytest.approx((0.4, 0.4, 0.4))
+    rough = straight + 0.05 * (-1.0) ** np.arange(10)
+    wide = naive.line_interval(C, rough, 2 * C[-1], 0.9)
+    assert wide[2] - wide[1] > 2 * (high - low)
+    many = np.linspace(1, 400, 400)                                 # of many points, the last quarter of the rollouts
+    late = np.where(many < 300, 0.2, 0.6)
+    assert naive.line(many, late, 800.0) == pytest.approx(0.6)
+
+
+def test_nothing_is_forecast_of_runs_that_have_not_risen():
+    why = "the runs of n=4 have not risen measurably"
+    f = sealed(FakeLaw(unmoved=why))
+    assert f.interval is None and f.why == f"no value is forecast: {why}" and "nothing is forecast" in f.falsifier
+    assert f.hashes["plan"] == sealed().hashes["plan"]              # of the plan as it was given
 
 
 def test_a_slope_kept_up_stays_within_the_possible():

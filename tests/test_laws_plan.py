@@ -19,7 +19,8 @@ from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.focus import focused
 from isocost.planner.learning_rate import given
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Plan, prescribe
+from isocost.planner.prescription import Plan
+from isocost.planner.rollouts import prescribe
 from isocost.planner.seeds import comparison
 from isocost.planner.study_runs import PRESETS, make_runs, run_seed, warmup, whole
 from isocost.stats.intervals import Interval

@@ -266,6 +266,23 @@ def test_the_context_cuts_a_row_off_and_a_prompt_that_fills_it_is_an_error():
             asyncio.run(say(w, "1", [0], sampling=bad))
 
 
+@pytest.mark.parametrize("role", [Role.OWN, Role.HINT, Role.TEACHER])
+def test_a_full_context_of_words_after_the_prompt_is_length_and_billed(role):
+    """A start that was continued: by the policy itself, or from words that are given as its own."""
+    w = world()
+    full = start(w, "1+2=").read([3] * 92, role)
+    said = asyncio.run(w.engine.generate(full, range(3), place=Place(7, 0, 0), turn=0, max_tokens=8))
+    assert [(len(s.tokens), s.stop) for s in said] == [(0, Stop.LENGTH)] * 3
+    assert w.meter.of().rollouts == (0 if role is Role.OWN else 3)     # a fork is billed by the method that forks
+
+
+def test_a_dialogue_that_fills_the_context_is_length():
+    w = world()
+    full = start(w, "1+2=").read([3] * 2, Role.OWN).read([4] * 90)
+    (said,) = asyncio.run(w.engine.generate(full, [0], place=Place(7, 0, 0), turn=1, max_tokens=8))
+    assert said.stop is Stop.LENGTH and not len(said.tokens) and w.meter.of().rollouts == 0
+
+
 # paying ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import statistics
 
 import pytest
 import torch
@@ -85,11 +86,12 @@ def test_turns_of_different_problems_and_cohorts_are_not_compared():
 
 # HGPO -----------------------------------------------------------------------------------------------------------------
 def test_hgpo_levels_refine_each_other():
-    """s after t and s after u share level 1 alone; two visits of s at the start share all levels."""
+    """s after t and s after u share level 1 alone; no turn has a level 3 here, and a first turn only level 1."""
     batch = batch_of([dialogue(["t", "s"], [0, 1]), dialogue(["u", "s"], [0, 0]), dialogue(["t", "s"], [0, 0])])
     first, second, third = ([x.tolist() for x in hgpo.levels(turns_of(batch), 2)][k] for k in range(3))
     assert first[1] == first[3] == first[5]
-    assert second[1] == second[5] != second[3] and third == third
+    assert second[1] == second[5] != second[3] and first[0] == first[4] and len({second[0], second[4]}) == 2
+    assert len(set(third)) == 6
     for coarse, fine in ((first, second), (second, third)):
         assert all(coarse[i] == coarse[j] for i in range(6) for j in range(6) if fine[i] == fine[j])
 
@@ -107,6 +109,25 @@ def test_hgpo_weighs_levels_by_their_length():
     whole = by_turn(hgpo.advantage(batch, LEDGER, history=1, gamma=1.0, eps=0.0), batch)
     close(whole[0][1], (three[0] + 2 * three[0] + 3 * two[0]) / 6)                   # level 0 is GRPO's, here the same
     close(whole[1][0], three[1])                                                     # alone in u: GRPO's alone
+
+
+def test_hgpo_has_no_level_for_states_that_are_not_there():
+    """K = 2, and turn 1 in s of four rollouts, which came by t, t, u, u and earn 1, 0, 0, 1/2: two levels."""
+    batch = batch_of([dialogue([way, "s"], [0, r]) for way, r in (("t", 1), ("t", 0), ("u", 0), ("u", 0.5))])
+    found = by_turn(hgpo.advantage(batch, LEDGER, history=2, gamma=1.0, episode=False), batch)
+    four, two = 0.625 / statistics.stdev([1, 0, 0, 0.5]), math.sqrt(0.5)        # 1.3056 and 0.7071
+    close(found[0][1], (2 * four + 3 * two) / 5, within=1e-4)
+    close(found[0][1], 0.9465, within=1e-4)             # with a third level: 0.8401
+    close(found[0][0], two, within=1e-4)                # a first turn has level 1 alone
+    whole = by_turn(hgpo.advantage(batch, LEDGER, history=2, gamma=1.0), batch)
+    close(whole[0][1], (four + 2 * four + 3 * two) / 6, within=1e-4)
+
+
+def test_hgpos_turn_t_has_the_levels_1_to_t_plus_1():
+    """Two rollouts in one loop: with K = 2, turn t is not alone on min(K, t) + 1 levels."""
+    batch = batch_of([dialogue(["a", "b", "c", "d"], [0, 0, 0, r]) for r in (1, 0)])
+    alone = [torch.bincount(x)[x] > 1 for x in hgpo.levels(turns_of(batch), 2)]
+    assert torch.stack(alone).sum(0).tolist() == [1, 2, 3, 3, 1, 2, 3, 3]
 
 
 def test_hgpo_without_history_and_episode_is_gigpos_term_of_turns_in_units_of_a_spread():
@@ -214,7 +235,7 @@ def test_roc_counts_the_faults_that_the_environment_recorded():
     two = dialogue(["", ""], [0, 1], faults=[None, None], words=["ab", "a"]).but(score=None)
     world = toy.dialogues()
     made = asyncio.run(roc.reward(Group(one.problem, (one, two), Place(0, 0, 0)), world, opens=""))
-    assert [r.score.parts["faults"] for r in made.rollouts] == [0.5, 0.0]
+    assert [r.score.parts["faults"] for r in made.rollouts] == [1.0, 0.0]      # one call, then the answer
     tagged = asyncio.run(roc.reward(Group(one.problem, (one, two), Place(0, 0, 0)), world))
     assert [r.score.parts["faults"] for r in tagged.rollouts] == [1.5, 1.0], "no answer tags is a fault of form"
 

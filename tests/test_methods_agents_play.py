@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import local_world
 from dialogues import batch_of, by_turn, dialogue
 from isocost import methods
 from isocost.batch import Forward
@@ -75,9 +76,37 @@ def test_what_is_lent_has_no_credit_and_keeps_the_rest():
 
 def test_arpo_forks_by_how_much_the_entropy_rose():
     close([arpo.linear(x, 0, base=0.5, gain=0.2) for x in (0.0, 1.0, -1.0, 5.0, -5.0)], [0.5, 0.7, 0.3, 1.0, 0.0])
-    one = dialogue(["", ""], [0, 1], words=["abc", "a"])
+    one = dialogue(["", ""], [0, 1], words=["abc", "a"])        # turns of 4 and 2 tokens with their ends
     entropy = np.where(one.segments[0].turn == 0, 2.0, 3.0)
-    close(arpo.doubts(one, entropy, 2, 2.0), [1.0, 1.5])
+    close(arpo.doubts(one, entropy, 3, 2.0), [3 * 2 / 2, 2 * 3 / 2])       # the first 3 tokens of each, summed
+    close(arpo.doubts(one, entropy, 20, 2.0), [4.0, 3.0])
+
+
+def test_arpo_sums_entropies_in_units_of_the_models_own_vocabulary():
+    """From 20 tokens at 0.1 nats to 20 at 0.5, in the toy world of 4 tokens: ΔH = 5.77."""
+    world, asked = toy.dialogues(), []
+
+    def odds(more, row):
+        asked.append(more)
+        return 0.0
+
+    def rising(rollouts, world, place):
+        return [np.where(r.segments[-1].turn == 0, 0.1, 0.5) for r in rollouts]
+
+    async def grow():
+        return await arpo.grown(world.problems[0], range(8), world, PACE, PLACE, 4, None, odds, 1, 20, rising)
+
+    leaves = asyncio.run(grow())
+    first = {r.attempt: r for r in played(sample, range(4))[0]}
+    sizes = [[int((r.segments[-1].turn == t).sum()) for t in range(len(r.turns))] for r in first.values()]
+    wanted = [(0.5 * k[t] - 0.1 * k[0]) / math.log(4) for t in range(1, 8) for k in sizes if t < len(k)]
+    assert wanted and sorted(asked) == pytest.approx(sorted(wanted)) and len(leaves) == 8
+    close((20 * 0.5 - 20 * 0.1) / math.log(world.learner.vocabulary), 5.7708, 1e-4)
+
+
+def test_what_is_the_vocabulary_of_a_model_here():
+    learner = local_world.world().learner
+    assert learner.vocabulary == learner.config.vocab > 4 == toy.dialogues().learner.vocabulary
 
 
 @pytest.mark.parametrize(("base", "forked"), [(0.0, False), (0.5, True), (1.0, True)])
@@ -139,11 +168,52 @@ def test_arpos_hard_and_soft_credit_have_one_gradient_under_a_sum_over_tokens():
 
 
 def test_aepo_splits_by_the_entropies_of_question_and_tools():
-    close(aepo.fresh([[0.5, 0.5]], of=16, steep=1.0), 8)
-    close(aepo.fresh([[1.0, 0.0, 0.0]], of=16, steep=1.0), round(16 / (1 + math.exp(-1))))
-    close(aepo.fresh([[0.0, 50.0]], of=16, steep=1.0), 1)
-    close([aepo.balanced(0.0, row, base=0.5, gain=0.2, less=0.25, most=0.9) for row in (0, 1, 2, 8)],
-          [0.5, 0.375, 0.25, 0.05])
+    """int(k σ(0.5 (H_root − mean H_tool))) + 1 of k, at most all."""
+    close(aepo.fresh([[0.5, 0.5]], of=16, steep=0.5), 9)
+    close(aepo.fresh([[1.0, 0.0, 0.0]], of=16, steep=0.5), int(16 / (1 + math.exp(-0.5))) + 1)      # 9.96: 10
+    close(aepo.fresh([[0.0, 50.0]], of=16, steep=0.5), 1)
+    close(aepo.fresh([[50.0, 0.0]], of=16, steep=0.5), 16)
+    close(aepo.fresh([[0.5]], of=16, steep=0.5), 8)             # no second turn
+
+
+def test_aepo_forks_less_after_rounds_in_a_row_with_a_fork():
+    """(u + 0.2 ΔH)(1 − 0.05 l) ≥ 0.5, u uniform: 1 − 0.5 / (1 − 0.05 l) + 0.2 ΔH."""
+    odds = partial(aepo.balanced, base=0.5, gain=0.2, less=0.05)
+    close([odds(0.0, row) for row in (0, 1, 4, 10, 20, 30)], [0.5, 1 - 0.5 / 0.95, 1 - 0.5 / 0.8, 0.0, 0.0, 0.0])
+    close([odds(x, 2) for x in (1.0, -1.0, 5.0)], [1 - 0.5 / 0.9 + 0.2, 1 - 0.5 / 0.9 - 0.2, 1.0])
+    u = (np.arange(100_000) + 0.5) / 100_000
+    close(((u + 0.2 * 0.3) * (1 - 0.05 * 3) >= 0.5).mean(), odds(0.3, 3), 1e-4)
+
+
+def test_rounds_in_a_row_are_counted_for_the_problem_and_not_for_a_path():
+    """Two dialogues in three rounds: one is forked before turn 1, the other before turn 2, neither before turn 3."""
+    world, rows = toy.dialogues(), {}
+    trunks = [r for r in played(sample, range(40))[0] if len(r.turns) > 4][:2]
+    assert len(trunks) == 2
+    seen = []
+
+    def odds(more, row):
+        rows.setdefault(round(more), []).append(row)
+        seen.append(round(more))
+        return float(round(more) in (1, 2) and seen.count(round(more)) == round(more))     # the 1st, then the 2nd asked
+
+    def numbered(rollouts, world, place):
+        """The entropy of a turn sums to its number times log 4."""
+        out = []
+        for r in rollouts:
+            turn = r.segments[-1].turn
+            size = np.array([max((turn == t).sum(), 1) for t in turn])
+            out.append(np.maximum(turn, 0) * math.log(4) / size)
+        return out
+
+    async def grow():
+        numbers = [r.attempt for r in trunks] + list(range(50, 60))
+        return await arpo.grown(world.problems[0], numbers, world, PACE, PLACE, 2, None, odds, 1, 20, numbered)
+
+    leaves = asyncio.run(grow())
+    assert rows[1] == [0, 0] and set(rows[2]) == {1} and set(rows[3]) == {2} and set(rows[4]) == {0}
+    forks = [r for r in leaves if r.parent]
+    assert sorted(r.segments[-1].turn[r.parent[1]] for r in forks) == [1, 2]
 
 
 def test_aepo_keeps_the_gradient_of_what_it_clips():

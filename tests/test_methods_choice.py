@@ -24,7 +24,7 @@ from isocost.recipe import tune
 from isocost.runs import run as runs
 from isocost.runs import shelf
 from isocost.runs.job import Job
-from isocost.types import Fate, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
+from isocost.types import Fate, Fault, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop, Turn
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting
 from toy import attempt, batch_of, group, per_rollout, run
@@ -587,6 +587,33 @@ def test_faults_are_failed_calls_and_a_loose_form():
     scored = asyncio.run(roc.reward(whole, world, failed="!", opens="a", closes="b"))
     assert_close([r.score.parts["faults"] for r in scored.rollouts], list(cases.values()))
     assert {r.score.value for r in scored.rollouts} == {1.0}
+
+
+def test_failed_calls_are_of_the_calls_and_an_attempt_without_one_has_a_half():
+    """The paper's p_err in dialogues: the turn that answers is no call, one that ended in a fault is."""
+    wrong = Fault.model("no such call")
+    cases = [       # faults of the turns, why the dialogue ended, p_err
+        ([None], Stop.DONE, 0.5),                           # the answer alone
+        ([wrong, None], Stop.DONE, 1.0),                    # 1 call, 1 error, then the answer
+        ([wrong, None, None, None, None], Stop.DONE, 0.25),
+        ([None, None], Stop.DONE, 0.0),
+        ([Fault.tool("failed"), wrong, None], Stop.DONE, 1.0),
+        ([None, wrong], Stop.TURNS, 0.5),                   # no answer within the turn limit: both are calls
+        ([None, wrong], Stop.DONE, 0.5),                    # a call that failed ended it
+        ([None], Stop.LENGTH, 0.5),                         # an answer that ran out of tokens
+        ([wrong, None], Stop.LENGTH, 1.0),
+    ]
+    made = [spoken("c").but(turns=tuple(Turn("k", fault=f) for f in faults), stop=stop) for faults, stop, _ in cases]
+    world = toy.world()
+
+    async def grade(rollouts):
+        return [Score(1.0) for _ in rollouts]
+
+    world.grade = grade
+    scored = asyncio.run(roc.reward(group([None]).of(made), world, opens=""))
+    assert_close([r.score.parts["faults"] for r in scored.rollouts], [x for _, _, x in cases])
+    tagged = asyncio.run(roc.reward(group([None]).of(made[:2]), world))      # no answer tags: 1 more
+    assert_close([r.score.parts["faults"] for r in tagged.rollouts], [1.5, 2.0])
 
 
 def test_what_roc_leaves_out_was_paid_for_and_is_filtered():

@@ -88,7 +88,7 @@ def test_what_was_marked_when_a_grading_was_cancelled_is_on_the_bill(rewards):
 def test_an_exception_in_place_is_no_score():
     grader = Grader("numeric")
     assert values(asyncio.run(grader(rollouts("3", answer="three")))) == [None]
-    assert grader.failures == {"exception": 1} and "holds no number" in grader.examples["exception"]
+    assert grader.failures == {"exception": 1} and "is not one number" in grader.examples["exception"]
 
 
 @pytest.fixture(scope="module")

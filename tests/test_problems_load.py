@@ -1,6 +1,8 @@
 """Problems from files: every row is used or named, and the reason names what is wrong."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,11 @@ def test_broken_rows_can_be_left_out_but_not_in_silence():
     assert all(good[p.id] == p for p in loaded.problems)
 
 
+def said(*turns):
+    """A row of messages, (role, content) each, with the answer 1."""
+    return {"prompt": [{"role": role, "content": content} for role, content in turns], "answer": "1"}
+
+
 @pytest.mark.parametrize(
     ("row", "why"),
     [
@@ -64,12 +71,60 @@ def test_broken_rows_can_be_left_out_but_not_in_silence():
         ({"Question": "a", "answer": "1"}, "the row has 'Question': did you mean 'question'?"),
         ({"prompt": "a", "anwser": "1"}, "the row has 'anwser': did you mean 'answer'?"),
         ({"prompt": "a", "answer": None}, "or 'solution'; its 'answer' has no value"),
+        ({"prompt": "a", "answer": "1", "images": [{"bytes": None, "path": "0.png"}]}, "the column 'images' holds"),
+        ({"prompt": "a", "answer": "1", "picture": {"bytes": "iVBOR", "path": None}}, "the column 'picture' holds"),
+        ({"prompt": "a", "answer": "1", "image_url": "http://a/0.png"}, "the column 'image_url' holds"),
+        ({"prompt": "<image>How many?", "answer": "1"}, "the placeholder '<image>'"),
+        (said(("user", [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}])),
+         "message 1 of 'prompt' has a part of type 'image_url'; models here read text only"),
+        (said(("user", [{"type": "image"}])), "a part of type 'image'"),
+        (said(("user", [])), "message 1 of 'prompt' is not"),
+        (said(("user", "a"), ("assistant", "<think>\n")), "leaves <think> open: completions that are begun"),
+        (said(("user", "a"), ("assistant", "Let me think step by step.")), "lacks the answer '1'"),
+        (said(("user", "a"), ("assistant", "Of 1 and 2, the answer is:")), "is unfinished"),
+        ({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>"}]}, "<think> open"),
+        ({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "1", "prefix": True}],
+          "answer": "1"}, "message 2 of 'prompt' begins the completion"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, row, why):
     with pytest.raises(UserError, match="line 2: ") as error:
         load_problems(write(tmp_path, {"prompt": "fine", "answer": "1"}, row))
     assert why in str(error.value)
+
+
+def test_parts_that_are_all_text_are_joined_and_a_written_solution_stays_one(tmp_path):
+    rows = [
+        said(("user", [{"type": "text", "text": "10"}, {"type": "text", "text": "+3="}])),
+        said(("user", ["b", "c"]), ("assistant", "b is 1.\n")),
+        said(("user", "d"), ("assistant", r"So $\\boxed{1.0}$")),
+        {**said(("user", "e")), "images": [], "image": None, "imagery": "a simile"},
+    ]
+    loaded = load_problems(write(tmp_path, *rows), "words")
+    assert [p.prompt[0].content for p in loaded.problems] == ["10+3=", "bc", "d", "e"]
+    assert [p.meta.get("solution") for p in loaded.problems] == [None, "b is 1.\n", r"So $\\boxed{1.0}$", None]
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [("openai/gsm8k", r"load_dataset\('openai/gsm8k', split='train'\)\.to_json\('gsm8k\.jsonl'\)\", then --data gsm8k"),
+     ("rows.json", r"python -c .*json\.load.* > .*rows\.jsonl"),
+     ("rows.csv", r"python -c .*csv\.DictReader.* > .*rows\.jsonl"),
+     ("saved", r"load_from_disk\('.*saved'\)\.to_json\('saved\.jsonl'\)")],
+)
+def test_data_of_other_kinds_is_refused_with_the_command_that_converts_it(tmp_path, name, way):
+    path = tmp_path / name
+    if name == "saved":
+        path.mkdir()
+        (path / "dataset_info.json").write_text("{}")
+    elif "/" not in name:
+        path.write_text('[{"prompt": "a", "answer": "1"}]' if name.endswith("json") else "prompt,answer\na,1\n")
+    with pytest.raises(UserError, match=way) as error:
+        load_problems(name if "/" in name else str(path))
+    if path.is_file():        # the command as it is printed
+        command = str(error.value).partition("convert it: ")[2].replace("python", sys.executable, 1)
+        subprocess.run(command, shell=True, check=True)
+        assert len(load_problems(str(path.with_suffix(".jsonl")))) == 1
 
 
 def test_only_the_first_rows_are_listed(tmp_path):

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from isocost.cli.commands import main
-from isocost.cli.live import Watch
+from isocost.cli.live import Counts, Watch
 from isocost.jsonfile import write_json
 from isocost.meter import EVALUATION, LEARN, SAMPLE, SCORE, Meter, on, tab, work_of
 from isocost.runs.files import read_json, read_lines
@@ -21,6 +21,7 @@ from isocost.runs.speed import WORK, rates, together, told
 from isocost.types import Cost
 from isocost.words import duration
 from isocost.worlds.setting import Setting, open_setting
+from waiting import until
 
 JOB = Job(
     name="small", setting=Setting(data="sums:base=easy,count=120", held_out=0.3), method="grpo", seed=5,
@@ -214,6 +215,36 @@ def watched(folder, width, terminal=True, jobs=(JOB, JOB), written=lambda: None)
     written()
     console.print(watch._table(watch._look()))
     return console.file.getvalue()
+
+
+def test_a_count_says_what_is_done_and_when_the_rest_is(monkeypatch):
+    """10 of 50 were there; 8 more took 20 s of the 24 s so far, so the 32 that are left take 80."""
+    clock = [100.0]
+    monkeypatch.setattr("isocost.cli.live.time.perf_counter", lambda: clock[0])
+    counts = Counts("profile", Console(file=io.StringIO()))
+    counts("opening the model")
+    clock[0] = 104.0
+    assert counts.line() == "profile: opening the model after 4 s"
+    counts("problems", 10, 50)
+    assert counts.line() == "profile: 10 of 50 problems after 4 s"
+    clock[0] = 124.0
+    counts("problems", 18, 50)
+    assert counts.line() == "profile: 18 of 50 problems after 24 s, about 80 s left"
+
+
+def test_a_count_is_printed_while_the_step_works_on_one_thing(monkeypatch):
+    """Where there is no terminal; on one, the line is redrawn and goes away."""
+    monkeypatch.setattr("isocost.cli.live.EVERY", 0.001)
+    file = io.StringIO()
+    with Counts("profile", Console(file=file)) as counts:
+        counts("problems", 1, 4)
+        until(lambda: "profile: 1 of 4 problems after" in file.getvalue())
+    shown = io.StringIO()
+    terminal = Console(file=shown, force_terminal=True, width=80, color_system=None, highlight=False)
+    with Counts("profile", terminal) as counts:
+        counts("problems", 2, 4)
+        counts.live.refresh()
+    assert "profile: 2 of 4 problems" in shown.getvalue() and not counts.talker.is_alive()
 
 
 def record(folder, *clock):

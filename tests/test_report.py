@@ -862,3 +862,21 @@ def test_the_script_of_reports_is_made_once_for_all_commands(tmp_path, monkeypat
     assert theme.bundle.__wrapped__() == first and len(made) == 2
     monkeypatch.setattr(theme, "version", lambda name: "another")
     assert theme.bundle.__wrapped__() == first and len(made) == 3       # that of another version is not used
+
+
+@pytest.mark.parametrize(("trainer", "whose"), [
+    (None, "The runs were imported: their logs do not contain this"),
+    ({"kind": "cmd", "command": "python t.py <b>"}, "The runs are of your trainer: its log does not contain this"),
+])
+def test_a_page_on_runs_of_a_trainer_says_who_launched_them(tmp_path, trainer, whose):
+    """What nobody named is left out of the line on the study; runs that isocost launches were not imported."""
+    there = write_study(tmp_path / "s", upto="pilot")
+    about = json.loads((there / "study.json").read_text())
+    about["setting"] |= {"model": "not named", "data": "not named"}
+    write_json(there / "study.json", about | ({"trainer": trainer} if trainer else {"imported": True}))
+    for run in (there / "runs").glob("*/run.json"):
+        write_json(run, json.loads(run.read_text()) | {"imported": {"name": "x"}})
+    (there / "profile.json").unlink()
+    text = report.write(there).read_text()
+    assert whose in text and "not named" not in text.split("<main")[0].split("</header>")[0]
+    assert ("trained by python t.py &lt;b&gt;" in text) == bool(trainer)

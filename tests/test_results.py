@@ -1,8 +1,10 @@
 """Steps as functions: what they return, print and draw, and a study from Python."""
 
 import asyncio
+import builtins
 import importlib
 import json
+import re
 import tarfile
 import threading
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from click.testing import CliRunner
 import isocost
 from isocost import gather
 from isocost.cli import commands, text
+from isocost.cli.printer import Printer
 from isocost.cli.text import show
 from isocost.errors import UserError
 from isocost.gather import finished
@@ -27,7 +30,7 @@ from isocost.runs.record import read_json
 from isocost.steps import api, results
 from isocost.steps.audit import audit
 from isocost.steps.evaluate import evaluate
-from isocost.steps.events import Evaluated, Observer, Skipped, Started, Warned
+from isocost.steps.events import SILENT, Evaluated, Observer, Skipped, Started, Warned
 from isocost.steps.fit import fit
 from isocost.steps.importing import import_logs
 from isocost.steps.pilot import pilot
@@ -226,6 +229,27 @@ def test_a_notebook_shows_the_report_s_section_without_scripts(old, of, title, p
     html = of(isocost.open(old / "tiny"))._repr_html_()
     assert title in html and html.count("<svg") >= pictures
     assert "<script" not in html and "data-spec" not in html and "Click a" not in html
+
+
+def test_a_study_in_ipython_says_how_far_it_is_and_elsewhere_nothing(old, monkeypatch):
+    assert isocost.open(old / "tiny").observer is SILENT
+    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
+    kept = Kept()
+    assert isinstance(isocost.open(old / "tiny").observer, Printer)
+    assert isinstance(isocost.study(out=old / "new").observer, Printer)
+    assert isocost.open(old / "tiny", observer=kept).observer is kept
+
+
+def test_plots_of_one_notebook_share_no_id(old):
+    """An id is looked up in the whole document: with ids of other plots, curves are clipped by their boxes."""
+    study = isocost.open(old / "tiny")
+    cells = [found._repr_html_() for found in (study.profile(), study.fit(), study.audit(), study)]
+    plots = dict.fromkeys(svg for cell in cells for svg in re.findall(r"<svg.*?</svg>", cell, re.S))
+    ids = [re.findall(r'\bid="([^"]+)"', svg) for svg in plots]
+    assert sum(map(bool, ids)) > 3 and len({x for own in ids for x in own}) == sum(map(len, ids))
+    for svg, own in zip(plots, ids, strict=True):
+        assert set(re.findall(r"url\(#([^)]+)\)", svg)) <= set(own)
+    assert study.fit()._repr_html_() == cells[1]
 
 
 def test_a_profile_and_a_pilot_s_plan_show_what_they_hold():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from isocost.envs import sandbox_process as inside
+from isocost.envs import sandbox_filter as rules
 from isocost.envs.sandbox import Limits, Result, Sandbox, available
 from isocost.errors import UserError
 
@@ -117,10 +117,10 @@ def test_a_limit_of_nothing_is_an_error(name: str):
 BLOCK = """if True:
     import ctypes, struct, sys
     sys.path.insert(0, {src!r})
-    from isocost.envs import sandbox_process as inside
+    from isocost.envs import sandbox_filter as rules, sandbox_process as inside
     code = [(0x20, 0, 0, 0), *{test!r}, (6, 0, 0, 0x7FFF0000)]
     inside.no_new_privileges()
-    inside.seccomp(inside.packed(code))
+    inside.seccomp(rules.packed(code))
     from isocost.envs.sandbox import Sandbox
     from isocost.errors import UserError
     try:
@@ -141,7 +141,7 @@ NO_SECCOMP = [(0x15, 0, 3, 157 if os.uname().machine == "x86_64" else 167), (0x2
     (NO_LANDLOCK, "this kernel has no Landlock"), (NO_SECCOMP, "seccomp: Invalid argument"),
 ])
 def test_a_kernel_without_a_layer_is_an_error_and_none_has_to_be_spelled_out(test: list[tuple[int, ...]], says: str):
-    code = BLOCK.format(src=str(Path(inside.__file__).parents[2]), test=test)
+    code = BLOCK.format(src=str(Path(rules.__file__).parents[2]), test=test)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, second, *_ = run.stdout.split("\n")
     assert says in first and "sandbox=none" in first and second == "2"
@@ -151,8 +151,8 @@ def test_a_kernel_without_a_layer_is_an_error_and_none_has_to_be_spelled_out(tes
 
 def filtered(machine: str, number: int, *args: int, arch: int | None = None) -> int:
     """What the filter returns for one call: the machine of seccomp_filter.rst, for the instructions used."""
-    program = inside.program(machine)
-    data = struct.pack("<IIQ6Q", number, inside.MACHINES[machine][1] if arch is None else arch, 0,
+    program = rules.program(machine)
+    data = struct.pack("<IIQ6Q", number, rules.MACHINES[machine][1] if arch is None else arch, 0,
                        *(*args, *(0,) * 6)[:6])
     at = a = 0
     while True:
@@ -161,8 +161,8 @@ def filtered(machine: str, number: int, *args: int, arch: int | None = None) -> 
             (a,) = struct.unpack_from("<I", data, k)
         elif code == 0x54:
             a &= k
-        elif code in (0x15, 0x35):
-            at += yes if (a == k if code == 0x15 else a >= k) else no
+        elif code in (0x15, 0x35, 0x45):
+            at += yes if {0x15: a == k, 0x35: a >= k, 0x45: bool(a & k)}[code] else no
         else:
             assert code == 0x06
             return k
@@ -172,12 +172,12 @@ def filtered(machine: str, number: int, *args: int, arch: int | None = None) -> 
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
 
 
-@pytest.mark.parametrize("machine", list(inside.MACHINES))
+@pytest.mark.parametrize("machine", list(rules.MACHINES))
 def test_the_filter_lets_through_what_the_tables_say_and_nothing_else(machine: str):
-    column = inside.MACHINES[machine][0]
-    listed = {n[column] for n in inside.CALLS.values()} - {None}
-    some = {v[0][column] for v in inside.SOME.values()} | {v[0][column] for v in inside.OPENS.values()}
-    newer = {v[column] for v in inside.NEWER_CALLS.values()}
+    column = rules.MACHINES[machine][0]
+    listed = {n[column] for n in rules.CALLS.values()} - {None}
+    some = {v[0][column] for v in rules.SOME.values()} | {v[0][column] for v in (rules.OPENS | rules.BITS).values()}
+    newer = {v[column] for v in rules.NEWER_CALLS.values()}
     for number in range(600):
         got = filtered(machine, number, 0xFFFF, 0xFFFFFFF, 0x10)
         if number in listed:
@@ -186,41 +186,50 @@ def test_the_filter_lets_through_what_the_tables_say_and_nothing_else(machine: s
             assert got == ENOSYS
         elif number not in some:
             assert got == EPERM, number
-    assert len(inside.program(machine)) < 4096        # BPF_MAXINSNS
+    assert len(rules.program(machine)) < 4096        # BPF_MAXINSNS
 
 
-@pytest.mark.parametrize("machine", list(inside.MACHINES))
+@pytest.mark.parametrize("machine", list(rules.MACHINES))
 def test_arguments_are_compared(machine: str):
-    column = inside.MACHINES[machine][0]
-    fcntl, ioctl, limit, prctl = (inside.SOME[n][0][column] for n in ("fcntl", "ioctl", "prlimit64", "prctl"))
-    openat = inside.OPENS["openat"][0][column]
+    column = rules.MACHINES[machine][0]
+    fcntl, ioctl, limit, prctl = (rules.SOME[n][0][column] for n in ("fcntl", "ioctl", "prlimit64", "prctl"))
+    openat = rules.OPENS["openat"][0][column]
     assert filtered(machine, fcntl, 5, 3) == ALLOW and filtered(machine, fcntl, 5, 8) == EPERM       # F_SETOWN
     assert filtered(machine, fcntl, 5, 10) == EPERM and filtered(machine, fcntl, 5, 15) == EPERM
     assert filtered(machine, ioctl, 0, 0x5401) == ALLOW and filtered(machine, ioctl, 0, 0x5412) == EPERM    # TIOCSTI
     assert filtered(machine, limit, 0, 7, 0) == ALLOW and filtered(machine, limit, 0, 7, 1 << 40) == EPERM
     assert filtered(machine, limit, 0, 7, 16) == EPERM
     assert filtered(machine, prctl, 15) == ALLOW and filtered(machine, prctl, 4) == EPERM
-    for flags, said in ((0, ALLOW), (1, ALLOW), (0o1000, EPERM), (0o1001, ALLOW), (0o1002, ALLOW), (0o102000, ALLOW)):
-        assert filtered(machine, openat, 5, 0, flags) == said
+    for flags, said in ((0, ALLOW), (1, ALLOW), (0o1000, EPERM), (0o1001, ALLOW), (0o1002, ALLOW), (0o102000, ALLOW),
+                        (3, EPERM), (0o1003, EPERM), (0o2003, EPERM), (0o20200002, EPERM), (0o20000000, EPERM)):
+        assert filtered(machine, openat, 5, 0, flags) == filtered(machine, openat, 5, 0, flags, 0o7777) == said
+    for mode, said in ((0o777, ALLOW), (0, ALLOW), (0o4777, EPERM), (0o2000, EPERM), (0o1600, EPERM)):
+        assert filtered(machine, openat, 5, 0, 0o101, mode) == said
+    mkdirat, umask, renameat2 = (rules.BITS[n][0][column] for n in ("mkdirat", "umask", "renameat2"))
+    for mode, said in ((0o777, ALLOW), (0o700, ALLOW), (0o300, EPERM), (0, EPERM), (0o1777, EPERM), (0o4700, EPERM)):
+        assert filtered(machine, mkdirat, 5, 0, mode) == said
+    assert filtered(machine, umask, 0o77) == ALLOW and filtered(machine, umask, 0o277) == EPERM
+    assert filtered(machine, renameat2, 5, 0, 5, 0, 3) == ALLOW and filtered(machine, renameat2, 5, 0, 5, 0, 4) == EPERM
+    assert "flock" not in rules.CALLS
 
 
 def test_another_processors_calls_and_x32_end_the_program():
-    for machine in inside.MACHINES:
+    for machine in rules.MACHINES:
         assert filtered(machine, 0, arch=0x40000003) == KILL            # i386
     assert filtered("x86_64", 0x40000000) == KILL
-    with pytest.raises(inside.Missing, match="riscv64"):
-        inside.program("riscv64")
+    with pytest.raises(rules.Missing, match="riscv64"):
+        rules.program("riscv64")
 
 
-@pytest.mark.parametrize("machine", list(inside.MACHINES))
+@pytest.mark.parametrize("machine", list(rules.MACHINES))
 def test_the_numbers_are_those_of_the_kernels_headers(machine: str):
     if not HEADERS[machine].exists():
         pytest.skip("no kernel headers")
     known = {m[1]: int(m[2]) for m in re.finditer(r"#define __NR(?:3264)?_(\w+) (\d+)", HEADERS[machine].read_text())}
     known.setdefault("newfstatat", known.get("fstatat", -1))
-    column = inside.MACHINES[machine][0]
-    tables = [*inside.CALLS.items(), *((k, v[0]) for k, v in inside.SOME.items()),
-              *((k, v[0]) for k, v in inside.OPENS.items()), *inside.NEWER_CALLS.items()]
+    column = rules.MACHINES[machine][0]
+    tables = [*rules.CALLS.items(), *((k, v[0]) for k, v in rules.SOME.items()),
+              *((k, v[0]) for k, v in (rules.OPENS | rules.BITS).items()), *rules.NEWER_CALLS.items()]
     for name, both in tables:
         assert both[column] == known.get(name), name
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from isocost.cli.commands import main
 from isocost.cli.text_compare import detectable
 from isocost.compare import training as comparing
 from isocost.compare.design import design
+from isocost.doctor import CHECKS, run_checks
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.laws.curves import Curve
@@ -25,7 +27,11 @@ from isocost.report.accounts import spent
 from isocost.report.records import load
 from isocost.runs.record import read_json, read_lines
 from isocost.steps import pass_rates as profiles
+from isocost.steps.evaluate import evaluate_model
+from isocost.steps.events import Observer
+from isocost.steps.folder import found
 from isocost.steps.pass_rates import SAMPLES, pass_rates
+from isocost.steps.profile import profile
 from isocost.steps.results import Profile
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_setting
@@ -190,6 +196,46 @@ def test_what_cannot_be_taken_up_is_lost_and_in_the_report_s_bill(whole, tmp_pat
     assert f"lost</th><td>{SAMPLES * 2}</td>" in page.replace(' class="number"', "")
 
 
+def test_a_profile_that_was_stopped_does_not_take_the_folder_from_other_settings(whole, tmp_path):
+    """What was sampled at the old settings is not used again, and is billed as lost. A profile is not replaced."""
+    out = tmp_path / "s"
+    command = ("profile", "--out", out, *DATA, "--problems", 4, "--seed", 3)
+    found(out, SETTING, seed=3, method=None, profiled=PROBLEMS)
+    (out / "profile.jsonl").write_text("".join(json.dumps(x) + "\n" for x in whole[1]))
+    said(*command, "--max-tokens", 3)
+    made = read_json(out / "profile.json")
+    assert counts(made["lost"]) == counts(whole[0]["cost"]) and counts(made["cost"])["rollouts"] == 4 * SAMPLES
+    assert read_json(out / "study.json")["setting"]["max_tokens"] == 3
+    assert "max_tokens was 3 and is now 5" in CliRunner().invoke(main, [*map(str, command), "--max-tokens", "5"]).stderr
+
+
+class Told(Observer):
+    """Keeps what a step tells of its progress."""
+
+    def __init__(self):
+        self.told = []
+
+    @contextmanager
+    def counting(self, title):
+        yield lambda *now: self.told.append((title, *now))
+
+
+def test_what_takes_minutes_says_how_far_it_is(tmp_path, capfd):
+    """The profile, the checks of doctor and an evaluation: people stop what says nothing."""
+    now = Told()
+    profile(tmp_path / "s", SETTING, problems=3, observer=now)
+    opening, counts = ("profile", "opening the model and the problems"), "problems x 16 completions"
+    assert now.told == [opening, *(("profile", counts, k, 3) for k in range(4))]
+    now = Told()
+    evaluate_model(Setting(data="puzzles:count=2", model="tiny-puzzles", max_tokens=4), samples=2, observer=now)
+    assert now.told[1:] == [("eval", "problems x 2 completions", k, 2) for k in (1, 2)]
+    now = Told()
+    opened = open_setting(SETTING)
+    asyncio.run(run_checks(opened, checks=CHECKS[:2], observer=now, tell=lambda *x: now.told.append(x)))
+    assert now.told == [("sampling for the checks",), ("checks, now template", 0, 2), ("checks, now end ids", 1, 2)]
+    assert capfd.readouterr().out == ""
+
+
 def test_a_dry_run_says_what_it_has_sampled_and_bills_it(tmp_path):
     run = ("train", "grpo", *DATA, "--budget", "1k-rollouts", "--dry-run", "--out", tmp_path / "r")
     cost = json.loads(said(*run, "--json"))["pricing"]
@@ -259,8 +305,27 @@ def test_methods_whose_preconditions_fail_are_grouped_by_the_reason(whole, capsy
     told = [x.strip().split(":")[0].split(" and ")[0].split(", ") for x in lines if x.startswith("  ")]
     assert {name for names in told for name in names} <= set(failed) and max(map(len, lines)) < 140
     tell.show(Profile.of(solved | {"methods": rows}), Console(width=120))
-    printed = capsys.readouterr().out.splitlines()
-    assert [f"  {line}" for line in lines] == printed[-len(lines):]
+    assert "preconditions fail for" not in capsys.readouterr().out      # the first screen is of the problems
+
+
+def test_the_command_says_what_follows_and_with_verbose_which_methods_cannot_work(tmp_path):
+    command = ("profile", "--out", tmp_path / "my s", *DATA, "--problems", 2, "--max-tokens", 1)
+    brief, verbose = said(*command), said(*command, "--verbose")
+    assert brief.endswith(f"  next: isocost plan '{tmp_path / 'my s'}' --budget ...\n") and "ns fail for" not in brief
+    assert "preconditions fail for" in verbose and verbose.endswith(brief.splitlines()[-1] + "\n")
+    cut = read_json(tmp_path / "my s" / "profile.json")["lengths"]["truncated"]
+    assert cut > 0.1 and f"! {cut:.1%} of the completions were cut at their length limit, and the numbers" in brief
+    assert "next:" not in said(*command, "--json")
+
+
+def test_samples_are_not_those_of_a_profile(tmp_path):
+    """With a paid model, --samples 4 would have cost four times the money."""
+    brief = said("profile", "--out", tmp_path / "s", *DATA, "--problems", 2, "--samples", 8)
+    assert "a profile samples 16 completions of each problem, and --samples 8 is of each held-out problem" in brief
+    done = CliRunner().invoke(main, ["profile", "--out", str(tmp_path / "t"), "--model", "openai:http://localhost:1/v1#m",
+                                     *DATA, "--samples", "4"])
+    assert done.exit_code == 2 and "a profile samples 16 completions of each problem" in done.stderr
+    assert "leave it out; --problems says of how many problems" in done.stderr and not (tmp_path / "t").exists()
 
 
 def test_few_methods_are_all_named_and_a_state_without_any_is_not_listed():

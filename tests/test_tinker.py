@@ -224,7 +224,7 @@ def test_the_rate_of_an_adapter_is_ten_times_that_of_all_weights_of_a_model_of_u
 
 def test_a_missing_sdk_a_dead_server_and_an_open_key_are_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "tinker", None)
-    with pytest.raises(UserError, match=r"pip install 'isocost\[tinker\]'"):
+    with pytest.raises(UserError, match=r"pip install tinker;"):
         opened()
     server = install(monkeypatch)
     with pytest.raises(UserError, match="has no model 'other'; it has tiny"):

@@ -34,10 +34,11 @@ def main():
     torch.set_num_threads(1)
     with open(asked.config) as file:
         config = yaml.safe_load(file)
-    config["per_device_train_batch_size"] *= config.pop("gradient_accumulation_steps")   # small enough for one pass
+    # The model is so small that a whole update is one pass, and so are all completions of an evaluation.
+    config["per_device_train_batch_size"] *= config.pop("gradient_accumulation_steps")
+    config["per_device_eval_batch_size"] = config["num_generations_eval"] * 128
     own = {
-        "temperature": 1.0, "max_completion_length": 4, "beta": 0.0, "num_generations_eval": 4,
-        "per_device_eval_batch_size": 512, "report_to": [], "use_cpu": True, "bf16": False,
+        "temperature": 1.0, "max_completion_length": 4, "beta": 0.0, "report_to": [], "use_cpu": True, "bf16": False,
         "gradient_checkpointing": False,
     }
     trainer = GRPOTrainer(
@@ -46,7 +47,7 @@ def main():
         reward_funcs=right,
         train_dataset=Dataset.from_list([p for i, p in enumerate(SUMS) if i % 5]),
         eval_dataset=Dataset.from_list(SUMS[::5][:128]),
-        args=GRPOConfig(**own, **config),
+        args=GRPOConfig(**{**own, **config}),
     )
     trainer.train(resume_from_checkpoint=config.get("resume_from_checkpoint"))
     trainer.save_state()

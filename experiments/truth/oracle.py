@@ -13,10 +13,9 @@ from numpy import ndarray
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
-from isocost.laws.law import DEAREST
 from isocost.stats.forms import risen
 from isocost.stats.intervals import Interval, mixture_quantiles
-from isocost.stats.posterior import ArmMean, dearer, joint, thinned
+from isocost.stats.posterior import ArmMean, joint, thinned
 from truth.planted import TAILS, Planted
 
 READ = 0.004        # of one evaluation, where it is not on a finite set (`Planted.curve`)
@@ -45,12 +44,11 @@ def oracle(truth: Planted, curves: Sequence[Curve], C: float, rng: np.random.Gen
 
 
 def choose(truth: Planted, curves: Sequence[Curve], C: float, rng: np.random.Generator, *, held_out: int = 0) -> int:
-    """The n that an oracle that knows form and noise takes at C, by the law's own rule (`Law.dearer`)."""
+    """The n that an oracle that knows form and noise takes at C: that of the smallest expected shortfall."""
     seen = _seen(truth, curves, held_out)
-    drawn = _drawn(truth, seen, rng)
-    places, no_second = np.zeros((*drawn.shape[:2], 1)), np.zeros((*drawn.shape[:2], 3))
-    more = dearer(np.concatenate([places, drawn], -1), no_second, (TAILS[truth.kind],), truth.R0, C, DEAREST).mean(1)
-    return seen[int(more.argmin())].n
+    A, Cmid, b = np.moveaxis(_drawn(truth, seen, rng), -1, 0)
+    mean = ((A - truth.R0) * risen(np.array(C), Cmid, b, TAILS[truth.kind])).mean(1)
+    return seen[int(mean.argmax())].n
 
 
 def _drawn(truth: Planted, seen: Sequence[ArmMean], rng: np.random.Generator) -> ndarray:

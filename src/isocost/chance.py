@@ -3,6 +3,10 @@
 Philox-4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), vectorised over attempts and
 positions. Key: run seed and purpose. Counter: wave, slot, attempt and turn, position. There is no global
 generator and no seed arithmetic, so batching, order and resuming cannot change a draw.
+
+The counter's four words have 32 bits each. Attempt and turn share one of them, 16 bits each; the upper bits of an
+attempt from 65,536 on are in the upper 8 bits of position and slot. So no two addresses share a draw up to 2^32
+attempts, 2^16 turns, and, in groups of more than 65,536 attempts, 2^26 tokens a turn and 2^24 slots.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 _WORD, _LONG = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+ATTEMPTS = 1 << 16      # whose numbers fit into their part of a word
 FEW = 8     # blocks that Python's integers compute faster than numpy, whose 80 calls take the same time for any number
 
 
@@ -76,19 +81,29 @@ def blocks(
     """(rows, 4 count) numbers in (0, 1): row i's token positions from 4 first[i] on. The arrays are (rows,)."""
     if len(first) * count <= FEW:
         return _few(key, wave, slot, attempt, turn, first, count)
+    first, who, slot = _addressed(first, attempt, turn, slot)
     block = first[:, None] + np.arange(count)
-    who, slot, wave = (np.broadcast_to(x[:, None], block.shape) for x in (attempt + (turn << 16), slot, wave))
+    who, slot, wave = (np.broadcast_to(x[:, None], block.shape) for x in (who, slot, wave))
     words = philox((block, who, slot, wave), key)
     return (np.stack(words, -1).reshape(len(block), -1).astype(np.float64) + 0.5) / 2.0**32
+
+
+def _addressed(first: ndarray, attempt: ndarray, turn: ndarray, slot: ndarray) -> tuple[ndarray, ndarray, ndarray]:
+    """The counter's first words (position, attempt and turn, slot), with an attempt's upper bits in position and slot.
+    """
+    if attempt.max(initial=0) < ATTEMPTS:
+        return first, attempt + (turn << 16), slot
+    more = np.maximum(attempt, 0) >> 16
+    return first + ((more & 0xFF) << 24), attempt - (more << 16) + (turn << 16), slot + (more >> 8 << 24)
 
 
 def _few(
     key: tuple[int, int], wave: ndarray, slot: ndarray, attempt: ndarray, turn: ndarray, first: ndarray, count: int
 ) -> ndarray:
     """What `blocks` gives, one block after another: a single attempt draws for each of its turns."""
-    rows = zip(first.tolist(), attempt.tolist(), turn.tolist(), slot.tolist(), wave.tolist(), strict=True)
-    words = [w for at, who, t, place, when in rows for i in range(count)
-             for w in _block(at + i, who + (t << 16), place, when, *key)]
+    first, who, slot = _addressed(first, attempt, turn, slot)
+    rows = zip(first.tolist(), who.tolist(), slot.tolist(), wave.tolist(), strict=True)
+    words = [w for at, one, place, when in rows for i in range(count) for w in _block(at + i, one, place, when, *key)]
     return (np.array(words, dtype=np.float64).reshape(len(first), 4 * count) + 0.5) / 2.0**32
 
 

@@ -23,13 +23,20 @@ TAGS = ("bold", "dim", "red", "green", "yellow", "cyan", "bold red", "/")
 _TAG = re.compile(r"(\\*)\[([a-zA-Z#/@][^\[\]]*)\]")     # as rich finds them
 
 
-def console(*, width: int = 120) -> Console:
-    """A console for a command's words; `width` columns where it does not write to a terminal."""
-    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else width)
+UNBROKEN = 100_000      # columns, where what is printed is searched and not seen
+
+
+def console() -> Console:
+    """A console for a command's words. Lines are broken for a terminal only."""
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else UNBROKEN)
 
 
 class Console(RichConsole):
     """Rich's console, for which data is never markup and a control character never a command."""
+
+    def on_broken_pipe(self) -> None:
+        """Let the error end the command: `isocost ... | head` is no bug."""
+        raise
 
     def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]  # rich types markup
         """Text with this package's own tags as styles and everything else as it is."""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import asyncio.runners
+import signal
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from isocost.words import whole
+
+TOLD = 300          # characters of an exception of other people's code
+_OWN = str(Path(__file__).parent / "runs")      # what handles signals
 
 
 class UserError(Exception):
@@ -29,6 +38,31 @@ class RewardFailed(Resumable):
 
 class Unreachable(Resumable):
     """A server that is sampled from no longer answers."""
+
+
+def told(thing: object, *, kind: bool = True) -> str:
+    """An exception or a value of other people's code in at most `TOLD` characters: its `repr`, or what `str` gives.
+
+    Its type's name where it cannot be written: also that may raise, or be of any length.
+    """
+    try:
+        text = repr(thing) if kind else str(thing)
+    except BaseException:
+        text = type(thing).__name__
+    return whole(text[:TOLD])
+
+
+def interrupts(error: BaseException) -> bool:
+    """Whether an exception is the Ctrl-C of a user: code that was called may raise a KeyboardInterrupt of its own.
+
+    A handler of signals that is not Python's raises it from a line of its own, in this package or in asyncio.
+    """
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler or not files:
+        return True
+    return files[-1] == asyncio.runners.__file__ or files[-1].startswith(_OWN)
 
 
 @contextmanager

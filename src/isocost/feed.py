@@ -31,7 +31,8 @@ from isocost.gather import together
 from isocost.ledger import Ahead, Ledger, Played
 from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
 from isocost.traits import draws
-from isocost.types import Cost, Fate, Group, Place, Problem
+from isocost.types import Cost, Fate, Group, Place, Problem, Stop
+from isocost.words import counted
 from isocost.world import Learner, World
 
 T = TypeVar("T")
@@ -43,6 +44,10 @@ UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
 }
 LEARNT = ("flop", "seconds", "busy seconds")    # units in which a wave costs more when it is learned
 LOST = 2        # waves in a row without any score, after which a run ends: they may cost nothing that its budget counts
+UNBILLED = (
+    "{rollouts} settled and not billed: a method that copies a rollout, continues a part of one or begins one at a "
+    "later turn charges each such attempt itself, with `world.meter.charge(Cost(rollouts=1))`"
+)
 
 
 class Feed:
@@ -84,17 +89,21 @@ class Feed:
         self.clock = clock or (lambda: world.meter.of().seconds)
         self.before = (self.clock(), ledger.waves)  # seconds and waves before this feed
         self.lost = 0  # the latest waves that have no score
-        self.ended = ""  # why `take` returned nothing: "spent" or "starved"
+        self.idle = (0, world.meter.of().rollouts)  # the latest waves without a rollout, and those billed by then
+        self.over = 0  # rollouts that a schedule returned beyond those that were billed while it ran
+        self.ended = ""  # why `take` returned nothing: "spent", "starved" or "unbilled"
+        self.why = ""  # more about that
         self.bound = ""  # the unit in which the budget did not pay for another wave; empty before
 
     async def take(self) -> list[Group]:
         """The groups of the next step, none older than `max_age` steps; empty when the run is over (see `ended`).
 
-        Raises RewardFailed after `LOST` waves in which every environment failed, or the verifier each time.
+        It is over, too, once more rollouts are settled than are billed: C would not be what was trained on. Raises
+        RewardFailed after `LOST` waves in which every environment failed, or the verifier each time.
         """
         kept, waves = self._young(self.held), 0
         self.held = []
-        while len(kept) < self.recipe.groups and (self.recipe.refill or not kept):
+        while len(kept) < self.recipe.groups and (self.recipe.refill or not kept) and not self.unbilled:
             self._launch_ahead()
             if not self.in_flight:
                 break
@@ -107,6 +116,7 @@ class Feed:
             oldest = self.ledger.waves - len(self.in_flight)  # of the waves still in flight
             self.started = [x for x in self.started if x[0].place.wave >= oldest]
             kept += self._sift(wave)
+            self._refuse_idle(wave)
             if there := [one.group for one in wave if one.group.size]:     # else all of it was deferred
                 self.lost = 0 if any(g.scored.size for g in there) else self.lost + 1
             if self.lost >= LOST:
@@ -114,6 +124,8 @@ class Feed:
                                    "verifier failed; the warnings above say how")
         if not kept:
             self.ended = "starved" if waves else "spent"
+            if count := self.unbilled:
+                self.ended, self.why = "unbilled", UNBILLED.format(rollouts=counted(count, "rollout"))
         over = kept[self.recipe.groups :]
         if self.recipe.max_age:
             self.held = over
@@ -121,6 +133,21 @@ class Feed:
             self._settle(over, Fate.SURPLUS)
         self._settle_cancelled(kept[: self.recipe.groups])
         return [one.group for one in kept[: self.recipe.groups]]
+
+    @property
+    def unbilled(self) -> int:
+        """Rollouts that have a fate, or will have one, and that nobody was billed for: copies, and forks uncharged."""
+        settled = sum(self.ledger.fates.values()) - self.ledger.fates[str(Fate.CANCELLED)]
+        return max(self.over, settled - self.world.meter.of().rollouts)
+
+    def _refuse_idle(self, wave: Sequence[Played]) -> None:
+        """Raises UserError after more waves than are in flight that brought no rollout and were billed for none."""
+        (times, billed), now = self.idle, self.world.meter.of().rollouts
+        times = times + 1 if billed == now and not any(one.group.size for one in wave) else 0
+        self.idle = times, now
+        if times > 1 + self.recipe.max_age:
+            raise UserError(f"{times} waves in a row returned no rollout and were billed for none, so the run would "
+                            "never end: `schedule` and `play` must return the attempts that they are given")
 
     def _sift(self, wave: list[Played]) -> list[Played]:
         """Count a finished wave in the ledger; returns the groups to train on and settles the fates of the rest."""
@@ -259,6 +286,7 @@ class Feed:
             raise
         if wave is None:
             return None
+        self.over += max(sum(counts) - tab.cost.rollouts, 0)
         try:
             if self.whole.reward is None:
                 played = await together(*(self._score(Played(group, 0)) for group in wave.groups()))
@@ -316,6 +344,10 @@ class Feed:
         with meter.tab() as tab:
             self.started.append((group, tab))
             rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.shown[1])
+        # A rollout that was stopped before its first token is billed when it is continued.
+        new = sum(a.origin != "resumed" and (a.stop is not Stop.CANCELLED or a.segments[-1].written > 0)
+                  for a in rollouts)
+        self.over += max(new - tab.cost.rollouts, 0)
         started = sum(a.origin in ("policy", "resumed", "expert") for a in rollouts)     # now or in an earlier wave
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
         return Played(group.of(whole), one.cancelled + tab.cost.rollouts - started)

@@ -80,11 +80,16 @@ async def at_most(seconds: float | None, work: Awaitable[T]) -> T:
         async with within(seconds):
             return await work
     try:
-        waits_for = work.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    async with within(seconds):
-        return await _go_on(work, waits_for)
+        try:
+            waits_for = _sent(work, None)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        async with within(seconds):
+            return await _go_on(work, waits_for)
+    except Mischief:
+        with suppress(asyncio.CancelledError):      # the request to cancel this task is still to come
+            await asyncio.sleep(0)
+        raise
 
 
 @types.coroutine
@@ -97,9 +102,36 @@ def _go_on(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, 
             except BaseException as error:
                 waits_for = work.throw(error)
             else:
-                waits_for = work.send(value)
+                waits_for = _sent(work, value)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
+
+
+class Mischief(RuntimeError):
+    """Code that was awaited did what would end the task that awaits it, or the event loop."""
+
+
+def _sent(work: Coroutine[Any, Any, Any], value: Any) -> Any:
+    """What a coroutine waits for next. Raises what it raises, StopIteration at its end, and Mischief.
+
+    Nothing else runs meanwhile, so a task that is being cancelled afterwards, and was not before, did that itself.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before, loop = task.cancelling(), task.get_loop()
+    try:
+        return work.send(value)
+    except GeneratorExit:
+        raise Mischief("GeneratorExit") from None
+    finally:
+        if task.cancelling() > before or getattr(loop, "_stopping", False):
+            stopped = getattr(loop, "_stopping", False)
+            if stopped:
+                loop._stopping = False  # type: ignore[attr-defined]
+            while task.cancelling() > before:
+                task.uncancel()
+            work.close()
+            raise Mischief("it stopped the event loop" if stopped else "it cancelled its own task")
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:

@@ -33,13 +33,15 @@ class Step:
 
 @dataclass
 class End:
-    """Why a run ended: "spent" (the budget), or "starved" (nothing that was sampled survived selection).
+    """Why a run ended: "spent" (the budget), "starved" (nothing that was sampled survived selection), or "unbilled"
+    (more rollouts were settled than billed: `why` says how many).
 
     `bound` is the unit of the budget in which no further wave fits; empty if the run ended before.
     """
 
     reason: str = ""
     bound: str = ""
+    why: str = ""
 
 
 async def train(
@@ -58,7 +60,7 @@ async def train(
             ledger.settle_all(batch.groups, fates_of(batch))
             yield Step(ledger.close(world.meter.of(), len(world.problems), metrics), batch)
         if end is not None:
-            end.reason, end.bound = feed.ended, feed.bound
+            end.reason, end.bound, end.why = feed.ended, feed.bound, feed.why
 
 
 def learn(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from isocost.types import Cost
 
 TRAIN, EVALUATION, PROBE, CHECK, LOST = "train", "evaluation", "probe", "check", "lost"
+RULE = 1        # grows when what is charged changes: records have it, and one begun under another is not continued
 SAMPLE, SCORE, LEARN = "sample", "score", "learn"  # what seconds are spent on
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import sys
 import types as pytypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -18,6 +19,7 @@ from isocost.errors import UserError
 from isocost.seams import SEAMS, SIZE_BOUNDS, SIZES, Recipe
 from isocost.traits import Declared, declared, outside
 
+METHODS = "isocost.methods."     # before the name of a method, in the name of its module
 # Every run of a study asks for the same ones.
 _signature: Callable[[Any], inspect.Signature] = lru_cache(maxsize=2048)(inspect.signature)
 
@@ -26,8 +28,9 @@ def describe(x: Any) -> Any:
     """A recipe as plain data: every parameter with its value, defaults bound. Records store it, `diff` compares it.
 
     A function from outside the package is described with the hash of its source file, because its name alone does not
-    identify it. Raises UserError for one that cannot be found by its name: a lambda, a function within another, a
-    callable object.
+    identify it. Nor does a name say by which rule a function computes: `rules` are those of the files that a recipe's
+    functions are from, by method, where they are not 1. Raises UserError for a function that cannot be found by its
+    name: a lambda, a function within another, a callable object.
     """
     if isinstance(x, partial) or (callable(x) and not isinstance(x, type)):
         fn, args, keywords = (x.func, x.args, x.keywords) if isinstance(x, partial) else (x, (), {})
@@ -39,12 +42,20 @@ def describe(x: Any) -> Any:
         out |= {k: describe(v) for k, v in {**settings, **keywords}.items() if v is not inspect.Parameter.empty}
         return out | ({"args": [describe(a) for a in args]} if args else {})
     if is_dataclass(x) and not isinstance(x, type):
-        return {f.name: describe(getattr(x, f.name)) for f in fields(x)}
+        rules = _rules(x) if isinstance(x, Recipe) else {}
+        return {f.name: describe(getattr(x, f.name)) for f in fields(x)} | ({"rules": rules} if rules else {})
     if isinstance(x, (list, tuple)):
         return [describe(i) for i in x]
     if isinstance(x, dict):
         return {str(k): describe(v) for k, v in x.items()}
     return x.item() if isinstance(x, np.generic) else x
+
+
+def _rules(recipe: Recipe) -> dict[str, int]:
+    """The rules of the files of a recipe's functions: method -> the number in its card, if it is not 1."""
+    modules = sorted({used.fn.__module__ for used in functions([getattr(recipe, seam) for seam in SEAMS])})
+    cards = ((name.removeprefix(METHODS), getattr(sys.modules.get(name), "CARD", None)) for name in modules)
+    return {name: rule for name, card in cards if (rule := getattr(card, "rule", 1)) != 1}
 
 
 def calls(x: Any) -> Iterator[Mapping[str, Any]]:
@@ -109,7 +120,7 @@ def fingerprint(x: Any) -> str:
 def diff(a: Recipe, b: Recipe) -> dict[str, tuple[Any, Any]]:
     """The seams and sizes at which two recipes differ, defaults bound: {name: (in a, in b)}."""
     left, right = describe(a), describe(b)
-    return {k: (left[k], right[k]) for k in left if left[k] != right[k] and k != "name"}
+    return {k: (left[k], right[k]) for k in (*SEAMS, *SIZES) if left[k] != right[k]}
 
 
 def tune(recipe: Recipe, path: str, value: Any) -> Recipe:

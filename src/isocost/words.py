@@ -26,6 +26,11 @@ def visible(text: object, lines: bool = True) -> str:
     return shown if lines else shown.replace("\n", "\u240a").replace("\t", "\u2409")
 
 
+def whole(text: str) -> str:
+    """A text whose halves of surrogate pairs, which no tokenizer and no file takes, are question marks."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def shortened(text: str, most: int) -> str:
     """A text of at most `most` characters, which says how many were left out of its middle."""
     if len(text) <= most:

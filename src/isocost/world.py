@@ -97,6 +97,7 @@ class Learner(Protocol):
 
     parameters: int                                 # how many numbers it has, all read for every token
     learned: int                                    # how many it trains: as many, or those of an adapter
+    vocabulary: int                                 # tokens that the policy chooses from; 0: not known
     can: frozenset[str]                             # of `CAN`
 
     def forward(self, batch: Batch) -> Forward:

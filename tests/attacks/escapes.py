@@ -24,6 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from isocost.envs import sandbox
 from isocost.envs.sandbox import Limits, Sandbox
 
 LIMITS = Limits(memory=160 << 20, cpu=1, wall=5, file=1 << 20, disk=4 << 20, files=32, output=4096)
@@ -64,6 +65,12 @@ FILES = {
     "append to a file": "open(outside + '/file', 'a').write('x')",
     "truncate a file": "os.truncate(outside + '/file', 0)",
     "truncate on opening": "os.open(outside + '/file', os.O_RDONLY | os.O_TRUNC)",
+    "empty a file with access mode 3": "os.open(outside + '/file', 3 | os.O_TRUNC)",
+    "empty a file by its folder": "d = os.open(outside, os.O_PATH); os.open('file', 3 | os.O_TRUNC, dir_fd=d)",
+    "empty a file and append": "os.open(outside + '/file', 3 | os.O_TRUNC | os.O_APPEND | os.O_NONBLOCK)",
+    "empty a file by creat": "libc.creat((outside + '/file').encode(), 0o600)",
+    "empty a file by the newer call": "how = (ctypes.c_uint64 * 3)(3 | os.O_TRUNC, 0, 0)\n"
+        "libc.syscall(437, -100, (outside + '/file').encode(), how, 24)",
     "delete a file": "os.unlink(outside + '/file')",
     "rename a file": "os.rename(outside + '/file', outside + '/moved')",
     "create a folder": "os.mkdir(outside + '/new')",
@@ -78,6 +85,18 @@ FILES = {
     "change an owner": "os.chown(outside + '/file', os.getuid(), os.getgid())",
     "change a time": "os.utime(outside + '/file', (1, 1))",
     "change an attribute": "os.setxattr(outside + '/file', 'user.x', b'1')",
+    "a file with the rights of its owner": "os.close(os.open('mine', os.O_CREAT | os.O_WRONLY, 0o4777))\n"
+        "print('ESCAPED' if os.stat('mine').st_mode & 0o7000 else '')",
+    "a file with the rights of its group": "libc.creat(b'mine', 0o2777)\n"
+        "print('ESCAPED' if os.path.exists('mine') and os.stat('mine').st_mode & 0o7000 else '')",
+    "a folder that nobody else may empty": "os.mkdir('mine', 0o1777); print('ESCAPED')",
+    "a folder that cannot be listed": "os.mkdir('mine', 0o300); open('mine/x', 'w'); print('ESCAPED')",
+    "the same by umask": "libc.umask(0o400); os.mkdir('mine')\n"
+        "print('' if os.stat('mine').st_mode & 0o400 else 'ESCAPED')",
+    "a device": "open('mine', 'w'); n = {'x86_64': 316, 'aarch64': 276}[os.uname().machine]\n"
+        "libc.syscall(n, -100, b'mine', -100, b'moved', 4); print('ESCAPED' if os.lstat('mine').st_rdev == 0 and\n"
+        "    os.lstat('mine').st_mode & 0o170000 == 0o20000 else '')",
+    "lock a file of Python": "fcntl.flock(open(os.__file__), fcntl.LOCK_SH | fcntl.LOCK_NB); print('ESCAPED')",
     "write in /tmp": "open(temporary, 'w').write('x'); print('ESCAPED')",
     "write in shared memory": "open('/dev/shm/' + os.path.basename(temporary), 'w').write('x'); print('ESCAPED')",
 }
@@ -145,6 +164,19 @@ RESOURCES = {
         "for i in range(2): f.write(b'0' * (1 << 20))\nf.close(); print('ESCAPED')",
     "many files": "for i in range(40): open(str(i), 'w')\ntime.sleep(0.3); print('ESCAPED')",
     "much on disk": "for i in range(6): open(str(i), 'wb').write(b'0' * (1 << 20))\ntime.sleep(0.3); print('ESCAPED')",
+    "much in a deep folder": "for i in range(18): os.mkdir('x' * 240); os.chdir('x' * 240)\n"
+        "for i in range(6): open(str(i), 'wb').write(b'0' * (1 << 20))\ntime.sleep(0.3); print('ESCAPED')",
+    "many in a deep folder": "for i in range(18): os.mkdir('x' * 240); os.chdir('x' * 240)\n"
+        "for i in range(40): open(str(i), 'w')\ntime.sleep(0.3); print('ESCAPED')",
+    "much in removed files": "k = []\nfor i in range(6):\n  f = open('f', 'wb'); os.unlink('f'); k.append(f)\n"
+        "  f.write(b'0' * (1 << 20)); f.flush()\ntime.sleep(0.3); print('ESCAPED')",
+    "much in replaced files": "k = []\nfor i in range(6):\n  f = open('f', 'wb'); k.append(f)\n"
+        "  f.write(b'0' * (1 << 20)); f.flush()\n  open('g', 'w').close(); os.replace('g', 'f')\n"
+        "time.sleep(0.3); print('ESCAPED')",
+    "much in removed files that are mapped": "k = []\nfor i in range(6):\n  f = os.open('f', os.O_RDWR | os.O_CREAT)\n"
+        "  os.write(f, b'0' * (1 << 20)); os.unlink('f'); k.append(mmap.mmap(f, 4096)); os.close(f)\n"
+        "time.sleep(0.3); print('ESCAPED')",
+    "much in a file without a name": "f = os.open('.', os.O_TMPFILE | os.O_RDWR); print('ESCAPED')",
     "CPU time": "while time.process_time() < 1.5: pass\nprint('ESCAPED')",
 }
 ATTEMPTS = FILES | NETWORK | PROCESSES | RESOURCES
@@ -156,7 +188,7 @@ class Outside:
     def __init__(self) -> None:
         self.secret = secrets.token_hex(16)
         os.environ["ISOCOST_SECRET"] = self.secret
-        self.home = Path(tempfile.mkdtemp(prefix="outside-")).resolve()
+        self.home = Path(tempfile.mkdtemp(prefix="outside-", dir=sandbox._base())).resolve()
         self.temporary = Path(tempfile.gettempdir()) / f"isocost-escape-{secrets.token_hex(4)}"
         self.memory = ctypes.create_string_buffer(self.secret.encode(), 64)
         self.servers: list[socket.socket] = []
@@ -269,13 +301,13 @@ def out(without: tuple[str, ...] = (), attempts: dict[str, str] = ATTEMPTS, *, a
     outside = Outside()
     found = {}
     try:
-        with Sandbox(LIMITS, without=without, abi=abi, at_once=1) as sandbox:
+        with Sandbox(LIMITS, without=without, abi=abi, at_once=1) as opened:
             for name, code in attempts.items():
-                with sandbox.folder() as folder:
+                with opened.folder() as folder:
                     other = folder.parent / "other"
                     other.mkdir()
                     (other / "secret").write_text(outside.secret)
-                    result = sandbox.run_now(f"{HEAD}{outside.names()}\n{code}", folder)
+                    result = opened.run_now(f"{HEAD}{outside.names()}\n{code}", folder)
                     changed = outside.changed()
                     changed += ["the folder of another episode"] if (other / "new").exists() else []
                     shutil.rmtree(other)

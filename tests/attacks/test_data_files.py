@@ -72,7 +72,7 @@ def test_a_broken_jsonl_names_the_line(case: str, tmp_path: Path):
 
 def test_a_line_longer_than_the_memory_is_passed_over_in_pieces(tmp_path: Path, monkeypatch, limited):
     """Sparse, so it takes no room on the disk: more than the memory that this test may take."""
-    monkeypatch.setattr("isocost.tasks.load.LONGEST", 2**20)
+    monkeypatch.setattr("isocost.tasks.rows.LONGEST", 2**20)
     path = tmp_path / "p.jsonl"
     path.write_text(json.dumps(ROW) + "\n")
     os.truncate(path, 2**29)

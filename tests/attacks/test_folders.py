@@ -135,7 +135,7 @@ def test_a_planned_run_of_another_folder_is_refused(purpose: str, study: Path, t
 
 def test_a_name_that_stands_beside_a_planned_run_is_not_its_name(study: Path):
     """It follows from the run's sizes, and one that is written beside them was a traceback."""
-    from isocost.planner.rollouts import Plan
+    from isocost.planner.prescription import Plan
 
     plan = json.loads((study / "plan.json").read_text())
     names = [r.name for r in Plan.of(plan).runs]

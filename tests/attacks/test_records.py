@@ -391,7 +391,7 @@ def test_a_reward_that_is_allowed_can_be_squared_and_summed(huge: Callable[[str]
 def sealed(study: Path) -> Any:
     files = {k: forecasts.digest_of(read_json(study / f"{k}.json")) for k in ("plan", "law")}
     from isocost.laws.law import Law
-    from isocost.planner.rollouts import Plan
+    from isocost.planner.prescription import Plan
 
     plan, law = (cls.of(read_json(study / f"{k}.json")) for cls, k in ((Plan, "plan"), (Law, "law")))
     return forecasts.seal(plan, law, curves(study), records=forecasts.records_hash(study), code="c", files=files)
@@ -454,7 +454,7 @@ def test_seals_of_earlier_versions_verify_as_they_did(tmp_path: Path):
 # checkpoints --------------------------------------------------------------------------------------------------
 
 
-def begun(path: Path) -> None:
+def begun(path: Path, stream: str = "metrics.jsonl") -> None:
     import torch
 
     from isocost.meter import Meter
@@ -462,7 +462,7 @@ def begun(path: Path) -> None:
     with RunRecord.opened(path) as record:
         record.pay_since(0)
         for step in (1, 2):
-            record.write("metrics.jsonl", {"step": step})
+            record.write(stream, {"step": step})
             record.save(step, {"w": torch.full((4,), float(step))}, {"meter": Meter().state()})
 
 
@@ -509,6 +509,47 @@ def test_streams_that_lost_lines_are_refused_before_anything_is_cut(tmp_path: Pa
 
     assert "metrics.jsonl has 12 bytes, and had 24 at checkpoint 2: lines are missing" in says(go_on)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "a digit": lambda b: b.replace(b"1", b"7", 1), "zeros at the end": lambda b: b[:-8] + bytes(8),
+    "zeros": lambda b: bytes(len(b)), "noise": lambda b: b[:5] + b"\xa7\x01\xff" + b[8:],
+    "lines in another order": lambda b: b"".join(b.splitlines(keepends=True)[::-1]),
+    "a space": lambda b: b[:-2] + b" \n",
+}
+
+
+@pytest.mark.parametrize("name", schema.STREAMS)
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damage_inside_a_stream_is_seen_before_a_run_goes_on(how: str, name: str, tmp_path: Path, says):
+    """Also where it keeps the length, and in both checkpoints: nothing is trained on top of it."""
+    from isocost.meter import Meter
+
+    begun(tmp_path, name)
+    stream = tmp_path / name
+    sound = stream.read_bytes()
+    stream.write_bytes(DAMAGES[how](sound))
+    assert len(stream.read_bytes()) == len(sound) and stream.read_bytes() != sound
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+    def go_on() -> Any:
+        with RunRecord.opened(tmp_path) as record:
+            return record.restore(Meter())
+
+    assert f"{name} is damaged: its first {len(sound)} bytes are not those of checkpoint 2" in says(go_on)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    stream.write_bytes(sound + b'{"step": 3}\n')       # what came after the checkpoint is of no interest
+    assert go_on()[1]["step"] == 2 and stream.read_bytes() == sound
+
+
+def test_checkpoints_of_older_versions_have_no_checksums_and_are_continued(tmp_path: Path):
+    from isocost.meter import Meter
+
+    begun(tmp_path)
+    for state in tmp_path.glob("checkpoints/*/state.json"):
+        state.write_text(changed(state, "checksums", to=...))
+    with RunRecord.opened(tmp_path) as record:
+        assert (record.restore(Meter()) or ({}, {}))[1]["step"] == 2
 
 
 # clocks -------------------------------------------------------------------------------------------------------

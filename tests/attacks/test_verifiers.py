@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from isocost.errors import RewardFailed, UserError
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
-from isocost.tasks import grade, processes, supervisor, verify, worker
+from isocost.tasks import answers, grade, numbers, processes, supervisor, verify, worker
 from isocost.tasks.grade import Grader
 from isocost.types import Message, Problem, Rollout
 from isocost.worlds.setting import Setting
@@ -35,6 +37,7 @@ class Mute(Exception):
 
 FORGER = """
 import os
+import re
 for fd in range(3, 1100):
     try:
         os.write(fd, b'["score", 1.0]\\n')
@@ -393,6 +396,7 @@ def test_an_amount_of_memory_that_is_none_is_refused(monkeypatch, rewards, asked
 
 DYING = """
 import os
+import re
 with open({log!r}, "a") as log:
     log.write("started\\n")
 def act(completions, **columns):
@@ -472,26 +476,27 @@ def test_boxes_in_boxes_are_read_in_one_pass():
     before = signal.signal(signal.SIGALRM, never)
     signal.alarm(60)
     try:
-        assert verify.number(r"\boxed{" * 5000 + "85" + "}" * 5000) == 85
-        assert verify.number(r"\boxed{" * 60 + "85" + "}" * 60 + r" \boxed{84}") is None
-        assert verify.number(r"\boxed{" * 30000 + "85") == 85
+        assert numbers.said(r"\boxed{" * 5000 + "85" + "}" * 5000) == numbers.Quantity(Fraction(85))
+        assert numbers.said(r"\boxed{" * 60 + "85" + "}" * 60 + r" \boxed{84}") is None
+        assert numbers.said(r"\boxed{" * 30000 + "85") is None
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
 
 
 def by_definition(text):
-    """`verify.boxed` and `verify.number` as they are defined, and exponential."""
-    out = []
-    for start in verify.re.finditer(r"\\boxed\s*\{", text):
-        depth = 1
+    """`answers.boxed` and `answers.innermost` as they are defined, in quadratic time."""
+    found, last = [], None
+    for start in re.finditer(r"\\boxed\s*\{", text):
+        depth, last = 1, None
         for at in range(start.end(), len(text)):
             depth += {"{": 1, "}": -1}.get(text[at], 0)
             if depth == 0:
-                out.append(text[start.end() : at])
+                last = text[start.end() : at]
+                found.append(last)
                 break
-    values = {by_definition(b)[1] for b in out}
-    return out, (values.pop() if len(values) == 1 else None) if out else verify.number(text)
+    cut = r"\boxed" in text and last is None
+    return found, None if cut else [b for b in found if not by_definition(b)[0]]
 
 
 def test_they_are_read_as_they_are_defined():
@@ -501,7 +506,16 @@ def test_they_are_read_as_they_are_defined():
     for _ in range(3000):
         parts = [r"\boxed{", "{", "}", "}", "1", "2", " ", r"\boxed {", "####"]
         text = "".join(rng.choices(parts, k=rng.randint(0, 14)))
-        assert (verify.boxed(text), verify.number(text)) == by_definition(text), text
+        assert (answers.boxed(text), answers.innermost(text)) == by_definition(text), text
+
+
+def test_what_a_completion_makes_the_math_verifier_raise_is_no_way_out_of_a_score():
+    """A completion without a score is left out of every mean: a policy that could choose that would keep its best."""
+    pytest.importorskip("math_verify")
+    problem = Problem("p", (Message("user", "?"),), "85")
+    for text in ("{" * 1900 + "1" + "}" * 1900, r"\boxed{\sqrt[0]{1}}", r"\boxed{0^{-1}}", r"\boxed{\log_0 0}",
+                 r"\boxed{\begin{pmatrix}1 & 2 \\ 3\end{pmatrix}}", r"\boxed{(((}", r"\boxed{\pm\pm\mp x < }"):
+        assert verify.math(text, problem) == 0.0, text
 
 
 BOMBS = [r"\boxed{9^{9^{9^{9}}}}", r"\boxed{" * 400 + "1" + "}" * 400, r"$\sqrt{" * 300 + "2" + "}" * 300 + "$",
@@ -597,6 +611,7 @@ def test_no_clock_that_can_be_set_is_read():
 
 FLAKY = """
 import os
+import re
 def act(completions, **columns):
     with open({count!r}, "a") as f:
         f.write("x")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from isocost.cli.options import json_option, reported
+from isocost.cli.options import a_method, json_option, reported
 
 
 @click.group(invoke_without_command=True)
@@ -64,11 +64,10 @@ def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
 @reported
 def methods_list(seam: str | None = None, as_json: bool = False) -> None:
     """List every method: name, year, the seams it changes in its parent, its claim."""
-    from isocost.cli import text_listing
-    from isocost.cli.printer import printed
+    from isocost.cli.printer import observer, printed
     from isocost.steps.listing import list_methods
 
-    printed(list_methods(seam), text_listing.wide(as_json), as_json)
+    printed(list_methods(seam), observer(as_json), as_json)
 
 
 @methods.command(name="tree")
@@ -83,7 +82,7 @@ def methods_tree(as_json: bool) -> None:
 
 
 @methods.command(name="show")
-@click.argument("name")
+@click.argument("name", shell_complete=a_method)
 @json_option
 @reported
 def methods_show(name: str, as_json: bool) -> None:
@@ -95,7 +94,7 @@ def methods_show(name: str, as_json: bool) -> None:
 
 
 @methods.command(name="check")
-@click.argument("name")
+@click.argument("name", shell_complete=a_method)
 @json_option
 @reported
 def methods_check(name: str, as_json: bool) -> int:

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from isocost.cli.options import given, json_option, reported, setting_options
+from isocost.cli.options import Sectioned, given, json_option, reported, setting_options
 from isocost.errors import UserError
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @click.argument("model", required=False)
 @click.option("--tinker", metavar="URL#MODEL", help="check a service of the Tinker API: what it makes of gradients, "
               "log-probs, seeds and checkpoints; with --data and --lora only")

@@ -4,7 +4,8 @@ Heavy imports are inside the commands, so that `--help` is fast.
 
 Exit codes: 0 done (audit: hit; compare: a difference), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something
 fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not
-continue (starved, diverged, reward failed), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
+continue (starved, diverged, reward failed, unbilled) or whose budget was over before its first update, 130 and 143
+stopped by Ctrl-C and SIGTERM with everything saved, 141 the reader of what it prints has gone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from isocost.cli.options import (
     SOME,
     OneLine,
     Size,
+    a_method,
+    after_profile,
     counts,
     given,
     json_option,
@@ -31,6 +34,8 @@ from isocost.cli.options import (
     model_options,
     priced,
     reported,
+    samples_said,
+    server_limits,
     server_options,
     site_of,
     trainer_option,
@@ -42,19 +47,10 @@ from isocost.terminal import echo, show_log
 
 OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
-
-
 STORED = (       # options of a profile of stored completions
-    "out", "as_json", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed", "method",
-    "price", "samples", "temperature", "top_p", "top_k", "max_tokens",
+    "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
+    "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens", "scale",
 )
-
-
-def server_limits(asked: dict[str, Any]) -> Any:
-    """How a server is asked, of a command's options, which are taken out of `asked`."""
-    from isocost.worlds.http import Limits
-
-    return Limits(**{name: asked.pop(name) for name in ("concurrency", "timeout", "retries", "per_minute")})
 
 
 def setting(asked: dict[str, Any]) -> Any:
@@ -87,7 +83,7 @@ def main() -> None:
     "--budget", help="what pilot and training may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop"
 )
 @priced
-@click.option("--method", help="instead of the recipe that follows from the profile")
+@click.option("--method", shell_complete=a_method, help="instead of the recipe that follows from the profile")
 @click.option("--out", type=FOLDER, help="the study's folder  [default: studies/quickstart-SEED]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
 @click.option("--dry-run", is_flag=True, help="profile, then print the cost of the rest")
@@ -101,7 +97,8 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
     from isocost.steps.whole import whole
 
     shown = observer(as_json)
-    asked = of_world(world, asked, given())
+    own = any(asked.get(k) for k in ("data", "env", "model"))
+    asked = of_world(world or (None if own else "sums"), asked, given())
     asked["size"] = asked["size"] or "quick"
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
     printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)
@@ -110,7 +107,7 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 @main.command()
 @click.option("--out", type=FOLDER, required=True, help="the study's folder")
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is sampled")
-@click.option("--method", help="instead of the recipe that follows from the profile")
+@click.option("--method", shell_complete=a_method, help="instead of the recipe that follows from the profile")
 @click.option("--problems", type=SOME, default=512, show_default=True, help="sampled 16 times each")
 @click.option(
     "--completions",
@@ -129,13 +126,17 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 @click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
 @click.option("--lr", type=POSITIVE, help="with --trainer: a learning rate to start from")
 @click.option("--groups", "-B", type=SOME, help="with --trainer: problems per update of its first run  [default: 8]")
-@click.option("--scale", metavar="LOW,HIGH", help="with --trainer: least and largest reward of a rollout, if not 0,1")
+@click.option(
+    "--scale", metavar="LOW,HIGH",
+    help="with --trainer or --completions: least and largest reward of a rollout, if not 0,1",
+)
 @click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
+@click.option("--verbose", is_flag=True, help="print the methods whose preconditions fail on these problems, and why")
 @json_option
 @server_options
 @model_options
 @reported
-def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) -> None:
+def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, **asked: Any) -> None:
     """Start a study: measure what the model can do on the problems before training.
 
     The model is one on this machine, one behind an OpenAI-compatible server (--model openai:URL#MODEL), or none: the
@@ -154,15 +155,19 @@ def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) ->
         return
     columns = asked.pop("columns")
     if completions is not None:
+        from isocost.steps.importing import scale_of
         from isocost.steps.stored import profile_completions
 
         if unused := [written for name, written in given().items() if name not in STORED]:
             raise UserError(f"{unused[0]} has no use with --completions, which were sampled before: leave it out")
+        asked["scale"] = scale_of(asked["scale"])
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
         printed(found, observer(as_json), as_json)
+        after_profile(out, found, verbose, as_json)
         return
     from isocost.cli.trainer import ONLY, unused_without
+    from isocost.steps.events import Noted
     from isocost.steps.profile import profile
 
     if columns:
@@ -170,7 +175,12 @@ def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) ->
     unused_without(given())
     for name in ONLY:
         asked.pop(name)
-    printed(profile(out, setting(asked), limits=limits, **asked), observer(as_json), as_json)
+    shown, dry_run = observer(as_json), asked["dry_run"]
+    if "samples" in given():
+        shown.on(Noted(samples_said(asked)))
+    measured = profile(out, setting(asked), limits=limits, observer=shown, **asked)
+    printed(measured, shown, as_json)
+    after_profile(out, measured, verbose, as_json or dry_run)
 
 
 @main.command()
@@ -255,7 +265,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("method", required=False)
+@click.argument("method", required=False, shell_complete=a_method)
 @click.option(
     "--plan",
     "study",
@@ -362,7 +372,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 
 
 @main.command()
-@click.argument("arms", nargs=-1, required=True, metavar="A B...")
+@click.argument("arms", nargs=-1, required=True, metavar="A B...", shell_complete=a_method)
 @click.option("--budget", help="methods: cost of all probes and runs: 200k-rollouts, 2M-tokens, 1h")
 @click.option("--seeds", type=SOME, default=5, show_default=True, help="methods: runs per arm, paired by seed")
 @click.option("--rollouts", "-n", type=SOME, help="methods: n of every arm, per problem  [default: 8]")
@@ -468,19 +478,19 @@ def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked:
     from isocost.steps.evaluate import evaluate, evaluate_model
     from isocost.steps.settings import setting_of
 
-    model, price, limits = asked["model"], asked.pop("price"), server_limits(asked)
+    model, price, limits, shown = asked["model"], asked.pop("price"), server_limits(asked), observer(as_json)
     if (run is None) == (model is None):
         raise UserError("name what to measure: a RUN, or a model with --model and --data")
     if run is not None:
         if unused := [option for name, option in given().items() if name not in OF_RUN]:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
-        printed(evaluate(run, samples=samples, base=base, data=asked["data"]), observer(as_json), as_json)
+        printed(evaluate(run, samples=samples, base=base, data=asked["data"], observer=shown), shown, as_json)
         return
     if base or not (asked["data"] or asked["env"]):
         raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data, or "
                         "an environment with --env")
-    found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits)
-    printed(found, observer(as_json), as_json)
+    found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits, observer=shown)
+    printed(found, shown, as_json)
 
 
 @main.command()
@@ -559,28 +569,26 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
 @reported
 def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
     """List the studies and runs below a folder."""
-    from isocost.cli import text_listing
     from isocost.cli.printer import observer, printed
     from isocost.steps import listing
 
     if parquet is not None:
         printed(listing.write_parquet(folder, parquet), observer(False), False)
         return
-    printed(listing.list_folder(folder), text_listing.wide(as_json), as_json)
+    printed(listing.list_folder(folder), observer(as_json), as_json)
 
 
 @main.command()
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=a_method)
+@click.argument("b", shell_complete=a_method)
 @json_option
 @reported
 def diff(a: str, b: str, as_json: bool) -> None:
     """Show the seams at which two methods, runs or method files differ, with all defaults."""
-    from isocost.cli import text_listing
-    from isocost.cli.printer import printed
+    from isocost.cli.printer import observer, printed
     from isocost.steps.listing import compare_recipes
 
-    printed(compare_recipes(a, b), text_listing.wide(as_json), as_json)
+    printed(compare_recipes(a, b), observer(as_json), as_json)
 
 
 main.add_command(doctor)

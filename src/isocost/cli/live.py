@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from isocost.steps.verdict import Bearings  # laws are loaded only when a run is judged
 
 WIDE = 130  # columns of a terminal that has room for every run's own rates
+EVERY = 15.0  # seconds between lines where there is no terminal
 SPEEDS = ("tokens/s", "rollouts/s", "sampling", "scoring", "learning")
 
 
@@ -73,7 +75,7 @@ class Watch:
         """Show the progress now."""
         if self.live:
             self.live.update(self._table(self._look()))
-        elif time.perf_counter() - self.said > 15:
+        elif time.perf_counter() - self.said > EVERY:
             self.said, stand = time.perf_counter(), self._look()
             said = "; ".join([self._summary(stand), *_speed(stand), *self._warnings(stand)])
             self.console.print(f"  {self.title}: {said}", highlight=False)
@@ -139,6 +141,54 @@ class Watch:
                     *(_cells(rates(now.clock)) if wide else ()),
                 )
         return Group(f"{self.title}: {self._summary(stand)}", *(f"  {x}" for x in _speed(stand)), table)
+
+
+class Counts:
+    """How far a step without jobs is: a line that is redrawn on a terminal; elsewhere a line every 15 s, by a thread,
+    since the step may work on one thing for longer."""
+
+    def __init__(self, title: str, console: Console):
+        self.title, self.console = title, console
+        self.what, self.done, self.total, self.before = "", 0, 0, 0
+        self.began = self.since = time.perf_counter()
+        self.over = threading.Event()
+        self.live = (
+            Live(console=console, get_renderable=self.line, refresh_per_second=4, transient=True)
+            if console.is_terminal else None
+        )
+        self.talker = threading.Thread(target=self._talk, daemon=True)
+
+    def __enter__(self) -> Counts:
+        if self.live:
+            self.live.start()
+        else:
+            self.talker.start()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.over.set()
+        if self.live:
+            self.live.stop()
+        else:
+            self.talker.join()
+
+    def __call__(self, what: str, done: int = 0, total: int = 0) -> None:
+        """Take what the step does now, and how many of how many are done."""
+        if total != self.total:
+            self.since, self.before = time.perf_counter(), done
+        self.what, self.done, self.total = what, done, total
+
+    def line(self) -> str:
+        """What is shown now."""
+        now = time.perf_counter()
+        of = f"{self.done} of {self.total} {self.what}" if self.total else self.what
+        rate = (self.done - self.before) / max(now - self.since, 1e-9)
+        left = f", about {duration((self.total - self.done) / rate)} left" if rate > 0 else ""
+        return f"{self.title}: {of} after {duration(now - self.began)}{left}"
+
+    def _talk(self) -> None:
+        while not self.over.wait(EVERY):
+            self.console.print(f"  {self.line()}", highlight=False)
 
 
 def standing(job: Job, run: Path) -> Standing:

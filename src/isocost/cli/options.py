@@ -6,21 +6,35 @@ Nothing heavy is imported here, so that `--help` is fast.
 from __future__ import annotations
 
 import errno
+import os
 import re
+import select
 import shlex
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from isocost.errors import UserError
 from isocost.terminal import echo
+from isocost.words import word
 
+SECTIONS = {        # of a command's help: options that several commands share
+    "Model and problems": ("model", "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit",
+                           "skip_broken", "system"),
+    "Sampling": ("temperature", "top_p", "top_k", "max_tokens", "samples"),
+    "What computes": ("lora", "device", "dtype", "kernels", "in_turns", "witness", "threads"),
+    "Where runs are executed": ("workers", "launch", "address", "gpus_per_run"),
+    "Your own trainer": ("trainer", "metrics", "stall", "scale", "worth", "stop"),
+    "A model behind a server": ("concurrency", "per_minute", "timeout", "retries"),
+}
 FOLDER = click.Path(file_okay=False, path_type=Path)
 SOME = click.IntRange(min=1)
 ANY = click.IntRange(min=0)
@@ -33,8 +47,33 @@ BARRED = (
 )
 
 
+def a_method(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a shell completes a method to: the names that begin so, else a file."""
+    from isocost import methods
+
+    return [CompletionItem(name) for name in methods.names() if name.startswith(incomplete)] or [
+        CompletionItem(incomplete, type="file")]
+
+
+class Sectioned(click.Command):
+    """A command whose help has its options in sections: first those of its own, then those that commands share."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        named = {name: title for title, names in SECTIONS.items() for name in names}
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Options", *SECTIONS)}
+        for p in self.get_params(ctx):
+            if isinstance(p, click.Option) and (record := p.get_help_record(ctx)):
+                rows[named.get(p.name or "", "Options")].append(record)
+        for title, records in rows.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
 class OneLine(click.Group):
     """A mistake in how a command is called is one line, and names the help of that command."""
+
+    command_class = Sectioned
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -50,6 +89,28 @@ class OneLine(click.Group):
             sys.exit(2)
         except click.Abort:
             sys.exit(130)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _while_read():     # --help is printed here
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _while_read():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _while_read() -> Iterator[None]:
+    """End quietly, with the code of a program that SIGPIPE ended, once nobody reads what is printed (`| head`)."""
+    try:
+        yield
+    except BrokenPipeError:
+        pipe = select.poll()
+        pipe.register(sys.stdout.fileno(), 0)
+        if not pipe.poll(0):    # it is another pipe that broke
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())      # or Python would fail to flush it
+        sys.exit(128 + signal.SIGPIPE)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
@@ -123,7 +184,7 @@ _SAMPLING = (    # how the policy is sampled
         type=SOME,
         default=4,
         show_default=True,
-        help="per held-out problem, when pass@1 cannot be computed exactly",
+        help="completions per held-out problem of an evaluation, when pass@1 cannot be computed exactly",
     ),
 )
 _COMPUTING = (    # what is trained, and what computes it
@@ -308,7 +369,8 @@ def reported(f: Callable) -> Callable:
             echo(f"isocost: {e.strerror}{where}; choose a folder that can be written", err=True)
             sys.exit(2)
         except KeyboardInterrupt:
-            echo("\nstopped", err=True)
+            again = shlex.join(["isocost", *sys.argv[1:]])
+            echo(f"\nstopped; what was written is kept and used again. To continue: {again}", err=True)
             sys.exit(130)
         sys.exit(code or 0)
 
@@ -320,3 +382,33 @@ def given() -> dict[str, str]:
     context = click.get_current_context()
     written = {p.name: p.opts[0] for p in context.command.params if p.name is not None}
     return {k: v for k, v in written.items() if context.get_parameter_source(k) is ParameterSource.COMMANDLINE}
+
+
+def samples_said(asked: dict[str, Any]) -> str:
+    """What --samples is not. Raises UserError where completions are paid for."""
+    from isocost.steps.pass_rates import SAMPLES
+    from isocost.worlds.spec import Ability, spec_of
+
+    said = (f"a profile samples {SAMPLES} completions of each problem, and --samples {asked['samples']} is of each "
+            "held-out problem in an evaluation")
+    if asked["model"] and not spec_of(asked["model"]).can(Ability.LEARN):
+        raise UserError(f"{said}, which this model has none of: leave it out; --problems says of how many problems")
+    return said
+
+
+def after_profile(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
+    """With --verbose which methods' preconditions fail; and the command that follows a profile."""
+    from isocost.cli.text import preconditions
+
+    if silent:
+        return
+    for line in preconditions(profile.methods) if verbose else ():
+        echo(f"  {line}")
+    echo(f"  next: isocost plan {word(study)} --budget ...")
+
+
+def server_limits(asked: dict[str, Any]) -> Any:
+    """How a server is asked, of a command's options, which are taken out of `asked`."""
+    from isocost.worlds.http import Limits
+
+    return Limits(**{name: asked.pop(name) for name in ("concurrency", "timeout", "retries", "per_minute")})

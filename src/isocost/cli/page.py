@@ -21,7 +21,10 @@ takes `--help`. A STUDY and a RUN are folders. Commands that open a model share 
 [{SHARED}](#{SHARED.replace(" ", "-")}).
 
 A study goes `profile`, `plan`, `pilot`, `fit`, `plan`, `train --plan`, `audit`, `report`. A step that was done is not
-done again; one that was stopped continues when its command is given again."""
+done again; one that was stopped continues when its command is given again.
+
+`eval "$(_ISOCOST_COMPLETE=bash_source isocost)"` in `~/.bashrc` completes commands, options, files and names of
+methods; `zsh_source` and `fish_source` are for those shells."""
 BUDGETS = """## budgets
 
 A budget is a number with a unit: `50k-rollouts`, `2M-tokens`, `60k-env-steps`, `1e15flop`, `90s`, `30m`, `2h`, `1d`. A

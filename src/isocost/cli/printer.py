@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from isocost.cli.live import Watch
+from isocost.cli.live import Counts, Watch
 from isocost.cli.text import show
 from isocost.console import console as new_console
 from isocost.display import Shown
 from isocost.jsonfile import page
 from isocost.runs.job import Job
-from isocost.steps.events import Observer, Skipped
+from isocost.steps.events import Observer, Skipped, Tell
 from isocost.terminal import echo
 
 
@@ -35,6 +35,13 @@ class Printer(Observer):
             yield watch
 
 
+    @contextmanager
+    def counting(self, title: str) -> Iterator[Tell]:
+        """A line that is redrawn; without a terminal, a line every 15 s."""
+        with Counts(title, self.console) as counts:
+            yield counts
+
+
 class Quiet(Printer):
     """Prints only what goes to stderr: for commands that print JSON."""
 
@@ -44,6 +51,7 @@ class Quiet(Printer):
             super().on(event)
 
     running = Observer.running
+    counting = Observer.counting
 
 
 def observer(as_json: bool) -> Printer:

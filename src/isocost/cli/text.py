@@ -32,6 +32,7 @@ from isocost.stats.power import detectable
 from isocost.steps.events import Extended, Opening, Sampled
 from isocost.steps.limits import of_chosen
 from isocost.steps.results import (
+    MOST_CUT,
     Audit,
     Forecast,
     Law,
@@ -144,6 +145,9 @@ def profile(p: Profile, console: Console) -> None:
     where = "from its server" if p.server else "here"
     speed = f"; {p.rate['rollouts_per_second']:.3g} rollouts/s {where}" if p.rate else ""
     console.print(f"  answers: {answers}{speed}")
+    if p.lengths and (p.lengths["truncated"] or 0) > MOST_CUT:
+        console.print(f"[yellow]! {p.lengths['truncated']:.1%} of the completions were cut at their length limit, and "
+                      "the numbers above are of cut answers: raise --max-tokens[/]")
     dialogues(p.dialogues, console)
     by_limit(p.by_limit, console)
     if p.stored:
@@ -156,9 +160,6 @@ def profile(p: Profile, console: Console) -> None:
     by = {m["name"]: m for m in p.methods}
     if own := by.get(p.recipe["method"]):
         console.print(f"  its preconditions: {own['state']}: {own['why']}")
-    for line in preconditions(p.methods):
-        console.print(f"  {line}", markup=False, soft_wrap=True)
-
 
 def pass_at(found: Sequence[Mapping[str, Any]], console: Console) -> None:
     """pass@k beyond k = 1, with intervals; nothing where none was computed."""
@@ -257,9 +258,12 @@ def pilot_plan(p: PilotPlan, console: Console) -> None:
         probes, at = len(p.of_purpose("probe")), [f"{x:,}" for x in p.points]
         shown = at if len(at) <= SHOWN else [*at[: SHOWN - 1], "...", at[-1]]
         edges = len(p.of_purpose("edge"))
-        rates = f", {counted(edges, 'edge run')} at half and twice the rate" if edges else ""
-        console.print(f"  {probes} probe runs, {len(p.of_purpose('pilot'))} grid runs{rates}; evaluated at "
+        checks = f", {counted(edges, 'edge run')} at half and twice the rate" if edges else ""
+        console.print(f"  {probes} probe runs, {len(p.of_purpose('pilot'))} grid runs{checks}; evaluated at "
                       f"{', '.join(shown)} rollouts")
+        if p.reserve:
+            console.print(f"  then {p.reserve:.3g} times the grid's cost where the choice is open: the leading n at "
+                          "half and twice its rate, and longer runs of the n that are not behind", soft_wrap=True)
         console.print(f"  pilot: {bill(p.pilot_bill)}")
         if p.shares:
             console.print(f"  {p.shares}")
@@ -359,6 +363,8 @@ def law(found: Law, console: Console) -> None:
         if found.extendable and found.refused.option:
             option = of_chosen(found.refused.option, found.turn_limit)
             console.print(f"      isocost pilot {word(found.folder)} {option}", highlight=False, soft_wrap=True)
+    if found.forecast_refused not in (None, found.refused):
+        console.print(f"  no forecast: {found.forecast_refused.reason}\n  to resolve: {found.forecast_refused.settle}")
     table = Table(box=None, pad_edge=False, show_header=True)
     end = "at their end, test split" if found.splits else "at their end"
     for name in ("  n", "B", "lr", "runs", found.unit, end, "diverged"):
@@ -528,6 +534,8 @@ def audit(a: Audit, console: Console) -> None:
     """The verdict, the scores, and the difference between the arms."""
     head(console, f"audit: {a.verdict}")
     console.print(f"  {a.reason}")
+    if a.rule:
+        console.print(f"  ! {a.rule}", highlight=False)
     for s in a.scores:
         console.print(f"  interval score {s.score:.3f}  {s.name}: {s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
     if a.difference is not None:

@@ -10,9 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from isocost.cli import text
-from isocost.cli.printer import Printer, Quiet
 from isocost.cli.text import show
-from isocost.console import console as new_console
 from isocost.recipe import calls
 from isocost.runs import measure
 from isocost.steps.importing import ImportedRuns
@@ -29,13 +27,6 @@ from isocost.steps.listing import (
 from isocost.steps.verdict import Verdicts
 from isocost.terminal import echo
 from isocost.words import counted, duration, grouped, visible
-
-WIDTH = 160     # columns of a listing that does not go to a terminal
-
-
-def wide(as_json: bool) -> Printer:
-    """A printer for listings, which have long lines."""
-    return Quiet() if as_json else Printer(new_console(width=WIDTH))
 
 
 @show.register

@@ -12,7 +12,8 @@ from isocost.steps.events import Observer
 from isocost.steps.trainer_profile import TrainerProfile
 
 ONLY = ("launch", "address", "gpus_per_run", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
-TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "columns", "parameters", "as_json", *ONLY)
+TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "columns", "parameters", "as_json",
+         "verbose", *ONLY)
 
 
 COMPARED = ("arms", "budget", "seeds", "rollouts", "groups", "lr", "evaluations", "margin", "seed", "held_out",

@@ -29,6 +29,7 @@ from isocost.laws.curves import PASS
 from isocost.planner.budget import Bill
 from isocost.planner.forecast import digest
 from isocost.runs import files as records
+from isocost.runs import rules
 from isocost.runs.job import Job
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.names import today
@@ -195,13 +196,14 @@ def _recorded(*given: Any, inner: Improve, into: list[Any]) -> dict[str, float]:
 
 
 def opened(home: Home) -> Design:
-    """The sealed design of a comparison. Raises UserError if it, or the file of a method, was changed since."""
+    """The sealed design of a comparison. Raises UserError if it, or the file or rule of a method, was changed since."""
     sealed = home.read("compare.json", "compare")
     if digest(sealed["design"]) != sealed["seal"]:
         raise UserError(f"{home.path}/compare.json was changed after it was sealed: its hash does not match its seal")
     fit(home.path / "compare.json", sealed["design"], Design)
     d = Design.of(sealed["design"])
     for label in d.labels:
+        rules.refuse_other(home.path, d.recipes[label], home.asked.get("code"))
         if records.canonical(d.recipe(label)) != records.canonical(today(d.recipes[label])):
             raise UserError(f"{label} was changed after {home.path} was sealed; choose another --out")
     return d

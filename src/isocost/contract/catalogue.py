@@ -102,6 +102,8 @@ def page(name: str) -> str:
 def _facts(name: str, card: methods.Card) -> list[str]:
     parent = f"[{card.parent}]({card.parent}.md)" if card.parent else "none, it is the root"
     facts = {"Name": f"`{name}`", "Paper": f"{_paper(card)}, {card.year}", "Parent": parent, "Claim": card.claim}
+    if card.rule != 1:
+        facts["Rule"] = f"{card.rule}; what was begun under another is read, and not continued"
     return [f"- {k}: {v}" for k, v in facts.items()]
 
 
@@ -213,7 +215,7 @@ def evidence(
         shown.append(("numeric", ", ".join(held)))
     for path in sorted(repository.glob("experiments/results/*.json")):
         record = _record(path)
-        if isinstance(record, dict) and name in record.get("reproduces", {}):
+        if isinstance(record, dict) and name in record.get("reproduces", {}) and not _before(name, record):
             shown.append(("reproduced", f"{record['reproduces'][name]}; `{path.relative_to(repository)}`"))
     for path in sorted(repository.glob("experiments/results/headlines/*.json")):
         said = _said_of(repository / "experiments" / "headlines" / f"{path.stem}.py")
@@ -224,8 +226,16 @@ def evidence(
             link = title if docs is None else f"[{title}]({docs}headlines.md#{_anchor(title)})"
             state = ("reproduced" if asked and told == record["outcome"] == "holds" else
                      f"headline{'' if asked else ' on another claim'}: {told}")
+            if before := _before(name, record):
+                state = f"headline under rule {before}: {told}"
             shown.append((state, f"{link}; `{path.relative_to(repository)}`"))
     return shown
+
+
+def _before(name: str, record: Mapping[str, Any]) -> int:
+    """The rule of a method under which a record was made, if it is another one now; else 0."""
+    rule = int(record.get("rules", {}).get(name, 1))
+    return 0 if rule == methods.load(name).CARD.rule else rule
 
 
 @cache

@@ -25,7 +25,7 @@ from isocost.errors import Interrupted, RewardFailed, UserError
 from isocost.feed import Feed
 from isocost.gather import finished
 from isocost.ledger import Ledger
-from isocost.loop import Step, train
+from isocost.loop import End, Step, train
 from isocost.parts import select
 from isocost.promise import Finding
 from isocost.recipe import describe, diff, fingerprint, functions, paced
@@ -62,12 +62,15 @@ class Trial:
     def train(self) -> tuple[list[Step], Ledger, World]:
         """The same in a world of their own."""
         world, ledger, made = self.make_world(), Ledger(), self.method.recipe(groups=SMALL)
-        budget = {"rollouts": made.groups * made.rollouts * 4}
+        budget, end = {"rollouts": made.groups * made.rollouts * 4}, End()
 
         async def go() -> list[Step]:
-            return [step async for step in train(made, world, ledger, budget)]
+            return [step async for step in train(made, world, ledger, budget, end)]
 
-        return finished(go()), ledger, world
+        steps = finished(go())
+        if end.why:
+            raise UserError(end.why)
+        return steps, ledger, world
 
 
 class _Letters(toy.Letters):
@@ -118,8 +121,10 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
     if like:
         world.problems = [replace(p, meta={**like[i % len(like)].meta, **p.meta}) for i, p in enumerate(world.problems)]
 
+    end = End()
+
     async def go() -> None:
-        async for _ in train(recipe, world, Ledger(), {"rollouts": 2 * recipe.groups * n}):
+        async for _ in train(recipe, world, Ledger(), {"rollouts": 2 * recipe.groups * n}, end):
             pass
 
     try:
@@ -135,6 +140,8 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
         if not methods.raised_in(error, file) and (broken := _wrong_value(recipe, lambda: toy_for(dialogues))):
             raise UserError(f"{step} fails: {broken}") from error
         raise UserError(f"{step} raises {methods.told(error, file)}") from error
+    if end.why:
+        raise UserError(f"{method}: {end.why}")
     if any(used.foreign for used in functions(recipe.loss)) and (
         broken := surrogate(_trial(recipe, lambda: toy_for(dialogues)))     # a mean of the loss would train, too
     ):
@@ -405,7 +412,7 @@ def agree(trial: Trial) -> str:
 
 
 def runs(trial: Trial) -> str:
-    """It trains: metrics are finite, and every rollout that was paid for has exactly one fate."""
+    """It trains: metrics are finite, every rollout that was paid for has exactly one fate, and no other one has any."""
     steps, ledger, world = trial.trained
     if not steps:
         return "no step was made: `select` left nothing"

@@ -20,7 +20,8 @@ from isocost.doctor.case import Case, examine
 from isocost.doctor.finding import Diagnosis, Finding, Subject
 from isocost.errors import UserError
 from isocost.gather import finished
-from isocost.steps.events import SILENT, Observer
+from isocost.steps.events import SILENT, Observer, Tell, untold
+from isocost.steps.pass_rates import OPENING
 from isocost.steps.settings import setting_with
 from isocost.worlds.setting import Opened, open_setting
 
@@ -48,15 +49,17 @@ def diagnose(
     if setting.get("env"):
         raise UserError("doctor checks a model on single answers: leave out --env, and check an environment with "
                         f"`isocost envs check {setting['env']}`")
-    opened = open_setting(setting_with(model=model, data=data, **setting), tried=True)
-    try:
-        return finished(run_checks(opened, observer=observer))
-    finally:
-        opened.grader.close()
+    with observer.counting("doctor") as tell:
+        tell(OPENING)
+        opened = open_setting(setting_with(model=model, data=data, **setting), tried=True)
+        try:
+            return finished(run_checks(opened, observer=observer, tell=tell))
+        finally:
+            opened.grader.close()
 
 
 async def run_checks(
-    opened: Opened, *, checks: Sequence[Check] = CHECKS, observer: Observer = SILENT
+    opened: Opened, *, checks: Sequence[Check] = CHECKS, observer: Observer = SILENT, tell: Tell = untold
 ) -> Diagnosis:
     """Run checks on a world that was just opened.
 
@@ -70,8 +73,10 @@ async def run_checks(
     observer.on(subject)
     started, findings = time.perf_counter(), []
     with meters.on(meters.PROBE):
+        tell("sampling for the checks")
         case = await examine(opened)
-        for check in checks:
+        for k, check in enumerate(checks):
+            tell(f"checks, now {_name(check)}", k, len(checks))
             findings.append(await _finding(check, case))
             observer.on(findings[-1])
     cost = opened.world.meter.of(meters.PROBE)
@@ -84,5 +89,8 @@ async def _finding(check: Check, case: Case) -> Finding:
     except UserError:
         raise
     except Exception as error:   # an error in the engine, the text or the verifier is a finding
-        name = check.__name__.replace("_", " ")
-        return Finding(name, "fail", f"the check raised {type(error).__name__}: {error}", policy.REPORT)
+        return Finding(_name(check), "fail", f"the check raised {type(error).__name__}: {error}", policy.REPORT)
+
+
+def _name(check: Check) -> str:
+    return getattr(check, "__name__", "a check").replace("_", " ")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,17 +62,17 @@ def diagnose_service(
     problems, _ = open_problems(Setting(model=str(spec), data=data or Setting().data), whole=True)
     started, meter, rank = time.perf_counter(), Meter(), lora or RANK
     service = Service.connect(spec.url)
-    try:
+    with observer.counting("doctor") as tell, closing(service):
+        tell("sampling for the checks")
         case = Case.of(service, spec.name, rank, problems.problems[0].prompt, meter)
         shown = case.text.decode(case.prompt)
         subject = ServiceSubject(spec.url, spec.name, rank, service.version, shown)
         observer.on(subject)
         findings = []
-        for check in CHECKS:
+        for k, check in enumerate(CHECKS):
+            tell("checks", k, len(CHECKS))
             findings.append(_finding(check, case))
             observer.on(findings[-1])
-    finally:
-        service.close()
     return Diagnosis(subject, tuple(findings), meter.of(meters.PROBE), time.perf_counter() - started)
 
 

@@ -11,11 +11,12 @@ from isocost.chance import Purpose
 from isocost.doctor.case import SEED, Case, batch, own, sampled
 from isocost.doctor.finding import Finding
 from isocost.errors import UserError
+from isocost.steps.results import MOST_CUT
 from isocost.types import Message, Place, Rollout, Stop
 from isocost.world import Text
 
 LONG = 128         # least tokens that an answer may take in a second try, if none ended
-ENOUGH = 0.9       # share of answers that should end with an end token
+ENOUGH = 1 - MOST_CUT      # share of answers that should end with an end token
 WORD = "yes"       # an assistant's turn, to find how a template closes one
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from isocost.envs.tools import CALL, NO_JSON, Malformed, described, read_calls, with_system
+from isocost.envs.tools import CALL, NO_JSON, Malformed, described, read_calls, sound, with_system
 from isocost.types import PLAIN, Message
+from isocost.words import whole
 
 log = logging.getLogger("isocost")
 MODEL = "policy"      # the name of the only model
@@ -148,7 +149,7 @@ def _object(body: Any) -> dict[str, Any]:
     for name in _UNUSED:
         if body.get(name) is not None and name not in _warned:
             _warned.add(name)
-            log.warning("a harness sets %s=%r, which is not used: the run's sampling holds", name, body[name])
+            log.warning("a harness sets %s=%.80r, which is not used: the run's sampling holds", name, body[name])
     return body
 
 
@@ -174,7 +175,7 @@ def _entry(message: Any, i: int) -> Entry:
     for call in listed:
         try:
             function = call["function"]
-            calls.append((str(function["name"]), canonical(function.get("arguments") or "{}")))
+            calls.append((whole(str(function["name"])), whole(canonical(function.get("arguments") or "{}"))))
         except (KeyError, TypeError) as error:
             raise Refused(f"{where} has a tool call that cannot be read", "invalid_value", param=where) from error
     return Entry(role, _words(message.get("content"), where), tuple(calls))
@@ -184,7 +185,7 @@ def _words(content: Any, where: str) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
-        return content
+        return whole(content)
     parts: list[Any] = content if isinstance(content, list) else [None]
     said = []
     for part in parts:
@@ -193,17 +194,21 @@ def _words(content: Any, where: str) -> str:
             raise Refused(f"{where} has content of type {kind!r}: the policy reads text alone", "unsupported_value",
                           param=where)
         said.append(str(part.get("text", part.get("refusal", ""))))
-    return "".join(said)
+    return whole("".join(said))
 
 
 def canonical(arguments: Any) -> str:
-    """Arguments of a call, a JSON text or an object, in one form; other text as it is."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except NO_JSON:
-            return str(arguments)
-    return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+    """Arguments of a call, a JSON text or an object, in one form; other text as it is. Raises TypeError for others."""
+    read = arguments
+    try:
+        if isinstance(arguments, str):
+            read = json.loads(arguments)
+            sound(read)
+        return json.dumps(read, ensure_ascii=False, sort_keys=True)
+    except NO_JSON as error:
+        if isinstance(arguments, str):
+            return arguments
+        raise TypeError("arguments that are nested too deeply") from error
 
 
 def _tools(listed: Any) -> str:
@@ -269,10 +274,10 @@ def body_of(reply: Reply, asked: Asked, name: str) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": reply.content, "refusal": None}
         if reply.calls:
             message |= {"content": reply.content or None, "tool_calls": _calls(reply)}
-        choice |= {"message": message, "logprobs": {"content": _each(reply), "refusal": None} if asked.logprobs
+        choice |= {"message": message, "logprobs": {"content": _each(reply), "refusal": None} if _known(reply, asked)
                    else None}
     else:
-        choice |= {"text": reply.content, "logprobs": _flat(reply) if asked.logprobs else None}
+        choice |= {"text": reply.content, "logprobs": _flat(reply) if _known(reply, asked) else None}
     kind = "chat.completion" if asked.chat else "text_completion"
     out = {**_head(reply, name, kind), "choices": [choice], "usage": usage(reply)}
     if asked.ids:
@@ -289,10 +294,10 @@ def chunks_of(reply: Reply, asked: Asked, name: str) -> Iterator[dict[str, Any]]
         delta: dict[str, Any] = {"role": "assistant", "content": reply.content}
         if reply.calls:
             delta["tool_calls"] = [{"index": i, **c} for i, c in enumerate(_calls(reply))]
-        first = {"delta": delta, "logprobs": {"content": _each(reply)} if asked.logprobs else None}
+        first = {"delta": delta, "logprobs": {"content": _each(reply)} if _known(reply, asked) else None}
         last: dict[str, Any] = {"delta": {}}
     else:
-        first, last = {"text": reply.content, "logprobs": _flat(reply) if asked.logprobs else None}, {"text": ""}
+        first, last = {"text": reply.content, "logprobs": _flat(reply) if _known(reply, asked) else None}, {"text": ""}
     yield {**head, "choices": [{"index": 0, **first, "finish_reason": None}]}
     yield {**head, "choices": [{"index": 0, **last, "finish_reason": reply.finish}]}
     if asked.usage:
@@ -315,8 +320,13 @@ def _calls(reply: Reply) -> list[dict[str, Any]]:
             for i, (n, a) in enumerate(reply.calls)]
 
 
+def _known(reply: Reply, asked: Asked) -> bool:
+    """Whether log-probs were asked for and are numbers: JSON has no others."""
+    return asked.logprobs and bool(np.isfinite(reply.logp).all())
+
+
 def _each(reply: Reply) -> list[dict[str, Any]]:
-    return [{"token": x, "logprob": p, "bytes": list(x.encode()), "top_logprobs": []}
+    return [{"token": x, "logprob": p, "bytes": list(x.encode(errors="replace")), "top_logprobs": []}
             for x, p in zip(reply.pieces, reply.logp.tolist(), strict=True)]
 
 

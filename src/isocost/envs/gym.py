@@ -61,9 +61,9 @@ class Gym:
 
     def make(self) -> Any:
         """A new environment. Raises UserError for an id or options that Gymnasium does not take."""
-        gymnasium = outside.library("gymnasium", "gym")
+        gymnasium = outside.library("gymnasium", "gymnasium minigrid")
         if self.id.startswith(("MiniGrid-", "BabyAI-")):
-            outside.library("minigrid", "gym")
+            outside.library("minigrid", "gymnasium minigrid")
         try:
             return gymnasium.make(self.id, **self.given)
         except (gymnasium.error.Error, TypeError) as error:
@@ -76,7 +76,7 @@ class Gym:
             lacks = [n for n in ("show", "read") if not callable(getattr(module, n, None))]
             if lacks:
                 raise UserError(f"{self.file} has no function {lacks[0]}: words are show and read")
-            gymnasium = outside.library("gymnasium", "gym")
+            gymnasium = outside.library("gymnasium", "gymnasium minigrid")
             try:
                 gymnasium.spec(self.id)
             except (gymnasium.error.Error, ImportError) as error:
@@ -87,7 +87,7 @@ class Gym:
             return Words(minigrid_words.show, minigrid_words.read, minigrid_words.about)
         made = self.make()
         try:
-            text = outside.library("gymnasium", "gym").spaces.Text
+            text = outside.library("gymnasium", "gymnasium minigrid").spaces.Text
             if isinstance(made.observation_space, text) and isinstance(made.action_space, text):
                 return Words(lambda observation, info: str(observation), lambda said: said)
         finally:

@@ -23,6 +23,7 @@ from isocost.envs import gateway_protocol as protocol
 from isocost.envs import outside
 from isocost.envs.gateway import Gateway, Request, Session
 from isocost.envs.gateway_protocol import Asked, Entry, Refused, Reply
+from isocost.errors import interrupts, told
 from isocost.types import PLAIN, Message, Problem, Segment, Shown
 from isocost.world import EnvironmentFault, Luck, Text
 
@@ -139,17 +140,21 @@ class Driven:
             found = self.work.result()
         except EnvironmentFault:
             raise
-        except (Exception, SystemExit, asyncio.CancelledError) as error:    # nothing is awaited: all are its own
-            log.warning("the harness of problem %s raised %r", self.problem.id, error)
+        except BaseException as error:      # nothing is awaited: all are its own
+            if interrupts(error):
+                raise
+            log.warning("the harness of problem %s raised %s", self.problem.id, told(error))
             raise EnvironmentFault(f"the harness raised {type(error).__name__}") from error
-        reward: Any = found.get("reward") if isinstance(found, Mapping) else found
         try:
+            reward: Any = found.get("reward") if isinstance(found, Mapping) else found
             value = float(reward)
-        except (TypeError, ValueError):
+        except BaseException as error:      # of a type of its own, or of 400 digits
+            if interrupts(error):
+                raise
             value = math.nan
         if not math.isfinite(value):
-            log.warning("the harness of problem %s returned %.80r: return a number, or a dictionary with `reward`",
-                        self.problem.id, found)
+            log.warning("the harness of problem %s returned %s: return a number, or a dictionary with `reward`",
+                        self.problem.id, told(found)[:80])
             raise EnvironmentFault("the harness returned no reward")
         return value
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from isocost.envs.harness import Seat
 from isocost.envs.threads import ThreadEach, in_thread
+from isocost.errors import told
 from isocost.world import EnvironmentFault
 
 log = logging.getLogger("isocost")
@@ -44,7 +45,7 @@ class HarnessLoop:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._loop.set_default_executor(ThreadEach())
-                threading.Thread(target=self._loop.run_forever, daemon=True, name="isocost-harnesses").start()
+                threading.Thread(target=_forever, args=(self._loop,), daemon=True, name="isocost-harnesses").start()
                 self._pulse = _Pulse()
                 asyncio.run_coroutine_threadsafe(self._pulse.beat(), self._loop)
             return self._loop
@@ -92,6 +93,13 @@ class HarnessLoop:
             self._warned = True
 
 
+def _forever(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop that harnesses share, also after one of them has stopped it."""
+    while not loop.is_closed():
+        with contextlib.suppress(Exception):
+            loop.run_forever()
+
+
 class _Pulse:
     """Signs of life of a loop of harnesses: it beats while the loop turns, and whenever a harness starts."""
 
@@ -119,8 +127,12 @@ class _Started:
             self._home.call_soon_threadsafe(self._signal.set)
         try:
             return await self.work() if self.started else None
-        except (SystemExit, KeyboardInterrupt) as error:    # they would end the thread of all harnesses
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if isinstance(error, Exception):
+                raise
+            raise RuntimeError(told(error)) from error      # SystemExit would end the thread of all harnesses
 
     async def soon(self) -> bool:
         """Whether it starts before its loop is silent for ANSWER seconds; if it does not, it never does.

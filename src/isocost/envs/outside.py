@@ -21,12 +21,12 @@ COUNT = 500             # problems, where the option is not given
 _GLOBAL = threading.Lock()
 
 
-def library(name: str, extra: str) -> Any:
-    """Import what an environment needs. Raises UserError with the line that installs it."""
+def library(name: str, packages: str) -> Any:
+    """Import what an environment needs. Raises UserError with the line that installs these packages."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(f"this environment needs {name}: pip install 'isocost[{extra}]' ({error})") from error
+        raise UserError(f"this environment needs {name}: pip install {packages} ({error})") from error
 
 
 def options(text: str) -> dict[str, Any]:

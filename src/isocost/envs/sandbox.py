@@ -1,4 +1,4 @@
-"""Untrusted Python, without root and without a container: one process that forks for each call, see `sandbox_process`.
+"""Untrusted Python, without root and without a container: a process that forks for each call, see `sandbox_process`.
 
     with Sandbox() as sandbox, sandbox.folder() as folder:
         result = await sandbox.run("print(1 + 1)", folder)        # Result(how="ok", text="2\\n", seconds=0.004)
@@ -18,15 +18,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from isocost.envs import sandbox_process
+from isocost.envs import sandbox_filter, sandbox_process, sandbox_server
 from isocost.envs.sandbox_process import LAYERS
+from isocost.envs.sandbox_server import remove
 from isocost.errors import UserError
 
 How = Literal["ok", "cut", "error", "memory", "cpu", "time", "disk", "output", "killed"]
@@ -46,8 +47,9 @@ class Limits:
     cpu: int = 5                 # seconds of CPU time, a whole number
     wall: float = 10.0           # seconds
     file: int = 16 << 20         # bytes of one file
-    disk: int = 64 << 20         # bytes of all files; looked at every 0.02 s, so a call may pass it for that long
-    files: int = 256             # files and folders; the same
+    disk: int = 64 << 20         # bytes of all files, removed ones that are still open included
+    files: int = 256             # files and folders. Both are looked at every 0.02 s, so a call may pass them for that
+                                 # long; not where `layers` has the namespace "mnt": there they are the kernel's
     output: int = 8192           # bytes of output that are kept; 64 times as much ends the call
 
     def __post_init__(self) -> None:
@@ -97,6 +99,8 @@ class Sandbox:
         self._sending = threading.Lock()             # while it waits for room, replies are still read
         self._waiting: dict[int, Future[Result]] = {}
         self._count = 0
+        self._homes: dict[Path, subprocess.Popen[bytes]] = {}       # folders with files: the process that has them
+        self._left: set[Path] = set()               # folders that could not be removed yet
         self._process: subprocess.Popen[bytes] | None = None
         self._home = tempfile.TemporaryDirectory(prefix="isocost-sandbox-", dir=_base(), ignore_cleanup_errors=True)
         self.layers: dict[str, Any] = {}
@@ -117,12 +121,18 @@ class Sandbox:
         try:
             yield path
         finally:
-            remove(path)
+            with self._lock:
+                self._homes.pop(path, None)
+                self._left.add(path)
+            for each in [*self._left]:
+                if remove(str(each)):
+                    self._left.discard(each)
 
     async def run(self, code: str, folder: Path, *, seed: int = 0) -> Result:
         """Run a program in a folder. `seed` is that of Python's `random`. Cancelling the task ends the program.
 
-        Raises SandboxFailed if the sandbox itself fails.
+        Raises SandboxFailed if the sandbox itself fails, or if it has failed since an earlier call in this folder,
+        whose files are gone.
         """
         number, future = self._send(code, folder, seed)
         try:
@@ -144,7 +154,7 @@ class Sandbox:
             process.wait()
             self._thread.join()
         if os.path.isdir(self._home.name):
-            remove(Path(self._home.name))
+            remove(self._home.name)
         self._home.cleanup()
 
     def __enter__(self) -> Sandbox:
@@ -155,13 +165,17 @@ class Sandbox:
 
     def _start(self) -> None:
         """Start the process that forks, as a new program: nothing of this process's memory is in it."""
+        try:
+            rules = sandbox_filter.program(os.uname().machine) if "seccomp" not in self.without else []
+        except sandbox_filter.Missing as error:
+            raise UserError(f"sandbox: not available here: {error}; {FIX}") from None
         ours, theirs = socket.socketpair()
         config = {
             "limits": asdict(self.limits), "without": self.without, "at_once": self.at_once, "abi": self._abi,
-            "control": theirs.fileno(),
+            "filter": sandbox_filter.packed(rules).hex(), "control": theirs.fileno(), "forks": sandbox_process.__file__,
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-s", "-P", "-B", sandbox_process.__file__, json.dumps(config)],
+            [sys.executable, "-S", "-s", "-P", "-B", sandbox_server.__file__, json.dumps(config)],
             env={"PYTHONHASHSEED": "0"}, cwd=self._home.name, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, start_new_session=True,
         )
@@ -193,7 +207,11 @@ class Sandbox:
                     self._process.kill()
                     self._process.wait()
                     self._start()
+                if self._homes.get(folder, self._process) is not self._process:
+                    raise SandboxFailed("the process that forks has ended, and the files of earlier calls with it")
                 connection, waiting = self._socket, self._waiting
+                if "mnt" in self.layers["namespaces"]:
+                    future.add_done_callback(partial(self._wrote, folder, self._process))
                 self._count += 1
                 number = self._count
                 waiting[number] = future
@@ -206,6 +224,11 @@ class Sandbox:
                     waiting.pop(number, None)
                 failed = error
         raise SandboxFailed(f"the process that forks has ended: {failed}") from failed
+
+    def _wrote(self, folder: Path, process: subprocess.Popen[bytes], done: Future[Result]) -> None:
+        """A call has ended, and its files are in a file system that ends with this process."""
+        if not done.cancelled() and done.exception() is None and folder.exists():
+            self._homes[folder] = process
 
     def _cancel(self, number: int) -> None:
         with self._lock:
@@ -254,33 +277,3 @@ def _base() -> str | None:
         if space.f_bavail * space.f_frsize >= 1 << 30 and os.access("/dev/shm", os.W_OK):
             return "/dev/shm"
     return None
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder that an untrusted program wrote: very deep, unlistable, or by a call that is just being ended.
-
-    A folder in it is emptied into the top one and then removed, so that no path grows and nothing recurs. No link is
-    followed. What cannot be removed stays, until the sandbox is closed.
-    """
-    moved = 0
-    for _ in range(20):
-        try:
-            while entries := list(os.scandir(folder)):
-                for entry in entries:
-                    if not entry.is_dir(follow_symlinks=False):
-                        os.unlink(entry.path)
-                        continue
-                    os.chmod(entry.path, 0o700)
-                    for inner in list(os.scandir(entry.path)):
-                        if inner.is_dir(follow_symlinks=False):
-                            os.chmod(inner.path, 0o700)      # moving a folder writes its ".."
-                        moved += 1
-                        os.rename(inner.path, folder / f"isocost-{moved}")
-                    os.rmdir(entry.path)
-            os.rmdir(folder)
-            return
-        except FileNotFoundError:
-            if not folder.exists():
-                return
-        except OSError:
-            time.sleep(0.005)

@@ -1,20 +1,23 @@
 """The process that untrusted Python is forked from, and what each fork gives up before it runs a line of it.
 
-It is started as a program of its own (`python -S -s -P -B sandbox_process.py CONFIG`) with the standard library alone,
-so that neither torch nor a key of the user is in its memory. It reads requests from a socket, forks once for each, and
-ends a fork at its limits. `isocost.envs.sandbox` is its other side.
+It is started as a program of its own by `sandbox_server` (`python -S -s -P -B sandbox_process.py CONFIG`) with the
+standard library alone, so that neither torch nor a key of the user is in its memory. It forks once for each order, and
+a fork reads its program by itself: programs and outputs are never in this process, so that none of another episode is
+in a fork's copy of the memory.
 
 Layers, in the order in which a fork takes them. None can be undone, and none needs root:
 
 1. limits: `setrlimit` on address space, CPU time, file size, descriptors, processes, core files. Wall time, disk space
-   and the number of files are watched by the process that forks.
+   and the number of files are watched by the server.
 2. capabilities: all dropped, and `PR_SET_NO_NEW_PRIVS`.
 3. landlock: files of the interpreter may be read, one folder may be written, nothing else opened (kernel 5.13).
-4. seccomp: a list of the system calls that Python needs. Any other answers EPERM: sockets, processes, signals to
-   others, changes of mode, owner and time (which Landlock does not cover), memory outside the address space.
-5. namespaces, where the kernel gives them: no network device, no shared System V memory. Not required.
+4. seccomp: a list of the system calls that Python needs (`sandbox_filter`). Any other answers EPERM: sockets,
+   processes, signals to others, changes of mode, owner and time (which Landlock does not cover), memory outside the
+   address space.
+5. namespaces, where the kernel gives them: no network device, no shared System V memory, and a file system in memory
+   for each folder, whose size the kernel limits. Not required; taken by the server.
 
-Sources: landlock(7), seccomp(2), Documentation/userspace-api/landlock.rst and seccomp_filter.rst of Linux.
+Source: landlock(7), Documentation/userspace-api/landlock.rst of Linux.
 """
 
 from __future__ import annotations
@@ -29,21 +32,18 @@ import os
 import platform
 import random
 import resource
-import selectors
-import shutil
+import select
 import signal
 import socket
 import struct
 import sys
 import sysconfig
-import time
 import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 LAYERS = ("limits", "capabilities", "landlock", "seccomp")
-TICK = 0.02                 # seconds between two looks at a fork's folder
 LOADED = (                  # what small programs import, loaded once before any fork
     "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "itertools",
     "math", "operator", "re", "sqlite3", "statistics", "string", "textwrap",
@@ -54,95 +54,6 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TZ": "UTC", "LANG": "C.UTF-8", "PATH": "
 
 class Missing(RuntimeError):
     """This kernel does not have a layer."""
-
-
-# --- system calls, by (x86_64, aarch64); None: that processor has no such call
-
-CALLS: dict[str, tuple[int | None, int | None]] = {
-    "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66), "pread64": (17, 67),
-    "pwrite64": (18, 68), "preadv": (295, 69), "preadv2": (327, 286), "pwritev": (296, 70), "pwritev2": (328, 287),
-    "creat": (85, None), "close": (3, 57), "close_range": (436, 436), "lseek": (8, 62),
-    "stat": (4, None), "fstat": (5, 80), "lstat": (6, None), "newfstatat": (262, 79), "statx": (332, 291),
-    "statfs": (137, 43), "fstatfs": (138, 44), "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439),
-    "mmap": (9, 222), "munmap": (11, 215), "mprotect": (10, 226), "mremap": (25, 216), "madvise": (28, 233),
-    "mincore": (27, 232), "msync": (26, 227), "brk": (12, 214),
-    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136),
-    "rt_sigsuspend": (130, 133), "rt_sigtimedwait": (128, 137), "sigaltstack": (131, 132), "pause": (34, None),
-    "alarm": (37, None), "setitimer": (38, 103), "getitimer": (36, 102),
-    "pipe": (22, None), "pipe2": (293, 59), "poll": (7, None), "ppoll": (271, 73), "select": (23, None),
-    "pselect6": (270, 72), "epoll_create": (213, None), "epoll_create1": (291, 20), "epoll_ctl": (233, 21),
-    "epoll_wait": (232, None), "epoll_pwait": (281, 22), "eventfd2": (290, 19),
-    "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
-    "nanosleep": (35, 101), "clock_nanosleep": (230, 115), "clock_gettime": (228, 113), "clock_getres": (229, 114),
-    "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153),
-    "getpid": (39, 172), "getppid": (110, 173), "gettid": (186, 178), "getuid": (102, 174), "geteuid": (107, 175),
-    "getgid": (104, 176), "getegid": (108, 177), "getpgrp": (111, None), "getpgid": (121, 155), "getsid": (124, 156),
-    "getgroups": (115, 158), "getresuid": (118, 148), "getresgid": (120, 150), "getrlimit": (97, 163),
-    "getrusage": (98, 165), "getpriority": (140, 141), "sysinfo": (99, 179), "uname": (63, 160), "umask": (95, 166),
-    "getcpu": (309, 168),
-    "flock": (73, 32), "fsync": (74, 82), "fdatasync": (75, 83), "ftruncate": (77, 46), "fallocate": (285, 47),
-    "fadvise64": (221, 223), "copy_file_range": (326, 285), "sendfile": (40, 71), "getdents": (78, None),
-    "getdents64": (217, 61), "getcwd": (79, 17), "chdir": (80, 49), "fchdir": (81, 50),
-    "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276), "mkdir": (83, None), "mkdirat": (258, 34),
-    "rmdir": (84, None), "unlink": (87, None), "unlinkat": (263, 35), "readlink": (89, None), "readlinkat": (267, 78),
-    "futex": (202, 98), "set_robust_list": (273, 99), "get_robust_list": (274, 100), "set_tid_address": (218, 96),
-    "rseq": (334, 293), "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "membarrier": (324, 283),
-    "arch_prctl": (158, None), "exit": (60, 93), "exit_group": (231, 94), "getrandom": (318, 278),
-    "restart_syscall": (219, 128),
-}
-# Calls that are allowed for some values of one argument: (numbers, which argument, values). The commands of fcntl leave
-# out F_SETOWN and F_SETSIG, which send signals to other processes.
-SOME: dict[str, tuple[tuple[int | None, int | None], int, tuple[int, ...]]] = {
-    "fcntl": ((72, 25), 1, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)),
-    "ioctl": ((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),   # TCGETS .. FIOCLEX
-    "prctl": ((157, 167), 0, (15, 16)),                                         # the name of the thread
-    "prlimit64": ((302, 261), 2, (0,)),                                         # reading limits, not setting them
-}
-# Calls that open a file: (numbers, the argument with the flags). Landlock before ABI 3 lets O_RDONLY | O_TRUNC pass.
-OPENS: dict[str, tuple[tuple[int | None, int | None], int]] = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
-NEWER = ("clone3", "openat2")        # answered with ENOSYS, so that the C library takes the older call
-NEWER_CALLS = {"clone3": (435, 435), "openat2": (437, 437)}
-MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}      # column of the tables, AUDIT_ARCH_*
-
-_LOAD, _AND, _EQUAL, _LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06    # of classic BPF
-_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_EPERM, _ENOSYS = 1, 38
-_NUMBER, _ARCH, _ARGS = 0, 4, 16     # offsets in struct seccomp_data; arguments are 8 bytes, little-endian
-Instruction = tuple[int, int, int, int]
-
-
-def program(machine: str) -> list[Instruction]:
-    """The filter as classic BPF: (code, jump if true, jump if false, constant).
-
-    Raises Missing for a processor without a table.
-    """
-    if machine not in MACHINES:
-        raise Missing(f"there is no table of system calls for {machine}")
-    column, arch = MACHINES[machine]
-    out: list[Instruction] = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, arch), (_RETURN, 0, 0, _KILL)]
-    out.append((_LOAD, 0, 0, _NUMBER))
-    if machine == "x86_64":
-        out += [(_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]         # the x32 calls have other numbers
-    for both in CALLS.values():
-        if (number := both[column]) is not None:
-            out += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
-    for both, argument, values in SOME.values():
-        if (number := both[column]) is not None:
-            # Both halves where a pointer is compared with 0; commands are 32-bit integers.
-            high = [(_LOAD, 0, 0, _ARGS + 8 * argument + 4), (_EQUAL, 1, 0, 0), (_RETURN, 0, 0, _ERRNO | _EPERM)]
-            test: list[Instruction] = [*(high if values == (0,) else []), (_LOAD, 0, 0, _ARGS + 8 * argument)]
-            for value in values:
-                test += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
-            test.append((_RETURN, 0, 0, _ERRNO | _EPERM))
-            out += [(_EQUAL, 0, len(test), number), *test]
-    for both, argument in OPENS.values():
-        if (number := both[column]) is not None:
-            out += [(_EQUAL, 0, 5, number), (_LOAD, 0, 0, _ARGS + 8 * argument), (_AND, 0, 0, 0o1003),
-                    (_EQUAL, 0, 1, 0o1000), (_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ALLOW)]
-    for name in NEWER:
-        number = NEWER_CALLS[name][column]
-        out += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
-    return [*out, (_RETURN, 0, 0, _ERRNO | _EPERM)]
 
 
 # --- layers
@@ -208,10 +119,6 @@ def seccomp(instructions: bytes) -> None:
     _checked("seccomp", _LIBC.prctl(_SET_SECCOMP, _FILTER, filter, 0, 0))
 
 
-def packed(instructions: Iterable[Instruction]) -> bytes:
-    return b"".join(struct.pack("HBBI", *i) for i in instructions)
-
-
 def limit(limits: dict[str, float]) -> None:
     """Set the kernel's limits of this process: bytes, and seconds of CPU time."""
     cpu = max(1, int(limits["cpu"]))
@@ -227,18 +134,6 @@ def limit(limits: dict[str, float]) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
 
 
-def namespaces() -> list[str]:
-    """Leave the network and the shared memory of the machine, if an unprivileged process may. Returns what was left."""
-    user, ipc, net = 0x10000000, 0x08000000, 0x40000000
-    uid, gid = os.getuid(), os.getgid()
-    if platform.system() != "Linux" or _LIBC.unshare(user | ipc | net) != 0:
-        return []
-    for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        with contextlib.suppress(OSError), open(f"/proc/self/{file}", "w") as f:
-            f.write(text)
-    return ["user", "ipc", "net"]
-
-
 def library_paths() -> list[str]:
     """The folders that the interpreter needs to read: its library, and shared objects."""
     own = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_config_var("LIBDIR") or ""]
@@ -246,53 +141,26 @@ def library_paths() -> list[str]:
     return sorted({p for p in (*own, *system) if p and os.path.exists(p)})
 
 
-# --- one fork
+@dataclass(frozen=True)
+class Layers:
+    """What every fork takes."""
 
-@dataclass
-class Running:
-    """A fork, and what the process that forked it knows of it."""
+    limits: dict[str, float]
+    without: frozenset[str]
+    abi: int                         # of Landlock
+    filter: bytes                    # packed, see `isocost.envs.sandbox_filter`
+    paths: list[str]                 # that may be read
 
-    id: int
-    pid: int
-    folder: str
-    output: int                      # read end of its output
-    ready: int                       # read end: one byte arrives after the last layer is taken
-    until: float
-    began: float
-    text: bytearray = field(default_factory=bytearray)
-    size: int = 0                    # bytes that it wrote, kept or not
-    ended: str = ""                  # why it was ended from outside
-    status: int | None = None
-
-
-class Server:
-    """Forks once for each request, watches the forks, and answers."""
-
-    def __init__(self, config: dict[str, Any]):
-        self.limits: dict[str, float] = config["limits"]
-        self.without: frozenset[str] = frozenset(config["without"])
-        self.at_once: int = config["at_once"]
-        self.abi = min(landlock_abi(), config["abi"]) if config["abi"] else landlock_abi()
-        self.filter = b"" if "seccomp" in self.without else packed(program(platform.machine()))
-        self.paths = library_paths()
-        self.control = socket.socket(fileno=config["control"])
-        self.waiting: list[dict[str, Any]] = []
-        self.forks: dict[int, Running] = {}          # by pid
-        self.buffer = b""
-        self.select = selectors.DefaultSelector()
-        self.wake, wakened = os.pipe()
-        for end in (self.wake, wakened):
-            os.set_blocking(end, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wakened, warn_on_full_buffer=False)
-        self.select.register(self.control, selectors.EVENT_READ)
-        self.select.register(self.wake, selectors.EVENT_READ)
+    @staticmethod
+    def of(config: dict[str, Any]) -> Layers:
+        abi = min(landlock_abi(), config["abi"]) if config["abi"] else landlock_abi()
+        return Layers(config["limits"], frozenset(config["without"]), abi, bytes.fromhex(config["filter"]),
+                      library_paths())
 
     def hold(self) -> dict[str, Any]:
         """Take every layer once in a fork that runs nothing, and return what holds. Raises Missing if one does not."""
         if "landlock" not in self.without and self.abi < 1:
             raise Missing("this kernel has no Landlock (Linux 5.13 or newer, enabled at boot)")
-        left = [] if "namespaces" in self.without else namespaces()
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -311,7 +179,7 @@ class Server:
         return {
             "landlock": 0 if "landlock" in self.without else self.abi, "seccomp": "seccomp" not in self.without,
             "capabilities": "capabilities" not in self.without, "limits": "limits" not in self.without,
-            "namespaces": left, "processor": platform.machine(), "kernel": platform.release(),
+            "processor": platform.machine(), "kernel": platform.release(),
         }
 
     def confine(self, folder: str) -> None:
@@ -328,181 +196,110 @@ class Server:
         if "seccomp" not in self.without:
             seccomp(self.filter)
 
+
+# --- the process that forks
+
+ORDER, NEWS = struct.Struct("<ci"), struct.Struct("<cii")       # (what, id), and (what, id, process or exit status)
+
+
+def die_with(parent: int) -> bool:
+    """End this process with its parent; whether the parent is still there."""
+    if platform.system() == "Linux":
+        _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    return os.getppid() == parent
+
+
+class Forks:
+    """Forks for each order, ends and reaps forks, and knows of each its number alone."""
+
+    def __init__(self, layers: Layers, orders: socket.socket):
+        self.layers, self.orders = layers, orders
+        self.pids: dict[int, int] = {}               # by id
+        self.wake, wakened = os.pipe()
+        for end in (self.wake, wakened):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakened, warn_on_full_buffer=False)
+
     def serve(self) -> None:
-        """Until the other side closes its end."""
+        """Until the server closes its end."""
         while True:
-            while self.waiting and len(self.forks) < self.at_once:
-                self.fork(self.waiting.pop(0))
-            wait = None
-            if self.forks:
-                wait = max(0.0, min(min(r.until for r in self.forks.values()) - time.monotonic(), TICK))
-            for key, _ in self.select.select(wait):
-                if key.fileobj is self.control:
-                    if not self.take():
-                        return
-                elif key.fd == self.wake:
-                    with contextlib.suppress(BlockingIOError):
-                        os.read(self.wake, 4096)
+            ready = select.select([self.orders.fileno(), self.wake], [], [])[0]
+            if self.wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.wake, 4096)
+            if self.orders.fileno() in ready:
+                order, ends, _, _ = socket.recv_fds(self.orders, ORDER.size, 3)
+                if len(order) < ORDER.size:
+                    return
+                what, number = ORDER.unpack(order)
+                if what == b"f":
+                    self.fork(number, ends)
                 else:
-                    self.read(key.data)
-            self.watch()
+                    self.kill(self.pids.get(number))
             self.reap()
 
-    def take(self) -> bool:
-        got = self.control.recv(1 << 16)
-        self.buffer += got
-        *lines, self.buffer = self.buffer.split(b"\n")
-        for line in lines:
-            request = json.loads(line)
-            if "cancel" not in request:
-                self.waiting.append(request)
-                continue
-            self.waiting = [r for r in self.waiting if r["id"] != request["cancel"]]
-            for running in self.forks.values():
-                if running.id == request["cancel"]:
-                    self.end(running, "cancelled")
-        return bool(got)
-
-    def fork(self, request: dict[str, Any]) -> None:
-        output, write = os.pipe()
-        ready, told = os.pipe()
-        os.set_blocking(output, False)
+    def fork(self, number: int, ends: list[int]) -> None:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             code = 70
             try:
-                code = self.child(request, write, told, parent)
+                code = self.child(*ends) if die_with(parent) else 70
             finally:
                 os._exit(code)
-        os.close(write)
-        os.close(told)
-        now = time.monotonic()
-        running = Running(request["id"], pid, request["folder"], output, ready, now + self.limits["wall"], now)
-        self.forks[pid] = running
-        self.select.register(output, selectors.EVENT_READ, running)
+        for end in ends:
+            os.close(end)
+        self.pids[number] = pid
+        self.orders.sendall(NEWS.pack(b"f", number, pid))
 
-    def child(self, request: dict[str, Any], write: int, told: int, parent: int) -> int:
+    def child(self, asked: int, write: int, told: int) -> int:
         """Take the layers, say so, run the code. Returns an exit status."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        if platform.system() == "Linux":
-            _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:
-                return 70
         nothing = os.open("/dev/null", os.O_RDONLY)
-        told_copy = os.dup2(told, 100)
-        os.dup2(write, 101)
-        for at, end in ((0, nothing), (1, 101), (2, 101), (3, told_copy)):
+        kept = {100: asked, 101: write, 102: told}
+        for at, end in kept.items():
             os.dup2(end, at)
-        os.closerange(4, 1 << 16)
+        for at, end in ((0, nothing), (1, 101), (2, 101), (3, 102), (4, 100)):
+            os.dup2(end, at)
+        os.closerange(5, 1 << 16)
+        self.orders.detach()                         # its descriptor is closed
+        with open(4) as file:
+            request = json.load(file)
         folder = request["folder"]
         os.chdir(folder)
         os.environ.clear()
         os.environ.update({**ENVIRONMENT, "HOME": folder, "TMPDIR": folder})
         random.seed(request["seed"])
-        self.select = self.control = None        # type: ignore[assignment]  # their descriptors are closed
-        self.confine(folder)
+        self.layers.confine(folder)
         os.write(3, b"1")
         os.close(3)
         return run(request["code"])
 
-    def read(self, running: Running) -> None:
-        with contextlib.suppress(BlockingIOError):
-            got = os.read(running.output, 1 << 16)
-            if not got:
-                self.select.unregister(running.output)
-                return
-            running.size += len(got)
-            running.text += got[: max(0, int(self.limits["output"]) - len(running.text))]
-            if running.size > 64 * self.limits["output"]:
-                self.end(running, "output")
-
-    def watch(self) -> None:
-        now = time.monotonic()
-        for running in self.forks.values():
-            if running.ended:
-                continue
-            if now >= running.until:
-                self.end(running, "time")
-            elif "limits" not in self.without and now - running.began > TICK:
-                self.measure(running)
-
-    def measure(self, running: Running) -> None:
-        size, count = used(running.folder, int(self.limits["files"]))
-        if size > self.limits["disk"] or count > self.limits["files"]:
-            self.end(running, "disk")
-
-    def end(self, running: Running, why: str) -> None:
-        running.ended = running.ended or why
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(running.pid, signal.SIGKILL)
+    def kill(self, pid: int | None) -> None:
+        """A fork and what it started; nothing once it is reaped, when another process may have its number."""
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def reap(self) -> None:
-        while self.forks:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
+        while self.pids:
+            pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            running = self.forks.pop(pid, None)
-            if running is not None:
-                if "seccomp" in self.without:           # it may have started processes
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(pid, signal.SIGKILL)
-                self.answer(running, os.waitstatus_to_exitcode(status))
-
-    def answer(self, running: Running, code: int) -> None:
-        while running.output in self.select.get_map():
-            before = running.size
-            self.read(running)
-            if running.size == before:
-                break
-        if running.output in self.select.get_map():
-            self.select.unregister(running.output)
-        os.set_blocking(running.ready, False)
-        try:
-            confined = os.read(running.ready, 1) == b"1"
-        except BlockingIOError:
-            confined = False
-        os.close(running.output)
-        os.close(running.ready)
-        if not running.ended and "limits" not in self.without:
-            self.measure(running)
-        how = running.ended or {0: "ok", 1: "error", 2: "memory"}.get(code, "killed")
-        if code == -signal.SIGXCPU or (code == -signal.SIGKILL and not running.ended):
-            how = "cpu"
-        if not confined and not running.ended:
-            how = "failed"
-        if running.size > len(running.text) and how == "ok":
-            how = "cut"
-        answer = {"id": running.id, "how": how, "code": code, "text": running.text.decode("utf-8", "replace"),
-                  "seconds": round(time.monotonic() - running.began, 6)}
-        self.control.sendall(json.dumps(answer).encode() + b"\n")
+            (number,) = [n for n, p in self.pids.items() if p == pid]
+            del self.pids[number]
+            if "seccomp" in self.layers.without:            # it may have started processes
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+            self.orders.sendall(NEWS.pack(b"e", number, os.waitstatus_to_exitcode(status)))
 
 
-def used(folder: str, most: int) -> tuple[int, int]:
-    """(bytes, entries) below a folder; stops counting beyond `most` entries. Follows no link."""
-    size, count, folders = 0, 0, [folder]
-    while folders and count <= most:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    count += 1
-                    if count > most:
-                        break
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        size += entry.stat(follow_symlinks=False).st_blocks * 512
-        except OSError:
-            continue
-    return size, count
-
+# --- a program
 
 def run(code: str) -> int:
     """Run a program as a notebook does: the value of a last expression is printed. Returns 0, 1 (error), 2 (memory)."""
@@ -550,19 +347,18 @@ def main() -> None:
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)         # the other side decides when this process ends
     config = json.loads(sys.argv[1])
-    control = socket.socket(fileno=os.dup(config["control"]))
-    try:
-        server = Server(config)
-        first = {"layers": server.hold()}
-    except (Missing, OSError) as error:
-        control.sendall(json.dumps({"missing": str(error)}).encode() + b"\n")
+    orders, layers = socket.socket(fileno=config["orders"]), Layers.of(config)
+    if not die_with(config["server"]):
         return
-    control.sendall(json.dumps(first).encode() + b"\n")
-    control.close()
-    server.serve()
-    for running in server.forks.values():       # the other side has died: nobody else removes what is left
-        server.end(running, "cancelled")
-    shutil.rmtree(os.getcwd(), ignore_errors=True)
+    try:
+        first: dict[str, Any] = {"layers": layers.hold()}
+    except (Missing, OSError) as error:
+        first = {"missing": str(error)}
+    orders.sendall(json.dumps(first).encode() + b"\n")
+    forks = Forks(layers, orders)
+    forks.serve()
+    for pid in forks.pids.values():
+        forks.kill(pid)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from isocost.errors import told
+
 T = TypeVar("T")
 
 
@@ -55,7 +57,7 @@ async def in_thread(function: Callable[..., T], *args: Any, **named: Any) -> T:
         elif isinstance(error, Exception):
             future.set_exception(error)
         else:                            # SystemExit would end the loop's thread; StopIteration cannot be raised in one
-            future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+            future.set_exception(RuntimeError(told(error)))
 
     def run() -> None:
         result: T | None = None
@@ -63,7 +65,7 @@ async def in_thread(function: Callable[..., T], *args: Any, **named: Any) -> T:
         try:
             result = context.run(function, *args, **named)
         except StopIteration as e:
-            error = RuntimeError(f"StopIteration: {e}")
+            error = RuntimeError(told(e))
         except BaseException as e:
             error = e
         with contextlib.suppress(RuntimeError):      # the loop has ended

@@ -15,8 +15,10 @@ A schema is that of `transformers.utils.get_json_schema`: types from the signatu
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
+import math
 import re
 import types
 import typing
@@ -26,11 +28,14 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from isocost.envs.threads import in_thread
+from isocost.errors import interrupts, told
 from isocost.types import Fault, Message
 from isocost.words import shortened as cut
+from isocost.words import whole
 
 SHOWN = 4096             # characters of a result that the policy reads
 CALLS = 8                # that one turn may make
+DEEPEST = 64             # lists and objects of a call in each other
 Schema = dict[str, Any]
 NO_JSON = (ValueError, RecursionError)      # what `json.loads` raises: also for a text that is nested too deeply
 CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.S)
@@ -68,6 +73,7 @@ def read_calls(text: str) -> list[Call]:
     for body in CALL.findall(text):
         try:
             data = json.loads(body, parse_constant=_no_constant)
+            sound(data)
         except NO_JSON as error:
             raise Malformed(f"the call is not valid JSON: {error}") from None
         if not isinstance(data, dict) or not isinstance(data.get("name"), str):
@@ -76,6 +82,7 @@ def read_calls(text: str) -> list[Call]:
         if isinstance(arguments, str):       # as OpenAI's API writes them
             try:
                 arguments = json.loads(arguments, parse_constant=_no_constant)
+                sound(arguments)
             except NO_JSON as error:
                 raise Malformed(f"the arguments are not valid JSON: {error}") from None
         if not isinstance(arguments, dict):
@@ -90,6 +97,25 @@ def read_calls(text: str) -> list[Call]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+def sound(data: Any) -> None:
+    """Raises ValueError for parsed JSON that cannot be written again or that other readers do not take: a number beyond
+    all floats, half of a surrogate pair, lists and objects in more than `DEEPEST` others.
+    """
+    left = [(data, 0)]
+    while left:
+        part, depth = left.pop()
+        if depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} deep")
+        if isinstance(part, str):
+            part.encode()
+        elif isinstance(part, float) and not math.isfinite(part):
+            raise ValueError("a number is too large")
+        elif isinstance(part, dict):
+            left += [(x, depth + 1) for pair in part.items() for x in pair]
+        elif isinstance(part, list):
+            left += [(x, depth + 1) for x in part]
 
 
 @dataclass(frozen=True)
@@ -231,13 +257,18 @@ class Toolbox:
                 result = await in_thread(asked.run, **call.arguments)
             else:
                 result = asked.run(**call.arguments)
+            said = whole(shortened(result if isinstance(result, str) else _plain(result)))
         except self.fatal:
             raise
         except ToolFailed as error:
-            return shortened(str(error)), Fault.tool(error.what)
-        except (Exception, SystemExit) as error:
-            return shortened(f"error: {error}"), Fault.tool(type(error).__name__)
-        return shortened(result if isinstance(result, str) else _plain(result)), None
+            return whole(shortened(str(error))), Fault.tool(error.what)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            if interrupts(error):
+                raise
+            return f"error: {told(error, kind=False)}", Fault.tool(type(error).__name__)
+        return said, None
 
 
 class ToolFailed(Exception):

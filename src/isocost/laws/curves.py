@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
@@ -24,7 +24,9 @@ from isocost.stats.posterior import USUAL
 SCHEMA = 1
 FALL = 3.0              # standard errors below its start from which on a run counts as diverged
 TENTH = 0.1             # share of a noisy run that its start and its end are means of
-FALLEN = 0.03           # and the least fall of their rewards that counts
+FALLEN = 0.03           # and the least change of their rewards that counts
+COLLAPSED = 0.1         # least fall from its peak, in reward, of a run that counts as diverged because it is back at
+                        # its start
 HELD_OUT = 256          # held-out problems assumed if a record does not state their number
 PASS = "pass@1"
 _METRIC = re.compile(r"(best|worst)@([1-9][0-9]*)")
@@ -222,21 +224,52 @@ def _samples(record: dict[str, Any], lines: Sequence[dict[str, Any]]) -> int | N
     return int(samples) if samples else None
 
 
-def diverged(curve: Curve, held_out: int = HELD_OUT) -> bool:
-    """Whether a run ends 3 standard errors below its start.
+class Ends(NamedTuple):
+    """Where a run's reward began, its highest, and where it ended; the least changes from `start` and from `peak` that
+    are no noise (3 standard errors)."""
 
-    The standard error is that of a mean of `held_out` right-or-wrong problems at the starting reward, an upper bound.
-    The two splits are averaged, because a collapse affects both. A noisy curve of many evaluations is compared by the
-    means of its first and last tenth, with the noise of its own rewards.
+    start: float
+    peak: float
+    end: float
+    from_start: float
+    from_peak: float
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether the run lost what it had gained: it rose, and ended at its start or lower, well below its peak.
+
+        By `COLLAPSED` at least. A run from a base near 0 cannot fall far below its start.
+        """
+        lost = self.peak - self.end > max(self.from_peak, COLLAPSED)
+        return lost and self.peak > self.start + self.from_start and not self.risen
+
+    @property
+    def risen(self) -> bool:
+        """Whether the run ended above its start."""
+        return self.end > self.start + self.from_start
+
+
+def ends_of(curve: Curve, held_out: int = HELD_OUT) -> Ends:
+    """Start, peak and end of a run, both splits averaged, because a collapse affects both.
+
+    The standard error is that of a mean of `held_out` right-or-wrong problems at the starting reward, an upper bound. A
+    noisy curve of many evaluations is compared by the means of its tenths, with the noise of its own rewards.
     """
     reward = (curve.select + curve.audit) / 2
     if curve.noisy and (curve.C > 0).sum() > USUAL:
         tenth = max(round(TENTH * len(reward)), 1)
-        error = point_noise(reward) * math.sqrt(2 / tenth)
-        return bool(reward[-tenth:].mean() < reward[:tenth].mean() - max(FALL * error, FALLEN))
+        peak = max(float(part.mean()) for part in np.array_split(reward, len(reward) // tenth))
+        least = max(FALL * point_noise(reward) * math.sqrt(2 / tenth), FALLEN)
+        return Ends(float(reward[:tenth].mean()), peak, float(reward[-tenth:].mean()), least, least)
     start = min(max(float(reward[0]), 1 / held_out), 1 - 1 / held_out)
-    error = math.sqrt(start * (1 - start) / held_out)
-    return bool(reward[-1] < reward[0] - FALL * error)
+    least = FALL * math.sqrt(start * (1 - start) / held_out)
+    return Ends(float(reward[0]), float(reward.max()), float(reward[-1]), least, math.sqrt(2) * least)
+
+
+def diverged(curve: Curve, held_out: int = HELD_OUT) -> bool:
+    """Whether a run ends 3 standard errors below its start, or fell from its peak back to its start (`Ends`)."""
+    ends = ends_of(curve, held_out)
+    return ends.end < ends.start - ends.from_start or ends.fell_back
 
 
 def point_noise(values: ndarray) -> float:

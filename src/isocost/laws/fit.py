@@ -18,7 +18,7 @@ from numpy import ndarray
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.bins import MANY, binned, evened, logged_noise
-from isocost.laws.curves import Curve
+from isocost.laws.curves import Curve, ends_of, point_noise
 from isocost.laws.identify import cautions, optimum, refusal, unforecast, upward
 from isocost.laws.law import AUDIT, BELOW, SELECT, UPPER, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
@@ -48,6 +48,12 @@ LEAST_SD = 0.7      # least standard error of an evaluation, over the arm's medi
 WHOLE = 0.5         # a run shorter than this share of its arm's longest is left out
 CUT = 0.9           # an arm's curve ends with its shortest run; below this share of the longest it is flagged
 MOVED = 0.25        # an arm with less than this share of the best arm's gain counts as not moved
+SPARSE = 0.1        # training rewards above this are forecast even if they have not risen: of such forecasts of public
+                    # logs as many hold as of others (docs/outside_curves.md). Below it successes are rare, and learning
+                    # may start at any time
+WIDE = 0.2          # width of an interval at twice the runs' length from which on more evaluations are proposed
+DENSER = 100        # draws of the law that says how wide it would be with them
+WORTH = 0.9         # share of the width from which on that is no gain
 DIGITS = 7          # significant digits of draws, so that a law read from JSON equals the law written
 
 
@@ -73,16 +79,58 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     law = Law(arms, base, noise, inflate, TAILS, (forms[0] + twice, *forms[1:]), margin, level, seed,
               unlike=float(weights[1].sum()), below=BELOW, training=all(c.training for c in pilot), twice=twice)
     law = replace(law, above=upward(law), upper=UPPER if all(c.noisy for c in pilot) else 1.0)
+    long = bool(arms) and all(c.noisy and len(c.C) >= MANY for c in logged)
+    risen = {c.run for c in logged if ends_of(c, c.problems).risen}
+    law = replace(law, arms=tuple(replace(arm, still=_still(law, arm, risen) if long else law.flat) for arm in arms))
     refused = refusal(law, measured, [c.C[-1] for c in logged])
-    long = law.arms and all(c.noisy and len(c.C) >= MANY for c in logged)
-    law = replace(law, refused=refused, forecast_refused=unforecast(law) if refused and long else refused)
-    return replace(law, flags=(*flags, *cautions(law, _seen(logged, law))), n_star=optimum(law))
+    law = replace(law, refused=refused, forecast_refused=unforecast(law) if long else refused)
+    return replace(law, flags=(*flags, *_collapsed(logged), *cautions(law, _seen(logged, law)),
+                              *_few_evaluations(logged, law)), n_star=optimum(law))
+
+
+def _few_evaluations(logged: list[Curve], law: Law) -> list[Flag]:
+    """What more evaluations of the best arm's noisy runs would buy, where these have few and its interval is wide.
+
+    The runs are simulated with `MANY` evaluations: the fitted curve, each run's distance from it, and the noise of its
+    own evaluations.
+    """
+    arm = law.arm(law.fallback()) if law.arms else None
+    runs = [c for c in logged if arm is not None and c.noisy and c.run in arm.runs and len(c.C) < MANY]
+    if arm is None or not runs or (now := _width(law, arm.n, 2 * arm.C[-1])) < WIDE:
+        return []
+    rng = generator(law.seed, Purpose.BOOTSTRAP, MANY)
+    C = np.concatenate([[0.0], np.geomspace(runs[0].C[1], arm.C[-1], MANY)])
+    mean = np.concatenate([[law.R0[AUDIT]], law.paths(arm.n, C[1:], AUDIT).mean(0)])
+    nan, more = np.full(len(C), np.nan), []
+    for c in runs:
+        apart = float((c.audit[1:] - law.paths(arm.n, c.C[1:], AUDIT).mean(0)).mean())
+        noise = point_noise(c.audit)
+        seen = np.clip(mean + (apart + noise * rng.standard_normal(len(C))) * (C > 0), 0, 1)
+        more.append(replace(c, C=C, select=seen, audit=seen, seconds=nan, epochs=nan, train=None, env_steps=None,
+                            tokens=None, error=None))
+    then = _width(fit_law(more, draws=DENSER, seed=law.seed, level=law.level), arm.n, 2 * arm.C[-1])
+    buys = f"with {MANY} it would be about {then:.2f}"
+    if then > WORTH * now:
+        buys = f"{MANY} would not narrow it by more than a tenth; more runs may"
+    return [Flag("few_evaluations", f"n={arm.n}: {len(runs[0].C) - 1} evaluations after the base: the {law.level:.0%} "
+                                    f"prediction interval at twice their length is {now:.2f} wide; {buys}")]
+
+
+def _width(law: Law, n: int, C: float) -> float:
+    """Of the prediction interval of one new run of n at C, if it does not diverge."""
+    band = law.surviving.curve(n, C, "prediction", 1)
+    return float((band.high - band.low)[0])
+
+
+def _still(law: Law, arm: FittedArm, risen: set[str]) -> bool:
+    """Whether long noisy runs have not risen, of which some do later: all but training rewards well above 0."""
+    return risen.isdisjoint(arm.runs) and not (law.training and arm.audit[:, -1].mean() > SPARSE)
 
 
 def _seen(logged: list[Curve], law: Law) -> dict[int, tuple[ndarray, ndarray]]:
     """C (K,) and the mean test-split reward (K,) of each n with noisy runs, before they are binned."""
     used = {arm.n: [c for c in logged if c.noisy and c.run in arm.runs] for arm in law.arms}
-    arms = {n: _mean(runs, 0) for n, runs in used.items() if runs}
+    arms = {n: _mean(runs) for n, runs in used.items() if runs}
     return {n: (arm.C, arm.mean(AUDIT)) for n, arm in arms.items()}
 
 
@@ -90,11 +138,12 @@ def _seen(logged: list[Curve], law: Law) -> dict[int, tuple[ndarray, ndarray]]:
 class _Means:
     """One n before it is fitted: the S runs used, common points (K,), rewards (2, S, K).
 
-    `error` (2, S, K) are standard errors of rewards that are means of noisy ones; 0 for others.
+    `fallen` are the last audit rewards of the runs that diverged. `error` (2, S, K) are standard errors of rewards that
+    are means of noisy ones; 0 for others.
     """
 
     runs: list[Curve]
-    diverged: int
+    fallen: Sequence[float]
     C: ndarray
     rewards: ndarray
     error: ndarray
@@ -145,16 +194,18 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
     for n in sorted({c.n for c in pilot}):
         every = [c for c in pilot if c.n == n]
         runs = [c for c in every if not c.diverged]
-        if len(every) > len(runs):
-            flags.append(Flag("diverged", f"n={n}: {len(every) - len(runs)} of {counted(len(every), 'run')} left out: "
-                                          "diverged (NaN, or below the start); use a lower learning rate"))
+        fallen = [c for c in every if c.diverged]
+        if fallen:
+            flags.append(Flag("diverged", f"n={n}: {len(fallen)} of {counted(len(every), 'run')} left out: "
+                                          "diverged (NaN, below the start, or back at it after a rise); use a lower "
+                                          "learning rate"))
         whole = [c for c in runs if c.C[-1] >= WHOLE * max(r.C[-1] for r in runs)]
         if len(whole) < len(runs):
             flags.append(Flag("short", f"n={n}: {len(runs) - len(whole)} of {counted(len(runs), 'run')} left out: "
                                        "ended early"))
         if not whole:
             continue
-        arm = _mean(whole, len(every) - len(runs))
+        arm = _mean(whole, [float(c.audit[-1]) for c in fallen])
         shortest, longest = (of(whole, key=lambda c: c.C[-1]) for of in (min, max))
         if shortest.C[-1] < CUT * longest.C[-1]:
             flags.append(Flag("cut", f"n={n}: the curve ends at {shortest.C[-1]:,.0f} rollouts, where its shortest run "
@@ -168,6 +219,14 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
     return arms, flags
 
 
+def _collapsed(logged: list[Curve]) -> list[Flag]:
+    """Runs that diverged after they had risen."""
+    found = [(c, ends_of(c, c.problems)) for c in logged if c.diverged]
+    return [Flag("collapsed", f"{c.run} rose to {at.peak:.3f} and fell back to {at.end:.3f}; it had started at "
+                              f"{at.start:.3f}. Its best checkpoint is an earlier one")
+            for c, at in found if at.fell_back]
+
+
 def _batches(pilot: list[Curve]) -> list[Flag]:
     """Checks that all runs have one B, or one nB: these are two questions, which are never pooled."""
     if len({c.B for c in pilot}) == 1:
@@ -179,7 +238,7 @@ def _batches(pilot: list[Curve]) -> list[Flag]:
     raise UserError(f"the runs have B = {found}: a law needs one B for all n, or one n B; fit them separately")
 
 
-def _mean(runs: list[Curve], diverged: int) -> _Means:
+def _mean(runs: list[Curve], fallen: Sequence[float] = ()) -> _Means:
     end = min(float(c.C[-1]) for c in runs)
     longest = max(runs, key=lambda c: len(c.C))
     C = np.unique(longest.C[(longest.C > 0) & ~(end < longest.C)])
@@ -187,7 +246,7 @@ def _mean(runs: list[Curve], diverged: int) -> _Means:
                         for split in ([c.select for c in runs], [c.audit for c in runs])])
     error = np.array([[np.zeros(len(C)) if c.error is None else _resample(c.C, c.error[split], C) for c in runs]
                       for split in (SELECT, AUDIT)])
-    return _Means(runs, diverged, C, rewards, error)
+    return _Means(runs, fallen, C, rewards, error)
 
 
 def _resample(C: ndarray, values: ndarray, at: ndarray) -> ndarray:
@@ -264,9 +323,9 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
         first = arm.runs[0]
         fits = [_fit(own[split], drawn[split][place]) for split in (SELECT, AUDIT)]
         arms.append(FittedArm(first.n, first.B, first.lr, tuple(c.run for c in arm.runs),
-                              tuple(c.seed for c in arm.runs), arm.diverged, arm.C, arm.rewards[SELECT],
+                              tuple(c.seed for c in arm.runs), len(arm.fallen), arm.C, arm.rewards[SELECT],
                               arm.rewards[AUDIT], arm.values("epochs"), arm.values("seconds"), moved,
-                              (fits[SELECT], fits[AUDIT])))
+                              (fits[SELECT], fits[AUDIT]), tuple(arm.fallen)))
     return tuple(arms), np.asarray(np.mean(weights, 0))
 
 

@@ -18,6 +18,7 @@ from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
 from isocost.stats.intervals import Interval, student
 from isocost.stats.posterior import SHAPE, thinned
 from isocost.stats.power import MOST, seeds_for
+from isocost.words import counted
 
 BENT = 0.8          # bend, in standard errors, from which on a second rise may have begun
 UNLIKELY = 0.1      # probability of a second rise from which on intervals are widened upward: the curves of one and of
@@ -39,8 +40,9 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None
     """Why the law as a whole is not identified, or None; `ends` are the largest C of each pilot run."""
     again = float(sum(ends))        # rollouts of the whole pilot once more
     if not law.arms:
-        return NotIdentified("no n has a stable run with enough evaluations: every run diverged (NaN, or below its "
-                             "start) or ended early", "the pilot again at a quarter of the learning rate", again)
+        return NotIdentified("no n has a stable run with enough evaluations: every run diverged (NaN, below its start, "
+                             "or back at it after a rise) or ended early",
+                             "the pilot again at a quarter of the learning rate", again)
     if not measured:
         return NotIdentified("one run per n: the standard deviation between runs was not measured, so every interval "
                              f"assumes {law.sd:.3f} at reward 1/2",
@@ -65,14 +67,16 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None
 def unforecast(law: Law) -> NotIdentified | None:
     """Why the curves of long noisy runs are not to be forecast, or None, whether or not the law ranks n.
 
-    A flat curve can be forecast, although it ranks nothing. Too wide an interval is no forecast.
+    Runs of one n can be forecast, although they rank nothing. Runs that have not risen say nothing about when they
+    will. Too wide an interval is no forecast.
     """
     best = law.arm(law.fallback())
+    longer = (f"the runs of n={best.n} continued to 4 times their length", 3 * float(best.C[-1]) * len(best.runs),
+              f"--longer {best.n}=4x")
+    if still := law.still(best.n):
+        return NotIdentified(still, *longer)
     short = _wide(law)
-    if not short:
-        return None
-    return NotIdentified(f"runs too short for a forecast: {short[0]}", f"the runs of n={best.n} continued to 4 times "
-                         "their length", 3 * float(best.C[-1]) * len(best.runs), f"--longer {best.n}=4x")
+    return NotIdentified(f"runs too short for a forecast: {short[0]}", *longer) if short else None
 
 
 def _before_half(law: Law) -> list[str]:
@@ -86,8 +90,9 @@ def _before_half(law: Law) -> list[str]:
 
 
 def _wide(law: Law) -> list[str]:
-    """How far the narrowest prediction interval is above its limit; empty if it is not."""
-    bands = {n: law.curve(n, EXTRAPOLATION * law.range[1], "prediction") for n in law.ns}
+    """How far the narrowest prediction interval is above its limit; empty if it is not. Of runs that do not diverge:
+    longer runs would not narrow an interval that is wide because some do."""
+    bands = {n: law.surviving.curve(n, EXTRAPOLATION * law.range[1], "prediction") for n in law.ns}
     widths = {n: float(band.high[0] - band.low[0]) for n, band in bands.items()}
     narrowest = min(widths, key=lambda n: (widths[n], n))
     if widths[narrowest] <= USELESS:
@@ -103,7 +108,7 @@ def cautions(law: Law, seen: Mapping[int, tuple[ndarray, ndarray]] | None = None
     """
     if not law.arms:
         return []
-    found = (*_edge(law), _few(law), _falling(law), *_misfits(law, seen or {}), *_bent(law), *_open(law))
+    found = (*_edge(law), _few(law), _falls(law), _falling(law), *_misfits(law, seen or {}), *_bent(law), *_open(law))
     return [flag for flag in found if flag is not None]
 
 
@@ -132,6 +137,19 @@ def _few(law: Law) -> Flag | None:
     counts = ", ".join(f"n={arm.n} has {len(arm.runs)}" for arm in few)
     known = f"the pooled noise has {law.freedom}" if law.measured else "the noise is assumed"
     return Flag("few_seeds", f"fewer than {SEEDS} runs: {counts}; {known}")
+
+
+def _falls(law: Law) -> Flag | None:
+    """The share of runs that diverged, and the mean reward of all runs beside that of the others."""
+    share = law.falls
+    if share is None:
+        return None
+    of = [f"n={arm.n} {np.append(arm.audit[:, -1], arm.fallen).mean():.3f}, without them {arm.audit[:, -1].mean():.3f}"
+          for arm in law.arms if arm.fallen]
+    fell, runs = (sum(len(getattr(arm, k)) for arm in law.arms) for k in ("fallen", "runs"))
+    expected = f"{share.value:.0%} of new runs are expected to ({share.low:.0%} to {share.high:.0%})"
+    return Flag("falls", f"{fell} of {counted(fell + runs, 'run')} diverged: {expected}. Curves are of the other runs, "
+                         f"predictions of all. Mean of all runs at their end: {'; '.join(of)}")
 
 
 def _falling(law: Law) -> Flag | None:

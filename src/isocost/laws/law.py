@@ -13,19 +13,30 @@ docs/how_sure.md has the resulting coverage and width on simulated studies.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, NamedTuple
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, Any
 
 import numpy as np
 from numpy import ndarray
+from scipy.special import bdtr, betaincinv
 
 from isocost.errors import UserError
+from isocost.laws.pieces import (
+    Band,
+    Fit,
+    FittedArm,
+    Flag,
+    Frontier,
+    Growth,
+    NotIdentified,
+    Predicted,
+    tails_of,
+)
 from isocost.shape import OPEN, AtLeast, Share
-from isocost.stats.forms import LOG_SIGMOID, risen
+from isocost.stats.forms import risen
 from isocost.stats.intervals import Interval, Kind, Noise, mixture_quantiles, spread
 from isocost.stats.posterior import dearer
-from isocost.stats.second import gained, reached_by, steepness_at
+from isocost.stats.second import gained, steepness_at
 from isocost.words import freedom
 
 SELECT, AUDIT = 0, 1
@@ -45,138 +56,11 @@ UPPER = 1.5         # factor on the distance of a prediction's upper end, from o
                     # 90 % hold on 61 public sources (docs/outside_curves.md)
 AGAIN = 1.4         # that factor if a second rise is not unlikely (`identify.upward`)
 PARAMETERS = ("A", "Cmid", "b")     # of a curve, in the order of `Fit.draws` after the form's index
-FINEST = 2.0**0.125     # least factor from n* to a bound: n* is interpolated between n a doubling apart
 DEAREST = 4.0       # cap on the factor on C that an arm needs: anything more counts as this much
+R2 = np.array([0.7548776662466927, 0.5698402909980532])     # of Roberts' sequence in two dimensions
 RISEN = 3.0         # standard errors of its gain from which on an arm has improved measurably
 EXTRAPOLATION = 8   # times the pilot's largest run: the longest run that a plan may prescribe
 DECADE = 10.0       # largest extrapolation of a law, as in IsoCompute (arXiv 2603.12151)
-
-
-@dataclass(frozen=True, slots=True)
-class NotIdentified:
-    """What the records do not identify (`reason`), what would resolve it (`settle`), and about how many rollouts it
-    costs.
-
-    `option` is the option of `isocost pilot` that adds these runs; empty if there is none.
-    """
-
-    reason: str
-    settle: str
-    rollouts: float
-    option: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """A named caution; `text` is one sentence.
-
-    Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, diverged, falling, misfit,
-    bent, second_rise, short, cut, fixed_batch, metric, overfitting.
-    """
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """One arm's curve on one split: F forms, D draws, S folds.
-
-    `parameters` are the sigmoid's R0, A, Cmid, b (ScaleRL's letters). `points` (F, 3) are A, Cmid, b of each form;
-    `draws` (D, 4) are posterior draws of the form's index in `Law.tails`, A, Cmid, b; `folds` (S, F, 3) are the points
-    with each run left out, empty if an arm has one run. `second` (D, 3) is each draw's second rise: its share of the
-    gain (0: there is none), midpoint and exponent; A is then the asymptote of both, Cmid and b are those of the first.
-    """
-
-    parameters: dict[str, float]
-    points: ndarray
-    draws: ndarray
-    folds: ndarray
-    second: ndarray = field(default_factory=lambda: np.zeros((1, 3)))      # in old records: none
-
-    def midpoints(self, tails: Sequence[float]) -> ndarray:
-        """The C (D,) at which each draw is past half of its gain."""
-        return reached_by(0.5, self.draws, self.second, tails)
-
-
-@dataclass(frozen=True, eq=False)
-class FittedArm:
-    """One n: the S runs used, evaluated at K common points C > 0, and their fitted curves.
-
-    `select` and `audit` are rewards (S, K); `epochs` and `seconds` (K,) are means over runs, NaN if unrecorded;
-    `diverged` counts the runs left out because they diverged (NaN, or below their start). `moved` is False if the mean
-    has not risen enough to identify the arm's curve. `fits` are (select, audit).
-    """
-
-    n: int
-    B: int
-    lr: float
-    runs: tuple[str, ...]
-    seeds: tuple[int, ...]
-    diverged: int
-    C: ndarray
-    select: ndarray
-    audit: ndarray
-    epochs: ndarray
-    seconds: ndarray
-    moved: bool
-    fits: tuple[Fit, Fit]
-
-
-@dataclass(frozen=True, eq=False)
-class Band:
-    """A curve over compute with its interval: C, value, low, high, all (K,)."""
-
-    C: ndarray
-    value: ndarray
-    low: ndarray
-    high: ndarray
-    level: float
-    kind: Kind
-
-
-@dataclass(frozen=True, eq=False)
-class Frontier:
-    """The upper envelope of fitted curves: at each C (K,) the best n by `select`, its `audit` value and band.
-
-    The value is corrected for selection bias (`Law.frontier`).
-    """
-
-    C: ndarray
-    n: ndarray
-    value: ndarray
-    low: ndarray
-    high: ndarray
-    level: float
-
-
-@dataclass(frozen=True, eq=False)
-class Growth:
-    """n*(C) if it is identified: log2 n* = L + (U - L) / (1 + exp(-k (ln C - ln C0))), natural logarithm of C.
-
-    `parameters` has an interval for each of L, U, k, C0; `draws` (D, 4) are theirs. The form is IsoCompute's
-    (arXiv 2603.12151); n* saturates at 2^U.
-    """
-
-    parameters: dict[str, Interval]
-    draws: ndarray
-
-    def at(self, C: float) -> Interval:
-        """n* at C, not rounded, with its confidence interval."""
-        own = list(self.parameters.values())
-        values = 2.0 ** LOG_SIGMOID.f(np.array(float(C)), *self.draws.T)
-        centre = float(2.0 ** LOG_SIGMOID.f(np.array(float(C)), *(np.array(p.value) for p in own)))
-        low, high = (float(q) for q in np.quantile(values, _tails(own[0].level), method="weibull"))
-        return Interval(centre, min(low, centre) / FINEST, max(high, centre) * FINEST, own[0].level, "confidence",
-                        own[0].dof)
-
-
-class Predicted(NamedTuple):
-    """Held-out reward on the test split at one C: the mean curve's confidence interval, and the prediction interval of
-    the mean of new runs."""
-
-    confidence: Interval
-    prediction: Interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,6 +158,14 @@ class Law:
         sd = self.noise.sd(arm.C[-1:], np.array([mean]), SELECT)[0]
         return float(mean - self.R0[SELECT]), float(sd / math.sqrt(len(arm.runs)))
 
+    def still(self, n: int) -> str:
+        """Why runs of n that have not risen from their base cannot be forecast, as text; empty if they have risen."""
+        arm = self.arm(n)
+        if not arm.still:
+            return ""
+        return (f"the runs of n={n} have not risen measurably: base {self.R0[AUDIT]:.3f}, last mean "
+                f"{arm.audit[:, -1].mean():.3f}. Such runs do not tell when their reward will rise")
+
     @property
     def flat(self) -> bool:
         """Whether even the best arm gained less than `RISEN` standard errors: the ranking of n is then noise."""
@@ -290,6 +182,9 @@ class Law:
     def curve(self, n: int, C: float | ndarray, kind: Kind = "confidence", runs: int = 3) -> Band:
         """The curve of arm n at C (K,) with its band; `runs` is used only for a prediction.
 
+        The mean curve is that of runs that do not diverge. A prediction is for the mean of all new runs: where runs of
+        the pilot diverged, its value and its lower end count that new ones do (`falls`).
+
         Raises UserError for an unknown n, `runs` below 1, or a C that is not finite and above 0.
         """
         grid = _grid(C)
@@ -297,14 +192,57 @@ class Law:
             raise UserError(f"a prediction is for the mean of at least 1 run, got {runs}")
         variance = (DRIFT * 4 * spread(self._levelled(n, grid)) * self._doublings(n, grid)) ** 2
         paths = self.drawn(n, grid)
-        value = paths.mean(0)
         if kind == "prediction":
             variance = variance + (self.noise.sd(grid, paths) * self.inflate[:, None]) ** 2 / runs
-        low, high = mixture_quantiles(paths, np.sqrt(variance), _tails(self.level))
+            paths, variance = self._fallen(n, grid, runs, paths, variance)
+        value = paths.mean(0)
+        low, high = mixture_quantiles(paths, np.sqrt(variance), tails_of(self.level))
         if kind == "prediction":
             high = high + (high - value) * (self.upper - 1) * np.minimum(self._doublings(n, grid), 1.0)
         low, high = np.clip((low, high), 0.0, 1.0)
         return Band(grid, value, np.minimum(low, value), np.maximum(high, value), self.level, kind)
+
+    @property
+    def falls(self) -> Interval | None:
+        """The share of new runs that diverge within the pilot's length; None where none of its runs did.
+
+        Over all arms: few runs do not tell which n falls more often. Its value is the posterior mean under Jeffreys'
+        prior, Beta(1/2, 1/2); so is the interval.
+        """
+        a, b = self._falls
+        if a == 0.5:
+            return None
+        low, high = betaincinv(a, b, tails_of(self.level))
+        return Interval(a / (a + b), float(low), float(high), self.level, "confidence", a + b - 1)
+
+    @property
+    def _falls(self) -> tuple[float, float]:
+        """The posterior Beta(a, b) of `falls`. Records from before `fallen` count as without falls."""
+        fell = sum(len(arm.fallen) for arm in self.arms)
+        return fell + 0.5, sum(len(arm.runs) for arm in self.arms) + 0.5
+
+    @property
+    def surviving(self) -> Law:
+        """This law without the runs that diverged: its predictions are of runs that do not."""
+        return replace(self, arms=tuple(replace(arm, fallen=()) for arm in self.arms))
+
+    def _fallen(self, n: int, C: ndarray, runs: int, paths: ndarray, variance: ndarray) -> tuple[ndarray, ndarray]:
+        """Paths and variances (D, K) of the mean of `runs` new runs, of which some diverge where runs of the pilot did.
+
+        A run is taken to fall with equal probability in every doubling of C, from one before the arm's first evaluation
+        on, and to end where those of the pilot did. In each draw the share that falls, and how many runs do, are
+        quasi-random (Roberts' sequence R2), so that no generator is needed.
+        """
+        ends = [end for arm in self.arms for end in arm.fallen]
+        if not ends:
+            return paths, variance
+        arm, D = self.arm(n), len(paths)
+        length = np.log2(C / arm.C[0]) + 1, np.log2(arm.C[-1] / arm.C[0]) + 1
+        share, luck = ((np.arange(D)[:, None] + 0.5) * R2 % 1).T
+        fall = 1 - (1 - betaincinv(*self._falls, share)[:, None]) ** np.maximum(length[0] / length[1], 0.0)    # (D, K)
+        fell = sum((luck[:, None] > bdtr(k, runs, fall)) for k in range(runs)) / runs
+        there = np.resize(ends, D)[:, None]
+        return (1 - fell) * paths + fell * there, (1 - fell) * variance
 
     def drawn(self, n: int, C: ndarray) -> ndarray:
         """The draws (D, K) of arm n's audit curve at C (K,) that its band counts: their mean is its value."""
@@ -332,7 +270,8 @@ class Law:
             values = fit.midpoints(self.tails)
         if name == "b":
             values = steepness_at(values, fit.draws, fit.second, self.tails)
-        low, middle, high = np.quantile(values, [_tails(self.level)[0], 0.5, _tails(self.level)[1]], method="weibull")
+        first, last = tails_of(self.level)
+        low, middle, high = np.quantile(values, [first, 0.5, last], method="weibull")
         return Interval(float(middle), float(low), float(high), self.level, "confidence", self.dof)
 
     def _skewed(self, values: ndarray, doublings: ndarray) -> ndarray:
@@ -366,12 +305,12 @@ class Law:
         best of these with high probability, however wide. Beyond the pilot an arm that has not moved is unknown.
         """
         paths = np.array([self.paths(n, C, SELECT) for n in self.ns])                   # (arms, D, K)
-        low, high = np.quantile(paths, _tails(self.level), axis=1, method="weibull")
+        low, high = np.quantile(paths, tails_of(self.level), axis=1, method="weibull")
         halves = (high - low) / 2
         supported = np.array([arm.moved for arm in self.arms])[:, None] | (self.range[1] >= C)
         tight = (halves <= np.maximum(KNOWN, 2 * halves.min(0))) & (supported | ~supported.any(0))
         best = np.where(tight, paths.mean(1), -1.0).argmax(0)
-        above = (paths > paths[best, :, np.arange(len(C))].T).mean(1) >= _tails(self.level)[1]
+        above = (paths > paths[best, :, np.arange(len(C))].T).mean(1) >= tails_of(self.level)[1]
         return tight | (above & supported & tight.any(0))
 
     def _chosen(self, C: ndarray) -> ndarray:
@@ -399,7 +338,7 @@ class Law:
         of at most `SELDOM`.
 
         Chosen on `select`. Draws are joint, so what all n have in common, such as the form, cancels. An n that is
-        neither here nor shown to be worse cannot be told from the best.
+        neither here nor shown to be worse is undecided.
         """
         equal = self.equal(_grid(C), self.margin if margin is None else margin)[:, 0]
         return [n for n, is_equal in zip(self.ns, equal, strict=True) if is_equal]
@@ -566,7 +505,7 @@ def _arm(data: dict[str, Any]) -> FittedArm:
     select, audit = (Fit(fit["parameters"], **{k: _floats(v) for k, v in fit.items() if k != "parameters"})
                      for fit in data["fits"])
     return FittedArm(**{**data, **arrays, "runs": tuple(data["runs"]), "seeds": tuple(data["seeds"]),
-                  "fits": (select, audit)})
+                        "fallen": tuple(data.get("fallen", ())), "fits": (select, audit)})
 
 
 def _growth(data: dict[str, Any]) -> Growth:
@@ -592,10 +531,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
-
-
-def _tails(level: float) -> tuple[float, float]:
-    return (1 - level) / 2, (1 + level) / 2
 
 
 def _grid(C: float | ndarray) -> ndarray:

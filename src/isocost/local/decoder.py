@@ -52,15 +52,15 @@ class Config:
         """From the contents of a Hugging Face config.json; UserError for unsupported settings."""
         family = data.get("model_type", "llama")
         if family not in FAMILIES:
-            raise UserError(f"model_type is {family!r}; this decoder reads {', '.join(FAMILIES)}")
+            raise unread(f"model_type is {family!r}; this decoder reads {', '.join(FAMILIES)}")
         if data.get("use_sliding_window"):
-            raise UserError("use_sliding_window is true; only full attention is supported")
+            raise unread("use_sliding_window is true; only full attention is supported")
         if data.get("mlp_bias") or (family == "llama" and data.get("attention_bias")):
-            raise UserError("the model has biases in its attention or feed-forward that this decoder does not support")
+            raise unread("the model has biases in its attention or feed-forward that this decoder does not support")
         if data.get("hidden_act", "silu") != "silu":
-            raise UserError(f"hidden_act is {data['hidden_act']!r}; this decoder has silu only")
+            raise unread(f"hidden_act is {data['hidden_act']!r}; this decoder has silu only")
         if data.get("quantization_config"):
-            raise UserError("the model is quantised (quantization_config); give it in floating point")
+            raise unread("the model is quantised (quantization_config); give it in floating point")
         rope = dict(data.get("rope_parameters") or data.get("rope_scaling") or {})
         theta = float(rope.pop("rope_theta", data.get("rope_theta", 10_000.0)))
         kind = rope.get("rope_type", rope.get("type", "default"))
@@ -72,7 +72,7 @@ class Config:
         if head_dim % 2 or not head_dim:
             raise UserError(f"head_dim is {head_dim} (hidden_size {hidden}, {heads} heads), expected an even number")
         if kind not in SCALINGS:
-            raise UserError(f"rope scaling is {kind!r}; this decoder does {', '.join(SCALINGS)}")
+            raise unread(f"rope scaling is {kind!r}; this decoder does {', '.join(SCALINGS)}")
         if missing := [k for k in SCALINGS[kind] if k not in rope]:
             raise UserError(f"rope scaling {kind!r} has no {missing[0]}")
         if kind == "llama3" and not float(rope["high_freq_factor"]) > float(rope["low_freq_factor"]):
@@ -99,6 +99,12 @@ class Config:
             "rms_norm_eps": self.norm_eps, "tie_word_embeddings": self.tied, "hidden_act": "silu",
             "attention_bias": self.qkv_bias, "torch_dtype": "float32",
         }
+
+
+def unread(why: str) -> UserError:
+    """The error for a model that this decoder does not compute, with what works for any model."""
+    return UserError(f"{why}. Without loading it, isocost plans a model that your own trainer trains (--trainer), that "
+                     "a server samples (--model openai:URL#MODEL), or whose completions are in a file (--completions)")
 
 
 def rotate(x: Tensor, turn: Tensor) -> Tensor:

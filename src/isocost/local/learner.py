@@ -63,6 +63,7 @@ class LocalLearner:
         threads: int = 1,
     ):
         self.config, self.meter, self.device, self.adam = config, meter, device, adam
+        self.vocabulary = config.vocab
         self.ends = torch.tensor(ends, device=device)
         self.decoder = Decoder(config, body=body, device=device)
         self.micro_tokens = micro_tokens

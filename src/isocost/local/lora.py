@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from isocost.batch import Batch
-from isocost.errors import UserError, foreign
+from isocost.errors import UserError, foreign, naming
 from isocost.jsonfile import read_json
 from isocost.local.decoder import Config
 from isocost.local.learner import LocalLearner, LossFn
@@ -233,7 +233,8 @@ def merged(folder: Path, load: Callable[[str], Model]) -> Model:
     settings, name = _settings(folder), base_of(folder)
     if Path(name).resolve() == folder.resolve():
         raise UserError(f"{folder / SETTINGS}: base_model_name_or_path is the adapter itself; name its model there")
-    base = load(name)
+    with naming(f"{folder / SETTINGS}: base_model_name_or_path"):
+        base = load(name)
     rank, alpha = settings["r"], float(settings["lora_alpha"])
     scale = alpha / rank ** (0.5 if settings.get("use_rslora") else 1.0)
     with foreign(folder / TENSORS, FIX):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
-from isocost.errors import UserError
+from isocost.errors import UserError, naming
 from isocost.jsonfile import read_json
 from isocost.local import lora
 from isocost.local.decoder import Config
@@ -12,6 +14,8 @@ from isocost.local.embedded import EMBEDDED
 from isocost.local.gguf import load_smollm2, reading_smollm2
 from isocost.local.weights import Model, load_folder, text_of, tokenizer_files
 from isocost.world import Text
+
+HUB = re.compile(r"[\w.-]+/[\w.-]+")      # how the Hub names a model
 
 
 def load(name: str) -> Model:
@@ -28,8 +32,15 @@ def load(name: str) -> Model:
         return lora.merged(Path(name), load)
     if (Path(name) / "config.json").is_file():
         return load_folder(Path(name))
+    if (Path(name) / lora.TENSORS).is_file():
+        raise UserError(f"{name} holds {lora.TENSORS}, a LoRA adapter, without its {lora.SETTINGS}, which names its "
+                        "base model: put that file beside it, or give a model that the adapter was merged into")
+    there = ""
+    if HUB.fullmatch(name) and not Path(name).exists():
+        own = shlex.quote(f"models/{name.rpartition('/')[2]}")
+        there = f". From the Hugging Face Hub: `hf download {name} --local-dir {own}`, then --model {own}"
     raise UserError(f"no model {name!r}: give 'tiny', 'tiny-puzzles', 'smollm2', or a folder that holds config.json "
-                    "and *.safetensors")
+                    f"and *.safetensors{there}")
 
 
 def reading(name: str) -> tuple[Text, int]:
@@ -46,4 +57,5 @@ def reading(name: str) -> tuple[Text, int]:
         model = load(name)      # says what is wrong with the name
         return model.text, model.config.max_len
     data = read_json(folder / "config.json")
-    return text_of(data, tokenizer_files(folder)), Config.of(data).max_len
+    with naming(folder / "config.json"):
+        return text_of(data, tokenizer_files(folder)), Config.of(data).max_len

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isocost.errors import UserError, foreign
+from isocost.local.embedded import named, readers
 from isocost.types import PLAIN, Message
 
 
@@ -39,9 +40,11 @@ class Characters:
         try:
             return [self._id[c] for c in text]
         except KeyError as e:
+            name, others = named(self.alphabet), [*readers(text), "smollm2"]
             raise UserError(
                 f"{e.args[0]!r} in {text[:60]!r} is not in this model's alphabet {self.alphabet!r}, the only "
-                "characters it supports: use problems in this alphabet, or another model with --model (such as smollm2)"
+                f"characters that {name} supports: use problems in this alphabet, or another model with --model "
+                f"(such as {' or '.join(others)})"
             ) from None
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -59,7 +62,8 @@ class HubTokenizer:
     """A Hugging Face tokenizer.json with its chat template.
 
     Special-token spellings inside a message stay plain text, so message text cannot open a turn. Without a template
-    a prompt is the contents joined by newlines. Raises UserError if the template rejects the messages.
+    a prompt is the contents joined by newlines, behind the tokens that the tokenizer puts before any text, such as
+    `<s>`; so is a plain text. A template writes its own. Raises UserError if the template rejects the messages.
     """
 
     def __init__(self, tokenizer_json: str, ends: Sequence[int], template: str | None = None,
@@ -67,7 +71,7 @@ class HubTokenizer:
         try:
             from tokenizers import Tokenizer
         except ImportError as e:
-            raise UserError("this model needs the library `tokenizers`: pip install 'isocost[llm]'") from e
+            raise UserError("this model needs the library `tokenizers`: pip install tokenizers") from e
         with foreign("tokenizer.json", "fetch or export the model again"):
             self._special, self._plain = Tokenizer.from_str(tokenizer_json), Tokenizer.from_str(tokenizer_json)
             self.size = 1 + max(self._special.get_vocab(with_added_tokens=True).values(), default=-1)
@@ -77,12 +81,13 @@ class HubTokenizer:
         self._marks = re.compile("|".join(map(re.escape, longest_first))) if spellings else None
         self.ends, self._names = tuple(dict.fromkeys(ends)), dict(names or {})
         self._template = None if template is None else compile_template(template)
+        framed, bare = (self._special.encode("a", add_special_tokens=own).ids for own in (True, False))
+        # The post-processor of tokenizer.json may also add an end; a prompt goes on, so it has none.
+        self._begin = framed[: next((i for i in range(len(framed)) if framed[i : i + len(bare)] == bare), 0)]
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        if [m.role for m in messages] == [PLAIN]:
-            return self.encode(messages[0].content)
-        if self._template is None:
-            return self.encode("\n".join(m.content for m in messages))
+        if self._template is None or [m.role for m in messages] == [PLAIN]:
+            return self._begin + self.encode("\n".join(m.content for m in messages))
         return self._encode_rendered(*self._render(messages, True))
 
     def answer(self, messages: Sequence[Message]) -> list[int]:
@@ -141,16 +146,31 @@ def compile_template(source: str) -> Any:
     Raises UserError if it is not a template.
     """
     try:
-        from jinja2.ext import loopcontrols
+        from jinja2 import nodes
+        from jinja2.ext import Extension, loopcontrols
+        from jinja2.parser import Parser
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError as e:
-        raise UserError("this model's chat template needs `jinja2`: pip install 'isocost[llm]'") from e
+        raise UserError("this model's chat template needs `jinja2`: pip install jinja2") from e
 
     def refuse(message: str) -> None:
         raise UserError(f"the chat template rejects these messages: {message}")
 
-    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    env.filters["tojson"] = lambda x, indent=None: json.dumps(x, ensure_ascii=False, indent=indent)
+    class Generation(Extension):
+        """{% generation %} marks what a model wrote; transformers renders its content, in a scope of its own."""
+
+        tags = {"generation"}     # noqa: RUF012 - jinja2 declares no class variable
+
+        def parse(self, parser: Parser) -> nodes.Node:
+            line = next(parser.stream).lineno
+            return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+    def tojson(x: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,
+               sort_keys: bool = False) -> str:
+        return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    env.filters["tojson"] = tojson
     env.globals["raise_exception"] = refuse
     with foreign("the chat template", "correct chat_template.jinja, or chat_template in tokenizer_config.json"):
         return env.from_string(source)

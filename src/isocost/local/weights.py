@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,12 +28,18 @@ from isocost.local.tokenizer import Characters, HubTokenizer
 from isocost.shape import AtLeast, AtMost, Count, Each, Either, Filled, Keys, Maybe, flaw
 from isocost.world import Text, Weights, World
 
+log = logging.getLogger("isocost")
+
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
     "chat_template.jinja", "vocab.json", "merges.txt",
 )
 FLOATS = ("F64", "F32", "F16", "BF16")      # what weights may be stored as, by safetensors' names
 FETCH = "fetch or export the model again"   # what to do about a file that is broken
+SINGLE, INDEX_FILE, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors"
+BUFFERS = ("rotary_emb.inv_freq",)          # tensors of old files that follow from config.json
+UNMERGED = re.compile(r"\.(lora_[AB]|lora_embedding_[AB]|base_layer)\.")     # in peft's names of tensors
+SHOWN = 3           # names that a message lists
 
 
 def _up_to(most: int, least: int = 1) -> Any:
@@ -108,8 +115,10 @@ def load_folder(folder: Path) -> Model:
     extra = {k: v for k, v in data.items() if k not in config.data()}
     files = tokenizer_files(folder)
     with naming(folder):
-        weights, text = from_hub(config, Stored(folder)), text_of(data, files)
+        stored = Stored(folder)
+        weights, text = from_hub(config, stored), text_of(data, files)
         fitting(text, config)
+    stored.name_unread()
     return Model(str(folder), config, weights, text, extra, files)
 
 
@@ -198,17 +207,23 @@ def checksum(weights: Weights) -> str:
 class Stored(Mapping[str, Tensor]):
     """A folder's safetensors by name, in float32, each read when it is asked for.
 
-    Raises UserError for a file that is missing or broken, and, when it is asked for, for a tensor of integers or of
-    8-bit floats, which mean nothing without the scales of their format, and for one that is not finite.
+    As in transformers, the files are model.safetensors or, without it, those that the index names; others are not read.
+
+    Raises UserError for a file that is missing or broken, for a tensor that two files hold with different values, and,
+    when it is asked for, for a tensor of integers or of 8-bit floats, which mean nothing without the scales of their
+    format, and for one that is not finite.
     """
 
     def __init__(self, folder: Path):
-        index = folder / "model.safetensors.index.json"
-        named = sorted(set(read_json(index, INDEX)["weight_map"].values())) if index.is_file() else sorted(
-            p.name for p in folder.glob("*.safetensors")
-        )
-        if not named:
-            raise UserError(f"{folder} holds no *.safetensors (other formats are not read: they can run code)")
+        self.folder, self._asked = folder, set[str]()
+        there, index = sorted(p.name for p in folder.glob("*.safetensors")), folder / INDEX_FILE
+        if (folder / SINGLE).is_file():
+            named = [SINGLE]
+        elif index.is_file():
+            named = sorted(set(read_json(index, INDEX)["weight_map"].values()))
+        else:
+            raise UserError(f"{folder} holds {_without(there)}")
+        self.unread_files = [name for name in there if name not in (*named, ADAPTER)]
         self._files: dict[str, Any] = {}      # name of a tensor -> the open file that holds it
         for name in named:
             if Path(name).name != name:
@@ -217,10 +232,19 @@ class Stored(Mapping[str, Tensor]):
                 raise UserError(f"{folder / name} is named by the index but missing")
             with foreign(folder / name, FETCH):
                 file = open_tensors(folder / name)
-                self._files |= dict.fromkeys(file.keys(), (folder / name, file))
+                keys: list[str] = file.keys()
+            for key in keys:
+                if key in self._files and not torch.equal(self._read(key, *self._files[key]),
+                                                          self._read(key, folder / name, file)):
+                    raise UserError(f"{key} is in {self._files[key][0]} and in {name}, with other values; {FETCH}")
+                self._files[key] = (folder / name, file)
 
     def __getitem__(self, name: str) -> Tensor:
-        path, file = self._files[name]
+        tensor = self._read(name, *self._files[name])
+        self._asked.add(name)
+        return tensor
+
+    def _read(self, name: str, path: Path, file: Any) -> Tensor:
         with foreign(path, FETCH):
             kind = file.get_slice(name).get_dtype()
         if kind not in FLOATS:
@@ -232,6 +256,16 @@ class Stored(Mapping[str, Tensor]):
             raise UserError(f"{path}: {name} contains NaN or infinite values; {FETCH}")
         return tensor
 
+    def name_unread(self) -> None:
+        """Warn of the files of weights beside those that were read, and of the tensors that nothing asked for."""
+        if self.unread_files:
+            log.warning("%s: %s not read: transformers, too, takes %s", self.folder, _list(self.unread_files),
+                        SINGLE if (self.folder / SINGLE).is_file() else f"the files in {INDEX_FILE}")
+        left = sorted(k for k in self._files if k not in self._asked and not k.endswith(BUFFERS))
+        if left:
+            log.warning("%s: %s in its files of weights not used, because config.json does not ask for them: check "
+                        "that the two belong together", self.folder, _list(left))
+
     def __contains__(self, name: object) -> bool:
         return name in self._files
 
@@ -240,6 +274,23 @@ class Stored(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._files)
+
+
+def _without(files: list[str]) -> str:
+    """What a folder holds that has neither model.safetensors nor its index, and what to do."""
+    if not files:
+        return "no *.safetensors (other formats are not read: they can run code)"
+    if files == [ADAPTER]:
+        return (f"{ADAPTER}, an unmerged LoRA adapter, and no model: put its adapter_config.json beside it, which "
+                "names its base model, or save the model after merge_and_unload()")
+    return (f"no {SINGLE} and no {INDEX_FILE}, only {_list(files)}: which of its files are the model's is not known; "
+            f"rename the one with all weights to {SINGLE}, or save the model again with save_pretrained")
+
+
+def _list(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def text_of(data: Mapping[str, Any], files: Mapping[str, str]) -> Characters | HubTokenizer:
@@ -295,17 +346,29 @@ def from_hub(config: Config, hub: Mapping[str, Tensor]) -> dict[str, Tensor]:
     rows = {"q": width, "k": c.kv_heads * c.head_dim, "v": c.kv_heads * c.head_dim}
     own = {"norm1": (c.hidden,), "norm2": (c.hidden,), "out": (c.hidden, width), "down": (c.hidden, c.mlp)}
 
+    if adapted := next((name for name in hub if UNMERGED.search(name)), None):
+        raise UserError(f"the weights hold {adapted}, of an unmerged LoRA adapter: save the model after "
+                        "merge_and_unload(), or give the folder of the adapter (adapter_config.json) as the model")
+
     def get(name: str, *shape: int) -> Tensor:
         if name not in hub:
-            raise UserError(f"the weights lack {name}, which config.json asks for")
+            before = next((k.removesuffix(name) for k in hub if k.endswith("." + name)), None)
+            how = f"; they hold {before}{name}: save the model itself, not what wraps it" if before else ""
+            raise UserError(f"the weights lack {name}, which config.json asks for{how}")
         if (tensor := hub[name]).shape != shape:
             raise UserError(f"{name} has the shape {tuple(tensor.shape)}, but config.json requires {shape}: the two "
                             "files belong to different models")
         return tensor
 
-    out = {"embed": get("model.embed_tokens.weight", c.vocab, c.hidden), "norm": get("model.norm.weight", c.hidden)}
+    embed, head = "model.embed_tokens.weight", "lm_head.weight"
+    if c.tied and embed not in hub and head in hub:     # as transformers: the two are one, under either name
+        embed = head
+    out = {"embed": get(embed, c.vocab, c.hidden), "norm": get("model.norm.weight", c.hidden)}
     if not c.tied:
-        out["head"] = get("lm_head.weight", c.vocab, c.hidden)
+        out["head"] = get(head, c.vocab, c.hidden)
+    elif head in hub and not torch.equal(get(head, c.vocab, c.hidden), out["embed"]):
+        raise UserError(f"config.json says that the head is the embedding (tie_word_embeddings is true), and {head} "
+                        "holds other values: set tie_word_embeddings to false to use them, or remove the tensor")
     for i in range(c.layers):
         here, there = f"blocks.{i}.", f"model.layers.{i}."
         for ours, theirs in _HUB.items():

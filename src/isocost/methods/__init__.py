@@ -39,6 +39,7 @@ class Card:
     year: int
     parent: str | None      # the method this one is a change to
     claim: str              # one sentence, checkable
+    rule: int = 1           # grows when what its functions compute changes: part of every recipe that uses one of them
 
 
 class _Set:

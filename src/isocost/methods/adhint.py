@@ -20,7 +20,7 @@ from isocost.methods import Card, grpo, pope
 from isocost.ops import EPS, row_mean, spread
 from isocost.parts import guide, improve, reward
 from isocost.parts.loss import Out, clipped
-from isocost.parts.play import opening, sample
+from isocost.parts.play import opened, sample
 from isocost.seams import Loss, Pace, Recipe
 from isocost.traits import asks, bounds, trait
 from isocost.types import Place, Problem, Role, Rollout, Segment
@@ -49,9 +49,10 @@ async def play(
         return await sample(problem, attempts, world, pace, place, start)
     first = await reward.marked(await sample(problem, attempts[:count], world, pace, place), problem, place, world)
     hint = hint_for(problem, [r.score.value for r in first if r.score is not None], most)
-    with_hint = (await opening(problem, world, pace)).read(world.text.encode(hint), Role.TEACHER) if hint else None
+    posed = opened(first) if hint else None
+    with_hint = None if posed is None else posed.read(world.text.encode(hint), Role.TEACHER)
     others = await sample(problem, attempts[count:], world, pace, place, with_hint)
-    return [*first, *(r.but(cohort=HINTED) if hint else r for r in others)]
+    return [*first, *(r if with_hint is None else r.but(cohort=HINTED) for r in others)]
 
 
 def hint_for(problem: Problem, rewards: Sequence[float], most: float) -> str:

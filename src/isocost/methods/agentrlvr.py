@@ -23,7 +23,7 @@ from isocost.ops import spread
 from isocost.pack import pack
 from isocost.parts import enrich as enriching
 from isocost.parts import pace, reward
-from isocost.parts.play import opening
+from isocost.parts.play import opened
 from isocost.seams import Attempts, Recipe
 from isocost.traits import bounds, gives, requires, trait
 from isocost.types import Group, Message, Problem, Rollout, Score, Segment, Stop
@@ -47,22 +47,22 @@ async def schedule(
 
     Guidance is `words` with the problem's last message and `meta[hint]`; of a list its items, joined. A guided attempt
     becomes one at the problem as posed: the same turns after the unguided opening, with the log-probs that they have
-    there, charged as `score` tokens. Without guidance, or with a pass, all attempts are as posed.
+    there, charged as `score` tokens. Without guidance, with a pass, or if no environment opened, all attempts are as
+    posed.
     """
     count = max(round(first * len(attempts)), 1)
     whole = await play(problem, attempts[:count])
     whole = list(await reward.marked(whole, problem, play.place, play.world))
-    known, left = problem.meta.get(hint), attempts[count:]
+    known, left, plain = problem.meta.get(hint), attempts[count:], opened(whole)
     if not left:
         return whole
-    if not known or any(r.score is not None and r.score.value > 0 for r in whole):
+    if not known or plain is None or any(r.score is not None and r.score.value > 0 for r in whole):
         return [*whole, *await play(problem, left)]
     said = known if isinstance(known, str) else " ".join(map(str, known))
     *before, last = problem.prompt
     posed = words.replace("{hint}", said).replace("{problem}", last.content)
     guided = replace(problem, variant="guided", prompt=(*before, Message(last.role, posed)))
     made = await play(guided, left)
-    plain = await opening(problem, play.world, play.pace)
     return [*whole, *await together(*(_unguided(r, problem, plain, play) for r in made))]
 
 

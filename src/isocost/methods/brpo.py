@@ -60,7 +60,10 @@ async def play(
         raise UserError(f"a trace with answers at {len(shares)} budgets takes {1 + len(shares)} rollouts or more")
     count = max(len(attempts) // (1 + len(shares) * answers), 1)
     traces = await sample(problem, attempts[:count], world, pace, place, start)
-    cells = [(t, cut) for t in traces for cut in _budgets(t.segments[-1], shares, pace, world)]
+    wrote = [t for t in traces if t.segments[-1].written]
+    if not wrote:       # their environments failed
+        return [*traces, *await sample(problem, attempts[count:], world, pace, place, start)]
+    cells = [(t, cut) for t in wrote for cut in _budgets(t.segments[-1], shares, pace, world)]
     per_cell, left = Counter(islice(cycle(range(len(cells))), len(attempts) - count)), iter(attempts[count:])
     requests: dict[tuple[int, int], list[int]] = {}
     for k, (trace, cut) in enumerate(cells):

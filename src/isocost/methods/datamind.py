@@ -86,7 +86,8 @@ def select(group: Group, ledger: Ledger, *, part: str = "right") -> Group | None
 def recipe(**changes: Any) -> Recipe:
     # 0.9 to 0.05 in 350 steps, no warm-up, dual clip 10. The expert is the environment's; the paper's are trajectories
     # of a larger model, filtered by agreement. A group that DAPO drops still gives its demonstration. Left out: the
-    # weighting of imitated tokens by their probability, and the penalty for long answers.
+    # weighting of imitated tokens by their probability, and the penalty for long answers. The paper has n = 4, and
+    # samples again, at most 10 times, until a batch is full of groups that differ; here n is GRPO's and refill is off.
     falling = partial(experts.taught, share=partial(share, peak=0.9, valley=0.05, steps=350))
     clip = partial(experts.imitated, inner=partial(clipped, low=0.2, high=0.28, dual=10.0))
     return dapo.recipe(

@@ -76,6 +76,8 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
 def recipe(**changes: Any) -> Recipe:
     # The weight of difficulty is the paper's idea in a form of our own: it gives relative sizes, not the formula. Its
     # answers are coordinates of pixels without thoughts, 128 tokens at most, and the constant 64 is its length.
+    # Left out: its borders are of pixels, by the width and the height of each screen; here a box is of whole cells of a
+    # square one, borders included.
     return drgrpo.recipe(
         name="guig1", reward=partial(reward, overlap=0.25, size=0.125), advantage=advantage,
         weight=partial(drgrpo.weight, tokens=64),

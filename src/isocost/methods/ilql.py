@@ -72,7 +72,8 @@ def expectile(value: Tensor, target: Tensor, tau: float) -> Tensor:
 
 def recipe(**changes: Any) -> Recipe:
     # τ = 0.7 as in the paper's tasks. Its Q is learnt beside V, for every token; here it is the backup of the turn that
-    # was taken, which in an environment with luck favours lucky turns. The policy is as in mcawr.
+    # was taken, which in an environment with luck favours lucky turns. The policy is as in mcawr. Left out: the
+    # conservative term, which lowers Q of the tokens that were not taken.
     plain = partial(improving.policy, ratios=False)
     fits = partial(improve, gamma=0.95, tau=0.7, faster=3.0, fits=4, inner=plain)
     learn = partial(improving.replayed, fresh=0.5, room=512, mixed=False, inner=fits)

@@ -56,6 +56,8 @@ async def play(
         raise UserError("mrt.play needs 3 rollouts or more: a scout, one that stops and one that continues")
     (scout,) = await sample(problem, attempts[:1], world, pace, place, start)
     text = scout.segments[-1]
+    if not text.written:        # its environment failed
+        return [scout.but(cohort=SCOUT), *await sample(problem, attempts[1:], world, pace, place, start)]
     rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, scout.attempt)
     cut = int(rng.choice(episodes(text, boundary, world.text.decode)))
     at = 1 + min(max(int(stopping * (len(attempts) - 1)), 1), len(attempts) - 2)
@@ -106,7 +108,8 @@ def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
 
 def recipe(**changes: Any) -> Recipe:
     # A chat model needs play.words, such as scalerl.TIME_IS_UP; without it stopping is only a continuation with fewer
-    # tokens.
+    # tokens. Left out: the STaR variant, which imitates right traces of the highest progress, and the warm-up with
+    # traces that backtrack.
     stops = partial(play, stopping=0.5)
     return grpo.recipe(
         name="mrt", play=stops, reward=reward, select=select, advantage=advantage, rollouts=16

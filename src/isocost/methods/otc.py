@@ -87,6 +87,7 @@ def recipe(**changes: Any) -> Recipe:
     # s is a smoothing constant, 4 here: the paper sets it to the largest number of calls in an attempt. A call is a
     # turn that the environment answered and the dialogue went on from, so a last turn that only answers is none;
     # reward.calls counts otherwise. The fewest include those of the group itself.
+    # Left out: the form for PPO, which rewards few calls without comparing attempts.
     credit = partial(advantage, inner=grpo.advantage, scale=1.0, smooth=4.0)
     turns = partial(pace.warmed, max_turns=30)
     return grpo.recipe(name="otc", reward=partial(reward, calls=answered), advantage=credit, pace=turns).but(**changes)

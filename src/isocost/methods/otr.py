@@ -23,7 +23,7 @@ from isocost.parts import guide
 from isocost.parts.play import opening, sample
 from isocost.seams import Pace, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Group, Place, Problem, Role, Rollout, Score, Segment
+from isocost.types import Group, Place, Problem, Role, Rollout, Score, Segment, Stop
 from isocost.world import World
 
 CARD = Card("One-token rollout", "2509.26313", 2025, "reinforce", "It learns demonstrations and forgets less than SFT.")
@@ -46,7 +46,9 @@ async def play(
     target = demonstration(problem, world)
     rng = chance.generator(place.seed, chance.Purpose.GUIDE, place.purpose, place.wave, place.slot)
     order = rng.permutation(len(target)).tolist()
-    opened, short = await opening(problem, world, pace), replace(pace, max_tokens=1)
+    opened, short = await opening(problem, world, pace, place), replace(pace, max_tokens=1)
+    if opened is None:      # each attempt is lost by itself, or has the first position
+        return await sample(problem, attempts, world, short, place)
     blocks = [attempts[k : k + samples] for k in range(0, len(attempts), samples)]
     places = [order[k % len(order)] for k in range(len(blocks))]
     said = await together(*(
@@ -66,11 +68,16 @@ def demonstration(problem: Problem, world: World) -> list[int]:
 
 async def reward(group: Group, world: World, *, wrong: float = -0.1) -> Group:
     """1 for the reference's token at that position (any end token for its end), else `wrong`, which is β. No verifier.
+
+    An attempt whose environment failed, and one without a token, has no score.
     """
     target, ends = demonstration(group.problem, world), world.text.ends
     scored = []
     for r in group.rollouts:
         text = r.segments[-1]
+        if r.stop is Stop.ERROR or not text.written:
+            scored.append(r.scored(None))
+            continue
         said, asked = int(text.tokens[text.own][0]), target[int((text.role == int(Role.TEACHER)).sum())]
         same = said == asked or (said in ends and asked in ends)
         scored.append(r.scored(Score(1.0 if same else wrong)))

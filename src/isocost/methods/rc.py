@@ -183,8 +183,9 @@ async def _walk(
 def recipe(**changes: Any) -> Recipe:
     # Three rounds, two states, the empty one among them as in the released code; 8 attempts at each and those that
     # three rounds use make 22. A chat model needs words around the summary, which the small worlds here cannot spell:
-    # play.reason and play.condense. The KL of 0.001 is left out. Evaluations sample without summaries; rc.walked
-    # measures the effect of rounds, also beyond those trained on.
+    # play.reason and play.condense. Left out: the KL of 0.001, and the curriculum, which samples problems by difficulty
+    # in two stages. Evaluations sample without summaries; rc.walked measures the effect of rounds, also beyond those
+    # trained on.
     rounds = partial(play, rounds=3, states=2)
     clip = partial(loss.clipped, low=0.2, high=0.28)
     return grpo.recipe(name="rc", play=rounds, loss=clip, rollouts=22).but(**changes)

@@ -173,7 +173,9 @@ def recipe(**changes: Any) -> Recipe:
     # Values are the mean rewards of attempts that were played to the end: left out are the debate of two models that
     # judges unfinished ones, and reflections in words. The memory is of the same problem alone, not of similar ones.
     # The right attempts of the tree are imitated, the shorter half of each problem; training on whole
-    # traversals with their backtracking is left out.
+    # traversals with their backtracking is left out. The release has c = 1, and P is there how often an action was
+    # sampled, here the same for every branch. It remembers the turn that was judged most wrongly, by the value before
+    # or after it; here that is the turn whose branch differs most from its state, the most decisive one.
     grown = partial(schedule, c=1.25, memory=1.0, room=512)
     right = partial(fbc.select, over=0.0, shortest=0.5)
     return fbc.recipe(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,13 @@ from isocost.parts.reward import verified
 from isocost.parts.select import mark
 from isocost.seams import Recipe
 from isocost.traits import bounds, gives, requires
-from isocost.types import Group, Role, Rollout, Segment
+from isocost.types import Group, Role, Rollout, Segment, Stop, Turn
 from isocost.world import World
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("GRPO-RoC", "2508.20722", 2025, "grpo", "Right answers come with fewer failed tool calls.")
+CARD = Card("GRPO-RoC", "2508.20722", 2025, "grpo", "Right answers come with fewer failed tool calls.", rule=2)
 
 
 @gives("faults")
@@ -34,11 +35,11 @@ async def reward(
 ) -> Group:
     """The verifier's score; the part `faults` measures the quality of the trace (GRPO-RoC, arXiv:2508.20722).
 
-    Faults of tools: the share of the turns that had a fault, of the tool or of the call, as their environment recorded
+    Faults of tools: the share of the calls that had a fault, of the tool or of the call, as their environment recorded
     them; where it recorded no turns, the share of its answers that contain the word `failed`; 0.5 if no tool was
-    called. Faults of form: 1 if answer tags are missing or unmatched, else every answer after the first, per turn, at
-    most 1; 0 if `opens` is empty, for an environment without such tags.
-    The value is the verifier's alone.
+    called. A turn is a call, with one fault at most, unless it ended the dialogue without a fault: that is the answer.
+    Faults of form: 1 if answer tags are missing or unmatched, else every answer after the first, per turn, at most 1; 0
+    if `opens` is empty, for an environment without such tags. The value is the verifier's alone.
     """
     group = await verified(group, world)
     return group.of(_with_faults(r, world, failed, opens, closes) for r in group.rollouts)
@@ -49,12 +50,17 @@ def _with_faults(rollout: Rollout, world: World, failed: str, opens: str, closes
         return rollout
     replies = [text.lower() for s in rollout.segments for text in _spoken(s, int(Role.SEEN), world)]
     said = [text for s in rollout.segments for text in _spoken(s, int(Role.OWN), world)]
-    tools = sum(failed in text for text in replies) / len(replies) if replies else 0.5
-    if rollout.turns:
-        tools = sum(t.fault is not None for t in rollout.turns) / len(rollout.turns)
+    wrong = [t.fault is not None for t in calls(rollout)] if rollout.turns else [failed in text for text in replies]
+    tools = sum(wrong) / len(wrong) if wrong else 0.5
     opened, closed = ("".join(said).count(tag) for tag in (opens, closes))
     form = 0.0 if not opens else min((opened - 1) / len(said), 1.0) if opened == closed > 0 else 1.0
     return rollout.scored(replace(score, parts={**score.parts, "faults": tools + form}))
+
+
+def calls(rollout: Rollout) -> Sequence[Turn]:
+    """The turns of a dialogue that called a tool: all of them, less a last one that ended it without a fault."""
+    ended = rollout.stop in (Stop.DONE, Stop.LENGTH) and rollout.turns[-1].fault is None
+    return rollout.turns[:-1] if ended else rollout.turns
 
 
 def _spoken(text: Segment, role: int, world: World) -> list[str]:
@@ -94,7 +100,8 @@ def select(
 
 def recipe(**changes: Any) -> Recipe:
     # The paper draws the wrong ones uniformly; its code also sorts them by penalty. n counts all that are sampled and
-    # paid for: 32, of which 16 are trained on.
+    # paid for: 32, of which 16 are trained on. Several calls in one turn count as one. Rule 1 divided the faults by all
+    # turns, and an attempt without a call had none.
     return grpo.recipe(
         name="roc",
         reward=reward,

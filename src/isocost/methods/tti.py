@@ -52,5 +52,7 @@ def pace(
 def recipe(**changes: Any) -> Recipe:
     # 10, 20, 30, 30 is the paper's better rule; its script has listed=(10, 20, 20, 30). An iteration of the paper is
     # 512 trajectories, here `each` steps. This pace over GRPO, listed=(10, 20, 30), each=100, is ScalingInter-RL.
-    # Evaluations always have max_turns, because success under the current limit is not success.
+    # Evaluations always have max_turns, because success under the current limit is not success. Left out: the forced
+    # re-check, by which an answer ends an episode only when it is given again, and that attempts which answer "not
+    # available" are dropped.
     return fbc.recipe(name="tti", pace=partial(pace, rule="times", first=10, max_turns=30)).but(**changes)

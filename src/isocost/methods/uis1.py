@@ -136,8 +136,9 @@ def advantage(
 
 def recipe(**changes: Any) -> Recipe:
     # Two patches and γ = 0.5 are the paper's, of its variants the one that patches an action without thoughts. A match
-    # is of the whole turn, word for word, and pays 1/T where the paper weighs form, type and match. Left out: the KL
-    # term of 1e-4, and that groups with a spread below 0.3 are dropped.
+    # is of the whole turn, word for word, and pays 1/T where the paper weighs form, type and match. The mean
+    # of an episode's group is over attempts; in the release it is over their steps, so that long ones count more. Left
+    # out: the KL term of 1e-4, and that groups with a spread below 0.3 are dropped.
     along = partial(play, patches=2)
     credit = partial(advantage, gamma=0.5, episode=1.0, step=1.0)
     return grpo.recipe(

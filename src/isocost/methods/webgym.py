@@ -70,7 +70,8 @@ def improve(
 
 def recipe(**changes: Any) -> Recipe:
     # 2 epochs, 4 waves, power 2 and a window of 4 rounds are the released code's. Episodes are asynchronous in the
-    # engine; `max_age` 1 also lets the next wave begin before the update. Left out: the rubric that judges screenshots
+    # engine; `max_age` 1 also lets the next wave begin before the update. Recency is by wave, in a form of our own: the
+    # release draws single steps by theirs. Left out: the rubric that judges screenshots
     # (here the verifier), and tasks made from parts of harder ones.
     near = partial(viewed, view=partial(view.window, rounds=4))
     learn = partial(improve, fresh=0.5, waves=4, power=2.0, inner=partial(policy, epochs=2, ratios=False))

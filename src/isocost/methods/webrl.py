@@ -158,6 +158,7 @@ def recipe(**changes: Any) -> Recipe:
     # the reference is one batch. β = 0.5 and λ = 0.5 are ours: the release thresholds A to +1 and −0.6, with β = 5 for
     # tokens it is sure of. New tasks are problems of the pool like the failed ones: no model writes tasks here, and the
     # verifier takes the place of the outcome reward model. The critic has a squared loss, not a cross-entropy.
+    # Left out: in the release the turns that the threshold puts at −0.6 have no loss at all; here all turns have one.
     return kimi.recipe(
         name="webrl", choose=partial(choose, each=8, low=0.05, high=0.75, share=0.75), enrich=(ppo.enrich,),
         advantage=partial(advantage, lam=0.5), loss=partial(loss, beta=0.5), weight=weight.token_mean,

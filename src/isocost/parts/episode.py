@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,9 +17,10 @@ from numpy import ndarray
 from numpy.random import Generator
 
 from isocost import chance
-from isocost.errors import UserError
+from isocost.errors import UserError, interrupts, told
 from isocost.gather import at_most, being_cancelled
 from isocost.types import Cost, Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
+from isocost.words import whole
 from isocost.world import Environment, EnvironmentFault, World
 
 log = logging.getLogger("isocost")
@@ -26,10 +29,21 @@ _OWN, _SEEN = int(Role.OWN), int(Role.SEEN)
 _NOTHING, _STEP = Cost(), Cost(env_steps=1)
 TOLD = 3            # failures of one cause that are printed
 CLOSING = 10.0      # seconds that an environment has to close, at most
+LONGEST, MESSAGES = 2**20, 4096     # characters and messages that an environment shows at once, at most
+NAME = 200          # characters of the name of a state, or of a fault
 
 
 def unfit(shown: object) -> str:
-    """What is wrong with the types of what an environment returned, and what is right; empty if nothing is."""
+    """What is wrong with what an environment returned, and what is right; empty if nothing is."""
+    try:
+        return _unfit(shown)
+    except BaseException as error:      # values of other people's types may raise when they are read
+        if interrupts(error):
+            raise
+        return f"a value that cannot be read: {told(error)}"
+
+
+def _unfit(shown: object) -> str:
     if not isinstance(shown, Shown):
         return f"{_kind(shown)}; return isocost.types.Shown(messages)"
     if not isinstance(shown.messages, tuple | list):
@@ -39,11 +53,34 @@ def unfit(shown: object) -> str:
             what = f"with content of type {type(m.content).__name__}" if isinstance(m, Message) else \
                 f"of type {type(m).__name__}"
             return f"a message {what}; write isocost.types.Message(role, text)"
+    if len(shown.messages) > MESSAGES or (size := sum(len(m.content) for m in shown.messages)) > LONGEST:
+        many = f"{len(shown.messages):,} messages" if len(shown.messages) > MESSAGES else f"{size:,} characters"
+        return f"{many} at once; at most {MESSAGES:,} messages with {LONGEST:,} characters"
+    if not all(m.content.isascii() or whole(m.content) == m.content for m in shown.messages):
+        return "text with half of a surrogate pair (\\ud800 to \\udfff), which is not a character"
     if not hasattr(shown.reward, "__float__"):
         return f"a reward of type {type(shown.reward).__name__}; it must be a number"
+    if not math.isfinite(shown.reward):
+        return f"a reward of {float(shown.reward)}; it must be a finite number"
     if shown.fault is not None and not isinstance(shown.fault, Fault):
         return f"a fault of type {type(shown.fault).__name__}; use Fault.model, Fault.tool or Fault.environment"
+    for name, kind in _KINDS.items():
+        if not isinstance(getattr(shown, name), kind):
+            return f"a {name} of type {type(getattr(shown, name)).__name__}; write a {kind.__name__}"
     return ""
+
+
+_KINDS: dict[str, type] = {"key": str, "max_tokens": int}
+
+
+def _bounded(shown: Shown) -> Shown:
+    """The same with names that a record can hold: a longer key becomes its hash, of a fault the beginning stays."""
+    key, fault = shown.key, shown.fault
+    if len(key) > NAME:
+        key = hashlib.sha256(whole(key).encode()).hexdigest()
+    if fault is not None and len(fault.what) > NAME:
+        fault = replace(fault, what=fault.what[:NAME])
+    return shown if key is shown.key and fault is shown.fault else replace(shown, key=key, fault=fault)
 
 
 def _kind(made: object) -> str:
@@ -76,14 +113,11 @@ class Episode:
     async def open(self, texts: Sequence[Segment], turns: Sequence[Turn]) -> None:
         """Open it, and replay the turns of the segments of a start; `turns` have the luck that these had."""
         try:
-            try:
-                self._env = self.world.env(self.problem)
-            except (Exception, SystemExit) as error:
-                raise self._failure(error) from error
+            self._env = self._asked(partial(self.world.env, self.problem))
             shown = await self._call(self._env.open)
             if why := unfit(shown):
                 raise self._failure(f"open returned {why}")
-            self._read(shown)
+            self._read(_bounded(shown))
             for text, own, seen in past(texts):
                 known = own and len(self.turns) < len(turns)
                 luck = turns[len(self.turns)].luck if known else ()
@@ -123,10 +157,7 @@ class Episode:
     def advice(self) -> str | None:
         """What an expert would say now; None if the environment has no `expert`. Raises EnvironmentFailed."""
         ask = getattr(self._env, "expert", None)
-        try:
-            return None if ask is None else str(ask())
-        except (Exception, SystemExit) as error:
-            raise self._failure(error) from error
+        return None if ask is None else self._text("expert", self._asked(lambda: str(ask())))
 
     async def end(self, stop: Stop) -> None:
         """The episode is over. Raises EnvironmentFailed."""
@@ -135,14 +166,10 @@ class Episode:
         cut = getattr(self._env, "cut", None)
         if cut is not None and self.turns and not self.shown.over:
             last = await self._call(cut)
+            if why := unfit(last):
+                raise self._failure(f"cut returned {why}")
             self.turns[-1] = replace(self.turns[-1], reward=self.turns[-1].reward + last.reward)
-        try:
-            final = self._env.final()
-        except (Exception, SystemExit) as error:
-            raise self._failure(error) from error
-        if not isinstance(final, str):
-            raise self._failure(f"final returned {_kind(final)}; return a text")
-        self.final = final
+        self.final = self._text("final", self._asked(self._env.final))
 
     def refuse(self, why: str) -> None:
         """Count the environment as failed."""
@@ -155,10 +182,10 @@ class Episode:
             return
         try:
             await at_most(min(CLOSING, self.world.env_seconds), env.close())
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if being_cancelled(error):
+        except BaseException as error:
+            if _ours(error):
                 raise
-            log.warning("the environment of problem %s did not close: %r", self.problem.id, error)
+            log.warning("the environment of problem %s did not close: %s", self.problem.id, told(error))
 
     def rollout(self, start: tuple[Segment, ...]) -> Rollout:
         """The attempt as it is now; `start` if it has written nothing."""
@@ -179,12 +206,13 @@ class Episode:
         luck = luck or chance.luck(self.place, self.attempt, self._answered)
         self._answered += 1
         wrote = getattr(self._env, "wrote", None)
-        if wrote is not None and text is not None:
-            wrote(text, self.world.text)
         try:
+            if wrote is not None and text is not None:
+                self._asked(partial(wrote, text, self.world.text))
             shown = await self._call(partial(self._env.step, said, partial(self._generator, luck)))
             if why := unfit(shown):
                 raise self._failure(f"step returned {why}")
+            shown = _bounded(shown)
         except EnvironmentFailed as failed:
             self.turns.append(Turn(self._key, 0.0, Fault.environment(str(failed)), luck))
             raise
@@ -223,23 +251,46 @@ class Episode:
             return await at_most(None if self.drives else self.world.env_seconds, of())
         except TimeoutError as error:
             limit = f"no answer within {self.world.env_seconds:g} s"
-            raise self._failure(limit if not str(error) else error) from error
-        except (Exception, SystemExit, asyncio.CancelledError) as error:        # it may raise anything
-            if being_cancelled(error):
+            raise self._failure(limit if not error.args else error) from error
+        except BaseException as error:        # it may raise anything
+            if _ours(error):
                 raise
             raise self._failure(error) from error
         finally:        # calls overlap each other and the engine: each is charged the time that nothing else was
             meter.charge(Cost(seconds=max(time.perf_counter() - meter.charged - began, 0.0)))
 
-    def _failure(self, why: object) -> EnvironmentFailed:
+    def _asked(self, of: Callable[[], T]) -> T:
+        """The result of a call that does not wait. Raises EnvironmentFailed."""
+        try:
+            return of()
+        except BaseException as error:
+            if interrupts(error):
+                raise
+            raise self._failure(error) from error
+
+    def _text(self, name: str, found: object) -> str:
+        """What an environment says at its end, or what its expert says. Raises EnvironmentFailed."""
+        if not isinstance(found, str):
+            raise self._failure(f"{name} returned {_kind(found)}; return a text")
+        if len(found) > LONGEST:
+            raise self._failure(f"{name} returned {len(found):,} characters; at most {LONGEST:,}")
+        return whole(found)
+
+    def _failure(self, why: str | BaseException) -> EnvironmentFailed:
         stated = isinstance(why, str | EnvironmentFault)
-        cause, told = (str(why),) * 2 if stated else (repr(why), type(why).__name__)
-        self.fault = Fault.environment(told)
+        cause = told(why, kind=not stated)
+        said = cause if stated else type(why).__name__
+        self.fault = Fault.environment(said[:NAME])
         self.world.failures[cause] += 1
         if (times := self.world.failures[cause]) <= TOLD:
             log.warning("the environment of problem %s failed: %s%s", self.problem.id, cause,
                         "; more failures like this one are counted and not printed" if times == TOLD else "")
-        return EnvironmentFailed(told)
+        return EnvironmentFailed(said[:NAME])
+
+
+def _ours(error: BaseException) -> bool:
+    """Whether what an environment's call raised is not the environment's: it is cancelled, closed, or Ctrl-C."""
+    return being_cancelled(error) or isinstance(error, GeneratorExit) or interrupts(error)
 
 
 class Openings:

@@ -21,7 +21,7 @@ from isocost.parts.improve import policy
 from isocost.parts.loss import Out
 from isocost.parts.play import opening
 from isocost.seams import Improve, Loss, Pace, Recipe
-from isocost.types import Cost, FaultSource, Place, Problem, Role, Rollout, Score, Shown, Stop
+from isocost.types import Cost, FaultSource, Place, Problem, Role, Rollout, Score, Segment, Shown, Stop
 from isocost.world import Ask, Environment, Luck, World
 
 if TYPE_CHECKING:
@@ -33,10 +33,16 @@ _TEACHER = int(Role.TEACHER)
 
 
 async def demonstrated(problem: Problem, attempt: int, world: World, pace: Pace, place: Place) -> Rollout:
-    """An attempt all of whose turns an expert takes, at most `max_turns`. It is charged as a rollout and its steps."""
-    text = await opening(problem, world, pace)
+    """An attempt all of whose turns an expert takes, at most `max_turns`. It is charged as a rollout and its steps.
+
+    If the environment does not open it is a lost one, with `Stop.ERROR` and nothing read.
+    """
+    text = await opening(problem, world, pace, place)
     world.meter.charge(Cost(rollouts=1))
-    fresh = Rollout(problem, (text,), "", attempt=attempt, origin=EXPERT, cohort=EXPERT)
+    fresh = Rollout(problem, (Segment.empty() if text is None else text,), "", attempt=attempt, origin=EXPERT,
+                    cohort=EXPERT)
+    if text is None:
+        return fresh.but(stop=Stop.ERROR)
     if world.env is Ask:
         words = str(problem.meta.get("solution") or problem.answer)
         return fresh.but(segments=(text.read(_ended(words, world), Role.TEACHER),), final=words)

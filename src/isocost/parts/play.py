@@ -139,8 +139,9 @@ async def _dialogues(
         await together(*map(begun, episodes))
         if text is None:
             text = _read(problem, openings.messages, world, pace)
-            if missing := len(episodes) - openings.begun:      # the engine charges the others
-                world.meter.charge(Cost(rollouts=missing))
+        missing = len(episodes) - openings.begun
+        if missing and not before and not text.written:     # attempts that start: the engine charges the others
+            world.meter.charge(Cost(rollouts=missing))
         return [e.rollout((*before, text)) for e in episodes]
     finally:
         for episode in episodes:
@@ -206,15 +207,22 @@ async def _say(
     return await world.engine.generate(text, attempts, place=place, turn=turn, max_tokens=room, stop=stop)
 
 
-async def opening(problem: Problem, world: World, pace: Pace) -> Segment:
-    """The tokens before the first one of the policy. Raises what an environment raises while it opens."""
+async def opening(problem: Problem, world: World, pace: Pace, place: Place) -> Segment | None:
+    """The tokens before the first one of the policy; None if the environment does not open, which is counted."""
     if world.env is Ask:
         return _read(problem, problem.prompt, world, pace)
-    env = world.env(problem)
-    try:
-        return _read(problem, (await env.open()).messages, world, pace)
-    finally:
-        await env.close()
+    episode = Episode(problem, 0, world, place)
+    await episode.open((), ())
+    await episode.close()
+    return None if episode.failed else _read(problem, episode.messages, world, pace)
+
+
+def opened(rollouts: Sequence[Rollout]) -> Segment | None:
+    """What attempts at one problem read before their first token: the same for all. None if none wrote any."""
+    for text in (r.segments[0] for r in rollouts):
+        if text.written:
+            return text.cut(int(np.flatnonzero(text.own)[0]))
+    return None
 
 
 def _read(problem: Problem, messages: Sequence[Message], world: World, pace: Pace) -> Segment:

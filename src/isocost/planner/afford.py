@@ -6,7 +6,7 @@ most half of training, and its largest run is at least an eighth as long as the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, lcm, sqrt
 from typing import Any
@@ -16,8 +16,9 @@ from isocost.laws.law import EXTRAPOLATION
 from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, worded
 from isocost.planner.evaluation import LEAST_POINTS, EvaluationPlan, evaluations_of, points
 from isocost.planner.learning_rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
-from isocost.planner.pilot import LEAST_SEEDS, PILOT_SHARE, PilotPlan, detects, over
-from isocost.planner.study_runs import COMMON, PRESETS, PlannedRun, Preset, Size, largest_that, make_runs, sizes_of
+from isocost.planner.pilot import PILOT_SHARE, PilotPlan, detects, over
+from isocost.planner.shapes import ladder, shape_of
+from isocost.planner.study_runs import COMMON, PlannedRun, Preset, Size, largest_that, make_runs, sizes_of
 from isocost.planner.turn_limits import TurnLimit, bill_of, candidates, limit_of
 from isocost.stats.passk import dead_groups, dead_tallies
 from isocost.stats.power import detectable
@@ -30,7 +31,7 @@ LEAST_TRAINING = 32     # updates of a trained run; a plan without a pilot drops
 DIRECT_BATCH = 64       # rollouts per update of a plan without a pilot
 DIRECT_EPOCHS = 20      # a plan without a pilot warns beyond so many passes over the training problems
 SCOUT = 0.6             # length of a pilot whose runs are continued where the choice is open, of the preset's
-RESERVE = 1.25          # cost of what is added there, as a multiple of the grid's
+RESERVE = 1.52          # cost of what is added there, as a multiple of the grid's
 EVALUATION_SHARE = 1 / 4    # largest cost of sampled evaluations, relative to training
 LEAST_EVALUATED = 32    # least rollouts of one evaluation: a mean of fewer has a standard error above 0.12
 MOST_SAMPLES = 16       # most samples per held-out problem that a plan chooses: as many as in a profile
@@ -82,7 +83,7 @@ def plan_pilot(
             two n of the grid divide, both B and batch, a FLOP budget without the model's size, or turn limits that
             the profile does not have.
     """
-    shape = _shape(preset, grid, B, batch)
+    shape = shape_of(preset, grid, B, batch)
     evaluation = evaluation or EvaluationPlan.of_profile(profile)
     if evaluation_share is None:
         evaluation_share = shape.evaluation_share or EVALUATION_SHARE
@@ -137,53 +138,6 @@ def _refuse_uncounted(budget: Budget | None, prices: Prices, timing: Timing) -> 
     if budget.unit in (TOKENS, FLOPS) and not prices.decode:
         raise UserError(f"a budget of {budget} cannot be planned: the profile has no token counts; give rollouts, such "
                         "as 50k-rollouts")
-
-
-def _shape(preset: str, grid: Sequence[int] | None, B: int | None, batch: int | None) -> Preset:
-    if preset not in PRESETS:
-        raise UserError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
-    shape = PRESETS[preset]
-    if grid is not None:
-        if len(set(grid)) < 2 or min(grid) < 2:
-            raise UserError("expected a grid of at least two n, each at least 2 (a group baseline needs 2), "
-                            f"got {list(grid)}")
-        shape = replace(shape, grid=tuple(sorted(set(grid))))
-    if B is not None:
-        if B < 1:
-            raise UserError(f"expected B (problems per update) of at least 1, got {B}")
-        shape = replace(shape, B=B)
-    if batch is not None:
-        shape = _fixed(shape, batch, B)
-    unit = shape.unit
-    sizes = {k: max(1, round(getattr(shape, k) / unit)) * unit for k in ("C", "probe_C", "train_C")}
-    return replace(shape, **sizes)
-
-
-def _fixed(shape: Preset, batch: int, B: int | None) -> Preset:
-    """The shape at a fixed n B: its grid is reduced to the n that divide it."""
-    if B is not None:
-        raise UserError(f"B = {B} and n B = {batch} cannot both be fixed: with a fixed batch, B is {batch} / n")
-    if batch < 1 or batch % (2 * COMMON):
-        raise UserError(f"expected a fixed batch (n B rollouts per update) that is a multiple of {2 * COMMON}, so that "
-                        f"n = {COMMON}, the default, and its double can be compared; got {batch}")
-    grid = tuple(n for n in shape.grid if batch % n == 0)
-    if len(grid) < 2:
-        raise UserError(f"fewer than two n of {list(shape.grid)} divide a batch of {batch}: nothing to compare")
-    return replace(shape, grid=grid, B=batch // COMMON, batch=batch)
-
-
-def _ladder(shape: Preset) -> Iterator[Preset]:
-    """The shape, then smaller ones: B halves down to 4, the grid loses its largest n, seeds fall to 3 and to 2.
-
-    A fixed batch does not change.
-    """
-    Bs = [shape.B, *(b for b in (shape.B // 2, shape.B // 4) if b >= 4 and not shape.batch)]
-    grids = [shape.grid[:k] for k in range(len(shape.grid), min(3, len(shape.grid)) - 1, -1)]
-    for seeds in dict.fromkeys((shape.seeds, min(3, shape.seeds), 2)):
-        for grid in grids:
-            for B in Bs:
-                yield replace(shape, grid=grid, B=B, seeds=seeds, probe_seeds=1 if seeds < 5 else shape.probe_seeds,
-                              edge_seeds=1 if seeds < 5 else shape.edge_seeds, train_seeds=max(LEAST_SEEDS, seeds))
 
 
 def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:
@@ -390,8 +344,8 @@ class _PilotSearch:
         return self.bill(shape, [(n, shape.B_of(n), C) for n in arms for _ in range(shape.train_seeds)], e)
 
     def largest(self, shape: Preset) -> tuple[Preset, int] | None:
-        """(shape, C) of the first pilot of `_ladder` that the budget pays for and that is precise enough, or None."""
-        for smaller in _ladder(shape):
+        """(shape, C) of the first pilot of `ladder` that the budget pays for and that is precise enough, or None."""
+        for smaller in ladder(shape):
             least = self.shortest(smaller)
             if least is None or not self.within(smaller, least):
                 continue
@@ -483,7 +437,7 @@ class _PilotSearch:
     def limit(self, shape: Preset) -> str:
         """Why the budget is planned without a pilot: what is too small, and the least value that is enough."""
         assert self.budget is not None
-        best = max(_ladder(shape), key=lambda s: (s.seeds, len(s.grid)))
+        best = max(ladder(shape), key=lambda s: (s.seeds, len(s.grid)))
         e = self.precise(best)
         effect = self.effect(best, e)
         if effect <= self.worth:
@@ -521,7 +475,7 @@ class _PilotSearch:
         """The smallest budget that pays for a pilot, as a user writes it; empty if none is found."""
         assert self.budget is not None
         own, costs = self.budget, []
-        for smaller in _ladder(shape):
+        for smaller in ladder(shape):
             least = self.shortest(smaller)
             if least is not None:
                 costs.append(self.pilot_bill(smaller, least).of_unit(own.unit) / PILOT_SHARE)

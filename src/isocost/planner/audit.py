@@ -3,10 +3,11 @@
 The verdict is defined as follows. Let y be the mean `audit` reward, at their last evaluation, of the K runs that the
 forecast names, and [l, u] the sealed prediction interval.
 
-    cannot tell     the plan, the law or the pilot's records have changed since [l, u] was sealed; or there is no
-                    [l, u]; or one of the K runs is missing or ended before C without diverging, such as at its share of
-                    a budget in environment steps or tokens; or y was measured by sampling, and its measurement error (a
-                    central interval of the forecast's level, from `noise`) includes l or u
+    cannot tell     the plan, the law, the pilot's records or the method's rule have changed since [l, u] was sealed; or
+                    there is no [l, u]; or one of the K runs is missing or ended before C without diverging, such as at
+                    its share of a budget in environment steps or tokens; or y was measured by sampling, and its
+                    measurement error (a central interval of the forecast's level, from `noise`) includes l or u, if
+                    these are not 0 or 1
     miss            y < l or y > u
     uninformative   l <= y <= u, and every naive forecast lies in [l, u] too
     hit             l <= y <= u, and at least one naive forecast lies outside
@@ -36,6 +37,7 @@ from isocost.stats.intervals import Interval, student
 from isocost.units import STOPS
 from isocost.words import counted
 
+CEILING = 0.1       # naive forecasts that are all nearer to 1 than this leave no room for a forecast to be better
 EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 
@@ -93,7 +95,8 @@ class Audit:
     `difference` is prescribed minus comparator, paired by seed; `better` is "prescribed", "comparator" or "cannot
     tell", from its interval. `leader` is the second comparator, if there is one. `gain` is the last minus the first
     evaluation of the prescribed runs. `capped` are the runs that ended more than an update before C, because their
-    share of the budget was spent.
+    share of the budget was spent. `rule` is a sentence where forecast and runs were made by a rule that is another one
+    in this version.
     """
 
     verdict: str
@@ -112,6 +115,7 @@ class Audit:
     diverged: tuple[str, ...]
     capped: tuple[str, ...] = ()
     leader: Rival | None = None
+    rule: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -128,7 +132,8 @@ class Audit:
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         out = {"schema": 1, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code}
-        return {k: v for k, v in out.items() if k not in ("capped", "leader") or v}     # as in records from before them
+        optional = ("capped", "leader", "rule")     # absent in records from before them
+        return {k: v for k, v in out.items() if k not in optional or v}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Audit:
@@ -143,22 +148,21 @@ class Audit:
         return Audit(**{**d, "scores": tuple(IntervalScore(**s) for s in d["scores"])})
 
 
-def seals(study: Path) -> dict[str, str | None]:
-    """run name -> the seal in its run.json, for every trained run of a study."""
-    paths = sorted((Path(study) / "runs").glob("*/run.json"))
-    records = (read_json(path, RUN.needing(name=str)) for path in paths)
+def seals(folders: Sequence[Path]) -> dict[str, str | None]:
+    """run name -> the seal in its run.json, for every trained run among these folders."""
+    records = (read_json(folder / "run.json", RUN.needing(name=str)) for folder in folders)
     return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
 
 
-def at_their_share(study: Path) -> dict[str, str]:
-    """run name -> what its share of the budget paid for, for every trained run that ended at it."""
+def at_their_share(folders: Sequence[Path]) -> dict[str, str]:
+    """run name -> what its share of the budget paid for, for every run among these folders that ended at it."""
     found = {}
-    for path in sorted((Path(study) / "runs").glob("*/end.json")):
-        end = read_json(path, ENDED)
+    for folder in folders:
+        end = read_json(folder / "end.json", ENDED) if (folder / "end.json").exists() else {}
         unit = end.get("bound", "rollouts")
         if unit == "rollouts":
             continue
-        run = read_json(path.parent / "run.json", RUN.needing(name=str))
+        run = read_json(folder / "run.json", RUN.needing(name=str))
         C, most, paid = run["budget"]["rollouts"], run["budget"][unit], end["bill"]["train"]
         share = f"its share of the budget, {most:,.0f} {unit}, pays for {most / C:.3g}"
         if (count := paid["rollouts"]) and (key := STOPS[unit]):
@@ -175,13 +179,13 @@ def interval_score(low: float, high: float, outcome: float, level: float) -> flo
 
 def audit(
     forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0,
-    changed: Sequence[str] = (), shares: Mapping[str, str] = MappingProxyType({}),
+    changed: Sequence[str] = (), shares: Mapping[str, str] = MappingProxyType({}), rule: str = "",
 ) -> Audit:
     """The audit of a sealed forecast by the runs that it names.
 
     `seals` is run name -> the seal in its run.json; `noise` is the sampling standard error of one evaluation (0 if
     exact); `changed` lists what has changed since the seal (`forecast.changed`); `shares` are the runs that ended at
-    their share of the budget, as `at_their_share` describes them.
+    their share of the budget, as `at_their_share` describes them; `rule` is kept with the verdict.
 
     Raises:
         UserError: if the forecast was changed, or a run that it names has another seal or other sizes.
@@ -211,7 +215,7 @@ def audit(
         forecast.comparator,
         _mean_of([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
         missing, tuple(c.run for c in (*runs, *others, *leaders) if c.diverged), capped,
-        None if forecast.leader is None else _rival(forecast.leader, runs, leaders, level, noise),
+        None if forecast.leader is None else _rival(forecast.leader, runs, leaders, level, noise), rule,
     )
 
 
@@ -278,13 +282,20 @@ def _verdict(
     y = outcome.mean
     error = _sampling(i.level, noise, outcome.count)
     where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
-    if error and min(abs(y - i.low), abs(y - i.high)) <= error:
-        return "cannot tell", f"{where}: the outcome is measured to {error:.4f} only, which reaches across a bound"
+    near = [end for end in (i.low, i.high) if 0 < end < 1 and abs(y - end) <= error]    # nothing lies beyond 0 and 1
+    if error and near:
+        return "cannot tell", (f"{where}: the outcome is measured to {error:.4f} only, so it may lie on either side of "
+                               f"{near[0]:.4f}; more held-out problems or samples would decide")
     if not i.holds(y):
         return "miss", f"{where}: {'below' if y < i.low else 'above'} the interval"
     out = [x.name for x in f.naive if not i.holds(x.value)]
     if not out:
-        return "uninformative", f"{where}, but the interval holds every naive forecast too"
+        least = min((x.value for x in f.naive), default=0.0)
+        why = "a guess would have been as good"
+        if least >= 1 - CEILING:
+            why = (f"all of them lie between {least:.2f} and the highest reward, 1, where no forecast can stand out. "
+                   "This does not count against the law; a harder task would leave room")
+        return "uninformative", f"{where}, but the interval holds every naive forecast too: {why}"
     return "hit", f"{where}, an interval that leaves out: {', '.join(out)}"
 
 

@@ -42,6 +42,11 @@ _BUDGET = r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9.]+(?:[eE][+-]?[0-9]+)?)([kKMGBT]?)[-_
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _HELP = ("expected a number with a unit, such as 50k-rollouts, 2h, 30m (minutes), 90s, 1d, 2M-tokens, 1e18flop, "
          "60k-env-steps, 16device-hours or 20usd")
+_UPDATE = ("n x B", "each of B problems an update", 128)
+LENGTHS = {     # what is no unit of a budget: its rollouts, of which problems, and an example
+    **dict.fromkeys(("step", "update", "iteration", "iter", "training-step", "optimizer-step"), _UPDATE),
+    "epoch": ("n x P", "each of P training problems", 8_000),
+}
 _PRICE_HELP = "expected money per time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
 MEASURED = "measured on"
 UNKNOWN = "not known"
@@ -85,6 +90,11 @@ class Budget:
         if not word:
             raise UserError(f"{text!r} has no unit; {_HELP}")
         key = word if word == "M" else word.lower()     # 30m is minutes; 30-M is a million without a unit
+        if key.rstrip("s") in LENGTHS:
+            size, each, example = LENGTHS[key.rstrip("s")]
+            cost = f"{grouped(amount * example)}-rollouts"
+            raise UserError(f"{text!r} is the length of a run, which costs {amount:g} x {size} rollouts, with n "
+                            f"rollouts of {each}: give these; where {size} = {example}, {cost}")
         if key not in SPELT:
             raise UserError(f"{word!r} is not a unit of a budget; {_HELP}")
         unit, factor = SPELT[key]

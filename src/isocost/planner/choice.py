@@ -1,8 +1,10 @@
 """The choice of n by expected loss, from joint draws of every n's reward at what the budget pays for.
 
 What all n have in common, such as an asymptote that no run has reached, is the same in a draw of every n and cancels
-in their differences. The n with the smallest expected shortfall from the best is the one with the highest mean. A
-cheaper or more usual n replaces it only where that loses next to nothing (`NEAR`, `SELDOM`).
+in their differences. The n with the smallest expected shortfall from the best is the one with the highest mean. The
+pilot's own order is evidence too, which depends on no form: the best n at its end is replaced only by one that is
+better with a probability of `SURE` (on real sweeps that loses less than the mean alone). A cheaper or more
+usual n replaces either only where that loses next to nothing (`NEAR`, `SELDOM`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from numpy import ndarray
 
 from isocost.laws.law import SELDOM
 
+SURE = 0.7          # probability of being better from which on an n replaces the best one at the pilot's end
 NEAR = 0.1          # share of the margin by which a cheaper or more usual n may be expected to lose
 CHEAPER = 0.05      # relative difference of two costs below which they count as equal
 
@@ -53,25 +56,30 @@ def crosses(draws: Mapping[int, ndarray], n: int, ahead: Sequence[int]) -> bool:
 
 def choose(
     draws: Mapping[int, ndarray], *, margin: float, common: int, costs: Mapping[int, float] | None = None,
-    ahead: Mapping[int, Sequence[int]] | None = None, where: str = "",
+    ahead: Mapping[int, Sequence[int]] | None = None, leader: int | None = None, where: str = "",
 ) -> Choice:
     """The n of the smallest expected shortfall.
 
     `draws` is n -> joint draws (D,) of its reward, `margin` the difference in reward that does not matter, `common` the
     default n, `costs` what a run of each n costs in seconds where these differ and are not what the budget is in,
-    `ahead` n -> the n that are better by more than two standard errors at the pilot's end (`standing.ahead`), `where`
-    the budget as text. An n that is behind others there is left out unless it passes all of them (`crosses`).
+    `ahead` n -> the n that are better by more than two standard errors at the pilot's end (`standing.ahead`), `leader`
+    the best n there, `where` the budget as text. An n that is behind others there is left out, unless it passes all of
+    them (`crosses`).
     """
     barred = [n for n in draws if not crosses(draws, n, (ahead or {}).get(n, ()))]
     known = {n: v for n, v in draws.items() if n not in barred} or dict(draws)
-    best = max(known, key=lambda n: (known[n].mean(), -n))
+    best, why = _highest(known), "it has the highest expected reward"
+    if (first := _highest(draws)) != best:
+        why = f"n = {first} is expected to be better, but is behind at the pilot's end and not likely to pass"
+    if leader in known and best != leader and (known[best] > known[leader]).mean() < SURE:
+        best, why = leader, f"the best at the pilot's end, and n = {best} is not better with a probability of {SURE:g}"
 
     def near(n: int) -> bool:
         lost = known[best] - known[n]
         return bool(lost.mean() < NEAR * margin and (lost > margin).mean() < SELDOM)
 
     near_ones = [n for n in known if n == best or near(n)]
-    n, why = best, "it has the highest expected reward"
+    n = best
     if costs and min(costs[k] for k in near_ones) < (1 - CHEAPER) * costs[best]:
         n, why = min(near_ones, key=lambda k: (costs[k], k)), f"as good as n = {best} and cheaper in time"
     elif common in near_ones and common != best:
@@ -79,9 +87,14 @@ def choose(
     gaps = {k: draws[n] - v for k, v in draws.items()}
     equal = tuple(k for k in draws if (abs(gaps[k]) > margin).mean() <= SELDOM)
     undecided = tuple(k for k in draws if k not in equal and k not in barred and (gaps[k] > 0).mean() < 1 - SELDOM)
-    shortfall = float((np.max([*known.values()], axis=0) - draws[n]).mean())
+    shortfall = float((np.max([*draws.values()], axis=0) - draws[n]).mean())
     return Choice(n, equal, _said(n, why, draws, equal, undecided, margin, where), undecided=undecided,
                   risk=Risk(shortfall))
+
+
+def _highest(draws: Mapping[int, ndarray]) -> int:
+    """The n of the highest mean; ties to the smaller n."""
+    return max(draws, key=lambda n: (draws[n].mean(), -n))
 
 
 def _said(

@@ -1,9 +1,11 @@
 """What a pilot spends after its grid: its reserve goes to the n between which the choice is open.
 
 First the learning rate of the leading n is checked at one step below and above the rule's, with as many seeds as the
-grid has. Then the runs of the n that are not behind, the best half of the grid at most (successive halving; Jamieson
-and Talwalkar 2016, arXiv 1502.07943), are continued to one length, each at its better rate. Both steps follow from the
-pilot's records alone, so a pilot that was killed goes on in the same way.
+grid has and longer runs, because a higher rate often starts behind. Then the n that are not behind, the best half of
+the grid at most (successive halving; Jamieson and Talwalkar 2016, arXiv 1502.07943), go on to one length. Where another
+rate was better, they do so at that multiple of the rule's rate: a probe errs about the rule more than about one n, and
+runs at a wrong rate rank n wrongly. Both steps follow from the pilot's records alone, so a pilot that was killed goes
+on in the same way.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from isocost.planner.standing import ahead, means
 from isocost.planner.study_runs import PlannedRun, largest_that, make_runs
 from isocost.planner.turn_limits import bill_of
 from isocost.units import ROLLOUTS
-from isocost.words import counted
 
 FEWEST = 2          # n whose runs are continued, at least
+LONGER = 5 / 3      # length of the runs that check a rate, of the grid's
 
 
 def focused(pilot: PilotPlan, curves: Sequence[Curve]) -> PilotPlan:
@@ -40,11 +42,10 @@ def focused(pilot: PilotPlan, curves: Sequence[Curve]) -> PilotPlan:
     checked = pilot.of_purpose("edge") or not pilot.of_purpose("probe")     # a rate that no probe chose is the user's
     if not checked:
         runs = checks(pilot, kept[0])
-        if cost(pilot, runs) <= pilot.reserve:
-            why = f"the rate of n = {kept[0]} at {' and '.join(f'x{x:g}' for x in EDGES)}"
-            return added(pilot, runs, why)
-    rates = {n: rate for n in {c.n for c in seen if c.purpose == "edge"} if (rate := better_rate(curves, n)) != 1.0}
-    return continued(replace(pilot, rates=tuple(sorted(rates.items()))), kept)
+        if added_cost(pilot, runs) <= pilot.reserve:
+            return added(pilot, runs, f"the rate of n = {kept[0]} at {' and '.join(f'x{x:g}' for x in EDGES)}")
+    rate = better_rate(curves, kept[0])
+    return continued(replace(pilot, rates=tuple((n, rate) for n in sorted(kept)) if rate != 1.0 else ()), kept)
 
 
 def rollout_costs(pilot: PilotPlan) -> dict[int, float]:
@@ -82,37 +83,57 @@ def better_rate(curves: Sequence[Curve], n: int) -> float:
 
 
 def checks(pilot: PilotPlan, n: int) -> list[PlannedRun]:
-    """The runs of n at one step below and above the rule's rate, as long as the grid's and with the same seeds."""
+    """The runs of n at the rule's rate and at one step below and above it, with the grid's seeds and `LONGER`."""
     arm = [r for r in pilot.of_purpose("pilot") if r.n == n]
-    return list(make_runs(pilot.seed, "edge", (n,), pilot.B, arm[0].first_C or arm[0].C, len(arm), EDGES, pilot.batch,
-                          arm[0].turns))
+    C = max(arm[0].C, min(round(LONGER * arm[0].C / pilot.unit), pilot.train_C // 2 // pilot.unit) * pilot.unit)
+    new = make_runs(pilot.seed, "edge", (n,), pilot.B, C, len(arm), EDGES, pilot.batch, arm[0].turns)
+    first = arm[0].first_C or arm[0].C
+    return [replace(r, C=C, first_C=None if first == C else first) for r in (*arm, *new)]
 
 
 def continued(pilot: PilotPlan, kept: Sequence[int]) -> PilotPlan:
-    """The runs of these n, each at its own rate, continued to the largest common length that the reserve pays for."""
-    arms = [r for r in pilot.arm_runs if r.n in kept]
-    unit = pilot.unit
+    """The runs of these n, at their rate, to the largest common length that the reserve pays for, half of a trained
+    run's at most. With fewer n, `FEWEST` at least, if all of them would not get beyond the runs that are there."""
+    rate, unit = pilot.rate_of(kept[0]), pilot.unit
+    done = max(r.C for r in pilot.runs if r.n == kept[0] and r.multiplier == rate)
+    most = max(1, pilot.train_C // 2 // unit)
+    for ns in (kept[:many] for many in range(len(kept), min(FEWEST, len(kept)) - 1, -1)):
+        C = unit * largest_that(lambda k, ns=ns: added_cost(pilot, longer(pilot, ns, k * unit)) <= pilot.reserve, most)
+        if done < C:
+            at = f" at x{rate:g} the rate" * (rate != 1)
+            made = added(pilot, longer(pilot, ns, C), f"n = {', '.join(map(str, sorted(ns)))} to {C:,} rollouts{at}")
+            return settled(made, ns)
+    return settled(pilot, kept[:1])
 
-    def longer(C: int) -> list[PlannedRun]:
-        return [replace(r, C=max(C, r.C), first_C=r.first_C or r.C) for r in arms]
 
-    before = cost(pilot, arms)
-    k = largest_that(lambda k: cost(pilot, longer(k * unit)) - before <= pilot.reserve, pilot.train_C // unit)
-    if k * unit <= min(r.C for r in arms):
-        return replace(pilot, reserve=0.0).repriced(pilot.prices, pilot.timing)
-    made = {r.name: pilot.recapped(r) for r in longer(k * unit)}
-    at = ", ".join(f"n = {n} at x{x:g} the rule's rate" for n, x in pilot.rates if n in kept)
-    why = f"n = {', '.join(map(str, sorted(kept)))} continued to {k * unit:,} rollouts{f' ({at})' if at else ''}"
-    whole = replace(pilot, runs=tuple(made.get(r.name, r) for r in pilot.runs), C=k * unit, reserve=0.0,
-                    points=pilot.evaluation.points(k * unit, pilot.points[0]), why=f"{pilot.why}; then {why}")
-    return whole.repriced(whole.prices, whole.timing)
+def settled(pilot: PilotPlan, ns: Sequence[int]) -> PilotPlan:
+    """The pilot without a reserve, and another rate than the rule's only for these n: others have no runs at it."""
+    rates = tuple((n, x) for n, x in pilot.rates if n in ns)
+    return replace(pilot, reserve=0.0, rates=rates).repriced(pilot.prices, pilot.timing)
+
+
+def longer(pilot: PilotPlan, ns: Sequence[int], C: int) -> list[PlannedRun]:
+    """The grid's runs of these n, each at its n's rate, with C rollouts or as many as they have."""
+    there = {r.name: r for r in pilot.runs}
+    runs = [replace(r, purpose="pilot" if pilot.rate_of(r.n) == 1.0 else "edge", multiplier=pilot.rate_of(r.n), C=C,
+                    first_C=r.first_C or r.C) for r in pilot.of_purpose("pilot") if r.n in ns]
+    return [there[r.name] if r.name in there and there[r.name].C >= C else r for r in runs]
 
 
 def added(pilot: PilotPlan, runs: Sequence[PlannedRun], why: str) -> PilotPlan:
-    """The pilot with these runs, whose cost is taken from the reserve."""
-    made = replace(pilot, runs=(*pilot.runs, *map(pilot.recapped, runs)), reserve=pilot.reserve - cost(pilot, runs),
-                   why=f"{pilot.why}; then {counted(len(runs), 'run')} to check {why}")
-    return made.repriced(made.prices, made.timing)
+    """The pilot with these runs, new ones or longer, whose cost is taken from the reserve."""
+    made = {r.name: pilot.recapped(r) for r in runs}
+    left = pilot.reserve - added_cost(pilot, runs)
+    C = max(pilot.C, *(r.C for r in runs))
+    whole = replace(pilot, runs=(*(made.pop(r.name, r) for r in pilot.runs), *made.values()), reserve=left, C=C,
+                    points=pilot.evaluation.points(C, pilot.points[0]), why=f"{pilot.why}; then {why}")
+    return whole.repriced(whole.prices, whole.timing)
+
+
+def added_cost(pilot: PilotPlan, runs: Sequence[PlannedRun]) -> float:
+    """What these runs, new ones or longer, cost beyond what is planned, as a multiple of the cost of the grid."""
+    there = {r.name: r for r in pilot.runs}
+    return cost(pilot, runs) - cost(pilot, [there[r.name] for r in runs if r.name in there])
 
 
 def cost(pilot: PilotPlan, runs: Sequence[PlannedRun]) -> float:

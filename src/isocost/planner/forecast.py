@@ -17,14 +17,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import log2, sqrt
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
 
 from isocost.errors import UserError
+from isocost.laws import naive
 from isocost.laws.curves import PASS, Curve
 from isocost.laws.law import Law
-from isocost.planner.rollouts import BESIDE, Plan, PlannedArm
+from isocost.planner.prescription import BESIDE, Plan, PlannedArm
 from isocost.runs.files import read_json
 from isocost.shape import AtLeast, AtMost
 from isocost.stats.intervals import Interval, student
@@ -41,7 +43,8 @@ _PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's record
 
 @dataclass(frozen=True)
 class Naive:
-    """A forecast without a law. Its interval is for the run-to-run noise only."""
+    """A simple forecast to compare with. Its interval is for the run-to-run noise only; that of a line, for the line's
+    own earlier errors."""
 
     name: str
     value: float
@@ -58,7 +61,8 @@ class Forecast:
     `turns` is the turn limit of training, if one was planned; evaluations have the environment's. `lengths` are the
     rollouts of each run by name where they differ (arms that cost the same in another unit than rollouts). `leader` is
     the n that was best at the pilot's end, if it is a third arm, and `leader_runs` are its runs. `hashes` are of the
-    plan, the law, the pilot's records and the code; `seal` is the hash of all other fields, by `seal_version`.
+    plan, the law, the pilot's records and the code, and `rules` there are those of the method where they are not 1;
+    `seal` is the hash of all other fields, by `seal_version`.
     """
 
     n: int
@@ -133,6 +137,11 @@ class Forecast:
         return found
 
 
+def rules_of(forecast: Forecast) -> dict[str, int]:
+    """The rules by which the runs of a forecast are to be made, where they are not 1."""
+    return dict(json.loads(forecast.hashes.get("rules", "{}")))
+
+
 def digest(data: Any) -> str:
     """SHA-256 of plain data as canonical JSON (sorted keys, no spaces, finite numbers only)."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -160,8 +169,8 @@ def records_hash(study: Path) -> str:
     """SHA-256 over the pilot's records: run.json and metrics.jsonl of every run of a study except trained ones."""
     whole = hashlib.sha256()
     for path in sorted((Path(study) / "runs").glob("*/run.json")):
-        if read_json(path).get("purpose") in ("train", "run"):
-            continue
+        if path.parent.name.startswith("train-") or read_json(path).get("purpose") in ("train", "run"):
+            continue        # a planned run is named by its purpose: trained ones need not be opened
         for part in (path, path.with_name("metrics.jsonl")):
             inside = part.read_bytes() if part.exists() else b""
             whole.update(f"{part.parent.name}/{part.name} {len(inside)}\n".encode() + inside)
@@ -169,26 +178,32 @@ def records_hash(study: Path) -> str:
 
 
 def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: str = "", code: str = "",
-         files: Mapping[str, str] | None = None) -> Forecast:
-    """The forecast of a plan, sealed. `curves` are the study's; `records` and `code` are hashes.
+         files: Mapping[str, str] | None = None, rules: Mapping[str, int] = MappingProxyType({})) -> Forecast:
+    """The forecast of a plan, sealed. `curves` are the study's; `records` and `code` are hashes, and `rules` those by
+    which its runs will be made, where they are not 1.
 
     `files` are the hashes of plan and law as in their files (`digest_of`), if they were read from files.
 
-    There are two naive forecasts, from the prescribed arm's pilot runs on the audit split: the last value stays
-    constant; or the gain of the last doubling of rollouts repeats in every further doubling (within [0, 1]).
+    Nothing is forecast of runs that have not risen (`Law.still`). The naive forecasts are from the
+    prescribed arm's pilot runs on the audit split: the last value stays constant; the gain of the last doubling of
+    rollouts repeats in every further doubling (within [0, 1]); and the two of `laws.naive`.
     """
     arm, other = plan.arm, plan.comparator
+    still = law.still(arm.n) if law is not None and arm.n in law.ns else ""
+    prediction = None if still else arm.prediction
     own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged
            and plan.turns in (None, c.turns)]
     base = float(np.mean([c.audit[0] for c in own])) if own else None
     bare = Forecast(
         n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=other.n if other else None,
-        comparator_runs=_names(plan, other), interval=arm.prediction, base=base,
-        naive=_naive(own, law, arm.C, plan.seeds), falsifier=_falsifier(plan, curves[0].metric if curves else PASS),
-        why=_why(plan, law), extrapolation=plan.extrapolation, epochs=arm.epochs, pilot_epochs=plan.pilot_epochs,
-        claim=plan.claim, flags=plan.flags,
+        comparator_runs=_names(plan, other), interval=prediction, base=base,
+        naive=_naive(own, law, arm.C, plan.seeds, prediction),
+        falsifier=_falsifier(plan, prediction, curves[0].metric if curves else PASS),
+        why=f"no value is forecast: {still}" if still else _why(plan, law), extrapolation=plan.extrapolation,
+        epochs=arm.epochs, pilot_epochs=plan.pilot_epochs, claim=plan.claim, flags=plan.flags,
         hashes={"plan": digest_of(plan.data()), "law": digest_of(law.data()) if law else "", **(files or {}),
-                "records": records, "code": code},
+                "records": records, "code": code,
+                **({"rules": json.dumps(dict(rules), sort_keys=True)} if rules else {})},
         seal_version=SEAL, turns=plan.turns,
         lengths={r.name: r.C for r in plan.runs} if len({r.C for r in plan.runs}) > 1 else None,
         leader=plan.leader.n if plan.leader else None, leader_runs=_names(plan, plan.leader),
@@ -210,8 +225,8 @@ def _why(plan: Plan, law: Law | None) -> str:
     return plan.chosen
 
 
-def _falsifier(plan: Plan, metric: str) -> str:
-    i, arm = plan.arm.prediction, plan.arm
+def _falsifier(plan: Plan, i: Interval | None, metric: str) -> str:
+    arm = plan.arm
     if i is None:
         return "nothing is forecast, so nothing can be falsified"
     what, limit = "reward" if metric == PASS else metric, "" if plan.turns is None else f", turn limit {plan.turns}"
@@ -220,7 +235,7 @@ def _falsifier(plan: Plan, metric: str) -> str:
             "interval)")
 
 
-def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int) -> tuple[Naive, ...]:
+def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int, forecast: Interval | None) -> tuple[Naive, ...]:
     if not own or law is None:
         return ()
     end = min(float(c.C[-1]) for c in own)
@@ -229,7 +244,12 @@ def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int) -> tuple[Nai
     sd = float(law.noise.sd(np.array(end), np.array(last)))
     half = student(law.level, law.dof) * sd * sqrt(1 / K + 1 / len(own))
     values = {"last pilot value": last, "last doubling kept up": min(1.0, max(0.0, slope))}
-    return tuple(Naive(k, v, max(0.0, v - half), min(1.0, v + half)) for k, v in values.items())
+    if forecast is not None:
+        values["a quarter law, the rest last value"] = naive.mixture(forecast.value, last)
+    found = tuple(Naive(k, v, max(0.0, v - half), min(1.0, v + half)) for k, v in values.items())
+    points = np.unique(np.concatenate([c.C[(c.C > 0) & (end >= c.C)] for c in own]))
+    seen = np.array([_mean_at(own, c) for c in points])
+    return (*found, Naive("line, damped", *naive.line_interval(points, seen, C, law.level))) if len(points) else found
 
 
 def _mean_at(own: Sequence[Curve], C: float) -> float:

@@ -321,8 +321,9 @@ class PilotPlan:
 
     @property
     def unit(self) -> int:
-        """The smallest number of rollouts that is a whole number of updates for every arm."""
-        return self.batch or whole(self.grid or (self.fallback_n,), self.B)
+        """The smallest number of rollouts that is a whole number of updates for every arm; where runs are shorter than
+        that (`whole`), as imported ones may be, of the largest n."""
+        return self.batch or whole(self.grid or (self.fallback_n,), self.B, self.C or None)
 
     def evaluating(self, bill: Bill, timing: Timing | None = None) -> float:
         """The cost of a bill's evaluations relative to its training, in the budget's unit; 0 if exact.

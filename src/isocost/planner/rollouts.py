@@ -8,9 +8,8 @@ and named. The prescription is compared with the default n, and with the n that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Annotated, Any
 
 import numpy as np
 
@@ -21,182 +20,16 @@ from isocost.planner.budget import Bill, Budget, Prices, Timing, worded
 from isocost.planner.choice import Choice, Risk, choose
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.pilot import LEAST_SEEDS, PilotPlan
+from isocost.planner.prescription import Check, Marginal, Plan, PlannedArm
 from isocost.planner.standing import ahead, ends, means
 from isocost.planner.study_runs import CAPPED, COMMON, PlannedRun, capped, largest_that, make_runs, warmup
-from isocost.shape import FILLED
-from isocost.stats.intervals import Interval
 from isocost.units import ROLLOUTS
 from isocost.words import counted
 
 SPARE = 0.1             # of what training costs, for rollouts that become longer: see `prescribe`
 MARGIN = 0.01           # difference in reward below which two n count as equal
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
-BESIDE = ("units", "more", "sees", "next", "measure", "evaluating", "growth")   # keys of plan.json beside the plan
 IMPORTED = "imported"   # preset of a pilot made from another trainer's logs, which have one split
-
-
-@dataclass(frozen=True)
-class PlannedArm:
-    """One arm to train: sizes, learning rate, and the predicted reward (None without a curve of this n).
-
-    `confidence` is of the arm's mean curve at C, `prediction` of the mean of the planned number of new runs. `epochs`
-    are passes over the training problems, `seconds` those of one run with its evaluations (None if not known).
-    """
-
-    role: str               # "prescribed", "comparator", or "leader": the best at the pilot's end
-    n: int
-    B: int
-    M: int
-    C: int
-    lr: float
-    warmup: int
-    epochs: float | None
-    seconds: float | None
-    confidence: Interval | None = None
-    prediction: Interval | None = None
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> PlannedArm:
-        """The arm in plain data."""
-        d = dict(data)
-        for k in ("confidence", "prediction"):
-            d[k] = Interval.of(d[k]) if d.get(k) else None
-        return PlannedArm(**d)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One condition that a plan must meet."""
-
-    name: str
-    holds: bool
-    text: str
-
-
-@dataclass(frozen=True)
-class Marginal:
-    """The predicted reward at the best n for C rollouts per run, and for 2C."""
-
-    C: float
-    n: int
-    value: float
-    doubled_n: int
-    doubled: Interval
-
-    @property
-    def gain(self) -> float:
-        """Predicted reward at 2C minus that at C."""
-        return self.doubled.value - self.value
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON, the gain included."""
-        return {**asdict(self), "gain": self.gain}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Marginal:
-        """The object that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k != "gain"}
-        return Marginal(**{**d, "doubled": Interval.of(d["doubled"])})
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to train: the prescribed arm first, then its comparators, paired by seed.
-
-    `chosen` says why its n was chosen; `equal` are the n whose difference from it is within the margin, `undecided`
-    those that may be better or worse by more, and `risk` what the choice is expected to give away (None without an
-    identified law). `fallback` is empty unless the law is not identified, and `settle` says what would resolve that.
-    `turns` is the turn limit of training, None where none was planned. `claim` is False if the comparison cannot show
-    that the prescription is better than the default n, because the default is equal or undecided.
-    """
-
-    direct: bool
-    budget: Budget | None
-    equal: tuple[int, ...]
-    margin: float
-    chosen: str
-    fallback: str
-    settle: str
-    arms: Annotated[tuple[PlannedArm, ...], FILLED]
-    comparison: str
-    claim: bool
-    seeds: int
-    runs: tuple[PlannedRun, ...]
-    points: tuple[int, ...]
-    rate: RateRule
-    timing: Timing
-    bill: Bill
-    pilot_bill: Bill
-    pilot_C: int
-    pilot_epochs: float | None
-    checks: tuple[Check, ...]
-    marginal: Marginal | None
-    flags: tuple[str, ...]
-    turns: int | None = None
-    undecided: tuple[int, ...] = ()
-    risk: Risk | None = None
-
-    @property
-    def arm(self) -> PlannedArm:
-        """The prescribed arm."""
-        return self.arms[0]
-
-    @property
-    def comparator(self) -> PlannedArm | None:
-        """The arm that it is compared with; None if the budget pays for one arm only."""
-        return self.arms[1] if len(self.arms) > 1 else None
-
-    @property
-    def leader(self) -> PlannedArm | None:
-        """The arm of the n that was best at the pilot's end; None where it is one of the other two."""
-        return self.arms[2] if len(self.arms) > 2 else None
-
-    @property
-    def risks(self) -> str:
-        """What the choice is expected to give away, in reward and in the unit of the budget; empty if not known."""
-        if self.risk is None:
-            return ""
-        text = f"expected shortfall from the best n: {self.risk.reward:.3f} of reward"
-        unit = self.budget.unit if self.budget else ROLLOUTS
-        if not self.risk.share or self.bill.of_unit(unit) <= 0:
-            return text
-        more = self.risk.share * self.bill.of_unit(unit) / len(self.arms)
-        amount = f"{more:,.0f} {unit}" if self.budget is None else worded(self.budget, more)
-        return f"{text}, which {amount} more would make up for"
-
-    @property
-    def extrapolation(self) -> float | None:
-        """Prescribed C over the pilot's largest; None without a pilot."""
-        return self.arm.C / self.pilot_C if self.pilot_C else None
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON, with the prescribed arm as `arm` and the extrapolation ratio."""
-        parts: dict[str, Any] = {
-            "rate": self.rate.data(), "timing": self.timing.data(), "arm": asdict(self.arm), "bill": self.bill.data(),
-            "pilot_bill": self.pilot_bill.data(), "runs": [r.data() for r in self.runs],
-        }
-        out = {"schema": 1, **asdict(self), **parts}
-        if self.turns is None:      # as in records from before it
-            del out["turns"]
-        if self.risk is None:
-            del out["undecided"], out["risk"]
-        return out | {"extrapolation": self.extrapolation, "marginal": self.marginal.data() if self.marginal else None}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Plan:
-        """The plan that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "arm", "extrapolation", *BESIDE)}
-        read: dict[str, Any] = {
-            "budget": Budget.of(d["budget"]) if d["budget"] else None,
-            "arms": tuple(PlannedArm.of(a) for a in d["arms"]),
-            "runs": tuple(map(PlannedRun.of, d["runs"])), "rate": RateRule.of(d["rate"]),
-            "timing": Timing.of(d["timing"]), "bill": Bill.of(d["bill"]), "pilot_bill": Bill.of(d["pilot_bill"]),
-            "checks": tuple(Check(**c) for c in d["checks"]),
-            "marginal": Marginal.of(d["marginal"]) if d["marginal"] else None,
-            "risk": Risk(**d["risk"]) if d.get("risk") else None,
-        }
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (d | read).items()}
-        return Plan(**fields)
 
 
 def prescribe(
@@ -340,11 +173,12 @@ class _Prescriber:
         """The n at which the budget pays for the smallest run. Raises UserError if there is none."""
         if self.budget is None or self.pilot.direct or self.spent.of_unit(self.budget.unit) > 0:
             return list(ns)
-        least = {n: self.bill({n: self.unit()}).of_unit(self.budget.unit) for n in ns}
+        least = {n: self.bill({n: self.unit(n)}).of_unit(self.budget.unit) for n in ns}
         paid = [n for n in ns if least[n] <= self.budget.amount]
         if not paid:
-            raise UserError(f"{self.budget} does not pay for the smallest run, {self.unit():,} rollouts (a whole "
-                            f"number of updates of every n): give at least {worded(self.budget, min(least.values()))}")
+            n = min(ns, key=lambda k: least[k])
+            raise UserError(f"{self.budget} does not pay for the smallest run, {self.unit(n):,} rollouts (a whole "
+                            f"number of updates): give at least {worded(self.budget, least[n])}")
         return paid
 
     def check_length(self, n: int, lengths: Mapping[int, int]) -> None:
@@ -366,11 +200,11 @@ class _Prescriber:
         )
 
     def affordable(self, n: int, arms: int) -> int:
-        """The most rollouts per run, in whole updates of every arm, that n's share of what is left pays for, where
+        """The most rollouts per run, in whole updates, that n's share of what is left pays for, where
         there are so many arms."""
         if self.budget is None or self.pilot.direct:
-            return self.pilot.train_C
-        unit, name = self.unit(), self.budget.unit
+            return max(1, self.pilot.train_C // self.unit(n)) * self.unit(n)
+        unit, name = self.unit(n), self.budget.unit
         left = (self.budget.amount - self.spent.of_unit(name)) / arms
         left /= 1 + SPARE if self.capped else 1
         k = self.furthest(n) // unit
@@ -380,9 +214,10 @@ class _Prescriber:
 
     def as_dear(self, n: int, other: int, C: int) -> int:
         """The rollouts of a run of n that costs as much, in the budget's unit, as one of `other` with C rollouts."""
+        unit = self.unit(n)
         if self.currency == ROLLOUTS or n == other or self.pilot.direct:
-            return C
-        cost, unit = self.bill({other: C}).of_unit(self.currency), self.unit()
+            return max(1, C // unit) * unit
+        cost = self.bill({other: C}).of_unit(self.currency)
         return max(1, largest_that(lambda k: self.bill({n: k * unit}).of_unit(self.currency) <= cost)) * unit
 
     def pilot_length(self, n: int) -> int:
@@ -402,13 +237,15 @@ class _Prescriber:
             return ()
         n, C = next(iter(lengths.items()))
         left = self.budget.amount - self.spent.of_unit(self.budget.unit) - bill.of_unit(self.budget.unit)
-        if C + self.unit() <= self.furthest(n) or left < self.budget.amount / 10:
+        if C + self.unit(n) <= self.furthest(n) or left < self.budget.amount / 10:
             return ()
         return (f"{worded(self.budget, left, up=False)} of {self.budget} are left, because forecasts are capped at "
                 f"{EXTRAPOLATION} times the pilot's runs of n = {n}; a longer pilot would use the rest",)
 
-    def unit(self) -> int:
-        return self.pilot.unit
+    def unit(self, n: int) -> int:
+        """The rollouts that the length of a run of n is a multiple of: the pilot's, else those of its own update."""
+        unit, own = self.pilot.unit, n * self.pilot.B_of(n)
+        return own if any(unit % (k * self.pilot.B_of(k)) for k in (*self.pilot.grid, n)) else unit
 
     def bill(self, lengths: Mapping[int, int]) -> Bill:
         """The bill of training: n -> rollouts of each of its runs."""
@@ -433,8 +270,9 @@ class _Prescriber:
         paths = self.rewards_at(own)
         seconds = {n: s for n in own if (s := self.seconds(n, own[n])) is not None}
         timed = self.currency == ROLLOUTS and len(seconds) == len(own)
+        leader = self.best_at_the_end()[0] if self.curves and not law.flat else None
         made = choose(paths, margin=self.margin, common=COMMON, costs=seconds if timed else None, ahead=behind,
-                      where=self.where(own))
+                      leader=leader, where=self.where(own))
         unknown = tuple(n for n in own if n not in paths)
         C = own[made.n]
         risk = Risk(made.risk.reward, law.dearer(C)[made.n] - 1) if made.risk else None
@@ -446,7 +284,7 @@ class _Prescriber:
         if len(set(own.values())) == 1:
             return f" at {next(iter(own.values())):,} rollouts a run"
         each = ", ".join(f"{C:,} rollouts at n = {k}" for k, C in own.items())
-        if any(C + self.unit() > self.furthest(k) for k, C in own.items()):
+        if any(C + self.unit(k) > self.furthest(k) for k, C in own.items()):
             return f" at no more than {EXTRAPOLATION} times the pilot's runs, {each}"
         return f" at equal {'rollouts' if self.budget is None else self.budget.unit}, {each}"
 

@@ -9,7 +9,7 @@ from isocost.planner.learning_rate import RateRule, Shift
 from isocost.planner.more import More
 from isocost.planner.n_growth import NGrowth
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Plan
+from isocost.planner.prescription import Plan
 from isocost.planner.turn_limits import LimitChoice
 from isocost.runs.schema import NUMBER, register
 from isocost.shape import UNKNOWN, Count, Each, Keys, Maybe, Size

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isocost.laws.law import Law
-from isocost.planner.rollouts import Plan, PlannedArm
+from isocost.planner.prescription import Plan, PlannedArm
 from isocost.stats.power import MOST, POWER, detectable_paired, seeds_for
 
 

@@ -50,8 +50,8 @@ def problems_of(n: int, B: int, batch: int | None = None) -> int:
 
 
 PRESETS = {
-    "tiny": Preset((2, 4, 8), 1, 32, 2, 16, 1, 1, 176, 3),
-    "quick": Preset((2, 4, 8, 16, 32), 8, 10240, 3, 4096, 1, 1, 40960, 6),
+    "tiny": Preset((2, 4, 8), 1, 32, 2, 16, 1, 1, 192, 3),
+    "quick": Preset((2, 4, 8, 16, 32), 8, 10240, 3, 4096, 1, 1, 43008, 6),
     "standard": Preset((2, 4, 8, 16, 32), 8, 16384, 5, 8192, 2, 2, 131072, 5),
     "long": Preset((2, 4, 8, 16, 32), 8, 65536, 3, 4096, 1, 1, 524288, 3),
     # Of dialogues: a few minutes in rooms. A rollout that is only sampled takes a tenth of the time of a trained one.
@@ -138,9 +138,13 @@ def make_runs(
     )
 
 
-def whole(grid: Sequence[int], B: int) -> int:
-    """The fewest rollouts that are a whole number of updates for every n of a grid, and for the default n."""
-    return lcm(*(n * B for n in (*grid, COMMON)))
+def whole(grid: Sequence[int], B: int, most: int | None = None) -> int:
+    """The fewest rollouts that are a whole number of updates for every n of a grid, and for the default n.
+
+    Where these are more than `most`, as of many n, the rollouts of an update of the largest n: each n rounds by itself.
+    """
+    common = lcm(*(n * B for n in (*grid, COMMON)))
+    return common if most is None or common <= most else max(grid) * B
 
 
 Size = tuple[int, int, int]     # n, B and C of a run

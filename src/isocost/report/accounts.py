@@ -43,7 +43,8 @@ def spent(study: Study) -> Section:
     everything = sum(total.values())
     if not everything and study.imported:
         started = count(sum(r.metered for r in study.runs))
-        text = f"{started} rollouts were started. Imported logs do not record their fates."
+        whose = "The log of your trainer" if study.driven else "An imported log"
+        text = f"{started} rollouts were started. {whose} does not record their fates."
         return Section("spent", "Where the compute went", join(p(text, cls="lead"), _cost_table(study)))
     alt_text = "Rollouts by fate. " + ", ".join(f"{f} {percent(v / everything)}" for f, v in total.items() if v)
     caption = "Every started rollout has one fate. Click a legend entry to highlight it; hover for numbers."
@@ -280,10 +281,10 @@ def _inside(study: Study) -> Safe:
         seconds = sum(r.seconds for r in runs)
         if not seconds:
             continue
-        clocks = [r.timing[-1] for r in runs if r.timing]
+        clocks = [r.clock.last for r in runs if r.clock.last]
         known = all(k in c for c in clocks for k in WORK)  # records of earlier versions lack them
         parts = [span(sum(number(c[k]) or 0 for c in clocks)) if known else "–" for k in WORK]
-        memory = [mb for r in runs for x in r.timing if (mb := number(x.get("rss_mb"))) is not None]
+        memory = [r.clock.memory for r in runs if r.clock.memory is not None]
         started = sum(r.metered for r in runs)
         peak = f"{count(max(memory))} MB" if memory else "–"
         body.append([what, len(runs), span(seconds), *parts, f"{count(started / seconds)} /s", peak])

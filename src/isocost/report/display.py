@@ -6,6 +6,7 @@ with the result's own record in place of the file; without a folder, from that r
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ _FIGURE = re.compile(
     r'<div [^>]*data-spec="spec-([^"]+)"[^>]*></div><script type="application/json" id="spec-\1">(.*?)</script>', re.S
 )
 
+_ID = re.compile(r'(?<=\bid=")[^"]+|(?<=url\(#)[^)]+|(?<=href="#)[^"]+')      # in SVG, and what refers to it
 _INTERACTION = re.compile(r" (?:Click|Hover)\b[^.<]*\.(?=</span>)")      # at the end of a caption
 
 
@@ -85,7 +87,10 @@ def _figures(body: str) -> Iterator[tuple[str, charts.Spec]]:
 
 
 def _still(found: re.Match[str]) -> str:
-    return theme.svg(json.loads(found[2]), WIDTH)
+    """A figure as SVG. A notebook is one document, so ids that other plots have too get a prefix of this one's."""
+    drawn = theme.svg(json.loads(found[2]), WIDTH)
+    own = hashlib.sha256(drawn.encode()).hexdigest()[:8]
+    return _ID.sub(rf"plot-{own}-\g<0>", drawn)
 
 
 def pilot_plan(study: Study) -> Section:

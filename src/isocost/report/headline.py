@@ -86,7 +86,10 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     at = f"at {count(arm.get('C'))} {unit}"
     if study["plan"].get("direct"):
         return f"n = {arm['n']} {at}, fixed by the plan; no other n was tried."
-    if len(equal) > 1:
+    law = law_of(study)
+    if study["plan"].get("risk") and (law is None or len(law.ns) > 1):
+        return f"Use n = {arm['n']}{_limit(study)}: {str(study['plan']['chosen']).partition(': ')[2]}."
+    if len(equal) > 1:      # a plan of an earlier version
         found = f"it is the cheapest of n = {names(equal)}, which are equal within margin or noise {at}."
         return f"Use n = {arm['n']}{_limit(study)}: {found}"
     return f"Use n = {arm['n']}{_limit(study)}: {at}, {_others(study, arm)}."
@@ -134,7 +137,7 @@ def _forecast_and_outcome(study: Study) -> str:
         "hit": "the forecast held",
         "miss": "the forecast missed",
         "cannot tell": "whether it held is not known",
-        "uninformative": "the interval is too wide to be informative",
+        "uninformative": "the interval holds the outcome, and every naive forecast too",
     }
     return (
         f"Held-out reward was {share(result['value'])}; the forecast was {low} to {high}:"

@@ -170,7 +170,8 @@ def _verdict_words(study: Study, data: Data) -> Safe:
     text += f"outcome {interval(data['outcome'])}." if data["outcome"] else "its runs have not ended."
     more = []
     if audited:
-        more.append(p(tag("b", f"Verdict: {verdict_of(study)}. "), reason_of(study)))
+        rule = f" The forecast was {audited['rule']}." if audited.get("rule") else ""
+        more.append(p(tag("b", f"Verdict: {verdict_of(study)}. "), reason_of(study), rule))
     if sealed.get("falsifier"):
         more.append(
             p(
@@ -178,7 +179,7 @@ def _verdict_words(study: Study, data: Data) -> Safe:
                 sentence(sealed["falsifier"]),
             )
         )
-    elif data["forecast"] and study.imported:
+    elif data["forecast"] and study.imported and not study.driven:
         more.append(p("This is the plan's forecast for a run with your own trainer. It is not sealed.", cls="soft"))
     elif data["forecast"]:
         more.append(

@@ -28,6 +28,7 @@ from isocost.report import (
 from isocost.report.html import Safe, esc, join, json_in_html, p, tag
 from isocost.report.records import Study, as_dict, load
 from isocost.report.section import Section
+from isocost.runs.measure import UNNAMED
 
 HERE = Path(__file__).parent
 SECTIONS = (
@@ -148,8 +149,9 @@ def _study_line(study: Study) -> Safe:
     model = setting.get("model") or (first.get("model") or {}).get("name")
     data = setting.get("data") or (first.get("problems") or {}).get("spec")
     facts = [
-        ("model", model),
-        ("problems", data),
+        ("model", "" if model == UNNAMED else model),
+        ("problems", "" if data == UNNAMED else data),
+        ("trained by", as_dict(study["study"].get("trainer")).get("command")),
         ("method", "" if contest.is_comparison(study) else headline.method(study)),
         accounts.asked_for(study),
         ("seed", study["study"].get("seed")),

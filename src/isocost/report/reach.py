@@ -35,7 +35,7 @@ from isocost.report.outcome import (
     prescribed_n,
     reach_of,
 )
-from isocost.report.records import Data, Run, Study, as_dict, law_of, number
+from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
 from isocost.report.section import Section, empty
 from isocost.words import counted, freedom
 
@@ -346,11 +346,8 @@ def _which(study: Study, law: Law, low: float, top: float, fence: float | None) 
         f"Which n are equal to the best within the margin: {names(sets[0])} at {brief(low)} rollouts,"
         f" {names(sets[1])} at the end of the pilot."
     )
-    caption = (
-        f"At each C, the n whose predicted reward is within {law.margin:g}, or within the noise, of the"
-        " best. "
-    )
-    caption += "Not known: that n's reward there is not identified."
+    caption = f"At each C, the n that are shown to be within {law.margin:g} of the best, and those shown to be worse. "
+    caption += "Cannot tell: neither is shown. Not known: that n's reward there is not identified."
     plot = figure("equal-n", charts.equals(rows, [], fence, alt_text), alt_text, caption, rows)
     return join(tag("h3", "Which n are equal"), _why_not(law.n_star), plot)
 
@@ -367,11 +364,13 @@ def _standings(law: Law, grid: np.ndarray) -> list[Data]:
     for i, c in enumerate(grid[:-1]):
         middle = float(np.sqrt(c * grid[i + 1]))
         equal, best, unknown = law.equal_set(middle), law.best(middle), law.unknown(middle)
+        worse = law.worse(np.array([middle]))[:, 0]
         for j, n in enumerate(law.ns):
             standing = (
                 "best"
                 if n == best
-                else "equal to the best" if n in equal else "not known" if n in unknown else "worse"
+                else "equal to the best" if n in equal
+                else "not known" if n in unknown else "worse" if worse[j] else "cannot tell"
             )
             behind = float(values[:, i].max() - values[j, i])
             rows.append(
@@ -391,10 +390,9 @@ def _set_sentence(study: Study, law: Law) -> Safe:
     c = prescribed_C(study) or law.range[1]
     where = f"At {count(c)} rollouts per run" if plan else "At the end of the pilot"
     equal = equal or law.equal_set(c)
-    lead = (
-        f"{where} n = {names(equal)} {'is best' if len(equal) == 1 else 'are equal'}, within {law.margin:g} or the"
-        " noise."
-    )
+    lead = f"{where} n = {names(equal)} {'is best' if len(equal) == 1 else f'are equal, within {law.margin:g}'}."
+    if undecided := as_list(plan.get("undecided")):
+        lead += f" n = {names(undecided)} may be better or worse by more than {law.margin:g}: cannot tell."
     if plan.get("fallback"):
         lead = f"The law is not identified, so no n is called best {where[0].lower()}{where[1:]}."
     more: list[Any] = []

@@ -6,12 +6,13 @@ Nothing here is executed or unpickled: records may come from strangers.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import isocost.planner  # noqa: F401 (registers the shapes of a study's files)
 from isocost.errors import UserError
@@ -27,8 +28,25 @@ STUDY_FILES = (
     "dry-run",
 )
 SHOWN = 3       # unreadable lines of a file that are named
+MOST = 256      # evaluations of a run that are kept, about: a page draws no more
+SPLITS = ("eval/select", "eval/audit")
 
 Data = dict[str, Any]
+
+
+class Stream(NamedTuple):
+    """Of a run's steps and evaluations: the evaluations, and the totals of the last step (empty before it)."""
+
+    evaluations: tuple[Data, ...]
+    last: Data
+
+
+class Clock(NamedTuple):
+    """Of a run's timing: active seconds, the last line, and the most memory in MB (None if it is not recorded)."""
+
+    seconds: float
+    last: Data
+    memory: float | None
 
 
 @dataclass(frozen=True)
@@ -78,30 +96,24 @@ class Run:
         return self.end.get("reason") == DIVERGED
 
     @cached_property
-    def lines(self) -> list[Data]:
-        return _lines(self.folder / "metrics.jsonl")[0]
+    def stream(self) -> Stream:
+        """What metrics.jsonl holds of use to a page."""
+        return _stream(_lines(self.folder / "metrics.jsonl")[0], self.metric)
+
+    @property
+    def evaluations(self) -> tuple[Data, ...]:
+        """Evaluations in order of compute, the base (step 0) first: rollouts and rewards, of at most about `MOST`."""
+        return self.stream.evaluations
 
     @cached_property
-    def evaluations(self) -> list[Data]:
-        """Evaluation lines in order of compute, the base (step 0) first; of another metric than pass@1, with its
-        values as `eval/select` and `eval/audit`."""
-        found = [x for x in self.lines if "eval/select" in x or "eval/audit" in x]
-        if self.metric == PASS:
-            return found
-        return [{**x, **{key: x.get(f"{key}/{self.metric}") for key in ("eval/select", "eval/audit")}} for x in found]
-
-    @cached_property
-    def steps(self) -> list[Data]:
-        return [x for x in self.lines if "eval/select" not in x and "eval/audit" not in x]
-
-    @cached_property
-    def timing(self) -> list[Data]:
-        return _lines(self.folder / "timing.jsonl")[0]
+    def clock(self) -> Clock:
+        """What timing.jsonl holds of use to a page."""
+        return _clock(_lines(self.folder / "timing.jsonl")[0])
 
     @property
     def seconds(self) -> float:
         """Active seconds so far."""
-        return max((number(x.get("seconds")) or 0.0 for x in self.timing), default=0.0)
+        return self.clock.seconds
 
     @cached_property
     def fates(self) -> dict[str, int]:
@@ -121,7 +133,7 @@ class Run:
         recorded = {str(k): as_dict(v) for k, v in as_dict(self.end.get("bill")).items()}
         if recorded:
             return recorded
-        return {"train": self.steps[-1]} if self.steps else {}
+        return {"train": self.stream.last} if self.stream.last else {}
 
     @property
     def metered(self) -> int:
@@ -155,9 +167,9 @@ class Study:
         """The run's purpose; a run of the grid and one that checked another rate change places where that was
         chosen."""
         rates = dict(as_list(self["pilot"].get("rates")))
-        if run.n not in rates or run.purpose not in ("pilot", "edge"):
+        if not rates or run.purpose not in ("pilot", "edge"):
             return run.purpose
-        return "pilot" if run.arm.get("multiplier", 1.0) == rates[run.n] else "edge"
+        return "pilot" if run.arm.get("multiplier", 1.0) == rates.get(run.n) else "edge"
 
     @property
     def metric(self) -> str:
@@ -168,6 +180,11 @@ class Study:
     def imported(self) -> bool:
         """Whether every run came from another trainer's log."""
         return bool(self.runs) and all("imported" in r.about for r in self.runs)
+
+    @property
+    def driven(self) -> bool:
+        """Whether isocost launches its runs by a trainer of the user's, and reads that trainer's log."""
+        return bool(self["study"].get("trainer"))
 
     @property
     def name(self) -> str:
@@ -222,7 +239,8 @@ def load(folder: Path) -> Study:
         raise UserError(f"{folder} is not a directory; give a study, a directory of runs, or a run")
     broken: list[str] = []
     files = {name: data for name in STUDY_FILES if (data := _read(folder / f"{name}.json", broken))}
-    runs = tuple(run for place in _run_folders(folder) if (run := _run(place, broken, _metric(files))))
+    shared: dict[str, Any] = {}
+    runs = tuple(run for place in _run_folders(folder) if (run := _run(place, broken, _metric(files), shared)))
     if not files and not runs and not broken:
         wanted = "study.json, profile.json, run.json"
         raise UserError(f"{folder} holds neither a study nor a run (looked for {wanted} and runs/*/run.json)")
@@ -243,7 +261,7 @@ def law_of(study: Study) -> Law | None:
 
 def read_run(folder: Path, metric: str = PASS) -> Run | None:
     """The run in a folder, or None if there is none that can be read."""
-    return _run(folder, [], metric) if folder.is_dir() else None
+    return _run(folder, [], metric, {}) if folder.is_dir() else None
 
 
 def number(x: Any) -> float | None:
@@ -278,13 +296,34 @@ def _metric(files: dict[str, Data]) -> str:
     return next((str(x) for x in recorded if x), PASS)
 
 
-def _run(folder: Path, broken: list[str], metric: str) -> Run | None:
+def _stream(lines: list[Data], metric: str) -> Stream:
+    """Of many evaluations every second is kept, or every fourth and so on, and the last."""
+    found = [x for x in lines if any(key in x for key in SPLITS)]
+    every = 2 ** max(0, math.ceil(math.log2(max(len(found), 1) / MOST)))
+    names = dict(zip(SPLITS, SPLITS if metric == PASS else [f"{key}/{metric}" for key in SPLITS], strict=True))
+    kept = [{"rollouts": x.get("rollouts")}
+            | {key: x.get(name) for key, name in names.items() if metric != PASS or name in x}
+            for i, x in enumerate(found) if i % every == 0 or x is found[-1]]
+    steps = [x for x in lines if not any(key in x for key in SPLITS)]
+    return Stream(tuple(kept), steps[-1] if steps else {})
+
+
+def _clock(lines: list[Data]) -> Clock:
+    memory = [mb for x in lines if (mb := number(x.get("rss_mb"))) is not None]
+    return Clock(max((number(x.get("seconds")) or 0.0 for x in lines), default=0.0), lines[-1] if lines else {},
+                 max(memory, default=None))
+
+
+def _run(folder: Path, broken: list[str], metric: str, shared: dict[str, Any]) -> Run | None:
+    """A run that can be read, or None. Values that its run.json has in common with others are one object (`shared`)."""
     about = _read(folder / "run.json", broken)
     if not about:
         return None
+    about = {k: shared.setdefault(json.dumps(v, sort_keys=True), v) for k, v in about.items()}
     run = Run(folder, about, _read(folder / "end.json", broken), metric)
-    for name, kept in (("metrics.jsonl", "lines"), ("timing.jsonl", "timing")):
-        vars(run)[kept], bad = _lines(folder / name)        # the cached property would read them again
+    for name, kept in (("metrics.jsonl", "stream"), ("timing.jsonl", "clock")):
+        lines, bad = _lines(folder / name)      # the cached property would read them again
+        vars(run)[kept] = _stream(lines, metric) if kept == "stream" else _clock(lines)
         broken += [f"{name} in {folder.name}{why}" for why in bad[:SHOWN]]
         broken += [f"{name} in {folder.name} has {len(bad) - SHOWN} more such lines"] if len(bad) > SHOWN else []
     return run

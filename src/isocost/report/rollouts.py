@@ -42,14 +42,19 @@ def rollouts(study: Study) -> Section:
     """Kept rollouts of the profile and of some runs, turn by turn, escaped and unedited."""
     title = "Rollouts"
     profile = read(as_list(study["profile"].get("examples")), PROFILE)
-    of_runs = {run.name: read(run.samples(), run.name) for run in _in_order(study.runs)}
-    kept = {name: found for name, found in {PROFILE: profile, **of_runs}.items() if found}
+    kept, others = {PROFILE: profile} if profile else {}, 0
+    for run in _in_order(study.runs):       # rollouts of runs that are not shown are counted, and not kept in memory
+        found = read(run.samples(), run.name)
+        if found and len(kept) - bool(profile) < RUNS:
+            kept[run.name] = found
+        else:
+            others += len(found)
     if not kept:
         return Section("rollouts", title, empty(study, "No rollout has been recorded as text yet.", "isocost profile"))
     shown = chosen(kept)
     profiled = number(as_dict(study["profile"].get("cost")).get("rollouts"))
     sampled = sum(run.metered for run in study.runs) + int(profiled or 0)
-    every = sum(map(len, kept.values()))
+    every = others + sum(map(len, kept.values()))
     lead = f"{count(len(shown))} of {counted(every, 'rollout')} that the records keep as text"
     lead += f"; {count(sampled)} were sampled." if sampled else "."
     command = tag("code", f"isocost rollouts {word(study.name)}")

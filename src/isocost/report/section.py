@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from isocost.report.html import Safe, tag
 from isocost.report.records import Study
 
-TRAINS = {  # steps that sample or train, and why an imported study has no such step
-    "isocost profile": "their logs do not contain this",
-    "isocost pilot": "their logs do not contain this",
-    "isocost train --plan": "the next run is for your own trainer, and its forecast is the plan's",
+TRAINS = {  # steps that sample or train, and why a study of a trainer's runs has nothing of them: imported, driven
+    "isocost profile": ("their logs do not contain this", "its log does not contain this"),
+    "isocost pilot": ("their logs do not contain this", "its log does not contain this"),
+    "isocost train --plan": ("the next run is for your own trainer, and its forecast is the plan's", ""),
 }
 
 
@@ -25,6 +25,8 @@ class Section:
 
 def empty(study: Study, what: str, step: str) -> Safe:
     """The text of an empty section: what is missing, and the step that makes it, if isocost can run that step."""
-    if study.imported and step in TRAINS:
-        return tag("p", f"{what} The runs were imported: {TRAINS[step]}.", cls="empty")
+    whose = "The runs are of your trainer" if study.driven else "The runs were imported"
+    why = TRAINS.get(step, ("", ""))[study.driven] if study.imported else ""
+    if why:
+        return tag("p", f"{what} {whose}: {why}.", cls="empty")
     return tag("p", f"{what} To fill this section, run ", tag("code", step), ".", cls="empty")

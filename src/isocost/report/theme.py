@@ -46,7 +46,8 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "evaluation": ("#009e73", "#2fbf96"),
 }
 N_SLOTS = 7
-STANDINGS = {"best": "accent", "equal to the best": "mid", "worse": "line", "not known": "unknown"}
+STANDINGS = {"best": "accent", "equal to the best": "mid", "worse": "line", "cannot tell": "dead",
+             "not known": "unknown"}
 CATEGORIES = ("accent", "filtered", "evaluation", "stale", "cancelled", "ink", "n6")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 

@@ -86,17 +86,23 @@ async def evaluate(
     purpose: Purpose = Purpose.EVALUATION,
     account: str = meter.EVALUATION,
     exact: bool = True,
+    done: Callable[[int], None] = lambda problems: None,
 ) -> Evaluation:
-    """Pass@1 of each problem. Samples with one `seed` share their random numbers across arms and steps."""
+    """Pass@1 of each problem. Samples with one `seed` share their random numbers across arms and steps. `done` is
+    called with the number of problems that are sampled and graded, each time there is one more."""
+    so_far = 0
+
+    async def one(slot: int, problem: Problem) -> Group:
+        nonlocal so_far
+        group = await group_of(recipe, world, problem, Place(seed, 0, slot, int(purpose)), samples, pace)
+        so_far += 1
+        done(so_far)
+        return group
+
     with meter.on(account):
         if exact and world.exact is not None:
             return Evaluation(np.asarray(world.exact(problems, pace.sampling), dtype=np.float64), exact=True)
-        groups = await together(
-            *(
-                group_of(recipe, world, p, Place(seed, 0, slot, int(purpose)), samples, pace)
-                for slot, p in enumerate(problems)
-            )
-        )
+        groups = await together(*(one(slot, p) for slot, p in enumerate(problems)))
     scores = [scores_of(g) for g in groups]
     unscored = sum(r.score is None for g in groups for r in g.rollouts)
     right = np.array([np.mean(s) if s else np.nan for s in scores])

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -26,6 +27,7 @@ from isocost.shape import Keys
 
 SCHEMA = schema.VERSION
 DIVERGED, REWARD_FAILED = "diverged", "reward failed"
+UNBILLED = "unbilled"       # the end of a run that has settled more rollouts than it was billed for
 GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run can be continued
 # The fates of rollouts: the values of `isocost.types.Fate`, in the order of tables and charts.
 FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
@@ -134,6 +136,7 @@ class Stream:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         self._waiting: list[Line] = []
         self._last = -math.inf      # when lines were last written
+        self._summed = 0, 0         # bytes from the beginning, and their checksum
 
     @classmethod
     def mended(cls, path: Path) -> Self:
@@ -181,6 +184,17 @@ class Stream:
         self.flush()
         return os.fstat(self._file).st_size
 
+    def checksum(self, size: int) -> int:
+        """CRC-32 of the first `size` bytes, of those that are there. What an earlier call read is not read again."""
+        self.flush()
+        at, total = self._summed if self._summed[0] <= size else (0, 0)
+        with self.path.open("rb") as file:
+            file.seek(at)
+            while at < size and (part := file.read(min(1 << 20, size - at))):
+                at, total = at + len(part), zlib.crc32(part, total)
+        self._summed = at, total
+        return total
+
     def cut(self, offset: int) -> None:
         os.ftruncate(self._file, offset)
 
@@ -221,9 +235,12 @@ def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def code() -> dict[str, str]:
-    """The installed version, and the hash of the package's sources."""
-    return {"version": package_version(), "sources": _sources_hash()}
+def code() -> dict[str, Any]:
+    """The installed version, the hash of the package's sources, and the rule of its meter if it is not 1."""
+    from isocost import meter  # here: what only reads records does not need it
+
+    rule = {"meter": meter.RULE} if meter.RULE != 1 else {}
+    return {"version": package_version(), "sources": _sources_hash(), **rule}
 
 
 def package_version() -> str:

@@ -122,7 +122,8 @@ class RunRecord:
             **state,
             "schema": SCHEMA,
             "step": step,
-            "offsets": {name: s.offset() for name, s in self.streams.items()},
+            "offsets": (offsets := {name: s.offset() for name, s in self.streams.items()}),
+            "checksums": {name: s.checksum(offsets[name]) for name, s in self.streams.items()},
             "sha256": file_hash(weights),
         }
         described.write_text(jsonfile.page(whole) + "\n")
@@ -154,7 +155,7 @@ class RunRecord:
         """The newest whole checkpoint, with every stream truncated to it and lost work charged; None if there is none.
 
         The cost of work after the checkpoint goes to the account `lost` of the meter and to lost.jsonl. Raises
-        UserError, with nothing changed, if a stream is shorter than it was at the checkpoint.
+        UserError, with nothing changed, if a stream is shorter than it was at the checkpoint, or other bytes are in it.
         """
         found = next((c for c in map(self._whole, reversed(self.checkpoints())) if c and self._reaches(c[1])), None)
         state: dict[str, Any] = found[1] if found else {"step": 0, "offsets": dict.fromkeys(STREAMS, 0)}
@@ -162,6 +163,9 @@ class RunRecord:
             if (size := stream.offset()) < state["offsets"][name]:
                 raise UserError(f"{stream.path} has {size:,} bytes, and had {state['offsets'][name]:,} at checkpoint "
                                 f"{state['step']}: lines are missing; {schema.remedy(stream.path)}")
+            if not self._as_saved(name, state):
+                raise UserError(f"{stream.path} is damaged: its first {state['offsets'][name]:,} bytes are not those "
+                                f"of checkpoint {state['step']}; {schema.remedy(stream.path)}")
         self._record_lost(state["step"])
         for name, stream in self.streams.items():
             stream.cut(state["offsets"][name])
@@ -174,7 +178,13 @@ class RunRecord:
 
     def _reaches(self, state: Mapping[str, Any]) -> bool:
         """Whether the streams reach this checkpoint. Of several attempts, a superseded one may have saved it last."""
-        return self.fence is None or all(s.offset() >= state["offsets"][name] for name, s in self.streams.items())
+        return self.fence is None or all(
+            s.offset() >= state["offsets"][name] and self._as_saved(name, state) for name, s in self.streams.items())
+
+    def _as_saved(self, name: str, state: Mapping[str, Any]) -> bool:
+        """Whether a stream begins with the bytes that it had at a checkpoint; older versions saved no checksum."""
+        sums = state.get("checksums", {})
+        return name not in sums or self.streams[name].checksum(state["offsets"][name]) == sums[name]
 
     def _whole(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         try:

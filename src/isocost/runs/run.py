@@ -28,9 +28,9 @@ from isocost.ledger import Ledger, Line, as_measured
 from isocost.local.lora import export
 from isocost.loop import End, Step, train
 from isocost.recipe import describe, fingerprint
-from isocost.runs import files, schema, shelf
+from isocost.runs import files, rules, schema, shelf
 from isocost.runs.evaluate import ATTEMPTS, EVALUATION_SEED, Evaluation, evaluate
-from isocost.runs.files import DIVERGED, GO_ON, REWARD_FAILED, fit, read_json, read_lines
+from isocost.runs.files import DIVERGED, GO_ON, REWARD_FAILED, UNBILLED, fit, read_json, read_lines
 from isocost.runs.job import Job, compares, recipe_of
 from isocost.runs.names import today
 from isocost.runs.record import RunRecord, machine, model_of
@@ -103,6 +103,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     if "imported" in there:
         raise UserError(f"{out} holds a run that was imported; choose another --out")
     fit(out / "run.json", there, schema.TRAINED)
+    rules.refuse_other(out, there["recipe"], there.get("code"))
     old, new = there["job"]["setting"], asdict(job)["setting"]
     left, right = today(there["recipe"]), describe(recipe)
     differs = [k for k, v in right.items() if fingerprint(left.get(k)) != fingerprint(v)]
@@ -271,6 +272,7 @@ class _Run:
                 self._journal()
             if end.reason != "interrupted":
                 self._save()
+        self.why = self.why or end.why
         return self._finish(end.reason, end.bound)
 
     async def _train(self, end: End) -> None:
@@ -501,9 +503,12 @@ class _Run:
             return (f"no further step fits into {grouped(self.job.budget[bound])} {bound}, the run's share of the "
                     f"budget: {grouped(spent)} {bound} and {grouped(self.ledger.spent.rollouts)} of {grouped(C)} "
                     "rollouts are spent")
+        first = "" if self.ledger.step else ", which were over before the first update: nothing was trained"
         return {
-            "spent": f"no further step fits into {budget}",
+            "spent": f"no further step fits into {budget}{first}",
             DIVERGED: f"update {self.ledger.step}: {self.why}",
+            UNBILLED: f"after update {self.ledger.step}: {self.why}. What was recorded is kept and can be read: "
+                      "correct the method and train into another folder",
             REWARD_FAILED: f"{self.why}. All that was paid for is kept: correct it, and the same command goes on",
             "interrupted": f"stopped by signal {self.stop} after step {self.ledger.step}; it goes on where it was",
         }.get(reason, "")

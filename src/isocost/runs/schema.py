@@ -188,7 +188,7 @@ STATE = Keys({      # of a checkpoint
 }, {
     "ledger": Keys({"seed": int, "step": Count, "waves": Count, "drawn": int}, rest=UNKNOWN), "measured": Count,
     "base": list[NUMBER] | None, "version": int, "seconds": float, "kept": dict[str, list[OBJECT]],
-    "shelf": list[OBJECT], "unfinished": list[OBJECT],
+    "checksums": dict[str, int], "shelf": list[OBJECT], "unfinished": list[OBJECT],
     "ahead": Keys({"waves": list[list[OBJECT]], "held": list[OBJECT]}),
 })
 

@@ -29,6 +29,7 @@ class Can(Enum):
     SPLITS = auto()     # held-out problems are divided into a validation and a test split
     METRICS = auto()    # evaluations hold other metrics than pass@1
     RECIPE = auto()     # the recipe of the runs is on record
+    SAMPLING = auto()   # temperature, truncation and length of completions are on record, as far as they are known
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ DRIVEN = Source(
         Can.METRICS: "its records hold one number of each evaluation; to fit another, begin a study with "
                      "--map held_out=COLUMN",
         Can.RECIPE: "",
+        Can.SAMPLING: "",
     },
 )
 

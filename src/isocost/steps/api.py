@@ -13,7 +13,7 @@ from isocost.runs.source import Can
 from isocost.steps import results
 from isocost.steps.audit import audit
 from isocost.steps.early import NEVER, Stops
-from isocost.steps.events import SILENT, Observer
+from isocost.steps.events import Observer, default
 from isocost.steps.export import Export, export
 from isocost.steps.fit import fit
 from isocost.steps.folder import opened
@@ -40,10 +40,10 @@ class Study(Shown):
 
     def __init__(
         self, path: Path, setting: Setting | None = None, *, seed: int = 0, method: str | None = None,
-        problems: int = PROBLEMS, observer: Observer = SILENT,
+        problems: int = PROBLEMS, observer: Observer | None = None,
     ):
         self.path = path
-        self.observer = observer
+        self.observer = default() if observer is None else observer
         self._setting, self._seed, self._method, self._problems = setting, seed, method, problems
 
     def __repr__(self) -> str:
@@ -68,7 +68,8 @@ class Study(Shown):
             home.source.require(Can.PROFILE, home.path)
             asked = home.asked
             setting, seed, method, problems = home.setting, asked["seed"], asked["method"], asked["profiled"]
-        return profile(self.path, setting, seed=seed, method=method, problems=problems, dry_run=dry_run)
+        return profile(self.path, setting, seed=seed, method=method, problems=problems, dry_run=dry_run,
+                       observer=self.observer)
 
     def plan(self, budget: str | None = None, **options: Any) -> results.PilotPlan | results.Plan:
         """Before there is a law, the pilot's plan; after, the prescription. `budget` is what pilot and training may
@@ -134,7 +135,7 @@ class Study(Shown):
 
 def study(
     *, model: str | None = None, data: str | None = None, out: str | Path, seed: int = 0, method: str | None = None,
-    problems: int = PROBLEMS, observer: Observer = SILENT, **settings: Any,
+    problems: int = PROBLEMS, observer: Observer | None = None, **settings: Any,
 ) -> Study:
     """A study of a model on a data set in the folder `out`. Nothing is read or written before its first step,
     `profile()`; if `out` already contains the study, the steps continue it.
@@ -145,7 +146,8 @@ def study(
     seed: of every run and every interval. method: replaces the recipe that the profile chooses.
     problems: how many are profiled, 16 completions each. settings: as the commands' options, with `_` for `-`:
     verifier, held_out, held_out_data, limit, skip_broken, system, temperature, top_p, top_k, max_tokens, samples,
-    device, dtype, kernels, threads, in_turns, witness, env, max_turns.
+    device, dtype, kernels, threads, in_turns, witness, env, max_turns. observer: receives progress and warnings; by
+    default they are printed in IPython and nowhere else.
 
     Raises:
         UserError: for a setting of another name. A value that cannot be used is an error of the first step.
@@ -154,7 +156,7 @@ def study(
     return Study(Path(out), setting, seed=seed, method=method, problems=problems, observer=observer)
 
 
-def open(path: str | Path, *, observer: Observer = SILENT) -> Study:
+def open(path: str | Path, *, observer: Observer | None = None) -> Study:
     """The study in a folder that `isocost profile`, `isocost import` or `isocost.study` made.
 
     Raises:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from isocost.laws.curves import attempts_of, curves
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
+from isocost.runs import rules
+from isocost.runs.files import is_run
 from isocost.runs.source import Can
-from isocost.steps.folder import opened, writes
+from isocost.steps.folder import Home, opened, writes
 from isocost.steps.results import Audit
 from isocost.steps.train import hashes
 
@@ -28,14 +31,31 @@ def audit(study: Path) -> Audit:
     home.source.require(Can.SEAL, study)
     forecast = forecasts.read(home.path / "forecast.json")
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
-    metric = home.metric
+    metric, sealed = home.metric, forecasts.rules_of(forecast)
+    named = [home.runs / name for name in (*forecast.runs, *forecast.comparator_runs, *forecast.leader_runs)]
+    there = [folder for folder in named if is_run(folder)]     # no other run is opened, however many the study has
     found = audits.audit(
         forecast,
-        curves(home.path, metric),
-        audits.seals(home.path),
+        curves(there, metric),
+        audits.seals(there),
         noise=planned.evaluation.sd_of(attempts_of(metric)),
-        shares=audits.at_their_share(home.path),
-        changed=forecasts.changed(forecast.hashes, hashes(home, forecast.seal_version)),
+        shares=audits.at_their_share(there),
+        changed=(*forecasts.changed(forecast.hashes, hashes(home, forecast.seal_version)), *_other_rules(home, sealed)),
+        rule=_rule(home, sealed),
     )
     home.write("audit.json", found.data())
     return Audit.beside(found, folder=study)
+
+
+def _other_rules(home: Home, sealed: Mapping[str, int]) -> list[str]:
+    """What differs between the rules by which the trained runs were made and those that the forecast was sealed for."""
+    trained = {path.name: rules.recorded(run["recipe"], run.get("code")) for path, run in rules.runs_of(home.runs)
+               if run.get("purpose") == "train"}
+    return [text for name, own in trained.items() if (text := rules.differences(sealed, own, f"in {name}"))]
+
+
+def _rule(home: Home, sealed: Mapping[str, int]) -> str:
+    """A sentence if the forecast was sealed for other rules than those of this version; empty if not."""
+    run = next((run for _, run in rules.runs_of(home.runs)), None)
+    text = rules.differences(sealed, rules.now(run["recipe"])) if run else ""
+    return text and f"sealed for runs under {text}: its runs are judged as they were made"

@@ -6,6 +6,7 @@ finds the processes that still run, and starts none twice.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class _Run:
     @staticmethod
     def of(home: Home, trainer: Trainer, job: Job, folder: Path) -> _Run:
         sizes = Sizes(job.name, job.n, job.B, int(job.budget["rollouts"]), job.lr, job.warmup, job.seed,
-                      tuple(int(p) for p in job.points))
+                      tuple(int(p) for p in job.points), job.setting.samples)
         held_out = home.setting.held_out
         known = home.asked
         asked = asked_of(sizes, job.setting.model, job.setting.data, known.get("scale"), known.get("base"))
@@ -264,6 +265,8 @@ class _Drive:
         assert run.seen is not None
         driven, seen = run.driven, run.seen
         progress = seen.trained + len(seen.evaluated)
+        if seen.trained >= driven.sizes.M and (why := driven.unused()):
+            raise UserError(f"run {run.name}: {why}. What it printed ends:\n{driven.last_output()}")
         if seen.trained >= driven.sizes.M and progress <= run.best:     # twice: it did not die within an evaluation
             driven.log_of(seen)     # raises for a column that is not there
             lacking = ", ".join(map(str, driven.missing(seen)))
@@ -276,21 +279,31 @@ class _Drive:
         if run.best < 0 and progress <= 0:
             run.fruitless = 1
         run.best = max(run.best, progress)
-        if run.fruitless >= FRUITLESS:
+        if run.fruitless >= FRUITLESS or self.alike(run, seen):
             raise UserError(self.failed(run, seen))
         self.launch(run)
+
+    def alike(self, run: _Run, seen: Seen) -> bool:
+        """Whether its last two attempts ended by themselves before they logged anything, with the same last line."""
+        if seen.lines or run.why or run.fruitless < 2:
+            return False
+        ends = [re.sub(r"\d+", "0", run.driven.last_output(k).rpartition("\n")[2]) for k in (-1, -2)]
+        return ends[0] == ends[1] != ""
 
     def failed(self, run: _Run, seen: Seen) -> str:
         """Why a run is given up."""
         driven = run.driven
         if seen.lines == 0:
-            what = f"logged nothing in {driven.log(len(driven.attempts) - 1)} (--metrics names another file)"
+            other = f", whose folder is in {driven.given}" if driven.given else " (--metrics names another file)"
+            what = f"logged nothing in {driven.log(len(driven.attempts) - 1)}{other}"
+        elif unused := driven.unused():
+            what = f"got no further than update {seen.trained:g} of {driven.sizes.M}: {unused}"
         else:
             what = (f"got no further than update {seen.trained:g} of {driven.sizes.M}; checkpoint at least as often as "
                     "its processes are stopped, and continue from the last checkpoint in {out}")
         why = f"; {run.why}" if run.why else ""
-        return (f"run {run.name}: {FRUITLESS} attempts in a row {what}{why}. The last one was "
-                f"{driven.attempts[-1]}/{OUTPUT}, which ends:\n{driven.last_output()}")
+        return (f"run {run.name}: {run.fruitless} attempts in a row {what}{why}. The last one was "
+                f"{driven.attempts[-1]}/{OUTPUT}, which ends:\n{driven.last_output() or 'it printed nothing'}")
 
     def end_all(self) -> None:
         """Stop what is active and wait until it is gone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from isocost.runs.files import read_json
 from isocost.runs.schema import TRAINED
 from isocost.runs.source import Can
 from isocost.stats.passk import pass_curve
+from isocost.steps.events import SILENT, Observer, Tell, untold
 from isocost.steps.folder import writes
+from isocost.steps.pass_rates import OPENING
 from isocost.steps.results import Mean, Measured, MeasuredModel
 from isocost.types import Cost
 from isocost.words import counted
@@ -32,7 +34,9 @@ LEVEL = 0.9
 
 
 @writes()
-def evaluate(run: Path, *, samples: int = 16, data: str | None = None, base: bool = False) -> Measured:
+def evaluate(
+    run: Path, *, samples: int = 16, data: str | None = None, base: bool = False, observer: Observer = SILENT
+) -> Measured:
     """Pass@1 of a run's final policy on its held-out problems, or on `data`, with its interval over problems.
 
     `samples` completions per problem, where pass@1 cannot be computed exactly. With `base`, also of the policy that the
@@ -50,11 +54,13 @@ def evaluate(run: Path, *, samples: int = 16, data: str | None = None, base: boo
         )
     fit(run / "run.json", record, TRAINED)
     setting = Setting.of(record["job"]["setting"])
-    after, cost = _measured(setting, str(run / "final"), data, samples)
+    with observer.counting("eval") as tell:
+        after, cost = _measured(setting, str(run / "final"), data, samples, tell)
     _enough(after)
     first = difference = None
     if base:
-        before, more = _measured(setting, setting.model, data, samples)
+        with observer.counting("eval of the base") as tell:
+            before, more = _measured(setting, setting.model, data, samples, tell)
         cost += more
         _enough(after - before)
         first, difference = _mean(before), _mean(after - before)
@@ -66,7 +72,8 @@ def evaluate(run: Path, *, samples: int = 16, data: str | None = None, base: boo
 
 
 def evaluate_model(
-    setting: Setting, *, samples: int = 16, price: str | None = None, limits: Limits = Limits()
+    setting: Setting, *, samples: int = 16, price: str | None = None, limits: Limits = Limits(),
+    observer: Observer = SILENT,
 ) -> MeasuredModel:
     """Pass@1 of a setting's model on all of its problems, with its interval over problems; nothing is trained.
 
@@ -80,15 +87,18 @@ def evaluate_model(
     from isocost.worlds.setting import open_setting
 
     cost = None if price is None else TokenPrice.parse(price)
-    opened = open_setting(setting, check=True, learn=False, whole=True, limits=limits)
-    world, problems = opened.world, opened.problems.problems
-    try:
-        found = finished(policies.evaluate(
-            methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
-        ))
-        server = world.extra["server"]() if "server" in world.extra else None
-    finally:
-        opened.close()
+    with observer.counting("eval") as tell:
+        tell(OPENING)
+        opened = open_setting(setting, check=True, learn=False, whole=True, limits=limits)
+        world, problems = opened.world, opened.problems.problems
+        try:
+            found = finished(policies.evaluate(
+                methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
+                done=_done(tell, samples, len(problems)),
+            ))
+            server = world.extra["server"]() if "server" in world.extra else None
+        finally:
+            opened.close()
     _enough(found.right)
     total = world.meter.total
     return MeasuredModel(
@@ -106,7 +116,14 @@ def _pass_at(found: Evaluation) -> list[dict[str, Any]]:
     return [x.data() for x in pass_curve(table.sum(1).astype(int), table.shape[1])]
 
 
-def _measured(setting: Setting, model: str, data: str | None, samples: int) -> tuple[np.ndarray, Cost]:
+def _done(tell: Tell, samples: int, total: int) -> Callable[[int], None]:
+    """What an evaluation calls with the number of problems that are done."""
+    return lambda done: tell(f"problems x {counted(samples, 'completion')}", done, total)
+
+
+def _measured(
+    setting: Setting, model: str, data: str | None, samples: int, tell: Tell = untold
+) -> tuple[np.ndarray, Cost]:
     """(P,) pass rates, and what measuring them cost."""
     from dataclasses import replace
 
@@ -119,6 +136,7 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     there = setting.env and open_environment(setting.env).problems is not None     # problems are an environment's
     if data is not None and there:
         setting = replace(setting, env=data, data=data)
+    tell(OPENING)
     opened = open_setting(replace(setting, model=model, evaluated=None), whole=data is not None and bool(there))
     world = opened.world
     try:
@@ -132,6 +150,7 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
             world.exact = world.exact if all(p.meta.get("exact") for p in problems) else None
         found = finished(policies.evaluate(
             methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
+            done=_done(tell, samples, len(problems)),
         ))
     finally:
         opened.close()

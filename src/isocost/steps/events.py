@@ -6,18 +6,26 @@ observer is given.
 
 from __future__ import annotations
 
+import builtins
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from isocost.runs.job import Job
 from isocost.runs.speed import Rates
 
 
+class Tell(Protocol):
+    """Receives what a step does now, such as "problems", and how many of how many are done; 0 of 0 where none count."""
+
+    def __call__(self, what: str, done: int = 0, total: int = 0) -> None: ...
+
+
 class Observer:
-    """Receives the events of a step. This one ignores them; override either method."""
+    """Receives the events of a step. This one ignores them; override any method."""
 
     def on(self, event: object) -> None:
         """Called with each event of this module, and with each intermediate result of a step: a learning-rate rule, a
@@ -29,12 +37,30 @@ class Observer:
         """
         yield _nothing
 
+    @contextmanager
+    def counting(self, title: str) -> Iterator[Tell]:
+        """Surrounds a step without jobs that may take minutes; what it yields is called with how far the step is."""
+        yield untold
+
 
 def _nothing() -> None:
     pass
 
 
+def untold(what: str, done: int = 0, total: int = 0) -> None:
+    """The `Tell` that nobody hears."""
+
+
 SILENT = Observer()
+
+
+def default() -> Observer:
+    """The observer of a study in Python: silent, except in IPython, where someone waits for the call and sees what the
+    commands show. The commands come after the steps in the order of imports, so they are imported by name."""
+    if not hasattr(builtins, "__IPYTHON__"):
+        return SILENT
+    printer: Observer = importlib.import_module("isocost.cli.printer").Printer()
+    return printer
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from isocost.trainers.loss import loss_of
 from isocost.units import ROLLOUTS
 from isocost.words import counted, word
 
+SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
 LONGEST = "completions/max_length"  # tokens of the longest completion of a step, in the lines of a record
 
 Data = dict[str, Any]
@@ -112,8 +113,7 @@ def prescription(folder: Path) -> Prescription:
             f"Expected {kind} {value:.3f} [{low:.3f}, {high:.3f}], {prediction.get('level', 0.9):.0%} prediction "
             f"interval{in_log and f': {in_log}'}."
         )
-    known = {k: setting.get(k, pace.get(k)) for k in ("temperature", "top_p", "top_k", "max_tokens")}
-    known["max_tokens"] = known["max_tokens"] or None       # 0 where stored completions do not say it
+    known = _sampling(study, pace)
     model = setting.get("model")
     found = Prescription(
         study.name,
@@ -138,6 +138,13 @@ def prescription(folder: Path) -> Prescription:
     if wrong := flaw(asdict(found), Prescription):      # text in place of a number would become part of a launch line
         raise UserError(f"{folder} has a setting or a recipe that cannot be exported: {wrong}")
     return found
+
+
+def _sampling(study: _Study, pace: Data) -> Data:
+    """How the policy was sampled; None where no record says it, and a trainer's default stays."""
+    setting = study.study["setting"] if source.of(study.study).can(Can.SAMPLING) else {}
+    known = {k: setting.get(k, pace.get(k)) for k in SAMPLING}
+    return known | {"max_tokens": known["max_tokens"] or None}      # 0 where stored completions do not say it
 
 
 def _longest(study: _Study) -> int | None:
@@ -173,7 +180,7 @@ def _unprescribed(folder: Path, study: _Study) -> str:
 
 
 def _as_run(study: _Study) -> tuple[str, ...]:
-    """What is not carried over of an imported study: the trainer's method, with its settings in the logs."""
+    """What is not carried over of runs of a trainer: its method, with its settings in the logs."""
     settings: dict[str, set[str]] = {}
     for run in study.runs:
         says = ((run.about.get("imported") or {}).get("about") or {}).get("trainer_says") or {}
@@ -181,9 +188,11 @@ def _as_run(study: _Study) -> tuple[str, ...]:
             settings.setdefault(str(key), set()).add(str(value))
     same = ", ".join(f"{k}: {next(iter(v))}" for k, v in sorted(settings.items()) if len(v) == 1)
     seen = f" (their logs say {same})" if same else ""
+    trainer = study.study.get("trainer")
+    whose = f"the runs are your trainer's: {trainer['command']}" if trainer else "the runs were imported"
     fell = any(str(m).startswith(DECAYED) for run in study.runs for m in run.about.get("missing") or ())
     return (
-        f"the method: the runs were imported, so set the loss, its clipping and its averaging as they had them{seen}",
+        f"the method: {whose}, so set the loss, its clipping and its averaging as they had them{seen}",
         *(("the decay of the learning rate that the imported runs had: here it is constant, and the forecast is of "
            "runs whose rate fell",) if fell else ()),
     )

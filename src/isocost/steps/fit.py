@@ -165,6 +165,10 @@ def _law(home: Home) -> tuple[laws.Law, LimitChoice | None]:
     law = _flagged(fit_law(seen, seed=home.asked["seed"]), home.any_run)
     over = overfitted(home, None if choice is None else choice.chosen)
     flags = [Flag("overfitting", describe(over))] if over else []
+    if home.has("pilot.json") and planned.rates:
+        rate, left = planned.rates[0][1], [n for n in planned.grid if n not in dict(planned.rates)]
+        flags.append(Flag("rate", f"n={', '.join(map(str, left))} left out: their runs have the rule's learning rate, "
+                                  f"and {rate:g} times that was better"))
     if metric != PASS:
         flags.append(Flag("metric", f"this law is of {metric}: such values were found hard to predict (arXiv "
                                     "2603.12151), so take n, B, M and the rate from it and not the reward"))

@@ -14,11 +14,13 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import isocost.planner  # noqa: F401 (registers the shapes of a study's files)
 from isocost.errors import UserError
-from isocost.jsonfile import write_json
+from isocost.jsonfile import line as json_line
+from isocost.jsonfile import write_json, write_text
 from isocost.laws.curves import PASS
 from isocost.runs import files as records
 from isocost.runs import source
@@ -30,6 +32,7 @@ from isocost.words import word
 from isocost.worlds.setting import Setting
 
 _OPTION = {"profiled": "--problems"}      # settings whose option has another name
+_PROFILING = {"study.json", "profile.jsonl", "profile", "base", "lock", "dry-run.json"}     # before a first result
 
 
 P = ParamSpec("P")
@@ -117,6 +120,12 @@ class Home:
         found = self.asked.get("trainer")
         return Trainer.of(found) if found else None
 
+    @property
+    def method(self) -> str:
+        """The study's method: the one that was asked for, else that of its profile; the kind of a user's trainer."""
+        trainer = self.trainer
+        return str(trainer.kind if trainer else self.asked["method"] or self.profiled()["recipe"]["method"])
+
     def profiled(self) -> dict[str, Any]:
         """What plans need of the model and problems: profile.json, or trainer.json of a user's trainer."""
         return self.read("profile.json" if self.trainer is None else "trainer.json", "profile")
@@ -157,11 +166,44 @@ def check(path: Path, setting: Setting, **asked: Any) -> None:
     changed = sorted(k for k in new if (k in old or new[k])
                      and records.canonical(old.get(k)) != records.canonical(new[k]))
     if changed:
-        differences = ", ".join(f"{_OPTION.get(k, k)} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
+        differences = ", ".join(f"{_OPTION.get(k, k)} was {a!r} and is now {b!r}"
+                                for name in changed for k, a, b in _parts(name, old.get(name), new[name]))
         raise UserError(
             f"{path} already contains a study with different settings ({differences}); choose another --out, or "
             "remove it"
         )
+
+
+def _parts(name: str, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
+    """(name, old, new) of a setting that differs; of one that is an object, its parts that do."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return [(name, old, new)]
+    return [(f"{name}.{k}", old.get(k), new.get(k)) for k in {**old, **new} if old.get(k) != new.get(k)]
+
+
+def restart(path: Path, setting: Setting, **asked: Any) -> None:
+    """Remove the study in `path` if it has other settings and no result: its profile failed, or was stopped.
+
+    A study with more than its profile is kept, and so is one with a process that may still run, and one with
+    completions that a server was paid for. The cost of what was sampled here stays in profile.jsonl, to be billed.
+    """
+    home = Home(path)
+    if not home.has("study.json") or not {p.name for p in path.iterdir()} <= _PROFILING:
+        return
+    asks, attempts = home.asked, path.glob("*/attempts/*/launch.json")
+    runs = any(not (p.parent / "ended.json").exists() for p in attempts)
+    if runs or asks.get("imported") or (asks.get("source") and home.has("profile.jsonl")):
+        return
+    try:
+        check(path, setting, **asked)
+    except UserError:
+        for name in ("profile", "base"):
+            rmtree(path / name, ignore_errors=True)
+        if lines := records.read_lines(path / "profile.jsonl"):
+            cost = sum((Cost.of(line["cost"]) for line in lines), Cost())
+            spent: dict[str, Any] = {"slot": None, "id": None, "rewards": [], "cost": cost.data()}
+            write_text(path / "profile.jsonl", json_line(spent) + "\n")
+        (path / "study.json").unlink()
 
 
 def found(path: Path, setting: Setting, **asked: Any) -> Home:

@@ -25,7 +25,8 @@ from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timi
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import IMPORTED, Check, PlannedArm, prescribe
+from isocost.planner.prescription import Check, PlannedArm
+from isocost.planner.rollouts import IMPORTED, prescribe
 from isocost.planner.study_runs import COMMON, WARMUP_SHARE, PlannedRun, whole
 from isocost.runs import measure, schema
 from isocost.runs.files import read_json
@@ -101,7 +102,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     prices = Prices(0.0, tokens or 0.0, None)
     timing = timing_of(seen)
     spent = replace(prices.bill([(c.n, c.B, int(c.C[-1]), len(c.C)) for c in seen], timing), seconds=ends)
-    unit = batch or whole(grid, B)
+    unit = batch or whole(grid, B, C)
     train_C = max(1, AHEAD * C // unit) * unit
     why = (
         f"{counted(len(seen), 'imported run')}, {len(grid)} n, up to {C:,} rollouts; the run to come is one of at most "

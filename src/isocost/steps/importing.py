@@ -22,7 +22,7 @@ from isocost.steps.folder import Home, writing
 from isocost.steps.imported import bills_of, pilot_of, rule_of
 from isocost.trainers import logs
 from isocost.trainers.logs import Log
-from isocost.trainers.record import Asked, Imported, about, resolve, write
+from isocost.trainers.record import Asked, Imported, about, resolve, scaled, seed_of, write
 
 STALE = ("law.json", "plan.json")
 SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")  # sampling settings that study.json keeps
@@ -109,9 +109,11 @@ def import_logs(
     mapped = mapped_of(columns)
     found: list[Log] = []
     skipped: list[str] = []
+    asked = Asked(n=n, B=B, lr=lr, seed=seed, scale=scale_of(scale), base=base, pattern=names, model=model, data=data)
     for path in map(Path, sources):
         try:
-            found += logs.logs(path, source, mapped, skipped)
+            for log in logs.logs(path, source, mapped, skipped):
+                logs.add(found, log, (seed_of(found[-1], asked) if found else None, seed_of(log, asked)))
         except logs.Empty as e:
             skipped.append(str(e))
     if not found:
@@ -121,7 +123,6 @@ def import_logs(
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
-    asked = Asked(n=n, B=B, lr=lr, seed=seed, scale=scale_of(scale), base=base, pattern=names, model=model, data=data)
     folder = Path(out)
     with writing(folder):
         return ImportedRuns(folder, bring(found, folder, asked, study))
@@ -153,6 +154,8 @@ def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> 
 
     Returns an entry per run. Raises UserError, with nothing written, for a log that does not fit.
     """
+    for log in logs:
+        scaled(log, asked)
     runs = [resolve(log, asked) for log in logs]
     many = study or len(runs) > 1 or (out / "study.json").exists()
     if not many:
@@ -175,6 +178,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
              if (t := read_json(p, schema.IMPORTED))}
     known = {t["imported"]["digest"]: name for name, t in there.items()}
     arms = {(t["arm"]["n"], t["seed"]): name for name, t in there.items()}
+    indices = {(t["arm"]["n"], int(t["name"].rpartition("-s")[2])) for t in there.values()}
     new = {_where(run): about(run, run.log.name, "pilot", 0) for run in runs}
     measure.one([(name, measure.of(t)) for name, t in (there | new).items()])
     placed: list[tuple[Imported, int, str]] = []
@@ -191,7 +195,10 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
                 "once: leave one out, or give the seeds they were run with"
             )
         known[run.digest] = arms[run.n, seed] = _where(run)
-        placed.append((run, seed, PlannedRun("pilot", run.n, run.B, 0, 1.0, len(taken), seed).name))
+        # By its seed; studies from before that are numbered in the order of their logs, and their names are taken.
+        index = next(i for i in (seed, *range(len(arms) + 1)) if (run.n, i) not in indices)
+        indices.add((run.n, index))
+        placed.append((run, seed, PlannedRun("pilot", run.n, run.B, 0, 1.0, index, seed).name))
     for run, seed, name in placed:
         write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
     if not (out / "study.json").exists():

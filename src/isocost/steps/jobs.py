@@ -12,6 +12,7 @@ from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.study_runs import PlannedRun
+from isocost.runs.files import UNBILLED
 from isocost.runs.job import Job, reopen
 from isocost.runs.launch.site import HERE, Site
 from isocost.steps import spending
@@ -62,6 +63,7 @@ def run_jobs(
     """Run jobs side by side, each in `folder`/name; returns what each end.json says.
 
     Raises:
+        UserError: for a run that was not billed for all that it settled: its C is not its cost.
         Interrupted: after a signal, once everything is saved.
     """
     if not jobs:
@@ -69,7 +71,11 @@ def run_jobs(
     _refuse_elsewhere(jobs, folder)
     side = workers if site.fills else workers_of(jobs[0].setting, workers)
     with observer.running(title, folder, jobs) as watch:
-        return site.run_all(jobs, folder, workers=side, watch=watch)
+        ends = site.run_all(jobs, folder, workers=side, watch=watch)
+    for job, end in zip(jobs, ends, strict=True):
+        if end["reason"] == UNBILLED:
+            raise UserError(f"run {job.name}: {end['detail']}")
+    return ends
 
 
 def _refuse_elsewhere(jobs: Sequence[Job], folder: Path) -> None:
@@ -85,16 +91,14 @@ def job_of(
     evaluation: EvaluationPlan | None = None,
 ) -> Job:
     """A planned run as a job for a worker, evaluated as its plan says, else as the study's setting does."""
-    asked, setting = home.asked, home.setting
+    setting = home.setting
     if evaluation is not None and evaluation.samples is not None:
         evaluated = None if evaluation.held_out is None else evaluation.problems
         setting = replace(setting, samples=evaluation.samples, evaluated=evaluated)
-    trainer = home.trainer
-    method = trainer.kind if trainer else asked["method"] or home.profiled()["recipe"]["method"]
     return Job(
         name=run.name,
         setting=setting,
-        method=method,
+        method=home.method,
         seed=run.seed,
         budget={"rollouts": run.C, **(run.cap or {})},
         n=run.n,

@@ -16,17 +16,19 @@ KEY = "turn_limit"      # of law.json
 def of_limit(curves: Sequence[Curve], planned: PilotPlan) -> list[Curve]:
     """The curves of a plan of one turn limit (`PilotPlan.at`): those of its grid, and all of other purposes.
 
-    Where another learning rate than the rule's was chosen for an n, its runs at that rate are the grid's, and those at
-    the rule's rate are edge runs.
+    Where another learning rate than the rule's was better, the runs of the n that went on at it are the grid's, and all
+    runs at the rule's rate are edge runs: arms of one law have one rule.
     """
-    return [_placed(c, planned.rate_of(c.n)) for c in curves if c.purpose != "pilot" or c.turns == planned.turns[-1]]
+    there = [c for c in curves if c.purpose != "pilot" or c.turns == planned.turns[-1]]
+    return [_placed(c, dict(planned.rates)) for c in there] if planned.rates else there
 
 
-def _placed(c: Curve, rate: float) -> Curve:
-    """A curve of the grid or of an edge, as it counts where its n has `rate` times the rule's learning rate."""
-    if rate == 1.0 or c.purpose not in ("pilot", "edge"):
+def _placed(c: Curve, rates: Mapping[int, float]) -> Curve:
+    """A curve of the grid or of an edge, as it counts where these n have these multiples of the rule's rate."""
+    if c.purpose not in ("pilot", "edge"):
         return c
-    return replace(c, purpose="pilot" if c.multiplier == rate else "edge", multiplier=c.multiplier / rate)
+    rate = rates.get(c.n, max(rates.values()))
+    return replace(c, purpose="pilot" if c.multiplier == rates.get(c.n) else "edge", multiplier=c.multiplier / rate)
 
 
 def choice_of(law: Mapping[str, Any]) -> LimitChoice | None:

@@ -217,7 +217,7 @@ def write_parquet(folder: str | Path, out: str | Path) -> MetricsTable:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise UserError("writing Parquet needs pyarrow: pip install 'isocost[parquet]'") from None
+        raise UserError("writing Parquet needs pyarrow: pip install pyarrow") from None
     lines = []
     for path in find_runs(folder):
         run = read_json(path / "run.json", LISTED)

@@ -28,6 +28,7 @@ from isocost.runs.job import compares
 from isocost.runs.samples import faulty_samples, samples
 from isocost.stats import passk as passrate
 from isocost.steps import by_limit, dialogues
+from isocost.steps.events import Tell, untold
 from isocost.tasks.sample import sample
 from isocost.traits import ASKED
 from isocost.types import Cost, Group, Place, Problem, Stop
@@ -39,6 +40,8 @@ from isocost.worlds.spec import Ability, spec_of
 SAMPLES = 16  # per problem
 PROBLEMS = 512  # profiled at most: enough for a histogram, and a fixed cost
 PLAIN = "isohard"  # where the recipe that follows needs what the learner cannot do
+OPENING = "opening the model and the problems"
+PROGRESS = f"problems x {SAMPLES} completions"
 SHOWN = 6  # problems whose attempts are kept as text
 
 Line = Mapping[str, Any]  # one problem's attempts, as they are written down
@@ -56,6 +59,7 @@ async def pass_rates(
     bounded: bool = True,
     limits: Limits = Limits(),
     parameters: float | None = None,
+    tell: Tell = untold,
 ) -> dict[str, Any]:
     """Sample `problems` training problems 16 times each and describe the completions.
 
@@ -65,13 +69,14 @@ async def pass_rates(
 
     Completions are written to the file `kept` when they are graded; `begin` is called before its first line. Lines of a
     killed profile there are used again; `lost` is the cost of those that cannot be. `limits` are of the requests to a
-    model's server; `parameters` is its size, where the model does not say.
+    model's server; `parameters` is its size, where the model does not say. `tell` receives how many problems are done.
 
     Raises:
         UserError: for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no law
             can be fitted to.
     """
     began = time.perf_counter()
+    tell(OPENING)
     opened = opened or open_setting(setting, check=True, learn=False, limits=limits)
     checked = opened.world.meter.of(meters.CHECK)
     try:
@@ -80,7 +85,7 @@ async def pass_rates(
         pool = sample(opened.sides.train, problems, seed)
         there, lost = _taken_up(read_lines(kept) if kept else [], pool)
         with _written(kept, begin, checked) as write:
-            found = await _sampled(opened, pool, seed, there, write, bounded)
+            found = await _sampled(opened, pool, seed, there, write, bounded, tell)
     finally:
         opened.close()
     rewards = _rewards(found)
@@ -198,7 +203,7 @@ def _cost(lines: Iterable[Line]) -> Cost:
 
 async def _sampled(
     opened: Opened, pool: Sequence[Problem], seed: int, there: Mapping[int, Line], write: Callable[[Line], None],
-    bounded: bool,
+    bounded: bool, tell: Tell,
 ) -> list[Line]:
     """A line for each problem in order: those that are there, and the others, each written once it is graded.
 
@@ -208,8 +213,11 @@ async def _sampled(
     recipe = methods.recipe("reinforce")
     pace = setting.measured
     tabs: dict[int, meters.Tab] = {}  # of those that are being sampled
+    done = len(there)
+    tell(PROGRESS, done, len(pool))
 
     async def one(slot: int, problem: Problem) -> Line:
+        nonlocal done
         if slot in there:
             return there[slot]
         place = Place(seed, 0, slot, int(Purpose.PROFILE))
@@ -219,6 +227,8 @@ async def _sampled(
         if bounded:
             _refuse_outside(opened, problem, line)
         write(line)
+        done += 1
+        tell(PROGRESS, done, len(pool))
         return line
 
     with meters.on(meters.PROBE):

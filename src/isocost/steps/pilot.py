@@ -13,6 +13,7 @@ from isocost.planner.budget import Machine, measure_timing, worded
 from isocost.planner.focus import focused
 from isocost.planner.learning_rate import RateRule, fit_rate, probe_results, shift
 from isocost.planner.pilot import PilotPlan
+from isocost.runs import rules
 from isocost.runs.files import ended, read_json
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
@@ -59,6 +60,7 @@ def pilot(
     home = opened(study)
     home.source.require(Can.PILOT, study)
     settle(home, trainer, site)
+    rules.refuse_other_runs(home.runs)
     stops = Stops(worth)
     stops.require(home)
     if turns is not None and not (longer or seeds):

@@ -10,7 +10,8 @@ from typing import Any
 from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.source import SERVED, Can
-from isocost.steps.folder import check, found, opened, writes
+from isocost.steps.events import SILENT, Observer
+from isocost.steps.folder import check, found, opened, restart, writes
 from isocost.steps.pass_rates import PROBLEMS, SAMPLES, pass_rates
 from isocost.steps.results import Profile, ProfileCost
 from isocost.steps.settings import method_of
@@ -24,6 +25,7 @@ from isocost.worlds.spec import Ability, spec_of
 def profile(
     out: Path, setting: Setting, *, seed: int = 0, method: str | None = None, problems: int = PROBLEMS,
     dry_run: bool = False, parameters: float | None = None, price: str | None = None, limits: Limits = Limits(),
+    observer: Observer = SILENT,
 ) -> Profile | ProfileCost:
     """Start a study in `out` and profile the model on `problems` training problems, or continue a profile that was
     killed. A study that is profiled is not profiled again.
@@ -44,12 +46,13 @@ def profile(
         asked["source"] = SERVED.name
     if dry_run:
         return _cost(setting, problems, seed, limits, cost)
+    restart(out, setting, **asked)
     if (out / "study.json").exists():
         opened(out).source.require(Can.PROFILE, out)
     check(out, setting, **asked)
     if not (out / "profile.json").exists():
         began, kept = time.perf_counter(), out / "profile.jsonl"
-        with ExitStack() as timed:
+        with ExitStack() as timed, observer.counting("profile") as tell:
 
             def begin() -> None:
                 home = found(out, setting, **asked)
@@ -57,7 +60,7 @@ def profile(
 
             sampled = finished(
                 pass_rates(setting, seed=seed, problems=problems, method=method, kept=kept, begin=begin,
-                           limits=limits, parameters=parameters)
+                           limits=limits, parameters=parameters, tell=tell)
             )
             if cost is not None:
                 spent = Cost.of(sampled["cost"]) + Cost.of(sampled["lost"])

@@ -18,7 +18,7 @@ from isocost.laws.curves import PASS
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
-from isocost.planner import rollouts as plans
+from isocost.planner import prescription as plans
 from isocost.planner.budget import Bill
 from isocost.planner.learning_rate import RateRule, Shift
 from isocost.planner.more import More
@@ -31,6 +31,7 @@ from isocost.units import ROLLOUTS
 
 T = TypeVar("T")
 Data = Mapping[str, Any]
+MOST_CUT = 0.1      # share of completions that may be cut at the length limit without a warning
 
 
 def folder_field() -> Any:
@@ -523,8 +524,9 @@ class RunEnd(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0 where the budget is spent, 5 for a run that could not continue."""
-        return 0 if self.reason == "spent" else 5
+        """0 where the budget is spent, 5 for a run that could not continue, or whose budget was over before an update.
+        """
+        return 0 if self.reason == "spent" and self.steps else 5
 
     def to_dict(self) -> dict[str, Any]:
         """end.json."""

@@ -76,7 +76,7 @@ def _environment(asked: Mapping[str, Any]) -> EnvironmentSet | None:
 
 
 WORLDS: Mapping[str, Mapping[str, Any]] = {     # built-in worlds by name: the options that they stand for
-    "sums": {"data": "sums:level=1"}, "puzzles": {"data": "puzzles"}, "agents": {"env": "rooms"},
+    "sums": {"data": "sums:base=hard"}, "puzzles": {"data": "puzzles"}, "agents": {"env": "rooms"},
 }
 MEASURED: Mapping[str, Mapping[str, Any]] = {      # how a world is evaluated, where it is not the default
     "agents": {"held_out": 0.4, "samples": 8},     # of 176 problems 70, so that an evaluation's noise is below 0.03
@@ -127,10 +127,11 @@ SET_BY = {      # settings of a method that a study decides: what sets them ther
 def method_of(name: str, setting: Setting) -> Recipe:
     """The recipe of a study's METHOD or METHOD@SETTINGS, checked before anything is paid for.
 
-    Raises UserError for an unknown method, for one that makes no recipe or combines what conflicts, and for a setting
-    that would be overridden: n, B, learning rate, warm-up and sampling are the study's.
+    Raises UserError for an unknown method, for one that makes no recipe or combines what conflicts, for a file whose
+    steps do not run in the toy world, and for a setting that would be overridden: n, B, learning rate, warm-up and
+    sampling are the study's.
     """
-    _, settings = methods.parted(name)
+    method, settings = methods.parted(name)
     for pair in settings.split(",") if settings else ():
         if why := SET_BY.get(pair.partition("=")[0]):
             raise UserError(f"--method {name}: a study does not use {pair}: {why}. Remove it from --method")
@@ -139,6 +140,10 @@ def method_of(name: str, setting: Setting) -> Recipe:
     sampled = {k: getattr(setting, k) for k in ("temperature", "top_p", "top_k")}     # in place of the method's own
     refuse(paced(recipe, **sampled), verifier=setting.marks, turns=setting.max_turns, can=model.learner,
            where=str(model))
+    if method not in methods.shipped():
+        from isocost.contract.check import tried
+
+        tried(name, recipe)
     return recipe
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from isocost import methods
 from isocost.errors import Interrupted, UserError
 from isocost.gather import finished
 from isocost.jsonfile import TAIL
+from isocost.ledger import Ledger
 from isocost.planner.afford import EVALUATION_SHARE
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
 from isocost.planner.evaluation import points
@@ -105,6 +107,10 @@ def train_one(
         raise UserError("a budget in env-steps needs an environment: name it with --env, or give it in rollouts, "
                         "tokens or time")
     recipe = recipe_of(job)  # raises for a mistake in the recipe before anything is opened
+    turns = recipe.pace(Ledger()).max_turns
+    if size * turns > job.budget.get("env-steps", inf):
+        raise UserError(f"a budget of {spend} does not pay for one update, which costs up to {size * turns:,} env-steps"
+                        f": n {n} x B {B} x {turns} turns; give more, or a smaller -n, -B or --max-turns")
     folder = out or Path("runs") / job.name
     opened = None if (folder / "run.json").exists() else _opened(job, recipe)
     observer.on(Started(job))

@@ -16,7 +16,7 @@ from isocost.planner.more import more
 from isocost.planner.n_growth import SAMPLES, n_growth
 from isocost.planner.next_runs import next_runs
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Plan
+from isocost.planner.prescription import Plan
 from isocost.planner.seeds import ComparisonPower, comparison
 from isocost.steps.folder import Home
 from isocost.steps.limits import choice_of, chosen_limit, of_chosen

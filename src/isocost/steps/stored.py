@@ -13,10 +13,11 @@ import numpy as np
 from isocost.errors import UserError
 from isocost.planner.token_price import TokenPrice
 from isocost.runs import files as records
+from isocost.runs import measure
 from isocost.runs.measure import UNNAMED
 from isocost.runs.source import STORED
 from isocost.stats import passk as passrate
-from isocost.steps.folder import check, found, opened, writes
+from isocost.steps.folder import check, found, opened, restart, writes
 from isocost.steps.pass_rates import SHOWN, lengths_of, with_recipe
 from isocost.steps.results import Profile
 from isocost.tasks.completions import Attempted, Completions, read_completions
@@ -25,7 +26,7 @@ from isocost.words import counted
 from isocost.worlds.setting import Setting
 
 SHOWN_ATTEMPTS = 8      # of an example
-LEAST = 2               # attempts per problem
+LEAST, MOST = 2, 512    # attempts per problem: time and memory of the tables grow with their square
 RULE = passrate.RULE
 
 
@@ -34,14 +35,14 @@ def profile_completions(
     out: Path, file: Path, *, columns: Sequence[str] = (), model: str | None = None, parameters: float | None = None,
     held_out: float = 0.2, skip_broken: bool = False, seed: int = 0, method: str | None = None,
     price: str | None = None, samples: int = 4, temperature: float | None = None, top_p: float = 1.0, top_k: int = 0,
-    max_tokens: int | None = None,
+    max_tokens: int | None = None, scale: tuple[float, float] | None = None,
 ) -> Profile:
     """Start a study in `out` from stored completions: pass@k, dead groups, lengths and the recipe that follows.
 
     columns: NAME=COLUMN where a column has another name than usual. model: what wrote them, as a label; parameters: its
     size. held_out: the share of the problems, or their number, that training will hold out. price: per token.
     temperature, top_p, top_k, max_tokens: how they were sampled, and how training will sample; by default 1, 1, all,
-    and the longest completion.
+    and the longest completion. scale: the least and the largest reward, by default 0 and 1; figures are from 0 to 1.
 
     Every problem counts with the same number of attempts: the number that uses most of the completions. Problems with
     fewer are left out, and so are attempts beyond it; `found` says how many.
@@ -55,13 +56,16 @@ def profile_completions(
         raise UserError(f"--map takes NAME=COLUMN, such as reward=is_correct, not {incomplete!r}")
     mapped = dict(c.split("=", 1) for c in columns)
     cost = None if price is None else TokenPrice.parse(price)
-    there = read_completions(file, mapped, skip_broken=skip_broken)
+    there = read_completions(file, mapped, skip_broken=skip_broken, scale=scale or measure.UNIT)
     setting = Setting(
         model or UNNAMED, str(file), held_out=held_out, skip_broken=skip_broken, samples=samples,
         temperature=temperature or 1.0, top_p=top_p, top_k=top_k, max_tokens=max_tokens or _longest(there),
     )
-    asked = {"seed": seed, "method": method, "profiled": len(there.problems), "source": STORED.name,
+    asked: dict[str, Any] = {"seed": seed, "method": method, "profiled": len(there.problems), "source": STORED.name,
              "columns": dict(sorted(mapped.items())), "digest": records.file_hash(file)}
+    if scale is not None:
+        asked["scale"] = list(scale)
+    restart(out, setting, **asked)
     check(out, setting, **asked)
     if not (out / "profile.json").exists():
         described = _described(there, file, seed, held_out) | {"model": model or UNNAMED, "parameters": parameters}
@@ -112,9 +116,13 @@ def _scored(p: Attempted) -> Attempted:
 
 
 def _attempts(file: Path, counts: Sequence[int]) -> int:
-    """The number of attempts per problem that uses most completions. Raises UserError if no problem has two."""
+    """The number of attempts per problem that uses most completions, at most `MOST`.
+
+    Raises UserError if no problem has two.
+    """
     many = Counter(counts)
-    best = max((m for m in many if m >= LEAST), key=lambda m: (m * sum(k >= m for k in counts), m), default=0)
+    tried = {min(k, MOST) for k in many if k >= LEAST}
+    best = max(tried, key=lambda m: (m * sum(k >= m for k in counts), m), default=0)
     if not best:
         raise UserError(f"{file} has no problem with {LEAST} attempts or more that have a reward: a profile needs "
                         "several attempts per problem, in rows with the same value in the problem's column (--map "

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from isocost import methods
 from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
 from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
 from isocost.planner.learning_rate import RateRule
+from isocost.recipe import describe
 from isocost.runs import files as records
+from isocost.runs import rules
 from isocost.runs.files import read_json
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.source import Can
@@ -42,6 +45,7 @@ def train(
     home = opened(study)
     home.source.require(Can.TRAIN, study)
     settle(home, trainer, site)
+    rules.refuse_other_runs(home.runs)
     stops.require(home)
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
     plan = prescription(home)
@@ -52,7 +56,8 @@ def train(
         seen = of_limit(curves(home.path, home.metric), planned.at(plan.turns)) if law else []
         files = hashes(home, forecasts.SEAL)
         sealed = forecasts.seal(
-            plan, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files
+            plan, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files,
+            rules={} if home.trainer else rules.now(describe(methods.recipe(home.method))),
         )
         forecasts.write(sealed, home.path / "forecast.json")
     read = forecasts.read(home.path / "forecast.json")

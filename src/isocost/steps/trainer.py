@@ -24,7 +24,7 @@ from isocost.runs.launch.site import HERE, PROCESSES, Site
 from isocost.runs.measure import UNNAMED
 from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT, Observer
-from isocost.steps.folder import Home, check, found, writes
+from isocost.steps.folder import Home, found, restart, writes
 from isocost.steps.trainer_profile import TrainerProfile
 from isocost.trainers.command import Trainer
 from isocost.trainers.driven import KINDS
@@ -79,7 +79,7 @@ def profile_trainer(
         asked |= {"address": site.address, "gpus": site.gpus}
     if scale is not None:
         asked["scale"] = list(scale)
-    check(out, setting, **asked)
+    restart(out, setting, **asked)
     home = found(out, setting, **asked)
     rate = lr or starting_rule(parameters).at(COMMON * groups)
     if not home.has("trainer.json"):

@@ -15,7 +15,7 @@ from isocost.laws.law import Law
 from isocost.meter import LEARN, SAMPLE, SCORE
 from isocost.planner import forecast as forecasts
 from isocost.planner.budget import Machine
-from isocost.planner.rollouts import Plan
+from isocost.planner.prescription import Plan
 from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
 from isocost.runs.files import ended, is_run, read_json, tail
@@ -59,7 +59,7 @@ class Bearings:
             plan = Plan.of(read_json(study / "plan.json"))
             targets = {a.n: a.prediction.low for a in plan.arms if a.prediction is not None}
             # If the law is not identified, no other n is known to be equally good.
-            equal = (plan.arm.n,) if plan.fallback else plan.equal
+            equal = (plan.arm.n,) if plan.fallback else (*plan.equal, *plan.undecided)
         if sealed.low is not None:
             targets[sealed.n] = sealed.low
         return Bearings(law, targets, equal, machine_of(Home(study)), metric)

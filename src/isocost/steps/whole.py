@@ -48,7 +48,7 @@ def whole(
     _refuse_other_size(out, size, budget)
     spec_of(setting.model).require(Ability.LEARN)
     observer.on(Opening(out, size, seed))
-    observer.on(profile(out, setting, seed=seed, method=method))
+    observer.on(profile(out, setting, seed=seed, method=method, observer=observer))
     home = opened(out)
     if not home.has("pilot.json"):
         plan(out, size=None if budget else size, budget=budget, price=price, devices=devices, workers=workers)

@@ -16,7 +16,8 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.shape import LARGEST
-from isocost.tasks.load import MOST_BROKEN, Broken, Report, rows_of
+from isocost.tasks.load import MOST_BROKEN, Broken, Report
+from isocost.tasks.rows import rows_of
 from isocost.words import counted
 
 # What a row may hold, and the names that columns of it usually have.
@@ -33,19 +34,29 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "level": ("level", "difficulty"),
 }
 NEEDED = ("problem", "reward")
+MOST_TOKENS = 2**24     # of one prompt or completion: no model reads or writes more, and sums stay whole numbers
+MOST_LEFT_OUT = 0.05                # of the rows, that --skip-broken leaves out: the rest would be another sample
 CUT = ("length", "max_tokens")      # reasons to stop of a completion that was cut
 TAKES = {
-    "reward": "a number from 0 to 1, or true or false (null: the attempt was not scored)",
-    "tokens": "how many tokens the completion has: a whole number, or the list of its token ids",
-    "prompt_tokens": "how many tokens the prompt has: a whole number",
+    "reward": "a number, or true or false (null: the attempt was not scored)",
+    "tokens": f"how many tokens the completion has: a whole number up to {MOST_TOKENS:,}, or the list of its token ids",
+    "prompt_tokens": f"how many tokens the prompt has: a whole number up to {MOST_TOKENS:,}",
     "completion": "text", "stop": "text", "level": "a number or text",
     "problem": "the problem's id or prompt: text, a number, or a list of messages",
 }
 
 
+class OutOfRange(ValueError):
+    """A reward that is not within the scale."""
+
+    def __init__(self, why: str, value: float):
+        super().__init__(why)
+        self.value = value
+
+
 @dataclass(frozen=True)
 class Attempt:
-    """One completion: its reward (None: not scored), text, tokens (None: not counted) and whether it was cut."""
+    """One completion: its reward from 0 to 1 (None: not scored), text, tokens (None: not counted), if it was cut."""
 
     reward: float | None
     text: str = ""
@@ -73,12 +84,18 @@ class Completions:
     report: Report
 
 
-def read_completions(path: Path, columns: Mapping[str, str] | None = None, *, skip_broken: bool = False) -> Completions:
+def read_completions(
+    path: Path, columns: Mapping[str, str] | None = None, *, skip_broken: bool = False,
+    scale: tuple[float, float] = (0.0, 1.0),
+) -> Completions:
     """The completions in a file. `columns` names the column of each key of `COLUMNS` that has another name.
 
+    `scale`: the least and the largest reward; `Attempt.reward` is 0 for the least and 1 for the largest.
+
     Raises:
-        UserError: for a file that cannot be read; for a column that is missing or not named; and for rows that cannot
-            be used, each with its line and what would be right, unless `skip_broken` leaves them out.
+        UserError: for a file that cannot be read; for a column that is missing or not named; for rewards outside the
+            scale; and for rows that cannot be used, each with its line and what would be right, unless `skip_broken`
+            leaves them out, which may be 5 % of the rows.
     """
     columns = dict(columns or {})
     if unknown := [k for k in columns if k not in COLUMNS]:
@@ -92,24 +109,39 @@ def read_completions(path: Path, columns: Mapping[str, str] | None = None, *, sk
     found = _columns(path, first[1], columns)
     broken: list[Broken] = []
     by: dict[str, tuple[dict[str, Any], list[Attempt]]] = {}
-    count = 0
+    count, beyond = 0, list[float]()
     for where, row in chain([first], rows):
         count += 1
         try:
-            key, about, attempts = _row(row, found)
+            key, about, attempts = _row(row, found, scale)
         except ValueError as e:
             broken.append(Broken(where, str(e)))
+            beyond += [e.value] if isinstance(e, OutOfRange) else []
             if len(broken) == MOST_BROKEN:
                 break
             continue
         by.setdefault(key, (about, []))[1].extend(attempts)
     report = Report(count, tuple(broken))
-    if broken and (not skip_broken or not by):
+    few = bool(by) and not beyond and len(broken) <= MOST_LEFT_OUT * count
+    if broken and not (skip_broken and few):
         shown = "\n  ".join(report.lines())
-        raise UserError(f"{path}: {len(broken):,} of {count:,} rows cannot be used (--skip-broken leaves them out):"
-                        f"\n  {shown}")
+        if beyond:
+            how = (f"{len(beyond):,} of them for a reward outside {scale[0]:g} to {scale[1]:g}: give the least and the "
+                   f"largest reward, such as --scale {_suggested([*beyond, *scale])}")
+        elif few:
+            how = "--skip-broken leaves them out"
+        else:
+            how = f"--skip-broken leaves out at most {MOST_LEFT_OUT:.0%} of the rows: the rest may be another sample"
+        raise UserError(f"{path}: {len(broken):,} of {count:,} rows cannot be used ({how}):\n  {shown}")
     problems = tuple(Attempted(key, attempts=tuple(each), **about) for key, (about, each) in by.items())
     return Completions(problems, found, report)
+
+
+def _suggested(rewards: Sequence[float]) -> str:
+    """LOW,HIGH that holds these rewards, in round numbers."""
+    low, high = (min((x for x in (1, 5, 10, 100, 1000) if x >= size), default=size)
+                 for size in (max(0.0, -min(rewards)), max(rewards)))
+    return f"{-low if min(rewards) < 0 else 0:g},{high:g}"
 
 
 def _columns(path: Path, row: Any, named: Mapping[str, str]) -> dict[str, str]:
@@ -143,7 +175,7 @@ def _inside(row: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _row(row: Any, columns: Mapping[str, str]) -> tuple[str, dict[str, Any], list[Attempt]]:
+def _row(row: Any, columns: Mapping[str, str], scale: tuple[float, float]) -> tuple[str, dict[str, Any], list[Attempt]]:
     """(the problem's key, what is known of it, attempts). Raises ValueError that names the error and what is right."""
     if isinstance(row, Exception):
         raise row
@@ -160,14 +192,14 @@ def _row(row: Any, columns: Mapping[str, str]) -> tuple[str, dict[str, Any], lis
         "prompt": _text(cells.get("prompt", problem)), "level": level,
         "prompt_tokens": _count(_first(cells.get("prompt_tokens")), "prompt_tokens", columns),
     }
-    return _key(problem), about, list(_attempts(cells, columns))
+    return _key(problem), about, list(_attempts(cells, columns, scale))
 
 
 def _first(cell: Any) -> Any:
     return cell[0] if isinstance(cell, Sequence) and not isinstance(cell, str) and cell else cell
 
 
-def _attempts(cells: Mapping[str, Any], columns: Mapping[str, str]) -> Iterator[Attempt]:
+def _attempts(cells: Mapping[str, Any], columns: Mapping[str, str], scale: tuple[float, float]) -> Iterator[Attempt]:
     """The attempts of a row: as many as it has rewards."""
     rewards = cells["reward"]
     several = isinstance(rewards, list | tuple)
@@ -185,19 +217,20 @@ def _attempts(cells: Mapping[str, Any], columns: Mapping[str, str]) -> Iterator[
         if not isinstance(text, str | None):
             raise _wrong("completion", columns, text)
         yield Attempt(
-            _reward(reward, columns), text or "", _count(tokens, "tokens", columns),
+            _reward(reward, columns, scale), text or "", _count(tokens, "tokens", columns),
             None if stop is None else str(stop) in CUT,
         )
 
 
-def _reward(value: Any, columns: Mapping[str, str]) -> float | None:
+def _reward(value: Any, columns: Mapping[str, str], scale: tuple[float, float]) -> float | None:
     if value is None:
         return None
-    if not isinstance(value, bool | int | float) or value != value:
+    if not isinstance(value, bool | int | float) or not abs(value) < LARGEST:      # also for NaN
         raise _wrong("reward", columns, value)
-    if not 0 <= value <= 1:
-        raise ValueError(f"{_wrong('reward', columns, value)}: rescale the rewards")
-    return float(value)
+    low, high = (0.0, 1.0) if isinstance(value, bool) else scale
+    if not low <= value <= high:
+        raise OutOfRange(f"{columns['reward']!r} is {value:g}; expected a number from {low:g} to {high:g}", value)
+    return (value - low) / (high - low)
 
 
 def _count(value: Any, key: str, columns: Mapping[str, str]) -> int | None:
@@ -205,7 +238,7 @@ def _count(value: Any, key: str, columns: Mapping[str, str]) -> int | None:
         return None
     if key == "tokens" and isinstance(value, list | tuple):
         return len(value)
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
     if not whole or value != int(value):
         raise _wrong(key, columns, value)
     return int(value)

@@ -115,6 +115,14 @@ class Grader:
         return [value if kind == "score" and isinstance(value, float) else _in_words(kind, value)
                 for kind, value in outcomes]
 
+    def together(self, pairs: Sequence[tuple[str, Problem]]) -> list[float] | str:
+        """The rewards of several completions in one call of a user's function, or the reason why they have none."""
+        if self._pool is None:
+            return f"{self.verifier} marks one text at a time"
+        (kind, value), seconds = self._pool.together(pairs, self._record.checked).result()
+        self.meter.charge(Cost(verify=len(pairs), seconds=seconds))
+        return value if isinstance(value, list) else _in_words(kind, value)
+
     def close(self) -> None:
         """End the workers. The next call starts new ones."""
         if self._pool is not None:
@@ -204,7 +212,7 @@ def _safely(mark: verify.Verifier, text: str, problem: Problem) -> Outcome:
     return ("score", value) if value == 1.0 or value == 0.0 else finite(("score", value))
 
 
-def _in_words(kind: str, value: float | str | None) -> str:
+def _in_words(kind: str, value: float | str | list[float] | None) -> str:
     return str(value) if kind in ("exception", "stopped") else f"{kind}: {value}"
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocost import meter as meters
-from isocost.errors import UserError, foreign
+from isocost.errors import UserError
 from isocost.meter import Meter
 from isocost.shape import LARGEST
 from isocost.tasks import families, mix, text, verify
 from isocost.tasks.grade import Grader
+from isocost.tasks.rows import Row, numbered, rows_of
 from isocost.types import Message, Problem
 
 if TYPE_CHECKING:
@@ -25,16 +26,10 @@ if TYPE_CHECKING:
 
 SHOWN = 20                                    # broken rows listed before "and so many more"
 MOST_BROKEN = 100_000                         # broken rows after which no more are read
-LONGEST = 2**26                               # bytes of a row of JSON
-BATCH, GROUP = 1024, 2**28                    # of Parquet: rows and bytes that are decoded together
-UNPACKED = 1000                               # bytes decoded per byte of a Parquet file; about ten for text
-ROOM, COUNT = 2**28, 2**24                    # bytes, and rows or values, below which a Parquet file is never rejected
-ABSURD = "such a file is broken or made to fill the memory; write it again, or as .jsonl"
 PROMPTS = ("prompt", "messages", "question", "problem")
 ANSWERS = ("answer", "ground_truth", "final_answer", "solution")
 ROLES = ("system", "user", "assistant", "tool")
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
-Row = tuple[str, Any]                         # its place ("line 3"), and what was read there
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +135,7 @@ def load_problems(
             reads=reads, tried=tried,
         )
         return _mixed(parts, [load(part.spec) for part in parts], limit)
-    rows, read, default = _source(spec) if listed is None else (_numbered("problem", iter(listed())), _itself, None)
+    rows, read, default = _source(spec) if listed is None else (numbered("problem", iter(listed())), _itself, None)
     stateful = listed is not None and verifier is not None and verify.find(verifier).of_turns
     good, broken, duplicates, count, unfit = _gather(rows, read, limit, system, reads, stateful)
     name = verifier or default or _guess([p for _, p in good])
@@ -150,6 +145,7 @@ def load_problems(
     if len(unfit) < len(good) and (check or tried) and not (kind.must_agree or kind.of_turns):
         trial = _try([x for x in good if x[0] not in unfit], name, meter, reads)
         warnings, paid = trial.warnings, (trial.low, trial.high)
+    refused: list[Broken] = []
     if check and not kind.of_turns:
         good, refused, said = _agree(good, name, meter)
         broken += refused
@@ -166,8 +162,8 @@ def load_problems(
     if broken and not skip_broken:
         shown = "\n  ".join(replace(report, duplicates=(), warnings=()).lines())
         how = name if verifier or default else f"{name}, as guessed from the answers; --verifier names another"
-        head = f"{spec}: {len(broken):,} of {count:,} rows cannot be used (marked by {how}; --skip-broken leaves "
-        head += "them out):"
+        how = f"marked by {how}; " if len(good) + len(refused) else ""
+        head = f"{spec}: {len(broken):,} of {count:,} rows cannot be used ({how}--skip-broken leaves them out):"
         raise UserError(f"{head}\n  {shown}")
     if not problems:
         raise UserError("\n  ".join((f"{spec} contains no usable problem", *report.lines())))
@@ -195,26 +191,28 @@ def _mixed(parts: Sequence[mix.Part], loaded: Sequence[ProblemSet], limit: int |
 def _source(spec: str) -> tuple[Iterator[Row], Callable[[Any], Problem], str | None]:
     """Where rows come from, how one is read, and the verifier that goes with them."""
     if family := families.named(spec):
-        return _numbered("problem", family.listed(spec)), lambda p: p, family.verifier(spec)
+        return numbered("problem", family.listed(spec)), lambda p: p, family.verifier(spec)
     if spec.startswith("reasoning-gym"):
         task, rows = _gym(spec)
         return rows, partial(_gym_problem, task), "reasoning-gym"
     path = Path(spec)
     if not path.is_file():
-        raise UserError(f"{spec!r} is not a file, sums[:...], puzzles[:...] or reasoning-gym:TASK")
+        raise UserError(f"{spec!r} is not a file, sums[:...], puzzles[:...] or reasoning-gym:TASK{_hugging_face(path)}")
     return rows_of(path, "problems"), _problem, None
 
 
-def rows_of(path: Path, what: str) -> Iterator[Row]:
-    """The rows of a .jsonl or .parquet file, each with its place; a line that cannot be read is its error.
-
-    Raises UserError for another kind of file; `what` are the rows in that message.
-    """
-    if path.suffix == ".parquet":
-        return _parquet(path)
-    if path.suffix in (".jsonl", ".ndjson"):
-        return _lines(path)
-    raise UserError(f"{path}: {what} are read from .jsonl or .parquet files, not {path.suffix or 'others'}")
+def _hugging_face(path: Path) -> str:
+    """How to write a data set of Hugging Face, on the Hub or saved to disk, as a file; empty if a path is none."""
+    marks = ("dataset_info.json", "dataset_dict.json", "state.json")
+    if path.is_dir() and any((path / name).is_file() for name in marks):
+        found = f"from datasets import load_from_disk; load_from_disk({str(path)!r})"
+    elif not path.exists() and re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", str(path)) and not path.suffix:
+        found = f"from datasets import load_dataset; load_dataset({str(path)!r}, split='train')"
+    else:
+        return ""
+    name = f"{path.name}.jsonl"
+    return (f". A data set of Hugging Face is written to a file first (pip install datasets): "
+            f"python -c \"{found}.to_json('{name}')\", then --data {name}")
 
 
 def _gather(
@@ -265,7 +263,7 @@ def _try(
     """A user's reward on a few rows."""
     encode = None if reads is None else reads().text.encode
     with meters.on(meters.CHECK), Grader(verifier, timeout=20.0, meter=meter) as grader:
-        return verify.try_reward(good, verifier, grader.mark, encode)
+        return verify.try_reward(good, verifier, grader.mark, encode, grader.together)
 
 
 def _agree(
@@ -306,118 +304,65 @@ def _itself(problem: Problem) -> Problem:
     return problem
 
 
-def _numbered(noun: str, items: Iterator[Any]) -> Iterator[Row]:
-    for i, item in enumerate(items, 1):
-        yield f"{noun} {i}", item
-
-
-# Files
-
-
-def _lines(path: Path) -> Iterator[Row]:
-    """Rows of a JSON-lines file; an unreadable line is returned as its error.
-
-    Only the beginning of a line that is too long is kept.
-    """
-    with path.open("rb") as file:
-        for i, raw in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
-            if len(raw) > LONGEST:
-                while raw and not raw.endswith(b"\n"):
-                    raw = file.readline(LONGEST)
-                yield f"line {i}", ValueError(f"longer than {LONGEST:,} bytes, the limit for a problem")
-                continue
-            if i == 1:
-                raw = raw.removeprefix(b"\xef\xbb\xbf")
-            if raw.strip():
-                yield f"line {i}", _json(raw)
-
-
-def _json(raw: bytes) -> Any:
-    try:
-        row = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
-        if b"\\ud" in raw.lower():
-            json.dumps(row, ensure_ascii=False).encode("utf-8")
-        return row
-    except UnicodeEncodeError:
-        return ValueError("text with half of a surrogate pair (\\ud800 to \\udfff), which is not a character")
-    except UnicodeDecodeError as e:
-        return ValueError(f"not UTF-8 text (byte {e.start + 1})")
-    except json.JSONDecodeError as e:
-        return ValueError(f"not JSON: {e.msg} at character {e.pos + 1}")
-    except ValueError as e:
-        return ValueError(f"not JSON: {e}")
-    except RecursionError:
-        return ValueError("not JSON that can be read: nested too deeply")
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _parquet(path: Path) -> Iterator[Row]:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError as e:
-        raise UserError("Parquet files need pyarrow: pip install 'isocost[parquet]'") from e
-    with foreign(path, "write it again, or as .jsonl"):
-        file = parquet.ParquetFile(path, page_checksum_verification=True)
-    return _numbered("row", _rows(path, file, _batch(path, file.metadata)))
-
-
-def _rows(path: Path, file: Any, batch: int) -> Iterator[Any]:
-    """The rows of a Parquet file. Raises UserError if a page is broken, or the rows decode to an implausible size."""
-    batches, decoded, most = file.iter_batches(batch), 0, UNPACKED * path.stat().st_size + GROUP
-    while True:
-        with foreign(path, "a page of it is broken: write it again, or as .jsonl"):
-            rows = next(batches, None)
-            columns = [_spelled_out(c) for c in rows.columns] if rows is not None else []
-        if rows is None:
-            return
-        decoded += sum(c.nbytes for c in columns)
-        if decoded > most:
-            raise UserError(f"{path} of {path.stat().st_size:,} bytes decodes to more than {most:,}: {ABSURD}")
-        values = [c.to_pylist() for c in columns]
-        yield from (dict(zip(rows.schema.names, row, strict=True)) for row in zip(*values, strict=True))
-
-
-def _spelled_out(column: Any) -> Any:
-    """A column with a value for every row instead of an index into a dictionary, so that its size is known."""
-    return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
-
-
-def _batch(path: Path, about: Any) -> int:
-    """How many rows of a Parquet file can be decoded together within `GROUP` bytes, by what its footer says.
-
-    Raises UserError for a footer that promises more than any file of this size holds: a few bytes of it can stand for
-    gigabytes of equal values.
-    """
-    size, largest = path.stat().st_size, 1
-    if about.num_rows > size + COUNT:
-        raise UserError(f"{path} declares {about.num_rows:,} rows in {size:,} bytes: {ABSURD}")
-    for group in map(about.row_group, range(about.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            small, large = column.total_compressed_size, column.total_uncompressed_size
-            name = f"its column {column.path_in_schema!r}"
-            if large > UNPACKED * small + ROOM:
-                raise UserError(f"{path}: {name} unpacks from {small:,} bytes to {large:,}: {ABSURD}")
-            if column.num_values > UNPACKED * size + COUNT:
-                raise UserError(f"{path}: {name} has {column.num_values:,} values in {size:,} bytes: {ABSURD}")
-            largest = max(largest, large)      # a dictionary may hold one value of all of it, and every row be that
-    return max(1, min(BATCH, GROUP // largest))
+# Rows of files
 
 
 def _problem(row: Any) -> Problem:
     """One row as a problem. Raises ValueError that names the error and the correct form."""
     if not isinstance(row, Mapping):
         raise ValueError(f"a row is an object like {{\"prompt\": ..., \"answer\": ...}}, not {_kind(row)}")
+    if media := _media(row):
+        raise ValueError(media)
     prompt, ending, chat = _prompt(row)
     answer, solution = _answer(row, ending)
+    if ending is not None and (begun := _begun(ending, answer)):
+        raise ValueError(begun)
     meta: dict[str, Any] = {"source": str(row.get("data_source") or "file"), "chat": chat, "columns": _jsonable(row)}
     if solution is not None:
         meta["solution"] = solution
     if (level := _level(row)) is not None:
         meta["level"] = level
     return Problem(_id(row) or text.name(prompt), prompt, answer, meta=meta)
+
+
+_MEDIA = re.compile(
+    r"(?:pixel_values|(?:input_)?(?:images?|videos?|audios?|frames)(?:_?(?:paths?|urls?|files?|bytes|data))?)\Z",
+    re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"<\|?(?:image|video|audio)(?:_pad|_\d+)?\|?>|<\|vision_start\|>|\[IMG\]", re.IGNORECASE)
+_PREFILLED = 200        # characters that a completion may be begun with; a longer message is a solution
+_TEXT_ONLY = "models here read text only, and would answer without it: leave such rows out (--skip-broken)"
+
+
+def _media(row: Mapping[str, Any]) -> str:
+    """What of a row is an image, video or sound, with its column; empty if it is text."""
+    for name, value in row.items():
+        if isinstance(name, str) and name not in PROMPTS and _has_media(name, value):
+            return f"the column {name!r} holds an image, video or sound; {_TEXT_ONLY}"
+    return ""
+
+
+def _has_media(name: str, value: Any) -> bool:
+    """Whether a cell is media: by its column's name, or as Hugging Face's features store it, with bytes and a path."""
+    if isinstance(value, list | tuple):
+        return bool(value) and _has_media(name, next((v for v in value if v is not None), None))
+    if isinstance(value, Mapping):
+        return {"bytes", "path"} <= set(value) and any(v is not None for v in value.values())
+    if isinstance(value, bytes):
+        magic = value.startswith((b"\x89PNG", b"RIFF", b"GIF8", b"\xff\xd8\xff"))
+        return magic or _MEDIA.match(name) is not None
+    return isinstance(value, str) and value.strip() != "" and _MEDIA.match(name) is not None
+
+
+def _begun(ending: str, answer: str) -> str:
+    """Why an assistant's last message is a beginning to be continued and no solution; empty if it is a solution."""
+    opened = ending.rfind("<think>") > ending.rfind("</think>")
+    open_end = ending.rstrip()[-1:] in (":", ",", "(", "=")
+    solved = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)|\\boxed|####", ending) or len(ending) > _PREFILLED
+    if solved and not (opened or open_end):
+        return ""
+    how = "leaves <think> open" if opened else "is unfinished" if open_end else f"lacks the answer {answer[:20]!r}"
+    return (f"the last message is the assistant's, {ending[:30]!r}, and {how}: completions that are begun for the "
+            "model are not supported; move the text into the user's message, or name a solution 'solution'")
 
 
 def _prompt(row: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None, bool]:
@@ -428,6 +373,8 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None, bo
     value, chat = row[key], not isinstance(row[key], str)
     messages = list(_messages(value, key)) if chat else [Message("user", value)]
     ending = messages.pop().content if messages and messages[-1].role == "assistant" else None
+    if found := next((m for x in messages if (m := _PLACEHOLDER.search(x.content))), None):
+        raise ValueError(f"{key!r} has the placeholder {found[0]!r} of an image, video or sound; {_TEXT_ONLY}")
     if not any(m.role == "user" and m.content.strip() for m in messages):
         raise ValueError(f"{key!r} " + ("has no message of the user with text" if chat else "is empty"))
     system = row.get("system")
@@ -452,11 +399,29 @@ def _messages(value: Any, key: str) -> Iterator[Message]:
     if not isinstance(value, Sequence):
         raise ValueError(f"{key!r} must be text or a list of messages, got {_kind(value)}")
     for i, m in enumerate(value, 1):
-        if not isinstance(m, Mapping) or not isinstance(m.get("role"), str) or not isinstance(m.get("content"), str):
+        content = _joined(m.get("content"), f"message {i} of {key!r}") if isinstance(m, Mapping) else None
+        if not isinstance(m, Mapping) or not isinstance(m.get("role"), str) or content is None:
             raise ValueError(f"message {i} of {key!r} is not {{\"role\": text, \"content\": text}}")
+        if m.get("prefix") or m.get("partial"):
+            raise ValueError(f"message {i} of {key!r} begins the completion: that is not supported; leave it out")
         if m["role"] not in ROLES:
             raise ValueError(f"message {i} of {key!r} has the role {m['role']!r}; there are {', '.join(ROLES)}")
-        yield Message(m["role"], m["content"])
+        yield Message(m["role"], content)
+
+
+def _joined(content: Any, where: str) -> str | None:
+    """A message's text: as it is, or parts that are all text as one; None if it is neither."""
+    if isinstance(content, str) or not isinstance(content, list | tuple) or not content:
+        return content if isinstance(content, str) else None
+    said = []
+    for part in content:
+        if isinstance(part, Mapping) and part.get("type", "text") not in ("text", "input_text", "output_text"):
+            raise ValueError(f"{where} has a part of type {part['type']!r}; {_TEXT_ONLY}")
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if not isinstance(text, str):
+            return None
+        said.append(text)
+    return "".join(said)
 
 
 def _answer(row: Mapping[str, Any], ending: str | None) -> tuple[str, str | None]:
@@ -528,7 +493,7 @@ def _gym(spec: str) -> tuple[str, Iterator[Row]]:
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
     except ImportError as e:
-        raise UserError("reasoning-gym is not installed: pip install 'isocost[tasks]'") from e
+        raise UserError("reasoning-gym is not installed: pip install reasoning-gym") from e
     _, _, rest = spec.partition(":")
     task, _, options = rest.partition(":")
     if task not in DATASETS:
@@ -544,7 +509,7 @@ def _gym(spec: str) -> tuple[str, Iterator[Row]]:
         dataset = reasoning_gym.create_dataset(task, **config)
     except (TypeError, AssertionError, ValueError) as e:
         raise UserError(f"{spec!r}: reasoning-gym does not take these options: {e}") from e
-    return task, _numbered("problem", (dataset[i] for i in range(config["size"])))
+    return task, numbered("problem", (dataset[i] for i in range(config["size"])))
 
 
 def _gym_problem(task: str, entry: Mapping[str, Any]) -> Problem:

@@ -31,7 +31,8 @@ LEAST_MEMORY = 4       # GiB of data that a user's reward may have on any machin
 RESTARTS = ("timeout", "died", "malformed")    # outcomes after which the process is replaced
 CAUSES = {"SIGKILL": " (out of memory?)", "SIGXCPU": " (it used more CPU time than it may)"}
 LARGEST = 1e12         # of a reward: squares of larger ones, summed over a batch, overflow float32
-Outcome = tuple[str, float | str | None]       # ("score", value), or the kind of failure and its details
+# ("score", value), ("scores", values of one call), or the kind of failure and its details
+Outcome = tuple[str, float | str | list[float] | None]
 
 
 class Pool:
@@ -60,13 +61,24 @@ class Pool:
         `on_outcome(outcome, problem's id, whether a process was replaced)` is called first, in another thread. The
         future raises UserError if a user's file cannot be used, RewardFailed if it no longer can.
         """
-        body = f"[{json.dumps(text)}, {json.dumps(list(tokens))}, {verify.row(problem)}]".encode()
+        return self._send(_request(text, problem, tokens), problem.id, on_outcome)
+
+    def together(
+        self, pairs: Sequence[tuple[str, Problem]], on_outcome: Callable[[Outcome, str, bool], None]
+    ) -> Future[tuple[Outcome, float]]:
+        """The same for several texts in one call of a user's function: the outcome is ("scores", a value each)."""
+        body = f"[{', '.join(_request(text, problem, ()) for text, problem in pairs)}]"
+        return self._send(body, pairs[0][1].id, on_outcome)
+
+    def _send(
+        self, body: str, problem: str, on_outcome: Callable[[Outcome, str, bool], None]
+    ) -> Future[tuple[Outcome, float]]:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self._workers, "verifier")
                 for _ in range(self._workers):
                     self._idle.put(_Worker(self._starter, self._opening))
-        return self._threads.submit(self._run, body, problem.id, on_outcome)
+        return self._threads.submit(self._run, body.encode(), problem, on_outcome)
 
     def _run(
         self, body: bytes, problem: str, on_outcome: Callable[[Outcome, str, bool], None]
@@ -95,6 +107,10 @@ class Pool:
             self._starter.close()
 
 
+def _request(text: str, problem: Problem, tokens: Sequence[int]) -> str:
+    return f"[{json.dumps(text)}, {json.dumps(list(tokens))}, {verify.row(problem)}]"
+
+
 def finite(outcome: Outcome) -> Outcome:
     """A score of None is "none", NaN or infinite is "not finite", beyond `LARGEST` is "too large"; others unchanged."""
     kind, value = outcome
@@ -102,6 +118,7 @@ def finite(outcome: Outcome) -> Outcome:
         return outcome
     if value is None:
         return "none", "the verifier returned None"
+    assert not isinstance(value, list)
     value = float(value)
     if not math.isfinite(value):
         return "not finite", f"the verifier returned {value}"
@@ -283,6 +300,8 @@ def _read(answer: bytes, nonce: str) -> Outcome:
         return "malformed", f"the process wrote something that is not the answer to this request: {line[:40]!r}"
     kind, value = message[1:]
     if kind in ("score", "ready") and isinstance(value, float):
+        return kind, value
+    if kind == "scores" and isinstance(value, list) and all(isinstance(x, int | float) for x in value):
         return kind, value
     if kind == "none" and value is None:
         return kind, "the verifier returned None"

@@ -7,15 +7,12 @@ A verifier gets the text of the final answer and returns a number, or None for n
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -23,14 +20,12 @@ from typing import Any, Protocol
 
 from isocost.errors import UserError
 from isocost.gather import finished
-from isocost.tasks import families
+from isocost.tasks import answers, equal, families, forms, numbers
 from isocost.tasks.text import squeeze
 from isocost.types import Problem
 
-TOLERANCE = Fraction(1, 10**6)     # relative, for numbers that are not whole: 0.333 is not 1/3
 TRIED = 4                          # rows that a user's reward is tried on before anything is sampled
 IDS = "completion_ids"             # in a problem's meta: tokens of an answer that is marked outside a run
-_LONGEST = 400                     # characters of one number; more than any answer needs, less than int() refuses
 
 
 class Verifier(Protocol):
@@ -67,30 +62,29 @@ def words(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
 
 
 def numeric(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
-    """1 if the number the text ends on equals the answer's, as `number` reads both.
+    """1 if the number that the text ends on is the answer's, as `numbers.said` and `numbers.only` read them.
 
-    Whole numbers must be equal; others agree to 1e-6 of the answer. Raises ValueError if the answer holds no number.
+    Whole numbers must be equal; others agree to 1e-6 of the answer. Units are converted, 50 % is 0.5. Raises
+    ValueError if the answer is not one number.
     """
-    gold = number(str(problem.answer))
-    if gold is None:
-        raise ValueError(f"the answer {str(problem.answer)[:40]!r} holds no number")
-    said = number(text)
-    return 1.0 if said is not None and close(said, gold) else 0.0
+    said = numbers.said(text)
+    gold = _one_number(str(problem.answer))
+    return 1.0 if said is not None and numbers.equal(said, gold) else 0.0
 
 
 def math(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
-    r"""1 if the expression is equivalent to the answer's, by math-verify (an extra: `pip install isocost[tasks]`).
+    r"""1 if the answer that the text gives is the problem's: an expression, list, interval, equation, or words.
 
-    Several \boxed expressions that differ earn 0. math-verify's own timeouts need signals of the main thread and
-    are off: the grader's limit holds instead. Raises ValueError if the answer cannot be read.
+    `answers.final` finds it, `forms.read` reads both with math-verify (`pip install math-verify`),
+    `equal.same` compares. Several \boxed that differ earn 0. Raises ValueError if the answer cannot be read.
     """
-    mathverify = _library("math_verify", "tasks")
-    boxes = boxed(text)
-    if len({squeeze(b) for b in boxes}) > 1:
-        return 0.0
+    forms.library("math_verify")
     gold = _math_answer(str(problem.answer))
-    said = mathverify.parse(text, parsing_timeout=None)
-    return 1.0 if mathverify.verify(list(gold), said, timeout_seconds=None) else 0.0
+    try:
+        given = forms.given(text)
+        return 1.0 if given and all(equal.right(x, gold) for x in given) else 0.0
+    except Exception:      # what a completion makes the reader raise is no answer, and no way out of a score
+        return 0.0
 
 
 def environment(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
@@ -140,16 +134,22 @@ class Python:
 
     def __call__(self, text: str, problem: Problem, tokens: Sequence[int] = ()) -> float | None:
         """Raises whatever the user's function raises, ValueError unless it returns one value, TypeError if that is not
-        a number."""
+        a number, or if it has arguments that no column has."""
+        return self.together([(text, problem, tokens)])[0]
+
+    def together(self, cases: Sequence[tuple[str, Problem, Sequence[int]]]) -> list[float | None]:
+        """The rewards of (completion, problem, tokens) cases in one call. Raises as a call does."""
         f = _function(self.path, self.function)
-        out = f(**_columns(f, text, problem, tokens))
+        out = f(**_columns(f, self.function, cases))
         if inspect.isawaitable(out):
             out = finished(_await(out))
         listed = isinstance(out, Iterable) and not isinstance(out, str | bytes | Mapping)
-        values = list(islice(out, 2)) if listed else []
-        if len(values) != 1:
-            raise ValueError(f"{self.function} must return 1 reward, but returned {_shown(out)}: return a list of one")
-        return None if values[0] is None else _as_number(values[0], self.function)
+        values = list(islice(out, len(cases) + 1)) if listed else []
+        if len(values) != len(cases):
+            wanted = "1 reward" if len(cases) == 1 else f"{len(cases)} rewards"
+            raise ValueError(f"{self.function} must return {wanted}, but returned {_shown(out)}: return a list of "
+                             f"{'one' if len(cases) == 1 else len(cases)}")
+        return [None if v is None else _as_number(v, self.function) for v in values]
 
 
 def _as_number(value: Any, function: str) -> float:
@@ -194,92 +194,39 @@ def find(name: str) -> Kind:
     raise UserError(f"there is no verifier {name!r}; there are {', '.join(BUILT_IN)} and file.py:function")
 
 
-_NUMBER = re.compile(
-    r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d{1,3})?(?:\s?/\s?\d+(?:\.\d+)?)?"
-    r"|(?<![\w.])[-+]?\.\d+", re.ASCII | re.IGNORECASE)
-_FRAC = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}", re.ASCII)
+@lru_cache(4096)
+def _one_number(answer: str) -> numbers.Quantity:
+    """The number that a problem's answer is. Raises ValueError if it is none or more."""
+    found = numbers.said(answer) if answers.BOX.search(answer) else numbers.only(answer)
+    if found is None:
+        raise ValueError(f"the answer {answer[:60]!r} is not one number; --verifier math reads expressions, pairs, "
+                         "lists and intervals, and --verifier words compares text")
+    return found
 
 
-def number(text: str) -> Fraction | None:
-    r"""The number a text ends on: in its \boxed, else after the last "####", else the last one; None if there is none.
-
-    Reads signs, thousands commas, decimals, exponents up to three digits, a/b and \frac, in ASCII digits. A per
-    cent sign is ignored. Several \boxed that differ are no answer.
-    """
-    if values := {number(b) for b in _boxes(text, innermost=True)}:
-        return values.pop() if len(values) == 1 else None
-    _, mark, tail = text.rpartition("####")
-    found = _NUMBER.findall(_FRAC.sub(r" \1/\2 ", (tail if mark else text).replace("$", " ").replace("−", "-")))
-    return _fraction(found[-1]) if found else None
-
-
-def boxed(text: str) -> list[str]:
-    r"""The contents of every \boxed{...}, braces balanced; an unclosed one holds nothing."""
-    return _boxes(text)
-
-
-_BRACE = re.compile(r"\\boxed\s*\{|[{}]")
-
-
-def _boxes(text: str, *, innermost: bool = False) -> list[str]:
-    r"""`boxed`, in one pass over the text; or only those that hold no other.
-
-    A model may nest thousands of \boxed{, whose contents together exceed memory: use the innermost, which do not
-    overlap.
-    """
-    found: list[tuple[int, int]] = []
-    opened: list[tuple[int, int]] = []        # of every open brace: the start of a box's content or -1, boxes before it
-    for brace in _BRACE.finditer(text):
-        if brace[0] == "}":
-            if opened:
-                start, before = opened.pop()
-                if start >= 0 and (not innermost or len(found) == before):
-                    found.append((start, brace.start()))
-        else:
-            opened.append((brace.end() if len(brace[0]) > 1 else -1, len(found)))
-    return [text[start:end] for start, end in sorted(found)]
-
-
-def close(said: Fraction, gold: Fraction) -> bool:
-    """Equal; or within 1e-6 of the answer when the answer is not whole."""
-    return said == gold or (gold.denominator != 1 and abs(said - gold) <= TOLERANCE * abs(gold))
-
-
-def _fraction(text: str) -> Fraction | None:
-    if len(text) > _LONGEST:
-        return None
-    over, slash, under = "".join(text.replace(",", "").split()).partition("/")
-    value = Fraction(over)
-    if slash:
-        if Fraction(under) == 0:
-            return None
-        value /= Fraction(under)
-    return value
+@lru_cache(4096)
+def _math_answer(answer: str) -> tuple[forms.Form, ...]:
+    """The forms that a problem's answer may have. Raises ValueError if it has none."""
+    held = answers.final(answer) if answers.BOX.search(answer) else [answer]
+    try:
+        if not held:
+            raise forms.Unreadable("its last box has no end")
+        *others, form = map(forms.read, held)
+        if not all(equal.right(other, form) for other in others):
+            raise forms.Unreadable(f"its {len(held)} boxes differ")
+        return form
+    except forms.Unreadable as e:
+        raise ValueError(f"the answer {answer[:60]!r} cannot be read: {e}; write it in LaTeX, or compare text with "
+                         "--verifier words") from e
 
 
 def _plain(text: str) -> str:
     return squeeze(text).strip(" .,;:!?\"'`*").casefold()
 
 
-def _library(module: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as e:
-        raise UserError(f"{module} is not installed: pip install 'isocost[{extra}]'") from e
-
-
-@cache
-def _math_answer(answer: str) -> tuple[Any, ...]:
-    mathverify = _library("math_verify", "tasks")
-    for spelling in (answer, f"${answer}$"):
-        if gold := mathverify.parse(spelling, parsing_timeout=None):
-            return tuple(gold)
-    raise ValueError(f"math-verify cannot read the answer {answer[:60]!r}")
-
-
 @cache
 def _scorer(task: str) -> Callable[..., float]:
-    gym = _library("reasoning_gym", "tasks")
+    gym = forms.library("reasoning_gym")
     return gym.get_score_answer_fn(task)
 
 
@@ -310,21 +257,48 @@ def _source(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def _columns(f: Callable[..., Any], text: str, problem: Problem, tokens: Sequence[int]) -> dict[str, Any]:
-    """The arguments of a user's reward: every column as a list of one."""
-    chat = bool(problem.meta.get("chat"))
-    turns = [{"role": m.role, "content": m.content} for m in problem.prompt]
-    given: dict[str, Any] = {k: [v] for k, v in dict(problem.meta.get("columns", {})).items()}
-    given.setdefault("answer", [problem.answer])
-    given |= {
-        "prompts": [turns if chat else problem.text],
-        "completions": [[{"role": "assistant", "content": text}] if chat else text],
-        "completion_ids": [list(tokens) or list(problem.meta.get(IDS, ()))],
-    }
+# Arguments of rewards that other trainers call, and how such a function is called from one in TRL's signature.
+FOREIGN = {
+    "verl": ({"solution_str", "ground_truth"}, "[{0}(None, c, a) for c, a in zip(completions, answer)]"),
+    "verl (whole batches)": ({"solution_strs", "ground_truths"}, "{0}([None] * len(answer), completions, answer, [])"),
+    "OpenRLHF": ({"queries", "labels"}, "{0}(completions, prompts, answer)"),
+    "verifiers": ({"completion", "answer"}, "[{0}(completion=c, answer=a) for c, a in zip(completions, answer)]"),
+}
+
+
+def _columns(
+    f: Callable[..., Any], name: str, cases: Sequence[tuple[str, Problem, Sequence[int]]]
+) -> dict[str, list[Any]]:
+    """The arguments of a user's reward: every column as a list, one value a case. Raises TypeError for an argument
+    without a default that is none."""
+    rows = []
+    for text, problem, tokens in cases:
+        chat = bool(problem.meta.get("chat"))
+        turns = [{"role": m.role, "content": m.content} for m in problem.prompt]
+        rows.append({
+            "answer": problem.answer, **dict(problem.meta.get("columns", {})),
+            "prompts": turns if chat else problem.text,
+            "completions": [{"role": "assistant", "content": text}] if chat else text,
+            "completion_ids": list(tokens) or list(problem.meta.get(IDS, ())),
+        })
+    given = {k: [row.get(k) for row in rows] for k in dict.fromkeys(k for row in rows for k in row)}
     takes = inspect.signature(f).parameters.values()
+    named = {p.name for p in takes if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    if missing := [p.name for p in takes if p.name in named and p.default is p.empty and p.name not in given]:
+        raise TypeError(_unknown(name, named, missing, given))
     if any(p.kind is p.VAR_KEYWORD for p in takes):
         return given
-    return {k: v for k, v in given.items() if k in {p.name for p in takes}}
+    return {k: v for k, v in given.items() if k in named}
+
+
+def _unknown(name: str, named: set[str], missing: Sequence[str], given: Mapping[str, Any]) -> str:
+    """What to do about arguments of a reward that are no columns."""
+    for trainer, (arguments, call) in FOREIGN.items():
+        if arguments <= named:
+            return (f"{name}({', '.join(sorted(named))}) has the signature that {trainer} calls; add to the file: "
+                    f"def reward(prompts, completions, answer, **columns): return {call.format(name)} and name :reward")
+    return (f"{name} takes {', '.join(map(repr, missing))}, which the rows do not have; a reward takes "
+            f"{', '.join(given)}, or give the argument a default")
 
 
 async def _await(x: Any) -> Any:
@@ -340,13 +314,18 @@ class Disagreement:
 
 
 def reference(problem: Problem, verifier: str) -> str:
-    """The text that should be right: the written solution if the verifier reads one, else the answer."""
+    r"""The text that should be right: the written solution if the verifier reads one, else the answer.
+
+    For `math` in a box, as a completion gives it: bare LaTeX in a sentence is no form of an answer.
+    """
     solved = problem.meta.get("solution")
     if solved is not None and (verifier == "final" or isinstance(find(verifier).mark, Python)):
         return str(solved)
-    return str(problem.answer)
+    answer = str(problem.answer)
+    return rf"\boxed{{{answer}}}" if verifier == "math" and not answers.boxed(answer) else answer
 
 
+Together = Callable[[Sequence[tuple[str, Problem]]], "list[float] | str"]
 Mark = Callable[[Sequence[tuple[str, Problem]]], "list[float | str]"]
 
 
@@ -375,15 +354,18 @@ class Trial:
 
 
 def try_reward(
-    rows: Sequence[tuple[str, Problem]], verifier: str, mark: Mark, encode: Callable[[str], Sequence[int]] | None = None
+    rows: Sequence[tuple[str, Problem]], verifier: str, mark: Mark,
+    encode: Callable[[str], Sequence[int]] | None = None, together: Together | None = None,
 ) -> Trial:
     """Try a user's reward on a few rows, each with where it stands, and on completions that a policy may write.
 
     The completions: the row's own answer, another row's, a sentence and nothing. `encode` gives their tokens; what it
-    refuses with a UserError the policy cannot write, and is left out. Without it tokens are bytes.
+    refuses with a UserError the policy cannot write, and is left out. Without it tokens are bytes. `together` gives the
+    rewards of several completions in one call (`Grader.together`).
 
     Raises:
-        UserError: if no row's own answer gets a reward, with the first failure and its row.
+        UserError: if no row's own answer gets a reward, with the first failure and its row; if a completion earns
+            another reward beside others than alone.
     """
     chosen = [rows[i * len(rows) // min(TRIED, len(rows))] for i in range(min(TRIED, len(rows)))]
     own = [(where, reference(p, verifier), p) for where, p in chosen]
@@ -397,6 +379,8 @@ def try_reward(
     if earned and all(isinstance(x, str) for _, x in earned):
         raise UserError(f"the reward {verifier} gives no reward to any of the {len(earned)} rows it was tried on with "
                         f"their own answers; nothing was sampled. First: {_at(*earned[0])}")
+    if together is not None:
+        _alone_and_together(own[0][2], [text for _, text, _ in own], verifier, mark, together)
     warnings, values = [], [x for _, x in earned if not isinstance(x, str)]
     for kind, tried in kinds.items():
         found = _marked(tried, mark, encode)
@@ -405,7 +389,32 @@ def try_reward(
         if failed:
             warnings.append(f"the reward {verifier} fails on {kind}: {_at(*failed[0])}. A rollout without a reward is "
                             "left out of every mean: return 0 where the completion is wrong")
+    if len(set(values)) == 1 and len(values) > len(earned):
+        warnings.append(f"the reward {verifier} gives {values[0]:g} to all {len(values)} completions it was tried on: "
+                        f"rows' own answers, {', '.join(kinds)}. A constant reward trains nothing")
     return Trial(tuple(warnings), min(values, default=0.0), max(values, default=1.0))
+
+
+def _alone_and_together(
+    problem: Problem, answers_: Sequence[str], verifier: str, mark: Mark, together: Together
+) -> None:
+    """Raise UserError if a completion's reward depends on the others of a call: alone it would be a constant."""
+    own, other = answers_[0], answers_[-1]
+    texts = (own, f"The answer is {own}.", other, f"{other} {own}", "I do not know.", own, "")
+    pairs = [(text, replace(problem, meta={**problem.meta, IDS: list(text.encode())})) for text in texts]
+    alone = mark(pairs)
+    kept = [(pair, x) for pair, x in zip(pairs, alone, strict=True) if not isinstance(x, str)]
+    kept += kept            # more of them than most rewards look at, and each twice
+    beside = together([pair for pair, _ in kept]) if kept else ""
+    if isinstance(beside, str):        # it cannot be called so: then it does not compare
+        return
+    differ = [(text, x, y) for ((text, _), x), y in zip(kept, beside, strict=True) if x != y]
+    if differ and mark([pair for pair, _ in kept]) == [x for _, x in kept]:
+        text, x, y = differ[0]
+        raise UserError(f"the reward {verifier} compares the completions of a call: {text[:40]!r} earns {x:g} alone "
+                        f"and {y:g} beside {len(kept) - 1} others. isocost calls it with one at a time, because a "
+                        "held-out reward must not depend on its siblings. Give each completion a reward of its own, "
+                        "and compare siblings in a method's `reward` seam (docs/write_a_method.md)")
 
 
 Case = tuple[str, str, Problem]     # where a row stands, a completion, the row
@@ -468,17 +477,17 @@ def probe(problems: Sequence[Problem], verifier: str, mark: Mark, bar: float = 0
 
 
 def _cheats(problems: Sequence[Problem]) -> dict[str, list[tuple[str, Problem]]]:
-    answers = [str(p.answer) for p in problems]
-    common = max(sorted(set(answers)), key=answers.count, default="")
-    boxes = " ".join(rf"\boxed{{{a}}}" for a in list(dict.fromkeys(answers))[:50])
+    golds = [str(p.answer) for p in problems]
+    common = max(sorted(set(golds)), key=golds.count, default="")
+    boxes = " ".join(rf"\boxed{{{a}}}" for a in list(dict.fromkeys(golds))[:50])
     script = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
-    fractions = [(p, number(a)) for p, a in zip(problems, answers, strict=True)]
+    fractions = [(p, found.value if (found := numbers.only(a)) else None) for p, a in zip(problems, golds, strict=True)]
     return {
         "empty": [("", p) for p in problems],
         "constant": [(common, p) for p in problems],
         "echo": [(p.text, p) for p in problems],
-        "boxes": [(boxes, p) for p in problems] if len(set(answers)) > 1 else [],
-        "digits": [(a.translate(script), p) for a, p in zip(answers, problems, strict=True)
+        "boxes": [(boxes, p) for p in problems] if len(set(golds)) > 1 else [],
+        "digits": [(a.translate(script), p) for a, p in zip(golds, problems, strict=True)
                    if a.translate(script) != a],
         "rounded": [(f"{float(x):.3f}", p) for p, x in fractions if x is not None and 1000 % x.denominator],
     }
@@ -487,8 +496,8 @@ def _cheats(problems: Sequence[Problem]) -> dict[str, list[tuple[str, Problem]]]
 def _allowed(kind: str, problems: Sequence[Problem], bar: float) -> float:
     if kind != "constant":
         return bar
-    answers = [str(p.answer) for p in problems]
-    return bar + max((answers.count(a) for a in set(answers)), default=0) / max(len(answers), 1)
+    golds = [str(p.answer) for p in problems]
+    return bar + max((golds.count(a) for a in set(golds)), default=0) / max(len(golds), 1)
 
 
 def row(problem: Problem) -> str:

@@ -35,7 +35,7 @@ from isocost.types import Message, Problem
 LENGTH, NONCE = 8, 32  # bytes
 SHOWN = 500            # characters of an exception
 MEMORY = 4 * 2**30     # bytes of address space for a built-in verifier: nested powers must not use all memory
-Answer = tuple[str, float | str | None]
+Answer = tuple[str, float | str | list[float] | None]
 _HIGH = 960            # descriptors from here on: few programs close or write to numbers that they did not open
 
 
@@ -43,7 +43,8 @@ def main() -> None:
     """Answer the requests that arrive at descriptor 0 on descriptor 1 until there are no more.
 
     The first is `{"verifier", "source" (hash of a user's file), "limit" (seconds of a request), "memory" (bytes)}`, and
-    is answered with "ready" or "refused". Others are `[text, tokens, problem]`, each answered by `marked`.
+    is answered with "ready" or "refused". Others are `[text, tokens, problem]`, answered by `marked`, or several of
+    these in a list, answered by `marked_together`.
     """
     np.random.seed()         # forked from one process, all workers would have the same random numbers
     requests, answers = (_private(number) for number in (0, 1))
@@ -57,10 +58,12 @@ def main() -> None:
             mark, outcome = _opened(request)
             seconds = float(request["limit"]) * (os.cpu_count() or 1)
         else:
-            text, tokens, (id, prompt, answer, meta) = request
-            problem = Problem(id, tuple(Message(*m) for m in prompt), answer, meta=meta)
             allowed = _allow_cpu(seconds, allowed)
-            outcome = marked(mark, text, tokens, problem)
+            if isinstance(request[0], list):
+                outcome = marked_together(mark, [_case(*each) for each in request])
+            else:
+                text, problem, tokens = _case(*request)
+                outcome = marked(mark, text, tokens, problem)
         if os.getpid() != own_pid:
             os._exit(0)          # a process that the reward forked, and that returned like its parent
         if (nonce := _exactly(requests, NONCE)) is None:
@@ -77,6 +80,22 @@ def marked(mark: verify.Verifier, text: str, tokens: list[int], problem: Problem
         return ("none", None) if value is None else ("score", float(value))
     except BaseException as e:   # KeyboardInterrupt and GeneratorExit too: the verifier raised it
         return "exception", _in_words(e, mark)
+
+
+def marked_together(mark: verify.Verifier, cases: list[tuple[str, Problem, list[int]]]) -> Answer:
+    """Several answers in one call of a user's function: ("scores", values), or ("exception", ...)."""
+    if not isinstance(mark, verify.Python):
+        return "exception", "it marks one text at a time"
+    try:
+        values = mark.together(cases)
+        return "scores", [float("nan") if v is None else v for v in values]
+    except BaseException as e:
+        return "exception", _in_words(e, mark)
+
+
+def _case(text: str, tokens: list[int], problem: list[Any]) -> tuple[str, Problem, list[int]]:
+    id, prompt, answer, meta = problem
+    return text, Problem(id, tuple(Message(*m) for m in prompt), answer, meta=meta), tokens
 
 
 def _opened(request: dict[str, Any]) -> tuple[verify.Verifier, Answer]:

@@ -21,8 +21,8 @@ import pkgutil
 from typing import Any
 
 # Specific sources come first: a log is read by the first that recognises it.
-ORDER = ("trl", "verl", "prime_rl", "nemo_rl", "skyrl", "slime", "openrlhf", "tinker", "sb3", "cleanrl", "wandb",
-         "tensorboard", "csv", "jsonl")
+ORDER = ("trl", "swift", "verl", "prime_rl", "nemo_rl", "skyrl", "slime", "openrlhf", "tinker", "sb3", "cleanrl",
+         "wandb", "tensorboard", "csv", "jsonl")
 
 
 def modules(what: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ VALUES = {  # what a command may hold in braces
     "seed": "seed",
     "out": "folder for checkpoints, the same for every attempt of a run",
     "log": "the metrics file, if --metrics does not name another",
+    "samples": "completions of each held-out problem in an evaluation",
     "eval_every": "updates between evaluations",
     "evals": "updates after which to evaluate, separated by commas",
     "save_every": "updates between checkpoints",
@@ -143,7 +144,8 @@ def filled(text: str, values: Mapping[str, str], option: str) -> str:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a run is asked to do. `points` are the rollouts after which it is evaluated, the last one C."""
+    """What a run is asked to do. `points` are the rollouts after which it is evaluated, the last one C, by `samples`
+    completions of each held-out problem."""
 
     name: str
     n: int
@@ -153,6 +155,7 @@ class Sizes:
     warmup: int
     seed: int
     points: tuple[int, ...]
+    samples: int = 1
 
     @property
     def M(self) -> int:
@@ -175,8 +178,9 @@ class Sizes:
         return {
             "n": str(self.n), "B": str(self.B), "nB": str(self.n * self.B), "M": str(self.M), "C": str(self.C),
             "lr": f"{self.lr:.6g}", "warmup": str(self.warmup), "seed": str(self.seed), "out": str(out),
-            "log": str(log), "eval_every": str(self.eval_every), "evals": ",".join(map(str, self.evals)),
-            "save_every": str(self.eval_every), "attempt": str(attempt), "name": self.name,
+            "log": str(log), "samples": str(self.samples), "eval_every": str(self.eval_every),
+            "evals": ",".join(map(str, self.evals)), "save_every": str(self.eval_every), "attempt": str(attempt),
+            "name": self.name,
         }
 
 

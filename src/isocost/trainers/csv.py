@@ -16,7 +16,6 @@ from isocost.trainers.logs import Log, Row
 from isocost.trainers.names import Names
 from isocost.trainers.points import logs_of
 from isocost.trainers.text import csv_rows
-from isocost.trainers.trl import HISTORY
 
 TITLE = "CSV"
 READS = "CSV with a column map"
@@ -31,7 +30,6 @@ PLAIN = Names(
     epoch="epoch",
     seconds="seconds",
     length="length",
-    parts=HISTORY.parts,
 )
 
 

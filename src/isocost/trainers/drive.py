@@ -82,7 +82,8 @@ class Drive:
     and `names` the columns of such lines. `log` is where an attempt logs: {out}, {folder} (the attempt's) and the other
     words in braces. `base` is whether it evaluates before its first update. `ends` is whether it ends after M updates;
     otherwise it is ended once its last evaluation is logged. `late` is whether updates may be missing at the end of a
-    killed attempt's log. `lacks` are limits of what it logs, for the notes of every run.
+    killed attempt's log. `lacks` are limits of what it logs, for the notes of every run. `evaluates` is what makes it
+    evaluate, for a run without held-out rewards, and `saves` what makes a script of its kind write into {out}.
     """
 
     prepare: Callable[[Begin], Setup]
@@ -94,6 +95,8 @@ class Drive:
     ends: bool = True
     late: bool = False
     lacks: tuple[str, ...] = ()
+    evaluates: str = ""
+    saves: str = ""
 
 
 def appended(log: Path, folder: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:

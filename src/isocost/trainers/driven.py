@@ -34,15 +34,14 @@ from isocost.jsonfile import write_json, write_text
 from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.launch.launcher import OUTPUT, Launch
 from isocost.runs.measure import HELD_OUT
-from isocost.trainers.command import METRICS, Sizes, Trainer, environment, filled, line
+from isocost.trainers.command import METRICS, Sizes, Trainer, environment, filled, line, names_in
 from isocost.trainers.csv import plain
 from isocost.trainers.drive import Begin, Drive, Setup, appended, rows_of
 from isocost.trainers.logs import Log, Row
 from isocost.trainers.names import columns_of, match
 from isocost.trainers.points import logs_of
 from isocost.trainers.record import Asked, about, end_of, resolve, write_lines
-from isocost.trainers.stitch import Columns, Stitched, stitch
-from isocost.trainers.text import number
+from isocost.trainers.stitch import Columns, Stitched, clocked, stitch
 from isocost.words import counted
 
 LAUNCH, LOGGED, CLOCK, ENDED = "launch.json", "log.jsonl", "clock.json", "ended.json"
@@ -197,7 +196,7 @@ class DrivenRun:
         """Its log as one curve. Raises UserError for a column that is not there, and without held-out rewards."""
         path = self.log(len(self.attempts) - 1)
         names = self.drive.names(seen.stitched.rows)
-        rows = _clocked(seen.stitched.rows, self.trainer.columns.get("seconds", names.seconds))
+        rows = clocked(seen.stitched.rows, self.trainer.columns.get("seconds", names.seconds))
         if not rows:
             raise UserError(f"run {self.sizes.name}: the trainer logged nothing in {path}")
         mapped = dict(self.trainer.columns)
@@ -205,9 +204,10 @@ class DrivenRun:
         found = logs_of(
             self.trainer.kind, path, [p for p in (path,) if p.is_file()], rows, names, mapped, name=self.sizes.name,
             uncounted="" if counts else "the log counts steps, and C is steps x n x B", missing=self.drive.lacks,
+            settled=True,
         )[0]
         if not found.held:
-            own = "" if self.drive.log != METRICS else (
+            own = f"{self.drive.evaluates}, or " if self.drive.evaluates else "" if self.drive.words else (
                 f"log `held_out` before the first update, every {self.sizes.eval_every} updates and after the last, or "
             )
             raise UserError(f"run {self.sizes.name}: {path} has no held-out reward; {own}name its column with --map "
@@ -266,11 +266,24 @@ class DrivenRun:
         newest = int(read_json(self.attempts[attempt + 1] / LAUNCH).get("newest") or 0)
         return max(1, round(newest + self.sizes.eval_every - logged))
 
-    def last_output(self) -> str:
-        """The end of what its last attempt printed."""
-        path = self.attempts[-1] / OUTPUT
+    @property
+    def given(self) -> str:
+        """The words in braces by which its command takes the configuration that isocost writes; empty without one."""
+        return " and ".join(f"{{{w}}}" for w in self.drive.words if w in names_in(self.trainer.command))
+
+    def unused(self) -> str:
+        """What to change in a command that ended without a file in {out}; empty where there is one."""
+        if not self.given or any(self.out.iterdir()):
+            return ""
+        more = f", and {self.drive.saves}" if self.drive.saves else ""
+        return (f"the command ended and wrote nothing in {self.out}: let it train with the settings in {self.given}, "
+                f"its output folder among them{more}")
+
+    def last_output(self, attempt: int = -1) -> str:
+        """The end of what an attempt printed, by default of the last one; empty if it printed nothing."""
+        path = self.attempts[attempt] / OUTPUT
         text = path.read_bytes()[-SHOWN:].decode("utf-8", "replace") if path.exists() else ""
-        return text.strip() or "it printed nothing"
+        return text.strip()
 
 
 def note_clock(attempt: Path, *, runs: bool = True) -> None:
@@ -303,22 +316,3 @@ def asked_of(
 ) -> Asked:
     """What is known of a run besides its log."""
     return Asked(n=sizes.n, B=sizes.B, lr=sizes.lr, seed=sizes.seed, model=model, data=data, scale=scale, base=base)
-
-
-def _clocked(rows: Sequence[Row], column: str) -> list[Row]:
-    """The lines of a curve with a clock that goes on over attempts, where each attempt's begins at 0.
-
-    The time of lost lines is not in it: that is in end.json, with the time to start.
-    """
-    out: list[Row] = []
-    last = offset = before = 0.0
-    for row in rows:
-        own = number(row.get(column))
-        if own is None:
-            out.append(row)
-            continue
-        if own < before:
-            offset = last
-        before, last = own, own + offset
-        out.append({**row, column: last})
-    return out

@@ -5,6 +5,7 @@ What a target has no setting for is listed in comments of its file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -202,7 +203,7 @@ def options(values: Mapping[str, Any]) -> list[str]:
 
 
 def shown(x: Any) -> str:
-    """A value that YAML, TOML and Hydra read alike."""
+    """A value that YAML, TOML and Hydra read alike; YAML takes 1e-06 for text, and 1.0e-06 for a number."""
     if isinstance(x, bool):
         return "true" if x else "false"
-    return f"{x:.6g}" if isinstance(x, float) else str(x)
+    return re.sub(r"^(-?\d+)e", r"\1.0e", f"{x:.6g}") if isinstance(x, float) else str(x)

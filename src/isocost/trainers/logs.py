@@ -7,8 +7,10 @@ guessed, unpickled or executed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ COLUMNS = ("step", "reward", "held_out", "rollouts", "seconds", "epoch", "lr", "
 STACKED = ("run", "n", "B", "seed")  # columns of COLUMNS whose values separate the runs of one table
 FACTS = ("n", "B", "lr", "seed")
 DECAYED = "a constant learning rate:"  # how an entry of `missing` begins if the rate fell
+PART = re.compile(r"[\W_]*(?:part|chunk|resumed?|continued?|cont|attempt|restart(?:ed)?)[\W_]*\d*$", re.I)
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 
 
@@ -54,7 +57,8 @@ class Log:
     other settings to record. `unit` is the unit of `rollouts`, if not rollouts. `missing` are notes on what the log
     lacks; `end` is why the run ended, as in end.json, if the log has it. `rate` is the least of rollouts / updates
     where the log counts both. `parts` are the columns that the fitted reward is the sum of, by the kind of reward.
-    `rounding` is how far from its logged value a fact may be, where the log rounds it.
+    `rounding` is how far from its logged value a fact may be, where the log rounds it. `rows` are the lines it was read
+    from, and `remade` reads lines as it was read, while another log may still continue it.
     """
 
     source: str
@@ -72,6 +76,19 @@ class Log:
     rate: float | None = None
     parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rounding: Mapping[str, float] = field(default_factory=dict)
+    rows: tuple[Row, ...] = field(default=(), repr=False, compare=False)
+    remade: Callable[[Sequence[Row]], Log] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def updates(self) -> tuple[float, float]:
+        """The updates that it begins after and ends with; NaN where it does not count them."""
+        if not self.train:
+            ends = [p.updates for p in self.held] or [nan]
+            return min(ends), max(ends)
+        first, last = self.train[0], self.train[-1].done
+        if first.done is None or last is None:
+            return nan, nan
+        return max(0.0, 2 * first.updates - first.done + 1), last
 
 
 class Empty(UserError):
@@ -114,7 +131,8 @@ def logs(
     empty: list[Empty] = []
     for at, own in reversed(once.values()):
         try:
-            found += _read(at, own, dict(columns or {}))
+            for log in _read(at, own, dict(columns or {})):
+                add(found, log)
         except Empty as e:
             empty.append(e)
     if empty and not found:
@@ -122,6 +140,47 @@ def logs(
     if skipped is not None:
         skipped += map(str, empty)
     return found
+
+
+def add(found: list[Log], log: Log, seeds: tuple[int | None, int | None] | None = None) -> None:
+    """Add a log to those found before it, or join the two if one continues the other: the same run in two files.
+
+    That is so where one begins late and no later than the other ends, both have the same columns and facts, and either
+    the same seed (`seeds`, by default those in the logs) or, without it, the same name but for a word such as part-2.
+    Otherwise the one that begins late says so. Lines are kept of the first and of the last log only.
+    """
+    last = found[-1] if found else None
+    if last is not None and last.remade is not None and log.remade is not None:
+        first, second = (last, log) if last.updates[0] <= log.updates[0] else (log, last)
+        if _continues(first, second):
+            a, b = seeds or (last.facts.get("seed"), log.facts.get("seed"))
+            alike = last.name != log.name and _stem(last.name) == _stem(log.name)
+            if alike if None in (a, b) else a == b:
+                made = first.remade([*first.rows, *second.rows])    # type: ignore[misc]
+                name = _stem(first.name) or first.name
+                found[-1] = replace(made, name=name, files=tuple(dict.fromkeys((*first.files, *second.files))))
+                return
+            said = (f"its first lines: it begins after update {second.updates[0]:g}, as if it continued {first.name}; "
+                    "logs of one run are joined where --seed or the log gives both the same seed")
+            if None in (a, b) and said not in second.missing:
+                second = replace(second, missing=(*second.missing, said))
+                found[-1], log = (second, log) if last.updates[0] > log.updates[0] else (last, second)
+    if len(found) > 1:
+        found[-1] = replace(found[-1], rows=(), remade=None)
+    found.append(log)
+
+
+def _continues(first: Log, second: Log) -> bool:
+    """Whether a log goes on where another ends, or repeats its last lines and goes on."""
+    (a, b), (c, d) = first.updates, second.updates
+    facts = all(first.facts[k] == second.facts[k] for k in first.facts.keys() & second.facts.keys() - {"seed", "lr"})
+    same = first.source == second.source and bool(first.held) == bool(second.held)
+    return same and facts and a < c <= b < d
+
+
+def _stem(name: str) -> str:
+    """A name without a word at its end that tells one part of a run from another."""
+    return PART.sub("", name)
 
 
 def _runs(path: Path, sources: Sequence[str], above: tuple[Path, ...] = ()) -> list[tuple[Path, str]]:

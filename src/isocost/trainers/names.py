@@ -11,6 +11,8 @@ from isocost import trainers
 from isocost.trainers.logs import Row
 from isocost.trainers.text import number, whole
 
+EVALUATED = ("eval_runtime", "eval/runtime")  # seconds of an evaluation: transformers', and as its loggers have it
+
 
 @dataclass(frozen=True)
 class Names:
@@ -20,8 +22,7 @@ class Names:
     of seconds per step, `seconds` that of seconds since the start. `per_step` is rollouts started in a step. `length`
     is tokens of an answer, or of one turn of it where `turns` is the column of turns per answer. `policy` is the column
     with the number of updates of the evaluated policy, if there is one. With `again` the trainer evaluates one policy
-    twice if a run is resumed; with `appends` a resumed run writes behind its earlier lines. `parts` and `held_parts`
-    are the columns whose sum is the reward.
+    twice if a run is resumed; with `appends` a resumed run writes behind its earlier lines.
     """
 
     trainer: str
@@ -40,8 +41,6 @@ class Names:
     more: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
     appends: bool = False
-    parts: str = ""
-    held_parts: str = ""
 
 
 @dataclass(frozen=True)

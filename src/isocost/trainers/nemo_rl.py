@@ -137,6 +137,7 @@ def prepared(begin: Begin) -> Setup:
     pass_over((p for c, p in there.items() if last is None or c > last), begin.attempt)
     values |= {
         "grpo.val_period": begin.sizes.eval_every, "grpo.val_at_start": True, "grpo.val_at_end": True,
+        "grpo.val_num_generations_per_prompt": begin.sizes.samples,
         "checkpointing.enabled": True, "checkpointing.checkpoint_dir": quoted(saved),
         "checkpointing.save_period": begin.sizes.eval_every, "checkpointing.metric_name": "null",
         "checkpointing.keep_top_k": 2,

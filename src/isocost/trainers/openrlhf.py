@@ -162,7 +162,8 @@ def prepared(begin: Begin) -> Setup:
     values |= {
         "data.max_samples": None, "train.num_episodes": episodes,
         "actor.lr_warmup_ratio": round(s.warmup / (episodes * (problems // s.B)), 9),
-        "eval.steps": begin.every, "ckpt.save_steps": begin.every, "ckpt.path": str(saved), "ckpt.max_num": 3,
+        "eval.steps": begin.every, "eval.n_samples_per_prompt": s.samples,
+        "ckpt.save_steps": begin.every, "ckpt.path": str(saved), "ckpt.max_num": 3,
         "ckpt.best_metric_key": "none", "ckpt.output_dir": str(begin.out / "model"),
         "ckpt.load_enable": last is not None,
         "logger.tensorboard_dir": str(board), "logger.logging_steps": 1,

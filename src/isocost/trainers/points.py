@@ -11,23 +11,28 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
-from isocost.errors import UserError
+from isocost.errors import UserError, naming
 from isocost.runs.files import DIVERGED
 from isocost.runs.measure import HELD_OUT, TRAINING
+from isocost.trainers.lines import named, numbered, one_a_step, rises, united
 from isocost.trainers.logs import DECAYED, STACKED, Empty, Log, Point, Row
-from isocost.trainers.names import Names, columns_of, match
-from isocost.trainers.stitch import Columns, attempts_of, spaced, stitch
+from isocost.trainers.names import EVALUATED, Names, columns_of, match
+from isocost.trainers.stitch import Columns, attempts_of, clocked, spaced, stitch
 from isocost.trainers.text import collapsed, number, unread, whole
 from isocost.words import counted
 
-EVALUATED = ("eval_runtime", "eval/runtime")  # seconds of an evaluation: transformers', and as its loggers have it
 RISEN = 0.99  # share of its maximum at which a learning rate has ended its warm-up
 CONSTANT = 0.9  # a learning rate that never falls below this share of its maximum counts as constant
-SUMS = ("reward", "eval_reward", "train/reward", "eval/reward")  # sums of several reward functions in TRL
+SUM = re.compile(r"(.*?)reward")  # TRL's sum of reward functions; each has a column of its own, with {0} before it:
+PART = r"{0}rewards ?[/.] ?(?P<name>[^/.]+?)( ?[/.] ?mean)?"
+FEW = 0.1  # largest share of a table's lines at which its steps go back, for it to be one run that was resumed
+RENAMED = ("reward", "held_out")  # columns that --map may give several names of
+PLAIN = "plain"  # the trainer of tables of unknown origin
 MOST = 20  # columns whose pairs are tried to separate the runs of one table
 
 
@@ -52,7 +57,8 @@ def logs_of(
     if not rows:
         raise Empty(f"{path} holds no logged line")
     there = columns_of(rows)
-    wrong = next((c for c in columns.values() if c not in there), None)
+    asked = [c for key, text in columns.items() for c in (named(text, there) if key in RENAMED else [text])]
+    wrong = next((c for c in asked if c not in there), None)
     if wrong is not None:
         raise UserError(f"{path} has no column {wrong!r}; it has {_some(there)}")
     by = {k: columns[k] for k in STACKED if k in columns}
@@ -99,12 +105,22 @@ def _log(
     uncounted: str = "",
     rounding: Mapping[str, float] | None = None,
     every: int | None = None,
+    clock: str = "",
+    settled: bool = False,
+    joined: bool = False,
 ) -> Log:
     """One run's rows as a log.
 
     `uncounted` describes C if no column counts rollouts; `rounding` is how far from its logged value a fact may be;
-    `every` is the number of updates between evaluations, where it is known.
+    `every` is the number of updates between evaluations, where it is known. `clock` is a column that counts lines;
+    `settled` rows are one curve already, with the columns and the steps that `names` says; `joined` ones are of one
+    run, out of several logs.
     """
+    again = partial(
+        _log, source, path, files, names=names, columns=columns, facts=facts, name=name, about=about, missing=missing,
+        uncounted=uncounted, rounding=rounding, every=every, clock=clock, joined=True,
+    )
+    read = tuple(rows)
     there = columns_of(rows)
     step = columns.get("step", names.step)
     if step not in there:
@@ -118,28 +134,33 @@ def _log(
             f"{path} has no column {_plain(names.reward)}; it has {_some(there)}: name the one that holds "
             "rewards with --map reward=COLUMN (training) or --map held_out=COLUMN"
         )
+    said: list[str] = []
+    if not settled:
+        rows, reward, held, said = _one_curve(path, rows, step, reward, held, names, columns, clock)
+        one = joined or (rises(rows, clock) if clock else names.trainer not in ("", PLAIN))
+        names = replace(names, appends=names.appends or _continued(rows, step, reward or held, one))
     rows, resumed = _stitched(rows, Columns(step, reward, held, names.first, names.policy), names, every)
     for column in (reward, held):
         _in_order(path, rows, step, column)
-    below = next((x for r in rows if (x := number(r.get(step))) is not None and x < 0), None)
-    if below is not None:
-        raise UserError(f"{path}: {step} is {below:g}; steps count from 0 or 1, so leave out the lines below 0")
+    there = columns_of(rows)
     rates = _numbers(rows, columns.get("lr", names.lr))
     known, described = dict(facts), dict(about or {})
     if rates and known.get("lr") is None:
         known["lr"] = max(rates)
     if "warmup" not in described and (rose := _warmed(rows, step, columns.get("lr", names.lr), names.first)):
         described["warmup"] = rose
-    clock = _clock(names, columns)
-    lacks = [*missing, *resumed, *unread(rows, (step, reward, held, clock, *_used(names, columns)))]
+    seconds = _clock(names, columns)
+    lacks = [*missing, *said, *resumed, *unread(rows, (step, reward, held, seconds, *_used(names, columns)))]
     if uncounted and "rollouts" not in columns:
         lacks.append(f"rollouts before filtering: {uncounted}")
     lacks += decayed(rates)
     if "held_out" not in columns:
         lacks += _others(names.held, there, held, reward)
-    times = _numbers(rows, clock)
+    if names.appends:
+        rows = clocked(rows, seconds)
+    times = _numbers(rows, seconds)
     if any(b < a for a, b in pairwise(times)):
-        lacks.append(f"seconds: {clock} decreases, so the time of a step is not known")
+        lacks.append(f"seconds: {seconds} decreases, so the time of a step is not known")
         names, columns = replace(names, span="", seconds=""), {k: v for k, v in columns.items() if k != "seconds"}
     return Log(
         source,
@@ -154,12 +175,55 @@ def _log(
         missing=tuple(lacks),
         end=DIVERGED if collapsed(rows, held or reward or "") else None,
         rate=_rate(rows, step, columns.get("rollouts")),
-        parts={
-            TRAINING: [c for c in there if reward in SUMS and re.fullmatch(names.parts, c)],
-            HELD_OUT: [c for c in there if held in SUMS and re.fullmatch(names.held_parts, c)],
-        },
+        parts={TRAINING: _parts(reward, there), HELD_OUT: _parts(held, there)},
         rounding=dict(rounding or {}),
+        rows=read,
+        remade=again,
     )
+
+
+def _one_curve(
+    path: Path, rows: Sequence[Row], step: str, reward: str | None, held: str | None, names: Names,
+    columns: Mapping[str, str], clock: str,
+) -> tuple[Sequence[Row], str | None, str | None, list[str]]:
+    """(rows, columns of the training and of the held-out reward, what to say) of a log whatever it calls its rewards,
+    however many lines a step has, and wherever its steps begin.
+
+    Raises UserError where rewards and steps are never in one line.
+    """
+    told: list[list[str]] = []
+    for option, chosen, patterns in (("reward", reward, names.reward), ("held_out", held, names.held)):
+        known = () if option in columns else patterns
+        rows, chosen, said = united(rows, chosen, known, [step, clock, held if option == "reward" else reward], option)
+        reward, held = (chosen, held) if option == "reward" else (reward, chosen)
+        told.append(said)
+    for column in (reward, held):
+        _together(path, rows, step, column)
+    rows, said = one_a_step(rows, step, reward or held, clock)
+    told.append(said)
+    with naming(path):
+        rows, said = numbered(rows, step, reward, held, names)
+    return rows, reward, held, [*(x for own in told for x in own), *said]
+
+
+def _together(path: Path, rows: Sequence[Row], step: str, column: str | None) -> None:
+    """Raises UserError if no line with this column has a step, but others have."""
+    own = [row for row in rows if column and number(row.get(column)) is not None]
+    others = sum(number(row.get(step)) is not None for row in rows)
+    if own and others and all(number(row.get(step)) is None for row in own):
+        raise UserError(
+            f"{path}: {column} is in {counted(len(own), 'line')}, and {step} in none of them but in {others} others, "
+            "so their policies are not known: log both in one line, or name a column that counts updates in the lines "
+            "with rewards (--map step=COLUMN)"
+        )
+
+
+def _parts(reward: str | None, there: Sequence[str]) -> list[str]:
+    """The columns whose sum a column is, one for each reward function, in TRL's names; none of another column."""
+    found = SUM.fullmatch(reward or "")
+    pattern = PART.format(re.escape(found[1])) if found else None
+    parts = {m["name"]: c for c in reversed(there) if pattern and (m := re.fullmatch(pattern, c))}
+    return list(reversed(parts.values()))
 
 
 def _in_order(path: Path, rows: Sequence[Row], step: str, column: str | None) -> None:
@@ -234,6 +298,19 @@ def _stitched(
             "updates, and left out"
         )
     return made.rows, out
+
+
+def _continued(rows: Sequence[Row], step: str, column: str | None, one: bool) -> bool:
+    """Whether lines are those of a run that was resumed: their steps go back, and never to the first again.
+
+    Unless it is known that `one` run wrote them, they go back now and then only, and no columns separate runs.
+    """
+    lines = [row for row in rows if column and None not in (number(row.get(step)), number(row.get(column)))]
+    steps = [row[step] for row in lines]
+    back = [b for a, b in pairwise(steps) if b <= a]
+    if not back or min(back) <= steps[0]:
+        return False
+    return one or (len(back) <= max(1.0, FEW * len(steps)) and not _apart(lines, step, column))
 
 
 def _list(steps: Sequence[float]) -> str:

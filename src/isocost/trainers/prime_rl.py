@@ -93,7 +93,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
         about=about,
         missing=missing,
         uncounted="" if any(LOGGED.per_step in row for row in rows) else UNCOUNTED,
-        name=folder.resolve().name if path.is_dir() else None,
+        name=folder.resolve().name if found.name == "metrics.jsonl" else None,
     )
 
 
@@ -203,7 +203,8 @@ def prepared(begin: Begin) -> Setup:
         "run": {"name": begin.sizes.name, "dir": RUN},
         "ckpt": {"interval": begin.every, "keep_last": 2},
         "resume": {"step": last},
-        "orchestrator.eval": {"interval": begin.every, "skip_first_step": False, "retrigger_on_resume": True},
+        "orchestrator.eval": {"interval": begin.every, "group_size": begin.sizes.samples, "skip_first_step": False,
+                              "retrigger_on_resume": True},
     }
     config = begin.folder / "config.toml"
     config.write_text(_text(tables), encoding="utf-8")

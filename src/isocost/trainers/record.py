@@ -27,6 +27,7 @@ OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learni
 # How a name spells each fact; matches are atomic (?>), so that 1.5e-6 is never read as 1 or 1.5.
 SPELT = dict.fromkeys(FACTS, r"(?>[0-9]+)") | {"lr": r"(?>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"}
 ENDED = {None: "the log ends here", DIVERGED: "{} is NaN or infinite to the log's end"}  # by the log's `end`
+SCALE = "--scale LOW,HIGH, the lowest and highest reward of a rollout"
 EXACT = 1e-9  # what rounding may add to or take from a number
 APART = {"lr": 0.01}  # by how much of the smaller two sources of a fact may differ; other facts must be equal
 STANDS = 0.05  # largest share of a run's updates in its first logged mean for it to be used as the base
@@ -138,6 +139,15 @@ def _facts(log: Log, asked: Asked) -> dict[str, Any]:
     return facts
 
 
+def seed_of(log: Log, asked: Asked) -> int | None:
+    """The seed of a log by itself, by its name or by the user; None where none of them says it."""
+    try:
+        named = _named(log, asked.pattern).get("seed")
+    except UserError:       # `resolve` says what is wrong with a name
+        named = None
+    return next((int(x) for x in (log.facts.get("seed"), named, asked.seed) if x is not None), None)
+
+
 def _evaluations(log: Log, n: int, B: int, metric: str, asked: Asked) -> list[tuple[float, Point]]:
     """(C, point) in order of C, rewards in [0, 1]; the stated base first where there is one.
 
@@ -235,15 +245,30 @@ def _scaled(log: Log, point: Point, metric: str, scale: tuple[float, float] | No
 
 def _to_scale(log: Log) -> str:
     """The remedy for a reward outside [0, 1]: give its scale or, of a sum of rewards, fit one of its parts."""
-    scale = "--scale LOW,HIGH, the lowest and highest reward of a rollout"
+    if summed := sum_of(log):
+        return f"; {summed}"
+    option = "held_out" if log.held else "reward"
+    return f", and the laws are for rewards in [0, 1]: give {SCALE}; or another column, --map {option}=COLUMN"
+
+
+def sum_of(log: Log) -> str:
+    """What the fitted reward is the sum of, and how to make it one that has a largest value; empty if it is no sum."""
     kind, option = (HELD_OUT, "held_out") if log.held else (TRAINING, "reward")
     parts = log.parts.get(kind) or ()
     if len(parts) < 2:
-        return f", and the laws are for rewards in [0, 1]: give {scale}; or another column, --map {option}=COLUMN"
+        return ""
     return (
-        f"; it is the sum of {', '.join(parts[:4])}{' and others' * (len(parts) > 4)}: fit one of them with "
-        f"--map {option}={parts[0]}, or give {scale} in all of them together"
+        f"it is the sum of {', '.join(parts[:4])}{' and others' * (len(parts) > 4)}: fit one of them with "
+        f"--map {option}={parts[0]}, or give {SCALE} in all of them together"
     )
+
+
+def scaled(log: Log, asked: Asked) -> None:
+    """Raises UserError for a sum of rewards whose scale is not stated: the log does not say the most that it can be,
+    and a curve that ends below 1 would be fitted as if 1 were that."""
+    if asked.scale is None and (summed := sum_of(log)):
+        metric = log.held_column if log.held else log.reward_column
+        raise UserError(f"{log.name}: the log does not say how large {metric} can be; {summed}")
 
 
 def _missing(
@@ -256,6 +281,8 @@ def _missing(
     else:
         out.append(f"a second held-out half: {metric} both chooses and is reported")
         out.append("the number of held-out problems, and of samples of each")
+    if asked.scale is None and sum_of(log):
+        out.append(f"the scale of {metric}, a sum of rewards: 1 is taken for the most that it can be (--scale)")
     k = _averaged(log)
     if evaluations[0][0] > 0:
         why = f"; the first one logged is the mean over updates 0 to {k - 1} (logging_steps)" if k > 1 else ""

@@ -151,6 +151,7 @@ def prepared(begin: Begin) -> Setup:
     values |= {
         "trainer.logger": "tensorboard", "trainer.run_name": quoted(Path(begin.sizes.name)),
         "trainer.eval_before_train": True, "trainer.eval_interval": every,
+        "generator.eval_n_samples_per_prompt": begin.sizes.samples,
         "trainer.ckpt_path": quoted(begin.out), "trainer.ckpt_interval": every, "trainer.max_ckpts_to_keep": 2,
         "trainer.resume_mode": "none" if last is None else "from_path",
         "trainer.resume_path": None if last is None else quoted(there[last]),

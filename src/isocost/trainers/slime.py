@@ -49,7 +49,8 @@ def prepared(begin: Begin) -> Setup:
         "n-samples-per-prompt": s.n, "rollout-batch-size": s.B, "global-batch-size": s.n * s.B, "num-rollout": s.M,
         "lr": float(s.lr), "lr-decay-style": "constant", "lr-warmup-iters": s.warmup,
         "seed": s.seed, "rollout-seed": s.seed,
-        "eval-interval": begin.every, "save-interval": begin.every, "save": str(saved), "load": str(saved),
+        "eval-interval": begin.every, "n-samples-per-eval-prompt": s.samples,
+        "save-interval": begin.every, "save": str(saved), "load": str(saved),
         "ckpt-step": None if last is None else last - 1,
         "use-tensorboard": True, "tb-project-name": "isocost", "tb-experiment-name": s.name,
     }

@@ -130,6 +130,25 @@ def spaced(rows: Sequence[Row], columns: Columns, every: int | None) -> set[floa
     return even if every and len(even & set(steps[:-1])) * 2 >= len(steps[:-1]) else None
 
 
+def clocked(rows: Sequence[Row], column: str) -> list[Row]:
+    """The lines of a curve with a clock that goes on over attempts, where each attempt's begins at 0.
+
+    The time of lost lines is not in it: that is in end.json, with the time to start.
+    """
+    out: list[Row] = []
+    last = offset = before = 0.0
+    for row in rows:
+        own = number(row.get(column))
+        if own is None:
+            out.append(row)
+            continue
+        if own < before:
+            offset = last
+        before, last = own, own + offset
+        out.append({**row, column: last})
+    return out
+
+
 def _started(rows: Sequence[Row], columns: Columns) -> float | None:
     """Updates that an attempt continued from: those before its first training line, which may be a mean over several
     steps; where it has none, the first that it evaluated. None if it logged neither."""

@@ -7,6 +7,7 @@ seed. Seconds are wall time since the first event.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     facts, about = facts_of(arguments) if arguments else ({}, {})
     known = spoken(rows) or UNKNOWN
     counted = known is BOARD
-    known = stepped(known)
+    known = replace(stepped(known), appends=True)
     return logs_of(
         "tensorboard",
         path,
@@ -94,16 +95,39 @@ def name_of(folder: Path) -> str:
 def board(paths: list[Path], *, apart: bool = False) -> tuple[list[Row], dict[str, str]]:
     """(one row per step with its scalars, texts). `wall` is seconds from the first event to the step's first scalar.
 
-    `apart` gives every event a row of its own, where several of one step count: episodes may end together.
+    A process that continues a run writes a file of its own: where most scalars of a file begin at a step that earlier
+    ones had reached, its rows come behind theirs, and else between them. Several values of one scalar at one step are
+    averaged; `apart` gives every event a row of its own instead: episodes may end together.
     """
-    rows: dict[tuple[int, int], Row] = {}
+    attempts: list[dict[tuple[int, int], Row]] = [{}]
     texts: dict[str, str] = {}
     start: float | None = None
     for path in paths:
+        own: dict[tuple[int, int], Row] = {}
+        counts: Counter[tuple[int, str]] = Counter()
         for step, wall, scalars, said in events(path):
             start = wall if start is None else start
             texts |= said
             if scalars:
-                row = rows.setdefault((step, len(rows) if apart else 0), {"step": step, "wall": wall - start})
-                row |= scalars
-    return [rows[at] for at in sorted(rows)], texts
+                row = own.setdefault((step, len(own) if apart else 0), {"step": step, "wall": wall - start})
+                for tag, value in scalars.items():
+                    many = counts[step, tag] = 1 if apart else counts[step, tag] + 1
+                    row[tag] = value if many == 1 else row[tag] + (value - row[tag]) / many
+        if apart or not _again(own, attempts[-1]):
+            number = len(attempts[-1]) if apart else 0
+            for (step, i), row in own.items():
+                attempts[-1][step, i + number] = {**attempts[-1].get((step, i + number), {}), **row}
+        else:
+            attempts.append(own)
+    return [rows[at] for rows in attempts for at in sorted(rows)], texts
+
+
+def _again(own: Mapping[tuple[int, int], Row], before: Mapping[tuple[int, int], Row]) -> bool:
+    """Whether most scalars that two sets of rows share begin in one where the other has been."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for rows, ends in ((own, first), (before, last)):
+        for step, i in sorted(rows, reverse=rows is own):
+            ends |= dict.fromkeys((k for k in rows[step, i] if k not in ("step", "wall")), step)
+    shared = first.keys() & last.keys()
+    return bool(shared) and sum(first[k] <= last[k] for k in shared) * 2 > len(shared)

@@ -4,7 +4,8 @@ Reading: `trainer_state.json`, which transformers writes into every checkpoint a
 Its log_history has one entry per logging step and one per evaluation. It does not hold the configuration; where
 TensorBoard was on, the event file beside it does, and is read for n, B, learning rate and seed. A rollout is never
 filtered before the step that trains on it, so C = steps x n x B is what was started. `step_time` is seconds per step,
-`eval_runtime` those of an evaluation. A file of any name is read by its content, as is a log_history saved by itself.
+`eval_runtime` those of an evaluation. A file of any name is read by its content, as is a log_history saved by itself,
+and what a process printed: one dictionary per logging step, whose steps are those of the progress bar behind it.
 
 Driving (`isocost pilot --trainer 'trl: ...'`): a run's YAML file is {config}, and its keys as options are {options};
 each sets the sizes, checkpoints and evaluations, and the checkpoint to continue from. The history in the newest
@@ -20,12 +21,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import pickletools
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
@@ -38,14 +42,19 @@ from isocost.trainers.names import Names, Settings, facts_of, over
 from isocost.trainers.points import logs_of
 from isocost.trainers.text import head, json_of, whole
 from isocost.trainers.wire import arguments_of, events
+from isocost.words import counted
 
 TITLE = "TRL"
 SIZES = ("num_generations = {n}", "generation_batch_size = {nB}", "max_steps = {M}")
-READS = "TRL trainer_state.json"
+READS = "TRL trainer_state.json, or what it printed"
 GIVES = "training and held-out reward, steps, epochs, learning rate, seconds; n, B and seed where TensorBoard was on"
 LACKS = "n, B and seed without TensorBoard; a second held-out half; the number of held-out problems"
 STATE = "trainer_state.json"
 OBJECT = re.compile(r'\s*\{.*"log_history"\s*:\s*\[', re.S)
+STEP = "global_step"  # of a printed line, where a callback or ms-swift adds it
+LENGTHS = ("completion_length", "completions/mean_length")  # the name until 0.16, and the one since
+PRINTED = re.compile(r"\{'.*\}")
+BAR = re.compile(r"(?:^|[\r\n])\s*\d+%\|[^|\r\n]*\|\s*(\d+)/(\d+) \[")  # a progress bar without a name
 ENTRIES = re.compile(r'\s*\[\s*\{.*"(reward_std|frac_reward_zero_std|completions/mean_length)"\s*:', re.S)
 
 
@@ -92,8 +101,6 @@ HISTORY = Names(
         )
     },
     again=True,
-    parts=r"rewards/[^/]+(/mean)?",
-    held_parts=r"eval_rewards/[^/]+(/mean)?",
 )
 BOARD = Names(
     "TRL",
@@ -106,15 +113,13 @@ BOARD = Names(
     length="train/completions/mean_length",
     more={k: f"train/{k}" for k in HISTORY.more},
     again=True,
-    parts=r"train/rewards/[^/]+(/mean)?",
-    held_parts=r"eval/rewards/[^/]+(/mean)?",
 )
 NAMES = (BOARD, HISTORY)
 
 
 def recognise(path: Path) -> bool:
     found = _state(path)
-    return found is not None and (found.name == STATE or _is_history(found))
+    return found is not None and (found.name == STATE or _is_history(found) or _is_printed(found))
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
@@ -124,6 +129,9 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             f"{path} holds no {STATE}, neither itself nor in checkpoint-*; TRL writes it with "
             "trainer.save_state() or at a checkpoint"
         )
+    if _is_printed(found):
+        rows, missing = _timed(found)
+        return logs_of("trl", found, [found], rows, HISTORY, columns, missing=missing)
     state = json_of(found)
     history = state.get("log_history") if isinstance(state, dict) else state
     if not isinstance(history, list):
@@ -134,7 +142,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     boards = sorted(folder.glob("runs/**/events.out.tfevents.*")) if own else []
     config = _args(boards)
     facts, about = facts_of(config)
-    rows = [row for row in history if isinstance(row, dict)]
+    rows = [_today(row) for row in history if isinstance(row, dict)]
     files = [found, *(boards if config else [])]
     name = folder.name if own else None
     every = whole(state.get("eval_steps")) if isinstance(state, dict) else None
@@ -145,6 +153,46 @@ def _is_history(path: Path) -> bool:
     """Whether a file holds a state with a log_history, or a log_history of TRL's alone."""
     text = head(path)
     return bool(OBJECT.match(text) or ENTRIES.match(text))
+
+
+def _is_printed(path: Path) -> bool:
+    """Whether a file holds dictionaries with a reward, as a trainer prints them."""
+    lines = PRINTED.finditer(head(path, 200_000))
+    return any("'reward'" in x[0] and any(f"'{key}'" in x[0] for key in ("reward_std", "epoch", STEP)) for x in lines)
+
+
+def _timed(path: Path) -> tuple[list[Row], list[str]]:
+    """(the rows of what a process printed, what is missing). A line's step is its own, else that of the progress bar
+    behind it; where these do not rise with the lines, as many updates are taken for each as divide the bar's last."""
+    rows = [stepped(row) for row in _printed(path, 0)]
+    if any(STEP in key for row in rows for key in row):
+        return rows, []
+    text = path.read_text(encoding="utf-8", errors="replace")
+    ends = [m.end() for m in PRINTED.finditer(text) if "'reward'" in m[0]]
+    bars = [(m.start(), int(m[1]), int(m[2])) for m in BAR.finditer(text)]
+    for total in sorted({total for *_, total in bars}, reverse=True):
+        after = [next((done for at, done, own in bars if own == total and at >= end), None) for end in ends]
+        known = [done for done in after if done is not None]
+        back = sum(b < a for a, b in pairwise(known))   # a resumed run goes back now and then
+        # Lines that share a bar were printed late, and no bar is theirs.
+        if len(known) == len(ends) and all(a != b for a, b in pairwise(known)) and back <= max(1, len(ends) / 10):
+            return [{**row, "step": after[int(row["step"]) - 1] if row["step"] else 0} for row in rows], []
+    done = max((done for _, done, own in bars if own == max(total for *_, total in bars)), default=0)
+    each = done // len(ends) if ends and done % len(ends) == 0 else 1
+    said = f"steps: what was printed has none, and each line is counted as {counted(max(each, 1), 'update')}"
+    return [{**row, "step": row["step"] * max(each, 1)} for row in rows], [said]
+
+
+def stepped(row: Row) -> Row:
+    """A line under today's names, with the step that it says, such as "global_step/max_steps": "20/400"."""
+    said = str(row.get(f"{STEP}/max_steps", row.get(STEP, ""))).partition("/")[0]
+    step = whole(said)
+    return {**_today(row), **({} if step is None else {"step": step})}
+
+
+def _today(row: Row) -> Row:
+    old, new = LENGTHS
+    return {new if k == old else k: v for k, v in row.items()}
 
 
 def _state(path: Path) -> Path | None:
@@ -272,8 +320,11 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
 
 # driving -------------------------------------------------------------------------------------------------------
 
-PRINTED = re.compile(r"\{'.*\}")
 BEFORE = "states.json"  # in an attempt's folder: the states that were there before it
+CONFIG, ARGUMENTS = "config.yaml", "training_args.bin"  # what it was asked for, and what transformers made of it
+EVAL_BATCH = 8          # completions of an evaluation batch, at least: transformers' default
+NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT")     # operations of a pickle that push one
+ASKED = ("num_generations", "num_generations_eval", "max_steps", "learning_rate", "seed", "eval_steps")
 
 
 def prepared(begin: Begin) -> Setup:
@@ -294,10 +345,12 @@ def prepared(begin: Begin) -> Setup:
         "gradient_accumulation_steps": sizes.B, "max_steps": sizes.M, "learning_rate": sizes.lr,
         "lr_scheduler_type": "constant_with_warmup", "warmup_steps": sizes.warmup, "seed": sizes.seed,
         "logging_steps": 1, "logging_strategy": "steps", "eval_on_start": True, "eval_strategy": "steps",
-        "eval_steps": sizes.eval_every, "save_strategy": "steps", "save_steps": sizes.eval_every, "save_total_limit": 2,
+        "eval_steps": sizes.eval_every, "num_generations_eval": sizes.samples,
+        "per_device_eval_batch_size": -(-EVAL_BATCH // sizes.samples) * sizes.samples,      # of whole groups
+        "save_strategy": "steps", "save_steps": sizes.eval_every, "save_total_limit": 2,
         "disable_tqdm": True, **({"resume_from_checkpoint": str(last.parent)} if last else {}),
     }
-    config = attempt / "config.yaml"
+    config = attempt / CONFIG
     config.write_text("".join(f"{k}: {json.dumps(v) if isinstance(v, str) else shown(v)}\n" for k, v in values.items()))
     options = [word for k, v in values.items() for word in (f"--{k}", str(v))]
     history = _history(last) if last else []
@@ -306,16 +359,59 @@ def prepared(begin: Begin) -> Setup:
 
 
 def logged(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
-    """What an attempt has logged: its checkpoints' history, and behind it what it printed, to four digits."""
+    """What an attempt has logged: its checkpoints' history, and behind it what it printed, to four digits.
+
+    Raises UserError where it trained or evaluated by other settings than it was asked for.
+    """
     out, noted = attempt.parent.parent / "trainer", attempt / BEFORE
     before = read_json(noted)["sha256"] if noted.exists() else {}
-    histories = [_history(out / name) for name, digest in _states(out).items() if before.get(name) != digest]
-    rows = max(histories, key=len, default=[])[int(launch["prefix"]):]
+    own = [out / name for name, digest in _states(out).items() if before.get(name) != digest]
+    for state in own:
+        _refuse_others(state.with_name(ARGUMENTS), attempt / CONFIG)
+    rows = max(map(_history, own), key=len, default=[])[int(launch["prefix"]):]
     done = max((row["step"] for row in rows if "reward" in row), default=launch["resumed"])
     return [*rows, *(row for row in _printed(attempt / OUTPUT, int(launch["resumed"])) if row["step"] > done)]
 
 
-DRIVE = Drive(prepared, logged, lambda rows: HISTORY, words=("config", "options"))
+DRIVE = Drive(
+    prepared, logged, lambda rows: HISTORY, words=("config", "options"), log="{out}/" + STATE,
+    evaluates="give GRPOTrainer an eval_dataset", saves="call trainer.save_state() behind trainer.train()",
+)
+
+
+def _refuse_others(arguments: Path, config: Path) -> None:
+    """Raises UserError for a checkpoint whose arguments are not those of the attempt's configuration."""
+    if not (arguments.exists() and config.exists()):
+        return
+    lines = (line.partition(": ") for line in config.read_text(encoding="utf-8").splitlines())
+    asked = {key: float(value) for key, _, value in lines if key in ASKED}
+    for key, value in _arguments(arguments).items():
+        if key in asked and value != asked[key]:
+            raise UserError(
+                f"{arguments.parent} was trained with {key} = {value if value is None else format(value, 'g')}, and "
+                f"isocost asked for {asked[key]:g}: the script replaces what is in {{config}}; let {{config}} win, as "
+                "in GRPOConfig(**{**own, **config})"
+            )
+
+
+def _arguments(path: Path) -> dict[str, float | None]:
+    """The numbers of `ASKED` among the arguments that transformers pickled with a checkpoint; empty if it is not whole.
+
+    The pickle is read as a list of operations: nothing is unpickled. An argument is a name, and behind it a value.
+    """
+    found: dict[str, float | None] = {}
+    with suppress(OSError, BadZipFile, KeyError, ValueError), ZipFile(path) as file:
+        data = next((name for name in file.namelist() if name.endswith("/data.pkl")), "")
+        name = ""
+        for op, value, _ in pickletools.genops(file.read(data)):
+            if "PUT" in op.name or op.name == "MEMOIZE":    # between a name and its value
+                continue
+            if name and op.name == "NONE":
+                found[name] = None
+            elif name and op.name in NUMBERS:
+                found[name] = float(str(value))
+            name = str(value) if op.name == "BINUNICODE" and value in ASKED else ""
+    return found
 
 
 def _states(out: Path) -> dict[str, str]:

@@ -65,7 +65,7 @@ READS = "verl file or console log"
 GIVES = "training and held-out reward, steps, learning rate, seconds, answer lengths; n and B where a console has them"
 LACKS = "n and B in the file log; seed; rollouts before filtering; a second held-out half"
 BATCHES = "train/num_gen_batches"
-TRAINED = ("critic/score/mean", "critic/rewards/mean", "actor/pg_loss")  # a line with one of these is of an update
+TRAINED = ("critic/", "actor/")  # a line with a column that begins so is of an update
 LINE = re.compile(r"(?:^|\s)step:(\d+) - (\S+:.*)$")
 # What Ray and the terminal put before a line: colours, and the process that wrote it.
 PREFIX = re.compile(r"^(?:\x1b\[[0-9;]*m)*(\([\w ]*pid=[^)]*\))?(?:\x1b\[[0-9;]*m)* ?")
@@ -174,13 +174,13 @@ def _console(lines: Sequence[_Line]) -> tuple[list[Row], dict[str, float]]:
     """
     found = [(float(m[1]), m[2]) for line in lines if (m := LINE.search(line.text))]
     parsed = [(step, _cells(text)) for step, text in found]
-    trained = [step for step, row in parsed if any(k in row for k in TRAINED)]
+    trained = [step for step, row in parsed if any(k.startswith(TRAINED) for k in row)]
     shift = 1.0 if trained and trained[0] == 0 else 0.0
     start = made = trained[0] + shift - 1 if trained else 0.0  # above 0 where the run was resumed
     base, end = (_test_scores(_printed(lines, text)) for text in (INITIAL, FINAL))
     rows: list[Row] = [{"step": start, **base}] if base else []
     for step, row in parsed:
-        update = any(k in row for k in TRAINED)
+        update = any(k.startswith(TRAINED) for k in row)
         made = step + shift if update else made if trained else step
         if update or not (rows and rows[-1]["step"] == made and _repeats(rows[-1], row)):
             rows.append({"step": made, **row})
@@ -372,6 +372,7 @@ def prepared(begin: Begin) -> Setup:
     values |= {
         "trainer.logger": "[console,file]", "trainer.experiment_name": quoted(Path(begin.sizes.name)),
         "trainer.val_before_train": True, "trainer.test_freq": every, "trainer.save_freq": every,
+        "actor_rollout_ref.rollout.val_kwargs.n": begin.sizes.samples,
         "trainer.default_local_dir": quoted(begin.out),
         "trainer.resume_mode": "disable" if last is None else "resume_path",
         "trainer.resume_from_path": None if last is None else quoted(there[last]),

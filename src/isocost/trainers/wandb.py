@@ -106,6 +106,7 @@ def _of_rows(
         missing=missing,
         uncounted="" if counted else "the log counts steps, and C is steps x n x B",
         name=name,
+        clock="_step",
     )
 
 

@@ -7,6 +7,7 @@ request that failed for good is a rollout that ended in `Stop.ERROR`: billed as 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,15 +25,19 @@ from isocost.errors import Unreachable, UserError
 from isocost.gather import together
 from isocost.meter import Meter, Payer, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
+from isocost.words import visible
 from isocost.world import Grade, Surrogate, Weights, World
 from isocost.worlds.flying import Flying
 from isocost.worlds.http import Client, Limits, Refused, Unanswered
 from isocost.worlds.protocol import CHAT, REFUSED, TEXT, Answer, Dialect, Malformed
 from isocost.worlds.spec import Ability, Spec
 
+log = logging.getLogger("isocost")
 KEY, OPENAI_KEY, OPENAI_HOST = "ISOCOST_API_KEY", "OPENAI_API_KEY", "api.openai.com"
 LOCAL = ("localhost", "127.0.0.1", "::1")
 HELLO = "Hi"
+SHOWN = 80          # characters of a name of a model that the server gives
+OTHER = "another model"         # among the examples of the tally
 IN_A_ROW = 8        # requests without an answer, all retries used, after which the server is tested
 
 
@@ -120,8 +125,9 @@ class EndpointEngine:
                 return Said.nothing(Stop.CANCELLED)
             data, seconds = found
             self._in_a_row = 0
-            answer = self.dialect.read(data)
+            answer = self.dialect.read(data).within(max_tokens)
             read, written = answer.read, answer.written
+            _notice(self.client, self.dialect, answer)
         except Malformed as e:
             self._failed("malformed", str(e))
             read, written = e.usage
@@ -156,7 +162,7 @@ class EndpointEngine:
                 "command again to continue"
             ) from None
         try:
-            answer = self.dialect.read(data)
+            answer = self.dialect.read(data).within(1)
             usage = answer.read, answer.written
         except Malformed as e:      # it is not down
             usage = e.usage
@@ -181,7 +187,7 @@ class EndpointEngine:
 class OnlySampled:
     """`isocost.world.Learner` of a model that cannot be trained: every method raises a UserError."""
 
-    parameters, learned, can = 0, 0, frozenset[str]()
+    parameters, learned, vocabulary, can = 0, 0, 0, frozenset[str]()
 
     def __init__(self, spec: Spec):
         self.spec = spec
@@ -324,7 +330,8 @@ def _check_model(client: Client, spec: Spec) -> None:
     with suppress(KeyError, TypeError):
         names = [str(m["id"]) for m in listed["data"]]
         if names and spec.name not in names:
-            shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+            more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+            shown = ", ".join(x[:SHOWN] for x in names[:10]) + more
             raise UserError(f"{client.base} has no model {spec.name!r}; it has {shown}: --model openai:URL#NAME")
 
 
@@ -344,15 +351,25 @@ def _hello(client: Client, dialect: Dialect, meter: Meter, said: Sequence[Messag
             if e.status == 500 and dialect.adapt(str(e), body, named=True):
                 continue
             tries += 1
-            if tries > client.limits.retries:
+            if tries > client.limits.retries or e.late:
                 raise UserError(f"{client.base} answers no completion of {dialect.model}: {e}") from None
             client.pause(tries)
     try:
-        answer = dialect.read(data)
+        answer = dialect.read(data).within(1)
     except Malformed as e:
         raise UserError(f"{client.base}{dialect.path} is not OpenAI-compatible: it gave {e}") from None
+    _notice(client, dialect, answer)
     with meters.on(meters.CHECK):
         meter.charge(Cost(1, answer.read, answer.written))
+
+
+def _notice(client: Client, dialect: Dialect, answer: Answer) -> None:
+    """Say once, and record, that the server answers with another model."""
+    if OTHER not in client.tally.examples and answer.of_another(dialect.model):
+        named = visible(answer.model[:SHOWN], lines=False)
+        client.tally.examples[OTHER] = f"{named} instead of {dialect.model}"
+        log.warning("%s answers with the model %s, and %s was asked for: what is measured is the model that answers",
+                    client.base, named, dialect.model)
 
 
 def _refused(base: str, e: Refused, path: str = "") -> str:

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -31,11 +31,13 @@ from isocost.errors import UserError
 from isocost.jsonfile import parsed
 from isocost.words import visible
 
+T = TypeVar("T")
 AGAIN = (408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529)     # statuses that may pass
 SPENT = ("insufficient_quota", "billing_hard_limit_reached")    # of a 429 that does not pass
 CONNECT = 30.0          # seconds to connect, at most
 LARGEST = 2**26         # bytes of an answer
 SAID = 400              # characters of a server's message that are quoted
+HIDDEN = "[the key]"    # in place of the key in what a server says
 PATIENCE = 600.0        # longest Retry-After, in seconds, that is waited for
 
 
@@ -86,11 +88,12 @@ class Refused(Exception):
 
 
 class Unanswered(Exception):
-    """No answer after all retries; the text is the last reason, `status` that of the last answer if it was one."""
+    """No answer after all retries; the text is the last reason, `status` that of the last answer if it was one, and
+    `late` says that the last try took its whole time."""
 
-    def __init__(self, why: str, status: int | None = None):
+    def __init__(self, why: str, status: int | None = None, late: bool = False):
         super().__init__(why)
-        self.status = status
+        self.status, self.late = status, late
 
 
 class _Try(Exception):
@@ -106,10 +109,12 @@ class _Try(Exception):
 
 
 class Client:
-    """Sends JSON to one server. `key` is sent as a bearer token and appears in no text of this class."""
+    """Sends JSON to one server. `key` is sent as a bearer token and appears in no text of this class, also where the
+    server repeats it."""
 
     def __init__(self, base: str, key: str = "", limits: Limits = Limits()):
         self.base, self.limits, self.tally = base.rstrip("/"), limits, Tally()
+        self._key = key
         self.url = urlsplit(self.base)
         self._headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "isocost"}
         if key:
@@ -153,20 +158,29 @@ class Client:
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, retries: int | None = None,
         silent: bool = False,
     ) -> Any:
-        """The same without an event loop, for one request at a time. Only answers are tried again. With `silent` what
-        the server answers is not read, and None is returned.
+        """The same without an event loop, for one request at a time, and within the same time. Only answers are tried
+        again. With `silent` what the server answers is not read, and None is returned.
 
         Raises as `post`.
         """
         tries, most = 0, self.limits.retries if retries is None else retries
         while True:
+            line = _Line()
+            limit = threading.Timer(self.limits.timeout, line.cut)
+            limit.daemon = True
+            limit.start()
             try:
-                return self._sent(method, path, body, _Line(), silent)
+                return self._sent(method, path, body, line, silent)
             except _Try as e:
+                if line.is_cut or (e.why == "timeout" and line.written):
+                    raise Unanswered(f"no answer within {self.limits.timeout:g} s", late=True) from None
                 tries += 1
                 if tries > most or e.status is None:
                     raise Unanswered(str(e), e.status) from None
-                self.pause(tries, e)
+                failed = e
+            finally:
+                limit.cancel()
+            self.pause(tries, failed)
 
     def pause(self, tries: int, failed: _Try | None = None) -> None:
         """Wait before the next try of `ask`, after `tries` that failed."""
@@ -262,7 +276,8 @@ class Client:
             if isinstance(e, ssl.SSLCertVerificationError):
                 raise UserError(f"{self.base}: its certificate cannot be verified: {e.verify_message}") from None
             kind = "timeout" if isinstance(e, TimeoutError) else "connection"
-            raise _Try(kind, f"{type(e).__name__}: {e}" if str(e) else type(e).__name__) from None
+            said = _line(self._hidden(str(e)))
+            raise _Try(kind, f"{type(e).__name__}: {said}" if said else type(e).__name__) from None
         finally:
             if line.is_cut or self._pool is None:   # closed meanwhile: a request opens a closed connection again
                 self._drop()
@@ -280,6 +295,7 @@ class Client:
                     connection.connect()
                     if connection.sock is not None:
                         connection.sock.settimeout(self.limits.timeout)
+                line.use(connection.sock)
                 connection.request(method, self._target(path), data, self._headers)
                 line.written = True
                 answer = connection.getresponse()
@@ -289,7 +305,8 @@ class Client:
                 self._drop()
                 line.written = False
                 continue
-            raw = answer.read(LARGEST + 1)
+            with answer:        # without a length the answer alone holds the connection
+                raw = answer.read(LARGEST + 1)
             if len(raw) > LARGEST:
                 raise ValueError(f"an answer of more than {LARGEST:,} bytes")
             if answer.will_close:
@@ -302,13 +319,13 @@ class Client:
         status = answer.status
         if status == 200:
             try:
-                found = parsed(raw)
-            except ValueError as e:
+                found = self._hidden(parsed(raw))
+            except (ValueError, RecursionError) as e:
                 self._add("unknown")
-                raise _Try("not JSON", f"an answer that {e}") from None
+                raise _Try("not JSON", f"an answer that {e}" if isinstance(e, ValueError) else "too deep") from None
             self._add("answered")
             return found
-        said = _message(raw)
+        said = self._message(raw)
         if status in AGAIN and not (status == 429 and any(word.encode() in raw for word in SPENT)):
             after = retry_after(answer.headers)
             if after is not None and after > PATIENCE:
@@ -318,6 +335,30 @@ class Client:
                 )
             raise _Try(str(status), f"{status}: {said}", after)
         raise Refused(status, said)
+
+    def _message(self, raw: bytes) -> str:
+        """What a server says of an error, in one line."""
+        try:
+            found = parsed(raw)
+        except ValueError:
+            found = raw.decode("utf-8", "replace")
+        for key in ("error", "message", "detail"):
+            if isinstance(found, Mapping) and found.get(key):
+                found = found[key]
+        text = found if isinstance(found, str) else json.dumps(found)
+        return _line(self._hidden(text)) or "without a message"
+
+    def _hidden(self, found: T) -> T:
+        """What a server says, a text or parsed JSON, without the key."""
+        if not self._key:
+            return found
+        if isinstance(found, str):
+            return found.replace(self._key, HIDDEN)  # type: ignore[return-value]
+        if isinstance(found, list):
+            return [self._hidden(x) for x in found]  # type: ignore[return-value]
+        if isinstance(found, dict):
+            return {self._hidden(k): self._hidden(x) for k, x in found.items()}  # type: ignore[return-value]
+        return found
 
     def _connection(self, fresh: bool) -> tuple[http.client.HTTPConnection, bool]:
         """This thread's connection, and whether it was used before."""
@@ -354,17 +395,23 @@ class _Line:
     """The connection of one try, so that it can be closed from another thread."""
 
     connection: http.client.HTTPConnection | None = None
+    sock: socket.socket | None = None       # kept: a connection forgets it where an answer has no length
     written: bool = False
     is_cut: bool = False
 
     def take(self, connection: http.client.HTTPConnection) -> None:
         self.connection = connection
+        self.use(None)
+
+    def use(self, sock: socket.socket | None) -> None:
+        """From now on. Raises ConnectionAbortedError if it was cut meanwhile."""
+        self.sock = sock
         if self.is_cut:
             raise ConnectionAbortedError("cancelled")
 
     def cut(self) -> None:
         self.is_cut = True
-        there = self.connection.sock if self.connection else None
+        there = self.sock or (self.connection.sock if self.connection else None)
         if there is not None:
             with suppress(OSError):
                 there.shutdown(socket.SHUT_RDWR)
@@ -411,14 +458,5 @@ def retry_after(headers: Any) -> float | None:
     return None
 
 
-def _message(raw: bytes) -> str:
-    """What a server says of an error, in one line."""
-    try:
-        found = parsed(raw)
-    except ValueError:
-        found = raw.decode("utf-8", "replace")
-    for key in ("error", "message", "detail"):
-        if isinstance(found, Mapping) and found.get(key):
-            found = found[key]
-    text = found if isinstance(found, str) else json.dumps(found)
-    return visible(" ".join(text.split())[:SAID], lines=False) or "without a message"
+def _line(text: str) -> str:
+    return visible(" ".join(text.split())[:SAID], lines=False)

@@ -25,10 +25,13 @@ OWN = ("top_k", "min_p", "repetition_penalty", "repeat_penalty")     # of single
 OTHER_NAME = {"max_tokens": "max_completion_tokens"}        # which newer models of one provider require
 DONE = ("stop", "tool_calls", "function_call", "eos", "end_turn", "stop_sequence")
 REFUSED = (400, 422)        # statuses of a request with a parameter that the server does not take
+TOKENS = 2**24      # of one request, at most: no model reads or writes more
+SPECIAL = 16        # tokens above `max_tokens` that a server may count: ends of texts and turns
+DATED = re.compile(r"(-\d{4}-?\d{2}-?\d{2}|-\d{4}|-latest|:latest|\.gguf)$")     # how a name may go on in an answer
 
 
 class Malformed(Exception):
-    """An answer that is not one of the protocol; `usage` is what it cost where it says so."""
+    """An answer that is not one of the protocol, or not to be believed; `usage` is what it cost where it says so."""
 
     def __init__(self, why: str, usage: tuple[int, int]):
         super().__init__(why)
@@ -39,7 +42,8 @@ class Malformed(Exception):
 class Answer:
     """One completion: its text, why it ended (None: the server cut it), and its tokens read and written.
 
-    `pieces` and `logp` are the text and the log-prob of each token where the server returned them, else empty.
+    `pieces` and `logp` are the text and the log-prob of each token where the server returned them, else empty; `model`
+    is the one that wrote it, as the server says.
     """
 
     text: str
@@ -48,6 +52,19 @@ class Answer:
     written: int
     pieces: tuple[str, ...] = ()
     logp: tuple[float, ...] = ()
+    model: str = ""
+
+    def within(self, most: int) -> Answer:
+        """The same. Raises Malformed if it has more tokens than were asked for: it is then not known what is billed."""
+        if self.written > most + SPECIAL:
+            raise Malformed(f"a completion of {self.written:,} tokens where at most {most:,} were asked for",
+                            (self.read, most))
+        return self
+
+    def of_another(self, asked: str) -> bool:
+        """Whether the server names another model than the one that was asked for; dates and folders do not count."""
+        one, other = (DATED.sub("", name.lower().rstrip("/").rpartition("/")[2]) for name in (asked, self.model))
+        return bool(other) and one != other
 
 
 @dataclass
@@ -122,6 +139,7 @@ class Dialect:
             choice = data["choices"][0]
             text = choice["message"].get("content") if "message" in choice else choice["text"]
             reason = choice.get("finish_reason")
+            named = data.get("model")
         except (KeyError, IndexError, TypeError, AttributeError):
             raise Malformed("an answer without choices[0]", usage or (0, 0)) from None
         if not isinstance(text, str | None):
@@ -135,7 +153,7 @@ class Dialect:
         stop = Stop.LENGTH if reason in ("length", "max_tokens") else Stop.DONE if reason in (None, *DONE) else None
         if "".join(pieces) != (text or ""):       # special tokens, or bytes of one character
             pieces = ()
-        return Answer(text or "", stop, read, written, pieces, logp)
+        return Answer(text or "", stop, read, written, pieces, logp, named if isinstance(named, str) else "")
 
 
 def _usage(data: Any) -> tuple[int, int] | None:
@@ -143,8 +161,10 @@ def _usage(data: Any) -> tuple[int, int] | None:
     if not isinstance(usage, Mapping):
         return None
     read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if not isinstance(read, int) or not isinstance(written, int) or min(read, written) < 0:
+    if type(read) is not int or type(written) is not int or min(read, written) < 0:
         return None
+    if max(read, written) > TOKENS:
+        raise Malformed(f"a usage of more than {TOKENS:,} tokens", (0, 0))
     return read, written
 
 
@@ -158,6 +178,8 @@ def _logprobs(choice: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[float, 
             each = [(x["token"], float(x["logprob"])) for x in found["content"] or ()]
         else:
             each = [(t, float(p)) for t, p in zip(found["tokens"], found["token_logprobs"], strict=True)]
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return (), ()
+    if not all(isinstance(t, str) for t, _ in each):
         return (), ()
     return tuple(t for t, _ in each), tuple(p for _, p in each)

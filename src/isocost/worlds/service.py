@@ -187,7 +187,7 @@ class Service:
         try:
             sdk = import_module("tinker")
         except ImportError:
-            raise UserError("a model behind the Tinker API needs its SDK: pip install 'isocost[tinker]'; its version "
+            raise UserError("a model behind the Tinker API needs its SDK: pip install tinker; its version "
                             "must match the server's") from None
         key = _key(url)
         _knock(url)

@@ -206,7 +206,7 @@ class TinkerLearner:
     `parameters` and `learned` are 0 where the model's size is not known.
     """
 
-    can = CAN
+    can, vocabulary = CAN, 0
 
     def __init__(self, adapter: Adapter, meter: Meter, found: Reduction, *, parameters: int = 0, learned: int = 0):
         self.adapter, self.meter, self.reduction = adapter, meter, found

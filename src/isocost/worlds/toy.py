@@ -213,7 +213,7 @@ class Adam:
 class Learner:
     """Adam on the table. `micro` rows at a time; None: the whole batch at once."""
 
-    can = CAN
+    can, vocabulary = CAN, SAYS
 
     def __init__(self, policy: Policy, meter: Meter, micro: int | None = None):
         self.policy, self.meter, self.micro = policy, meter, micro

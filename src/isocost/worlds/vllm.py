@@ -142,7 +142,7 @@ class Server:
         try:
             choice = data["choices"][0]
             ids, logp = [int(x) for x in choice["token_ids"]], [float(x) for x in choice["logprobs"]["token_logprobs"]]
-        except (KeyError, IndexError, TypeError, ValueError):
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
             raise UserError(f"{self.client.base} answers without token ids or log-probs: {START}") from None
         if len(ids) != len(logp):
             raise UserError(f"{self.client.base} gave {len(ids)} tokens and {len(logp)} log-probs: {START}")
@@ -319,17 +319,20 @@ class VllmEngine:
     ) -> list[Said]:
         """Continue a start once per attempt: see `isocost.world.Engine`.
 
-        An attempt that is halted has no tokens. Raises UserError for sampling that truncates, for stop strings, and
-        for a prompt that leaves no room; Unreachable when the server no longer answers.
+        An attempt that is halted has no tokens, nor has one whose start fills the context, which stops with LENGTH.
+        Raises UserError for sampling that truncates, for stop strings, and for a prompt that leaves no room;
+        Unreachable when the server no longer answers.
         """
         if start.sampling.truncates:
             raise UserError(PLAIN)
         if stop:
             raise UserError(f"stop strings are not read from vLLM: leave out {list(stop)}")
         limit, first = min(max_tokens, self.room - len(start)), turn == 0 and not bool(start.own.any())
-        if limit < 1 and first:
+        if limit < 1 and first and not (start.role != int(Role.PROMPT)).any():
             raise UserError(f"the prompt has {len(start)} tokens; the context of model and server is {self.room}")
         if limit < 1:
+            if first:
+                self.meter.charge(Cost(rollouts=len(attempts)))
             return [Said.nothing(Stop.LENGTH) for _ in attempts]
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * (2**31 - 1)).astype(int).tolist()
         return await together(*(self._attempt(start, seed, limit, place, first) for seed in seeds))
@@ -350,6 +353,9 @@ class VllmEngine:
             data, seconds = found
             ids, logp, ended = self.server.read(data)
             written = len(ids)
+            if written > limit:
+                raise UserError(f"{self.server.client.base} wrote {written:,} tokens where at most {limit:,} were "
+                                "asked for: is it vLLM itself that answers there?")
         except Refused as e:
             raise UserError(f"{self.server.client.base} answered {e.status}: {e.said}") from None
         except Unanswered as e:

@@ -6,7 +6,6 @@ results are text, so no object of one process is unpickled in another.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import deque
@@ -16,17 +15,27 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from isocost.errors import Interrupted, RewardFailed, UserError
+from isocost.jsonfile import parsed
 from isocost.runs import attempts
 from isocost.runs.files import REWARD_FAILED, ended, read_json
 from isocost.runs.job import Job
 from isocost.runs.launch import node
 from isocost.runs.launch.local import stops
+from isocost.shape import Keys, flaw
+from isocost.words import visible
 
 log = logging.getLogger("isocost")
 
 POLL = 0.25         # seconds between two looks at the cluster
 SAVE_SECONDS = 60.0     # between checkpoints, where the job names neither steps nor seconds
 FRUITLESS = 10      # attempts in a row that end without a new checkpoint, after which a run is given up
+SHOWN = 40          # characters of a wrong result that are quoted
+# What a node returns besides what it logged, by kind.
+RESULTS = {
+    node.ENDED: Keys({"reason": str}, {"detail": str | None}), node.AGAIN: Keys({"text": str}),
+    node.USER: Keys({"text": str}), node.BUG: Keys({"text": str, "node": str}),
+    node.SYSTEM: Keys({"text": str, "errno": int | None, "file": str | None}),
+}
 VISIBLE = 60.0      # seconds until a file that another node wrote must be visible here; NFS caches directories
 
 
@@ -109,7 +118,11 @@ class _Loop:
         """Why the run must be started again; empty if it is over, or an error was noted."""
         if isinstance(outcome, Died):
             return "" if ended(run.folder) else outcome.why
-        said = json.loads(outcome)
+        said, why = _read(outcome)
+        if why:
+            self.errors.append(UserError(f"run {run.job.name}: a node of the cluster returned no result of a run: "
+                                         f"{why}; install the same isocost on every node"))
+            return ""
         for text in said["said"]:
             if text not in self.heard:
                 self.heard.add(text)
@@ -138,6 +151,17 @@ class _Loop:
                 return f"its node reported the end ({reason}), and {run.folder} does not show it here"
             time.sleep(POLL)
         return "" if reason != "interrupted" else "its process was asked to stop (SIGTERM)"
+
+
+def _read(outcome: str) -> tuple[dict[str, Any], str]:
+    """What a node returned, and what is wrong with it; empty if nothing is."""
+    try:
+        said = parsed(outcome)
+    except ValueError as e:
+        return {}, f"it {e}"
+    why = flaw(said, Keys({"kind": str, "said": list[str]})) or (
+        flaw(said, RESULTS[said["kind"]]) if said["kind"] in RESULTS else f"kind is {said['kind'][:SHOWN]!r}")
+    return said if not why else {}, visible(why, lines=False)
 
 
 def run_all(

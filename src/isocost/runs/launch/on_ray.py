@@ -55,7 +55,7 @@ def _connected(address: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError as e:
-        raise UserError("--launch ray needs Ray: pip install 'isocost[cluster]'") from e
+        raise UserError("--launch ray needs Ray: pip install 'ray[default]'") from e
     if ray.is_initialized():
         yield ray
         return

@@ -1,0 +1,72 @@
+"""The rules by which a record was begun: of its method's functions (`isocost.methods.Card.rule`), and of the meter.
+
+A number that a record does not have is 1. What was begun under other rules than this version's is not continued,
+because one part of it would be of one rule and the next of another. It can be read, audited and reported.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from isocost import meter, methods
+from isocost.errors import UserError
+from isocost.recipe import METHODS, calls
+from isocost.runs.files import read_json
+from isocost.runs.names import today
+
+METER = "the meter"
+
+
+def recorded(recipe: Mapping[str, Any], code: Mapping[str, Any] | None = None) -> dict[str, int]:
+    """The rules of a recorded recipe, and of the meter by its `code`: name -> number, if it is not 1."""
+    there = {k: int(v) for k, v in (recipe.get("rules") or {}).items()}
+    rule = int((code or {}).get("meter", 1))
+    return there | ({METER: rule} if rule != 1 else {})
+
+
+def now(recipe: Mapping[str, Any]) -> dict[str, int]:
+    """The rules of this version for the methods of the package whose functions a recorded recipe has."""
+    modules = {str(c["fn"]).partition(":")[0] for c in calls(today(recipe))}
+    named = sorted({m.removeprefix(METHODS) for m in modules if m.startswith(METHODS)} & {*methods.shipped()})
+    rules = {name: of_file(name) for name in named} | {METER: meter.RULE}
+    return {name: rule for name, rule in rules.items() if rule != 1}
+
+
+@cache
+def of_file(name: str) -> int:
+    """The rule in the card of a method of the package, read and not imported: to import a method takes torch."""
+    tree = ast.parse((Path(methods.__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
+    cards = (x for x in ast.walk(tree) if isinstance(x, ast.Call) and ast.unparse(x.func) == "Card")
+    given = [k.value for card in cards for k in card.keywords if k.arg == "rule"]
+    return int(ast.literal_eval(given[0])) if given else 1
+
+
+def differences(there: Mapping[str, int], here: Mapping[str, int], where: str = "in this version") -> str:
+    """Which rules differ: "rule 1 of roc (2 in this version)"; empty if none does."""
+    known = {*methods.shipped(), METER}     # that of another file is part of its source, whose hash is compared
+    changed = [k for k in sorted({*there, *here} & known) if there.get(k, 1) != here.get(k, 1)]
+    return " and ".join(f"rule {there.get(k, 1)} of {k} ({here.get(k, 1)} {where})" for k in changed)
+
+
+def refuse_other(where: Path, recipe: Mapping[str, Any], code: Mapping[str, Any] | None = None) -> None:
+    """Raises UserError if what is in a folder was begun under other rules than those of this version."""
+    if text := differences(recorded(recipe, code), now(recipe)):
+        raise UserError(f"{where} was begun under {text}, so it is not continued: it can still be read, audited and "
+                        "reported. Begin again in another folder")
+
+
+def refuse_other_runs(folder: Path) -> None:
+    """`refuse_other` of the study or comparison whose folder of runs this is, for each of them."""
+    for _, run in runs_of(folder):
+        refuse_other(folder.parent, run["recipe"], run.get("code"))
+
+
+def runs_of(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The runs of a folder of runs that have a recipe on record, with their run.json, in order of name."""
+    for path in sorted(folder.glob("*/run.json")):
+        if (run := read_json(path)).get("recipe"):
+            yield path.parent, run
