@@ -19,7 +19,7 @@ from isocost.report.html import (
     table,
     tag,
 )
-from isocost.report.outcome import comparator, prescribed_arm, reason_of, trained_means, verdict_of
+from isocost.report.outcome import prescribed_arm, reason_of, trained_means, verdict_of
 from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
 from isocost.report.section import Section, empty
 from isocost.words import counted, freedom
@@ -91,7 +91,7 @@ def _list_events(study: Study) -> Iterator[tuple[Any, Any, Any, Any]]:
     version = as_dict(study["study"].get("code")).get("version", "–")
     yield ("the code", f"version {version}; compared with the code of the trained runs", *mark("code"))
     yield ("the forecast, sealed", _forecast_words(study), _hash(sealed.get("seal")), _same(True, study.intact))
-    for arm in (prescribed_arm(study), comparator(study)):
+    for arm in (prescribed_arm(study), *map(as_dict, as_list(study["plan"].get("arms"))[1:])):
         runs = [r for r in study.of("train") if r.n == arm.get("n")]
         if runs:
             under = sum(r.about.get("seal") == sealed.get("seal") for r in runs)
