@@ -350,10 +350,10 @@ class _Prescriber:
         return n, f"n = {n}, best at {where} ({reward[n]:.3f}{split})"
 
     def longest(self) -> list[Curve]:
-        """The curves of the n with the longest runs: where the pilot was continued for some n, those; else all."""
+        """The curves of the n with the longest runs: where the pilot was continued for several n, those; else all."""
         last = {n: min(float(c.C[-1]) for c in self.curves if c.n == n) for n in {c.n for c in self.curves}}
         continued = {r.n for r in self.pilot.arm_runs if r.first_C} & set(last)
-        return [c for c in self.curves if not continued or c.n in continued]
+        return [c for c in self.curves if len(continued) < 2 or c.n in continued]
 
     @property
     def each(self) -> dict[int, float]:
