@@ -30,7 +30,7 @@ from isocost.planner.n_growth import n_growth
 from isocost.report import contest, fit, headline, history, outcome, problems, theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
 from isocost.report.overview import NEAR, apart, overview_plot
-from isocost.report.records import law_of, load
+from isocost.report.records import Study, law_of, load
 from isocost.runs.files import FATES
 from isocost.stats.intervals import Noise, spread
 from isocost.types import Fate
@@ -482,6 +482,22 @@ def test_whether_the_best_n_grows_is_said_beside_the_frontier(study: Path, page:
     assert " ".join(sentence(said.text).split()) in " ".join(_part(report.write(copy).read_text(), "frontier").split())
 
 
+def test_the_headline_compares_at_equal_cost_and_with_the_best_at_the_pilots_end_too(tmp_path: Path):
+    gained = {"value": None, "mean": 0.02, "low": 0.01, "high": 0.03}
+    lost = {"n": 2, "difference": {"mean": -0.01, "low": -0.03, "high": 0.01}}
+    data = {"n": 4, "other_n": 8, "difference": {"value": 0.02, "low": 0.01, "high": 0.03}}
+
+    def said(budget, audit) -> str:
+        return headline._difference(Study(tmp_path, {"plan": {"budget": budget}, "audit": audit}, ()), data)
+
+    alone = said(None, {"difference": gained})
+    assert alone.startswith("At equal rollouts the reward of n = 4 minus that of n = 8 is +0.020 [+0.010, +0.030]")
+    assert alone.endswith("the prescription is better.")
+    timed = said({"amount": 60.0, "unit": "seconds"}, {"difference": gained, "leader": lost})
+    assert timed.startswith("At equal seconds the reward of n = 4 minus that of n = 8 is +0.020 ")
+    assert timed.endswith("Minus that of n = 2, the best at the pilot's end, it is −0.010 [−0.030, +0.010].")
+
+
 def test_a_fallback_is_not_called_best(study: Path, tmp_path: Path):
     other = shutil.copytree(study, tmp_path / "other")
     plan = json.loads((other / "plan.json").read_text())
@@ -549,7 +565,8 @@ def test_every_evaluation_is_compared_with_the_sealed_path(study: Path):
 def test_single_problems_are_followed(study: Path, page: str):
     rows = _rows(page, "pass-rates-over-time")
     columns = list(dict.fromkeys(r["when"] for r in rows))
-    assert columns[0] == "base" and columns[-1] == "40,960", "the trained runs' last evaluation"
+    end = json.loads((study / "plan.json").read_text())["arm"]["C"]
+    assert columns[0] == "base" and columns[-1] == f"{end:,}", "the trained runs' last evaluation"
     first = [r for r in rows if r["when"] == "base"]
     assert len(first) == 17 and all(float(r["share"]) == pytest.approx(1 / 17, abs=1e-4) for r in first)
     ends = [r for r in _rows(page, "by-start") if r["n"] == "4"]

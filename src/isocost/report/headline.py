@@ -184,18 +184,24 @@ def _support(study: Study, unknown: Data) -> list[Safe]:
 
 
 def _difference(study: Study, data: Data) -> str:
-    """What the prescription gained over its comparator at equal rollouts."""
+    """What the prescription gained over its comparator, and over the best n at the pilot's end if it is another, where
+    they have cost the same in the unit of the budget."""
     d, other = as_dict(data["difference"]), f"n = {data.get('other_n', '–')}"
     low, high = number(d.get("low")), number(d.get("high"))
     named = str(study["plan"].get("comparison") or "")
+    unit = as_dict(study["plan"].get("budget")).get("unit") or ROLLOUTS
     text = (
-        f"At equal rollouts the reward of n = {data.get('n')} minus that of {other} is {signed(d.get('value'))} "
+        f"At equal {unit} the reward of n = {data.get('n')} minus that of {other} is {signed(d.get('value'))} "
         f"[{signed(low)}, {signed(high)}], paired by seed: "
     )
     if low is None or high is None or low <= 0 <= high:
         text += "not significantly different from zero."
     else:
         text += "the prescription is better." if low > 0 else "the prescription is worse."
+    led = as_dict(study["audit"].get("leader"))
+    if gap := as_dict(led.get("difference")):
+        text += (f" Minus that of n = {led.get('n')}, the best at the pilot's end, it is {signed(gap.get('mean'))} "
+                 f"[{signed(gap.get('low'))}, {signed(gap.get('high'))}].")
     why = named.startswith(other) and len(named) > len(other)
     return f"{text} {sentence(f'The comparator is {named}')}" if why else text
 
