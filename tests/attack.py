@@ -4,9 +4,9 @@
     python tests/attack.py --instants 0 tests/attacks/test_data_files.py      # a part of them
 
 An attack is a test of `tests/attacks` that ran: a bad input, a hostile reward, text, folder, client or server. A test
-that makes several attempts records how many, as those of escapes.py do for each version of Landlock. Some attacks must be
-refused: those whose test requires a one-line error and no traceback. Ends with 1 if an attack got through, if a resumed
-run differs from the one that was not killed, or if fewer ran than `LEAST` says.
+that makes several attempts records how many, as those of escapes.py do for each version of Landlock. Some attacks must
+be refused: those whose test requires a one-line error and no traceback. Ends with 1 if an attack got through, if a
+resumed run differs from the one that was not killed, or if fewer ran than `LEAST` says.
 """
 
 from __future__ import annotations
