@@ -30,7 +30,7 @@ class Server:
     """A gateway in a process, and ways to talk to it."""
 
     def __init__(self, descriptors: int = 256):
-        self.errors = tempfile.TemporaryFile()     # noqa: SIM115 (closed with the gateway)
+        self.errors = tempfile.TemporaryFile()      # noqa: SIM115  (closed in __exit__)
         self.process = subprocess.Popen(
             [sys.executable, HERE / "gateway_server.py", str(descriptors)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self.errors, text=True,
