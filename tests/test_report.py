@@ -509,17 +509,19 @@ def test_a_fallback_is_not_called_best(study: Path, tmp_path: Path):
 def test_only_n_that_were_tried_and_are_known_are_called_worse(study: Path):
     found = load(study)
     arm = found["plan"]["arm"]
-    plan = {**found["plan"], "equal": [arm["n"]], "fallback": ""}
+    plan = {**found["plan"], "equal": [arm["n"]], "fallback": "", "risk": None}     # as earlier versions planned
+    now = {"risk": {"reward": 0.0, "share": None}, "chosen": f"n = {arm['n']}: it has the highest expected reward"}
     law = law_of(found)
 
-    def top(law):
+    def top(law, **changes):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(headline, "law_of", lambda study: law)
-            return headline._sentence(replace(found, files={**found.files, "plan": plan}), {})
+            return headline._sentence(replace(found, files={**found.files, "plan": plan | changes}), {})
 
     assert top(law).endswith("rollouts, every other n is worse.")
     alone = replace(law, arms=tuple(a for a in law.arms if a.n == arm["n"]))
-    assert top(alone).endswith("rollouts, no other n was tried.")
+    assert top(alone).endswith("rollouts, no other n was tried.") and top(alone, **now) == top(alone)
+    assert top(law, **now) == f"Use n = {arm['n']}: it has the highest expected reward."
     other = next(n for n in law.ns if n != arm["n"])
     unknown = type("Unknown", (), {"ns": law.ns, "unknown": lambda self, C: [other]})()
     assert top(unknown).endswith(f"rollouts, the reward of n = {other} is not identified, every other n is worse.")
