@@ -41,6 +41,7 @@ from isocost.steps.limits import of_limit
 from sweeps import CHECKED, OUT, SITUATIONS
 
 STUDIES, SEEDS, GRID = 40, 3, (2, 4, 8, 16, 32)
+TRAINED = 24    # seeds of training: enough that no budget makes the pilot shorter
 CURRENCIES = ("rollouts", "seconds")
 FELL = 0.1      # reward below that at the pilot's end from which on a run has fallen
 BASELINES = ("end", "n8", "n16", "oracle")
@@ -101,7 +102,7 @@ def planned(sweep: Sweep, C: int, currency: str, rounds: bool = True) -> PilotPl
     """A quick pilot of this situation, and a budget that pays for two arms of C rollouts; in seconds, at n = 16."""
     s = SITUATIONS[sweep.name]
     length = int(lengths(sweep, currency, C)[8])
-    PRESETS[sweep.name] = Preset(sweep.grid, s.B, s.pilot, SEEDS, s.pilot // 4, 1, 1, length, SEEDS)
+    PRESETS[sweep.name] = Preset(sweep.grid, s.B, s.pilot, SEEDS, s.pilot // 4, 1, 1, length, TRAINED)
     timing = sweep.timing if currency == "seconds" else UNTIMED
     profile = {"cost": {"rollouts": 1, "prefill": 1, "decode": 1}, "problems": 1, "samples": 1, "exact": True,
                "select": 64, "audit": 64, "parameters": None}
@@ -110,7 +111,7 @@ def planned(sweep: Sweep, C: int, currency: str, rounds: bool = True) -> PilotPl
     if currency == "rollouts":
         return pilot
     cost = timing.per_rollout(16, s.B) * C
-    return replace(pilot, budget=Budget(pilot.pilot_bill.seconds + 2 * SEEDS * cost, currency, ""))
+    return replace(pilot, budget=Budget(pilot.pilot_bill.seconds + 2 * TRAINED * cost, currency, ""))
 
 
 def drawn(sweep: Sweep, pilot: PilotPlan, seeds: dict[int, Any]) -> tuple[PilotPlan, list[Curve]]:
