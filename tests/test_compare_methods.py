@@ -211,7 +211,7 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path, ran):
         assert {(f / "final").is_dir() for f in runs} == {True, False}      # trained runs keep their policy
     assert {(f / "final").is_dir() for f in out.glob("runs/train-*")} == {True}
     again = said("compare", *arms, *small[:-2], "--set", "loss.low=0.2", "--out", out, code=2)
-    assert "sets was" in again and "choose another --out" in again
+    assert "sets.loss.low was" in again and "choose another --out" in again
 
 
 @pytest.mark.parametrize(("arm", "words"), [

@@ -479,6 +479,7 @@ def test_a_law_that_is_not_identified_says_which_condition_failed(passed, width,
     law = SimpleNamespace(arms=(arm,), ns=(4,), flat=False, tails=fit.TAILS, range=(1.0, 100.0), fallback=lambda: 4,
                           arm=lambda n: arm,
                           curve=lambda n, C, kind: SimpleNamespace(low=np.array([0.3]), high=np.array([0.3 + width])))
+    law.surviving = law
     found = refusal(law, True, [100.0])
     assert found is None if said is None else said in found.reason
     if said and not said.startswith("p ="):

@@ -25,7 +25,7 @@ from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.jsonfile import page
 from isocost.planner import pilot as pilots
-from isocost.planner import rollouts as plans
+from isocost.planner import prescription as plans
 from isocost.runs.record import read_json
 from isocost.steps import api, results
 from isocost.steps.audit import audit
@@ -374,7 +374,7 @@ def test_a_study_creates_nothing_until_its_first_step(tmp_path):
     assert study.profile().problems == 6 and (out / "profile.json").exists()
     again = isocost.open(out)
     assert again.profile().to_dict() == study.profile().to_dict() and again.to_dict()["profiled"] == 6
-    assert isinstance(again.plan(budget="20k-rollouts"), results.PilotPlan)
+    assert isinstance(again.plan(budget="200k-rollouts"), results.PilotPlan)
     with pytest.raises(UserError, match="different settings"):
         isocost.study(data=DATA, out=out, problems=7).profile()
 

@@ -241,10 +241,10 @@ def test_one_imported_run_has_a_curve_and_a_list_of_what_a_plan_needs(tmp_path):
     assert "not a study" in said("plan", tmp_path / "one" / "out", code=2)
 
 
-@pytest.mark.parametrize(("fallback", "equal"), [("the law refuses", [4]), ("", [2, 4, 8])])
-def test_a_run_is_sent_to_another_n_only_where_a_law_says_it_is_as_good(tmp_path, fallback, equal):
+@pytest.mark.parametrize(("fallback", "also"), [("the law refuses", []), ("", [4, 8])])
+def test_a_run_is_sent_to_another_n_only_where_a_law_says_that_it_may_be_as_good(tmp_path, fallback, also):
     write_study(tmp_path)
     plan = json.loads((tmp_path / "plan.json").read_text())
-    assert plan["arms"][0]["n"] == 4
-    (tmp_path / "plan.json").write_text(json.dumps(plan | {"fallback": fallback, "equal": [2, 4, 8]}))
-    assert list(Bearings.of(tmp_path).equal) == equal
+    n = plan["arms"][0]["n"]
+    (tmp_path / "plan.json").write_text(json.dumps(plan | {"fallback": fallback, "equal": [n, 4], "undecided": [8]}))
+    assert list(Bearings.of(tmp_path).equal) == [n, *also]

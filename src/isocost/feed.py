@@ -43,6 +43,7 @@ UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
     unit: partial(units.spent, unit) for unit in units.STOPS
 }
 LEARNT = ("flop", "seconds", "busy seconds")    # units in which a wave costs more when it is learned
+IDLE = 16       # waves in a row without a rollout or a charge, after which a run would never end
 LOST = 2        # waves in a row without any score, after which a run ends: they may cost nothing that its budget counts
 UNBILLED = (
     "{rollouts} settled and not billed: a method that copies a rollout, continues a part of one or begins one at a "
@@ -141,11 +142,12 @@ class Feed:
         return max(self.over, settled - self.world.meter.of().rollouts)
 
     def _refuse_idle(self, wave: Sequence[Played]) -> None:
-        """Raises UserError after more waves than are in flight that brought no rollout and were billed for none."""
+        """Raises UserError after `IDLE` waves in a row, and those in flight, that brought no rollout and no charge. A
+        method that keeps attempts for later may have some."""
         (times, billed), now = self.idle, self.world.meter.of().rollouts
         times = times + 1 if billed == now and not any(one.group.size for one in wave) else 0
         self.idle = times, now
-        if times > 1 + self.recipe.max_age:
+        if times > IDLE + self.recipe.max_age:
             raise UserError(f"{times} waves in a row returned no rollout and were billed for none, so the run would "
                             "never end: `schedule` and `play` must return the attempts that they are given")
 

@@ -178,7 +178,7 @@ def test_a_broken_or_swollen_parquet_is_one_line_in_bounded_memory(case: str, tm
     """The bounds are made smaller here, so that files that break them are made in no time."""
     pytest.importorskip("pyarrow.parquet")
     for name, bound in (("ROOM", 2**23), ("GROUP", 2**24)):
-        monkeypatch.setattr(f"isocost.tasks.load.{name}", bound, raising=False)
+        monkeypatch.setattr(f"isocost.tasks.rows.{name}", bound)
     make, expected = PARQUET[case]
     make(tmp_path / "p.parquet")
     with pytest.raises(UserError, match=expected) as told, limited(2**31):

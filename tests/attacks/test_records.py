@@ -78,8 +78,8 @@ NEEDED = {      # a file of a study or of a run: (what an empty object lacks fir
     "law.json": ("arms", ("fit",)),
     "plan.json": ("direct", ("train", "--dry-run", "--plan")),
     "forecast.json": ("n", ("audit",)),
-    "runs/pilot-n2-s1/run.json": ("name", ("audit",)),
-    "runs/pilot-n2-s1/end.json": ("reason", ("audit",)),
+    "runs/train-n8-s0/run.json": ("name", ("audit",)),
+    "runs/train-n8-s0/end.json": ("reason", ("audit",)),
 }
 FILES = {f"{name}, {kind}": (name, content, expected, NEEDED[name][1]) for name in NEEDED
          for kind, (content, expected) in DOCUMENTS.items()}
@@ -138,13 +138,13 @@ VALUES: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
     "an interval that was moved": ("forecast.json", ("interval", "low"), 0.0, "was changed after it was sealed"),
     "a forecast of text": ("forecast.json", ("C",), "far", "C is 'far', expected an integer"),
     "a seal version of the future": ("forecast.json", ("seal_version",), 9, "seal_version is 9"),
-    "0 rollouts a group": ("runs/pilot-n2-s1/run.json", ("arm", "n"), 0, "arm.n is 0, expected at least 1"),
-    "a rate in words": ("runs/pilot-n2-s1/run.json", ("arm", "lr"), "high", "arm.lr is 'high', expected a number"),
-    "an arm that is a list": ("runs/pilot-n2-s1/run.json", ("arm",), [2, 8], "arm is a list of 2"),
-    "a seed of 1e400": ("runs/pilot-n2-s1/run.json", ("seed",), 10**400, "seed is 1000"),
-    "a bill in words": ("runs/pilot-n2-s1/end.json", ("bill", "train", "rollouts"), "all", "rollouts is 'all'"),
-    "a bill of unknown things": ("runs/pilot-n2-s1/end.json", ("bill", "train", "coffee"), 3, "coffee is not a key"),
-    "steps below zero": ("runs/pilot-n2-s1/end.json", ("steps",), -1, "steps is -1, expected at least 0"),
+    "0 rollouts a group": ("runs/train-n8-s0/run.json", ("arm", "n"), 0, "arm.n is 0, expected at least 1"),
+    "a rate in words": ("runs/train-n8-s0/run.json", ("arm", "lr"), "high", "arm.lr is 'high', expected a number"),
+    "an arm that is a list": ("runs/train-n8-s0/run.json", ("arm",), [2, 8], "arm is a list of 2"),
+    "a seed of 1e400": ("runs/train-n8-s0/run.json", ("seed",), 10**400, "seed is 1000"),
+    "a bill in words": ("runs/train-n8-s0/end.json", ("bill", "train", "rollouts"), "all", "rollouts is 'all'"),
+    "a bill of unknown things": ("runs/train-n8-s0/end.json", ("bill", "train", "coffee"), 3, "coffee is not a key"),
+    "steps below zero": ("runs/train-n8-s0/end.json", ("steps",), -1, "steps is -1, expected at least 0"),
 }
 
 
@@ -171,7 +171,7 @@ def test_only_a_known_file_can_be_registered():
 @pytest.mark.parametrize("case", VALUES)
 def test_a_value_of_another_shape_is_one_line_that_names_it(case: str, study: Path, refused):
     name, keys, to, expected = VALUES[case]
-    command = ("audit",) if name == "runs/pilot-n2-s1/end.json" else NEEDED[name][1]
+    command = ("audit",) if name == "runs/train-n8-s0/end.json" else NEEDED[name][1]
     with damaged(study / name, changed(study / name, *keys, to=to)):
         line = refused(*command, study)
     assert re.search(expected, line) and name.rpartition("/")[2] in line, line
@@ -199,7 +199,7 @@ STREAMS: dict[str, tuple[str, str | bytes, str]] = {
 @pytest.mark.parametrize("case", STREAMS)
 def test_a_broken_stream_names_its_line(case: str, study: Path, refused):
     name, content, expected = STREAMS[case]
-    with damaged(study / "runs" / "pilot-n2-s1" / name, content):
+    with damaged(study / "runs" / "train-n8-s0" / name, content):
         line = refused("audit", study)
     assert expected in line and "run it again" in line, line
 
@@ -231,7 +231,7 @@ def test_commands_on_one_broken_run_are_one_line(case: str, study: Path, refused
 
 
 def test_what_is_not_a_regular_file_is_not_waited_for(study: Path, refused):
-    path = study / "runs" / "pilot-n2-s1" / "end.json"
+    path = study / "runs" / "train-n8-s0" / "end.json"
     before = path.read_bytes()
     for make, expected in ((os.mkfifo, "is not a regular file"), (os.mkdir, "cannot be read: Is a directory"),
                            (lambda p: os.symlink("/dev/zero", p), "is not a regular file")):
@@ -278,8 +278,8 @@ def test_a_report_of_broken_records_names_them_and_opens(content: str | bytes, s
 @pytest.mark.parametrize("case", [name for name in STREAMS if "nowhere" not in name])
 def test_a_report_names_broken_streams(case: str, study: Path):
     name, content, _ = STREAMS[case]
-    with damaged(study / "runs" / "pilot-n2-s1" / name, content):
-        assert any(f"{name} in pilot-n2-s1, line" in why for why in load(study).broken)
+    with damaged(study / "runs" / "train-n8-s0" / name, content):
+        assert any(f"{name} in train-n8-s0, line" in why for why in load(study).broken)
 
 
 @pytest.mark.parametrize("case", [name for name in VALUES if "seal" not in name and "moved" not in name])

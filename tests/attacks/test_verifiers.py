@@ -657,7 +657,7 @@ def test_a_run_whose_reward_fails_ends_whole_and_goes_on_once_it_is_mended(tmp_p
     end = asyncio.run(run(job, out))
     assert end["reason"] == "reward failed" and end == read_json(out / "end.json")
     assert "gave no score 32 times in a row; the first failure, on problem '" in end["detail"]
-    assert "KeyError: 'no [/red] service' (flaky.py, line 7)" in end["detail"]
+    assert "KeyError: 'no [/red] service' (flaky.py, line 8)" in end["detail"]
     assert end["verifier_failures"] == {"exception": end["verifier_failures"]["exception"]}
     assert paid(end) == sum(end["fates"].values()), "every rollout that was begun has a fate"
     assert paid(end) <= until + 200, "and few were begun after the reward had failed"

@@ -222,7 +222,10 @@ def _why(plan: Plan, law: Law | None) -> str:
         return f"no value is forecast: {plan.fallback or 'there is no law'}"
     if law is not None and law.refused:
         return f"the law is not identified, so this is the arm's own curve: {law.refused.reason}"
-    return plan.chosen
+    equal, undecided = (", ".join(str(n) for n in ns if n != plan.arm.n) for ns in (plan.equal, plan.undecided))
+    parts = [f"n = {plan.arm.n} is prescribed", equal and f"n = {equal} within {plan.margin:g} of it",
+             undecided and f"n = {undecided} undecided"]
+    return "; ".join(filter(None, parts))
 
 
 def _falsifier(plan: Plan, i: Interval | None, metric: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from isocost.laws.curves import attempts_of, curves
@@ -10,9 +10,9 @@ from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
 from isocost.runs import rules
-from isocost.runs.files import is_run
+from isocost.runs.files import is_run, read_json
 from isocost.runs.source import Can
-from isocost.steps.folder import Home, opened, writes
+from isocost.steps.folder import opened, writes
 from isocost.steps.results import Audit
 from isocost.steps.train import hashes
 
@@ -40,22 +40,23 @@ def audit(study: Path) -> Audit:
         audits.seals(there),
         noise=planned.evaluation.sd_of(attempts_of(metric)),
         shares=audits.at_their_share(there),
-        changed=(*forecasts.changed(forecast.hashes, hashes(home, forecast.seal_version)), *_other_rules(home, sealed)),
-        rule=_rule(home, sealed),
+        changed=(*forecasts.changed(forecast.hashes, hashes(home, forecast.seal_version)),
+                 *_other_rules(there, sealed)),
+        rule=_rule(there, sealed),
     )
     home.write("audit.json", found.data())
     return Audit.beside(found, folder=study)
 
 
-def _other_rules(home: Home, sealed: Mapping[str, int]) -> list[str]:
-    """What differs between the rules by which the trained runs were made and those that the forecast was sealed for."""
-    trained = {path.name: rules.recorded(run["recipe"], run.get("code")) for path, run in rules.runs_of(home.runs)
-               if run.get("purpose") == "train"}
+def _other_rules(runs: Sequence[Path], sealed: Mapping[str, int]) -> list[str]:
+    """What differs between the rules by which these runs were made and those that the forecast was sealed for."""
+    read = {folder.name: read_json(folder / "run.json") for folder in runs}
+    trained = {name: rules.recorded(run["recipe"], run.get("code")) for name, run in read.items() if run.get("recipe")}
     return [text for name, own in trained.items() if (text := rules.differences(sealed, own, f"in {name}"))]
 
 
-def _rule(home: Home, sealed: Mapping[str, int]) -> str:
+def _rule(runs: Sequence[Path], sealed: Mapping[str, int]) -> str:
     """A sentence if the forecast was sealed for other rules than those of this version; empty if not."""
-    run = next((run for _, run in rules.runs_of(home.runs)), None)
+    run = next((run for folder in runs if (run := read_json(folder / "run.json")).get("recipe")), None)
     text = rules.differences(sealed, rules.now(run["recipe"])) if run else ""
     return text and f"sealed for runs under {text}: its runs are judged as they were made"
