@@ -237,5 +237,5 @@ def test_roc_counts_the_faults_that_the_environment_recorded():
     made = asyncio.run(roc.reward(Group(one.problem, (one, two), Place(0, 0, 0)), world, opens=""))
     assert [r.score.parts["faults"] for r in made.rollouts] == [1.0, 0.0]      # one call, then the answer
     tagged = asyncio.run(roc.reward(Group(one.problem, (one, two), Place(0, 0, 0)), world))
-    assert [r.score.parts["faults"] for r in tagged.rollouts] == [1.5, 1.0], "no answer tags is a fault of form"
+    assert [r.score.parts["faults"] for r in tagged.rollouts] == [2.0, 1.0], "no answer tags is a fault of form"
 

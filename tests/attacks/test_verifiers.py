@@ -661,7 +661,7 @@ def test_a_run_whose_reward_fails_ends_whole_and_goes_on_once_it_is_mended(tmp_p
     assert end["verifier_failures"] == {"exception": end["verifier_failures"]["exception"]}
     assert paid(end) == sum(end["fates"].values()), "every rollout that was begun has a fate"
     assert paid(end) <= until + 200, "and few were begun after the reward had failed"
-    assert "KeyError: 'no [/red] service' (flaky.py, line 7)" in end["verifier_examples"]["exception"]
+    assert "KeyError: 'no [/red] service' (flaky.py, line 8)" in end["verifier_examples"]["exception"]
     for line in [*read_lines(out / "metrics.jsonl"), *read_lines(out / "journal.jsonl")]:
         json.dumps(line, allow_nan=False)
 
@@ -691,7 +691,7 @@ def test_a_profile_whose_reward_fails_is_one_line_and_keeps_its_bill(tmp_path):
     reward = flaky(tmp_path, 220).setting.verifier
     text = said(*asked, reward, code=2)
     assert text.count("\n") == 1 and "gave no score 32 times in a row; the first failure, on problem '" in text
-    assert "KeyError: 'no [/red] service' (flaky.py, line 7)" in text and not (tmp_path / "study" / "lock").exists()
+    assert "KeyError: 'no [/red] service' (flaky.py, line 8)" in text and not (tmp_path / "study" / "lock").exists()
     begun = sum(x["cost"]["rollouts"] for x in read_lines(tmp_path / "study" / "profile.jsonl"))
     assert 100 <= begun <= 20 * 16
     flaky(tmp_path, 10**9)
