@@ -48,6 +48,7 @@ def figures(found: Sequence[Case], tuning: Sequence[Case], others: Sequence[str]
         mean = {name: float(np.average(x, weights=weights)) for name, x in marks.items()}
         middle = {name: median(x, weights) for name, x in marks.items()}
         return {**{f"{name} held": float(np.average(x, weights=weights)) for name, x in holds.items()},
+                **{f"mean score to {name}": mean["law"] / mean[name] for name in others},
                 "median score": middle["law"] / min(middle[name] for name in others),
                 "mean score": mean["law"] / min(mean[name] for name in others)}
 

@@ -1,14 +1,15 @@
 """Forecasts of runs that start to learn late and of runs that collapse, on simulated studies.
 
-    python experiments/rises_and_falls.py --studies 150 --out experiments/results/rises_and_falls.json
+    python experiments/rises_and_falls.py --studies 100 --out experiments/results/rises_and_falls.json
 
 Two causes by which a curve with a good fit is a bad forecast: a reward that is still at its base says nothing about
 when it will rise, and some runs fall from a high plateau. Groups, each of `--studies` studies drawn afresh:
 
 - `take-off`: logs of one run or three, 200 updates, reward 0.01 to 0.06 until a time that is log-uniform from 0.03 to 4
   times the log, then a steep rise to 0.5 to 0.95.
-- `collapse`: logs of three to five runs that rise early. In half of the studies a share of runs, uniform in 0.1 to
+- `collapse`: logs of three to five runs that rise early. In a quarter of the studies a share of runs, uniform in 0.1 to
   0.6, falls to its start or below, at a time that is log-uniform over the last 4.3 doublings before 4 times the log.
+  This is more than public logs have: there a first fall was the outcome of one or two forecasts in a hundred.
 - `collapse, pilot`: pilots of five n, three to five seeds (`truth.planted`), of which a share falls as above.
 
 Each forecast is of the mean of three new runs at 2 and at 4 times what was seen. For each group the record has the
@@ -53,7 +54,7 @@ def take_off(rng: np.random.Generator) -> Runs:
 
 def unstable(rng: np.random.Generator) -> float:
     """The share of runs that fall in a study."""
-    return float(rng.uniform(0.1, 0.6) if rng.random() < 0.5 else 0.0)
+    return float(rng.uniform(0.1, 0.6) if rng.random() < 0.25 else 0.0)
 
 
 def falls(share: float, end: float, rng: np.random.Generator) -> Callable[[ndarray, ndarray, float], ndarray]:
@@ -141,6 +142,7 @@ def digest(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     reasons = Counter(x["refused"].split(":")[0].split(" of n=")[0] for x in found if x["refused"])
     return {"forecasts": len(found), "refused": round(1 - len(given) / len(found), 4), "reasons": dict(reasons),
             "given": shares(given, "now"), "where runs fell": shares(fell, "now"),
+            "where none fell": shares([x for x in given if not x["fell"]], "now"),
             "without": {"where runs fell": shares(fell, "bare"),
                         "not risen": shares([x for x in found if x.get("still")], "bare")}}
 
@@ -148,7 +150,7 @@ def digest(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     """Writes the record."""
     ask = argparse.ArgumentParser(description="Forecasts of late rises and of collapses.")
-    ask.add_argument("--studies", type=int, default=150, help="of each group")
+    ask.add_argument("--studies", type=int, default=100, help="of each group")
     ask.add_argument("--seed", type=int, default=32)
     ask.add_argument("--out", type=Path, default=Path("experiments/results/rises_and_falls.json"))
     asked = ask.parse_args()
