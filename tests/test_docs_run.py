@@ -166,7 +166,7 @@ WALKS = {
             "doctor smollm2": "doctor tiny",
             OWN: TINY,
             "--budget 2h": "--budget 3k-rollouts --workers 1",
-            "60k-env-steps": "1500-env-steps --samples 1",      # what it learns, the slow tests and the records show
+            "60k-env-steps": "600-env-steps -n 4 -B 4 --samples 1",    # what it learns, slow tests and records show
         },
         full={"--budget 2h": "--budget 5min"},
         ends={"doctor smollm2": ((3,), "the prompt read back earns 0.22")},
@@ -177,8 +177,9 @@ WALKS = {
     "docs/agents.md": Walk(
         quick={
             "quickstart --world agents": "quickstart --world agents --dry-run --samples 1 --limit 40",
-            "--env rooms --out": "--env rooms --problems 12 --out", "60k-env-steps": "600-env-steps --samples 1",
-            "--base": "--base --samples 1", "slip=0.2": "slip=0.2 --samples 1", "2k-env-steps": "900-env-steps",
+            "--env rooms --out": "--env rooms --problems 12 --out", "--base": "--base --samples 1",
+            "60k-env-steps": "600-env-steps -n 4 -B 4 --samples 1", "slip=0.2": "slip=0.2 --samples 1",
+            "2k-env-steps": "900-env-steps -n 4 -B 4",
         },
         leaves=("studies/rooms/profile.json", "runs/rooms/eval.json", "runs/safe/end.json"),
     ),
