@@ -19,7 +19,7 @@ from isocost.cli.commands import main
 from isocost.planner.audit import Audit
 from isocost.planner.forecast import Forecast
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import BESIDE, Plan
+from isocost.planner.prescription import BESIDE, Plan
 from isocost.recipe import describe
 from isocost.runs.files import canonical, read_json
 from isocost.runs.job import Job
