@@ -86,13 +86,15 @@ def test_every_arm_is_evaluated_at_the_same_compute_and_further_where_its_runs_w
 
 
 def test_the_pilot_spends_its_reserve_on_a_check_of_the_rate(study):
+    """Runs of the leading n at half, once and twice the rule's rate, all of one length beyond the grid's."""
     pilot = PilotPlan.of(read_json(study[0] / "pilot.json"))
-    grid = pilot.of_purpose("pilot")
-    assert not pilot.reserve and len(grid) == 6
-    assert {(len({r.n for r in pilot.of_purpose("edge")}), r.multiplier) for r in pilot.of_purpose("edge")} == {
-        (1, 0.5), (1, 2.0)}
+    grid, checks = pilot.of_purpose("pilot"), pilot.of_purpose("edge")
+    (n,) = {r.n for r in checks}
+    assert not pilot.reserve and len(grid) == 6 and {r.C for r in grid} == {32, pilot.C}
+    assert sorted(r.multiplier for r in pilot.runs if r.n == n and r.purpose != "probe") == [0.5, 0.5, 1, 1, 2, 2]
+    assert all(r.C > 32 for r in (*checks, *grid) if r.n == n) and {k for k, _ in pilot.rates} <= {n}
     cost = sum(r.C for r in pilot.runs if r.purpose != "probe")
-    assert 1.5 * 6 * 32 < cost <= (1 + RESERVE) * 6 * 32 and pilot.pilot_bill.rollouts == sum(r.C for r in pilot.runs)
+    assert 6 * 32 < cost <= (1 + RESERVE) * 6 * 32 and pilot.pilot_bill.rollouts == sum(r.C for r in pilot.runs)
 
 
 def test_done_again_it_does_nothing_again(study, ran):
@@ -233,6 +235,9 @@ def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study,
     (out / "runs" / "pilot-n8-s0" / "end.json").write_bytes(kept)
     (out / "pilot.json").write_text(json.dumps(pilot | {"reserve": 0.5}))
     assert "still has a reserve to spend" in said("pilot", out, "--longer", "2=2x", code=2)
+    law = (out / "law.json").rename(tmp_path / "law.json")
+    assert "is not done" in said("fit", out, code=2)
+    law.rename(out / "law.json")
     (out / "pilot.json").write_text(json.dumps(pilot))
     ran("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--workers", "1")
     after, now = results(out), PilotPlan.of(read_json(out / "pilot.json"))
