@@ -235,7 +235,7 @@ def evidence(
 def _before(name: str, record: Mapping[str, Any]) -> int:
     """The rule of a method under which a record was made, if it is another one now; else 0."""
     rule = int(record.get("rules", {}).get(name, 1))
-    return 0 if rule == methods.load(name).CARD.rule else rule
+    return rule if name in methods.shipped() and rule != methods.load(name).CARD.rule else 0
 
 
 @cache
