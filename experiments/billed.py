@@ -24,15 +24,16 @@ from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.steps.settings import setting_with
 from isocost.words import markdown_table
+from isocost.worlds.setting import Setting
 
-KEPT = Path(__file__).parent / "results" / "headlines"
+KEPT = Path(__file__).parent / "results"
 FORKING = ("arpo", "ettrl", "fission", "rmcts")
 OF_SETTING = {"--env": str, "--max-turns": int, "--samples": int, "--held-out": float}
 
 
-def jobs(share: float) -> Iterator[tuple[str, Job]]:
-    """The runs of the forking arms of the kept records: (record, job)."""
-    for file in sorted(KEPT.glob("*.json")):
+def jobs(share: float) -> Iterator[Job]:
+    """The runs of the forking arms of the kept records."""
+    for file in sorted(KEPT.glob("headlines/*.json")):
         kept = json.loads(file.read_text())
         words = shlex.split(kept.get("command", ""))
         options = dict(pairwise(words))
@@ -40,23 +41,36 @@ def jobs(share: float) -> Iterator[tuple[str, Job]]:
             given = {k[2:].replace("-", "_"): of(options[k]) for k, of in OF_SETTING.items() if k in options}
             method, sets = arm_of(arm)
             for i, seed in enumerate(kept["runs"][arm]):
-                yield file.stem, Job(
+                yield Job(
                     f"{file.stem}-{arm.replace('/', '_')}-s{i}", setting_with(**given), method, int(seed),
                     {"env-steps": share * kept["cost"]}, kept["n"], kept["B"], lr=kept["rates"][arm], sets=sets,
+                )
+    for file in (*sorted(KEPT.glob("waves/*.json")), KEPT / "wave.json"):
+        kept = json.loads(file.read_text())
+        design, rates = kept["design"], kept.get("rates") or kept["found"]["rates"]
+        for arm in (a for a in rates if arm_of(a)[0] in FORKING):
+            n, B = design.get("sizes", {}).get(arm, (design["n"], design["B"]))
+            method, sets = arm_of(arm)
+            for i, seed in enumerate(design["seeds"]):
+                yield Job(
+                    f"{file.stem}-{arm}-s{i}", Setting.of(kept["setting"]), method, int(seed),
+                    {"flop": share * design["cost"]}, n, B, lr=rates[arm], sets=sets,
                 )
 
 
 def table(folder: Path) -> str:
-    """One row per run: `settled` are all rollouts with a fate, less those that were cancelled."""
-    rows = []
+    """One row per record and arm: billed / settled of each run. `settled` are all with a fate, less the cancelled."""
+    rows: dict[str, list[str]] = {}
+    balanced: dict[str, bool] = {}
     for path in find_runs(folder):
-        about, end = read_json(path / "run.json"), read_json(path / "end.json")
+        end = read_json(path / "end.json")
         billed, fates = int(end["bill"]["train"]["rollouts"]), end["fates"]
         settled = sum(v for k, v in fates.items() if k not in ("cancelled", "evaluation"))
-        record, _, number = about["name"].rpartition("-s")
-        rows.append([record, number, about["seed"], f"{billed:,}", f"{settled:,}", f"{fates['cancelled']:,}",
-                     "yes" if billed == settled + fates["cancelled"] and fates["cancelled"] >= 0 else "**no**"])
-    return markdown_table(["record and arm", "run", "seed", "billed", "settled", "cancelled", "balances"], rows)
+        arm = path.name.rpartition("-s")[0]
+        rows.setdefault(arm, []).append(f"{billed:,} / {settled:,}")
+        balanced[arm] = balanced.get(arm, True) and 0 <= fates["cancelled"] == billed - settled
+    return markdown_table(["record-arm", "billed / settled, of each run", "balances"], [
+        (f"`{arm}`", ", ".join(each), "yes" if balanced[arm] else "**no**") for arm, each in rows.items()])
 
 
 def main(arguments: list[str]) -> None:
@@ -65,7 +79,7 @@ def main(arguments: list[str]) -> None:
     if what == "table":
         print(table(Path(folder)))
         return
-    for _, job in jobs(float(more[0]) if more else 1.0):
+    for job in jobs(float(more[0]) if more else 1.0):
         end = finished(run(job, Path(folder) / job.name))
         print(job.name, end["reason"], end["bill"]["train"]["rollouts"], end["fates"], flush=True)
 

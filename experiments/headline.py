@@ -277,8 +277,8 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 def rules_of(design: Mapping[str, Any]) -> dict[str, int]:
     """The rules of a design's methods that are not 1."""
-    recipes = design.get("recipes", {}).values()
-    return {name: rule for recipe in recipes for name, rule in recipe.get("rules", {}).items()}
+    return {name: rule for recipe in design.get("recipes", {}).values()
+            for name, rule in recipe.get("rules", {}).items()}
 
 
 def other_rules(record: Mapping[str, Any]) -> str:

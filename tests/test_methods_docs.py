@@ -130,6 +130,7 @@ def test_the_pages_say_what_came_of_headlines(written):
     said = {name: written[f"methods/{name}.md"].partition("\n## Status\n")[2] for name in methods.shipped()}
     reproduced = {name for name, status in said.items() if "reproduced" in status}
     assert reproduced == {"april", "dars", "fbc", "int_", "mcawr", "otc", "pope"}
+    assert "headline under rule 1: holds ([" in said["roc"] and "headline under rule 1: cannot tell" in said["hgpo"]
     for name, told in (("arrol", "on another claim: holds"), ("bon", ": does not hold"), ("siri", ": does not hold"),
                        ("darshw", "on another claim: holds"), ("promptgdro", "on another claim: cannot tell"),
                        ("minpro", ": cannot tell"), ("rc", ": cannot tell")):

@@ -237,7 +237,7 @@ def _before(name: str, record: Mapping[str, Any]) -> int:
     if name not in methods.shipped():
         return 0
     rule = int(record.get("rules", {}).get(name, 1))
-    return 0 if rule == methods.load(name).CARD.rule else rule
+    return rule if name in methods.shipped() and rule != methods.load(name).CARD.rule else 0
 
 
 @cache

@@ -185,8 +185,7 @@ class LocalEngine:
         """Short answers of a whole wave in one call of the kernel: see `isocost.world.WaveEngine`.
 
         None for other caches, for sampling that truncates, for answers longer than `burst`, if they do not fit into
-        the memory of rows and tapes, while other requests are under way, for what no learner trains on, and for more
-        attempts than the kernel has random numbers for.
+        memory, while other requests are under way, where nobody learns, and from attempt `chance.ATTEMPTS` on.
         """
         check(sampling)
         if not isinstance(self.cache, NativeCache) or sampling.truncates or payer().account != TRAIN:
