@@ -234,8 +234,6 @@ def evidence(
 
 def _before(name: str, record: Mapping[str, Any]) -> int:
     """The rule of a method under which a record was made, if it is another one now; else 0."""
-    if name not in methods.shipped():
-        return 0
     rule = int(record.get("rules", {}).get(name, 1))
     return rule if name in methods.shipped() and rule != methods.load(name).CARD.rule else 0
 
