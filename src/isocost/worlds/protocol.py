@@ -55,7 +55,7 @@ class Answer:
     model: str = ""
 
     def within(self, most: int) -> Answer:
-        """The same. Raises Malformed if it has more tokens than were asked for: nobody knows then what is billed."""
+        """The same. Raises Malformed if it has more tokens than were asked for: what is billed is not known then."""
         if self.written > most + SPECIAL:
             raise Malformed(f"a completion of {self.written:,} tokens where at most {most:,} were asked for",
                             (self.read, most))
