@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from isocost.envs import peers
+
 HERE = Path(__file__).parent
 NAMELESS = 64       # connections without a session
 HEAD_SECONDS = 5
@@ -203,6 +205,24 @@ def test_another_user_of_the_machine_is_refused_even_with_the_name(server: Serve
         assert server.descriptors() - before <= 8       # it holds nothing of this process
         assert server.serves()
     assert server.said().count("another user of this machine") <= 1
+
+
+def test_where_the_kernels_table_cannot_be_read_now_nobody_is_taken_for_ours(monkeypatch: pytest.MonkeyPatch):
+    """Where it has none, everybody is: then the name decides."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert peers.ours(connection)
+            for asked in (peers._asked, peers._listed):     # both ways give this user
+                ends = connection.getpeername(), connection.getsockname()
+                assert not Path("/proc/net/tcp").exists() or asked(*ends) in (None, os.getuid())
+            for error, says in ((OSError(24, "too many"), False), (FileNotFoundError(), True)):
+                def fails(*_: object, error: OSError = error) -> None:
+                    raise error
+
+                monkeypatch.setattr(peers, "_asked", lambda *_: None)
+                monkeypatch.setattr(peers, "_listed", fails)
+                assert peers.ours(connection) is says
 
 
 def test_where_no_descriptor_is_left_it_goes_on_and_says_so_once():

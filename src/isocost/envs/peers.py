@@ -18,14 +18,20 @@ _UID = 16 + 4 + 48 + 12      # offset in the answer: headers, the connection's i
 def ours(connection: socket.socket) -> bool:
     """Whether the other end belongs to this user, or to root, who needs no connection to do harm.
 
-    True also where the system has no such table, and for an end that is closed already.
+    True also where the system has no such table, and for an end that is closed already; not where there is one and it
+    cannot be read now.
     """
     try:
         there, here = connection.getpeername(), connection.getsockname()
     except OSError:
         return True
-    found = _asked(there, here)
-    found = _listed(there, here) if found is None else found
+    try:
+        found = _asked(there, here)
+        found = _listed(there, here) if found is None else found
+    except (FileNotFoundError, PermissionError):
+        return True
+    except OSError:         # no descriptor is left
+        return False
     return found in (None, 0, os.getuid(), os.geteuid())
 
 
@@ -49,10 +55,7 @@ def _asked(there: tuple[str, int], here: tuple[str, int]) -> int | None:
 
 
 def _listed(there: tuple[str, int], here: tuple[str, int]) -> int | None:
-    """The same from the list of all connections, which takes longer."""
+    """The same from the list of all connections, which takes longer. Raises OSError."""
     ends = [f"{struct.unpack('=L', socket.inet_aton(host))[0]:08X}:{port:04X}" for host, port in (there, here)]
-    try:
-        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    except OSError:
-        return None
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     return next((int(w[7]) for w in map(str.split, lines) if w[1:3] == ends), None)

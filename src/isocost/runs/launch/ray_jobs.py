@@ -83,7 +83,7 @@ class RayJobs:
             raise
         except Exception as e:      # of many kinds, by version and cause
             line = (str(e).strip() or type(e).__name__).splitlines()[0][:300]
-            # Its dashboard takes jobs from whoever reaches it, so it stays on its own machine.
+            # Its dashboard takes jobs from all who reach it, so it stays on its own machine.
             raise UserError(f"--launch ray: the Ray cluster at {self.address or 'this machine'} does not run jobs: "
                             f"{line}; start one with `ray start --head`, on a machine with ray[default]; from another "
                             "machine, `ssh -L 8265:127.0.0.1:8265 HEAD` and --address http://127.0.0.1:8265") from e
