@@ -60,10 +60,10 @@ def own_curves():
     ]
 
 
-def sealed(law=None, curves=None, **more):
+def sealed(law=None, curves=None, planned_by=None, **more):
     law = law or FakeLaw()
     pilot = pilot_plan()
-    plan = prescribe(law, given(1e-3, 256), None, pilot.timing, pilot=pilot, problems=700)
+    plan = prescribe(planned_by or law, given(1e-3, 256), None, pilot.timing, pilot=pilot, problems=700)
     return forecasts.seal(plan, law, own_curves() if curves is None else curves, records="r", code="c", **more)
 
 
@@ -109,7 +109,8 @@ def test_a_line_has_its_scale_from_its_own_earlier_errors():
 
 def test_nothing_is_forecast_of_runs_that_have_not_risen():
     why = "the runs of n=4 have not risen measurably"
-    f = sealed(FakeLaw(unmoved=why))
+    assert sealed(FakeLaw(unmoved=why)).interval is None
+    f = sealed(FakeLaw(unmoved=why), planned_by=FakeLaw())          # a plan with a value, as earlier versions wrote it
     assert f.interval is None and f.why == f"no value is forecast: {why}" and "nothing is forecast" in f.falsifier
     assert f.hashes["plan"] == sealed().hashes["plan"]              # of the plan as it was given
 

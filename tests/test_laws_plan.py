@@ -45,9 +45,12 @@ class FakeLaw(SimpleNamespace):
     evenly, in an order of its own for each n.
     """
 
-    def __init__(self, values, refused=None, flags=(), spread=None, unknown=()):
+    def __init__(self, values, refused=None, flags=(), spread=None, unknown=(), flat=()):
         super().__init__(values=values, refused=refused, flags=flags, ns=tuple(values), flat=False, range=(512, 10240),
-                         spread=spread or {}, no_curve=unknown)
+                         spread=spread or {}, no_curve=unknown, not_risen=flat)
+
+    def still(self, n):
+        return "its runs have not risen" if n in self.not_risen else ""
 
     def paths(self, n, C, split=1):
         common = np.random.default_rng(0).uniform(-0.3, 0.3, 200)
@@ -587,6 +590,12 @@ def test_what_the_choice_risks_is_said_in_reward_and_in_the_unit_of_the_budget()
     dear = replace(plan, risk=replace(plan.risk, share=0.5))
     assert dear.risks.endswith(f", which {0.5 * plan.bill.rollouts / 2:,.0f} rollouts more would make up for")
     assert prescription(None).risks == ""
+
+
+def test_no_value_is_planned_for_an_n_whose_runs_have_not_risen():
+    plan = prescription(FakeLaw({**VALUES, 16: 0.95}, flat=(8,)))
+    assert plan.arm.n == 16 and plan.arm.prediction is not None
+    assert plan.comparator.n == 8 and (plan.comparator.confidence, plan.comparator.prediction) == (None, None)
 
 
 def test_a_refusal_falls_back_to_the_best_at_the_pilots_end_and_is_named():

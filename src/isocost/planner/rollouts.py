@@ -399,7 +399,7 @@ class _Prescriber:
         B = self.pilot.B_of(n)
         M = C // (n * B)
         confidence, prediction = (None, None)
-        if self.law is not None and n in self.law.ns:      # also for a fallback: the arm has a curve
+        if self.law is not None and n in self.law.ns and not self.law.still(n):     # also for a fallback
             confidence, prediction = self.law.predict(n, C, self.pilot.train_seeds)
         seconds = self.seconds(n, C, 1 + len(self.pilot.train_points(C)))
         times = self.pilot.rate_of(n)
