@@ -87,7 +87,7 @@ def test_the_best_at_the_pilots_end_is_replaced_by_one_that_is_better_with_a_pro
     known = draws(n2=0.8, n4=seldom(0.79, better, 0.9), n8=0.5)
     found = chosen(known, leader=2, where=" at 1,024 rollouts a run")
     assert found.n == n and chosen(known).n == 4, "the one with the highest mean, without a leader"
-    kept = "n = 2: the best at the pilot's end, and n = 4 is not better with a probability of 0.7"
+    kept = "n = 2: the best at the pilot's end; n = 4 is better with a probability below 0.7"
     assert found.chosen.startswith(f"{kept} at 1,024 rollouts a run" if n == 2 else "n = 4: it has the highest")
     assert found.risk.reward == pytest.approx(better / D * 0.1 if n == 2 else (1 - better / D) * 0.01)
     assert chosen(known, leader=64).n == 4, "a leader that is not known is not kept"

@@ -29,6 +29,7 @@ from isocost.laws.law import Fit, FittedArm, Law
 from isocost.planner.n_growth import n_growth
 from isocost.report import contest, fit, headline, history, outcome, problems, theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
+from isocost.report.outcome import trained_lines
 from isocost.report.overview import NEAR, apart, overview_plot
 from isocost.report.records import Study, law_of, load
 from isocost.runs.files import FATES
@@ -767,6 +768,25 @@ def test_the_page_opens_with_the_study_in_one_picture(study: Path, page: str):
     ends = {x["n"]: (x["C"], x["reward"]) for x in rows if x["kind"] == "mean at the end"}
     assert ends == {n: (plan["arm"]["C"], audited[k].get("value", audited[k].get("mean")))
                     for n, k in zip(arms, ("outcome", "comparison"), strict=True)}
+
+
+def test_the_best_at_the_pilots_end_is_drawn_at_its_own_rollouts(study: Path, tmp_path: Path):
+    other = shutil.copytree(study, tmp_path / "other")
+    plan, audited = (json.loads((other / f"{name}.json").read_text()) for name in ("plan", "audit"))
+    run = next(r for r in load(other).of("train") if r.n != plan["arm"]["n"])
+    arms = [{**a, "role": "leader", "C": a["C"] // 2} if a["n"] == run.n else a for a in plan["arms"]]
+    write_json(other / "plan.json", plan | {"arms": arms})
+    write_json(other / "audit.json", audited | {"leader": {
+        "n": run.n, "comparison": {"mean": 0.31, "low": 0.3, "high": 0.32, "values": [0.31]}, "better": "leader",
+        "difference": {"mean": -0.12, "low": -0.2, "high": -0.1, "values": [-0.12]}}})
+    found = load(other)
+    _, alt_text, rows = overview_plot(found)
+    assert {"n": run.n, "C": plan["arm"]["C"] // 2, "reward": 0.31, "kind": "mean at the end"} in rows
+    assert f"n = {run.n}: 0.310" in alt_text
+    assert {r["what"] for r in trained_lines(found) if r["n"] == run.n} == {f"n = {run.n}, best at the pilot's end"}
+    page = report.write(other).read_text()
+    gap = f"n = {plan['arm']['n']} minus n = {run.n}: −0.120 [−0.200, −0.100] over 1 pair."
+    assert f"{gap} n = {run.n} is better." in page
 
 
 def test_labels_are_moved_apart_and_no_further_than_needed():

@@ -72,7 +72,7 @@ def choose(
     if (first := _highest(draws)) != best:
         why = f"n = {first} is expected to be better, but is behind at the pilot's end and not likely to pass"
     if leader in known and best != leader and (known[best] > known[leader]).mean() < SURE:
-        best, why = leader, f"the best at the pilot's end, and n = {best} is not better with a probability of {SURE:g}"
+        best, why = leader, f"the best at the pilot's end; n = {best} is better with a probability below {SURE:g}"
 
     def near(n: int) -> bool:
         lost = known[best] - known[n]

@@ -88,7 +88,8 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
         return f"n = {arm['n']} {at}, fixed by the plan; no other n was tried."
     law = law_of(study)
     if study["plan"].get("risk") and (law is None or len(law.ns) > 1):
-        return f"Use n = {arm['n']}{_limit(study)}: {str(study['plan']['chosen']).partition(': ')[2]}."
+        why = str(study["plan"]["chosen"]).partition(": ")[2].partition("; ")[0]     # the rest stands below
+        return f"Use n = {arm['n']}{_limit(study)}: {why}."
     if len(equal) > 1:      # a plan of an earlier version
         found = f"it is the cheapest of n = {names(equal)}, which are equal within margin or noise {at}."
         return f"Use n = {arm['n']}{_limit(study)}: {found}"

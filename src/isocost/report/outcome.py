@@ -34,9 +34,10 @@ def prescribed_arm(study: Study) -> Data:
     return as_dict(study["plan"].get("arm")) or as_dict(arms[0] if arms else None)
 
 
-def comparator(study: Study) -> Data:
-    """The arm that the prescription is compared with; empty without one."""
-    return next((a for a in map(as_dict, as_list(study["plan"].get("arms"))) if a.get("role") == "comparator"), {})
+def compared_arms(study: Study) -> list[Data]:
+    """The arms that the prescription is compared with: the comparator, then the best n at the pilot's end if it is
+    another."""
+    return [a for a in map(as_dict, as_list(study["plan"].get("arms"))) if a.get("role") in ("comparator", "leader")]
 
 
 def prescribed_n(study: Study) -> int | None:
@@ -107,12 +108,12 @@ def outcome(study: Study) -> Section:
 def outcome_of(study: Study) -> Data:
     """Forecast, naive forecasts, outcome and difference, from the plan, forecast, audit and runs that exist.
 
-    Keys: C, n, forecast, naive, outcome, runs, values (by run), gain, other_n, other_forecast, other, other_values,
-    difference, pairs. Intervals are {value, low, high, ...}; unknown values are None or empty. Empty without a forecast
-    and an outcome.
+    Keys: C, n, forecast, naive, outcome, runs, values (by run), gain, other_n and difference (of the comparator), and
+    others, one per compared arm (`_compared`). Intervals are {value, low, high, ...}; unknown values are None or empty.
+    Empty without a forecast and an outcome.
     """
-    arm, other, sealed, audited = prescribed_arm(study), comparator(study), study["forecast"], study["audit"]
-    values, others = _finals(study, arm), _finals(study, other)
+    arm, sealed, audited = prescribed_arm(study), study["forecast"], study["audit"]
+    values, others = _finals(study, arm), [_compared(study, a) for a in compared_arms(study)]
     data: Data = {
         "C": number(sealed.get("C")) or number(arm.get("C")),
         "n": arm.get("n"),
@@ -122,14 +123,28 @@ def outcome_of(study: Study) -> Data:
         "runs": len(values),
         "gain": _as_interval(audited.get("gain")),
         "outcome": _as_interval(audited.get("outcome")) or _as_interval({"value": _mean(values.values())}),
-        "other_n": other.get("n"),
-        "other_values": others,
-        "other_forecast": _as_interval(other.get("prediction")),
-        "other": _as_interval(audited.get("comparison")) or _as_interval({"value": _mean(others.values())}),
+        "other_n": others[0]["n"] if others else None,
         "difference": _as_interval(audited.get("difference")),
-        "pairs": as_list(as_dict(audited.get("difference")).get("values")),
+        "others": others,
     }
     return data if any(data[k] for k in ("forecast", "outcome")) else {}
+
+
+def _compared(study: Study, arm: Data) -> Data:
+    """Of one compared arm: n, C, forecast, outcome, values (by run), the prescription's difference from it, the pairs
+    behind that, and which is better."""
+    audited = study["audit"] if arm.get("role") == "comparator" else as_dict(study["audit"].get("leader"))
+    values = _finals(study, arm)
+    return {
+        "n": arm.get("n"),
+        "C": number(arm.get("C")),
+        "forecast": _as_interval(arm.get("prediction")),
+        "values": values,
+        "outcome": _as_interval(audited.get("comparison")) or _as_interval({"value": _mean(values.values())}),
+        "difference": _as_interval(audited.get("difference")),
+        "pairs": as_list(as_dict(audited.get("difference")).get("values")),
+        "better": str(audited.get("better") or ""),
+    }
 
 
 def _as_interval(x: Any) -> Data:
@@ -254,8 +269,10 @@ def path_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
 def trained_lines(study: Study) -> list[Data]:
     """Every evaluation of every trained run, those of the prescribed n first: what, n, run, C, reward."""
     rows = []
+    roles = {prescribed_n(study): "prescribed"} | {
+        a.get("n"): "best at the pilot's end" if a["role"] == "leader" else "comparator" for a in compared_arms(study)}
     for run in sorted(study.of("train"), key=lambda r: (r.n != prescribed_n(study), r.n or 0, r.name)):
-        what = f"n = {run.n}" + (", prescribed" if run.n == prescribed_n(study) else ", comparator")
+        what = ", ".join(filter(None, (f"n = {run.n}", roles.get(run.n))))
         rows += [
             {"what": what, "n": run.n, "run": run.name, "C": x["rollouts"], "reward": x[SPLIT]}
             for x in run.evaluations
@@ -280,14 +297,15 @@ def _naive_paths(study: Study, data: Data) -> list[Data]:
 
 
 def _forest(study: Study, data: Data) -> Safe:
-    """Forecast, naive forecasts and outcome of the prescribed arm, then of the comparator, one per row."""
-    own, other = f"n = {data['n']}", f"n = {data['other_n']}"
+    """Forecast, naive forecasts and outcome of the prescribed arm, then of those it is compared with, one per row."""
+    own = f"n = {data['n']}"
     kind = "sealed forecast" if study["forecast"] else "forecast"
     rows = [_line(f"{kind}, {own}", data["forecast"], "interval")]
     rows += [_line(f"naive: {x.get('name')}", x, "guess") for x in map(as_dict, data["naive"])]
     rows += _outcome_lines(f"outcome, {own}", data["outcome"], data["values"])
-    rows.append(_line(f"forecast, {other}", data["other_forecast"], "interval"))
-    rows += _outcome_lines(f"outcome, {other}", data["other"], data["other_values"])
+    for other in data["others"]:
+        rows.append(_line(f"forecast, n = {other['n']}", other["forecast"], "interval"))
+        rows += _outcome_lines(f"outcome, n = {other['n']}", other["outcome"], other["values"])
     rows = [r for r in rows if r["value"] is not None]
     said = [r for r in rows if r["role"] != "run"]
     alt_text = "Forecasts and outcomes: " + "; ".join(f"{r['label']} {interval(r)}" for r in said)
@@ -315,20 +333,24 @@ def _line(label: str, x: Any, role: str) -> Data:
 
 
 def _difference_plot(study: Study, data: Data) -> Safe:
-    d = data["difference"]
-    if not d:
+    rows, texts = [], []
+    for other in data["others"]:
+        if not (d := other["difference"]):
+            continue
+        label = f"n = {data['n']} minus n = {other['n']}"
+        rows += [_line(label, d, "interval"),
+                 *({"label": label, "value": x, "low": None, "high": None, "role": "run"} for x in other["pairs"])]
+        bounds = f"[{signed(d['low'])}, {signed(d['high'])}]"
+        words = {"prescribed": "The prescription is better.", "cannot tell": "", "": ""}
+        found = words.get(other["better"], f"n = {other['n']} is better.")
+        texts.append(f"{label}: {signed(d['value'])} {bounds} over {counted(len(other['pairs']), 'pair')}. "
+                     + (found or "The interval contains 0: which is better is not known."))
+    if not rows:
         return Safe("")
-    label = f"n = {data['n']} minus n = {data['other_n']}"
-    pairs = [{"label": label, "value": x, "low": None, "high": None, "role": "run"} for x in data["pairs"]]
-    rows = [_line(label, d, "interval"), *pairs]
-    bounds = f"[{signed(d['low'])}, {signed(d['high'])}]"
-    alt_text = f"Paired difference in held-out reward, {label}: {signed(d['value'])} {bounds}."
+    alt_text = "Paired difference in held-out reward. " + " ".join(texts)
     caption = (
         "Paired by seed, with the 90 % confidence interval. Ticks are single pairs, the dashed line is zero."
     )
-    better = {"prescribed": "The prescription is better.", "comparator": f"n = {data['other_n']} is better."}
-    text = f"{signed(d['value'])} {bounds} over {counted(len(pairs), 'pair')}. "
-    text += better.get(str(study["audit"].get("better")), "The interval contains 0: which is better is not known.")
     claim = (
         ""
         if study["plan"].get("claim")
@@ -341,9 +363,10 @@ def _difference_plot(study: Study, data: Data) -> Safe:
         caption,
         rows,
     )
-    return join(tag("h3", "Difference between the arms"), p(text), p(claim) if claim else "", plot)
+    return join(tag("h3", "Difference between the arms"), *map(p, texts), p(claim) if claim else "", plot)
 
 
 def _runs_of_arms(data: Data) -> Safe:
-    body = [[k, share(v, 4)] for k, v in {**data["values"], **data["other_values"]}.items()]
+    values = [data["values"], *(other["values"] for other in data["others"])]
+    body = [[k, share(v, 4)] for arm in values for k, v in arm.items()]
     return table(["trained run", "held-out reward at the end"], body, "Trained runs") if body else Safe("")

@@ -1,4 +1,4 @@
-"""The study in one picture: the pilot's curves, the sealed forecast, its outcome, and the comparator."""
+"""The study in one picture: the pilot's curves, the sealed forecast, its outcome, and those it is compared with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from isocost.report import charts, theme
 from isocost.report.html import Safe, count, figure, names, share
-from isocost.report.outcome import comparator, outcome_of, prescribed_n, reach_of, trained_lines
+from isocost.report.outcome import outcome_of, prescribed_n, reach_of, trained_lines
 from isocost.report.reach import reward_rows
 from isocost.report.records import Data, Study, law_of
 
@@ -33,7 +33,7 @@ def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     Rows have a kind: "pilot" (n, C, reward, low, high), "run" (n, run, C, reward), "forecast" (C, value, low, high) and
     "mean at the end" (n, C, reward). C is in rollouts per run.
     """
-    data, n, other = outcome_of(study), prescribed_n(study), comparator(study).get("n")
+    data, n = outcome_of(study), prescribed_n(study)
     if not data or not n or not data["C"]:
         return {}, "", []
     points, fits = ([{"kind": kind, **r} for r in rows]
@@ -42,14 +42,14 @@ def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     top = float(data["C"])
     bounds = {k: data["forecast"].get(k) for k in ("value", "low", "high")}
     sealed = [] if None in bounds.values() else [{"C": top, **bounds}]
-    ends = [{"n": k, "C": top, "reward": data[name]["value"]}
-            for k, name in ((n, "outcome"), (other, "other")) if k and data[name]]
-    what = {n: "outcome", other: f"n = {other}:"}
+    ends = [{"n": a["n"], "C": a["C"] or top, "reward": a["outcome"]["value"]}
+            for a in ({"n": n, "C": top, "outcome": data["outcome"]}, *data["others"]) if a["outcome"]]
+    what = {a["n"]: f"n = {a['n']}:" for a in data["others"]} | {n: "outcome"}
     labels = [*((x["value"], f"forecast {share(x['value'])}") for x in sealed),
               *((x["reward"], f"{what[x['n']]} {share(x['reward'])}") for x in ends)]
     rewards = [r["reward"] for r in (*points, *lines, *ends)] + [x[k] for x in sealed for k in ("low", "high")]
     placed = apart(labels, max(rewards) - min(rewards))
-    words = [{"C": top, "reward": at, "text": text} for at, text in placed]
+    words = [{"C": max([top, *(r["C"] for r in ends)]), "reward": at, "text": text} for at, text in placed]
     alt_text = f"Held-out reward against training rollouts. The pilot of n = {names(sorted({r['n'] for r in points}))}"
     if sealed:
         alt_text += (f", the sealed forecast {share(sealed[0]['value'])} ({share(sealed[0]['low'])} to"
