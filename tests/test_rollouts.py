@@ -487,9 +487,17 @@ def browser():
 
 
 async def click(tab: Page, what: str) -> None:
-    """Click the middle of an element with the mouse."""
-    x, y = await tab.run(f"(() => {{ const e = {what}; e.scrollIntoView({{block: 'center', behavior: 'instant'}});"
-                         " const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()")
+    """Click the middle of an element with the mouse, once a scroll that goes on has left it where it is."""
+    x, y = await tab.run(f"""new Promise(done => {{
+        const e = {what};
+        const look = before => {{
+            e.scrollIntoView({{block: 'center', behavior: 'instant'}});
+            const r = e.getBoundingClientRect(), x = r.x + r.width / 2, y = r.y + r.height / 2;
+            if (y === before && e.contains(document.elementFromPoint(x, y))) done([x, y]);
+            else setTimeout(look, 50, y);
+        }};
+        look(null);
+    }})""")
     await tab.click(x, y)
 
 
