@@ -1,4 +1,4 @@
-"""C is what was trained on: whoever settles more rollouts than are billed is refused, or ends after its step."""
+"""C is what was trained on: a method that settles more rollouts than are billed is refused, or ends after its step."""
 
 import asyncio
 import json
