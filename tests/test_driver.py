@@ -111,22 +111,24 @@ def test_a_signal_stops_it_after_its_step_and_it_resumes_to_the_same_bytes(whole
     before = signal.getsignal(signum)
     end = go(tmp_path, on_step=stop)
     assert (end["reason"], end["signal"], end["steps"]) == ("interrupted", signum, 21) and not ended(tmp_path)
-    assert signal.getsignal(signum) is before and "goes on where it was" in end["detail"]
+    assert "goes on where it was" in end["detail"]
     assert go(tmp_path)["bill"].keys() == {"train", "evaluation"} and left(tmp_path) == left(whole)
+    assert signal.getsignal(signum) is before
 
 
 @pytest.mark.parametrize("dies", [0, 2, 17, 22])
-def test_killed_it_loses_what_is_after_its_checkpoint_and_resumes_to_the_same_bytes(whole, tmp_path, dies):
-    """At a step, or where one follows the evaluation at 51: that is lost and made again."""
+def test_killed_twice_it_loses_what_is_after_its_checkpoint_and_resumes_to_the_same_bytes(whole, tmp_path, dies):
+    """At the start, before its second checkpoint, at an evaluation, and at a step."""
     def die(line):
         if line["step"] == dies:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        go(tmp_path, on_step=die)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            go(tmp_path, on_step=die)
     lost = go(tmp_path)["bill"]["lost"]["env_steps"]
     assert left(tmp_path) == left(whole)
-    assert lost == {0: 1, 2: 9, 17: 4, 22: 9}[dies]
+    assert lost == {0: 2, 2: 18, 17: 8, 22: 18}[dies]
 
 
 def test_an_error_of_an_evaluation_leaves_a_run_that_the_same_call_continues(whole, tmp_path):
