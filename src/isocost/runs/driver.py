@@ -40,7 +40,7 @@ class Workload(Protocol):
     """
 
     @property
-    def units(self) -> tuple[str, ...]: ...     # of `units.STOPS`, told by timing.jsonl; points are in the first
+    def units(self) -> tuple[str, ...]: ...     # of `units.STOPS`, what timing.jsonl counts; points are in the first
     @property
     def meter(self) -> Meter: ...
     @property
@@ -53,11 +53,11 @@ class Workload(Protocol):
         ...
 
     def steps(self, run: Driver) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Make steps until the budget cannot pay for another one; yields each one's line for metrics.jsonl.
+        """Make steps until its budget cannot pay for another one; yields the line of each for metrics.jsonl.
 
-        `run.end` is set before the generator returns, or before the line of a step that must be the last. A budget of
-        seconds is compared with `run.clock()`. The driver closes the generator of a run that is stopped: what is
-        unfinished then is cancelled and charged.
+        A line has the number of its step, from 0, as `step`. `run.end` is set before the generator returns, or before
+        the line of a step that must be the last. A budget of seconds is compared with `run.clock()`. The driver closes
+        the generator of a run that is stopped: what is unfinished then is cancelled and charged.
 
         Here and in `evaluate`, FloatingPointError ends the run as diverged, and RewardFailed as one that goes on once
         its reward is corrected. Any other exception leaves it as a kill does.
