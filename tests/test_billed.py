@@ -15,7 +15,7 @@ from isocost.contract.check import check, plays, runs, surrogate, tried
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.ledger import Ledger
-from isocost.loop import End, train
+from isocost.loop import train
 from isocost.methods import april, dapo, grpo
 from isocost.parts.play import sample
 from isocost.parts.reward import verified
@@ -24,7 +24,7 @@ from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.steps.events import SILENT
 from isocost.steps.jobs import run_jobs
-from isocost.types import Role, Rollout, Segment
+from isocost.types import End, Role, Rollout, Segment
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting
 

@@ -129,7 +129,7 @@ def test_the_tour_is_of_this_code():
     assert "thirteen seams" in said and len(seams.SEAMS) == 13
     assert "four sizes" in said and len(seams.SIZES) == 4
     assert all(seam in said for seam in ("choose", "guide", "allocate", "schedule", "play", "reward", "select"))
-    for name in ("_launch_ahead", "_sift", "RunRecord.save", "RunRecord.restore", "_Run.go"):
+    for name in ("_launch_ahead", "_sift", "RunRecord.save", "RunRecord.restore", "Driver.go"):
         sources = "".join(p.read_text(encoding="utf-8") for p in (HOME / "src" / "isocost").rglob("*.py"))
         assert name in said and f"def {name.split('.')[-1]}(" in sources
 

@@ -101,11 +101,18 @@ def test_methods_and_parts_import_no_loop_no_feed_and_no_world_of_their_own(name
     ("name", "source"), files("stats", "laws", "planner", "report").items(), ids=lambda x: x if len(x) < 40 else ""
 )
 def test_laws_and_report_import_no_torch_and_no_trainer(name, source):
-    banned = ("loop", "feed", "pack", "local", "runs.run", "parts", "worlds", "world", "ops",
-              "runs.evaluate", "steps")
+    banned = ("loop", "feed", "pack", "local", "runs.run", "runs.policy", "runs.driver", "parts", "worlds", "world",
+              "ops", "runs.evaluate", "steps")
     assert below(imported(source), "torch", "safetensors", *(f"isocost.{b}" for b in banned)) == []
     if name != "isocost.report.recipe":  # it compares a record's recipe with the method as shipped
         assert below(imported(source), "isocost.methods", "isocost.seams") == []
+
+
+def test_the_driver_of_runs_knows_no_tokens_no_problems_and_no_recipes():
+    """What it drives may be anything that fits its protocol."""
+    banned = ("loop", "feed", "pack", "batch", "ledger", "seams", "recipe", "world", "worlds", "tasks", "envs", "local",
+              "methods", "runs.policy", "runs.job", "runs.evaluate", "runs.samples", "runs.shelf")
+    assert below(imported(files("runs/driver")["isocost.runs.driver"]), *(f"isocost.{b}" for b in banned)) == []
 
 
 def room(module):

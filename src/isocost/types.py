@@ -148,6 +148,19 @@ class Cost(NamedTuple):      # which is made in a quarter of the time of a froze
         return 2.0 * parameters * forward + (4.0 * parameters + 2.0 * own) * self.train
 
 
+@dataclass
+class End:
+    """Why a run ended: "spent" (the budget), "starved" (nothing that was sampled survived selection), "unbilled" (more
+    rollouts were settled than billed), or a reason of `isocost.runs.files`. `why` is more about it.
+
+    `bound` is the unit of the budget in which no further step fits; empty if the run ended before.
+    """
+
+    reason: str = ""
+    bound: str = ""
+    why: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are drawn. Recorded with every segment: the learner needs it to give the same log-probs."""
