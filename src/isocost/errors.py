@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.runners
+import importlib
 import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from isocost.words import whole
 
@@ -38,6 +40,15 @@ class RewardFailed(Resumable):
 
 class Unreachable(Resumable):
     """A server that is sampled from no longer answers."""
+
+
+def needed(module: str, extra: str, who: str) -> Any:
+    """Import a module that an extra of this package installs. Raises UserError with the line that does so."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise UserError(f"{who} needs {name}: pip install 'isocost[{extra}]' ({error})") from error
 
 
 def told(thing: object, *, kind: bool = True) -> str:
