@@ -508,7 +508,7 @@ def test_what_is_no_http_ends_its_connection_alone():
         session = await gateway.open()
         at = urlsplit(session.base_url)
         for raw in (b"hello\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"x" * 70_000,
-                    f"POST {at.path}/chat/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\nab".encode()):
+                    f"POST {at.path}/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab".encode()):
             reader, writer = await asyncio.open_connection(at.hostname, at.port)
             writer.write(raw)
             writer.write_eof()
@@ -706,6 +706,13 @@ def test_a_file_that_is_no_harness_is_an_error(tmp_path: Path, text: str, says: 
 def test_a_spec_of_a_harness_that_cannot_be_opened_is_an_error(spec: str, says: str):
     with pytest.raises(UserError, match=says):
         open_environment(spec)
+
+
+@pytest.mark.parametrize("module", ["starlette", "uvicorn"])
+def test_without_the_servers_packages_a_harness_names_the_extra(module: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=rf"a harness calls needs {module}: pip install 'isocost\[serve\]'"):
+        open_environment("cmd:agent")
 
 
 def test_the_contract_holds_for_rooms_and_names_what_a_harness_breaks(tmp_path: Path, monkeypatch):

@@ -15,8 +15,8 @@ from isocost.runs.files import DIVERGED
 
 HOME = Path(__file__).resolve().parent.parent / "src" / "isocost"
 ROOMS = (
-    "core", "stats", "parts", "methods", "strategies", "tasks", "envs", "local", "worlds", "contract", "control",
-    "runs", "laws", "planner", "trainers", "steps", "compare", "doctor", "report", "cli", "api",
+    "core", "stats", "parts", "methods", "strategies", "tasks", "serve", "envs", "local", "worlds", "contract",
+    "control", "runs", "laws", "planner", "trainers", "steps", "compare", "doctor", "report", "cli", "api",
 )
 DOORS = {("isocost.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
 LARGEST = 600       # lines of a file

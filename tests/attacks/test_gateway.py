@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from isocost.envs import peers
+from isocost.serve import peers
 
 HERE = Path(__file__).parent
 NAMELESS = 64       # connections without a session
