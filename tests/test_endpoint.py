@@ -27,7 +27,7 @@ from isocost.steps.settings import setting_with
 from isocost.types import Cost, Message, Place, Role, Sampling, Segment, Stop
 from isocost.worlds import endpoint, http
 from isocost.worlds.endpoint import IN_A_ROW, Words
-from isocost.worlds.http import Client, Limits, retry_after
+from isocost.worlds.http import Client, Limits, Unanswered, retry_after
 from isocost.worlds.protocol import CHAT, TEXT, Answer, Dialect, Malformed
 from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.spec import Spec, spec_of
@@ -444,6 +444,17 @@ def test_a_client_sends_from_every_event_loop_and_leaves_no_thread(served, monke
         client.close()
     assert client.tally.sent == client.tally.answered == 6
     assert not [t for t in threading.enumerate() if t.name == "isocost-http"]
+
+
+def test_an_answer_is_read_up_to_a_size_and_its_cost_is_not_known(served, monkeypatch):
+    monkeypatch.setattr(http, "LARGEST", 1000)
+    monkeypatch.setattr(served[0], "answer", lambda method, path, body: asyncio.sleep(0, (200, {}, ["x" * body])))
+    client = Client(served[1])
+    assert client.ask("POST", "/x", 900) == ["x" * 900]
+    with pytest.raises(Unanswered, match="an answer of more than 1,000 bytes"):
+        client.ask("POST", "/x", 2000)
+    client.close()
+    assert (client.tally.answered, client.tally.unknown) == (1, 1)
 
 
 def test_a_profile_says_what_it_cost_and_is_planned_for_another_trainer(server, model, tmp_path):

@@ -97,8 +97,10 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._ends and not self.gone:
+        if not self._ends:
+            super().on_response_complete()
+        elif not self.gone:
+            self.flow.resume_reading()
             self.transport.write_eof()
             self._wait()
 
