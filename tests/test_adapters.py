@@ -40,7 +40,7 @@ def test_what_is_missing_is_named_with_its_line(spec: str, module: str, line: st
 
 def test_without_websockets_an_openenv_server_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "websockets", None)
-    with pytest.raises(UserError, match=r"needs websockets: pip install 'isocost\[openenv\]'"):
+    with pytest.raises(UserError, match=r"needs websockets, of the extra \[openenv\]: pip install websockets"):
         open_environment("openenv:http://127.0.0.1:9")
 
 

@@ -428,7 +428,7 @@ def test_requests_go_through_the_proxy_of_the_environment_and_past_it_to_a_serve
 
 def test_without_its_http_package_an_endpoint_names_the_extra(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx2", None)
-    with pytest.raises(UserError, match=r"a model behind a server needs httpx2: pip install 'isocost\[endpoint\]'"):
+    with pytest.raises(UserError, match=r"behind a server needs httpx2, of the extra \[endpoint\]: pip install httpx2"):
         open_setting(Setting(model=model, data=DATA), learn=False)
 
 

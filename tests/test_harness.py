@@ -711,7 +711,7 @@ def test_a_spec_of_a_harness_that_cannot_be_opened_is_an_error(spec: str, says: 
 @pytest.mark.parametrize("module", ["starlette", "uvicorn"])
 def test_without_the_servers_packages_a_harness_names_the_extra(module: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=rf"a harness calls needs {module}: pip install 'isocost\[serve\]'"):
+    with pytest.raises(UserError, match=rf"harness calls needs {module}, of the extra \[serve\]: pip install {module}"):
         open_environment("cmd:agent")
 
 

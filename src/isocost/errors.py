@@ -47,8 +47,7 @@ def needed(module: str, extra: str, who: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        name = module.partition(".")[0]
-        raise UserError(f"{who} needs {name}: pip install 'isocost[{extra}]' ({error})") from error
+        raise UserError(f"{who} needs {module}, of the extra [{extra}]: pip install {module}") from error
 
 
 def told(thing: object, *, kind: bool = True) -> str:
