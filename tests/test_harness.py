@@ -502,6 +502,22 @@ def test_the_server_stops_after_the_last_session_and_listens_on_this_machine_alo
     asyncio.run(work())
 
 
+def test_no_reply_waits_for_the_client_to_acknowledge_its_head():
+    """It would wait 40 ms: a body is written after its head."""
+    async def work() -> None:
+        gateway = Gateway.here()
+        session = await gateway.open()
+        there = http.client.HTTPConnection(urlsplit(session.base_url).netloc, timeout=10)
+        await asyncio.to_thread(there.request, "GET", urlsplit(session.base_url).path + "/models")
+        assert (await asyncio.to_thread(there.getresponse)).status == 200
+        (connection,) = gateway._server.connections
+        assert connection.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        there.close()
+        await gateway.close(session)
+
+    asyncio.run(work())
+
+
 def test_what_is_no_http_ends_its_connection_alone():
     async def work() -> None:
         gateway = Gateway.here()

@@ -132,6 +132,8 @@ class Server:
         """Listen on the loopback interface. Returns the port."""
         self._listener = socket.create_server((HOST, 0), backlog=_BACKLOG)
         self._listener.setblocking(False)
+        # Of its connections, too: uvicorn writes a body after its head, which would wait for the client's ACK.
+        self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
         return int(self._listener.getsockname()[1])
 
@@ -200,7 +202,6 @@ class Server:
                 connection.send(_REFUSED)
             connection.close()
             return
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)    # a body is written after its head
         loop, made = asyncio.get_running_loop(), Connection(self, self._config, self._state)
         opening = loop.create_task(loop.connect_accepted_socket(lambda: made, connection))
         self.connections[made] = opening
