@@ -15,8 +15,8 @@ from isocost.runs.files import DIVERGED
 
 HOME = Path(__file__).resolve().parent.parent / "src" / "isocost"
 ROOMS = (
-    "core", "stats", "parts", "methods", "strategies", "tasks", "envs", "local", "worlds", "contract", "control",
-    "runs", "laws", "planner", "trainers", "steps", "compare", "doctor", "report", "cli", "api",
+    "core", "stats", "parts", "methods", "strategies", "tasks", "serve", "envs", "local", "worlds", "contract",
+    "control", "runs", "laws", "planner", "trainers", "steps", "compare", "doctor", "report", "cli", "api",
 )
 DOORS = {("isocost.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
 LARGEST = 600       # lines of a file
@@ -232,15 +232,15 @@ def test_reading_planning_and_reporting_load_no_torch(module):
     assert "torch" not in after(code)
 
 
-def test_commands_that_read_load_no_torch(tmp_path):
-    """They import the text of what they print when they print it."""
+def test_commands_that_read_load_no_torch_and_no_package_of_an_extra(tmp_path):
+    """They import the text of what they print when they print it, and a wire when something is sent over it."""
     code = f"""
         from click.testing import CliRunner
         from isocost.cli.commands import main
         for words in (["ls", {str(tmp_path)!r}], ["envs"], ["laws"]):
             assert CliRunner().invoke(main, words).exit_code == 0
     """
-    assert not {"torch", "scipy.stats"} & after(code)
+    assert not {"torch", "scipy.stats", "httpx2", "starlette", "uvicorn", "websockets"} & after(code)
 
 
 def test_a_plant_is_found():
