@@ -4,8 +4,9 @@ Heavy imports are inside the commands, so that `--help` is fast.
 
 Exit codes: 0 done (audit: hit; compare: a difference), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something
 fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not
-continue (starved, diverged, reward failed, unbilled) or whose budget was over before its first update, 130 and 143
-stopped by Ctrl-C and SIGTERM with everything saved, 141 the reader of what it prints has gone.
+continue (starved, diverged, reward failed, unbilled) or whose budget was over before its first update, 6 compare
+--pilot: not decidable as planned, 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved, 141 the reader of
+what it prints has gone.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from isocost.cli.rollouts import rollouts
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
 
+PILOTED = ("arms", "pilot", "seeds", "margin", "metric", "unit", "as_json")     # options that read an earlier pilot
 OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
 STORED = (       # options of a profile of stored completions
@@ -394,28 +396,41 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--map", "columns", multiple=True, metavar="NAME=COLUMN", help="with --trainer: columns of its log")
 @click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
 @click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
+@click.option("--pilot", metavar="SEEDS|FOLDER", help="is the comparison decidable? Train a pilot of this many seeds "
+              "per arm (4 as a rule), or read an earlier one, and stop")
 @json_option
 @model_options
 @reported
-def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -> int:
+def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, pilot: str | None, **asked: Any) -> int:
     """Judge which is better at equal cost: methods, which are trained, or folders of runs, which are read.
 
     A and B are names (see `isocost methods`), .py files, or folders. METHOD@SEAM.NAME=VALUE,... is a method with its
     own settings, including n and B (rollouts=9). Every method's learning rate is tuned alike within the budget. With
     --trainer, A and B are NAME=WORDS, and the words replace {arm} in the command.
-    Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell.
+    Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell; with --pilot 0 if
+    the comparison is decidable, else 6.
     """
     from isocost.cli.printer import observer, printed
     from isocost.compare import steps
     from isocost.compare.folders import compare_folders
+    from isocost.compare.gate import read_pilot
     from isocost.compare.terms import are_folders
     from isocost.steps.events import Sampled
 
     shown, unit, site = observer(as_json), asked.pop("unit"), site_of(asked)
+    if pilot is not None and dry_run:
+        raise UserError("--dry-run trains nothing, and --pilot trains: leave one of them out")
+    if pilot is not None and not pilot.isdecimal():
+        if unused := [option for name, option in given().items() if name not in PILOTED]:
+            raise UserError(f"{unused[0]} has no use where an earlier pilot is read: leave it out, or give --pilot a "
+                            "number of seeds, such as --pilot 4")
+        gate = read_pilot(pilot, arms, unit=unit, **{k: asked[k] for k in ("seeds", "margin", "metric")})
+        printed(gate, shown, as_json)
+        return gate.exit_code
     if (trainer := asked.pop("trainer")) is not None:
         from isocost.cli.trainer import compared
 
-        answer = compared(arms, trainer, asked, given(), site, shown, dry_run=dry_run)
+        answer = compared(arms, trainer, asked, given(), site, shown, dry_run=dry_run, pilot=pilot)
         printed(answer, shown, as_json)
         return 0 if dry_run else answer.exit_code
     for name in ("metrics", "columns", "stall"):
@@ -426,6 +441,9 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
         raise UserError(f"there is no folder or file {lost}: name folders of runs, methods (see `isocost methods`) or "
                         ".py files")
     if are_folders(arms):
+        if pilot is not None:
+            raise UserError(f"--pilot {pilot} trains methods, and {arms[0]} is a folder of runs: give --pilot the "
+                            "folder that holds a folder of runs for each arm")
         if unused := [option for name, option in given().items() if name not in READS]:
             raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "
                             "leave it out, or name methods")
@@ -440,6 +458,10 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
         if plan.pricing and not as_json:
             shown.on(Sampled.of(plan.pricing))
         return 0
+    if pilot is not None:
+        gate = steps.pilot_methods(arms, pilot=int(pilot), site=site, observer=shown, **asked)
+        printed(gate, shown, as_json)
+        return gate.exit_code
     answer = steps.compare_methods(arms, site=site, observer=shown, **asked)
     printed(answer, shown, as_json)
     return answer.exit_code
