@@ -170,11 +170,12 @@ def train_pilot(home: Home, d: Design, seed: int, seeds: int, seal: str, observe
     if seeds < 2:
         raise UserError(f"--pilot {seeds}: the spread between runs needs at least 2 seeds per arm; use {SEEDS}")
     observer.on(Noted(f"pilot: each arm probes its learning rate, then has {counted(seeds, 'run')} at that rate and at "
-                      f"half of it, of {d.rollouts:,} rollouts expected"))
-    rules = probed(home, d, seal, observer, run, make)
+                      f"half of it, each of about {d.rollouts:,} rollouts"))
+    told = from_pilot(home)      # rates that are to be used as they are (experiments/claim.py)
+    rules = rates(home) if told else probed(home, d, seal, observer, run, make)
     runs = {label: [make(home, d, label, PlannedRun("pilot", *d.size(label), d.rollouts, x, i,
                                                     run_seed(seed, "pilot", FIRST + i)), rules[label], seal)
-                    for i in range(seeds) for x in STEPS] for label in d.labels}
+                    for i in range(seeds) for x in (STEPS[:1] if told else STEPS)] for label in d.labels}
     with home.phase("pilot"):
         run([job for jobs in zip(*runs.values(), strict=True) for job in jobs], "pilot")
     home.write("gate.json", {
@@ -193,7 +194,7 @@ def piloted(home: Home, d: Design, setting: Setting) -> Pilot | None:
     other = Design.of(own.read("compare.json", "compare")["design"])
     alike = (canonical([other.recipes, other.unit, other.metric]) == canonical([d.recipes, d.unit, d.metric])
              and max(other.cost, d.cost) <= ALIKE * min(other.cost, d.cost) and own.setting == setting)
-    return _own(own, d.labels, d.metric) if alike else None
+    return own_pilot(own, d.labels, d.metric) if alike else None
 
 
 def rates_of(found: Pilot, d: Design) -> dict[str, Any]:
@@ -231,11 +232,11 @@ def read_pilot(folder: str | Path, arms: Sequence[str], *, seeds: int = 5, margi
         raise UserError(f"expected at least two arms, got {', '.join(labels)}")
     own = home if home.has("gate.json") else Home(home.path / "pilot")
     if own.has("gate.json"):
-        return gate(_own(own, labels, metric), seeds=seeds, margin=margin, file=own.path / "gate.json")
+        return gate(own_pilot(own, labels, metric), seeds=seeds, margin=margin, file=own.path / "gate.json")
     return gate(_of_folders(home.path, labels, metric, unit), seeds=seeds, margin=margin)
 
 
-def _own(home: Home, labels: Sequence[str], metric: str) -> Pilot:
+def own_pilot(home: Home, labels: Sequence[str], metric: str) -> Pilot:
     """A pilot that was trained here."""
     kept, d = read_json(home.path / "gate.json"), Design.of(home.read("compare.json", "compare")["design"])
     if lost := [label for label in labels if label not in kept["runs"]]:
@@ -348,7 +349,7 @@ def common_lines(found: Pilot) -> list[Line]:
 def _spread(found: Pilot) -> Spread:
     """The spread of differences between runs of one seed, in the pair of arms where it is largest."""
     return max((spread_of(a, b, [(found.values(a, x), found.values(b, y))
-                                 for x, y in _steps(found, a, b)])
+                                 for x, y in steps_of(found, a, b)])
                 for a, b in found.pairs), key=lambda s: s.sd)
 
 
@@ -371,7 +372,7 @@ def spread_of(a: str, b: str, values: Iterable[tuple[Mapping[int, float], Mappin
     return Spread(sqrt(2) * max(single[0], FLOOR), single[1])
 
 
-def _steps(found: Pilot, a: str, b: str) -> list[tuple[float, float]]:
+def steps_of(found: Pilot, a: str, b: str) -> list[tuple[float, float]]:
     """Learning rates of two arms at which their runs are compared: those that are used, and the others by order if no
     run fell there."""
     def sound(label: str, rate: float) -> bool:
