@@ -444,7 +444,8 @@ A claim is a row of a TOML file. Its pilot trains every arm at full length with 
 rate and at half of it. The gate applies ten rules to the pilot ([Compare](compare.md) describes them). The row, the
 pilot and the gate are sealed before the first run of the comparison, which uses the lower rate. A question *holds* if
 its 95 % interval lies in the claimed range, one-sided where the claim is. A claim holds if all its questions do. It
-does not hold if the interval of one of them lies outside, at an error rate that is divided by their number.
+does not hold if the interval of one of them lies outside, at an error rate that is divided by their number. That a
+claim does not hold means only that these small worlds do not show it.
 """
 BACK = """## What the gate would have done
 
@@ -535,7 +536,7 @@ def _section(record: Mapping[str, Any]) -> str:
     rates = ", ".join(f"{k} {v:.2g}" for k, v in record["rates"].items())
     return "\n".join([
         f"## {row['title']}\n",
-        f"{row['claim']} ({row['source']}). **{record['outcome'].capitalize()}**.\n",
+        f"{row['claim']} **{record['outcome'].capitalize()}**. Source: {row['source']}.\n",
         "```text", gate_text(record), "```\n",
         markdown_table(("question", row["questions"][0]["arm"] if len(row["arms"]) == 2 else "arm", "baseline",
                         "difference", "claimed", "answer"), [

@@ -46,9 +46,7 @@ from isocost.cli.rollouts import rollouts
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
 
-PILOTED = ("arms", "pilot", "seeds", "margin", "metric", "unit", "as_json")     # options that read an earlier pilot
 OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
-READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
     "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens", "scale",
@@ -401,7 +399,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @json_option
 @model_options
 @reported
-def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, pilot: str | None, **asked: Any) -> int:
+def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -> int:
     """Judge which is better at equal cost: methods, which are trained, or folders of runs, which are read.
 
     A and B are names (see `isocost methods`), .py files, or folders. METHOD@SEAM.NAME=VALUE,... is a method with its
@@ -410,61 +408,17 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, pilot: str | No
     Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell; with --pilot 0 if
     the comparison is decidable, else 6.
     """
+    from isocost.cli.comparison import compared
     from isocost.cli.printer import observer, printed
-    from isocost.compare import steps
-    from isocost.compare.folders import compare_folders
-    from isocost.compare.gate import read_pilot
-    from isocost.compare.terms import are_folders
+    from isocost.compare.results import ComparisonPlan
     from isocost.steps.events import Sampled
 
-    shown, unit, site = observer(as_json), asked.pop("unit"), site_of(asked)
-    if pilot is not None and dry_run:
-        raise UserError("--dry-run trains nothing, and --pilot trains: leave one of them out")
-    if pilot is not None and not pilot.isdecimal():
-        if unused := [option for name, option in given().items() if name not in PILOTED]:
-            raise UserError(f"{unused[0]} has no use where an earlier pilot is read: leave it out, or give --pilot a "
-                            "number of seeds, such as --pilot 4")
-        gate = read_pilot(pilot, arms, unit=unit, **{k: asked[k] for k in ("seeds", "margin", "metric")})
-        printed(gate, shown, as_json)
-        return gate.exit_code
-    if (trainer := asked.pop("trainer")) is not None:
-        from isocost.cli.trainer import compared
-
-        answer = compared(arms, trainer, asked, given(), site, shown, dry_run=dry_run, pilot=pilot)
-        printed(answer, shown, as_json)
-        return 0 if dry_run else answer.exit_code
-    for name in ("metrics", "columns", "stall"):
-        if asked.pop(name):
-            raise UserError(f"{given()[name]} is for a comparison of settings of your own trainer: name it with "
-                            "--trainer")
-    if lost := next((x for x in (arm.partition("@")[0] for arm in arms) if "/" in x and not Path(x).exists()), None):
-        raise UserError(f"there is no folder or file {lost}: name folders of runs, methods (see `isocost methods`) or "
-                        ".py files")
-    if are_folders(arms):
-        if pilot is not None:
-            raise UserError(f"--pilot {pilot} trains methods, and {arms[0]} is a folder of runs: give --pilot the "
-                            "folder that holds a folder of runs for each arm")
-        if unused := [option for name, option in given().items() if name not in READS]:
-            raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "
-                            "leave it out, or name methods")
-        found = compare_folders(arms, unit=unit, **{k: asked[k] for k in ("metric", "margin", "seed", "out")})
-        printed(found, shown, as_json)
-        return found.exit_code
-    if unit != "rollouts":
-        raise UserError(f"--unit {unit} is for folders of runs; methods are compared in the unit of their --budget")
-    if dry_run:
-        plan = steps.plan_comparison(arms, observer=shown, **asked)
-        printed(plan, shown, as_json)
-        if plan.pricing and not as_json:
-            shown.on(Sampled.of(plan.pricing))
-        return 0
-    if pilot is not None:
-        gate = steps.pilot_methods(arms, pilot=int(pilot), site=site, observer=shown, **asked)
-        printed(gate, shown, as_json)
-        return gate.exit_code
-    answer = steps.compare_methods(arms, site=site, observer=shown, **asked)
+    shown = observer(as_json)
+    answer = compared(arms, asked, given(), shown, dry_run=dry_run)
     printed(answer, shown, as_json)
-    return answer.exit_code
+    if isinstance(answer, ComparisonPlan) and answer.pricing and not as_json:
+        shown.on(Sampled.of(answer.pricing))
+    return 0 if dry_run else answer.exit_code
 
 
 @main.command(name="eval")

@@ -23,7 +23,7 @@ SHARED = ("trainer", "launch", "address", "gpus_per_run", "dry_run", "pilot", "a
 
 def compared(
     arms: Sequence[str], trainer: str, asked: Mapping[str, Any], given: Mapping[str, str], site: Site,
-    observer: Observer, *, dry_run: bool, pilot: str | None,
+    observer: Observer, *, dry_run: bool, pilot: int | None,
 ) -> Any:
     """The comparison of settings of a trainer with these options, of which `given` were given; with `dry_run` its plan,
     with `pilot` the gate of a pilot of so many seeds.
@@ -41,7 +41,7 @@ def compared(
         unused = ("model", "data", "out", "workers")
         return plan_trainer_comparison(arms, trainer, **{k: v for k, v in options.items() if k not in unused})
     if pilot is not None:
-        return pilot_trainer(arms, trainer, pilot=int(pilot), site=site, observer=observer, **options)
+        return pilot_trainer(arms, trainer, pilot=pilot, site=site, observer=observer, **options)
     return compare_trainer(arms, trainer, site=site, observer=observer, **options)
 
 
