@@ -94,6 +94,7 @@ ENDS = np.array([0.62, 0.64, 0.66, 0.60])
 
 def test_learns_and_headroom():
     assert decidable.learns("grpo", 0.03, ENDS) == Line("learns", True, "grpo gains 0.60 over 0.03 (at least 0.15)")
+    assert "0.45 above grpo, 109 half-widths" in decidable.headroom("grpo", 0.45, Spread(0.0065, 6), 12, 0.05).text
     low = decidable.learns("grpo", 0.5, ENDS)
     assert low.passed is False and low.text.endswith("train longer, or on problems that it learns")
     assert decidable.learns("grpo", None, ENDS).passed is None

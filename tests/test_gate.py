@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from isocost.cli.commands import main
-from isocost.compare.gate import UNDECIDABLE, read_pilot
-from isocost.compare.trainer import compare_trainer, pilot_trainer
+from isocost.compare import compare_trainer, pilot_trainer, read_pilot
+from isocost.compare.gate import UNDECIDABLE
 from isocost.errors import UserError
 from isocost.runs.files import read_json
 from isocost.steps import drive
@@ -78,6 +78,10 @@ def test_a_fallen_run_a_rate_at_an_edge_equal_runs_and_a_ceiling_are_refused(tmp
     assert gate.exit_code == UNDECIDABLE and "b: best 0.0002 of 0.0001 to 0.0002, the high" in lines(gate)["rate"].text
     gate = read_pilot(pilot(tmp_path / "equal", a=GRID, b=GRID), ("a", "b"), seeds=12)
     assert gate.exit_code == UNDECIDABLE and "b equals a bit for bit in 4 of 4 pairs" in lines(gate)["acts"].text
+    flat = {lr: [x / 9 for x in ends] for lr, ends in GRID.items()}
+    gate = read_pilot(pilot(tmp_path / "flat", a=flat, b={**flat, 1e-4: [x + 1e-3 for x in flat[1e-4]]}), ("a", "b"),
+                      seeds=12)
+    assert lines(gate)["margin"].passed and gate.exit_code == UNDECIDABLE and not gate.same      # nothing was learned
     high = {2e-4: [0.97, 0.99, 0.95, 0.98]}
     gate = read_pilot(pilot(tmp_path / "high", a=high, b={2e-4: [0.95, 0.97, 0.99, 0.93]}), ("a", "b"), seeds=12)
     assert not gate.above and lines(gate)["headroom"].passed is False and lines(gate)["rate"].passed is None
@@ -113,7 +117,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path):
     shutil.copytree(twice / "a" / "0.0001-0", twice / "a" / "again")
     with pytest.raises(UserError, match="two runs of one seed at one learning rate"):
         read_pilot(twice, ("a", "b"))
-    for more, what in ((("--pilot", "nowhere"), "holds no run"), (("--pilot", str(folder), "--budget", "1h"), "no use"),
+    for more, what in ((("--pilot", "nowhere"), "no such"), (("--pilot", str(folder), "--budget", "1h"), "no use"),
                        (("--pilot", "4", "--dry-run", "--budget", "1h"), "leave one"), (("--pilot", "4"), "--budget"),
                        (("--pilot", "1", *ASK[3:], "--out", str(tmp_path / "o")), "at least 2 seeds")):
         assert what in said("compare", "grpo", "reinforce", *more, code=2)

@@ -230,6 +230,9 @@ def read_pilot(folder: str | Path, arms: Sequence[str], *, seeds: int = 5, margi
     home, labels = Home(Path(folder)), labels_of(arms)
     if len(labels) < 2:
         raise UserError(f"expected at least two arms, got {', '.join(labels)}")
+    if not home.path.is_dir():
+        raise UserError(f"--pilot {folder}: there is no such folder; give a number of seeds, such as --pilot 4, or the "
+                        "folder of an earlier pilot")
     own = home if home.has("gate.json") else Home(home.path / "pilot")
     if own.has("gate.json"):
         return gate(own_pilot(own, labels, metric), seeds=seeds, margin=margin, file=own.path / "gate.json")
@@ -311,8 +314,9 @@ def gate(found: Pilot, *, seeds: int, margin: float = MARGIN, file: Path | None 
         decidable.planned(known, seeds, alpha),
     ]
     by = {x.name: x.passed is not False for x in rules}
-    sound = all(by[name] for name in ("steady", "rate", "acts", "visits", "seeds"))
-    above, same = sound and by["learns"] and by["headroom"], sound and by["margin"]
+    # Arms that do not learn are the same, whatever the methods do: so learning is asked of "the same" as well.
+    sound = all(by[name] for name in ("learns", "steady", "rate", "acts", "visits", "seeds"))
+    above, same = sound and by["headroom"], sound and by["margin"]
     more = known.to_show(margin, alpha)
     within = f'"same within {margin:g}"'
     wanted = f"that needs {f'about {more:,}' if more else 'too many'} seeds"

@@ -190,8 +190,9 @@ def learns(name: str, base: float | None, ends: ndarray) -> Line:
 def headroom(name: str, room: float, known: Spread, seeds: int, alpha: float) -> Line:
     """Whether the reward above the baseline, `room`, is at least `HALVES` half-widths of the planned interval."""
     half = known.half_width(seeds, alpha)
-    passed = room >= HALVES * half
-    said = f"{room:.2f} above {name}, {room / half:.2g} half-widths of {half:.3f} (at least {HALVES:g})"
+    passed, ratio = room >= HALVES * half, room / half
+    said = (f"{room:.2f} above {name}, {ratio:{',.0f' if ratio >= 10 else '.2g'}} half-widths of {half:.3f} (at least "
+            f"{HALVES:g})")
     if passed:
         return Line("headroom", True, said)
     more = known.to_show(room / HALVES, alpha) if room > 0.02 else None
