@@ -64,6 +64,7 @@ def test_runs_in_folders_are_a_pilot(tmp_path):
     assert found.dof == 9 and found.sd == pytest.approx(np.sqrt(sum(((d - d.mean()) ** 2).sum() for d in pairs) / 9))
     said = lines(found)
     assert said["learns"].text == "a gains 0.52 over 0.05 (at least 0.15)"
+    assert said["rate"].text == "a: best 0.0002 of 0.0001 to 0.0004, not at an edge; used: 0.0001"
     assert said["rate"].passed and said["steady"].passed and said["headroom"].passed
     assert said["visits"].text.startswith("2.8 of each problem (not asked")
     assert json.loads(json.dumps(found.to_dict()))["exit_code"] == 0
@@ -109,6 +110,8 @@ def test_runs_of_unknown_seed_are_not_paired(tmp_path):
 
 def test_what_cannot_be_read_is_one_line(tmp_path):
     folder = pilot(tmp_path / "p", a=GRID, b={2e-4: [0.5]})
+    with pytest.raises(UserError, match="--seeds 1"):
+        read_pilot(folder, ("a", "b"), seeds=1)
     for arms, what in ((("a",), "at least two arms"), (("a", "c"), r"p/c holds no run"),
                        (("a", "b"), "b has 1 run at the learning rate 0.0002")):
         with pytest.raises(UserError, match=what):
@@ -140,6 +143,11 @@ def test_a_pilot_is_trained_on_seeds_of_its_own_and_the_comparison_follows_it(tm
 
     longer = said("compare", "grpo", "reinforce", *DATA, *SIZE, "--budget", "1600-rollouts", "--dry-run", "--out", out)
     assert "in 3 probe runs" in longer and "assumed" in longer          # its runs are not as long as the pilot's
+    file = out / "pilot" / "gate.json"
+    whole = file.read_text()
+    file.write_text(whole.replace('"rates"', '"rate"'))
+    assert "gate.json: rates is missing" in said("compare", "grpo", "reinforce", "--pilot", out, code=2)
+    file.write_text(whole)
     plan = said(*ASK, "--dry-run", "--out", out)
     assert "the pilot's learning rate: grpo" in plan and "(measured by the pilot, 2 degrees of freedom)" in plan
     said(*ASK, "--out", out, code=(0, 3, 4))

@@ -7,8 +7,8 @@
 
 `compare_trainer` compares settings of a trainer of yours. `plan_comparison` and `plan_trainer_comparison` take the same
 arguments and train nothing. `pilot_methods` and `pilot_trainer` take them too, train a pilot and say whether the
-comparison is decidable; `read_pilot` reads an earlier pilot. The functions are imported when first used, so that reading a recorded comparison
-(`isocost.compare.judge`) loads no torch.
+comparison is decidable; `read_pilot` reads an earlier pilot. The functions are imported when first used, so that
+reading a recorded comparison (`isocost.compare.judge`) loads no torch.
 """
 
 from __future__ import annotations

@@ -224,12 +224,15 @@ def read_pilot(folder: str | Path, arms: Sequence[str], *, seeds: int = 5, margi
     difference in reward below which two arms count as the same.
 
     Raises:
-        UserError: for fewer than two arms, a folder without the runs of an arm, runs that are not measured alike, or
-            arms with fewer than two runs.
+        UserError: for fewer than two arms or seeds, a folder without the runs of an arm, runs that are not measured
+            alike, or arms with fewer than two runs.
     """
     home, labels = Home(Path(folder)), labels_of(arms)
     if len(labels) < 2:
         raise UserError(f"expected at least two arms, got {', '.join(labels)}")
+    if seeds < 2:
+        raise UserError(f"--seeds {seeds}: the spread between runs needs at least 2 seeds per arm; use 5 or more for a "
+                        "useful power")
     if not home.path.is_dir():
         raise UserError(f"--pilot {folder}: there is no such folder; give a number of seeds, such as --pilot 4, or the "
                         "folder of an earlier pilot")
