@@ -405,8 +405,8 @@ def _uses_history(recipe: Recipe | None) -> bool:
 
 
 def _cost(found: Pilot, seeds: int) -> list[Line]:
-    """What the comparison's runs take, by the seconds of the pilot's; nothing if they are not recorded."""
-    took = {a: [r.seconds for r in found.at_rate(a, found.used[a]) if r.seconds is not None] for a in found.arms}
+    """What the comparison's runs take, by the seconds of the pilot's; nothing if they are not recorded, or 0."""
+    took = {a: [r.seconds for r in found.at_rate(a, found.used[a]) if r.seconds] for a in found.arms}
     if not all(took.values()):
         return []
     total = sum(seeds * float(np.mean(x)) for x in took.values())
