@@ -197,7 +197,9 @@ _FILES: dict[str, Any] = {
     "run.json": RUN, "end.json": END, "study.json": STUDY, "profile.json": PROFILE,
     "trainer.json": TRAINER,
     "eval.json": Keys({}, {"spent": Costs, "cost": Costs}), "compare.json": COMPARE, "comparison.json": COMPARISON,
-    "rates.json": Keys({"rates": dict[str, OBJECT]}, {"noise": dict[str, float] | None}),
+    "rates.json": Keys({"rates": dict[str, OBJECT]}, {"noise": dict[str, float] | None, "pilot": bool}),
+    "gate.json": Keys({"runs": dict[str, list[str]], "probes": dict[str, list[str]], "rates": dict[str, float],
+                       "unit": str, "metric": str}),
 }
 # Files of later rooms, which register their shapes: each with the command that makes it, if it can be made again.
 _LATER = {
