@@ -121,10 +121,10 @@ async def schedule(
     for attempt in attempts:
         start = _down(root, c)
         if start is None:
-            one = await play(problem, [attempt])
+            tried = await play(problem, [attempt])
         else:
-            one = await fork(start, len(start.segments[-1]), [attempt], world, play.pace, place, play=play.play)
-        (one,) = await marked(one, problem, place, world)
+            tried = await fork(start, len(start.segments[-1]), [attempt], world, play.pace, place, play=play.play)
+        (one,) = await marked(tried, problem, place, world)
         made.append(one)
         if one.score is not None:
             backed_up(root, said_in(one, world), one.score.value, one)
