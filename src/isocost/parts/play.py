@@ -5,7 +5,7 @@ environments of dialogues are in `isocost.parts.episode`.
 
 Rollouts are charged where they begin (`isocost.meter` says what one is): by `sample`, and by `fork`, which begins them
 with a part of another one. A search that tries five continuations and returns one has begun five. What a method asks of
-`world.engine` itself is charged as if it began. Copies are not charged, so whoever returns them is refused by the feed.
+`world.engine` itself is charged as if it began. Copies are not charged, so the feed refuses a `play` that returns them.
 """
 
 from __future__ import annotations
