@@ -98,7 +98,7 @@ class Cost(NamedTuple):      # which is made in a quarter of the time of a froze
     is a second Cost, so that a faster engine never changes a law.
     """
 
-    rollouts: int = 0    # attempts started: cancelled ones, best-of-n losers and side rollouts included
+    rollouts: int = 0    # attempts that began, cancelled ones and best-of-n losers included: see `isocost.meter`
     prefill: int = 0     # tokens read by the engine
     decode: int = 0      # tokens written by the engine
     score: int = 0       # tokens through a forward pass without gradient: reference, old log-probs, critic
