@@ -14,7 +14,6 @@ weights on the same machine and number of threads.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 import os
@@ -32,16 +31,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy import ndarray
 from numpy.random import Generator
 from torch import Tensor
 
 import lessons
-from isocost import chance, methods
+from isocost import chance
 from isocost.batch import Batch, Forward
 from isocost.envs import rooms
 from isocost.errors import UserError
-from isocost.gather import together
 from isocost.jsonfile import read_json, write_json
 from isocost.local import models, weights
 from isocost.local.decoder import Config, Decoder
@@ -50,24 +47,27 @@ from isocost.local.learner import Adam
 from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model
 from isocost.local.world import open_world
-from isocost.parts.play import given, sample
-from isocost.runs.evaluate import Evaluation, evaluate
 from isocost.runs.files import read_lines
-from isocost.seams import Pace
-from isocost.steps.settings import setting_with
 from isocost.tasks import puzzles, sums
 from isocost.tasks.drawn import END as ASKED
-from isocost.types import Problem, Rollout, Stop
 from isocost.words import markdown_table
-from isocost.worlds.setting import open_setting
 from lessons import Lessons, Row
+from pass_rates import (
+    Facts,
+    after_rounds,
+    rates_of_agents,
+    rates_of_puzzles,
+    rates_of_sums,
+    share_of_puzzles,
+    shown_answers,
+)
 
 HOME = Path(__file__).resolve().parents[1]
 RECORD, PAGE = HOME / "experiments" / "results" / "bases.json", HOME / "experiments" / "README.md"
-MARK, WEIGHTS = "## Small base models", "model.safetensors"
+MARK = "## Small base models"
+FOUND = ("before", "mean_gain", "also")     # what the record keeps of a try
 SEEDS = (0, 1)            # of the GRPO runs that measure a gain
 N, B = 8, 16              # of these runs, where a row says nothing else
-Facts = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -223,128 +223,6 @@ def make(base: Base, folder: Path, report: int = 0) -> Model:
     return model
 
 
-# pass rates -----------------------------------------------------------------------------------------------------------
-
-
-def measured(model: str | Path, samples: int, **setting: Any) -> tuple[Sequence[Problem], Evaluation]:
-    """All problems of a setting, and how a model answers them at temperature 1: exactly where that can be computed."""
-    opened = open_setting(setting_with(model=str(model), **setting), whole=True)
-    s, problems = opened.setting, opened.sides.train
-    with torch.inference_mode():
-        found = asyncio.run(evaluate(methods.recipe("reinforce"), opened.world, problems, s.measured, samples=samples))
-    opened.close()
-    return problems, found
-
-
-def by(key: str, problems: Sequence[Problem], rate: ndarray) -> dict[str, float]:
-    """Mean pass rate by a key of the problems' `meta`."""
-    of = np.array([p.meta[key] for p in problems])
-    return {str(v): round(float(rate[of == v].mean()), 4) for v in np.unique(of).tolist()}
-
-
-def tenths(rate: ndarray) -> list[int]:
-    """How many pass rates lie in each tenth of [0, 1]."""
-    return [int(x) for x in np.histogram(rate, 10, (0.0, 1.0))[0]]
-
-
-def rates_of_sums(folder: Path) -> Facts:
-    """Exact pass@1 of every sum of two-digit numbers; rates.json has the table."""
-    problems, found = measured(folder, 1, data="sums")
-    table = found.right.reshape(90, 90)
-    lines = ",\n".join(json.dumps([round(float(p), 4) for p in row], separators=(",", ":")) for row in table)
-    (folder / sums.RATES.name).write_text(f'{{"first": 10, "pass_at_1": [\n{lines}\n]}}\n', encoding="utf-8")
-    within = {name: int(((found.right >= low) & (found.right <= high)).sum())
-              for name, (low, high) in sums.BASES.items() if name in ("easy", "hard")}
-    return {"mean": round(found.mean, 4), "levels": list(by("level", problems, found.right).values()),
-            "tenths": tenths(found.right), **within, "problems": len(problems)}
-
-
-def rates_of_puzzles(folder: Path, samples: int = 64, count: int = puzzles.COUNT) -> Facts:
-    """Pass@1 of the first `count` default puzzles by kind, level and length; rates.json counts the right samples."""
-    data = str(puzzles.Puzzles(count=count))
-    problems, found = measured(folder, samples, data=data)
-    rollouts = [r for g in found.groups for r in g.rollouts]
-    long = np.array([r.segments[-1].written for r in rollouts])
-    rates = {"data": data, "samples": samples, "max_tokens": puzzles.TOKENS,
-             "right": [round(x * samples) for x in found.right]}
-    (folder / "rates.json").write_text(json.dumps(rates) + "\n", encoding="utf-8")
-    return {
-        "mean": round(found.mean, 4), **{k: by(k, problems, found.right) for k in ("kind", "level", "length")},
-        "tenths": tenths(found.right), "never": round(float((found.right == 0).mean()), 4), "problems": len(problems),
-        "cut": round(float(np.mean([r.stop == Stop.LENGTH for r in rollouts])), 4),
-        "tokens": {"mean": round(float(long.mean()), 1),
-                   **{f"{q:g}": int(np.quantile(long, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)}},
-        "samples": samples,
-    }
-
-
-def rates_of_agents(folder: Path, specs: Sequence[str], samples: int, limit: int | None = None) -> Facts:
-    """Success, turns and faults in environments, of the first `limit` problems of each."""
-    out = {}
-    for spec in specs:
-        problems, found = measured(folder, samples, env=spec, limit=limit)
-        rollouts = [r for g in found.groups for r in g.rollouts]
-        turns = sum(len(r.turns) for r in rollouts)
-        out[spec] = {
-            "problems": len(problems), "mean": round(found.mean, 4), "level": by("level", problems, found.right),
-            "tenths": tenths(found.right), "turns": round(turns / len(rollouts), 2),
-            "faults_per_turn": round(sum(t.fault is not None for r in rollouts for t in r.turns) / turns, 4),
-        }
-    return out
-
-
-def share_of_puzzles(folder: Path) -> dict[str, float]:
-    """The share right of the default puzzles, 4 samples each."""
-    return {"all puzzles": round(measured(folder, 4, data="puzzles")[1].mean, 4)}
-
-
-def after_rounds(folder: Path, joint: str) -> dict[str, float]:
-    """The share right of additions of 4 digits when the policy answers, and answers again once and twice.
-
-    Without an `END` in the `joint` its end token is taken away, so that the answer goes on after the word.
-    """
-    out, word = {}, joint.removeprefix(lessons.END)
-
-    async def again(problem: Problem, attempts: Sequence[int], world: Any, pace: Pace, place: Any, start: Any = None, *,
-                    rounds: int) -> list[Rollout]:
-        said = await sample(problem, attempts, world, pace, place, start)
-        for k in range(1, rounds + 1):
-            at = replace(place, wave=place.wave + k)
-
-            async def next_one(r: Rollout, at: Any = at) -> list[Rollout]:
-                text = r.segments[-1]
-                upto = len(text) - (word == joint and int(text.tokens[-1]) in world.text.ends)
-                return list(await sample(problem, [r.attempt], world, pace, at,
-                                         given(text, upto, world.text.encode(word))))
-
-            said = [r for some in await together(*map(next_one, said)) for r in some]
-        return said
-
-    opened = open_setting(setting_with(model=str(folder), data="puzzles:kind=addition,length=2,count=200,seed=7",
-                                       max_tokens=64), whole=True)
-    for k in range(3):
-        recipe = methods.recipe("reinforce").but(play=partial(again, rounds=k))
-        with torch.inference_mode():
-            found = asyncio.run(evaluate(recipe, opened.world, opened.sides.train, opened.setting.measured, samples=2))
-        out[f"after {k}"] = round(found.mean, 4)
-    opened.close()
-    return out
-
-
-def shown_answers(folder: Path, count: int = 400) -> None:
-    """Additions of 4 digits as dialogues in which an answer with slips was given and is asked for again."""
-    rng, out, known = chance.generator(0, chance.Purpose.CHOOSE, 12), [], set[str]()
-    while len(out) < count:
-        drawn = puzzles.draw(rng, "addition", 1 + int(rng.integers(puzzles.LEVELS)), 2)
-        said = lessons.slip_in_addition(rng, drawn, 0.2)
-        if drawn.prompt not in known:
-            known.add(drawn.prompt)
-            prompt = [{"role": "user", "content": drawn.prompt}, {"role": "assistant", "content": said},
-                      {"role": "user", "content": ASKED}]
-            out.append(json.dumps({"prompt": prompt, "answer": drawn.answer}) + "\n")
-    (folder / "shown.jsonl").write_text("".join(out), encoding="utf-8")
-
-
 # the rows -------------------------------------------------------------------------------------------------------------
 
 WHOLE = Lessons(
@@ -359,12 +237,14 @@ TOOLS = Lessons(
     context=384, steps=16_000, rows=48, lr=4e-3,
     of={"turns": 6, "shares": (0.42, 0.18, 0.1, 0.14, 0.16),      # pages, desk's sums, its store, boxes, needle
         "views": 0.25,                           # share of the walks through pages that are read as a view shows them
-        "elsewhere": 0.15},                      # share of these walks in other houses
+        "elsewhere": 0.15,                       # share of these walks in other houses
+        "looker": 0.78},                         # chance that a turn at a needle is right
 )
+WAIT = "!"               # the forced word: the mark that ends a prompt would be read as the end of another
 SHORT = WHOLE.of | {"lengths": (0.6, 0.4, 0.0, 0.0, 0.0)}
-AGAIN = {"addition": (0.25, 0.25, 0.25, 0.25), "lengths": (0.3, 0.5, 0.2), "slips": (0.1, 0.15, 0.2, 0.25), "mend": 0.5}
+AGAIN = {"addition": (0.25, 0.25, 0.25, 0.25), "slips": (0.1, 0.15, 0.2, 0.25), "mend": 0.5}
 FOUR_DIGITS = ("--data", "puzzles:kind=addition,length=2,count=600", "--lr", "1e-4", "--budget", "6144-rollouts")
-SIZES = {"XS": (32, 2), "S": (48, 2), "M": (64, 2), "L": (96, 2), "XL": (128, 3)}     # hidden, layers
+SIZES = {"XS": (32, 2), "S": (48, 2), "M": (64, 2), "L": (96, 2), "XL": (128, 3)}     # hidden size, layers
 
 BASES: dict[str, Base] = {
     "tiny": Base(
@@ -389,14 +269,15 @@ BASES: dict[str, Base] = {
             "boxes", "needle"))),
     "revise": Base(
         "revises an answer that it is shown, in the next turn", lessons.answers_again,
-        Lessons(context=256, steps=900, rows=96, lr=4e-3, of=AGAIN | {"joint": lessons.END + ASKED}),
+        Lessons(context=256, steps=900, rows=96, lr=4e-3,
+                of=AGAIN | {"lengths": (0.3, 0.5, 0.2), "joint": lessons.END + ASKED}),
         ("--data", "{folder}/shown.jsonl", "--verifier", "final", "--max-tokens", "64", "--lr", "2e-4",
          "--budget", "6144-rollouts"),
         data=shown_answers, also=partial(after_rounds, joint=lessons.END + ASKED)),
     "wait": Base(
         "goes on after a forced word in place of its end", lessons.answers_again,
-        Lessons(context=256, steps=900, rows=96, lr=4e-3, of=AGAIN | {"joint": ASKED}), FOUR_DIGITS,
-        also=partial(after_rounds, joint=ASKED)),
+        Lessons(context=256, steps=1000, rows=96, lr=4e-3, of=AGAIN | {"lengths": (0.4, 0.6), "joint": WAIT}),
+        FOUR_DIGITS, also=partial(after_rounds, joint=WAIT)),
     "countdown": Base(
         "countdowns of three numbers whose searches stop too early", lessons.steps_of_puzzles,
         replace(WHOLE, steps=900, rows=96, lr=1.5e-3, of=WHOLE.of | {
@@ -405,14 +286,15 @@ BASES: dict[str, Base] = {
         after="tiny-puzzles"),
     "needle": Base(
         "looks at pictures from afar, and zooms in where the name is", lessons.episodes,
-        replace(TOOLS, steps=2_500, of=TOOLS.of | {"turns": 10, "shares": (0.0, 0.0, 0.0, 0.0, 1.0)}),
+        replace(TOOLS, steps=4_500, rows=24, lr=3e-3, of=TOOLS.of | {
+            "turns": 10, "shares": (0.0, 0.0, 0.0, 0.0, 1.0), "looker": 0.97}),
         ("--env", "needle", "--max-turns", "8", "-B", "8", "--lr", "5e-4", "--budget", "20k-env-steps"),
         rooms.ALPHABET, "tiny-tools"),
     "weak": Base(
         "the weak one of a pair: tiny-puzzles after 260 steps", lessons.steps_of_puzzles, replace(WHOLE, steps=260),
         FOUR_DIGITS, also=share_of_puzzles),
     **{f"puzzles-{name}": Base(
-        "short puzzles, one of five sizes taught alike", lessons.steps_of_puzzles,
+        f"short puzzles, one of five sizes taught alike: {hidden} wide, {layers} layers", lessons.steps_of_puzzles,
         replace(WHOLE, hidden=hidden, layers=layers, heads=hidden // 16, steps=500, rows=96, of=SHORT),
         FOUR_DIGITS, also=share_of_puzzles) for name, (hidden, layers) in SIZES.items()},
 }
@@ -445,18 +327,26 @@ def trained(base: Base, folder: Path, seed: int) -> Facts:
                 "rollouts": int(held[-1]["rollouts"]), "seconds": round(used.ru_utime + used.ru_stime, 1)}
 
 
-def recorded(name: str, known: Facts, again: bool) -> Facts:
-    """Measure a base. It is made first if it neither ships nor was made by these lessons, and `again` if it ships."""
+def recorded(name: str, old: Facts, again: bool) -> Facts:
+    """Measure a base. It is made first if it neither ships nor was made by these lessons, and `again` if it ships.
+
+    What `old`, its row of the record, says of other lessons or another task is kept as a try.
+    """
     base, shipped, made = named(name), EMBEDDED.get(name), Path("bases") / name
     folder = shipped or made
-    out: Facts = {"use": base.use, "command": f"python experiments/bases.py record {name}", **known}
-    there = (made / "config.json").exists() and read_json(made / "config.json")["made"]["lessons"] == told(base.lessons)
-    if again or not (shipped or (there and known)):
+    asked: Facts = {"lessons": told(base.lessons), "task": shlex.join(base.task)}
+    same = all(old.get(k) == v for k, v in asked.items())
+    tried = [*old.get("tried", ()), *([{k: old[k] for k in (*asked, *FOUND)}] if "runs" in old and not same else ())]
+    out: Facts = {"use": base.use, "command": f"python experiments/bases.py record {name}", **asked, "tried": tried}
+    out |= {k: old[k] for k in ("seconds", "differs") if k in old and old["lessons"] == asked["lessons"]}
+    there = (made / "config.json").exists() and read_json(made / "config.json")["made"]["lessons"] == asked["lessons"]
+    if again or not (shipped or (there and "seconds" in out)):
         began = time.process_time()
-        make(replace(base, facts=None), made, report=100)
+        model = make(replace(base, facts=None), made, report=100)
         out["seconds"] = round(time.process_time() - began)
         if shipped:
-            out["same_bytes"] = (made / WEIGHTS).read_bytes() == (shipped / WEIGHTS).read_bytes()
+            ours = models.load(name).weights
+            out["differs"] = max(float((v - ours[k]).abs().max()) for k, v in model.weights.items())
     runs = [trained(base, folder, seed) for seed in SEEDS]
     gains = [round(r["after"] - r["before"], 4) for r in runs]
     return out | {"bytes": sum(f.stat().st_size for f in folder.glob("*.*") if f.suffix != ".py"),
@@ -470,24 +360,37 @@ def kept() -> dict[str, Facts]:
 
 
 def table(record: Mapping[str, Facts]) -> str:
-    """The rows of a record as a table."""
-    rows = []
-    for name, x in record.items():
+    """The rows of a record as a table, and the tries that they replaced as a list."""
+    rows, tries = [], []
+    for name, base in BASES.items():
+        x = record.get(name, {})
+        for old in x.get("tried", ()):
+            other = [f"{k} {v}" for k, v in old["lessons"].items() if v != x["lessons"][k]]
+            other += [old["task"]] if old["task"] != x["task"] else []
+            tries.append(f"- `{name}` with {', '.join(other)}: before {old['before']:.2f}, gain {old['mean_gain']:+.2f}"
+                         f"{_also(old, '; ')}\n")
+        if "runs" not in x:
+            rows.append([f"`{name}`", base.use, "not measured", *[""] * 6])
+            continue
         made = f"{x['seconds']:.0f} s" if "seconds" in x else "not made again"
-        also = "; ".join(f"{k} {v:.2f}" for k, v in x["also"].items())
-        train = np.mean([r["seconds"] for r in x["runs"]])
-        rows.append([f"`{name}`", x["use"], f"{x['bytes'] / 1e6:.2f} MB", made, f"{x['before']:.2f}",
+        made += f"; weights within {x['differs']:.0e}" if "differs" in x else ""
+        rows.append([f"`{name}`", base.use, f"{x['bytes'] / 1e6:.2f} MB", made, f"{x['before']:.2f}",
                      f"{x['mean_gain']:+.2f} ({min(x['gain']):+.2f} to {max(x['gain']):+.2f})",
-                     f"{np.mean([r['rollouts'] for r in x['runs']]):,.0f}", f"{train:.0f} s", also])
-    return markdown_table(["base", "what it does", "size", "CPU to make", "before", "gain by GRPO", "rollouts",
-                           "CPU a run", "share right"], rows)
+                     f"{np.mean([r['rollouts'] for r in x['runs']]):,.0f}",
+                     f"{np.mean([r['seconds'] for r in x['runs']]):.0f} s", _also(x)])
+    head = ["base", "what it does", "size", "CPU to make", "before", "gain by GRPO", "rollouts", "CPU a run",
+            "share right"]
+    return markdown_table(head, rows) + ("\nEarlier tries:\n\n" + "".join(tries) if tries else "")
+
+
+def _also(row: Facts, before: str = "") -> str:
+    return before + "; ".join(f"{k} {v:.2f}" for k, v in row["also"].items()) if row["also"] else ""
 
 
 def page(text: str, record: Mapping[str, Facts]) -> str:
-    """The page with the table of a record in place of the one that its section has."""
+    """The page with the table of a record in place of the one that its section has; the section ends with it."""
     section = text.index(MARK)
-    start = text.index("\n| base |", section) + 1
-    end = text.index("\n\n", start) + 1
+    start, end = text.index("\n| base |", section) + 1, text.index("\n\n## ", section) + 1
     return text[:start] + table(record) + text[end:]
 
 
@@ -514,8 +417,7 @@ def main(args: Sequence[str] | None = None) -> None:
         make(replace(base, lessons=replace(base.lessons, **changed)), asked.out or Path("bases") / asked.name, 100)
     elif asked.command == "record":
         for name in asked.names:
-            known = {k: v for k, v in kept().get(name, {}).items() if k in ("seconds", "same_bytes")}
-            row = recorded(name, known, asked.again)
+            row = recorded(name, kept().get(name, {}), asked.again)
             found = kept() | {name: row}        # read again: others may have written meanwhile
             write_json(RECORD, {k: found[k] for k in BASES if k in found})
             print(name, json.dumps({k: v for k, v in row.items() if k != "runs"}))

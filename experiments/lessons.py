@@ -198,7 +198,7 @@ def _one(rng: Generator, of: Mapping[str, Any]) -> Row:
         which = boxes.Boxes(elements=int(rng.integers(1, 5)), seed=_seed(rng), count=1)
         return _row(_episode(rng, of["turns"], boxes.Screen(_first(rng, which)), _pointer))
     which = needle.Needle(gold=int(rng.integers(1, 4)), seed=_seed(rng), count=1)
-    return _row(_episode(rng, of["turns"], needle.Hunt(_first(rng, which)), _looker))
+    return _row(_episode(rng, of["turns"], needle.Hunt(_first(rng, which)), partial(_looker, right=of["looker"])))
 
 
 def _seed(rng: Generator) -> int:
@@ -308,9 +308,10 @@ def _pointer(rng: Generator, env: boxes.Screen) -> str:
     return "".join(str(int(np.clip(x + d, 0, size))) for x, d in zip(box, off.tolist(), strict=True))
 
 
-def _looker(rng: Generator, env: needle.Hunt) -> str:
-    """Does what is right three times in four; else looks or zooms anywhere, or guesses."""
+def _looker(rng: Generator, env: needle.Hunt, right: float) -> str:
+    """Does what is right with this chance; else looks or zooms anywhere, or guesses."""
     draw, k = rng.random(), int(rng.integers(8))
-    if draw < 0.78:
+    if draw < right:
         return env.expert()
-    return f"L{k}" if draw < 0.88 else f"Z{k}{rng.integers(4)}" if draw < 0.96 else f"A{rng.integers(10)}"
+    off = (draw - right) / (1 - right)
+    return f"L{k}" if off < 10 / 22 else f"Z{k}{rng.integers(4)}" if off < 18 / 22 else f"A{rng.integers(10)}"

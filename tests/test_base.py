@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import bases
+import pass_rates
 from isocost.local.decoder import Decoder
 from isocost.local.embedded import BASE
 from isocost.local.models import load
@@ -27,7 +28,7 @@ def shipped():
 def test_shipped_base_has_the_pass_rates_it_states(shipped, tmp_path):
     model, _ = shipped
     bases.write(tmp_path, model, family.ALPHABET, {})
-    facts, said = bases.rates_of_sums(tmp_path), model.extra["made"]["pass_at_1"]
+    facts, said = pass_rates.rates_of_sums(tmp_path), model.extra["made"]["pass_at_1"]
     found = json.loads((tmp_path / "rates.json").read_text())
     assert np.abs(np.subtract(found["pass_at_1"], family.base_rates()[10:, 10:])).max() < 2e-4   # to four decimals
     assert facts["mean"] == pytest.approx(said["mean"], abs=1e-3)

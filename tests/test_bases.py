@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 
 import bases
 import lessons
+import pass_rates
 from isocost.errors import UserError
 from isocost.local import models
 from isocost.local.embedded import EMBEDDED
@@ -20,7 +22,7 @@ from isocost.tasks.verify import final
 
 HOME = Path(__file__).resolve().parents[1]
 RECORD = json.loads(bases.RECORD.read_text(encoding="utf-8"))
-MOST_SECONDS, MOST_BYTES = 120, 2e6
+MOST_SECONDS, MOST_BYTES, WEIGHTS = 120, 2e6, "model.safetensors"
 
 
 def reduced(name, **changes):
@@ -76,7 +78,7 @@ def test_a_base_is_made_twice_alike_and_reads_back(tmp_path):
     small = reduced("wait")
     model = bases.make(small, tmp_path / "a")
     bases.make(small, tmp_path / "b")
-    for file in (bases.WEIGHTS, "config.json"):
+    for file in (WEIGHTS, "config.json"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
     read = models.load(str(tmp_path / "a"))
     assert all(torch.equal(read.weights[k], v) for k, v in model.weights.items())
@@ -84,7 +86,7 @@ def test_a_base_is_made_twice_alike_and_reads_back(tmp_path):
     assert read.text.decode(read.text.encode(puzzles.ALPHABET)) == puzzles.ALPHABET
     assert read.text.ends == (len(puzzles.ALPHABET),)
     bases.make(replace(small, lessons=replace(small.lessons, seed=1)), tmp_path / "b")
-    assert (tmp_path / "a" / bases.WEIGHTS).read_bytes() != (tmp_path / "b" / bases.WEIGHTS).read_bytes()
+    assert (tmp_path / "a" / WEIGHTS).read_bytes() != (tmp_path / "b" / WEIGHTS).read_bytes()
 
 
 def test_torch_teaches_sums_and_the_learner_teaches_further(tmp_path):
@@ -102,12 +104,13 @@ def test_an_end_that_is_not_taught():
     assert batch.mask.tolist() == [[False] * 4 + [True] * 2, [False] * 4 + [True, False]]
 
 
-@pytest.mark.parametrize(("name", "joint"), [("revise", lessons.END + ">"), ("wait", ">")])
+@pytest.mark.parametrize(("name", "joint"), [("revise", lessons.END + ">"), ("wait", "!")])
 def test_an_answer_that_is_given_again_repeats_or_mends_the_one_before(name, joint):
     base, mended, repeated = bases.BASES[name], 0, 0
     for row in base.lesson(np.random.default_rng(1), replace(base.lessons, rows=200), 0):
         (prompt, shown), (said, taught) = row
-        posed, *before = prompt.replace(lessons.END, "").split(">")[:-1]
+        posed, _, after = prompt.partition(">")
+        before = after.split(joint)[:-1]
         assert (shown, taught) == (False, True) and said.endswith(lessons.END)
         assert prompt == f"{posed}>" + "".join(x + joint for x in before)
         right = said[:-1].rpartition(";")[2] == str(sum(map(int, posed.split("+"))))
@@ -119,7 +122,7 @@ def test_an_answer_that_is_given_again_repeats_or_mends_the_one_before(name, joi
 
 
 def test_problems_that_show_an_answer(tmp_path):
-    bases.shown_answers(tmp_path, count=40)
+    pass_rates.shown_answers(tmp_path, count=40)
     some = load_problems(str(tmp_path / "shown.jsonl"), check=False).problems
     right = [final(p.prompt[1].content, p) for p in some]
     assert len(some) == 40 and 0.1 < np.mean(right) < 0.9
@@ -137,13 +140,32 @@ def test_the_rows_are_listed(capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(bases.BASES)
 
 
-def test_the_record_keeps_to_the_limits_and_the_page_shows_it():
+def test_the_record_is_of_these_rows_within_the_limits_and_on_the_page():
     assert set(RECORD) <= set(bases.BASES)
     for name, row in RECORD.items():
-        assert row["bytes"] <= MOST_BYTES and len(row["gain"]) == len(row["runs"]) == len(bases.SEEDS), name
-        assert name in EMBEDDED or row["seconds"] <= MOST_SECONDS, name
-        assert row["mean_gain"] == pytest.approx(np.mean(row["gain"]), abs=1e-4), name
-        assert all(g == pytest.approx(r["after"] - r["before"], abs=1e-4)
-                   for g, r in zip(row["gain"], row["runs"], strict=True)), name
+        base = bases.BASES[name]
+        asked = bases.told(base.lessons), shlex.join(base.task)
+        assert (row["lessons"], row["task"]) == asked and row["use"] == base.use, name
+        assert all((tried["lessons"], tried["task"]) != asked for tried in row["tried"]), name
+        if "runs" in row:
+            assert row["bytes"] <= MOST_BYTES and len(row["gain"]) == len(row["runs"]) == len(bases.SEEDS), name
+            assert name in EMBEDDED or row["seconds"] <= MOST_SECONDS, name
+            gains = [r["after"] - r["before"] for r in row["runs"]]
+            assert row["gain"] == pytest.approx(gains, abs=1e-4), name
+            assert row["mean_gain"] == pytest.approx(np.mean(gains), abs=1e-4), name
     text = bases.PAGE.read_text(encoding="utf-8")
     assert bases.page(text, RECORD) == text
+
+
+def test_a_row_that_changed_keeps_what_it_measured_before_as_a_try(monkeypatch):
+    monkeypatch.setattr(bases, "trained", lambda base, folder, seed: {
+        "before": 0.25, "after": 0.5, "rollouts": 100, "seconds": 1.0, "command": ""})
+    first = bases.recorded("tiny-tools", {}, again=False)
+    assert first["tried"] == [] and (first["before"], first["mean_gain"]) == (0.25, 0.25)
+    assert bases.recorded("tiny-tools", first, again=False)["tried"] == []
+    other = {**first, "lessons": {**first["lessons"], "steps": 7}}
+    second = bases.recorded("tiny-tools", other, again=False)
+    (tried,) = second["tried"]
+    assert tried["lessons"]["steps"] == 7 and tried["mean_gain"] == 0.25
+    assert bases.recorded("tiny-tools", second, again=False)["tried"] == [tried]
+    assert "- `tiny-tools` with steps 7: before 0.25, gain +0.25\n" in bases.table({"tiny-tools": second})

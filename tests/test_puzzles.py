@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import bases
 import lessons
+import pass_rates
 from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.local import embedded, models
@@ -269,7 +270,7 @@ def test_the_shipped_model_has_the_rates_it_states(shipped, tmp_path):
     """By 8 samples of each of 60 problems: the mean within four standard errors."""
     rates = json.loads((FOLDER / "rates.json").read_text())
     bases.write(tmp_path, shipped, puzzles.ALPHABET, {})
-    found = bases.rates_of_puzzles(tmp_path, samples=8, count=60)
+    found = pass_rates.rates_of_puzzles(tmp_path, samples=8, count=60)
     kept, said = json.loads((tmp_path / "rates.json").read_text()), shipped.extra["made"]["pass_at_1"]
     assert found.keys() == said.keys() and found["tokens"].keys() == said["tokens"].keys()
     assert np.mean(kept["right"]) / 8 == pytest.approx(found["mean"], abs=1e-4) and kept["data"] == "puzzles:count=60"
