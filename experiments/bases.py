@@ -339,14 +339,17 @@ def recorded(name: str, old: Facts, again: bool) -> Facts:
     tried = [*old.get("tried", ()), *([{k: old[k] for k in (*asked, *FOUND)}] if "runs" in old and not same else ())]
     out: Facts = {"use": base.use, "command": f"python experiments/bases.py record {name}", **asked, "tried": tried}
     out |= {k: old[k] for k in ("seconds", "differs") if k in old and old["lessons"] == asked["lessons"]}
-    there = (made / "config.json").exists() and read_json(made / "config.json")["made"]["lessons"] == asked["lessons"]
-    if again or not (shipped or (there and "seconds" in out)):
+    timed, config = made / "seconds", made / "config.json"
+    there = timed.exists() and config.exists() and read_json(config)["made"]["lessons"] == asked["lessons"]
+    if again or not (shipped or there):
         began = time.process_time()
         model = make(replace(base, facts=None), made, report=100)
-        out["seconds"] = round(time.process_time() - began)
+        timed.write_text(f"{time.process_time() - began:.0f}\n", encoding="utf-8")
         if shipped:
             ours = models.load(name).weights
             out["differs"] = max(float((v - ours[k]).abs().max()) for k, v in model.weights.items())
+    if again or not shipped:
+        out["seconds"] = int(timed.read_text(encoding="utf-8"))
     runs = [trained(base, folder, seed) for seed in SEEDS]
     gains = [round(r["after"] - r["before"], 4) for r in runs]
     return out | {"bytes": sum(f.stat().st_size for f in folder.glob("*.*") if f.suffix != ".py"),
