@@ -19,6 +19,7 @@ from pathlib import Path
 
 from isocost.compare.design import arm_of
 from isocost.gather import finished
+from isocost.runs.arm import Arm
 from isocost.runs.files import find_runs, read_json
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -41,10 +42,9 @@ def jobs(share: float) -> Iterator[Job]:
             given = {k[2:].replace("-", "_"): of(options[k]) for k, of in OF_SETTING.items() if k in options}
             method, sets = arm_of(arm)
             for i, seed in enumerate(kept["runs"][arm]):
-                yield Job(
-                    f"{file.stem}-{arm.replace('/', '_')}-s{i}", setting_with(**given), method, int(seed),
-                    {"env-steps": share * kept["cost"]}, kept["n"], kept["B"], lr=kept["rates"][arm], sets=sets,
-                )
+                yield Job(f"{file.stem}-{arm.replace('/', '_')}-s{i}", setting_with(**given), method, int(seed),
+                          {"env-steps": share * kept["cost"]}, Arm(n=kept["n"], B=kept["B"],
+                                                                   lr=kept["rates"][arm]), sets=sets)
     for file in (*sorted(KEPT.glob("waves/*.json")), KEPT / "wave.json"):
         kept = json.loads(file.read_text())
         design, rates = kept["design"], kept.get("rates") or kept["found"]["rates"]
@@ -52,10 +52,8 @@ def jobs(share: float) -> Iterator[Job]:
             n, B = design.get("sizes", {}).get(arm, (design["n"], design["B"]))
             method, sets = arm_of(arm)
             for i, seed in enumerate(design["seeds"]):
-                yield Job(
-                    f"{file.stem}-{arm}-s{i}", Setting.of(kept["setting"]), method, int(seed),
-                    {"flop": share * design["cost"]}, n, B, lr=rates[arm], sets=sets,
-                )
+                yield Job(f"{file.stem}-{arm}-s{i}", Setting.of(kept["setting"]), method, int(seed),
+                          {"flop": share * design["cost"]}, Arm(n=n, B=B, lr=rates[arm]), sets=sets)
 
 
 def table(folder: Path) -> str:

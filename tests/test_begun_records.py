@@ -1,8 +1,8 @@
 """What the code of commit 7782f415 had begun is continued to the end by this version, and audited.
 
-The archive holds a study that was interrupted in its pilot (`study`, of tiny with a LoRA adapter), a comparison that was
-interrupted in its second training run (`cmp`), a study of imported logs (`imp`, from `logs`), and a study of another
-trainer, `own_trainer.py`, that was interrupted in its pilot (`own`).
+The archive holds a study that was interrupted in its pilot (`study`, of tiny with a LoRA adapter), a comparison that
+was interrupted in its second training run (`cmp`), a study of imported logs (`imp`, from `logs`), and a study of
+another trainer, `own_trainer.py`, that was interrupted in its pilot (`own`).
 """
 
 import tarfile
@@ -84,6 +84,6 @@ def test_a_study_of_another_trainer_goes_on_and_is_audited_with_the_numbers_of_t
     assert {v for k, v in runs.items() if k.startswith("pilot")} == {(n, 4, 1024) for n in (2, 4, 8, 16)}
     assert {v for k, v in runs.items() if k.startswith("train")} == {(n, 4, C) for n, C in ((2, 6848), (8, 6848))}
     audit = read_json(begun / "own" / "audit.json")
-    assert audit["verdict"] == "hit" and audit["comparator"] == 8
+    assert audit["verdict"] == "hit" and audit["comparator"] == {"n": 8, "B": 4}
     assert audit["outcome"]["mean"] == pytest.approx(0.7135, abs=1e-4)
     assert audit["forecast"]["value"] == pytest.approx(0.7684, abs=1e-4)

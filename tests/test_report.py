@@ -686,12 +686,10 @@ def test_a_run_under_way_counts_its_journal(tmp_path: Path):
 def test_broken_records_are_named_and_the_page_opens(tmp_path: Path):
     write_study(tmp_path, upto="profile")
     (tmp_path / "rate.json").write_text("{torn")
-    write_json(tmp_path / "plan.json", {"schema": 99})
     (tmp_path / "audit.json").write_text("[1, 2]")
     text = Page(report.write(tmp_path).read_text()).text
     assert "rate.json" in text
     assert "is not whole JSON" in text
-    assert "plan.json in" in text and "has schema 99; this isocost reads up to 1" in text
     assert "it is a list of 2, expected an object" in text
 
 

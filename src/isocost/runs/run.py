@@ -31,7 +31,7 @@ from isocost.recipe import describe, fingerprint
 from isocost.runs import files, rules, schema, shelf
 from isocost.runs.evaluate import ATTEMPTS, EVALUATION_SEED, Evaluation, evaluate
 from isocost.runs.files import DIVERGED, GO_ON, REWARD_FAILED, UNBILLED, fit, read_json, read_lines
-from isocost.runs.job import Job, compares, recipe_of
+from isocost.runs.job import Job, arm_of, compares, recipe_of
 from isocost.runs.names import today
 from isocost.runs.record import RunRecord, machine, model_of
 from isocost.runs.samples import keeps, of_evaluation, of_update
@@ -139,10 +139,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
         "seed": job.seed,
         "budget": dict(job.budget),
         "seal": job.seal,
-        "arm": {
-            "n": recipe.rollouts, "B": recipe.groups, "lr": job.lr, "multiplier": job.multiplier, "warmup": job.warmup,
-            **({"turns": job.turns} if job.turns else {}),
-        },
+        "arm": arm_of(job, recipe).data(),
         "model": model_of(job.setting.model, opened.world.learner),
         "problems": {
             "spec": job.setting.data,
@@ -348,7 +345,7 @@ class _Run:
     async def _evaluate(self) -> None:
         """Held-out reward now, on both splits. If a step passed several points, there is one evaluation for all."""
         spent, setting, sides = self.ledger.spent.rollouts, self.job.setting, self.opened.sides
-        turns = setting.max_turns if self.job.turns else None
+        turns = setting.max_turns if "turns" in self.job.arm else None
         pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling, turns)
         asked = self.recipe, self.world, self.held_out, pace
         found = await evaluate(*asked, samples=setting.samples, seed=EVALUATION_SEED)
