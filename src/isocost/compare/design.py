@@ -130,9 +130,16 @@ class Design:
     def of(data: Mapping[str, Any]) -> Design:
         """The design that `data()` wrote, in this or an earlier format."""
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        own = {k: Arm(dict(zip(SIZES, v, strict=True)) if isinstance(v, list) else v)
-               for k, v in fields.get("sizes", {}).items()}
+        own = {label: size_of(data, label) for label in data.get("sizes", {})}
         return Design(**{k: v for k, v in fields.items() if k not in SIZES} | {"arm": Arm.of(data), "sizes": own})
+
+
+def size_of(design: Mapping[str, Any], label: str) -> Arm:
+    """The n and B of a method in the data of a design, of this or an earlier format."""
+    own = design.get("sizes", {}).get(label)
+    if own is None:
+        return Arm.of(design)
+    return Arm(own if isinstance(own, Mapping) else dict(zip(SIZES, own, strict=True)))
 
 
 def arm_recipe(method: str, sets: Mapping[str, str], size: Mapping[str, float] = MappingProxyType({})) -> Recipe:
