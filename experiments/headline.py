@@ -58,7 +58,7 @@ MOVED = (
     ("isocost.runs.run", "isocost.run"), ("isocost.tasks.sums", "isocost.problems.family"),
     ("isocost.worlds.setting", "isocost.setting"), ("isocost.methods.int_ import", "isocost.parts.taught import"),
     ("from isocost.methods import rc as rounds", "from isocost.parts import rounds"),
-    ("experiments/headlines/methods/", "records/headlines/methods/"),
+    ("experiments/headlines/methods/", "records/headlines/methods/"), ('job.arm["n"]', "job.n"),
 )
 IMPORTS = re.compile(r"(?:^ +(?:from|import) .*\n)+", re.M)
 

@@ -145,7 +145,7 @@ class SlowLearner:
 def slow_grade(inner, meter):
     """A quarter of `SLEEP` for each rollout, however many are graded in one call."""
     async def grade(rollouts):
-        scores, slow = await inner(rollouts), len(rollouts) * SLEEP / JOB.n
+        scores, slow = await inner(rollouts), len(rollouts) * SLEEP / JOB.arm["n"]
         time.sleep(slow)
         meter.charge(Cost(seconds=slow))
         return scores

@@ -42,9 +42,10 @@ def write(folder, name, rewards, budget=None, answers=None, best=None):
     run = folder / name
     run.mkdir(parents=True)
     (run / "run.json").write_text(json.dumps({
-        "schema": 1, "name": name, "purpose": "train", "seed": 0, "budget": dict(asked.budget), "job": asdict(asked),
-        "arm": {"n": 8, "B": 16, "lr": 1e-3, "multiplier": 1.0}, "model": {"parameters": 1000},
-        "problems": {"select": 128, "audit": 128}, "method": "grpo",
+        "schema": 1, "name": name, "purpose": "train", "seed": 0, "budget": dict(asked.budget),
+        "job": {**asdict(asked), "arm": asked.arm.data()}, "method": "grpo", "model": {"parameters": 1000},
+        "arm": {"n": 8, "B": 16, "lr": 1e-3, "multiplier": 1.0},
+        "problems": {"select": 128, "audit": 128},
     }))
     lines = [{"step": c // 128, "rollouts": c, "eval/select": r, "eval/audit": r, "eval/exact": True, "epoch": 0.0}
              for c, r in zip(C, rewards, strict=True)]

@@ -61,6 +61,6 @@ def _row(job: Job, home: Path) -> dict[str, Any]:
     seen = [x for x in read_lines(home / job.name / "metrics.jsonl") if "eval/audit" in x]
     end = read_json(home / job.name / "end.json")
     return {
-        "n": job.n, "B": job.B, "seed": job.seed, "seconds": end["seconds"], "first": seen[0]["eval/audit"],
+        **job.arm.only("n", "B"), "seed": job.seed, "seconds": end["seconds"], "first": seen[0]["eval/audit"],
         "last": seen[-1]["eval/audit"],
     }

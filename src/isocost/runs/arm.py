@@ -39,8 +39,9 @@ class Arm(Mapping[str, float]):
     @staticmethod
     def of(data: Mapping[str, Any]) -> Arm:
         """The arm of a record: of its `arm`, or of the fields that records of format 1 had instead."""
-        return Arm(data["arm"] if "arm" in data else {k: data[k] or None if k == "turns" else data[k] for k in OLD
-                                                      if k in data})
+        if "arm" in data:
+            return Arm(data["arm"])
+        return Arm({k: data.get(k) for k in OLD}, turns=data.get("turns") or None)      # 0: no limit of its own
 
     def __getitem__(self, name: str) -> Any:       # an integer stays one
         return self._values[name]
