@@ -4,6 +4,7 @@ import json
 import pickle
 from copy import deepcopy
 
+import numpy as np
 import pytest
 
 from isocost.errors import UserError
@@ -15,6 +16,7 @@ EIGHT = Arm(n=8, B=16)
 
 def test_an_arm_is_a_mapping_that_can_be_a_key_and_does_not_ask_for_the_order_of_its_names():
     assert Arm({"B": 16, "n": 8}) == EIGHT == {"n": 8, "B": 16} and dict(EIGHT) == {"n": 8, "B": 16}
+    assert Arm(n=np.int64(8), B=16) == EIGHT and Arm(n=np.int64(8)).label == "n8"
     assert {EIGHT: 1}[Arm(B=16.0, n=8)] == 1 and list(Arm(B=1, n=2)) == list(Arm(n=2, B=1)) == ["n", "B"]
     assert EIGHT["n"] / 2 == 4 and "lr" not in EIGHT and EIGHT.get("lr") is None
     with pytest.raises(TypeError):

@@ -61,13 +61,12 @@ class Forecast:
     """The reward expected of `runs` (K of them, by name) at C rollouts each, and the outcome that would falsify it.
 
     `interval` is the prediction interval of the mean of K new runs; None if there is no law for this n: `why` then
-    gives the reason, and the audit's verdict is "cannot tell". `base` is the mean audit reward before training.
-    `arm` and `comparator` have n, B and, if one was planned, the turn limit of training; a comparator that was sealed
-    by an earlier version has its n alone. `lengths` are the rollouts of each run by name where they differ (arms that
-    cost the same in another unit than rollouts). `leader` is the arm that was best at the pilot's end, if it is a third
-    one, and `leader_runs` are its runs. `hashes` are of the
-    plan, the law, the pilot's records and the code, and `rules` there are those of the method where they are not 1;
-    `seal` is the hash of all other fields, by `seal_version`.
+    gives the reason, and the audit's verdict is "cannot tell". `base` is the mean audit reward before training. `arm`
+    and `comparator` have n, B and, if one was planned, the turn limit of training; a comparator that was sealed by an
+    earlier version has its n alone. `lengths` are the rollouts of each run by name where they differ (arms that cost
+    the same in another unit than rollouts). `leader` is the arm that was best at the pilot's end, if it is a third one,
+    and `leader_runs` are its runs. `hashes` are of the plan, the law, the pilot's records and the code, and `rules`
+    there are those of the method where they are not 1; `seal` is the hash of all other fields, by `seal_version`.
     """
 
     arm: Annotated[Arm, SIZED]

@@ -103,7 +103,7 @@ class PlannedRun:
     def name(self) -> str:
         times = "" if self.multiplier == 1 else f"-x{self.multiplier:g}"
         limit = "" if self.turns is None else f"-h{self.turns}"
-        return f"{self.purpose}-n{self.n}{limit}{times}-s{self.index}"
+        return f"{self.purpose}-{self.arm.only('n').label}{limit}{times}-s{self.index}"
 
     @property
     def M(self) -> int:

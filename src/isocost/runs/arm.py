@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import total_ordering
+from numbers import Integral, Real
 from typing import Any
 
 from isocost.errors import UserError
@@ -32,7 +33,7 @@ class Arm(Mapping[str, float]):
         given = {**(values or {}), **more}
         found = {k: v for k in sorted(given, key=str.swapcase) if (v := given[k]) is not None}
         for k, v in found.items():
-            if isinstance(v, bool) or not isinstance(v, int | float) or not math.isfinite(v):
+            if isinstance(v, bool) or not isinstance(v, Real) or not math.isfinite(v):
                 raise UserError(f"an arm's {k} is {v!r}, expected a finite number")
         self._values = found
 
@@ -64,7 +65,7 @@ class Arm(Mapping[str, float]):
     @property
     def label(self) -> str:
         """The arm as part of a name: n8-B16."""
-        return "-".join(f"{k}{v if isinstance(v, int) else format(v, 'g')}" for k, v in self.items())
+        return "-".join(f"{k}{v if isinstance(v, Integral) else format(v, 'g')}" for k, v in self.items())
 
     def only(self, *names: str) -> Arm:
         """The arm of these of its values, where it has them."""
