@@ -339,8 +339,9 @@ def test_the_prescription_and_the_seal_cover_the_limit(pilot):
     assert Plan.of(json.loads(json.dumps(made.data()))) == made
     sealed = forecasts.seal(made, None)
     assert sealed.turns == 4 and forecasts.Forecast.of(sealed.data()) == sealed
-    with pytest.raises(UserError, match="changed after it was sealed"):
-        forecasts.Forecast.of({**sealed.data(), "turns": 8})
+    for more in ({"turns": 8}, {"arm": {**sealed.arm, "turns": 8}}):
+        with pytest.raises(UserError, match="changed after it was sealed"):
+            forecasts.Forecast.of({**sealed.data(), **more})
     seen = [replace(arm(4, h, s, 0.6 if h == 4 else 0.9), audit=np.full(4, x), purpose="pilot")
             for h, x in ((4, 0.3), (8, 0.5)) for s in range(2)]
     seen = [replace(c, arm=c.arm.but(n=made.arm.n)) for c in seen]
@@ -352,8 +353,8 @@ def test_the_prescription_and_the_seal_cover_the_limit(pilot):
 def test_a_plan_without_a_limit_has_the_keys_that_it_had():
     own = plan_pilot({k: v for k, v in PROFILE.items() if k != "by_limit"}, preset="quick", timing=TIMING)
     made = prescribe(None, own.rate, None, TIMING, pilot=own)
-    assert "turns" not in made.data() and all("turns" not in r for r in made.data()["runs"])
-    assert "turns" not in forecasts.seal(made, None).data()
+    assert "turns" not in made.data() and all("turns" not in r["arm"] for r in made.data()["runs"])
+    assert "turns" not in forecasts.seal(made, None).data()["arm"]
 
 
 def test_a_run_at_another_limit_cannot_be_audited(pilot):
@@ -430,10 +431,10 @@ def test_a_study_of_agents_plans_seals_and_audits_a_limit(tmp_path, monkeypatch,
     code, text = cli("plan", out)
     assert code == 0 and f"turn limit {chosen}" in text
     plan = read_json(out / "plan.json")
-    assert plan["turns"] == chosen and {r["turns"] for r in plan["runs"]} == {chosen}
+    assert plan["turns"] == chosen and {r["arm"]["turns"] for r in plan["runs"]} == {chosen}
     assert "the runs of n=4 have not risen measurably" in ran("train", "--plan", out, "--workers", 1)
     sealed = read_json(out / "forecast.json")
-    assert sealed["turns"] == chosen and sealed["interval"] is None
+    assert sealed["arm"]["turns"] == chosen and sealed["interval"] is None
     code, text = cli("audit", out)
     assert code in (0, 3, 4) and "audit:" in text
     code, text = cli("report", out)

@@ -159,6 +159,8 @@ class Forecast:
             other = d.get(key)
             d[key] = None if other is None else Arm(other if isinstance(other, Mapping) else {"n": other})
         d["arm"] = Arm.of(data)
+        if "arm" in data and (both := sorted(set(OLD) & set(data))):
+            raise UserError(f"forecast.json was changed after it was sealed: it has {', '.join(both)} besides its arm")
         d = {k: v for k, v in d.items() if k not in ("schema", *OLD, *_FLAT)}
         d["interval"] = Interval.of(d["interval"]) if d["interval"] else None
         d["naive"] = tuple(Naive(**x) for x in d["naive"])
