@@ -326,11 +326,11 @@ def beside(console: Console, p: PilotPlan, profiled: int) -> None:
 
 
 @show.register
-def no_law(n: NoLaw, console: Console) -> None:
+def no_law(found: NoLaw, console: Console) -> None:
     """The result of `fit` for a plan without a pilot."""
     head(console, "no law")
-    console.print(f"  nothing to fit: the study is planned without a pilot. {n.why}", highlight=False)
-    console.print(f"  go on with `isocost train --plan {word(n.folder)}`", highlight=False, soft_wrap=True)
+    console.print(f"  nothing to fit: the study is planned without a pilot. {found.why}", highlight=False)
+    console.print(f"  go on with `isocost train --plan {word(found.folder)}`", highlight=False, soft_wrap=True)
 
 
 def flags(console: Console, texts: Iterable[str]) -> None:
@@ -538,10 +538,10 @@ def audit(a: Audit, console: Console) -> None:
         console.print(f"  ! {a.rule}", highlight=False)
     for s in a.scores:
         console.print(f"  interval score {s.score:.3f}  {s.name}: {s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
-    if a.difference is not None:
-        console.print(f"  prescribed minus n = {a.comparator}: {spread(a.difference)}; better: {a.better}")
+    if a.difference is not None and a.comparator is not None:
+        console.print(f"  prescribed minus n = {a.comparator['n']}: {spread(a.difference)}; better: {a.better}")
     if a.leader is not None and a.leader.difference is not None:
-        console.print(f"  prescribed minus n = {a.leader.n}, the best at the pilot's end: "
+        console.print(f"  prescribed minus n = {a.leader.arm['n']}, the best at the pilot's end: "
                       f"{spread(a.leader.difference)}; better: {a.leader.better}")
     if a.gain is not None:
         console.print(f"  gain over the base: {spread(a.gain)}")

@@ -59,7 +59,7 @@ def read_json(path: Path, shape: Any = None, *, partial: bool = False) -> dict[s
             jsonfile.fit(path, data, Keys({"schema": int}))
             if data["schema"] > SCHEMA:
                 raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer "
-                                "one")
+                                "one (`pip install --upgrade isocost`)")
         more = schema.beside(path.name)
         jsonfile.fit(path, data, more, partial=partial)
         own = {k: v for k, v in data.items() if k not in more.more}

@@ -10,7 +10,7 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.laws import law as laws
 from isocost.laws.bins import binned
-from isocost.laws.curves import PASS, Curve, attempts_of, curves
+from isocost.laws.curves import PASS, Curve, attempts_of, curves, multiplier
 from isocost.laws.fit import fit_law
 from isocost.laws.interference import Interference, by_n, interferences
 from isocost.laws.law import Flag
@@ -212,7 +212,8 @@ def overfitted(home: Home, turns: int | None = None) -> list[Overfit]:
     seen = curves(home.path)
     if home.has("pilot.json"):
         seen = of_limit(seen, pilots.PilotPlan.of(home.read("pilot.json", "plan")).at(turns))
-    return overfitting([c for c in seen if c.purpose == "pilot" and c.multiplier == 1.0 and turns in (None, c.turns)])
+    seen = [c for c in seen if c.purpose == "pilot" and multiplier(c) == 1.0]
+    return overfitting([c for c in seen if turns in (None, c.arm.get("turns"))])
 
 
 def _pilot_curves(home: Home, metric: str) -> list[Curve]:
