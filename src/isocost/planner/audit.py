@@ -31,13 +31,14 @@ from scipy.special import ndtri
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner.forecast import Forecast, verify_seal
-from isocost.runs.files import read_json
+from isocost.runs.files import RunFiles, runs_of
 from isocost.runs.schema import ENDED, RUN
 from isocost.stats.intervals import Interval, student
 from isocost.units import STOPS
 from isocost.words import counted
 
 CEILING = 0.1       # naive forecasts that are all nearer to 1 than this leave no room for a forecast to be better
+NAMED = RUN.needing(name=str)
 EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 
@@ -148,21 +149,20 @@ class Audit:
         return Audit(**{**d, "scores": tuple(IntervalScore(**s) for s in d["scores"])})
 
 
-def seals(folders: Sequence[Path]) -> dict[str, str | None]:
-    """run name -> the seal in its run.json, for every trained run among these folders."""
-    records = (read_json(folder / "run.json", RUN.needing(name=str)) for folder in folders)
+def seals(runs: Sequence[Path | RunFiles]) -> dict[str, str | None]:
+    """run name -> the seal in its run.json, for every trained run among these."""
+    records = (run.about(NAMED) for run in runs_of(runs))
     return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
 
 
-def at_their_share(folders: Sequence[Path]) -> dict[str, str]:
-    """run name -> what its share of the budget paid for, for every run among these folders that ended at it."""
+def at_their_share(runs: Sequence[Path | RunFiles]) -> dict[str, str]:
+    """run name -> what its share of the budget paid for, for every run among these that ended at it."""
     found = {}
-    for folder in folders:
-        end = read_json(folder / "end.json", ENDED) if (folder / "end.json").exists() else {}
-        unit = end.get("bound", "rollouts")
+    for files in runs_of(runs):
+        unit = files.end.get("bound", "rollouts")
         if unit == "rollouts":
             continue
-        run = read_json(folder / "run.json", RUN.needing(name=str))
+        run, end = files.about(NAMED), files.ended(ENDED)
         C, most, paid = run["budget"]["rollouts"], run["budget"][unit], end["bill"]["train"]
         share = f"its share of the budget, {most:,.0f} {unit}, pays for {most / C:.3g}"
         if (count := paid["rollouts"]) and (key := STOPS[unit]):

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import log2, sqrt
 from pathlib import Path
@@ -27,7 +27,7 @@ from isocost.laws import naive
 from isocost.laws.curves import PASS, Curve
 from isocost.laws.law import Law
 from isocost.planner.prescription import BESIDE, Plan, PlannedArm
-from isocost.runs.files import read_json
+from isocost.runs.files import RunFiles, read_json, runs_of
 from isocost.shape import AtLeast, AtMost
 from isocost.stats.intervals import Interval, student
 from isocost.stats.power import LEVEL
@@ -165,15 +165,15 @@ def _timeless(data: Any) -> Any:
     return [_timeless(v) for v in data] if isinstance(data, list | tuple) else data
 
 
-def records_hash(study: Path) -> str:
+def records_hash(study: Path | Iterable[RunFiles]) -> str:
     """SHA-256 over the pilot's records: run.json and metrics.jsonl of every run of a study except trained ones."""
     whole = hashlib.sha256()
-    for path in sorted((Path(study) / "runs").glob("*/run.json")):
-        if path.parent.name.startswith("train-") or read_json(path).get("purpose") in ("train", "run"):
+    for run in runs_of(study):
+        if run.name.startswith("train-") or run.data.get("purpose") in ("train", "run"):
             continue        # a planned run is named by its purpose: trained ones need not be opened
-        for part in (path, path.with_name("metrics.jsonl")):
-            inside = part.read_bytes() if part.exists() else b""
-            whole.update(f"{part.parent.name}/{part.name} {len(inside)}\n".encode() + inside)
+        for name in ("run.json", "metrics.jsonl"):
+            inside = run.raw(name)
+            whole.update(f"{run.name}/{name} {len(inside)}\n".encode() + inside)
     return whole.hexdigest()
 
 
