@@ -35,9 +35,11 @@ from isocost.steps.fit import fit
 from isocost.steps.importing import import_logs
 from isocost.steps.pilot import pilot
 from isocost.steps.plan import plan
+from isocost.steps.plan_options import PlanOptions
 from isocost.steps.profile import profile
 from isocost.steps.settings import setting_with
 from isocost.steps.single import train_one
+from isocost.steps.study import Study
 from isocost.steps.train import train
 from isocost.worlds.setting import Setting
 
@@ -93,15 +95,15 @@ def plain(result):
 
 
 @pytest.mark.parametrize(("command", "step", "kind"), [
-    (("plan", "tiny"), lambda old: plan(old / "tiny"), results.Plan),
-    (("plan", "imp"), lambda old: plan(old / "imp"), results.Plan),
-    (("fit", "tiny"), lambda old: fit(old / "tiny"), results.Law),
-    (("fit", "imp"), lambda old: fit(old / "imp"), results.Law),
-    (("pilot", "tiny"), lambda old: pilot(old / "tiny"), results.Pilot),
-    (("pilot", "tiny", "--dry-run"), lambda old: pilot(old / "tiny", dry_run=True), results.PilotPlan),
-    (("train", "--plan", "tiny"), lambda old: train(old / "tiny"), results.Trained),
-    (("train", "--plan", "tiny", "--dry-run"), lambda old: train(old / "tiny", dry_run=True), results.Plan),
-    (("audit", "tiny"), lambda old: audit(old / "tiny"), results.Audit),
+    (("plan", "tiny"), lambda old: plan(Study.read(old / "tiny")), results.Plan),
+    (("plan", "imp"), lambda old: plan(Study.read(old / "imp")), results.Plan),
+    (("fit", "tiny"), lambda old: fit(Study.read(old / "tiny")), results.Law),
+    (("fit", "imp"), lambda old: fit(Study.read(old / "imp")), results.Law),
+    (("pilot", "tiny"), lambda old: pilot(Study.read(old / "tiny")), results.Pilot),
+    (("pilot", "tiny", "--dry-run"), lambda old: pilot(Study.read(old / "tiny"), dry_run=True), results.PilotPlan),
+    (("train", "--plan", "tiny"), lambda old: train(Study.read(old / "tiny")), results.Trained),
+    (("train", "--plan", "tiny", "--dry-run"), lambda old: train(Study.read(old / "tiny"), dry_run=True), results.Plan),
+    (("audit", "tiny"), lambda old: audit(Study.read(old / "tiny")), results.Audit),
 ], ids=lambda x: " ".join(x) if isinstance(x, tuple) else "")
 def test_to_dict_is_what_the_command_prints_as_json(old, monkeypatch, command, step, kind):
     monkeypatch.chdir(old)
@@ -120,7 +122,7 @@ def test_a_profile_is_its_record_and_its_dry_run_a_cost(tmp_path):
     found = profile(tmp_path / "s", setting, problems=6)
     assert json.loads(printed("profile", *options, "--json")) == plain(found)
     assert plain(found) == read_json(tmp_path / "s" / "profile.json")
-    planned = plan(tmp_path / "s", size="tiny")
+    planned = plan(Study.read(tmp_path / "s"), PlanOptions(size="tiny"))
     assert json.loads(printed("plan", tmp_path / "s", "--json")) == plain(planned)
     assert plain(planned) == read_json(tmp_path / "s" / "pilot.json")
     assert planned.profiled == 96 and isinstance(planned, pilots.PilotPlan)
@@ -155,7 +157,7 @@ def test_a_policy_measured_again_has_intervals_and_a_paired_difference(run):
 
 def test_results_are_frozen_and_every_one_has_a_text(old, run):
     _, end, _ = run
-    made = [plan(old / "tiny"), fit(old / "tiny"), audit(old / "tiny"), end]
+    made = [plan(Study.read(old / "tiny")), fit(Study.read(old / "tiny")), audit(Study.read(old / "tiny")), end]
     for result in made:
         with pytest.raises(FrozenInstanceError):
             result.folder = None
@@ -169,7 +171,7 @@ def test_results_are_frozen_and_every_one_has_a_text(old, run):
 
 
 def test_what_stands_beside_a_plan_is_not_in_what_a_forecast_is_sealed_from(old):
-    found = plan(old / "tiny")
+    found = plan(Study.read(old / "tiny"))
     written = read_json(old / "tiny" / "plan.json")
     assert found.data() == plans.Plan.of(written).data()
     assert not set(plans.BESIDE) & set(found.data())
@@ -188,8 +190,8 @@ def test_a_planner_field_that_is_added_reaches_the_result():
 
 def test_a_step_hands_its_rule_its_forecast_and_its_jobs_to_the_observer(old):
     kept = Kept()
-    pilot(old / "tiny", observer=kept)
-    train(old / "tiny", workers=7, observer=kept)
+    pilot(Study.read(old / "tiny"), observer=kept)
+    train(Study.read(old / "tiny"), workers=7, observer=kept)
     kinds = [type(e).__name__ for e in kept.events]
     assert kinds == ["RateRule", "Forecast", "Warned"]
     assert isinstance(kept.events[2], Warned) and "run with 7" in kept.events[2].text
@@ -197,11 +199,11 @@ def test_a_step_hands_its_rule_its_forecast_and_its_jobs_to_the_observer(old):
 
 
 def test_a_step_without_an_observer_prints_nothing(old, capfd):
-    pilot(old / "tiny")
-    fit(old / "tiny")
-    plan(old / "tiny")
-    train(old / "tiny")
-    audit(old / "tiny")
+    pilot(Study.read(old / "tiny"))
+    fit(Study.read(old / "tiny"))
+    plan(Study.read(old / "tiny"))
+    train(Study.read(old / "tiny"))
+    audit(Study.read(old / "tiny"))
     assert capfd.readouterr() == ("", "")
 
 
@@ -262,7 +264,7 @@ def test_a_profile_and_a_pilot_s_plan_show_what_they_hold():
 
 
 def test_the_html_is_of_the_result_and_not_of_the_file(old):
-    found = audit(old / "tiny")
+    found = audit(Study.read(old / "tiny"))
     assert found.verdict != "hit" and "<b>Verdict: hit. </b>" in replace(found, verdict="hit")._repr_html_()
     assert "the forecast is wrong if the outcome is" in found._repr_html_()  # of the forecast, which is another file
     assert "the forecast is wrong if the outcome is" not in replace(found, folder=None)._repr_html_()

@@ -11,6 +11,7 @@ from isocost.runs import source
 from isocost.runs.source import IMPORTED, OWN, Can, Source
 from isocost.steps.evaluate import evaluate
 from isocost.steps.export import export
+from isocost.steps.study import Study
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"
 STEPS = {
@@ -59,7 +60,7 @@ def test_an_export_names_the_source(studies):
     for name in ("law", "plan"):
         (studies / "imp" / f"{name}.json").unlink()
     with pytest.raises(UserError, match=r"it was imported and has no law yet\. Run `isocost fit"):
-        export(studies / "imp", "trl")
+        export(Study.read(studies / "imp"), "trl")
 
 
 def test_an_imported_study_is_not_profiled(studies):

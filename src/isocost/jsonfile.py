@@ -138,7 +138,7 @@ def write_text(path: Path, text: str, *, several: bool = False) -> None:
 def parsed(text: str | bytes) -> Any:
     """A JSON text; NaN and infinities as None. Raises ValueError, whose text continues a file's name."""
     try:
-        return json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, parse_constant=_null)
+        return _DECODER.decode(text.decode("utf-8") if isinstance(text, bytes) else text)
     except UnicodeDecodeError as e:
         raise ValueError(f"is not UTF-8 text (byte {e.start + 1})") from None
     except json.JSONDecodeError as e:
@@ -151,6 +151,9 @@ def parsed(text: str | bytes) -> Any:
 
 def _null(name: str) -> None:
     """In place of the constants NaN, Infinity and -Infinity."""
+
+
+_DECODER = json.JSONDecoder(parse_constant=_null)      # made once: `json.loads` would make one for every line
 
 
 class Damaged(UserError):
@@ -172,7 +175,7 @@ class Absent(UserError):
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
     """The bytes of a regular file. Raises UserError if it is missing, not readable, or too large."""
     try:
-        with open(path, "rb", opener=_without_waiting) as f:
+        with open(path, "rb", buffering=0, opener=_without_waiting) as f:
             about = os.fstat(f.fileno())
             if not stat.S_ISREG(about.st_mode):
                 raise Damaged(path, " is not a regular file")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -25,6 +25,9 @@ from click.shell_completion import CompletionItem
 from isocost.errors import UserError
 from isocost.terminal import echo
 from isocost.words import word
+
+if TYPE_CHECKING:
+    from isocost.steps.study import Study
 
 SECTIONS = {        # of a command's help: options that several commands share
     "Model and problems": ("model", "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit",
@@ -335,6 +338,13 @@ def counts(text: str | None, option: str) -> list[int] | None:
     if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", text):
         raise UserError(f"{option} {text!r}: expected integers of at least 1, such as {option} 6,12")
     return [int(x) for x in text.split(",")]
+
+
+def study_in(folder: Path) -> Study:
+    """The study in a folder: commands read the path, and steps take the study. Raises UserError if there is none."""
+    from isocost.steps.study import Study
+
+    return Study.read(folder)
 
 
 def reported(f: Callable) -> Callable:

@@ -113,7 +113,7 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: in
     check(folder, asked.setting, **asked.asked)
     home, side_by_side = Home(folder), workers_of(asked.setting, workers)
     if home.has("compare.json"):
-        sealed = home.read("compare.json", "compare")
+        sealed = home.record("compare.json", "compare")
         fit(folder / "compare.json", sealed["expected"], Bill)
         return ComparisonPlan(opened(home), Bill.of(sealed["expected"]), asked.setting, side_by_side,
                               sealed.get("pricing") or {}, recorded_noise(home))
@@ -137,7 +137,7 @@ def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | No
     if not home.has("compare.json"):
         home.write("compare.json", {"design": d.data(), "expected": plan.expected.data(),
                                     "pricing": dict(plan.pricing), "seal": digest(d.data())})
-    seal = str(home.read("compare.json", "compare")["seal"])
+    seal = str(home.record("compare.json", "compare")["seal"])
     observer.on(Sealed(seal, folder / "compare.json"))
     def run(jobs: Sequence[Job], title: str) -> object:
         return run_jobs(jobs, home.runs, title, observer, workers, site)
@@ -197,7 +197,7 @@ def _recorded(*given: Any, inner: Improve, into: list[Any]) -> dict[str, float]:
 
 def opened(home: Home) -> Design:
     """The sealed design of a comparison. Raises UserError if it, or the file or rule of a method, was changed since."""
-    sealed = home.read("compare.json", "compare")
+    sealed = home.record("compare.json", "compare")
     if digest(sealed["design"]) != sealed["seal"]:
         raise UserError(f"{home.path}/compare.json was changed after it was sealed: its hash does not match its seal")
     fit(home.path / "compare.json", sealed["design"], Design)

@@ -131,7 +131,7 @@ def compare_trainer(
         if not home.has("compare.json"):
             expected = {"rollouts": d.total}
             home.write("compare.json", {"design": d.data(), "expected": expected, "seal": digest(d.data())})
-        sealed = home.read("compare.json", "compare")
+        sealed = home.record("compare.json", "compare")
         if digest(sealed["design"]) != sealed["seal"]:
             raise UserError(f"{folder}/compare.json was changed after it was sealed: its hash does not match its seal")
         seal = str(sealed["seal"])

@@ -74,12 +74,12 @@ def measured_noise(home: Home, d: Design, probes: Mapping[str, Sequence[Job]]) -
 
 def recorded_noise(home: Home) -> dict[str, float] | None:
     """What `measured_noise` found, as rates.json keeps it; None before the probes have ended."""
-    return home.read("rates.json", "compare").get("noise") if home.has("rates.json") else None
+    return home.record("rates.json", "compare").get("noise") if home.has("rates.json") else None
 
 
 def rates(home: Home) -> dict[str, RateRule]:
     """The learning-rate rule of every arm, from its probe."""
-    found = home.read("rates.json", "compare")["rates"]
+    found = home.record("rates.json", "compare")["rates"]
     fit(home.path / "rates.json", found, dict[str, RateRule])
     return {label: RateRule.of(rule) for label, rule in found.items()}
 
@@ -120,7 +120,7 @@ def bill(home: Home) -> dict[str, dict[str, float]]:
     `pricing` is what estimating the cost used; comparisons of earlier versions do not record it.
     """
     out: dict[str, dict[str, float]] = {}
-    if priced := home.read("compare.json", "compare").get("pricing"):
+    if priced := home.record("compare.json", "compare").get("pricing"):
         out["pricing"] = {"runs": 0, "rollouts": priced["rollouts"], "tokens": priced["decode"], "lost": 0,
                           "evaluated": 0, "scored": 0, "seconds": round(priced["seconds"], 3)}
     for f in find_runs(home.runs):

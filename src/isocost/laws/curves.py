@@ -118,22 +118,23 @@ def attempts_of(metric: str) -> int:
     return int(found[2])
 
 
-def curves(source: str | Path | Iterable[str | Path | RunFiles], metric: str = PASS) -> list[Curve]:
+def curves(source: str | Path | Iterable[str | Path | RunFiles], metric: str = PASS, *, clock: bool = True
+           ) -> list[Curve]:
     """The curves of a study folder (its `runs/`) or of a list of runs, in a fixed order.
 
-    `metric` is pass@1, or best@k or worst@k if the evaluations have them. A run without an evaluation is left out.
-    Raises UserError if a folder is not a run record, its schema is newer than this program's, its evaluations lack the
-    metric, or its metrics stop before the recorded end.
+    `metric` is pass@1, or best@k or worst@k if the evaluations have them. Without `clock` their seconds are NaN. A run
+    without an evaluation is left out. Raises UserError if a folder is not a run record, its schema is newer than this
+    program's, its evaluations lack the metric, or its metrics stop before the recorded end.
     """
     attempts_of(metric)
     found = runs_of(source)
     if not found and isinstance(source, str | Path):
         raise UserError(f"{source} contains no runs: expected {source}/runs/NAME/run.json")
-    read = [_read(run, metric) for run in found]
+    read = [_read(run, metric, clock) for run in found]
     return sorted((curve for curve in read if curve is not None), key=lambda c: (c.n, c.B, c.seed, c.run))
 
 
-def _read(run: RunFiles, metric: str) -> Curve | None:
+def _read(run: RunFiles, metric: str, timed: bool) -> Curve | None:
     folder, record, ended = run.folder, run.about(MEASURED), run.end
     if record.get("schema") != SCHEMA:
         raise UserError(f"{folder}/run.json has schema {record.get('schema')!r}; this program reads {SCHEMA}")
@@ -143,7 +144,8 @@ def _read(run: RunFiles, metric: str) -> Curve | None:
     lines = [line for line in every if "eval/select" in line]
     if not lines:
         return None
-    clock = {line["step"]: line["seconds"] for line in run.lines("timing.jsonl") if "seconds" in line}
+    timing = run.lines("timing.jsonl") if timed else ()
+    clock = {line["step"]: line["seconds"] for line in timing if "seconds" in line}
     arm, held_out = record["arm"], _size(record.get("problems", {}))
     curve = Curve(
         run=record["name"], n=int(arm["n"]), B=int(arm["B"]), lr=float(arm["lr"]), seed=int(record["seed"]),

@@ -32,13 +32,12 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner.forecast import Forecast, verify_seal
 from isocost.runs.files import RunFiles, runs_of
-from isocost.runs.schema import ENDED, RUN
+from isocost.runs.schema import ENDED
 from isocost.stats.intervals import Interval, student
 from isocost.units import STOPS
 from isocost.words import counted
 
 CEILING = 0.1       # naive forecasts that are all nearer to 1 than this leave no room for a forecast to be better
-NAMED = RUN.needing(name=str)
 EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 
@@ -151,8 +150,7 @@ class Audit:
 
 def seals(runs: Sequence[Path | RunFiles]) -> dict[str, str | None]:
     """run name -> the seal in its run.json, for every trained run among these."""
-    records = (run.about(NAMED) for run in runs_of(runs))
-    return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
+    return {run.name: about.get("seal") for run in runs_of(runs) if (about := run.about()).get("purpose") == "train"}
 
 
 def at_their_share(runs: Sequence[Path | RunFiles]) -> dict[str, str]:
@@ -162,12 +160,12 @@ def at_their_share(runs: Sequence[Path | RunFiles]) -> dict[str, str]:
         unit = files.end.get("bound", "rollouts")
         if unit == "rollouts":
             continue
-        run, end = files.about(NAMED), files.ended(ENDED)
+        run, end = files.about(), files.ended(ENDED)
         C, most, paid = run["budget"]["rollouts"], run["budget"][unit], end["bill"]["train"]
         share = f"its share of the budget, {most:,.0f} {unit}, pays for {most / C:.3g}"
         if (count := paid["rollouts"]) and (key := STOPS[unit]):
             share = f"they cost {paid[key] / count:.3g} {unit} each, and {share}"
-        found[run["name"]] = f"{run['name']} ended at {count:,} of {C:,.0f} rollouts: {share}"
+        found[files.name] = f"{files.name} ended at {count:,} of {C:,.0f} rollouts: {share}"
     return found
 
 

@@ -15,6 +15,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from math import log2, sqrt
 from pathlib import Path
 from types import MappingProxyType
@@ -37,6 +38,8 @@ SCHEMA = 1
 SEAL = 2            # version of the seal: 1 hashed plan and law with measured times, 2 without
 CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 excludes: measured times, and a text that
                                             # had times in it
+PILOTED = ("probe", "pilot", "edge")        # purposes of the runs that a forecast is made from
+_LEAVES = {float, int, str}
 _FLAT = ("value", "low", "high", "level")
 _PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's records"}     # by their key in `hashes`
 
@@ -161,16 +164,24 @@ def digest_of(written: Mapping[str, Any], version: int = SEAL) -> str:
 def _timeless(data: Any) -> Any:
     """The same data without the keys of `CLOCK`, at every depth."""
     if isinstance(data, Mapping):
-        return {k: _timeless(v) for k, v in data.items() if k not in CLOCK}
-    return [_timeless(v) for v in data] if isinstance(data, list | tuple) else data
+        return {k: v if type(v) in _LEAVES else _timeless(v) for k, v in data.items() if k not in CLOCK}
+    if isinstance(data, list | tuple):
+        kinds = set(map(type, data))
+        if kinds == {list}:
+            kinds = set(map(type, chain.from_iterable(data)))
+        if kinds <= _LEAVES:        # numbers of a curve, one list or a list of lists: nearly all of a law
+            return data
+        return [v if type(v) in _LEAVES else _timeless(v) for v in data]
+    return data
 
 
 def records_hash(study: Path | Iterable[RunFiles]) -> str:
     """SHA-256 over the pilot's records: run.json and metrics.jsonl of every run of a study except trained ones."""
     whole = hashlib.sha256()
     for run in runs_of(study):
-        if run.name.startswith("train-") or run.data.get("purpose") in ("train", "run"):
-            continue        # a planned run is named by its purpose: trained ones need not be opened
+        planned = run.name.partition("-")[0]        # a planned run is named by its purpose, and need not be read
+        if planned == "train" or (planned not in PILOTED and run.data.get("purpose") in ("train", "run")):
+            continue
         for name in ("run.json", "metrics.jsonl"):
             inside = run.raw(name)
             whole.update(f"{run.name}/{name} {len(inside)}\n".encode() + inside)

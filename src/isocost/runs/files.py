@@ -167,7 +167,7 @@ class RunFiles:
 
     def about(self, shape: Any = None) -> dict[str, Any]:
         """run.json, of the shape for its name or of `shape`. Raises UserError as `read_json` does."""
-        if shape not in self._fit:
+        if not (shape in self._fit or (shape is None and self._fit)):      # the others are that shape with more needed
             with _advised():
                 _fitting(self.folder / "run.json", self.data, shape)
             self._fit.add(shape)
@@ -176,12 +176,18 @@ class RunFiles:
     @cached_property
     def end(self) -> dict[str, Any]:
         """end.json; empty while there is none."""
-        return self.ended() if self.has("end.json") else {}
-
-    def ended(self, shape: Any = None) -> dict[str, Any]:
-        """end.json, of the shape for its name or of `shape`. Raises UserError as `read_json` does."""
+        if not self.has("end.json"):
+            return {}
         with _advised():
-            return _fitting(self.folder / "end.json", self._document("end.json"), shape)
+            return dict(_fitting(self.folder / "end.json", self._document("end.json")))
+
+    def ended(self, shape: Any) -> dict[str, Any]:
+        """end.json, of this shape. Raises UserError as `read_json` does."""
+        path = self.folder / "end.json"
+        if not self.end:
+            raise Absent(path, schema.absent(path))
+        fit(path, self.end, shape)
+        return self.end
 
     @property
     def over(self) -> bool:
@@ -198,7 +204,9 @@ class RunFiles:
 def runs_of(source: str | Path | Iterable[str | Path | RunFiles]) -> list[RunFiles]:
     """The runs of a study's folder (its `runs/`) in order of name, or those in these folders."""
     if isinstance(source, str | Path):
-        source = sorted(path.parent for path in (Path(source) / "runs").glob("*/run.json"))
+        home = Path(source) / "runs"
+        there = sorted(os.listdir(home)) if home.is_dir() else []
+        source = [home / name for name in there if os.path.lexists(f"{home}/{name}/run.json")]
     return [x if isinstance(x, RunFiles) else RunFiles(Path(x)) for x in source]
 
 

@@ -11,10 +11,11 @@ from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.source import SERVED, Can
 from isocost.steps.events import SILENT, Observer
-from isocost.steps.folder import check, found, opened, restart, writes
+from isocost.steps.folder import check, found, restart, writes
 from isocost.steps.pass_rates import PROBLEMS, SAMPLES, pass_rates
 from isocost.steps.results import Profile, ProfileCost
 from isocost.steps.settings import method_of
+from isocost.steps.study import Study
 from isocost.types import Cost
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting
@@ -48,7 +49,7 @@ def profile(
         return _cost(setting, problems, seed, limits, cost)
     restart(out, setting, **asked)
     if (out / "study.json").exists():
-        opened(out).source.require(Can.PROFILE, out)
+        Study.read(out).source.require(Can.PROFILE, out)
     check(out, setting, **asked)
     if not (out / "profile.json").exists():
         began, kept = time.perf_counter(), out / "profile.jsonl"
@@ -65,9 +66,9 @@ def profile(
             if cost is not None:
                 spent = Cost.of(sampled["cost"]) + Cost.of(sampled["lost"])
                 sampled["money"] = cost.of(spent).data()
-            opened(out).write("profile.json", sampled)
+            Study.read(out).write("profile.json", sampled)
     (out / "profile.jsonl").unlink(missing_ok=True)
-    return Profile.of(opened(out).read("profile.json", "profile"), out)
+    return Profile.of(Study.read(out).record("profile.json", "profile"), out)
 
 
 def _cost(
