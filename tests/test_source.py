@@ -46,7 +46,8 @@ def test_a_source_that_cannot_launch_runs_is_planned_from_those_it_has(studies, 
     assert own.extendable and own.splits
     found = isocost.open(studies / "imp").fit()
     assert not found.extendable and not found.splits and "one_half" in [f.name for f in found.flags]
-    monkeypatch.setattr(source, "of", lambda record: Source("other", "is of another trainer", "", {Can.PILOT: ""}))
+    monkeypatch.setattr(source, "of", lambda record: Source("other", "is of another trainer", "", {Can.PILOT: ""},
+                                                              "imported"))
     (studies / "imp" / "plan.json").unlink()
     (studies / "imp" / "law.json").unlink()
     study = isocost.open(studies / "imp")
