@@ -18,7 +18,7 @@ from isocost.errors import UserError
 from isocost.local import embedded, models
 from isocost.planner.learning_rate import starting_rule
 from isocost.steps.plan import plan
-from isocost.steps.plan_options import PlanOptions
+from isocost.steps.plans import PlanOptions
 from isocost.steps.profile import profile
 from isocost.steps.settings import setting_with
 from isocost.steps.single import starting_rule_of

@@ -14,7 +14,7 @@ from isocost.runs.files import RunFiles
 from isocost.steps.audit import audit
 from isocost.steps.fit import fit
 from isocost.steps.plan import PLANNERS
-from isocost.steps.plan_options import PlanOptions
+from isocost.steps.plans import PlanOptions
 from isocost.steps.study import Study
 from isocost.units import FLOPS, SECONDS, TOKENS
 

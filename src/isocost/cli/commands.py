@@ -222,7 +222,7 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
     """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.plan import plan
-    from isocost.steps.plan_options import PlanOptions
+    from isocost.steps.plans import PlanOptions
 
     asked["turns"] = counts(asked["turns"], "--turns")
     printed(plan(study_in(study), PlanOptions(**asked)), observer(as_json), as_json)
@@ -336,8 +336,7 @@ def train(
         return 0
     if trainer is not None or site.to is not None or stop or worth is not None:
         raise UserError("--trainer, --stop, --worth and --launch are for a study: `isocost train --plan STUDY`")
-    from isocost.steps.results import RunEnd
-    from isocost.steps.single import train_one
+    from isocost.steps.single import RunEnd, train_one
 
     run = train_one(method or "", setting(asked), dry_run=dry_run, observer=shown, **asked)
     printed(run, shown, as_json)

@@ -408,7 +408,7 @@ def samples_said(asked: dict[str, Any]) -> str:
 
 def after_profile(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
     """With --verbose which methods' preconditions fail; and the command that follows a profile."""
-    from isocost.cli.text import preconditions
+    from isocost.cli.text_profile import preconditions
 
     if silent:
         return

@@ -55,6 +55,10 @@ class MeanOfRuns:
     count: int
     values: tuple[float, ...]
 
+    def __str__(self) -> str:
+        bounds = "" if self.low is None or self.high is None else f" [{self.low:+.3f}, {self.high:+.3f}]"
+        return f"{self.mean:+.3f}{bounds} over {counted(self.count, 'seed')}"
+
     @staticmethod
     def of(data: Mapping[str, Any] | None) -> MeanOfRuns | None:
         """The mean in plain data."""

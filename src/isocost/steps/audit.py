@@ -3,15 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
+from isocost.display import OfPlanner, Row, folder_field
 from isocost.laws.curves import attempts_of, curves
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.runs import rules
 from isocost.runs.files import RunFiles
 from isocost.runs.source import Can
-from isocost.steps.results import Audit
 from isocost.steps.study import Study, changes
+
+
+@dataclass(frozen=True)
+class Audit(OfPlanner):
+    """The forecast against the outcome (`isocost.planner.audit.Audit`)."""
+
+    record: ClassVar[str] = "audit"
+    sections: ClassVar[tuple[str, ...]] = ("outcome",)
+
+    has: ClassVar[str] = "audit"
+
+    audit: audits.Audit
+    folder: Path | None = folder_field()
+
+    @property
+    def title(self) -> str:
+        """The verdict."""
+        return f"audit: {self.audit.verdict}"
+
+    def rows(self) -> list[Row]:
+        """The reason for the verdict, the interval scores, and the differences between the arms."""
+        a, out = self.audit, [Row("", self.audit.reason)]
+        if a.rule:
+            out.append(Row("", a.rule, "flag"))
+        out += [Row(f"interval score {s.score:.3f}  {s.name}", f"{s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
+                for s in a.scores]
+        if a.difference is not None:
+            out.append(Row(f"prescribed minus n = {a.comparator}", f"{a.difference}; better: {a.better}"))
+        if a.leader is not None and a.leader.difference is not None:
+            out.append(Row(f"prescribed minus n = {a.leader.n}, the best at the pilot's end",
+                           f"{a.leader.difference}; better: {a.leader.better}"))
+        if a.gain is not None:
+            out.append(Row("gain over the base", str(a.gain)))
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """audit.json."""
+        return self.audit.data()
 
 
 @changes
@@ -39,7 +80,7 @@ def audit(study: Study) -> Audit:
         rule=_rule(there, sealed),
     )
     study.write("audit.json", found.data())
-    return Audit.beside(found, folder=study.path)
+    return Audit(found, study.path)
 
 
 def _other_rules(runs: Sequence[RunFiles], sealed: Mapping[str, int]) -> list[str]:

@@ -6,13 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from isocost.display import Text
+from isocost.display import Text, folder_field
 from isocost.errors import UserError
 from isocost.runs import measure
 from isocost.runs.measure import TRAINING, UNNAMED
 from isocost.runs.source import Can
 from isocost.shape import flaw
-from isocost.steps.results import folder_field
 from isocost.steps.study import Study
 from isocost.trainers import export as targets
 from isocost.trainers.export import Prescription

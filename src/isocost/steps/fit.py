@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from isocost.display import OfPlanner, Row, Shown, folder_field
 from isocost.errors import UserError
 from isocost.laws import law as laws
 from isocost.laws.bins import binned
@@ -21,7 +22,6 @@ from isocost.runs.files import RunFiles
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import Can
 from isocost.steps.limits import KEY, of_limit
-from isocost.steps.results import Law, NoLaw
 from isocost.steps.study import Study, changes
 from isocost.units import ENV_STEPS, ROLLOUTS
 from isocost.words import counted, word
@@ -29,6 +29,64 @@ from isocost.words import counted, word
 # Public logs that the law was not developed on, and the share of its 90 % intervals that held there, of all and of
 # training rewards (docs/outside_curves.md).
 SOURCES, HELD, HELD_TRAINING = 21, 90, 93
+
+
+@dataclass(frozen=True, eq=False)
+class Law(OfPlanner):
+    """The law of a study.
+
+    law: the fitted law (`isocost.laws.law.Law`).
+    metric: what its rewards are: pass@1, best@4 or worst@4.
+    interference: per n, the shares of held-out problems that regressed and how uniform the gains were; not in
+        `to_dict()`.
+    turn_limit: the turn limits that the pilot compares, and the one that the law is of; None with fewer than two.
+    extendable: whether runs can be added to the study's pilot. splits: whether held-out problems are divided into a
+        validation and a test split. advice: what one imported run needs for a plan.
+    binned: whether the curves are fitted to means over bins of evaluations, as those of long logs are. unit: of C.
+    """
+
+    record: ClassVar[str] = "law"
+    sections: ClassVar[tuple[str, ...]] = ("curves", "fit", "frontier")
+
+    has: ClassVar[str] = "law"
+
+    law: laws.Law
+    metric: str = PASS
+    interference: tuple[Mapping[str, Any], ...] = ()
+    extendable: bool = False
+    splits: bool = True
+    advice: str = ""
+    binned: bool = False
+    unit: str = ROLLOUTS
+    turn_limit: LimitChoice | None = None
+    folder: Path | None = folder_field()
+
+    def to_dict(self) -> dict[str, Any]:
+        """law.json."""
+        limit = {} if self.turn_limit is None else {"turn_limit": self.turn_limit.data()}
+        return self.law.data() | {"metric": self.metric} | limit
+
+
+@dataclass(frozen=True)
+class NoLaw(Shown):
+    """A study that was planned without a pilot has nothing to fit a law to; `why` says why it has no pilot."""
+
+    why: str
+    folder: Path | None = folder_field()
+
+    @property
+    def title(self) -> str:
+        """That there is none."""
+        return "no law"
+
+    def rows(self) -> list[Row]:
+        """Why there is none, and the command to go on with."""
+        return [Row("", f"nothing to fit: the study is planned without a pilot. {self.why}"),
+                Row("", f"go on with `isocost train --plan {word(self.folder or '')}`", "command")]
+
+    def to_dict(self) -> dict[str, Any]:
+        """`law`, which is None, and `why`."""
+        return {"law": None, "why": self.why}
 
 
 def fit_folder(path: Path, *, metric: str | None = None) -> Law | NoLaw:
@@ -60,7 +118,7 @@ def fit(study: Study, *, metric: str | None = None) -> Law | NoLaw:
             study = study.write("law.json", law.data() | beside)
     assert study.law is not None
     own = study.source.can(Can.SPLITS)
-    return Law.beside(
+    return Law(
         study.law,
         turn_limit=study.choice,
         metric=study.metric,
@@ -99,7 +157,7 @@ def _alone(run: RunFiles, metric: str | None) -> Law:
     law = _flagged(fit_law(_with_base(found, run.folder, seen)), record)
     advice = (f"one run: a plan needs a study, with other seeds of n = {record['arm']['n']} and runs of other n where "
               f"there are any: {found.start}")
-    return Law.beside(
+    return Law(
         law, splits=found.can(Can.SPLITS), advice=advice, binned=_are_binned(seen),
         unit=measure.of(record)["unit"], folder=run.folder,
     )

@@ -31,8 +31,8 @@ from isocost.runs import measure, schema
 from isocost.runs.files import RunFiles
 from isocost.runs.schema import BILLED
 from isocost.stats.power import detectable
-from isocost.steps import results, spending
-from isocost.steps.plan_options import PlanOptions
+from isocost.steps import spending
+from isocost.steps.plans import Plan, PlanOptions
 from isocost.steps.study import Study
 from isocost.units import ENV_STEPS, FLOPS, SECONDS, TOKENS
 from isocost.words import counted
@@ -193,7 +193,7 @@ def timing_of(seen: Sequence[Curve]) -> Timing:
     return Timing(0.0, 0.0, each, 0.0, f"{MEASURED} {len(pieces)} stretches of runs of a trainer of yours, in total")
 
 
-def planned(study: Study, asked: PlanOptions) -> results.Plan:
+def planned(study: Study, asked: PlanOptions) -> Plan:
     """The prescription for the next run, within a budget; without one, as last planned.
 
     A `price` and a number of `devices` turn time into money and device-hours.
@@ -223,7 +223,7 @@ def planned(study: Study, asked: PlanOptions) -> results.Plan:
         checks = (*kept, _warms_up(study, arms[0]))
         made = replace(made, arms=arms, checks=checks, flags=(THEIRS, *made.flags), fallback=said)
         study = study.write("plan.json", {**made.data(), **_beside(study, made, law, pilot)})
-    return results.Plan.written(study.record("plan.json", "plan"), folder=study.path)
+    return Plan.written(study.record("plan.json", "plan"), folder=study.path)
 
 
 def _plan_anew(study: Study, asked: PlanOptions) -> Study:

@@ -4,27 +4,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
+from isocost.display import Row, Shown, folder_field
 from isocost.errors import Interrupted, UserError
 from isocost.laws.curves import PASS
 from isocost.planner.budget import Machine, measure_timing, worded
 from isocost.planner.focus import focused
-from isocost.planner.learning_rate import fit_rate, probe_results, shift
+from isocost.planner.learning_rate import RateRule, Shift, fit_rate, probe_results, shift
 from isocost.planner.pilot import PilotPlan
 from isocost.runs import rules
+from isocost.runs.files import SCHEMA
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
 from isocost.runs.source import Can
-from isocost.steps import results, spending
+from isocost.steps import plans, spending
 from isocost.steps.early import Stops
 from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.jobs import run_phase, workers_for
 from isocost.steps.limits import of_limit
-from isocost.steps.results import Pilot
 from isocost.steps.settle import settle
 from isocost.steps.study import Study, changes
 from isocost.words import counted, word
+
+
+@dataclass(frozen=True)
+class Pilot(Shown):
+    """A pilot that has run: the learning rate rule its probe supports, and whether the best n depends on the rate."""
+
+    record: ClassVar[str] = "rate"
+    sections: ClassVar[tuple[str, ...]] = ("rate",)
+
+    rate: RateRule
+    shift: Shift
+    folder: Path | None = folder_field()
+
+    def rows(self) -> list[Row]:
+        """Whether the best n depends on the learning rate; the rule itself is shown before the grid runs."""
+        return [Row("", self.shift.text)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """rate.json, and shift.json as `shift`."""
+        return {"schema": SCHEMA, **self.rate.data(), "shift": self.shift.data()}
 
 
 @changes
@@ -40,7 +63,7 @@ def pilot(
     site: Site = HERE,
     worth: float | None = None,
     observer: Observer = SILENT,
-) -> Pilot | results.PilotPlan:
+) -> Pilot | plans.PilotPlan:
     """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
     supports. Finished runs are not repeated.
 
@@ -72,7 +95,7 @@ def pilot(
     elif dry_run:
         planned = measured(study, planned)
     if dry_run or planned.direct:
-        return results.PilotPlan.beside(planned, folder=study.path)
+        return plans.PilotPlan(planned, folder=study.path)
     try:
         return _run(study, planned, workers, observer, site, stops)
     except Interrupted as e:    # the added runs are recorded: the command to continue must not add them again

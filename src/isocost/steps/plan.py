@@ -28,8 +28,7 @@ from isocost.steps import imported, spending
 from isocost.steps.fit import choose_metric, overfitted
 from isocost.steps.limits import of_limit
 from isocost.steps.pilot import measured, refuse_sealed, write_pilot
-from isocost.steps.plan_options import PlanOptions
-from isocost.steps.results import PilotPlan, Plan
+from isocost.steps.plans import PilotPlan, Plan, PlanOptions
 from isocost.steps.settings import workers_of
 from isocost.steps.study import Study, changes
 from isocost.types import Cost
@@ -116,7 +115,7 @@ def pilot_plan(study: Study) -> PilotPlan:
     """The pilot's plan as pilot.json holds it. Raises UserError where there is none."""
     data = study.record("pilot.json", "plan")
     cost = study.profiled().get("cost") or {}
-    return PilotPlan.beside(
+    return PilotPlan(
         study.planned,
         units=data.get("units"),
         profiled=cost.get("rollouts", 0),

@@ -19,7 +19,7 @@ from isocost.runs.source import STORED
 from isocost.stats import passk as passrate
 from isocost.steps.folder import check, found, restart, writes
 from isocost.steps.pass_rates import SHOWN, lengths_of, with_recipe
-from isocost.steps.results import Profile
+from isocost.steps.profile import Profile
 from isocost.steps.study import Study
 from isocost.tasks.completions import Attempted, Completions, read_completions
 from isocost.types import Cost

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
 from isocost import methods
+from isocost.display import OfPlanner, Row, Shown, folder_field
 from isocost.errors import UserError
+from isocost.laws.curves import PASS
 from isocost.planner import forecast as forecasts
 from isocost.recipe import describe
 from isocost.runs import files as records
@@ -15,9 +21,64 @@ from isocost.steps.events import SILENT, Observer
 from isocost.steps.jobs import run_phase, workers_for
 from isocost.steps.limits import of_limit
 from isocost.steps.plan import prescription
-from isocost.steps.results import Forecast, Plan, Trained
+from isocost.steps.plans import Plan
 from isocost.steps.settle import settle
 from isocost.steps.study import Study, changes
+from isocost.words import counted
+
+
+@dataclass(frozen=True)
+class Forecast(OfPlanner):
+    """A sealed forecast (`isocost.planner.forecast.Forecast`). metric: what its rewards are."""
+
+    record: ClassVar[str] = "forecast"
+    sections: ClassVar[tuple[str, ...]] = ("outcome",)
+
+    has: ClassVar[str] = "forecast"
+
+    forecast: forecasts.Forecast
+    metric: str = PASS
+    folder: Path | None = folder_field()
+
+    @property
+    def title(self) -> str:
+        """That it is sealed, and the first digits of the seal."""
+        return f"forecast, sealed {self.forecast.seal[:12]}"
+
+    def rows(self) -> list[Row]:
+        """What is forecast, the simple forecasts that it has to beat, and the outcome that would falsify it."""
+        f, out = self.forecast, [Row("", self.forecast.why)]
+        if (i := f.interval) is not None:
+            what = "reward" if self.metric == PASS else self.metric
+            limit = "" if f.turns is None else f" at a turn limit of {f.turns}"
+            out.append(Row("", f"{i.value:.3f} [{i.low:.3f}, {i.high:.3f}] mean held-out {what} of "
+                               f"{counted(len(f.runs), 'run')} of {f.C:,} rollouts{limit}"))
+        out += [Row("to beat", f"{n.name} {n.value:.3f} [{n.low:.3f}, {n.high:.3f}]") for n in f.naive]
+        return [*out, Row("wrong if", f.falsifier)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """forecast.json."""
+        return self.forecast.data()
+
+
+@dataclass(frozen=True)
+class Trained(Shown):
+    """The prescription and its comparator were trained: `runs` are their names, under one sealed `forecast`."""
+
+    record: ClassVar[str] = "forecast"
+    sections: ClassVar[tuple[str, ...]] = ("outcome",)
+
+    forecast: Forecast
+    runs: tuple[str, ...]
+    folder: Path | None = folder_field()
+
+    def rows(self) -> list[Row]:
+        """None: the sealed forecast is an event, shown before the runs."""
+        return []
+
+    def to_dict(self) -> dict[str, Any]:
+        """forecast.json."""
+        return self.forecast.to_dict()
 
 
 @changes
@@ -46,13 +107,13 @@ def train(
         law, files = study.law, study.hashes
         seen = of_limit(study.curves(), planned.at(plan.turns)) if law else []
         sealed = forecasts.seal(
-            plan, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files,
+            plan.plan, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files,
             rules={} if study.trainer else rules.now(describe(methods.recipe(study.method))),
         )
         forecasts.write(sealed, study.path / "forecast.json")
     if altered := forecasts.changed(study.forecast.hashes, study.hashes):
         raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: start another study")
-    forecast = Forecast.beside(study.forecast, metric=study.metric, folder=study.path)
+    forecast = Forecast(study.forecast, study.metric, study.path)
     observer.on(forecast)
     rule = study.rule if study.has("rate.json") else planned.rate
     workers = workers_for(study, workers, observer, site)

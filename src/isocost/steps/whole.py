@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
-from isocost.display import write_report
+from isocost.display import Shown, folder_field, write_report
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
 from isocost.planner.study_runs import PRESETS
-from isocost.steps.audit import audit
+from isocost.steps.audit import Audit, audit
 from isocost.steps.events import SILENT, Observer, Opening
 from isocost.steps.fit import fit
 from isocost.steps.folder import writes
 from isocost.steps.pilot import pilot
 from isocost.steps.plan import pilot_plan, plan
-from isocost.steps.plan_options import PlanOptions
+from isocost.steps.plans import PilotPlan, PlanOptions
 from isocost.steps.profile import profile
-from isocost.steps.results import PilotPlan, Whole
 from isocost.steps.study import Study
 from isocost.steps.train import train
 from isocost.worlds.setting import Setting
 from isocost.worlds.spec import Ability, spec_of
+
+
+@dataclass(frozen=True)
+class Whole(Shown):
+    """A study from end to end. `phases` are seconds of wall-clock time by phase; `report` is the file of the report."""
+
+    record: ClassVar[str] = "audit"
+    sections: ClassVar[tuple[str, ...]] = ("answer", "outcome")
+
+    audit: Audit
+    phases: Mapping[str, float]
+    report: Path
+    folder: Path | None = folder_field()
+
+    def to_dict(self) -> dict[str, Any]:
+        """audit.json."""
+        return self.audit.to_dict()
 
 
 @writes(new=True)
