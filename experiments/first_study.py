@@ -9,10 +9,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import tutorial
 
@@ -20,6 +24,8 @@ HOME = Path(__file__).resolve().parents[1]
 RECORDS = HOME / "experiments" / "results" / "quickstart"
 PAGE, IMAGES = HOME / "README.md", HOME / "docs" / "images"
 DATA = "sums:base=hard"     # the problems of `isocost quickstart`
+SWEEP = HOME / "experiments" / "results" / "sweeps" / "hard.json"
+GRID = (2, 4, 8, 16, 32)    # the n of its pilot
 COMMAND = "isocost audit studies/quickstart-0"
 SHOWN = re.compile(rf"(^```sh\n{COMMAND}\n```\n\n```text\n).*?(^```$)", flags=re.M | re.S)
 
@@ -35,12 +41,40 @@ def refreshed(text: str) -> str:
     return SHOWN.sub(lambda found: found[1] + output + found[2], text)
 
 
+def worst() -> tuple[int, list[dict[str, float]]]:
+    """The n of the quickstart's grid that ends lowest at the probed rate in the sweep of the same problems, and its
+    mean held-out reward on the test split, by rollouts."""
+    runs = [r for r in json.loads(SWEEP.read_text())["runs"] if r["n"] in GRID and r["multiplier"] == 1]
+    n = min(GRID, key=lambda n: float(np.mean([r["audit"][-1] for r in runs if r["n"] == n])))
+    own = [r for r in runs if r["n"] == n]
+    means = np.mean([r["audit"] for r in own], axis=0)
+    return n, [{"C": C, "reward": float(y)} for C, y in zip(own[0]["C"], means, strict=True)]
+
+
+def with_worst(spec: dict[str, Any]) -> dict[str, Any]:
+    """The study's picture with the worst n of its grid at equal rollouts."""
+    n, rows = worst()
+    words, end = spec["layer"][-1], rows[-1]
+    x, y = words["encoding"]["x"], words["encoding"]["y"]
+
+    def layer(values: list[dict[str, Any]], mark: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"data": {"values": values}, "mark": {"color": "var(--soft)", **mark},
+                "encoding": {"x": x, "y": y, **more}}
+
+    label = [{**end, "C": words["data"]["values"][0]["C"], "text": f"n = {n}: {end['reward']:.3f}"}]
+    return {**spec, "layer": [
+        *spec["layer"], layer(rows, {"type": "line", "strokeWidth": 1.6, "strokeDash": [2, 2]}),
+        layer([{**end, "C": end["C"] * 1.24}], {"type": "point", "shape": "diamond", "size": 110, "filled": True}),
+        layer(label, {**words["mark"], "color": "var(--ink)"}, text={"field": "text", "type": "nominal"}),
+    ]}
+
+
 def pictures() -> dict[str, str]:
     """File name -> SVG, in light and dark."""
     from isocost.report import overview, theme
     from isocost.report.records import load
 
-    spec = overview.overview_plot(load(RECORDS))[0]
+    spec = with_worst(overview.overview_plot(load(RECORDS))[0])
     return {f"first-{side}.svg": theme.svg(spec, dark=side == "dark") for side in ("light", "dark")}
 
 

@@ -51,7 +51,10 @@ WORLDS = ("puzzles", "sums")
 Numbers = Mapping[str, float]
 # What modules and folders are called now, and what they were called when the headlines were sealed.
 MOVED = (
-    ("import make_base as make", "from isocost.base import make"),
+    ("import bases as make", "from isocost.base import make"), ("make.taught_in_torch(", "make.teach("),
+    ("tuple[make.Tensor, make.Tensor]", "make.Batch"), ("import bases\n", "import make_puzzles_base as make\n"),
+    ('bases.WHOLE.of["slips"]', "make.Lessons().slips"), ("bases.lessons.SLIPS", "make.SLIPS"),
+    ("bases.taught_further(", "make.taught_further("), ("bases.lessons.END", "make.CUT"),
     ("from isocost.tasks import sums as family", "from isocost.problems import family"),
     ("isocost.runs.evaluate", "isocost.evaluate"), ("isocost.runs.files", "isocost.record"),
     ("isocost.runs.run", "isocost.run"), ("isocost.tasks.sums", "isocost.problems.family"),

@@ -20,7 +20,8 @@ HOME = Path(__file__).resolve().parents[1]
 RESULTS, SOURCE = HOME / "experiments" / "results", HOME / "src" / "isocost"
 KEPT = RESULTS / "made_with.json"
 LAW = ("laws/bins.py", "laws/curves.py", "laws/fit.py", "laws/identify.py", "laws/law.py", "laws/overfit.py",
-       "laws/pieces.py", "stats")
+       "laws/pieces.py", "stats/forms.py", "stats/intervals.py", "stats/posterior.py", "stats/power.py",
+       "stats/second.py")
 
 
 def digest(parts: Sequence[str], source: Path = SOURCE) -> str:

@@ -1,17 +1,19 @@
 """What a prescription gives away, on studies that are drawn from the real sweeps of `sweeps.py`.
 
     python experiments/sweeps_judge.py            every situation in results/sweeps, into results/sweeps/judged.json
+    python experiments/sweeps_judge.py --again    judges the choices of the last run again, in seconds
 
 A study is drawn by giving each n three of a situation's seeds for its pilot, whose length, rounds and rate check are
 those of a user's study (`planner.focus`); the learning-rate probe is left out, so multiplier 1 is the sweep's rule.
 Its law is fitted and its n and rate are prescribed for each budget, in rollouts and in CPU seconds, by the functions
 that `isocost plan` calls. The truth is the mean held-out reward of all seeds of the sweep, on the test split.
 
-For each situation, budget and currency: `ours` is the shortfall of the prescribed n from the best n, both at the rule's
-rate; beside it those of (a) `end`, the best n at the end of a pilot of the same cost with equal runs of every n, (b)
-`n8`, (c) `n16`, (d) `oracle`, the law's choice from the pilots of all seeds. `rate` is the shortfall of the prescribed
-rate from the best rate of the sweep at that n, `whole` that of n and rate together from the best of both, and `fell`
-the share of the runs at the prescribed n and rate that end below their reward at the pilot's end by a tenth.
+Two tables. *The choice of n*: the shortfall of each n from the best n, all at the prescribed rate: of `ours`; of `end`,
+the best n at the end of a pilot of the same cost with equal runs of every n; of `n8` and `n16`; of `oracle`, the law's
+choice from the pilots of all seeds. *What the user gets* (`_whole`): the shortfall from the best n and rate of the
+sweep, of the prescribed n at the prescribed rate and of the others at the rule's rate, which is all that they know.
+`rate_lost` is the shortfall of the prescribed rate from the best rate at that n, and `fell` the share of the runs at
+the prescribed n and rate that end below their reward at the pilot's end by a tenth.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ from isocost.planner.budget import MEASURED, UNTIMED, Budget, Timing
 from isocost.planner.focus import focused
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.prescription import Plan
 from isocost.planner.rollouts import prescribe
 from isocost.planner.standing import means
 from isocost.planner.study_runs import PRESETS, PlannedRun, Preset
@@ -44,7 +45,8 @@ STUDIES, SEEDS, GRID = 40, 3, (2, 4, 8, 16, 32)
 TRAINED = 24    # seeds of training: enough that no budget makes the pilot shorter
 CURRENCIES = ("rollouts", "seconds")
 FELL = 0.1      # reward below that at the pilot's end from which on a run has fallen
-BASELINES = ("end", "n8", "n16", "oracle")
+RULES = ("ours", "end", "n8", "n16", "oracle")
+CHOICES = "choices.json"        # what each drawn study prescribed
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +127,13 @@ def drawn(sweep: Sweep, pilot: PilotPlan, seeds: dict[int, Any]) -> tuple[PilotP
 
 
 def study(task: tuple[str, int]) -> dict[str, Any]:
-    """One drawn study: for each currency and budget what was prescribed, and what it gives away."""
+    """One drawn study: for each currency and budget the choices of n, and the prescribed rate."""
     name, number = task
     sweep, s = Sweep.read(name), SITUATIONS[name]
     rng = np.random.default_rng([31, list(SITUATIONS).index(name), number])
     every = {n: sorted(set.intersection(*(set(sweep.runs[n, x]) for x in CHECKED))) for n in sweep.grid}
     seeds = {n: rng.permutation(every[n]) for n in sweep.grid}
-    out: dict[str, Any] = {"situation": name, "number": number}
+    out: dict[str, Any] = {"situation": name, "number": number, "cells": {}}
     for currency in CURRENCIES:
         for C in s.budgets:
             pilot, seen = drawn(sweep, planned(sweep, C, currency), seeds)
@@ -140,8 +142,11 @@ def study(task: tuple[str, int]) -> dict[str, Any]:
             rule = RateRule(1.0, 256, measured=True)
             plan = prescribe(law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=placed, spent=pilot.pilot_bill)
             _, even = drawn(sweep, planned(sweep, C, currency, rounds=False), seeds)
-            out[f"{currency} {C}"] = judged(sweep, pilot, plan, [c for c in even if c.purpose == "pilot"], currency, C)
-            out[f"{currency} {C}"]["identified"] = law.refused is None
+            each = {n: 1.0 if currency == "rollouts" else sweep.timing.per_rollout(n, plan.arm.B) for n in sweep.grid}
+            at = means([c for c in even if c.purpose == "pilot"], each)
+            out["cells"][f"{currency} {C}"] = {
+                "ours": plan.arm.n, "end": max(at, key=lambda n: (at[n], -n)), "rate": pilot.rate_of(plan.arm.n),
+                "identified": law.refused is None, "risk": round(plan.risk.reward, 4) if plan.risk else None}
     return out
 
 
@@ -152,27 +157,23 @@ def lengths(sweep: Sweep, currency: str, C: int) -> dict[int, float]:
     return {n: float(C) if currency == "rollouts" else min(most, C * each[16] / each[n]) for n in sweep.grid}
 
 
-def judged(
-    sweep: Sweep, pilot: PilotPlan, plan: Plan, even: list[Curve], currency: str, C: int
-) -> dict[str, Any]:
-    """The shortfalls of one prescription and of the rules beside it."""
-    own, rates = lengths(sweep, currency, C), SITUATIONS[sweep.name].rates
-    reward = {n: sweep.truth(n, 1.0, own[n]) for n in sweep.grid}
-    best, n, x = max(reward.values()), plan.arm.n, pilot.rate_of(plan.arm.n)
-    cost = 1.0 if currency == "rollouts" else None
-    at = means(even, {k: cost or sweep.timing.per_rollout(k, plan.arm.B) for k in sweep.grid})
-    ours = {rate: sweep.truth(n, rate, own[n]) for rate in rates}
-    whole = max(sweep.truth(k, rate, own[k]) for k in sweep.grid for rate in rates)
-    end = SITUATIONS[sweep.name].pilot
-    fell = [sweep.at(r, own[n]) < sweep.at(r, end) - FELL for r in sweep.runs[n, x].values()]
-    return {"n": n, "rate": x, "ours": best - reward[n], "end": best - reward[max(at, key=lambda k: (at[k], -k))],
-            "n8": best - reward[8], "n16": best - reward[16], "rate_lost": max(ours.values()) - ours[x],
-            "whole": whole - ours[x], "end_whole": whole - reward[max(at, key=lambda k: (at[k], -k))],
-            "fell": float(np.mean(fell)), "risk": plan.risk.reward if plan.risk else None}
+def judged(sweep: Sweep, cell: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The shortfalls of the choices of one study at one budget."""
+    currency, C = cell.split()
+    own, s, x = lengths(sweep, currency, int(C)), SITUATIONS[sweep.name], row["rate"]
+    reward = {(n, r): sweep.truth(n, r, own[n]) for n in sweep.grid for r in s.rates}
+    best, most = max(reward[n, x] for n in sweep.grid), max(reward.values())
+    chosen = {**{k: row[k] for k in ("ours", "end", "oracle")}, "n8": 8, "n16": 16}
+    n = row["ours"]
+    fell = [sweep.at(r, own[n]) < sweep.at(r, s.pilot) - FELL for r in sweep.runs[n, x].values()]
+    return {"n": n, "rate": x, "identified": row["identified"], "fell": float(np.mean(fell)),
+            **{k: best - reward[chosen[k], x] for k in RULES},
+            **{f"{k}_whole": most - reward[chosen[k], x if k == "ours" else 1.0] for k in RULES},
+            "rate_lost": max(reward[n, r] for r in s.rates) - reward[n, x]}
 
 
-def oracle(name: str) -> dict[str, float]:
-    """For each currency and budget, the shortfall of the law's choice from the pilots of every seed."""
+def oracle(name: str) -> dict[str, int]:
+    """For each currency and budget, the law's choice of n from the pilots of every seed."""
     sweep, s = Sweep.read(name), SITUATIONS[name]
     out = {}
     for currency in CURRENCIES:
@@ -182,15 +183,13 @@ def oracle(name: str) -> dict[str, float]:
             law = fit_law([replace(sweep.curve(r, i), run=f"{r.name}-{i}") for r in arm
                            for i in sweep.runs[r.n, 1.0]])
             own = lengths(sweep, currency, C)
-            reward = {n: sweep.truth(n, 1.0, own[n]) for n in sweep.grid}
-            chosen = max(law.ns, key=lambda n: float(law.paths(n, np.array([own[n]]), 0).mean()))
-            out[f"{currency} {C}"] = max(reward.values()) - reward[chosen]
+            out[f"{currency} {C}"] = max(law.ns, key=lambda n: float(law.paths(n, np.array([own[n]]), 0).mean()))
     return out
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Of some judged prescriptions: the mean and the 90th percentile of each shortfall, and counts."""
-    keys = ("ours", "end", "n8", "n16", "rate_lost", "whole", "end_whole")
+    keys = (*RULES, *(f"{k}_whole" for k in RULES), "rate_lost")
     out: dict[str, Any] = {k: [round(float(np.mean([r[k] for r in rows])), 4),
                                round(float(np.quantile([r[k] for r in rows], 0.9)), 4)] for k in keys}
     return out | {"fell": round(float(np.mean([r["fell"] for r in rows])), 4), "studies": len(rows),
@@ -199,24 +198,30 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
                   "rates": {f"{x:g}": k for x in (0.5, 1.0, 2.0) if (k := sum(r["rate"] == x for r in rows))}}
 
 
-def main(names: list[str], studies: int, workers: int, out: Path) -> None:
-    tasks = [(name, k) for name in names for k in range(studies)]
+def choices(names: list[str], studies: int, workers: int) -> list[dict[str, Any]]:
+    """What every drawn study prescribes, with the oracle's choice in each cell."""
     with ProcessPoolExecutor(workers) as pool:
-        found = list(pool.map(study, tasks, chunksize=2))
         known = dict(zip(names, pool.map(oracle, names), strict=True))
+        found = list(pool.map(study, [(name, k) for name in names for k in range(studies)], chunksize=2))
+    for f in found:
+        for cell, row in f["cells"].items():
+            row["oracle"] = known[f["situation"]][cell]
+    return found
+
+
+def main(found: list[dict[str, Any]], out: Path) -> None:
     kept: dict[str, Any] = {"situations": {}}
-    for name in names:
-        own = [f for f in found if f["situation"] == name]
-        cells = [k for k in own[0] if " " in k]
-        kept["situations"][name] = {
-            **{cell: {**summary([f[cell] for f in own]), "oracle": round(known[name][cell], 4)} for cell in cells},
-            "all": {**summary([f[cell] for f in own for cell in cells]),
-                    "oracle": round(float(np.mean(list(known[name].values()))), 4)}}
-    kept["all"] = summary([f[cell] for f in found for cell in f if " " in cell])
-    out.write_text(json.dumps(kept, indent=1) + "\n")
-    for name in names:
+    every = []
+    for name in sorted({f["situation"] for f in found}, key=list(SITUATIONS).index):
+        sweep, own = Sweep.read(name), [f["cells"] for f in found if f["situation"] == name]
+        rows = {cell: [judged(sweep, cell, f[cell]) for f in own] for cell in own[0]}
+        together = [r for cell in rows.values() for r in cell]
+        kept["situations"][name] = {**{cell: summary(r) for cell, r in rows.items()}, "all": summary(together)}
+        every += together
         for cell, row in kept["situations"][name].items():
             print(name, cell, *(f"{k} {v}" for k, v in row.items()))
+    kept["all"] = summary(every)
+    out.write_text(json.dumps(kept, indent=1) + "\n")
     print(kept["all"])
 
 
@@ -225,6 +230,10 @@ if __name__ == "__main__":
     options.add_argument("--situations", nargs="+", default=[n for n in SITUATIONS if (OUT / f"{n}.json").exists()])
     options.add_argument("--studies", type=int, default=STUDIES)
     options.add_argument("--workers", type=int, default=2)
-    options.add_argument("--out", type=Path, default=OUT / "judged.json")
+    options.add_argument("--again", action="store_true", help=f"judge the choices in {CHOICES} again")
+    options.add_argument("--out", type=Path, default=OUT)
     asked = options.parse_args()
-    main(asked.situations, asked.studies, asked.workers, asked.out)
+    if not asked.again:
+        made = choices(asked.situations, asked.studies, asked.workers)
+        (asked.out / CHOICES).write_text(json.dumps(made) + "\n")
+    main(json.loads((asked.out / CHOICES).read_text()), asked.out / "judged.json")

@@ -32,10 +32,11 @@ import numpy as np
 import torch
 
 from isocost.runs import record
+from isocost.runs.driver import Driver, Workload
 from isocost.runs.files import Stream, read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.record import RunRecord
-from isocost.runs.run import _Run, run
+from isocost.runs.run import run
 from isocost.worlds.setting import Setting
 
 COMPARED = ("metrics.jsonl", "journal.jsonl", "samples.jsonl")
@@ -133,26 +134,26 @@ def placed(job: Job, folder: Path) -> Job:
     return replace(job, setting=replace(s, data=f"{folder}/{PROBLEMS}") if s.data == PROBLEMS else s)
 
 
-def dies_at_step(job: Job, folder: Path, step: int, look: Callable[[_Run], object] = bool) -> list[object]:
+def dies_at_step(job: Job, folder: Path, step: int, look: Callable[[Workload], object] = bool) -> list[object]:
     """Runs a job in this process until that step is about to be written, and lets it die there.
 
     What was done since its last checkpoint is lost. Returns what `look` saw of the run at each step.
     """
-    write, seen = _Run._write, []
+    write, seen = Driver._write, []
 
-    def dies(self: _Run, done: object) -> None:
-        seen.append(look(self))
+    def dies(self: Driver, line: object) -> None:
+        seen.append(look(self.workload))
         if len(seen) == step:
             raise KeyboardInterrupt
-        write(self, done)
+        write(self, line)
 
-    _Run._write = dies
+    Driver._write = dies
     try:
         asyncio.run(run(job, folder))
     except KeyboardInterrupt:
         return seen
     finally:
-        _Run._write = write
+        Driver._write = write
     raise AssertionError(f"the run ended before step {step}")
 
 
@@ -169,7 +170,7 @@ def arm(point: str, nth: int, path: Path) -> None:
         left[0] -= 1
         return left[0] == 0
 
-    write, save, evaluate = Stream.write, record.save_tensors, _Run._evaluate
+    write, save, evaluate = Stream.write, record.save_tensors, Driver._evaluate
     rename, paid = os.rename, RunRecord.paid
 
     def torn_write(self: Stream, *lines: object) -> None:
@@ -191,12 +192,12 @@ def arm(point: str, nth: int, path: Path) -> None:
         if point == "after-rename" and due():
             die(path, f"after renaming {Path(b).name}")
 
-    async def evaluate_(self: _Run) -> None:
+    async def evaluate_(self: Driver) -> None:
         if point == "before-evaluation" and due():
-            die(path, f"before the evaluation at step {self.ledger.step}")
+            die(path, f"before the evaluation at step {self.workload.step}")
         await evaluate(self)
         if point == "after-evaluation" and due():
-            die(path, f"after the evaluation at step {self.ledger.step}, before its checkpoint")
+            die(path, f"after the evaluation at step {self.workload.step}, before its checkpoint")
 
     def paid_(self: RunRecord, account: str, cost: object) -> None:
         paid(self, account, cost)
@@ -210,7 +211,7 @@ def arm(point: str, nth: int, path: Path) -> None:
     elif point.endswith("rename"):
         os.rename = rename_
     elif point.endswith("evaluation"):
-        _Run._evaluate = evaluate_
+        Driver._evaluate = evaluate_
     elif point == "step":
         RunRecord.paid = paid_
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from isocost import processor
+from isocost import meter, processor
 from isocost.batch import Batch
 from isocost.local.decoder import Config, Decoder
 from isocost.local.tokenizer import Characters
@@ -56,7 +56,9 @@ async def say(
     stop: Sequence[str] = (), wave: int = 0,
 ) -> list[Said]:
     at = Place(7, wave, slot)
-    return await w.engine.generate(start(w, prompt, sampling), attempts, place=at, turn=0, max_tokens=tokens, stop=stop)
+    text = start(w, prompt, sampling)
+    with meter.begins(True):
+        return await w.engine.generate(text, attempts, place=at, turn=0, max_tokens=tokens, stop=stop)
 
 
 def sums(count: int, seed: int = 0) -> list[str]:

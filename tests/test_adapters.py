@@ -12,15 +12,15 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from episodes import first, play, played, text
-from isocost.envs import minigrid_words, outside
+from isocost.envs import minigrid_words, openenv, outside
 from isocost.envs.opening import open_environment
-from isocost.envs.websocket import Closed, WebSocket
 from isocost.errors import UserError
-from isocost.types import Fault, Shown
+from isocost.types import Fault, Message, Problem, Shown
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
@@ -36,6 +36,12 @@ def test_what_is_missing_is_named_with_its_line(spec: str, module: str, line: st
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=f"pip install {line} "):
         open_environment(spec)
+
+
+def test_without_websockets_an_openenv_server_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "websockets", None)
+    with pytest.raises(UserError, match=r"needs websockets, of the extra \[openenv\]: pip install websockets"):
+        open_environment("openenv:http://127.0.0.1:9")
 
 
 def test_options_are_read_as_json_or_text():
@@ -452,51 +458,56 @@ def test_an_action_with_several_fields_is_json(tmp_path: Path):
         process.wait()
 
 
-def test_a_websocket_by_the_standard_library():
-    """Against the package websockets: lengths at the edges of the frame, fragments, ping, and how a close is read."""
-    server = pytest.importorskip("websockets.asyncio.server")
+def talked(answers: list[Any], *says: str) -> list[Shown]:
+    """What is shown by a session of a server that gives these answers, one after the other."""
+    from websockets.asyncio.server import ServerConnection, serve
 
-    async def handler(connection) -> None:
-        async for message in connection:
-            if message == "fragments":
-                await connection.send(iter(["a", "b", "c"]))
-            elif message == "ping":
-                await (await connection.ping())
-                await connection.send("answered")
-            elif message == "close":
+    async def handler(connection: ServerConnection) -> None:
+        for answer in answers:
+            await connection.recv()
+            if answer == "close":
                 await connection.close(1001, "enough")
             else:
-                await connection.send(message)
+                await connection.send(answer)
 
-    async def go() -> None:
-        async with server.serve(handler, "127.0.0.1", 0, max_size=None) as it:
-            port = it.sockets[0].getsockname()[1]
-            client = await WebSocket.connect(f"ws://127.0.0.1:{port}/x")
-            for size in (0, 1, 125, 126, 127, 65535, 65536, 200_000):
-                await client.send("é" * size)
-                assert await client.receive() == "é" * size
-            await client.send("fragments")
-            assert await client.receive() == "abc"
-            await client.send("ping")
-            assert await client.receive() == "answered"
-            await client.send("close")
-            with pytest.raises(Closed, match="enough"):
-                await client.receive()
-            await client.close()
+    async def go() -> list[Shown]:
+        async with serve(handler, "127.0.0.1", 0, max_size=None) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            session = openenv.Session(problem, openenv.Server(url, "text", "{}", 1, 0))
+            try:
+                return [await session.open(), *[await session.step(x, lambda: None) for x in says]]
+            finally:
+                await session.close()
 
-    asyncio.run(go())
+    problem = Problem("a", (Message("user", "a"),), meta={"seed": 0})
+    return asyncio.run(go())
 
 
-def test_what_is_no_websocket_server_is_an_error():
-    async def plain(reader, writer) -> None:
+def seen(words: str) -> str:
+    return json.dumps({"data": {"observation": {"words": words}, "reward": 1}})
+
+
+def test_messages_of_a_server_come_whole_and_one_that_is_too_long_is_a_fault():
+    long = "\u00e9" * 200_000
+    shown = talked([seen("a"), seen(long), iter([seen("b")[:20], seen("b")[20:]])], long, "x")
+    assert [text(s) for s in shown] == ["a", long, "b"] and shown[1].reward == 1.0
+    with pytest.raises(Exception, match=r"1009|too big"):
+        talked([seen("a"), " " * (openenv.LARGEST + 1)], "x")
+
+
+def test_a_server_that_closes_or_is_no_websocket_server_says_why():
+    with pytest.raises(Exception, match=r"1001.*enough"):
+        talked([seen("a"), "close"], "x")
+
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 404 Not Found\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         writer.close()
 
     async def go() -> None:
-        server = await asyncio.start_server(plain, "127.0.0.1", 0)
-        async with server:
-            with pytest.raises(Closed, match="404"):
-                await WebSocket.connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws")
+        async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            with pytest.raises(Exception, match="HTTP 404"):
+                await openenv.Session(Problem("a", (), meta={"seed": 0}), openenv.Server(url, "", "{}", 1, 0)).open()
 
     asyncio.run(go())

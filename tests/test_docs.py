@@ -129,7 +129,7 @@ def test_the_tour_is_of_this_code():
     assert "thirteen seams" in said and len(seams.SEAMS) == 13
     assert "four sizes" in said and len(seams.SIZES) == 4
     assert all(seam in said for seam in ("choose", "guide", "allocate", "schedule", "play", "reward", "select"))
-    for name in ("_launch_ahead", "_sift", "RunRecord.save", "RunRecord.restore", "_Run.go"):
+    for name in ("_launch_ahead", "_sift", "RunRecord.save", "RunRecord.restore", "Driver.go"):
         sources = "".join(p.read_text(encoding="utf-8") for p in (HOME / "src" / "isocost").rglob("*.py"))
         assert name in said and f"def {name.split('.')[-1]}(" in sources
 
@@ -174,6 +174,17 @@ def test_the_one_result_of_the_readme_is_that_of_its_record():
             f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]",
         ):
             assert number in text, (page, number)
+
+
+def test_the_readme_says_what_prescriptions_give_away_as_their_record_does():
+    said = " ".join((HOME / "README.md").read_text(encoding="utf-8").split())
+    found = json.loads((HOME / "experiments" / "results" / "sweeps" / "judged.json").read_text(encoding="utf-8"))
+    lost = {k: f"{x[0]:.3f}" for k, x in found["all"].items() if isinstance(x, list)}
+    studies = found["all"]["studies"] // (len(next(iter(found["situations"].values()))) - 1)
+    assert f"On {studies} studies" in said
+    assert (f"the prescribed n and rate end {lost['ours_whole']} below the best, at equal cost; the best n at a "
+            f"pilot's end {lost['end_whole']}, n = 8 {lost['n8_whole']}") in said
+    assert f"the prescribed n loses {lost['ours']}, the best at the end {lost['end']}, n = 8 {lost['n8']}" in said
 
 
 SECTION = re.compile(r"<!-- records: ([\w-]+) -->\n(.*?)(?=<!-- records|^## |\Z)", flags=re.M | re.S)

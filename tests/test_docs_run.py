@@ -145,6 +145,12 @@ def headlines(shell: Shell) -> None:
         file.write_text(re.sub(r'"--budget", "[^"]+"', f'"--budget", "{budget}"', text), encoding="utf-8")
 
 
+def claims(shell: Shell) -> None:
+    """A checkout without the records of claims: what is sealed is not piloted again."""
+    checkout(shell)
+    shutil.rmtree(shell.here / "experiments" / "results" / "claims")
+
+
 # the tables -----------------------------------------------------------------------------------------------------------
 
 BUDGETS = {
@@ -183,6 +189,7 @@ WALKS = {
         },
         leaves=("studies/rooms/profile.json", "runs/rooms/eval.json", "runs/safe/end.json"),
     ),
+    "docs/claims.md": Walk(claims, slow=("python -m experiments.claim",)),
     "docs/compare.md": Walk(
         comparing,
         quick={
@@ -191,6 +198,8 @@ WALKS = {
             "--budget 400k-rollouts": "--budget 400k-rollouts --dry-run",
         },
         full={"--budget 2h --seeds 8": f"{FEW} --budget 2k-rollouts --max-tokens 8"},
+        slow=("isocost compare grpo liteppo --pilot",),
+        ends={"--pilot": ((0, 6), "is this comparison decidable")},
         leaves=("comparisons/mine/comparison.json",),
     ),
     "docs/doctor.md": Walk(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import threading
 import time
 from collections import Counter
@@ -9,6 +10,7 @@ from dataclasses import replace
 from email.utils import formatdate
 from types import SimpleNamespace
 
+import httpx2
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -25,7 +27,7 @@ from isocost.steps.settings import setting_with
 from isocost.types import Cost, Message, Place, Role, Sampling, Segment, Stop
 from isocost.worlds import endpoint, http
 from isocost.worlds.endpoint import IN_A_ROW, Words
-from isocost.worlds.http import Client, Limits, retry_after
+from isocost.worlds.http import Client, Limits, Unanswered, retry_after
 from isocost.worlds.protocol import CHAT, TEXT, Answer, Dialect, Malformed
 from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.spec import Spec, spec_of
@@ -122,7 +124,7 @@ def test_a_request_carries_all_of_the_sampling(plain):
 def test_the_bill_is_what_the_server_counts(plain):
     found, _ = plain
     cost = Cost.of(found["cost"])
-    assert cost.rollouts == 1 + 16 * PROBLEMS and cost.verify == 60 + 16 * PROBLEMS
+    assert cost.rollouts == 16 * PROBLEMS and cost.verify == 60 + 16 * PROBLEMS
     assert cost.decode == round(found["lengths"]["mean"] * 16 * PROBLEMS) + 1       # the first request wrote one
 
 
@@ -184,7 +186,8 @@ def test_a_request_that_fails_for_good_is_billed_and_has_no_score(server, model,
     found = profile(model, limits)
     failed = found["server"]["failed"]
     assert failed == found["unscored"] == 16 and len(found["ids"]) == PROBLEMS - 1
-    assert Cost.of(found["cost"]).rollouts == Cost.of(plain[0]["cost"]).rollouts + 16 // IN_A_ROW
+    assert Cost.of(found["cost"]).rollouts == Cost.of(plain[0]["cost"]).rollouts     # a test of the server is none
+    assert len([b for b in server.asked if b["max_tokens"] == 1]) == 1 + 16 // IN_A_ROW
     assert found["server"]["repeated"] == {"500": failed} and found["server"]["examples"] == {"500": "500: boom"}
     kept = [plain[0]["right"][plain[0]["ids"].index(i)] for i in found["ids"]]
     assert found["right"] == kept
@@ -274,7 +277,8 @@ def test_a_wave_that_is_halted_returns_what_it_has(server, served):
         world.engine.halt(place)
         return await task, await world.engine.generate(start, [2], place=place, turn=0, max_tokens=4)
 
-    first, later = asyncio.run(halted())
+    with meters.begins(True):
+        first, later = asyncio.run(halted())
     world.close()
     assert [s.stop for s in (*first, *later)] == [Stop.CANCELLED] * 3 and len(server.asked) == 3
     assert world.meter.of(meters.TRAIN).rollouts == 2
@@ -378,13 +382,13 @@ def test_an_address_that_cannot_be_used_says_what_is_wrong(server, served, monke
 
 def test_the_key_is_sent_and_stands_nowhere_else(server, model, monkeypatch, tmp_path, caplog):
     keys = []
-    own = http.Client._exchanged
+    own = httpx2.AsyncHTTPTransport.handle_async_request
 
-    def seen(self, method, path, data, line):
-        keys.append(self._headers.get("Authorization"))
-        return own(self, method, path, data, line)
+    def seen(self, request):
+        keys.append(request.headers.get("Authorization"))
+        return own(self, request)
 
-    monkeypatch.setattr(http.Client, "_exchanged", seen)
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", seen)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-for-another-host")
     monkeypatch.setenv("ISOCOST_API_KEY", "sk-very-secret")
     text = said("profile", "--model", model, "--data", DATA, "--problems", 2, "--out", tmp_path / "s")
@@ -398,6 +402,61 @@ def test_the_key_is_sent_and_stands_nowhere_else(server, model, monkeypatch, tmp
     monkeypatch.setenv("ISOCOST_API_KEY", "sk-very-secret")
     with pytest.raises(UserError, match="is not encrypted"):
         open_setting(Setting(model="openai:http://example.org/v1#m", data=DATA), learn=False)
+
+
+def test_requests_go_through_the_proxy_of_the_environment_and_past_it_to_a_server_in_no_proxy(served, monkeypatch):
+    server, url = served
+    paths = []
+
+    async def answer(method, path, body):
+        paths.append(path)
+        return 200, {}, {}
+
+    monkeypatch.setattr(server, "answer", answer)
+    monkeypatch.setenv("HTTP_PROXY", url.removesuffix("/v1"))
+    monkeypatch.delenv("REQUEST_METHOD", raising=False)
+    for name in ("http_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for base, skipped in (("http://model.invalid/v1", ""), (url, ""), (url, "127.0.0.1")):
+        monkeypatch.setenv("NO_PROXY", skipped)
+        client = Client(base)
+        assert client.ask("GET", "/models") == {}
+        client.close()
+    assert paths == ["http://model.invalid/v1/models", f"{url}/models", "/v1/models"]
+    monkeypatch.setenv("HTTP_PROXY", "nothing://proxy")
+    with pytest.raises(UserError, match=r"proxy that the environment names cannot be used .*correct HTTP_PROXY"):
+        Client("http://model.invalid/v1").ask("GET", "/models")
+
+
+def test_without_its_http_package_an_endpoint_names_the_extra(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    with pytest.raises(UserError, match=r"behind a server needs httpx2, of the extra \[endpoint\]: pip install httpx2"):
+        open_setting(Setting(model=model, data=DATA), learn=False)
+
+
+def test_a_client_sends_from_every_event_loop_and_leaves_no_thread(served, monkeypatch):
+    client = Client(served[1], limits=Limits(concurrency=1))
+    monkeypatch.setattr(served[0], "answer", lambda method, path, body: asyncio.sleep(0.01, (200, {}, {})))
+
+    async def twice():
+        return await asyncio.gather(client.post("/x", {}), client.post("/x", {}))
+
+    for _ in range(2):
+        assert client.ask("GET", "/x") == {} and len(asyncio.run(twice())) == 2
+        client.close()
+    assert client.tally.sent == client.tally.answered == 6
+    assert not [t for t in threading.enumerate() if t.name == "isocost-http"]
+
+
+def test_an_answer_is_read_up_to_a_size_and_its_cost_is_not_known(served, monkeypatch):
+    monkeypatch.setattr(http, "LARGEST", 1000)
+    monkeypatch.setattr(served[0], "answer", lambda method, path, body: asyncio.sleep(0, (200, {}, ["x" * body])))
+    client = Client(served[1])
+    assert client.ask("POST", "/x", 900) == ["x" * 900]
+    with pytest.raises(Unanswered, match="an answer of more than 1,000 bytes"):
+        client.ask("POST", "/x", 2000)
+    client.close()
+    assert (client.tally.answered, client.tally.unknown) == (1, 1)
 
 
 def test_a_profile_says_what_it_cost_and_is_planned_for_another_trainer(server, model, tmp_path):

@@ -392,7 +392,7 @@ def test_what_is_nested_too_deeply_is_the_models_fault_and_garbage_of_the_server
         async def send(self, text: str) -> None:
             pass
 
-        async def receive(self) -> str:
+        async def recv(self) -> str:
             return "garbage"
 
     which = openenv.Server("http://127.0.0.1:9", "", "{}", 1, 0)

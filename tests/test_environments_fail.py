@@ -17,7 +17,7 @@ PLACE, PACE = Place(7, 2, 3), Pace(lr=0.0, max_tokens=4, max_turns=8)
 
 
 class Failing:
-    """A dialogue of the toy world that fails where it is told to."""
+    """A dialogue of the toy world that fails at a given place."""
 
     def __init__(self, env, where):
         self.env, self.where = env, where

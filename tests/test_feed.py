@@ -11,10 +11,10 @@ from isocost import methods
 from isocost.errors import RewardFailed
 from isocost.feed import Feed
 from isocost.ledger import Ledger
-from isocost.loop import End, train
+from isocost.loop import train
 from isocost.methods import april
 from isocost.parts import select
-from isocost.types import Fate, Score
+from isocost.types import End, Fate, Score
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting, open_setting
 

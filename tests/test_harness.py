@@ -502,13 +502,29 @@ def test_the_server_stops_after_the_last_session_and_listens_on_this_machine_alo
     asyncio.run(work())
 
 
+def test_no_reply_waits_for_the_client_to_acknowledge_its_head():
+    """It would wait 40 ms: a body is written after its head."""
+    async def work() -> None:
+        gateway = Gateway.here()
+        session = await gateway.open()
+        there = http.client.HTTPConnection(urlsplit(session.base_url).netloc, timeout=10)
+        await asyncio.to_thread(there.request, "GET", urlsplit(session.base_url).path + "/models")
+        assert (await asyncio.to_thread(there.getresponse)).status == 200
+        (connection,) = gateway._server.connections
+        assert connection.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        there.close()
+        await gateway.close(session)
+
+    asyncio.run(work())
+
+
 def test_what_is_no_http_ends_its_connection_alone():
     async def work() -> None:
         gateway = Gateway.here()
         session = await gateway.open()
         at = urlsplit(session.base_url)
         for raw in (b"hello\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"x" * 70_000,
-                    f"POST {at.path}/chat/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\nab".encode()):
+                    f"POST {at.path}/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab".encode()):
             reader, writer = await asyncio.open_connection(at.hostname, at.port)
             writer.write(raw)
             writer.write_eof()
@@ -706,6 +722,13 @@ def test_a_file_that_is_no_harness_is_an_error(tmp_path: Path, text: str, says: 
 def test_a_spec_of_a_harness_that_cannot_be_opened_is_an_error(spec: str, says: str):
     with pytest.raises(UserError, match=says):
         open_environment(spec)
+
+
+@pytest.mark.parametrize("module", ["starlette", "uvicorn"])
+def test_without_the_servers_packages_a_harness_names_the_extra(module: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=rf"harness calls needs {module}, of the extra \[serve\]: pip install {module}"):
+        open_environment("cmd:agent")
 
 
 def test_the_contract_holds_for_rooms_and_names_what_a_harness_breaks(tmp_path: Path, monkeypatch):

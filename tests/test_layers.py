@@ -15,8 +15,8 @@ from isocost.runs.files import DIVERGED
 
 HOME = Path(__file__).resolve().parent.parent / "src" / "isocost"
 ROOMS = (
-    "core", "stats", "parts", "methods", "strategies", "tasks", "envs", "local", "worlds", "contract", "control",
-    "runs", "laws", "planner", "trainers", "steps", "compare", "doctor", "report", "cli", "api",
+    "core", "stats", "parts", "methods", "strategies", "tasks", "serve", "envs", "local", "worlds", "contract",
+    "control", "runs", "laws", "planner", "trainers", "steps", "compare", "doctor", "report", "cli", "api",
 )
 DOORS = {("isocost.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
 LARGEST = 600       # lines of a file
@@ -101,11 +101,18 @@ def test_methods_and_parts_import_no_loop_no_feed_and_no_world_of_their_own(name
     ("name", "source"), files("stats", "laws", "planner", "report").items(), ids=lambda x: x if len(x) < 40 else ""
 )
 def test_laws_and_report_import_no_torch_and_no_trainer(name, source):
-    banned = ("loop", "feed", "pack", "local", "runs.run", "parts", "worlds", "world", "ops",
-              "runs.evaluate", "steps")
+    banned = ("loop", "feed", "pack", "local", "runs.run", "runs.policy", "runs.driver", "parts", "worlds", "world",
+              "ops", "runs.evaluate", "steps")
     assert below(imported(source), "torch", "safetensors", *(f"isocost.{b}" for b in banned)) == []
     if name != "isocost.report.recipe":  # it compares a record's recipe with the method as shipped
         assert below(imported(source), "isocost.methods", "isocost.seams") == []
+
+
+def test_the_driver_of_runs_knows_no_tokens_no_problems_and_no_recipes():
+    """What it drives may be anything that fits its protocol."""
+    banned = ("loop", "feed", "pack", "batch", "ledger", "seams", "recipe", "world", "worlds", "tasks", "envs", "local",
+              "methods", "runs.policy", "runs.job", "runs.evaluate", "runs.samples", "runs.shelf")
+    assert below(imported(files("runs/driver")["isocost.runs.driver"]), *(f"isocost.{b}" for b in banned)) == []
 
 
 def room(module):
@@ -225,15 +232,15 @@ def test_reading_planning_and_reporting_load_no_torch(module):
     assert "torch" not in after(code)
 
 
-def test_commands_that_read_load_no_torch(tmp_path):
-    """They import the text of what they print when they print it."""
+def test_commands_that_read_load_no_torch_and_no_package_of_an_extra(tmp_path):
+    """They import the text of what they print when they print it, and a wire when something is sent over it."""
     code = f"""
         from click.testing import CliRunner
         from isocost.cli.commands import main
         for words in (["ls", {str(tmp_path)!r}], ["envs"], ["laws"]):
             assert CliRunner().invoke(main, words).exit_code == 0
     """
-    assert not {"torch", "scipy.stats"} & after(code)
+    assert not {"torch", "scipy.stats", "httpx2", "starlette", "uvicorn", "websockets"} & after(code)
 
 
 def test_a_plant_is_found():

@@ -83,7 +83,7 @@ def test_nothing_that_make_installs_is_compiled():
 
 
 def test_no_message_installs_isocost_from_a_registry():
-    """It is in none: whoever took the name there would be run. Messages and pages name the packages, or the clone."""
+    """It is in none: another package of that name would be run. Messages and pages name the packages, or the clone."""
     files = [*(HOME / "src").rglob("*.py"), *(HOME / "docs").glob("*.md"), HOME / "README.md", HOME / "CONTRIBUTING.md"]
     assert not [f for f in files if re.search(r"pip install[^`\n]*[ '\"]isocost", f.read_text())]
     known = {re.split(r"[>=<]", x)[0] for own in extras().values() for x in own} | OTHERS

@@ -383,8 +383,7 @@ class Scripted:
     async def generate(self, start, attempts, *, place, turn, max_tokens, stop=()):
         self.starts.append((start, list(attempts), turn, max_tokens))
         rows = [np.array(self.said[a, turn] if (a, turn) in self.said else self.said[a]) for a in attempts]
-        first = turn == 0 and not start.own.any()
-        self.meter.charge(Cost(rollouts=len(attempts) if first else 0, decode=sum(map(len, rows))))
+        self.meter.charge(Cost(decode=sum(map(len, rows))), started=len(attempts))
         return [Said(y, np.full(len(y), -1.0, np.float32), np.zeros(len(y), int), Stop.DONE) for y in rows]
 
 
@@ -486,7 +485,9 @@ def test_int_asks_the_policy_itself_and_reads_what_it_says(said, fix):
     meter = toy.Meter()
     world = toy.World([problem], Scripted({(5, 1): Plain().encode(said)}, meter), None, Plain(), None, meter)
     failed = failure(problem, 5)
-    found = asyncio.run(int_.by_itself(failed, ["one is 1;", "two is 3;"], ";", world, Pace(0.0, 99), Place(0, 0, 0)))
+    with meters.begins(True):       # as the feed calls a play
+        found = asyncio.run(
+            int_.by_itself(failed, ["one is 1;", "two is 3;"], ";", world, Pace(0.0, 99), Place(0, 0, 0)))
     assert found == fix and meter.of().rollouts == 1
     ((start, _, _, _),) = world.engine.starts
     asked = Plain().decode(start.tokens.tolist())
@@ -506,7 +507,7 @@ class Waits(Scripted):
         try:
             return await asyncio.Event().wait()
         finally:
-            self.meter.charge(Cost(prefill=len(start), decode=2))
+            self.meter.charge(Cost(prefill=len(start), decode=2), started=1)
 
 
 @pytest.mark.parametrize("halted", [True, False])
@@ -515,7 +516,7 @@ def test_int_counts_a_proposal_as_a_rollout_if_it_was_begun_though_it_was_cancel
     world = toy.World([problem], Waits(meter, halted), None, Plain(), None, meter)
 
     async def asked():
-        with meters.tab() as around:
+        with meters.tab() as around, meters.begins(True):       # as the feed calls a play
             task = asyncio.ensure_future(
                 int_.by_itself(failure(problem, 5), ["one is 1;"], ";", world, Pace(0.0, 99), Place(0, 0, 0)))
             await asyncio.sleep(0)

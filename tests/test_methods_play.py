@@ -248,7 +248,8 @@ def halted(world, text):
         world.engine.halt(PLACE)
         return await asked, await world.engine.generate(text, [9], place=PLACE, turn=0, max_tokens=8)
 
-    return asyncio.run(go())
+    with meter.begins(True):
+        return asyncio.run(go())
 
 
 @pytest.mark.parametrize("make", [toy.world, lambda: local_world.world(kernels="torch")], ids=["toy", "local"])
@@ -265,19 +266,21 @@ def test_a_halted_wave_returns_its_partial_answers_and_continues_them_exactly(ma
     for i in cut:
         (rest,) = say(again, start.wrote(got[i]), [i])
         assert [*got[i].tokens, *rest.tokens] == whole[i].tokens.tolist() and rest.stop is whole[i].stop
-    assert again.meter.of().rollouts == 0       # they had been paid for
 
 
 @pytest.mark.parametrize("make", [toy.world, lambda: local_world.world(kernels="torch")], ids=["toy", "local"])
-def test_engines_count_who_begins_a_first_turn_and_nobody_else(make):
+def test_engines_count_what_they_start_for_who_begins_rollouts_and_for_nobody_else(make):
     world = make()
     start = Segment.empty(Sampling()).read(world.text.encode("3?"), Role.PROMPT)
-    for turn, begun in ((0, 2), (1, 2)):
-        asyncio.run(world.engine.generate(start, range(2), place=PLACE, turn=turn, max_tokens=2))
+    for begins, turn, begun in ((True, 0, 2), (False, 0, 2), (False, 1, 2), (True, 1, 4)):
+        with meter.begins(begins):
+            asyncio.run(world.engine.generate(start, range(2), place=PLACE, turn=turn, max_tokens=2))
         assert world.meter.of().rollouts == begun
     read = world.meter.of().prefill
     world.engine.halt(PLACE)
-    asyncio.run(world.engine.generate(start, range(2), place=PLACE, turn=0, max_tokens=2))
+    with meter.begins(True):
+        asyncio.run(world.engine.generate(start, range(2), place=PLACE, turn=0, max_tokens=2))
+    assert world.meter.of().rollouts == 4
     assert world.meter.of().prefill == read > 0             # whom a halt finds before the first token has read nothing
 
 

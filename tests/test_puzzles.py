@@ -4,15 +4,15 @@ import json
 import operator
 import re
 import tomllib
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 
-import make_puzzles_base as make
+import bases
+import lessons
+import pass_rates
 from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.local import embedded, models
@@ -217,7 +217,6 @@ def shipped():
 
 
 def test_the_shipped_model_states_rates_that_suit_a_study(shipped):
-    assert shipped.extra["made"]["lessons"] == json.loads(json.dumps(asdict(make.Lessons())))
     said, rates = shipped.extra["made"]["pass_at_1"], json.loads((FOLDER / "rates.json").read_text())
     right = np.array(rates["right"]) / rates["samples"]
     assert (rates["data"], len(right), rates["samples"]) == ("puzzles", puzzles.COUNT, 64)
@@ -268,10 +267,14 @@ def test_splits_by_pass_rate_are_default_problems_with_such_rates():
         list(puzzles.listed(Puzzles.of("puzzles:base=very-easy,kind=countdown,length=5,level=4")))
 
 
-def test_the_shipped_model_has_the_rates_it_states(shipped):
+def test_the_shipped_model_has_the_rates_it_states(shipped, tmp_path):
     """By 8 samples of each of 60 problems: the mean within four standard errors."""
     rates = json.loads((FOLDER / "rates.json").read_text())
-    _, found = make.measure("tiny-puzzles", samples=8, count=60)
+    bases.write(tmp_path, shipped, puzzles.ALPHABET, {})
+    found = pass_rates.rates_of_puzzles(tmp_path, samples=8, count=60)
+    kept, said = json.loads((tmp_path / "rates.json").read_text()), shipped.extra["made"]["pass_at_1"]
+    assert found.keys() == said.keys() and found["tokens"].keys() == said["tokens"].keys()
+    assert np.mean(kept["right"]) / 8 == pytest.approx(found["mean"], abs=1e-4) and kept["data"] == "puzzles:count=60"
     stated = np.array(rates["right"][:60]) / rates["samples"]
     error = np.sqrt((stated * (1 - stated)).sum() / 8) / 60
     assert abs(found["mean"] - stated.mean()) < 4 * error + 0.01
@@ -288,23 +291,13 @@ def test_the_shipped_model_runs_in_the_kernel_and_is_small(shipped):
                     for f in (HOME / "src" / "isocost").glob(g)}
 
 
-def test_a_base_can_be_made_and_made_again(tmp_path):
-    lessons = make.Lessons(hidden=16, layers=1, heads=1, steps=3, rows=12)
-    model, again = make.teach(lessons), make.teach(lessons)
-    assert all(torch.equal(again.weights[k], v) for k, v in model.weights.items())
-    make.write(tmp_path, model, {"lessons": asdict(lessons)})
-    read = models.load(str(tmp_path))
-    assert all(torch.equal(read.weights[k], v) for k, v in model.weights.items())
-    assert read.text.decode(read.text.encode(puzzles.ALPHABET)) == puzzles.ALPHABET and read.text.ends == (make.END,)
-
-
 @pytest.mark.parametrize("kind", puzzles.KINDS)
 def test_a_slip_makes_a_wrong_answer_in_the_same_form(kind):
     rng, wrong = np.random.default_rng(0), 0
     for _ in range(200):
         drawn = puzzles.draw(rng, kind, 3, 2)
-        assert make.SLIPS[kind](rng, drawn, 0.0) == drawn.solution
-        said = make.SLIPS[kind](rng, drawn, 0.3)
+        assert lessons.SLIPS[kind](rng, drawn, 0.0) == drawn.solution
+        said = lessons.SLIPS[kind](rng, drawn, 0.3)
         wrong += not puzzles.accepts(posed(kind, drawn.prompt), said.rpartition(";")[2])
         assert set(said) <= set(puzzles.ALPHABET) and said.count(";") <= drawn.solution.count(";")
     assert 20 < wrong < 180

@@ -44,18 +44,18 @@ def busy_of(run_out):
 def test_a_tab_counts_what_is_charged_to_any_account_and_so_do_the_tabs_around_it():
     meter = Meter()
     with tab() as outer, on(EVALUATION), tab() as inner:
-        meter.charge(Cost(rollouts=2))
+        meter.charge(Cost(verify=2))
         with on("probe"):
-            meter.charge(Cost(rollouts=3))
-    meter.charge(Cost(rollouts=5))
-    assert (inner.cost.rollouts, outer.cost.rollouts) == (5, 5)
-    assert [meter.of(name).rollouts for name in (EVALUATION, "probe", "train")] == [2, 3, 5]
+            meter.charge(Cost(verify=3))
+    meter.charge(Cost(verify=5))
+    assert (inner.cost.verify, outer.cost.verify) == (5, 5)
+    assert [meter.of(name).verify for name in (EVALUATION, "probe", "train")] == [2, 3, 5]
 
 
 @pytest.mark.parametrize(
     ("cost", "work"),
     [
-        (Cost(rollouts=4, prefill=20, decode=12), SAMPLE),
+        (Cost(prefill=20, decode=12), SAMPLE),
         (Cost(prefill=20), SAMPLE),
         (Cost(verify=4), SCORE),
         (Cost(), SCORE),  # a verifier in processes of its own: calls are charged when asked, seconds when they are back

@@ -11,7 +11,7 @@ import torch
 import isocost
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
-from isocost.meter import LOST, Meter
+from isocost.meter import LOST, Meter, Payer
 from isocost.runs import files
 from isocost.runs.files import Stream, read_json, read_lines, tail
 from isocost.runs.record import MOMENT, RunRecord
@@ -21,7 +21,7 @@ from isocost.types import Cost, Fate
 def checkpoint(record, step, value):
     record.write("metrics.jsonl", {"step": step})
     meter = Meter()
-    meter.charge(Cost(rollouts=step))
+    meter.charge(Cost(), to=Payer(begins=True), started=step)
     record.save(step, {"w": torch.full((4,), float(value))}, {"meter": meter.state()})
 
 

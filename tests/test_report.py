@@ -523,6 +523,9 @@ def test_only_n_that_were_tried_and_are_known_are_called_worse(study: Path):
     alone = replace(law, arms=tuple(a for a in law.arms if a.n == arm["n"]))
     assert top(alone).endswith("rollouts, no other n was tried.") and top(alone, **now) == top(alone)
     assert top(law, **now) == f"Use n = {arm['n']}: it has the highest expected reward."
+    more = now | {"chosen": f"{now['chosen']}; n = 2 is equal, within 0.01"}
+    for changes, below in ((now, ""), (more, "n = 2 is equal, within 0.01")):     # nothing is said twice
+        assert headline._chosen(replace(found, files={**found.files, "plan": plan | changes}))[1] == below
     other = next(n for n in law.ns if n != arm["n"])
     unknown = type("Unknown", (), {"ns": law.ns, "unknown": lambda self, C: [other]})()
     assert top(unknown).endswith(f"rollouts, the reward of n = {other} is not identified, every other n is worse.")

@@ -182,7 +182,7 @@ def test_the_terminal_and_a_notebook_print_the_same_rows(old, capsys):
     found = audit(Study.read(old / "tiny"))
     show(found, Console(width=1000))
     lines, html = capsys.readouterr().out.splitlines(), found._repr_html_()
-    assert lines[:3] == ["", found.title, f"  {found.reason}"] and found.title.startswith("audit: ")
+    assert lines[:3] == ["", found.heading, f"  {found.reason}"] and found.heading.startswith("audit: ")
     for row in found.rows():
         assert f"  {row.name}: {row.text}" in lines or f"  {row.text}" in lines
         assert row.text in unescape(html)

@@ -27,6 +27,7 @@ from isocost.errors import Resumable, UserError
 from isocost.jsonfile import write_json
 from isocost.laws.curves import curves
 from isocost.recipe import describe
+from isocost.runs import driver, policy
 from isocost.runs import run as runs
 from isocost.runs.files import ended, read_json, read_lines
 from isocost.runs.job import Job, reopen
@@ -198,7 +199,7 @@ def test_a_checkpoint_follows_an_evaluation_only_where_a_kill_would_lose_enough_
     monkeypatch.setattr(RunRecord, "save", lambda self, step, *more: saved.append(step) or save(self, step, *more))
     seen = {}
     for seconds in (0.0, math.inf):
-        monkeypatch.setattr(runs, "WORTH_SAVING", seconds)
+        monkeypatch.setattr(driver, "WORTH_SAVING", seconds)
         saved.clear()
         go(replace(JOB, save_every=0), tmp_path / str(seconds))
         seen[seconds] = list(saved)
@@ -390,7 +391,7 @@ def test_the_check_of_the_answer_key_is_in_the_bill_though_the_run_dies_before_i
     job = replace(JOB, budget={"rollouts": 32}, points=(), export=False)
     whole = asyncio.run(run(job, tmp_path / "whole", opened=open_setting(SMALL, check=True)))
     with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
-        m.setattr(runs._Run, "_evaluate", dies)
+        m.setattr(driver.Driver, "_evaluate", dies)
         asyncio.run(run(job, tmp_path / "dead", opened=open_setting(SMALL, check=True)))
     dead = go(job, tmp_path / "dead")
     for end, account in ((whole, "check"), (dead, "lost")):
@@ -411,11 +412,11 @@ def test_rollouts_in_flight_when_a_run_stops_are_billed_and_cancelled(tmp_path, 
         if line.get("step") == 3 and "reward" in line:
             if why == "interrupted":
                 os.kill(os.getpid(), signal.SIGINT)
-            monkeypatch.setattr(runs, "math", SimpleNamespace(isfinite=lambda x: why != "diverged"))
+            else:
+                monkeypatch.setattr(policy, "math", SimpleNamespace(isfinite=lambda x: False))
 
     end = asyncio.run(run(job, tmp_path, opened=world, on_step=stop))
-    if why == "diverged":     # the gradient is checked once the step is written
-        assert end["steps"] == 4
+    assert end["steps"] == {"interrupted": 4, "diverged": 5}[why]
     paid, fates = world.world.meter.of(), Counter()
     for line in read_lines(tmp_path / "journal.jsonl"):
         fates.update({**Counter(line["fates"]), "cancelled": line["cancelled"]})
@@ -448,7 +449,7 @@ def test_a_run_that_is_continued_is_the_run_that_was_longer_from_the_start(whole
 def test_a_budget_of_seconds_is_the_runs_own_time(tmp_path, monkeypatch):
     """A clock that moves 0.05 s whenever the run looks: evaluations and pauses count, by whatever busy seconds."""
     ticks = count(0, 0.05)
-    monkeypatch.setattr(runs, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(driver, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     end = go(replace(JOB, budget={"seconds": 3.0}, points=(64,), export=False), tmp_path / "r")
     assert end["reason"] == "spent" and 2.0 < end["seconds"] <= 3.5
     assert 0 < end["bill"]["train"]["rollouts"] < 16 * 60, "no step without a look at the clock"
@@ -457,8 +458,8 @@ def test_a_budget_of_seconds_is_the_runs_own_time(tmp_path, monkeypatch):
 def test_a_budget_of_seconds_includes_the_last_evaluation():
     """Three evaluations took 6 s, so the one after training takes 2: at 5 s, 7 are as good as spent."""
     meter = SimpleNamespace(of={"evaluation": Cost(seconds=6.0)}.__getitem__)
-    asked = SimpleNamespace(_active=lambda: 5.0, world=SimpleNamespace(meter=meter), measured=3)
-    assert runs._Run._bound(asked) == 7.0
+    asked = SimpleNamespace(seconds=lambda: 5.0, workload=SimpleNamespace(meter=meter), measured=3)
+    assert driver.Driver.clock(asked) == 7.0
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -520,10 +521,10 @@ FULL = """
 import asyncio, resource, signal, sys
 from pathlib import Path
 import test_run
-from isocost.runs import run as runs
+from isocost.runs import driver
 from isocost.runs.run import run
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-runs.WORTH_SAVING = 0.0     # every evaluation is followed by a checkpoint
+driver.WORTH_SAVING = 0.0     # every evaluation is followed by a checkpoint
 
 def fill(line):
     if line["step"] == 5 and "reward" in line:
@@ -550,16 +551,16 @@ def test_a_full_disk_stops_it_with_the_last_good_checkpoint(whole, tmp_path, pro
 
 FULL_AT_THE_END = """
 import resource, signal, sys
-from isocost.runs import run
+from isocost.runs.driver import Driver
 from isocost.cli.commands import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-finish = run._Run._finish
+finish = Driver._finish
 
-def full(self, *end):
+def full(self):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-    return finish(self, *end)
+    return finish(self)
 
-run._Run._finish = full
+Driver._finish = full
 main(sys.argv[1:])
 """
 

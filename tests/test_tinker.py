@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from torch.nn.utils import parameters_to_vector
 
 from fake_tinker import TinkerError, install
+from isocost import meter as meters
 from isocost import methods
 from isocost.cli.commands import main
 from isocost.contract.conflicts import refuse
@@ -161,7 +162,8 @@ def test_a_completion_has_its_seeds_tokens_its_log_probs_and_the_version(monkeyp
     start = Segment.empty().read(world.text.prompt(world.problems[0].prompt), Role.PROMPT)
 
     async def write(attempts, slot=0):
-        return await world.engine.generate(start, attempts, place=Place(3, 0, slot), turn=0, max_tokens=4)
+        with meters.begins(True):
+            return await world.engine.generate(start, attempts, place=Place(3, 0, slot), turn=0, max_tokens=4)
 
     first = asyncio.run(write(range(6)))
     again = asyncio.run(write([4]))[0]

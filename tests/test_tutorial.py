@@ -67,8 +67,11 @@ def test_the_readme_shows_the_output_and_the_picture_of_the_kept_study(monkeypat
         assert (first.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/first_study.py page"
         assert f'docs/images/{name}"' in text
     said = first.pictures()["first-light.svg"]
-    for word in ("forecast 0.821", "outcome 0.883", "n = 8: 0.865", "the pilot ends here"):
+    n, worst = first.worst()
+    for word in ("forecast 0.821", "outcome 0.883", "n = 8: 0.865", f"n = {n}: {worst[-1]['reward']:.3f}",
+                 "the pilot ends here"):
         assert word in said
+    assert f"worst n, {n} (dotted, of a sweep), ends at {worst[-1]['reward']:.3f}" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", ["tutorial", "quickstart"])

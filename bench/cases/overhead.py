@@ -50,7 +50,7 @@ class Free:
 
     async def generate(self, start: Any, attempts: Sequence[int], **_: Any) -> list[Said]:
         count = len(attempts)
-        self.meter.charge(Cost(rollouts=count, prefill=len(start) * count, decode=NEW * count))
+        self.meter.charge(Cost(prefill=len(start) * count, decode=NEW * count), started=count)
         return [self.said] * count
 
     def halt(self, place: Place) -> None:

@@ -47,9 +47,8 @@ def _identified(summary: Record) -> str:
         return ""
     better = summary["better"].get("prescribed", 0)
     return (f" The law was identified in {summary['identified']} of {summary['studies']}, and the prescription followed"
-            f" from it. At equal rollouts it was significantly better than its comparator in {better}: n = 8, or the"
-            " next larger n where 8 or more was prescribed as the cheapest of the n that the pilot could not"
-            " distinguish.")
+            " from it. At equal rollouts it was significantly better than n = 8 (or the runner-up where n = 8 is"
+            f" prescribed) in {better}.")
 
 
 def backtest(r: Record) -> str:

@@ -36,7 +36,7 @@ ALT = ("Held-out share right over the tokens after which an answer is forced, 4 
 
 def prepare(home: Path) -> None:
     """The shipped base, taught further to answer at once after any of its steps."""
-    import make_puzzles_base as make
+    import bases
     from isocost import chance
     from isocost.local import weights
     from isocost.tasks import puzzles
@@ -48,7 +48,7 @@ def prepare(home: Path) -> None:
             level = 1 + int(draw.integers(puzzles.LEVELS))
             drawn = puzzles.draw(draw, kind, level, 1)
             if draw.random() < 0.5:
-                rows.append((drawn.prompt, make.SLIPS[kind](draw, drawn, make.Lessons().slips[level - 1])))
+                rows.append((drawn.prompt, bases.lessons.SLIPS[kind](draw, drawn, bases.WHOLE.of["slips"][level - 1])))
                 continue
             *steps, answer = drawn.solution.split(STEP)
             done = "".join(s + STEP for s in steps[: int(draw.integers(len(steps) + 1))])
@@ -56,7 +56,7 @@ def prepare(home: Path) -> None:
         return rows
 
     if not (home / "base" / "config.json").exists():
-        weights.save_model(home / "base", make.taught_further(lesson, 300, 1e-3, report=50))
+        weights.save_model(home / "base", bases.taught_further(lesson, 300, 1e-3, report=50))
 
 
 def numbers(folder: Path) -> dict[str, float]:

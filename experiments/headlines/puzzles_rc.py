@@ -44,7 +44,7 @@ ALT = ("Held-out share right over rounds of thinking before the answer, 0 to 12,
 
 def prepare(home: Path) -> None:
     """The chains, and the shipped base taught to go on from any step and to write the problem that is left."""
-    import make_puzzles_base as make
+    import bases
     from isocost import chance
     from isocost.local import weights
     from isocost.tasks import chain
@@ -82,7 +82,7 @@ def prepare(home: Path) -> None:
             steps, values = steps_of(draw, at, rest, m)
             text = "".join(steps) + str(values[-1] if values else at)
             if draw.random() < 0.5:
-                rows.append((before, text if len(text) < think else text[:think] + make.CUT))
+                rows.append((before, text if len(text) < think else text[:think] + bases.lessons.END))
                 continue
             trace = text[:think]
             whole = trace.count(STEP)
@@ -106,7 +106,7 @@ def prepare(home: Path) -> None:
     held = [a + k % (b - a + 1) for a, b in quarters for k in range(48)]
     for name, counts in (("train", [1 + k % 7 for k in range(280)]), ("held", held)):
         (home / f"{name}.jsonl").write_text(lines(counts, draw, seen), encoding="utf-8")
-    weights.save_model(home / "base", make.taught_further(lesson, 500, 1.5e-3, report=50))
+    weights.save_model(home / "base", bases.taught_further(lesson, 500, 1.5e-3, report=50))
 
 
 def numbers(folder: Path) -> dict[str, float]:

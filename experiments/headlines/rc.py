@@ -46,7 +46,7 @@ def prepare(home: Path) -> None:
     """The chains, and a base that can do them and sum up, but slips at one step in five."""
     import torch
 
-    import make_base as make
+    import bases as make
     from isocost import chance
 
     adds, slips, longest, room, width = 7, 0.2, 27, 15, 40
@@ -71,7 +71,7 @@ def prepare(home: Path) -> None:
         whole = (posed + summary + went[:room]).split(";")[:-1]
         return posed + summary + went[:room] + "=", whole[-1] + ";"
 
-    def lesson(lessons: make.Lessons, step: int) -> make.Batch:
+    def lesson(lessons: make.Lessons, step: int) -> tuple[make.Tensor, make.Tensor]:
         draw = chance.generator(lessons.seed, chance.Purpose.INIT, 1 + step)
         tokens, target = make.padded([row(draw) for _ in range(lessons.rows)])
         return tokens[:, :width], target[:, :width]
@@ -94,7 +94,7 @@ def prepare(home: Path) -> None:
         (home / f"{name}.jsonl").write_text(chains(lengths, draw, seen), encoding="utf-8")
     torch.set_num_threads(1)
     lessons = make.Lessons(steps=800, rows=128)
-    make.save(home / "base", make.teach(lessons, lesson), {"lessons": asdict(lessons)})
+    make.save(home / "base", make.taught_in_torch(lessons, lesson), {"lessons": asdict(lessons)})
 
 
 def numbers(folder: Path) -> dict[str, float]:

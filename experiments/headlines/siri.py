@@ -35,11 +35,11 @@ def prepare(home: Path) -> None:
     """A base that works out two-digit sums in full, or by the columns' totals."""
     import torch
 
-    import make_base as make
+    import bases as make
     from isocost import chance
     from isocost.tasks import sums as family
 
-    def lesson(lessons: make.Lessons, step: int) -> make.Batch:
+    def lesson(lessons: make.Lessons, step: int) -> tuple[make.Tensor, make.Tensor]:
         draw = chance.generator(lessons.seed, chance.Purpose.INIT, 1 + step)
         pairs, short = draw.integers(10, 100, (lessons.rows, 2)).tolist(), draw.random(lessons.rows) < 0.55
         return make.padded([(f"{a}+{b}:", family.solution(a, b, 1 if less else 2))
@@ -48,7 +48,7 @@ def prepare(home: Path) -> None:
     if not (home / "base" / "config.json").exists():
         torch.set_num_threads(1)
         lessons = make.Lessons(steps=600, rows=256)
-        make.save(home / "base", make.teach(lessons, lesson), {"lessons": asdict(lessons)})
+        make.save(home / "base", make.taught_in_torch(lessons, lesson), {"lessons": asdict(lessons)})
 
 
 def numbers(folder: Path) -> dict[str, float]:

@@ -39,7 +39,7 @@ class Shown(ABC):
         return getattr(self, "folder", None)
 
     @property
-    def title(self) -> str:
+    def heading(self) -> str:
         """What stands over its rows; empty where nothing does."""
         return ""
 

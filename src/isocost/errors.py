@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.runners
+import importlib
 import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from isocost.words import whole
 
@@ -38,6 +40,14 @@ class RewardFailed(Resumable):
 
 class Unreachable(Resumable):
     """A server that is sampled from no longer answers."""
+
+
+def needed(module: str, extra: str, who: str) -> Any:
+    """Import a module that an extra of this package installs. Raises UserError with the line that does so."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(f"{who} needs {module}, of the extra [{extra}]: pip install {module}") from error
 
 
 def told(thing: object, *, kind: bool = True) -> str:

@@ -29,6 +29,7 @@ from isocost.columns import WaveColumns, whole
 from isocost.errors import RewardFailed, UserError
 from isocost.gather import together
 from isocost.ledger import Ahead, Ledger, Played
+from isocost.recipe import functions
 from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
 from isocost.traits import draws
 from isocost.types import Cost, Fate, Group, Place, Problem, Stop
@@ -46,8 +47,8 @@ LEARNT = ("flop", "seconds", "busy seconds")    # units in which a wave costs mo
 IDLE = 16       # waves in a row without a rollout or a charge, after which a run would never end
 LOST = 2        # waves in a row without any score, after which a run ends: they may cost nothing that its budget counts
 UNBILLED = (
-    "{rollouts} settled and not billed: a method that copies a rollout, continues a part of one or begins one at a "
-    "later turn charges each such attempt itself, with `world.meter.charge(Cost(rollouts=1))`"
+    "{rollouts} settled and not billed: a `play` or `schedule` returns each rollout that it begins at most once and no "
+    "copy; `sample` and `fork` of isocost.parts.play begin rollouts"
 )
 
 
@@ -91,7 +92,7 @@ class Feed:
         self.before = (self.clock(), ledger.waves)  # seconds and waves before this feed
         self.lost = 0  # the latest waves that have no score
         self.idle = (0, world.meter.of().rollouts)  # the latest waves without a rollout, and those billed by then
-        self.over = 0  # rollouts that a schedule returned beyond those that were billed while it ran
+        self.over = 0  # rollouts of complete groups beyond those that were begun for them
         self.ended = ""  # why `take` returned nothing: "spent", "starved" or "unbilled"
         self.why = ""  # more about that
         self.bound = ""  # the unit in which the budget did not pay for another wave; empty before
@@ -116,6 +117,7 @@ class Feed:
                 raise
             oldest = self.ledger.waves - len(self.in_flight)  # of the waves still in flight
             self.started = [x for x in self.started if x[0].place.wave >= oldest]
+            self.over += sum(map(self._short, wave))
             kept += self._sift(wave)
             self._refuse_idle(wave)
             if there := [one.group for one in wave if one.group.size]:     # else all of it was deferred
@@ -137,9 +139,19 @@ class Feed:
 
     @property
     def unbilled(self) -> int:
-        """Rollouts that have a fate, or will have one, and that nobody was billed for: copies, and forks uncharged."""
+        """Rollouts that have a fate, or will have one, and that nobody was billed for, such as copies."""
         settled = sum(self.ledger.fates.values()) - self.ledger.fates[str(Fate.CANCELLED)]
         return max(self.over, settled - self.world.meter.of().rollouts)
+
+    def _short(self, one: Played) -> int:
+        """Rollouts of a group that were not billed for it: a negative number of cancelled ones, but for those that were
+        billed in an earlier wave, which began them, or will be in a later one, where not even a token was written.
+        """
+        if one.cancelled >= 0:
+            return 0
+        begun = sum(not (r.origin == "resumed" and _defers(self.recipe))
+                    and (r.stop is not Stop.CANCELLED or r.segments[-1].written > 0) for r in one.group.rollouts)
+        return max(begun - one.group.size - one.cancelled, 0)
 
     def _refuse_idle(self, wave: Sequence[Played]) -> None:
         """Raises UserError after `IDLE` waves in a row, and those in flight, that brought no rollout and no charge. A
@@ -165,8 +177,10 @@ class Feed:
                 self._settle([one], Fate.FILTERED)
                 continue
             left = set(chosen.attempts)
-            if dropped := [r for r in group.rollouts if r.attempt not in left]:
+            dropped = [r for r in group.rollouts if r.attempt not in left]
+            if dropped:
                 self._settle([Played(group.of(dropped), 0)], Fate.FILTERED)
+            self.over += max(chosen.size + len(dropped) - group.size, 0)
             out.append(Played(chosen, one.cancelled))
         return out
 
@@ -279,7 +293,7 @@ class Feed:
             return None
         world, _ = self.shown
         try:
-            with meter.tab() as tab:
+            with meter.tab() as tab, meter.begins(True):
                 wave = self.whole.play(problems, counts, world, pace, places)
         except BaseException:
             if tab.cost.rollouts:       # it was sampled and charged, and no group has it
@@ -288,13 +302,14 @@ class Feed:
             raise
         if wave is None:
             return None
-        self.over += max(sum(counts) - tab.cost.rollouts, 0)
+        spare = tab.cost.rollouts - sum(counts)
         try:
             if self.whole.reward is None:
                 played = await together(*(self._score(Played(group, 0)) for group in wave.groups()))
             else:
                 await self.whole.reward(wave, world)
                 played = [Played(group, 0) for group in wave.groups()]
+            played[0] = played[0]._replace(cancelled=played[0].cancelled + spare)
         except BaseException:
             self._paid(wave)
             raise
@@ -337,22 +352,19 @@ class Feed:
     async def _score(self, one: Played) -> Played:
         if not one.group.rollouts:
             return one
-        return Played(await self.recipe.reward(one.group, self.shown[0]), one.cancelled)
+        scored = await self.recipe.reward(one.group, self.shown[0])
+        self.over += max(scored.size - one.group.size, 0)
+        return Played(scored, one.cancelled)
 
     async def _play(self, one: Played, count: int, attempts: Callable[[Place], Attempts]) -> Played:
         """Add `count` attempts to a slot. Attempt numbers continue from earlier phases."""
         group, play = one.group, attempts(one.group.place)
         first = max((a.attempt for a in group.rollouts), default=-1) + 1 + max(one.cancelled, 0)
-        with meter.tab() as tab:
+        with meter.tab() as tab, meter.begins(True):
             self.started.append((group, tab))
             rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.shown[1])
-        # A rollout that was stopped before its first token is billed when it is continued.
-        new = sum(a.origin != "resumed" and (a.stop is not Stop.CANCELLED or a.segments[-1].written > 0)
-                  for a in rollouts)
-        self.over += max(new - tab.cost.rollouts, 0)
-        started = sum(a.origin in ("policy", "resumed", "expert") for a in rollouts)     # now or in an earlier wave
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
-        return Played(group.of(whole), one.cancelled + tab.cost.rollouts - started)
+        return Played(group.of(whole), one.cancelled + tab.cost.rollouts - len(rollouts))
 
     async def __aenter__(self) -> Feed:
         return self
@@ -367,6 +379,14 @@ class Feed:
         self._settle_cancelled([Played(group, tab.cost.rollouts) for group, tab in self.started])
         self._settle(self.held, Fate.CANCELLED)
         self.ledger.ahead = Ahead()
+
+
+def _defers(recipe: Recipe) -> bool:
+    """Whether its schedule defers groups, so that what it calls resumed was billed in an earlier wave."""
+    try:
+        return any(f.declared.has("defers_groups", f.settings) for f in functions(recipe.schedule))
+    except UserError:       # without a name, as in a trial, it shows none of its traits
+        return True
 
 
 def _complete(wave: Sequence[Played]) -> asyncio.Future[list[Played]]:

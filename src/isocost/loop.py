@@ -15,7 +15,7 @@ from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.ops import array
 from isocost.seams import Recipe
-from isocost.types import Fate, Group, Role
+from isocost.types import End, Fate, Group, Role
 from isocost.world import World
 
 
@@ -29,19 +29,6 @@ class Step:
     @property
     def groups(self) -> tuple[Group, ...]:
         return self.batch.groups
-
-
-@dataclass
-class End:
-    """Why a run ended: "spent" (the budget), "starved" (nothing that was sampled survived selection), or "unbilled"
-    (more rollouts were settled than billed: `why` says how many).
-
-    `bound` is the unit of the budget in which no further wave fits; empty if the run ended before.
-    """
-
-    reason: str = ""
-    bound: str = ""
-    why: str = ""
 
 
 async def train(

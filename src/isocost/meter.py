@@ -4,15 +4,23 @@ Everything decoded, scored or trained inside `on(account)`, at any depth and whe
 charged to that account: cancelled rollouts, the losers of best-of-n, the side rollouts of a value estimate. Accounts:
 "train" is the C of the laws; "evaluation", "probe", "check" (of the answer key) and "lost" are never part of C and
 always part of the bill.
+
+One rollout is one attempt that a `play` or a `schedule` begins, from the prompt or from a part of another attempt,
+whether or not it is returned. An attempt that goes on where it stopped is the same rollout, and a copy is none. An
+engine says how many continuations it started, and does not know what they are. Those asked for inside `begins(True)`
+are rollouts: inside `play` and `schedule` all are, except where `parts.play` goes on with an attempt. What a judge, a
+reward or an expert asks of the policy's engine is a side call, which costs tokens and no rollout; inside a `play` or
+`schedule` it is asked for inside `begins(False)`.
 """
 
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from isocost.types import Cost
 
@@ -35,16 +43,21 @@ class Payer:
 
     account: str = TRAIN
     tab: Tab | None = None
+    begins: bool = False        # whether a continuation that an engine starts for it is a rollout that begins
 
 
 _TRAINING, _NOTHING = Payer(), Cost()
+BY_HAND = (
+    "rollouts that are charged by hand are not counted, because they are charged where they begin: leave out "
+    "`Cost(rollouts=...)`"
+)
 _payer: ContextVar[Payer] = ContextVar("payer", default=_TRAINING)
 
 
 @contextmanager
 def on(account: str) -> Iterator[None]:
     """Charge everything inside (child tasks too) to this account."""
-    token = _payer.set(Payer(account, _payer.get().tab))
+    token = _payer.set(replace(_payer.get(), account=account))
     try:
         yield
     finally:
@@ -55,9 +68,19 @@ def on(account: str) -> Iterator[None]:
 def tab() -> Iterator[Tab]:
     """Add everything charged inside (child tasks too) to one tab as well, and to the tabs around it."""
     fresh = Tab(around=_payer.get().tab)
-    token = _payer.set(Payer(_payer.get().account, fresh))
+    token = _payer.set(replace(_payer.get(), tab=fresh))
     try:
         yield fresh
+    finally:
+        _payer.reset(token)
+
+
+@contextmanager
+def begins(rollouts: bool) -> Iterator[None]:
+    """Whether each continuation that an engine starts inside (child tasks too) is a rollout that begins."""
+    token = _payer.set(replace(_payer.get(), begins=rollouts))
+    try:
+        yield
     finally:
         _payer.reset(token)
 
@@ -92,9 +115,18 @@ class Meter:
         self.observer: Callable[[str, Cost], None] | None = None  # called with every charge
         self._one = threading.Lock()    # the engine and the learner may charge at the same time
 
-    def charge(self, cost: Cost, physical: Cost | None = None, to: Payer | None = None) -> None:
-        """Add to the payer's account, or to one captured before. Without `physical` it equals `cost`."""
+    def charge(self, cost: Cost, physical: Cost | None = None, to: Payer | None = None, started: int = 0) -> None:
+        """Add to the payer's account, or to one captured before. Without `physical` it equals `cost`.
+
+        `started` is how many continuations an engine started: rollouts if they begin. Rollouts are counted in no other
+        way: those of `cost` are not, with a FutureWarning.
+        """
         to = _payer.get() if to is None else to
+        if cost.rollouts:
+            warnings.warn(BY_HAND, FutureWarning, stacklevel=2)
+        if cost.rollouts or started:
+            rollouts = started if to.begins else 0
+            cost, physical = cost._replace(rollouts=rollouts), physical and physical._replace(rollouts=rollouts)
         with self._one:
             account = to.account
             for side, more in ((self.logical, cost), (self.physical, cost if physical is None else physical)):

@@ -69,7 +69,7 @@ class Allocate(Protocol):   # attempts per slot of a wave, `total` in all; a gen
     def __call__(
         self, problems: Sequence[Problem], ledger: Ledger, total: int
     ) -> list[int] | Generator[list[int], list[Group], None]: ...
-class Play(Protocol):       # the decode strategy: several attempts from one start in one call
+class Play(Protocol):       # the decode strategy: several attempts from one start in one call, each one rollout
     async def __call__(
         self, problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
         start: Segment | Rollout | None = None,

@@ -98,7 +98,7 @@ class Cost(NamedTuple):      # which is made in a quarter of the time of a froze
     is a second Cost, so that a faster engine never changes a law.
     """
 
-    rollouts: int = 0    # attempts started: cancelled ones, best-of-n losers and side rollouts included
+    rollouts: int = 0    # attempts that began, cancelled ones and best-of-n losers included: see `isocost.meter`
     prefill: int = 0     # tokens read by the engine
     decode: int = 0      # tokens written by the engine
     score: int = 0       # tokens through a forward pass without gradient: reference, old log-probs, critic
@@ -146,6 +146,19 @@ class Cost(NamedTuple):      # which is made in a quarter of the time of a froze
         own = parameters if learned is None else learned
         forward = self.fresh + self.decode + self.score
         return 2.0 * parameters * forward + (4.0 * parameters + 2.0 * own) * self.train
+
+
+@dataclass
+class End:
+    """Why a run ended: "spent" (the budget), "starved" (nothing that was sampled survived selection), "unbilled" (more
+    rollouts were settled than billed), or a reason of `isocost.runs.files`. `why` is more about it.
+
+    `bound` is the unit of the budget in which no further step fits; empty if the run ended before.
+    """
+
+    reason: str = ""
+    bound: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,11 @@ Surrogate: TypeAlias = "Callable[[Forward, Batch], tuple[Tensor, dict[str, Tenso
 
 
 class Engine(Protocol):
-    """Samples tokens. Independent of rewards, tools and groups; charges the meter for every token."""
+    """Samples tokens. Independent of rewards, tools and groups.
+
+    Charges the meter for every token, and says how many continuations it started (`Meter.charge(started=...)`); whether
+    these are rollouts is for the caller to say (`meter.begins`).
+    """
 
     version: int
 

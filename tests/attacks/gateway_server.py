@@ -9,6 +9,7 @@ import asyncio
 import logging
 import resource
 import sys
+import time
 
 import numpy as np
 
@@ -23,6 +24,8 @@ async def answer(session: Session) -> None:
         said = request.asked.entries[-1].content
         if said.startswith("wait"):
             await asyncio.sleep(0.1)
+        if said.startswith("busy"):
+            time.sleep(0.1)
         content, calls, _ = parted(said, request.asked)
         logp = np.array([-np.inf if said == "minus" else np.nan if said == "nan" else -0.5], np.float32)
         session.answer(request, Reply(

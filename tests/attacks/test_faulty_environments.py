@@ -26,7 +26,7 @@ Limited = Callable[[int], AbstractContextManager[None]]
 
 
 class Sound:
-    """Answers three turns. The second one that is made does `mischief` where it is told to."""
+    """Answers three turns. The second one that is made does `mischief` at a given place."""
 
     made = 0
     at, mischief = "", staticmethod(lambda: None)

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from isocost.cli.commands import main
 from isocost.runs.files import read_json
 
-KEY = "sk-SECRET/KEY4711"
+KEY = "sk-SECRET/KEY\\4711"
 MODEL = "good-model"
 Answered = tuple[int, bytes] | Callable[[BaseHTTPRequestHandler], None]
 USAGE = {"prompt_tokens": 3, "completion_tokens": 1}

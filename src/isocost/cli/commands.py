@@ -4,8 +4,9 @@ Heavy imports are inside the commands, so that `--help` is fast.
 
 Exit codes: 0 done (audit: hit; compare: a difference), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something
 fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not
-continue (starved, diverged, reward failed, unbilled) or whose budget was over before its first update, 130 and 143
-stopped by Ctrl-C and SIGTERM with everything saved, 141 the reader of what it prints has gone.
+continue (starved, diverged, reward failed, unbilled) or whose budget was over before its first update, 6 compare
+--pilot: not decidable as planned, 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved, 141 the reader of
+what it prints has gone.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ from isocost.errors import UserError
 from isocost.terminal import echo, show_log
 
 OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
-READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
     "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens", "scale",
@@ -394,6 +394,8 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--map", "columns", multiple=True, metavar="NAME=COLUMN", help="with --trainer: columns of its log")
 @click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
 @click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
+@click.option("--pilot", metavar="SEEDS|FOLDER", help="is the comparison decidable? Train a pilot of this many seeds "
+              "per arm (4 as a rule), or read an earlier one, and stop")
 @json_option
 @model_options
 @reported
@@ -403,46 +405,20 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     A and B are names (see `isocost methods`), .py files, or folders. METHOD@SEAM.NAME=VALUE,... is a method with its
     own settings, including n and B (rollouts=9). Every method's learning rate is tuned alike within the budget. With
     --trainer, A and B are NAME=WORDS, and the words replace {arm} in the command.
-    Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell.
+    Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell; with --pilot 0 if
+    the comparison is decidable, else 6.
     """
+    from isocost.cli.comparison import compared
     from isocost.cli.printer import observer, printed
-    from isocost.compare import steps
-    from isocost.compare.folders import compare_folders
-    from isocost.compare.terms import are_folders
+    from isocost.compare.results import ComparisonPlan
     from isocost.steps.events import Sampled
 
-    shown, unit, site = observer(as_json), asked.pop("unit"), site_of(asked)
-    if (trainer := asked.pop("trainer")) is not None:
-        from isocost.cli.trainer import compared
-
-        answer = compared(arms, trainer, asked, given(), site, shown, dry_run=dry_run)
-        printed(answer, shown, as_json)
-        return 0 if dry_run else answer.exit_code
-    for name in ("metrics", "columns", "stall"):
-        if asked.pop(name):
-            raise UserError(f"{given()[name]} is for a comparison of settings of your own trainer: name it with "
-                            "--trainer")
-    if lost := next((x for x in (arm.partition("@")[0] for arm in arms) if "/" in x and not Path(x).exists()), None):
-        raise UserError(f"there is no folder or file {lost}: name folders of runs, methods (see `isocost methods`) or "
-                        ".py files")
-    if are_folders(arms):
-        if unused := [option for name, option in given().items() if name not in READS]:
-            raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "
-                            "leave it out, or name methods")
-        found = compare_folders(arms, unit=unit, **{k: asked[k] for k in ("metric", "margin", "seed", "out")})
-        printed(found, shown, as_json)
-        return found.exit_code
-    if unit != "rollouts":
-        raise UserError(f"--unit {unit} is for folders of runs; methods are compared in the unit of their --budget")
-    if dry_run:
-        plan = steps.plan_comparison(arms, observer=shown, **asked)
-        printed(plan, shown, as_json)
-        if plan.pricing and not as_json:
-            shown.on(Sampled.of(plan.pricing))
-        return 0
-    answer = steps.compare_methods(arms, site=site, observer=shown, **asked)
+    shown = observer(as_json)
+    answer = compared(arms, asked, given(), shown, dry_run=dry_run)
     printed(answer, shown, as_json)
-    return answer.exit_code
+    if isinstance(answer, ComparisonPlan) and answer.pricing and not as_json:
+        shown.on(Sampled.of(answer.pricing))
+    return 0 if dry_run else answer.exit_code
 
 
 @main.command(name="eval")

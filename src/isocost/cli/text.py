@@ -60,9 +60,9 @@ def show(result: object, console: Console) -> None:
 
 
 def rows(result: Shown, console: Console) -> None:
-    """The title of a result, and its rows."""
-    if result.title:
-        head(console, escape(result.title))
+    """The heading of a result, and its rows."""
+    if result.heading:
+        head(console, escape(result.heading))
     for row in result.rows():
         text = f"{row.name}: {row.text}" if row.name else row.text
         if row.kind == "flag":

@@ -11,6 +11,7 @@ from rich.table import Table
 from isocost.cli import text
 from isocost.cli.text import show
 from isocost.compare.design import Design
+from isocost.compare.gate import Gate
 from isocost.compare.judge import DIFFERENT, QUESTIONS, SAME, SHARES, Answer, Comparison, Verdict
 from isocost.compare.many import RATE, Change, Wave
 from isocost.compare.results import (
@@ -49,8 +50,9 @@ def show_plan(plan: ComparisonPlan, console: Console) -> None:
     for named, rates, labels in sizes if len(sizes) > 1 else ():
         console.print(f"  arms with {named}: {', '.join(labels)}; learning rates: {rates}", soft_wrap=True)
     rates = f"learning rates {sizes[0][1]}" if len(sizes) == 1 else "three learning rates"
-    console.print(f"  each arm  {rates} in {counted(probes, 'probe run')} of {_amount(d.probe_cost, d.unit)}, chosen "
-                  "on the validation split", soft_wrap=True)
+    probed = (f"{rates} in {counted(probes, 'probe run')} of {_amount(d.probe_cost, d.unit)}, chosen on the validation "
+              "split")
+    console.print(f"  each arm  {_piloted(plan.piloted) or probed}", soft_wrap=True)
     console.print(f"            then {counted(seeds, 'run')} of {_amount(d.cost, d.unit)}, {_seeded(seeds)}, "
                   "judged on the test split", soft_wrap=True)
     memory = "" if b.memory_mb is None else f"; {b.memory_mb:.0f} MB of memory per run"
@@ -58,7 +60,7 @@ def show_plan(plan: ComparisonPlan, console: Console) -> None:
     wall = duration(b.seconds / plan.workers)
     console.print(f"  cost      {_amount(d.total, d.unit)} of {_amount(d.budget['amount'], d.unit)}: about {wall} "
                   f"with {counted(plan.workers, 'run')} side by side{memory}{disk}", soft_wrap=True)
-    console.print(f"  power     {detectable(d, plan.noise)}", soft_wrap=True)
+    console.print(f"  power     {detectable(d, plan.noise, bool(plan.piloted))}", soft_wrap=True)
     errors = (f"expected share of false differences at most {RATE:.0%}" if d.parents else
               f"at most {100 * sum(SHARES):g} of 100 comparisons report a false difference")
     console.print(f"  margin    {d.margin:g}; {errors}", soft_wrap=True)
@@ -73,11 +75,16 @@ def show_plan(plan: ComparisonPlan, console: Console) -> None:
                       "differ here either[/]", soft_wrap=True)
 
 
-def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
+def _piloted(rates: Mapping[str, float]) -> str:
+    """The learning rates of a pilot, empty without one."""
+    return f"the pilot's learning rate: {', '.join(f'{k} {v:.2g}' for k, v in rates.items())}" if rates else ""
+
+
+def detectable(d: Design, noise: Mapping[str, float] | None, piloted: bool = False) -> str:
     """The minimum detectable difference, by the measured or assumed spread, and the seeds that half of it needs."""
     sd = d.sd if noise is None else noise["sd"]
     if noise is not None:
-        source = f"measured on the probes, {freedom(noise['dof'])}"
+        source = f"measured {'by the pilot' if piloted else 'on the probes'}, {freedom(noise['dof'])}"
     elif len(d.probe_seeds) > 1:
         source = "assumed until the probes end"
     else:
@@ -106,11 +113,23 @@ def show_trainer_plan(plan: TrainerComparisonPlan, console: Console) -> None:
         console.print(f"  {label}: {d.recipes[label]['command']}", markup=False, soft_wrap=True)
     probes = len(d.rates) * len(d.probe_seeds)
     rates = ", ".join(f"{x:.2g}" for x in d.rates)
-    console.print(f"  each arm  learning rates {rates} in {counted(probes, 'probe run')} of "
-                  f"{_amount(d.probe_cost, d.unit)}, then {counted(len(d.seeds), 'run')} of {_amount(d.cost, d.unit)}, "
-                  f"{_seeded(len(d.seeds))}", soft_wrap=True)
+    probed = f"learning rates {rates} in {counted(probes, 'probe run')} of {_amount(d.probe_cost, d.unit)}"
+    console.print(f"  each arm  {_piloted(plan.piloted) or probed}, then {counted(len(d.seeds), 'run')} of "
+                  f"{_amount(d.cost, d.unit)}, {_seeded(len(d.seeds))}", soft_wrap=True)
     console.print(f"  cost      {_amount(d.total, d.unit)} of {_amount(d.budget['amount'], d.unit)}", soft_wrap=True)
-    console.print(f"  power     {detectable(d, plan.noise)}", soft_wrap=True)
+    console.print(f"  power     {detectable(d, plan.noise, bool(plan.piloted))}", soft_wrap=True)
+
+
+@show.register
+def show_gate(gate: Gate, console: Console) -> None:
+    """Each rule's line, and the answer."""
+    text.head(console, f"is this comparison decidable? {gate.title}")
+    words = {True: "yes", False: "no", None: "-"}
+    for line in gate.lines:
+        console.print(f"  {line.name:<9} {words[line.passed]:<4} {line.text}", markup=False, soft_wrap=True)
+    console.print(f"  {'answer':<9}      {gate.answer}", markup=False, soft_wrap=True)
+    if gate.file is not None:
+        show_record(gate.file, console)
 
 
 @show.register

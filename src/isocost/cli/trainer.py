@@ -18,16 +18,17 @@ TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "colu
 
 COMPARED = ("arms", "budget", "seeds", "rollouts", "groups", "lr", "evaluations", "margin", "seed", "held_out",
             "samples", "metrics", "columns", "stall", "model", "data", "out", "workers")      # of a comparison
-SHARED = ("trainer", "launch", "address", "gpus_per_run", "dry_run", "as_json")
+SHARED = ("trainer", "launch", "address", "gpus_per_run", "dry_run", "pilot", "as_json")
 
 
 def compared(
     arms: Sequence[str], trainer: str, asked: Mapping[str, Any], given: Mapping[str, str], site: Site,
-    observer: Observer, *, dry_run: bool,
+    observer: Observer, *, dry_run: bool, pilot: int | None,
 ) -> Any:
-    """The comparison of settings of a trainer with these options, of which `given` were given; with `dry_run` its plan.
+    """The comparison of settings of a trainer with these options, of which `given` were given; with `dry_run` its plan,
+    with `pilot` the gate of a pilot of so many seeds.
     """
-    from isocost.compare.trainer import compare_trainer, plan_trainer_comparison
+    from isocost.compare.trainer import compare_trainer, pilot_trainer, plan_trainer_comparison
     from isocost.steps.importing import mapped_of
 
     wrong = next((option for name, option in given.items() if name not in (*COMPARED, *SHARED)), None)
@@ -39,6 +40,8 @@ def compared(
     if dry_run:
         unused = ("model", "data", "out", "workers")
         return plan_trainer_comparison(arms, trainer, **{k: v for k, v in options.items() if k not in unused})
+    if pilot is not None:
+        return pilot_trainer(arms, trainer, pilot=pilot, site=site, observer=observer, **options)
     return compare_trainer(arms, trainer, site=site, observer=observer, **options)
 
 

@@ -44,13 +44,11 @@ def compare_folders(
     labels = labels_of([str(f) for f in paths])
     arms, notes, recorded, unpaired = {}, [], {}, 0
     for label, folder in zip(labels, paths, strict=True):
-        runs = [f for f in find_runs(folder) if read_json(f / "run.json").get("purpose") not in ("probe", "edge")]
-        if not runs:
-            raise UserError(f"{folder} holds no run: expected {folder}/run.json, or folders below it with one")
+        runs = runs_in(folder)
         recorded[label] = [read_json(f / "run.json") for f in runs]
         _check_one_arm(folder, recorded[label])
         arms[label] = tracks(runs, unit, metric)
-        if any(_seed_unknown(r) for r in recorded[label]):
+        if any(seed_unknown(r) for r in recorded[label]):
             arms[label] = [replace(t, seed=UNPAIRED + unpaired + i) for i, t in enumerate(arms[label])]
             unpaired += len(arms[label])
         silent = len(runs) - len(arms[label])
@@ -72,7 +70,16 @@ def compare_folders(
     return FolderComparison(answer, counted_in, Path(out) / "comparison.json")
 
 
-def _seed_unknown(run: Mapping[str, Any]) -> bool:
+def runs_in(folder: Path) -> list[Path]:
+    """The runs of one arm in a folder, without learning-rate probes and edge runs. Raises UserError if there are none.
+    """
+    runs = [f for f in find_runs(folder) if read_json(f / "run.json").get("purpose") not in ("probe", "edge")]
+    if not runs:
+        raise UserError(f"{folder} holds no run: expected {folder}/run.json, or folders below it with one")
+    return runs
+
+
+def seed_unknown(run: Mapping[str, Any]) -> bool:
     """Whether an imported run's seed was not in its log: then its number pairs it with no other run."""
     return bool(run.get("imported")) and any(m.startswith("the seed") for m in run.get("missing") or ())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ class ComparisonPlan(Shown):
     `design` holds the cost of each run in its `unit`, evaluation points in rollouts, candidate learning rates and
     seeds. `expected` is the cost of all probes and runs in every unit. `workers` runs go side by side. `pricing` is
     what estimating the cost used: rollouts, tokens, seconds; empty in records of earlier versions. `noise` is the
-    standard deviation between runs (`sd`, in reward) and its degrees of freedom (`dof`), measured on the probes; None
-    until they have ended. `alike` are arms that took identical steps in the toy world.
+    standard deviation between runs (`sd`, in reward) and its degrees of freedom (`dof`), measured by a pilot or on the
+    probes; None until they have ended. `piloted` are the learning rates that a pilot found, empty without one: then
+    nothing is probed. `alike` are arms that took identical steps in the toy world.
     """
 
     design: Design
@@ -36,6 +37,7 @@ class ComparisonPlan(Shown):
     workers: int
     pricing: Mapping[str, Any]
     noise: Mapping[str, float] | None = None
+    piloted: Mapping[str, float] = field(default_factory=dict)
     alike: tuple[tuple[str, ...], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -46,11 +48,12 @@ class ComparisonPlan(Shown):
 
 @dataclass(frozen=True)
 class TrainerComparisonPlan(Shown):
-    """What a comparison of settings of a user's trainer will do: its design, in rollouts. `noise` is as in
-    `ComparisonPlan`."""
+    """What a comparison of settings of a user's trainer will do: its design, in rollouts. `noise` and `piloted` are as
+    in `ComparisonPlan`."""
 
     design: Design
     noise: Mapping[str, float] | None = None
+    piloted: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost compare --trainer ... --dry-run --json` prints it."""

@@ -5,6 +5,7 @@
     rates.json       every arm's learning rate, from its own probe, judged on the validation split
     comparison.json  the answers, on the test split, and the bill (wave.json for a comparison with parents)
     runs/            probe-ARM-xRATE-sINDEX and train-ARM-sINDEX, paired by seed
+    pilot/           a pilot, if there was one (`isocost.compare.gate`): it gives the rates, and nothing is probed
 
 A comparison that was stopped continues when it is called again with the same arguments.
 """
@@ -17,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from isocost.compare.design import Design, design, expected
+from isocost.compare.gate import SEEDS, Gate, known_before, piloted, rates_of, read_pilot, train_pilot
 from isocost.compare.judge import MARGIN, compare
 from isocost.compare.many import wave
 from isocost.compare.results import ComparisonPlan, MethodComparison, ParentComparison, Sealed
 from isocost.compare.terms import Terms, terms_of
-from isocost.compare.training import bill, method_job, rates, recorded_noise, run_arms, tracks_of
+from isocost.compare.training import bill, method_job, rates, run_arms, tracks_of
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.jsonfile import fit
@@ -107,6 +109,29 @@ def compare_methods(
         return _trained(asked, plan, folder, workers, observer, site)
 
 
+def pilot_methods(methods: Sequence[str], *, pilot: int = SEEDS, budget: str, out: str | Path | None = None,
+                  workers: int | None = None, site: Site = HERE, observer: Observer = SILENT, **terms: Any) -> Gate:
+    """Train a pilot of a comparison of methods, and say whether the comparison is decidable.
+
+    Takes the arguments of `compare_methods`, of the comparison that is planned, and raises the same errors. `pilot` is
+    the number of seeds of the pilot, which are not those of the comparison. The pilot is kept in `out`/pilot; a
+    comparison in `out` whose runs cost as much then takes its learning rates and spread from there.
+    """
+    asked = terms_of(methods, budget=budget, **terms)
+    made = asked.recipes()
+    folder = (Path(out) if out else asked.folder) / "pilot"
+    with writing(folder):
+        plan = _planned(asked, made, folder, workers, observer)
+        home, seal = _sealed(asked, plan, folder)
+
+        def run(jobs: Sequence[Job], title: str) -> object:
+            return run_jobs(jobs, home.runs, title, observer, workers, site)
+
+        train_pilot(home, plan.design, asked.seed, pilot, seal, observer, run, method_job)
+    return read_pilot(folder, plan.design.labels, seeds=len(plan.design.seeds), margin=plan.design.margin,
+                      metric=plan.design.metric)
+
+
 def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: int | None, observer: Observer
              ) -> ComparisonPlan:
     """The sealed design in a folder, else a new one, of the arms that were `made`."""
@@ -115,8 +140,9 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: in
     if home.has("compare.json"):
         sealed = home.record("compare.json", "compare")
         fit(folder / "compare.json", sealed["expected"], Bill)
-        return ComparisonPlan(opened(home), Bill.of(sealed["expected"]), asked.setting, side_by_side,
-                              sealed.get("pricing") or {}, recorded_noise(home))
+        d = opened(home)
+        return ComparisonPlan(d, Bill.of(sealed["expected"]), asked.setting, side_by_side,
+                              sealed.get("pricing") or {}, *known_before(home, d, asked.setting))
     alike, known = _estimated(made, asked.sets, asked.setting, observer)
     try:
         d = design(asked.arms, known, budget=asked.budget, seeds=asked.seeds, rollouts=asked.rollouts,
@@ -127,18 +153,18 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: in
         observer.on(Sampled.of(known["cost"]))       # it was paid for even though the design failed
         raise
     return ComparisonPlan(d, expected(d, known, asked.setting.samples), asked.setting, side_by_side, known["cost"],
-                          recorded_noise(home), tuple(map(tuple, alike)))
+                          *known_before(home, d, asked.setting), tuple(map(tuple, alike)))
 
 
 def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | None, observer: Observer, site: Site
              ) -> MethodComparison | ParentComparison:
     """Seal a plan, train its arms and judge them."""
-    d, home = plan.design, found(folder, asked.setting, **asked.asked)
-    if not home.has("compare.json"):
-        home.write("compare.json", {"design": d.data(), "expected": plan.expected.data(),
-                                    "pricing": dict(plan.pricing), "seal": digest(d.data())})
-    seal = str(home.record("compare.json", "compare")["seal"])
+    d = plan.design
+    home, seal = _sealed(asked, plan, folder)
     observer.on(Sealed(seal, folder / "compare.json"))
+    if not home.has("rates.json") and (pilot := piloted(home, d, asked.setting)) is not None:
+        home.write("rates.json", rates_of(pilot, d))
+
     def run(jobs: Sequence[Job], title: str) -> object:
         return run_jobs(jobs, home.runs, title, observer, workers, site)
 
@@ -154,6 +180,16 @@ def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | No
     pair = MethodComparison(answer, chosen, bill(home), seal, d.metric, folder / "comparison.json")
     home.write("comparison.json", pair.to_dict())
     return pair
+
+
+def _sealed(asked: Terms, plan: ComparisonPlan, folder: Path) -> tuple[Home, str]:
+    """The folder with the sealed design, and the seal."""
+    home = found(folder, asked.setting, **asked.asked)
+    if not home.has("compare.json"):
+        data = plan.design.data()
+        home.write("compare.json", {"design": data, "expected": plan.expected.data(), "pricing": dict(plan.pricing),
+                                    "seal": digest(data)})
+    return home, str(home.record("compare.json", "compare")["seal"])
 
 
 # planning -----------------------------------------------------------------------------------------------------

@@ -7,16 +7,18 @@ learning rate is probed alike, and its runs have the same seeds.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from isocost.compare.design import LEAST, MANY, SHARE, Design
+from isocost.compare.gate import SEEDS, Gate, known_before, piloted, rates_of, read_pilot, train_pilot
 from isocost.compare.judge import MARGIN, compare
 from isocost.compare.results import MethodComparison, Sealed, TrainerComparisonPlan
-from isocost.compare.training import bill, rates, recorded_noise, run_arms, tracks_of
+from isocost.compare.training import Run, bill, rates, run_arms, tracks_of
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
 from isocost.planner.budget import Budget
@@ -114,37 +116,65 @@ def compare_trainer(
             settings.
         Interrupted: after a signal, with every process gone.
     """
+    with _begun(arms, trainer, "", budget=budget, seeds=seeds, rollouts=rollouts, groups=groups, lr=lr,
+                evaluations=evaluations, margin=margin, seed=seed, held_out=held_out, samples=samples, metrics=metrics,
+                columns=columns, stall=stall, model=model, data=data, out=out, workers=workers, site=site,
+                observer=observer) as (made, d, home, seal, run):
+        observer.on(Sealed(seal, home.path / "compare.json"))
+        if not home.has("rates.json") and (pilot := piloted(home, d, home.setting)) is not None:
+            home.write("rates.json", rates_of(pilot, d))
+        trained, notes = tracks_of(home, d, run_arms(home, d, seal, observer, run, _job), seal)
+        lacks = dict.fromkeys(m for t in made.trainers.values() for m in KINDS[t.kind].lacks)
+        notes += [f"the logs lack {m}" for m in lacks]
+        chosen = {label: rule.at(d.batch(label)) for label, rule in rates(home).items()}
+        answer = compare(trained, unit=d.unit, margin=d.margin, seed=seed, missing=notes)
+        judged = MethodComparison(answer, chosen, bill(home), seal, d.metric, home.path / "comparison.json")
+        home.write("comparison.json", judged.to_dict())
+    return judged
+
+
+def pilot_trainer(arms: Sequence[str], trainer: str, *, pilot: int = SEEDS, observer: Observer = SILENT, **options: Any
+                  ) -> Gate:
+    """Train a pilot of a comparison of settings of a trainer, and say whether the comparison is decidable.
+
+    Takes the arguments of `compare_trainer`, of the comparison that is planned, and raises the same errors. `pilot` is
+    as in `isocost.compare.steps.pilot_methods`.
+    """
+    with _begun(arms, trainer, "pilot", observer=observer, **options) as (_, d, home, seal, run):
+        train_pilot(home, d, options.get("seed", 0), pilot, seal, observer, run, _job)
+    return read_pilot(home.path, d.labels, seeds=len(d.seeds), margin=d.margin, metric=d.metric)
+
+
+@contextmanager
+def _begun(
+    arms: Sequence[str], trainer: str, below: str, *, budget: str | None, seeds: int = 5, rollouts: int | None = None,
+    groups: int | None = None, lr: float | None = None, evaluations: int = 8, margin: float = MARGIN, seed: int = 0,
+    held_out: int = 256, samples: int = 1, metrics: str | None = None, columns: Mapping[str, str] | None = None,
+    stall: float | None = None, model: str | None = None, data: str | None = None, out: str | Path | None = None,
+    workers: int | None = None, site: Site = HERE, observer: Observer = SILENT,
+) -> Iterator[tuple[Arms, Design, Home, str, Run]]:
+    """The arms, the design, its folder (or one `below` it) while it is written to, the seal, and what executes jobs."""
     made = Arms.of(arms, trainer, metrics=metrics, columns=columns, stall=stall)
     d = _design(made, budget, seeds, rollouts or ROLLOUTS_EACH, groups or GROUPS, lr, evaluations, margin, seed,
                 held_out * samples)
     setting = Setting(
         model=model or UNNAMED, data=data or UNNAMED, held_out=float(held_out), samples=samples, threads=1
     )
-    folder = Path(out) if out else Path("comparisons") / "-".join(made.words)
+    folder = (Path(out) if out else Path("comparisons") / "-".join(made.words)) / below
     asked = {"seed": seed, "method": None, "design": d.data(), "launch": site.to or PROCESSES,
              "trainers": {k: t.data() for k, t in made.trainers.items()},
              **({"address": site.address, "gpus": site.gpus} if site.address or site.gpus else {})}
     with writing(folder):
         check(folder, setting, **asked)
         home = found(folder, setting, **asked)
-        observer.on(TrainerComparisonPlan(d, recorded_noise(home)))
+        observer.on(TrainerComparisonPlan(d, *known_before(home, d, setting)))
         if not home.has("compare.json"):
             expected = {"rollouts": d.total}
             home.write("compare.json", {"design": d.data(), "expected": expected, "seal": digest(d.data())})
         sealed = home.record("compare.json", "compare")
         if digest(sealed["design"]) != sealed["seal"]:
             raise UserError(f"{folder}/compare.json was changed after it was sealed: its hash does not match its seal")
-        seal = str(sealed["seal"])
-        observer.on(Sealed(seal, folder / "compare.json"))
-        run = partial(_drive, home, made, observer, workers)
-        trained, notes = tracks_of(home, d, run_arms(home, d, seal, observer, run, _job), seal)
-        lacks = dict.fromkeys(m for t in made.trainers.values() for m in KINDS[t.kind].lacks)
-        notes += [f"the logs lack {m}" for m in lacks]
-        chosen = {label: rule.at(d.batch(label)) for label, rule in rates(home).items()}
-        answer = compare(trained, unit=d.unit, margin=d.margin, seed=seed, missing=notes)
-        judged = MethodComparison(answer, chosen, bill(home), seal, d.metric, folder / "comparison.json")
-        home.write("comparison.json", judged.to_dict())
-    return judged
+        yield made, d, home, str(sealed["seal"]), partial(_drive, home, made, observer, workers)
 
 
 def _design(
@@ -186,7 +216,7 @@ def _design(
 def _job(home: Home, d: Design, label: str, run: PlannedRun, rule: RateRule, seal: str) -> Job:
     """One run of one arm."""
     probe = run.purpose == "probe"
-    times = f"-x{run.multiplier:g}" if probe else ""
+    times = "" if run.purpose == "train" else f"-x{run.multiplier:g}"
     return Job(
         f"{run.purpose}-{label}{times}-s{run.index}", home.setting, str(d.recipes[label]["trainer"]), run.seed,
         {"rollouts": run.C}, run.n, run.B, run.lr(rule), warmup=warmup(run.M),
@@ -199,5 +229,5 @@ def _drive(
 ) -> list[dict[str, Any]]:
     """Run jobs, each by the trainer of its arm."""
     arm = {job.name: label for job in jobs for label in made.words
-           if re.fullmatch(rf"(probe|train)-{re.escape(label)}(-x[0-9.]+)?-s[0-9]+", job.name)}
+           if re.fullmatch(rf"(probe|pilot|train)-{re.escape(label)}(-x[0-9.]+)?-s[0-9]+", job.name)}
     return drive_jobs(home, jobs, title, observer, workers, trainers={k: made.trainers[v] for k, v in arm.items()})

@@ -29,10 +29,21 @@ Make = Callable[[Home, Design, str, PlannedRun, RateRule, str], Job]
 
 
 def run_arms(home: Home, d: Design, seal: str, observer: Observer, run: Run, make: Make) -> dict[str, list[Job]]:
-    """Probe every arm's learning rate, then train it; returns the training jobs by arm.
+    """Probe every arm's learning rate unless a pilot did, then train it; returns the training jobs by arm.
 
     `make` is a planned run of an arm as a job, `run` executes jobs.
     """
+    rules = rates(home) if from_pilot(home) else probed(home, d, seal, observer, run, make)
+    trains = {label: [make(home, d, label, PlannedRun("train", *d.size(label), d.rollouts, 1.0, i, s), rules[label],
+                           seal) for i, s in enumerate(d.seeds)] for label in d.labels}
+    with home.phase("train"):       # seed by seed: a comparison that is stopped has whole replicates
+        jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
+        run(jobs, "runs")
+    return trains
+
+
+def probed(home: Home, d: Design, seal: str, observer: Observer, run: Run, make: Make) -> dict[str, RateRule]:
+    """Probe every arm's learning rate; returns its rule."""
     start = RateRule.of(d.rule)
     probes = {label: [make(home, d, label, PlannedRun("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
@@ -51,12 +62,12 @@ def run_arms(home: Home, d: Design, seal: str, observer: Observer, run: Run, mak
         tuple((tuple(label for label in d.labels if text in rules[label].flags), text) for text in flags),
         recorded_noise(home),
     ))
-    trains = {label: [make(home, d, label, PlannedRun("train", *d.size(label), d.rollouts, 1.0, i, s), rules[label],
-                           seal) for i, s in enumerate(d.seeds)] for label in d.labels}
-    with home.phase("train"):       # seed by seed: a comparison that is stopped has whole replicates
-        jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
-        run(jobs, "runs")
-    return trains
+    return rules
+
+
+def from_pilot(home: Home) -> bool:
+    """Whether the learning rates of a comparison are those of its pilot (`isocost.compare.gate`)."""
+    return home.has("rates.json") and bool(home.record("rates.json", "compare").get("pilot"))
 
 
 def measured_noise(home: Home, d: Design, probes: Mapping[str, Sequence[Job]]) -> dict[str, float] | None:
@@ -73,7 +84,7 @@ def measured_noise(home: Home, d: Design, probes: Mapping[str, Sequence[Job]]) -
 
 
 def recorded_noise(home: Home) -> dict[str, float] | None:
-    """What `measured_noise` found, as rates.json keeps it; None before the probes have ended."""
+    """What `measured_noise` or a pilot found, as rates.json keeps it; None before the probes have ended."""
     return home.record("rates.json", "compare").get("noise") if home.has("rates.json") else None
 
 
@@ -88,7 +99,7 @@ def method_job(home: Home, d: Design, label: str, run: PlannedRun, rule: RateRul
     """One run of one arm, as the job of a study, with the arm's method and a budget in the comparison's unit."""
     probe = run.purpose == "probe"
     job = job_of(home, run, rule, d.probe_points if probe else d.points, seal)
-    times = f"-x{run.multiplier:g}" if probe else ""
+    times = "" if run.purpose == "train" else f"-x{run.multiplier:g}"
     job = replace(
         job, name=f"{run.purpose}-{label}{times}-s{run.index}", method=d.arms[label], sets=d.sets.get(label, {}),
         budget={units.of_arm(d.unit): d.probe_cost if probe else d.cost}, warmup=warmup(run.M),
@@ -117,13 +128,15 @@ def bill(home: Home) -> dict[str, dict[str, float]]:
     """What probes and runs cost: their numbers, rollouts and tokens trained on, rollouts lost when a process was
     killed (`lost`), rollouts of evaluations (`evaluated`), tokens of exact evaluations (`scored`), seconds of run time.
 
-    `pricing` is what estimating the cost used; comparisons of earlier versions do not record it.
+    `pricing` is what estimating the cost used; comparisons of earlier versions do not record it. A pilot in the folder
+    whose learning rates were taken counts as well, its runs as `pilot`.
     """
     out: dict[str, dict[str, float]] = {}
     if priced := home.record("compare.json", "compare").get("pricing"):
         out["pricing"] = {"runs": 0, "rollouts": priced["rollouts"], "tokens": priced["decode"], "lost": 0,
                           "evaluated": 0, "scored": 0, "seconds": round(priced["seconds"], 3)}
-    for f in find_runs(home.runs):
+    pilot = find_runs(home.path / "pilot" / "runs") if from_pilot(home) else []
+    for f in [*pilot, *find_runs(home.runs)]:
         end = read_json(f / "end.json", ENDED)
         own = out.setdefault(str(read_json(f / "run.json").get("purpose")), {})
         spent, lost, held_out = (end["bill"].get(account, {}) for account in ("train", "lost", "evaluation"))

@@ -25,12 +25,12 @@ from isocost.errors import Interrupted, RewardFailed, UserError
 from isocost.feed import Feed
 from isocost.gather import finished
 from isocost.ledger import Ledger
-from isocost.loop import End, Step, train
+from isocost.loop import Step, train
 from isocost.parts import select
 from isocost.promise import Finding
 from isocost.recipe import describe, diff, fingerprint, functions, paced
 from isocost.seams import Pace, Recipe
-from isocost.types import Group, Problem
+from isocost.types import End, Group, Problem
 from isocost.world import World
 from isocost.worlds import toy
 

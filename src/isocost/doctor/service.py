@@ -108,7 +108,7 @@ class Case:
     ) -> list[Sampled]:
         """One completion for each seed, charged."""
         found = sampler.many(prompt, seeds, max_tokens=tokens, temperature=temperature, ends=self.text.ends)
-        self._charge(Cost(len(found), len(prompt) * len(found), sum(len(c.tokens) for c in found)))
+        self._charge(Cost(prefill=len(prompt) * len(found), decode=sum(len(c.tokens) for c in found)), len(found))
         return found
 
     def learner(self, rows: Sequence[Sequence[int]]) -> list[ndarray]:
@@ -141,8 +141,8 @@ class Case:
         self.adapter.optim_step(Adam(lr, **adam))
         self._charge(Cost(train=sum(map(len, rows)), updates=1))
 
-    def _charge(self, cost: Cost) -> None:
-        self.meter.charge(cost, to=meters.Payer(meters.PROBE))
+    def _charge(self, cost: Cost, completions: int = 0) -> None:
+        self.meter.charge(cost, to=meters.Payer(meters.PROBE, begins=True), started=completions)
 
 
 def _finding(check: Callable[[Case], Finding], case: Case) -> Finding:

@@ -17,15 +17,17 @@ import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isocost.envs import gateway_protocol as protocol
 from isocost.envs import outside
-from isocost.envs.gateway import Gateway, Request, Session
 from isocost.envs.gateway_protocol import Asked, Entry, Refused, Reply
 from isocost.errors import interrupts, told
 from isocost.types import PLAIN, Message, Problem, Segment, Shown
 from isocost.world import EnvironmentFault, Luck, Text
+
+if TYPE_CHECKING:       # the server's packages are an extra
+    from isocost.envs.gateway import Gateway, Request, Session
 
 log = logging.getLogger("isocost")
 SECONDS = 60.0      # from a reply to the next request, at most
@@ -64,6 +66,8 @@ class Driven:
         self.text: tuple[Segment, Text] | None = None       # of the turn that is answered next
 
     async def open(self) -> Shown:
+        from isocost.envs.gateway import Gateway
+
         self.gateway = Gateway.here()
         self.session = await self.gateway.open()
         processes, functions = self.gateway.starting

@@ -17,7 +17,7 @@ from isocost.envs import harness_run, outside
 from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.harness import SECONDS, Driven, problem_of
 from isocost.envs.user_file import at_least_one, listed, load
-from isocost.errors import UserError
+from isocost.errors import UserError, needed
 from isocost.types import Problem
 from isocost.world import EnvironmentFault
 
@@ -34,7 +34,10 @@ def parted(spec: str) -> tuple[str, dict[str, Any]]:
 
 
 def limits(spec: str, given: dict[str, Any], of: Any = None) -> dict[str, Any]:
-    """`seconds`, and the limits of `EnvironmentSet`: options, else those of a file. Raises UserError for others."""
+    """`seconds`, and the limits of `EnvironmentSet`: options, else those of a file. Raises UserError for others, and
+    without the server's packages."""
+    for module in ("starlette", "uvicorn"):
+        needed(module, "serve", "the address that a harness calls")
     seconds = given.pop("seconds", getattr(of, "seconds", SECONDS))
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise UserError(f"{spec}: seconds is a number above 0, got {seconds!r}")

@@ -4,7 +4,9 @@
 
 The wire is JSON-RPC 2.0, one message a line (modelcontextprotocol.io/specification, 2025-06-18): `initialize`,
 `tools/list`, `tools/call`. Each episode has a server process of its own, so that no state passes from one to another.
-It is started without a shell and with your rights, and is ended with the episode. A tool's `isError` is a fault of the
+It is started without a shell and with your rights, and is ended with the episode. The package `mcp` is not used: its
+client must be closed by the task that opened it, has no limit for a message, and installs OpenTelemetry, cryptography
+and pydantic. A tool's `isError` is a fault of the
 tool; a server that ends or answers nothing is a fault of the environment.
 """
 

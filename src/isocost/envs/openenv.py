@@ -15,17 +15,21 @@ from __future__ import annotations
 import json
 import urllib.request
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isocost.envs import outside
 from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.tools import NO_JSON, shortened
-from isocost.envs.websocket import WebSocket
-from isocost.errors import UserError
+from isocost.errors import UserError, needed
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
 WAIT = 10.0       # seconds for the schema
+LARGEST = 1 << 24       # bytes of a message
+CLOSED = 2.0      # seconds for the server to answer a close
 
 
 class ServerFailed(RuntimeError):
@@ -45,6 +49,7 @@ class Server:
     @classmethod
     def of(cls, spec: str) -> Server:
         """Read "openenv:URL[#key=value,...]" and ask the server for its schema. Raises UserError."""
+        needed("websockets", "openenv", "an environment of an OpenEnv server")
         url, _, said = spec.partition(":")[2].partition("#")
         if not url.startswith(("http://", "https://")):
             raise UserError(f"{spec!r} names no server: write openenv:http://127.0.0.1:8000")
@@ -72,11 +77,14 @@ class Session:
 
     def __init__(self, problem: Problem, which: Server):
         self.problem, self.which = problem, which
-        self.socket: WebSocket | None = None
+        self.socket: ClientConnection | None = None
         self.said = ""
 
     async def open(self) -> Shown:
-        self.socket = await WebSocket.connect("ws" + self.which.url.removeprefix("http") + "/ws")
+        from websockets.asyncio.client import connect
+
+        self.socket = await connect("ws" + self.which.url.removeprefix("http") + "/ws", max_size=LARGEST,
+                                    ping_interval=None, close_timeout=CLOSED)     # a busy server answers no ping
         data = await self._ask("reset", {"seed": self.problem.meta["seed"]})
         text = _words(data)
         how = "" if self.which.text else f"\n\nAnswer with a JSON object of these fields: {self.which.action}"
@@ -106,7 +114,7 @@ class Session:
         assert self.socket is not None
         await self.socket.send(json.dumps({"type": kind, "data": data}))
         try:
-            reply = json.loads(await self.socket.receive())
+            reply = json.loads(await self.socket.recv())
         except NO_JSON as error:
             raise ServerFailed(f"what it answered is not JSON: {error}") from error
         found: dict[str, Any] = reply.get("data") or {}

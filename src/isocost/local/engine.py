@@ -152,14 +152,13 @@ class LocalEngine:
     ) -> list[Said]:
         """Continue a start once per attempt, by at most `max_tokens` each; see `isocost.world.Engine`.
 
-        Charges 1 rollout per attempt unless the start holds OWN tokens or a turn has gone before, the start's tokens
-        per attempt (those read before as `reread`, too), and the tokens written. A row whose start or text fills the
-        model's context stops with LENGTH. Raises UserError when the prompt alone leaves no room for an answer.
+        Charges the start's tokens per attempt (those read before as `reread`, too), and the tokens written. A row whose
+        start or text fills the model's context stops with LENGTH. Raises UserError when the prompt alone leaves no room
+        for an answer.
         """
         request = self._request(start, attempts, place, turn, max_tokens, tuple(stop))
-        new = turn == 0 and not request.known
         if not attempts or request.limit < 1:
-            self.meter.charge(Cost(rollouts=len(attempts) * new))
+            self.meter.charge(Cost(), started=len(attempts))
             return [Said.nothing(Stop.LENGTH) for _ in attempts]
         if place.wave_key in self._halted:
             return [Said.nothing(Stop.CANCELLED) for _ in attempts]
@@ -174,8 +173,9 @@ class LocalEngine:
                 self._drop(request)
             if many := request.started:
                 tokens, seconds = len(request.tokens) * many, request.seconds
-                cost = Cost(many * new, tokens, request.decoded, seconds=seconds, reread=known * many)
-                self.meter.charge(cost, Cost(many * new, request.read, request.decoded, seconds=seconds), to=who)
+                cost = Cost(prefill=tokens, decode=request.decoded, seconds=seconds, reread=known * many)
+                physical = Cost(prefill=request.read, decode=request.decoded, seconds=seconds)
+                self.meter.charge(cost, physical, to=who, started=many)
         return [s for s in request.said if s is not None]
 
     def wave(
@@ -208,8 +208,8 @@ class LocalEngine:
         self._last, self._waves = tapes, self._waves + 1
         seconds, decode = time.perf_counter() - began, int(np.add.reduce(count))
         self.meter.charge(
-            Cost(rows, sum(map(mul, read, each)), decode, seconds=seconds),
-            Cost(rows, sum(read), decode, seconds=seconds),
+            Cost(prefill=sum(map(mul, read, each)), decode=decode, seconds=seconds),
+            Cost(prefill=sum(read), decode=decode, seconds=seconds), started=rows,
         )
         if not laid.tokens.size:
             raise self._not_finite()

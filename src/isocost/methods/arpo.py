@@ -23,10 +23,10 @@ from isocost.gather import together
 from isocost.methods import Card, gigpo, grpo
 from isocost.methods.ettrl import entropies
 from isocost.parts import pace as paces
-from isocost.parts.play import sample, turn_starts
+from isocost.parts.play import fork, sample, turn_starts
 from isocost.seams import Advantage, Pace, Recipe
 from isocost.traits import asks, bounds, trait
-from isocost.types import Cost, Place, Problem, Rollout, Segment
+from isocost.types import Place, Problem, Rollout, Segment
 from isocost.world import World
 
 CARD = Card(
@@ -105,7 +105,9 @@ async def grown(
                     jobs.append((trunk, left[:copies]))
                     left = left[copies:]
         row = row + 1 if jobs else 0
-        made = await together(*(_forked(trunk, turn, mine, world, pace, place) for trunk, mine in jobs))
+        made = await together(*(
+            fork(trunk, turn_starts(trunk.segments[-1])[turn], mine, world, pace, place) for trunk, mine in jobs
+        ))
         learn([leaf for each in made for leaf in each])
     await start(len(left))
     return sorted(leaves, key=lambda r: r.attempt)
@@ -121,15 +123,6 @@ def doubts(rollout: Rollout, entropy: ndarray, tokens: int, unit: float) -> list
 def _shared(rollout: Rollout) -> int:
     """The last turn that is not forked again: the first of a dialogue, and that in which a fork begins."""
     return 0 if rollout.parent is None else int(rollout.segments[-1].turn[rollout.parent[1]])
-
-
-async def _forked(
-    trunk: Rollout, turn: int, attempts: Sequence[int], world: World, pace: Pace, place: Place
-) -> list[Rollout]:
-    at = turn_starts(trunk.segments[-1])[turn]
-    world.meter.charge(Cost(rollouts=len(attempts)))      # the engine charges those that begin with their first token
-    made = await sample(trunk.problem, attempts, world, pace, place, trunk.cut(at))
-    return [r.but(parent=(trunk.attempt, at)) for r in made]
 
 
 @trait("compares_siblings", "by_group_spread")

@@ -69,7 +69,9 @@ async def _clean(
     for part in range(pace.max_turns * (retries + 1)):
         since = len(now.turns) if now else 0
         pause = partial(_put_right, since=since, retries=retries)
-        (said,) = await until(problem, [attempt + APART * part], world, pace, place, now, pause=pause)
+        number = attempt + APART * part
+        start = now and now.but(attempt=number)
+        (said,) = await until(problem, [number], world, pace, place, start, pause=pause)
         if raw is not None and said.stop is Stop.ERROR and len(said.turns) <= since:
             now, raw = raw, None     # it answered differently
             continue

@@ -25,10 +25,10 @@ from isocost.gather import together
 from isocost.methods import Card, grpo
 from isocost.ops import lengths, spread
 from isocost.pack import pack
-from isocost.parts.play import sample
+from isocost.parts.play import fork, sample
 from isocost.seams import Advantage, Pace, Recipe
 from isocost.traits import asks, bounds, gives, requires, trait
-from isocost.types import Cost, Group, Place, Problem, Rollout, Score, Segment, Stop
+from isocost.types import Group, Place, Problem, Rollout, Score, Segment, Stop
 from isocost.world import World
 
 CARD = Card(
@@ -64,8 +64,7 @@ async def play(
     tree. Outside of training there is no tree either: the points of highest entropy depend on the whole trunk, so
     leaves are not independent draws of the policy, and their pass rate is not the policy's.
 
-    The shared beginning was written by the policy and has credit in every leaf. The engine charges only the trunk, so
-    each leaf is charged here.
+    The shared beginning was written by the policy and has credit in every leaf.
     """
     if place.purpose != chance.Purpose.TRAIN:
         return await sample(problem, attempts, world, pace, place, start)
@@ -79,7 +78,7 @@ async def play(
     numbers: dict[int, list[int]] = {}
     for attempt, k in zip(left, islice(cycle(range(len(cells))), len(left)), strict=True):
         numbers.setdefault(k, []).append(attempt)
-    grown = await together(*(_branch(*cells[k], numbers[k], world, pace, place) for k in numbers))
+    grown = await together(*(fork(*cells[k], numbers[k], world, pace, place) for k in numbers))
     return [*trunks, *(leaf for leaves in grown for leaf in leaves)]
 
 
@@ -92,16 +91,6 @@ def _most(text: Segment, doubt: ndarray, points: int) -> list[int]:
     """Positions of highest entropy among the policy's own tokens, in order; ties to the first."""
     own = np.flatnonzero(text.own)
     return sorted(own[np.argsort(-doubt[own], kind="stable")[:points]].tolist())
-
-
-async def _branch(
-    trunk: Rollout, at: int, attempts: Sequence[int], world: World, pace: Pace, place: Place
-) -> list[Rollout]:
-    start = trunk.cut(at)
-    if start.segments[-1].written:
-        world.meter.charge(Cost(rollouts=len(attempts)))
-    made = await sample(trunk.problem, attempts, world, pace, place, start)
-    return [r.but(parent=(trunk.attempt, at)) for r in made]
 
 
 @trait("not_whether_right")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from isocost.gather import together
 from isocost.methods import Card, gigpo, grpo
 from isocost.parts import pace as paces
-from isocost.parts.play import lent, turn_starts
+from isocost.parts.play import fork, lent, turn_starts
 from isocost.seams import Attempts, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Cost, Problem, Rollout
+from isocost.types import Problem, Rollout
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
@@ -47,10 +47,8 @@ async def schedule(
             left = left[each:]
 
     async def recovered(rollout: Rollout, at: int, numbers: Sequence[int]) -> list[Rollout]:
-        play.world.meter.charge(Cost(rollouts=len(numbers)))      # the engine charges those that begin with nothing
-        made = await play(problem, numbers, rollout.cut(at))
-        name = f"after {rollout.attempt}"
-        return [lent(r, at).but(parent=(rollout.attempt, at), cohort=name) for r in made]
+        made = await fork(rollout, at, numbers, play.world, play.pace, play.place, play=play.play)
+        return [lent(r, at).but(cohort=f"after {rollout.attempt}") for r in made]
 
     more = await together(play(problem, left), *(recovered(*job) for job in jobs))
     return sorted([*whole, *(r for made in more for r in made)], key=lambda r: r.attempt)

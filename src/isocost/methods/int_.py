@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isocost import meter
 from isocost.batch import Batch, Forward
 from isocost.errors import UserError
 from isocost.methods import Card, drgrpo, pope
@@ -28,7 +27,7 @@ from isocost.parts.play import episodes, sample
 from isocost.parts.select import mixed
 from isocost.seams import Loss, Pace, Recipe
 from isocost.traits import trait
-from isocost.types import Cost, Group, Message, Place, Problem, Role, Rollout, Segment
+from isocost.types import Group, Message, Place, Problem, Role, Rollout, Segment
 from isocost.world import World
 
 if TYPE_CHECKING:
@@ -106,8 +105,8 @@ async def by_itself(
 ) -> Fix:
     """A repair proposed by the policy itself, given its attempt and the reference solution.
 
-    A proposal is charged as one more rollout and counted as cancelled, because it is not trained on. None if it cannot
-    be parsed, names no step, or states the answer.
+    A proposal is one more rollout, which is counted as cancelled because it is not trained on. None if it cannot be
+    parsed, names no step, or states the answer.
     """
     problem = failed.problem
     *before, last = problem.prompt
@@ -116,13 +115,9 @@ async def by_itself(
     request = Segment.empty(pace.sampling).read(
         world.text.prompt((*before, Message(last.role, words))), Role.PROMPT
     )
-    try:
-        with meter.tab() as tab:
-            (said,) = await world.engine.generate(     # a separate turn: other random numbers than the attempt's
-                request, [failed.attempt], place=place, turn=1, max_tokens=pace.max_tokens, stop=pace.stop
-            )
-    finally:      # engines count only attempts that start a first turn
-        world.meter.charge(Cost(rollouts=int(tab.cost.decode > 0)))
+    (said,) = await world.engine.generate(     # a separate turn: other random numbers than the attempt's
+        request, [failed.attempt], place=place, turn=1, max_tokens=pace.max_tokens, stop=pace.stop
+    )
     text = world.text.decode(said.tokens.tolist())
     step, instead = re.search(r"<step>\s*(\d+)", text), re.search(r"<instead>(.*?)</instead>", text, re.DOTALL)
     if not step or not instead or not 1 <= int(step[1]) <= len(steps) or guide.says(problem.answer, instead[1]):

@@ -18,10 +18,11 @@ import numpy as np
 from isocost import chance
 from isocost.methods import Card, fbc, gigpo
 from isocost.parts import pace
+from isocost.parts.play import fork
 from isocost.parts.reward import marked
 from isocost.seams import Attempts, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Cost, Group, Problem, Rollout
+from isocost.types import Group, Problem, Rollout
 from isocost.world import World
 
 if TYPE_CHECKING:
@@ -119,11 +120,12 @@ async def schedule(
     root, made = Node(), list[Rollout]()
     for attempt in attempts:
         start = _down(root, c)
-        if start is not None:       # engines count only attempts that start a first turn
-            world.meter.charge(Cost(rollouts=1))
-        (one,) = await play(problem, [attempt], start)
-        (one,) = await marked([one], problem, place, world)
-        made.append(one if start is None else one.but(parent=(start.attempt, len(start.segments[-1]))))
+        if start is None:
+            tried = await play(problem, [attempt])
+        else:
+            tried = await fork(start, len(start.segments[-1]), [attempt], world, play.pace, place, play=play.play)
+        (one,) = await marked(tried, problem, place, world)
+        made.append(one)
         if one.score is not None:
             backed_up(root, said_in(one, world), one.score.value, one)
             if lesson is not None and _recalled(root, lesson, memory, world):

@@ -66,7 +66,8 @@ async def _along(
     pause = partial(_left, expert=expert)
     while True:
         number = attempt + APART * len(patched)
-        (said,) = await until(problem, [number], world, pace, place, now, pause=pause)
+        start = now and now.but(attempt=number)
+        (said,) = await until(problem, [number], world, pace, place, start, pause=pause)
         t, text = len(said.turns) - 1, said.segments[-1]
         if not paused(said) or len(patched) == patches or _said(text, t, world) == expert[t]:
             return _rewarded(said.but(attempt=attempt), expert, wrong, patched, world)

@@ -19,9 +19,9 @@ from isocost.errors import UserError
 from isocost.parts.episode import EnvironmentFailed, Episode, Openings
 from isocost.parts.improve import policy
 from isocost.parts.loss import Out
-from isocost.parts.play import opening
+from isocost.parts.play import begin, opening
 from isocost.seams import Improve, Loss, Pace, Recipe
-from isocost.types import Cost, FaultSource, Place, Problem, Role, Rollout, Score, Segment, Shown, Stop
+from isocost.types import FaultSource, Place, Problem, Role, Rollout, Score, Segment, Shown, Stop
 from isocost.world import Ask, Environment, Luck, World
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def demonstrated(problem: Problem, attempt: int, world: World, pace: Pace,
     If the environment does not open it is a lost one, with `Stop.ERROR` and nothing read.
     """
     text = await opening(problem, world, pace, place)
-    world.meter.charge(Cost(rollouts=1))
+    begin(world, 1)
     fresh = Rollout(problem, (Segment.empty() if text is None else text,), "", attempt=attempt, origin=EXPERT,
                     cohort=EXPERT)
     if text is None:

@@ -2,6 +2,10 @@
 
 The engine is called once per group and turn while attempts share their start; it does any further batching. The
 environments of dialogues are in `isocost.parts.episode`.
+
+Rollouts are charged where they begin (`isocost.meter` says what one is): by `sample`, and by `fork`, which begins them
+with a part of another one. A search that tries five continuations and returns one has begun five. What a method asks of
+`world.engine` itself is charged as if it began. Copies are not charged, so the feed refuses a `play` that returns them.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ from itertools import accumulate
 import numpy as np
 from numpy import ndarray
 
+from isocost import meter
 from isocost.columns import WaveColumns
 from isocost.gather import together
 from isocost.parts.episode import EnvironmentFailed, Episode, Openings
-from isocost.seams import Pace
+from isocost.seams import Pace, Play
 from isocost.traits import by_wave, exported
 from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Segment, Shown, Stop, Turn
 from isocost.world import Ask, World
@@ -36,7 +41,8 @@ def _wave_sampled(
         return None
     prompts = [world.text.prompt(p.prompt) for p in problems]
     attempts = [range(k) for k in counts]
-    written = write(prompts, attempts, places=places, sampling=pace.sampling, max_tokens=pace.max_tokens)
+    with meter.begins(True):
+        written = write(prompts, attempts, places=places, sampling=pace.sampling, max_tokens=pace.max_tokens)
     if written is None:
         return None
     decode, lengths = world.text.decode, written.wrote.tolist()
@@ -58,8 +64,29 @@ async def sample(
     rest of its `max_tokens`; one that ends with an end token is answered first. A rollout is replayed with the luck
     that its turns had; of a segment alone only the words are known, and it is replayed with the luck of each attempt.
     If an environment fails, its rollout has `Stop.ERROR` and no score.
+
+    Each attempt is charged as a rollout, except one that goes on: the only attempt, from a rollout of its own number.
+    From a start without a token of the policy, as from a prompt, it is charged when the engine begins it; from any
+    other one when it is asked for.
     """
     return await _sampled(problem, attempts, world, pace, place, start, None)
+
+
+async def fork(
+    rollout: Rollout, at: int, attempts: Sequence[int], world: World, pace: Pace, place: Place, *, play: Play = sample
+) -> list[Rollout]:
+    """New attempts that begin with the first `at` tokens of a rollout's last segment; each is charged as a rollout.
+
+    Their `parent` is the rollout's attempt, and `at`. A schedule passes its `play.play`, so that a method's own play
+    continues the start. Tokens before `at` have the credit that they have in `rollout`; see `lent`.
+    """
+    made = await play(rollout.problem, attempts, world, pace, place, rollout.cut(at))
+    return [r.but(parent=(rollout.attempt, at)) for r in made]
+
+
+def begin(world: World, count: int) -> None:
+    """Charge rollouts whose first token no engine writes: an expert takes their turns, or an environment failed."""
+    world.meter.charge(Cost(), to=replace(meter.payer(), begins=True), started=count)
 
 
 @exported()
@@ -100,12 +127,15 @@ async def _sampled(
         return []
     before: tuple[Segment, ...] = start.segments[:-1] if isinstance(start, Rollout) else ()
     text = start.segments[-1] if isinstance(start, Rollout) else start
+    fresh = text is None or not any(x.written for x in (*before, text))
+    if not fresh and not (isinstance(start, Rollout) and list(attempts) == [start.attempt]):
+        begin(world, len(attempts))
     if world.env is not Ask:
         turns = start.turns if isinstance(start, Rollout) else ()
-        return await _dialogues(problem, attempts, world, pace, place, before, text, turns, view, pause)
+        return await _dialogues(problem, attempts, world, pace, place, before, text, turns, view, pause, fresh)
     first = _read(problem, problem.prompt, world, pace) if text is None else text
     turn = first.turn_now
-    said = await _say(first, turn, attempts, world, pace, place)
+    said = await _say(first, turn, attempts, world, pace, place, fresh=fresh)
     shown, decode = len(first) - len(first.reply()), world.text.decode
     return [
         Rollout(problem, (*before, whole), decode(whole.tokens[shown:].tolist()), s.stop, attempt)
@@ -115,9 +145,9 @@ async def _sampled(
 
 async def _dialogues(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, before: tuple[Segment, ...],
-    text: Segment | None, turns: Sequence[Turn], view: View | None, pause: Pause | None,
+    text: Segment | None, turns: Sequence[Turn], view: View | None, pause: Pause | None, fresh: bool,
 ) -> list[Rollout]:
-    """Attempts that environments answer, from the segments and turns of a start."""
+    """Attempts that environments answer, from the segments and turns of a start, which `fresh` ones begin with."""
     episodes = [Episode(problem, attempt, world, place) for attempt in attempts]
     openings = Openings(() if text is None else (*before, text), turns)
 
@@ -130,7 +160,7 @@ async def _dialogues(
         if len(first) and first.own[-1] and int(first.tokens[-1]) in world.text.ends:      # its last turn is over
             said, grown = [_NOTHING] * len(opened), [first] * len(opened)
         else:
-            said = await _say(first, turn, [e.attempt for e in opened], world, pace, place, opened[0].shown)
+            said = await _say(first, turn, [e.attempt for e in opened], world, pace, place, opened[0].shown, fresh)
             grown = _grown(first, turn, said)
         each = zip(opened, grown, said, strict=True)
         await together(*(_converse(e, (*before, whole), turn, s, pace, view, pause) for e, whole, s in each))
@@ -139,9 +169,8 @@ async def _dialogues(
         await together(*map(begun, episodes))
         if text is None:
             text = _read(problem, openings.messages, world, pace)
-        missing = len(episodes) - openings.begun
-        if missing and not before and not text.written:     # attempts that start: the engine charges the others
-            world.meter.charge(Cost(rollouts=missing))
+        if fresh and (missing := len(episodes) - openings.begun):
+            begin(world, missing)
         return [e.rollout((*before, text)) for e in episodes]
     finally:
         for episode in episodes:
@@ -198,13 +227,15 @@ def _viewed(text: Segment, wanted: list[int], turn: int) -> Segment:
 
 
 async def _say(
-    text: Segment, turn: int, attempts: Sequence[int], world: World, pace: Pace, place: Place, shown: Shown = Shown()
+    text: Segment, turn: int, attempts: Sequence[int], world: World, pace: Pace, place: Place, shown: Shown = Shown(),
+    fresh: bool = False,
 ) -> list[Said]:
-    """A turn of each attempt, within the limits of the pace and of what was shown."""
+    """A turn of each attempt, within the limits of the pace and of what was shown. `fresh` ones begin with it."""
     most = min(pace.max_tokens, shown.max_tokens or pace.max_tokens)
     room = max(most - int(np.count_nonzero(text.turn == turn)), 1)
     stop = (*pace.stop, *shown.stop)
-    return await world.engine.generate(text, attempts, place=place, turn=turn, max_tokens=room, stop=stop)
+    with meter.begins(fresh):
+        return await world.engine.generate(text, attempts, place=place, turn=turn, max_tokens=room, stop=stop)
 
 
 async def opening(problem: Problem, world: World, pace: Pace, place: Place) -> Segment | None:
@@ -258,7 +289,7 @@ def _laid(start: ndarray, more: Sequence[ndarray]) -> ndarray:
 def given(text: Segment, upto: int, words: Sequence[int] = ()) -> Segment:
     """A start: the first tokens of an attempt and then `words`, with the role HINT instead of OWN.
 
-    A continuation is an attempt like any other, counted and charged; no credit falls on the tokens of its start.
+    A continuation is an attempt like any other; no credit falls on the tokens of its start.
     """
     start, never = text.cut(upto), np.full(upto, -1)
     role = np.where(start.own, int(Role.HINT), start.role)

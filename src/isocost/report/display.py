@@ -37,7 +37,7 @@ def html(result: Shown) -> Safe:
     made = [page.as_measured(study, _drawn(key, study)) for key in result.sections]
     drawn = [Safe(_INTERACTION.sub("", _FIGURE.sub(_still, part))) for part in made]
     rows = [(row.name, f"! {row.text}" if row.kind == "flag" else row.text) for row in result.rows()]
-    told = [table(("", ""), rows, sentence(result.title), "quiet")] if rows else []
+    told = [table(("", ""), rows, sentence(result.heading), "quiet")] if rows else []
     return tag("div", *drawn, *told, cls="isocost")
 
 

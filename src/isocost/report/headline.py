@@ -86,14 +86,22 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     at = f"at {count(arm.get('C'))} {unit}"
     if study["plan"].get("direct"):
         return f"n = {arm['n']} {at}, fixed by the plan; no other n was tried."
-    law = law_of(study)
-    if study["plan"].get("risk") and (law is None or len(law.ns) > 1):
-        why = str(study["plan"]["chosen"]).partition(": ")[2].partition("; ")[0]     # the rest stands below
+    if why := _chosen(study)[0]:
         return f"Use n = {arm['n']}{_limit(study)}: {why}."
     if len(equal) > 1:      # a plan of an earlier version
         found = f"it is the cheapest of n = {names(equal)}, which are equal within margin or noise {at}."
         return f"Use n = {arm['n']}{_limit(study)}: {found}"
     return f"Use n = {arm['n']}{_limit(study)}: {at}, {_others(study, arm)}."
+
+
+def _chosen(study: Study) -> tuple[str, str]:
+    """Why this n, in parts: what the headline says, empty if there was no choice by expected loss, and the rest."""
+    plan, law = study["plan"], law_of(study)
+    said = str(plan.get("chosen") or "")
+    if not plan.get("risk") or (law is not None and len(law.ns) < 2):
+        return "", said
+    first, _, rest = said.partition("; ")
+    return first.partition(": ")[2], rest
 
 
 def _others(study: Study, arm: Data) -> str:
@@ -169,8 +177,8 @@ def _support(study: Study, unknown: Data) -> list[Safe]:
     plan, out = study["plan"], []
     if plan.get("fallback"):
         out.append(p(sentence(plan["fallback"])))
-    elif plan.get("chosen"):
-        out.append(p(sentence(plan["chosen"])))
+    elif rest := _chosen(study)[1]:
+        out.append(p(sentence(rest)))
     if unknown:
         cost = f" (about {brief(unknown.get('rollouts'))} rollouts)" if number(unknown.get("rollouts")) else ""
         if not plan.get("fallback"):

@@ -16,9 +16,12 @@ from numpy import ndarray
 
 from isocost import meter
 from isocost.chance import Purpose
+from isocost.errors import UserError
+from isocost.feed import UNBILLED
 from isocost.gather import together
 from isocost.seams import Pace, Recipe
 from isocost.types import Group, Place, Problem, Stop
+from isocost.words import counted
 from isocost.world import World
 
 ATTEMPTS = 4  # k of the best@k and worst@k in the record (IsoCompute, arXiv 2603.12151)
@@ -112,8 +115,14 @@ async def evaluate(
 async def group_of(
     recipe: Recipe, world: World, problem: Problem, place: Place, samples: int, pace: Pace
 ) -> Group:
-    """This many attempts at one problem; those whose environment did not fail are scored. Charged to the caller."""
-    rollouts = await recipe.play(problem, range(samples), world, pace, place)
+    """This many attempts at one problem; those whose environment did not fail are scored. Charged to the caller.
+
+    Raises UserError for a `play` that returns more rollouts than were billed.
+    """
+    with meter.tab() as tab, meter.begins(True):
+        rollouts = await recipe.play(problem, range(samples), world, pace, place)
+    if (over := len(rollouts) - tab.cost.rollouts) > 0:
+        raise UserError(f"an evaluation: {UNBILLED.format(rollouts=counted(over, 'rollout'))}")
     whole = [r for r in rollouts if r.stop is not Stop.ERROR]
     scores = dict(zip((r.attempt for r in whole), await world.grade(whole), strict=True))
     return Group(problem, tuple(r.but(score=scores.get(r.attempt)) for r in rollouts), place)

@@ -29,6 +29,7 @@ from isocost.shape import Keys
 SCHEMA = schema.VERSION
 DIVERGED, REWARD_FAILED = "diverged", "reward failed"
 UNBILLED = "unbilled"       # the end of a run that has settled more rollouts than it was billed for
+COMPLETE = ("spent", "starved")      # reasons for an end that is evaluated
 GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run can be continued
 # The fates of rollouts: the values of `isocost.types.Fate`, in the order of tables and charts.
 FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")

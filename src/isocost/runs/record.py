@@ -173,7 +173,8 @@ class RunRecord:
             meter.restore(state["meter"])
         meter.forget(LOST)
         for line in read_lines(self.path / "lost.jsonl"):
-            meter.charge(Cost(**line["cost"]), to=Payer(LOST))
+            cost = Cost(**line["cost"])
+            meter.charge(cost._replace(rollouts=0), to=Payer(LOST, begins=True), started=cost.rollouts)
         return found
 
     def _reaches(self, state: Mapping[str, Any]) -> bool:

@@ -165,6 +165,7 @@ COUNTED = EVALUATION.needing(**{        # with the changes of single problems, b
     "eval/histogram": Row(Count, BINS), "eval/by_base": Row(NUMBER, BINS), "eval/forgotten": Count,
     "eval/learned": Count,
 })
+COUNTS = set(STOPS.values()) - {"rollouts", ""}     # what a run without rollouts may be counted in
 GROUP = Keys({"rewards": list[NUMBER]}, {
     "step": Count, "id": str, "variant": str, "wave": int, "slot": int, "attempts": list[int], "fates": list[str],
     "cancelled": int, "version": int, "lengths": list[int], "stops": list[str], "outlooks": list[NUMBER],
@@ -196,7 +197,9 @@ _FILES: dict[str, Any] = {
     "run.json": RUN, "end.json": END, "study.json": STUDY, "profile.json": PROFILE,
     "trainer.json": TRAINER,
     "eval.json": Keys({}, {"spent": Costs, "cost": Costs}), "compare.json": COMPARE, "comparison.json": COMPARISON,
-    "rates.json": Keys({"rates": dict[str, OBJECT]}, {"noise": dict[str, float] | None}),
+    "rates.json": Keys({"rates": dict[str, OBJECT]}, {"noise": dict[str, float] | None, "pilot": bool}),
+    "gate.json": Keys({"runs": dict[str, list[str]], "probes": dict[str, list[str]], "rates": dict[str, float],
+                       "unit": str, "metric": str}),
 }
 # Files of later rooms, which register their shapes: each with the command that makes it, if it can be made again.
 _LATER = {
@@ -239,9 +242,16 @@ def of_line(name: str, line: Any) -> Any:
     """The shape of a line of the stream of this name."""
     if name.startswith("paid-"):
         return list[Any]
-    if name == "metrics.jsonl" and isinstance(line, dict) and ("eval/select" in line or "eval/audit" in line):
+    if name == "metrics.jsonl" and isinstance(line, dict) and is_evaluation(line):
+        if "rollouts" not in line and COUNTS & line.keys():
+            return STEP         # of a run that is counted in something else
         return COUNTED if "eval/by_base" in line else EVALUATION
     return _STREAMS.get(name, OBJECT)
+
+
+def is_evaluation(line: dict[str, Any]) -> bool:
+    """Whether a line of metrics.jsonl is that of an evaluation; all others are those of steps."""
+    return "eval/select" in line or "eval/audit" in line
 
 
 def absent(path: Path) -> str:

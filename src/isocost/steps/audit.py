@@ -30,7 +30,7 @@ class Audit(OfPlanner):
     folder: Path | None = folder_field()
 
     @property
-    def title(self) -> str:
+    def heading(self) -> str:
         """The verdict."""
         return f"audit: {self.audit.verdict}"
 

@@ -75,7 +75,7 @@ class NoLaw(Shown):
     folder: Path | None = folder_field()
 
     @property
-    def title(self) -> str:
+    def heading(self) -> str:
         """That there is none."""
         return "no law"
 

@@ -41,7 +41,7 @@ class Forecast(OfPlanner):
     folder: Path | None = folder_field()
 
     @property
-    def title(self) -> str:
+    def heading(self) -> str:
         """That it is sealed, and the first digits of the seal."""
         return f"forecast, sealed {self.forecast.seal[:12]}"
 

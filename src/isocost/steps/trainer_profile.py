@@ -49,7 +49,7 @@ class TrainerProfile(Shown):
         return cls(**{k: v for k, v in data.items() if k in known}, folder=folder)
 
     @property
-    def title(self) -> str:
+    def heading(self) -> str:
         """What was profiled."""
         return "profile: the first run of your trainer"
 

@@ -131,7 +131,8 @@ def base_rates() -> ndarray:
     Raises UserError when the base has not been measured.
     """
     if not RATES.exists():
-        raise UserError(f"{RATES.name} is missing; make the base with: python experiments/make_puzzles_base.py")
+        raise UserError(f"{RATES} is missing; make the base with: python experiments/bases.py make tiny-puzzles "
+                        f"--out {RATES.parent}")
     known = json.loads(RATES.read_text(encoding="utf-8"))
     return np.array(known["right"]) / known["samples"]
 

@@ -141,7 +141,8 @@ def base_rates() -> ndarray:
     Raises UserError when the base has not been made.
     """
     if not RATES.exists():
-        raise UserError(f"{RATES.name} is missing; make the base with: python experiments/make_base.py")
+        raise UserError(f"{RATES} is missing; make the base with: python experiments/bases.py make tiny --out "
+                        f"{RATES.parent}")
     known = json.loads(RATES.read_text(encoding="utf-8"))
     rates = np.full((100, 100), np.nan)
     rates[known["first"] :, known["first"] :] = known["pass_at_1"]

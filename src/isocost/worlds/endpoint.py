@@ -96,16 +96,15 @@ class EndpointEngine:
         protocol cannot express, and Unreachable when the server no longer answers.
         """
         said = self.text.spoken(start, chat=self.dialect.path == CHAT)
-        first = turn == 0 and not bool(start.own.any())
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * 2**31).astype(int).tolist()
         goes_on = bool(start.own.any())
-        asked = (self._attempt(said, max_tokens, seed, stop, (place, a), first, goes_on, start.sampling)
+        asked = (self._attempt(said, max_tokens, seed, stop, (place, a), goes_on, start.sampling)
                  for a, seed in zip(attempts, seeds, strict=True))
         return await together(*asked)
 
     async def _attempt(
         self, said: Sequence[Message] | str, max_tokens: int, seed: int, stop: Sequence[str], who: tuple[Place, int],
-        first: bool, goes_on: bool, sampling: Sampling,
+        goes_on: bool, sampling: Sampling,
     ) -> Said:
         """One attempt, charged to the caller. The tokens that it had read and written before are charged as `reread`,
         as far as the server counts them again.
@@ -138,8 +137,8 @@ class EndpointEngine:
         except Unanswered as e:
             await self._missed(e, paying)
         finally:
-            cost = Cost(int(first), read, written, seconds=seconds, reread=min(before, read))
-            self.meter.charge(cost, to=paying)
+            cost = Cost(prefill=read, decode=written, seconds=seconds, reread=min(before, read))
+            self.meter.charge(cost, to=paying, started=1)
             self._counted[who] = read + written
         if answer is None or answer.stop is None:
             return Said.nothing(Stop.ERROR)
@@ -163,10 +162,10 @@ class EndpointEngine:
             ) from None
         try:
             answer = self.dialect.read(data).within(1)
-            usage = answer.read, answer.written
+            read, written = answer.read, answer.written
         except Malformed as e:      # it is not down
-            usage = e.usage
-        self.meter.charge(Cost(1, *usage, seconds=seconds), to=who)
+            read, written = e.usage
+        self.meter.charge(Cost(prefill=read, decode=written, seconds=seconds), to=who)
 
     def _failed(self, kind: str, why: str) -> None:
         tally = self.client.tally
@@ -360,7 +359,7 @@ def _hello(client: Client, dialect: Dialect, meter: Meter, said: Sequence[Messag
         raise UserError(f"{client.base}{dialect.path} is not OpenAI-compatible: it gave {e}") from None
     _notice(client, dialect, answer)
     with meters.on(meters.CHECK):
-        meter.charge(Cost(1, answer.read, answer.written))
+        meter.charge(Cost(prefill=answer.read, decode=answer.written))
 
 
 def _notice(client: Client, dialect: Dialect, answer: Answer) -> None:

@@ -1,33 +1,30 @@
-"""JSON over HTTP with a bound on requests in flight, timeouts, retries and rate limits.
+"""JSON over HTTP with a bound on requests in flight, timeouts, retries and rate limits, on top of httpx2.
 
-The standard library's client runs in threads, one connection each, so the base install needs no HTTP package. Which
-requests are repeated follows RFC 9110 and the practice of OpenAI-compatible servers: 408, 409, 425, 429 and 5xx, and
-connections that broke. The wait is what `Retry-After` names, else random up to a bound that doubles ("full jitter").
-A 429 holds back every request of the client, because rate limits are of an account and not of a request.
+httpx2 continues httpx, and the libraries of tokenizers use it already. One thread with an event loop of its own sends
+the requests of a client, so that any thread and any event loop may make them. Which requests are repeated follows RFC
+9110 and the practice of OpenAI-compatible servers: 408, 409, 425, 429 and 5xx, and connections that broke. The wait is
+what `Retry-After` names, else random up to a bound that doubles ("full jitter"). A 429 holds back every request of the
+client, because rate limits are of an account and not of a request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import email.utils
-import http.client
 import json
+import logging
 import random
-import socket
 import ssl
 import threading
 import time
-from base64 import b64encode
 from collections import Counter
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
-from isocost.errors import UserError
+from isocost.errors import UserError, needed
 from isocost.jsonfile import parsed
 from isocost.words import visible
 
@@ -35,6 +32,7 @@ T = TypeVar("T")
 AGAIN = (408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529)     # statuses that may pass
 SPENT = ("insufficient_quota", "billing_hard_limit_reached")    # of a 429 that does not pass
 CONNECT = 30.0          # seconds to connect, at most
+KEPT = 3.0              # seconds that a connection is kept without a request: many servers close theirs after 5
 LARGEST = 2**26         # bytes of an answer
 SAID = 400              # characters of a server's message that are quoted
 HIDDEN = "[the key]"    # in place of the key in what a server says
@@ -97,11 +95,11 @@ class Unanswered(Exception):
 
 
 class _Try(Exception):
-    """One try failed and another may pass."""
+    """One try failed and another may pass. `late`: it took its whole time."""
 
-    def __init__(self, why: str, said: str, after: float | None = None):
+    def __init__(self, why: str, said: str, after: float | None = None, late: bool = False):
         super().__init__(said)
-        self.why, self.after = why, after
+        self.why, self.after, self.late = why, after, late
 
     @property
     def status(self) -> int | None:
@@ -110,23 +108,21 @@ class _Try(Exception):
 
 class Client:
     """Sends JSON to one server. `key` is sent as a bearer token and appears in no text of this class, also where the
-    server repeats it."""
+    server repeats it. Raises UserError without httpx2."""
 
     def __init__(self, base: str, key: str = "", limits: Limits = Limits()):
         self.base, self.limits, self.tally = base.rstrip("/"), limits, Tally()
-        self._key = key
-        self.url = urlsplit(self.base)
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "isocost"}
+        self._key, self._httpx = key, needed("httpx2", "endpoint", "a model behind a server")
+        for name in ("httpx2", "httpcore2"):    # what they log quotes the server, which may repeat the key
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "isocost",
+                         "Accept-Encoding": "identity"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
-        self._pool: ThreadPoolExecutor | None = None
-        self._mine = threading.local()
-        self._lock, self._open = threading.Lock(), set[http.client.HTTPConnection]()
-        self._bound: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+        self._wire: _Wire | None = None
+        self._lock, self._slots = threading.Lock(), asyncio.Semaphore(limits.concurrency)
         self._opens = self._next = 0.0      # when requests may be sent again, and when the next one may start
         self._flying, self._share, self._seen = 0, 0.0, 0.0
-
-    # one request ----------------------------------------------------------------------------------------------
 
     async def post(self, path: str, body: Mapping[str, Any]) -> tuple[Any, float]:
         """The answer to a request, and its share of the time in which requests were in flight: shares of requests
@@ -136,13 +132,64 @@ class Client:
             Refused: for a status that does not pass.
             Unanswered: after all retries.
         """
+        return await asyncio.wrap_future(self._open().begin(self._post(path, body)))
+
+    def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, retries: int | None = None,
+        silent: bool = False,
+    ) -> Any:
+        """The same without an event loop, and within the same time. Only answers are tried again. With `silent` what
+        the server answers is not read, and None is returned.
+
+        Raises as `post`.
+        """
+        tries, most = 0, self.limits.retries if retries is None else retries
+        while True:
+            work = self._open().begin(self._try(method, path, body, silent))
+            try:
+                return work.result()
+            except _Try as e:
+                tries += 1
+                if tries > most or e.status is None:
+                    raise Unanswered(str(e), e.status, e.late) from None
+                failed = e
+            finally:
+                work.cancel()       # where a signal ends the wait
+            self.pause(tries, failed)
+
+    def pause(self, tries: int, failed: _Try | None = None) -> None:
+        """Wait before the next try of `ask`, after `tries` that failed."""
+        time.sleep(self.limits.wait(tries) if failed is None or failed.after is None else failed.after)
+
+    def close(self) -> None:
+        """End the thread and close its connections. The next request starts a new one."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def _open(self) -> _Wire:
+        with self._lock:
+            if self._wire is None:
+                self._wire, self._slots = _Wire(self._client()), asyncio.Semaphore(self.limits.concurrency)
+            return self._wire
+
+    def _client(self) -> Any:
+        kept = self._httpx.Limits(max_keepalive_connections=self.limits.concurrency, keepalive_expiry=KEPT)
+        try:
+            return self._httpx.AsyncClient(
+                headers=self._headers, timeout=self._httpx.Timeout(None, connect=CONNECT), limits=kept)
+        except (ImportError, ValueError) as e:      # such as SOCKS without the package for it
+            raise UserError(f"the proxy that the environment names cannot be used ({e}): correct HTTP_PROXY, "
+                            "HTTPS_PROXY or ALL_PROXY, or list the server in NO_PROXY") from None
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> tuple[Any, float]:
         seconds, tries = 0.0, 0
         while True:
-            async with self._slot():
+            async with self._slots:
                 await self._turn()
                 began = self._enter()
                 try:
-                    found = await self._one("POST", path, body)
+                    found = await self._try("POST", path, body)
                     return found, seconds + self._leave(began)
                 except _Try as e:
                     seconds += self._leave(began)
@@ -153,48 +200,6 @@ class Client:
                     raise
             tries += 1
             await self._again(again, tries)
-
-    def ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, retries: int | None = None,
-        silent: bool = False,
-    ) -> Any:
-        """The same without an event loop, for one request at a time, and within the same time. Only answers are tried
-        again. With `silent` what the server answers is not read, and None is returned.
-
-        Raises as `post`.
-        """
-        tries, most = 0, self.limits.retries if retries is None else retries
-        while True:
-            line = _Line()
-            limit = threading.Timer(self.limits.timeout, line.cut)
-            limit.daemon = True
-            limit.start()
-            try:
-                return self._sent(method, path, body, line, silent)
-            except _Try as e:
-                if line.is_cut or (e.why == "timeout" and line.written):
-                    raise Unanswered(f"no answer within {self.limits.timeout:g} s", late=True) from None
-                tries += 1
-                if tries > most or e.status is None:
-                    raise Unanswered(str(e), e.status) from None
-                failed = e
-            finally:
-                limit.cancel()
-            self.pause(tries, failed)
-
-    def pause(self, tries: int, failed: _Try | None = None) -> None:
-        """Wait before the next try of `ask`, after `tries` that failed."""
-        time.sleep(self.limits.wait(tries) if failed is None or failed.after is None else failed.after)
-
-    def close(self) -> None:
-        """End the threads and close their connections. The next request starts new ones."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
-        with self._lock:
-            for connection in self._open:
-                connection.close()
-            self._open.clear()
 
     async def _again(self, failed: _Try, tries: int) -> None:
         """Wait for the next try. Raises Unanswered if there is none."""
@@ -208,14 +213,6 @@ class Client:
             self._opens = max(self._opens, time.monotonic() + wait)
         else:
             await asyncio.sleep(wait)
-
-    # limits ---------------------------------------------------------------------------------------------------
-
-    def _slot(self) -> asyncio.Semaphore:
-        loop = asyncio.get_running_loop()
-        if self._bound is None or self._bound[0] is not loop:
-            self._bound = loop, asyncio.Semaphore(self.limits.concurrency)
-        return self._bound[1]
 
     async def _turn(self) -> None:
         """Wait until a request may be sent."""
@@ -243,91 +240,55 @@ class Client:
             self._share += (now - self._seen) / self._flying
         self._seen = now
 
-    # the wire -------------------------------------------------------------------------------------------------
-
-    async def _one(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
-        """One try in a thread. Cancelling closes its connection."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.limits.concurrency, "isocost-http")
-        line = _Line()
-        work = asyncio.get_running_loop().run_in_executor(self._pool, self._sent, method, path, body, line)
+    async def _try(self, method: str, path: str, body: Mapping[str, Any] | None, silent: bool = False) -> Any:
+        """One try, in all of the time that it may take. Cancelling closes its connection. Raises Refused and _Try."""
+        self.tally.sent += 1
+        httpx, unsent = self._httpx, (self._httpx.ConnectError, self._httpx.ConnectTimeout, self._httpx.ProxyError)
         try:
-            return await asyncio.wait_for(asyncio.shield(work), self.limits.timeout)
+            async with asyncio.timeout(self.limits.timeout):
+                status, headers, raw = await self._exchange(method, path, body)
         except (asyncio.CancelledError, TimeoutError) as e:
-            line.cut()
-            work.add_done_callback(_ignore)
-            self._add("unknown")
+            self.tally.unknown += 1
             if isinstance(e, TimeoutError):
-                raise _Try("timeout", f"no answer within {self.limits.timeout:g} s") from None
+                raise _Try("timeout", f"no answer within {self.limits.timeout:g} s", late=True) from None
             raise
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as e:
+            self.tally.unknown += not isinstance(e, unsent)
+            root = _root(e)
+            if isinstance(root, ssl.SSLCertVerificationError):
+                raise UserError(f"{self.base}: its certificate cannot be verified: {root.verify_message}") from None
+            kind = "timeout" if isinstance(e, httpx.TimeoutException) else "connection"
+            said = _line(self._hidden(str(root).partition(": bytearray(")[0]))
+            raise _Try(kind, f"{type(root).__name__}: {said}" if said else type(root).__name__) from None
+        return None if silent and status == 200 else self._read(status, headers, raw)
 
-    def _sent(
-        self, method: str, path: str, body: Mapping[str, Any] | None, line: _Line, silent: bool = False
-    ) -> Any:
-        """One try on this thread's connection."""
+    async def _exchange(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and body of the answer. Raises ValueError for one that is too large."""
+        assert self._wire is not None
         data = None if body is None else json.dumps(body).encode()
-        self._add("sent")
-        try:
-            answer, raw = self._exchanged(method, path, data, line)
-        except (OSError, http.client.HTTPException, ValueError) as e:
-            self._drop()
-            if line.written and not line.is_cut:
-                self._add("unknown")
-            if isinstance(e, ssl.SSLCertVerificationError):
-                raise UserError(f"{self.base}: its certificate cannot be verified: {e.verify_message}") from None
-            kind = "timeout" if isinstance(e, TimeoutError) else "connection"
-            said = _line(self._hidden(str(e)))
-            raise _Try(kind, f"{type(e).__name__}: {said}" if said else type(e).__name__) from None
-        finally:
-            if line.is_cut or self._pool is None:   # closed meanwhile: a request opens a closed connection again
-                self._drop()
-        return None if silent and answer.status == 200 else self._read(answer, raw)
+        async with self._wire.client.stream(method, self.base + path, content=data) as answer:
+            raw = bytearray()
+            async for part in answer.aiter_raw():
+                raw += part
+                if len(raw) > LARGEST:
+                    raise ValueError(f"an answer of more than {LARGEST:,} bytes")
+            return answer.status_code, answer.headers, bytes(raw)
 
-    def _exchanged(
-        self, method: str, path: str, data: bytes | None, line: _Line
-    ) -> tuple[http.client.HTTPResponse, bytes]:
-        """Send and read; once more on a new connection if the server had closed a kept one before it read anything."""
-        for fresh in (False, True):
-            connection, kept = self._connection(fresh)
-            line.take(connection)
-            try:
-                if connection.sock is None:
-                    connection.connect()
-                    if connection.sock is not None:
-                        connection.sock.settimeout(self.limits.timeout)
-                line.use(connection.sock)
-                connection.request(method, self._target(path), data, self._headers)
-                line.written = True
-                answer = connection.getresponse()
-            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-                if not kept or line.is_cut:
-                    raise
-                self._drop()
-                line.written = False
-                continue
-            with answer:        # without a length the answer alone holds the connection
-                raw = answer.read(LARGEST + 1)
-            if len(raw) > LARGEST:
-                raise ValueError(f"an answer of more than {LARGEST:,} bytes")
-            if answer.will_close:
-                self._drop()
-            return answer, raw
-        raise ConnectionResetError("the server closes every connection")
-
-    def _read(self, answer: http.client.HTTPResponse, raw: bytes) -> Any:
+    def _read(self, status: int, headers: Mapping[str, str], raw: bytes) -> Any:
         """The JSON of an answer. Raises Refused or _Try by its status."""
-        status = answer.status
         if status == 200:
             try:
                 found = self._hidden(parsed(raw))
             except (ValueError, RecursionError) as e:
-                self._add("unknown")
+                self.tally.unknown += 1
                 raise _Try("not JSON", f"an answer that {e}" if isinstance(e, ValueError) else "too deep") from None
-            self._add("answered")
+            self.tally.answered += 1
             return found
         said = self._message(raw)
         if status in AGAIN and not (status == 429 and any(word.encode() in raw for word in SPENT)):
-            after = retry_after(answer.headers)
+            after = retry_after(headers)
             if after is not None and after > PATIENCE:
                 raise UserError(
                     f"{self.base} asks to wait {after:,.0f} s before the next request ({status}: {said}), and no more "
@@ -345,8 +306,8 @@ class Client:
         for key in ("error", "message", "detail"):
             if isinstance(found, Mapping) and found.get(key):
                 found = found[key]
-        text = found if isinstance(found, str) else json.dumps(found)
-        return _line(self._hidden(text)) or "without a message"
+        found = self._hidden(found)
+        return _line(found if isinstance(found, str) else json.dumps(found)) or "without a message"
 
     def _hidden(self, found: T) -> T:
         """What a server says, a text or parsed JSON, without the key."""
@@ -360,88 +321,41 @@ class Client:
             return {self._hidden(k): self._hidden(x) for k, x in found.items()}  # type: ignore[return-value]
         return found
 
-    def _connection(self, fresh: bool) -> tuple[http.client.HTTPConnection, bool]:
-        """This thread's connection, and whether it was used before."""
-        there = getattr(self._mine, "connection", None)
-        if there is not None and there.sock is not None and not fresh:
-            return there, True
-        self._drop()
-        self._mine.connection = made = _connect(self.url, min(CONNECT, self.limits.timeout))
-        with self._lock:
-            self._open.add(made)
-        return made, False
 
-    def _drop(self) -> None:
-        """Close this thread's connection."""
-        there = getattr(self._mine, "connection", None)
-        if there is not None:
-            there.close()
-            self._mine.connection = None
-            with self._lock:
-                self._open.discard(there)
+class _Wire:
+    """An httpx2 client and the thread in which it sends."""
 
-    def _add(self, count: str) -> None:
-        """Count one; threads count at the same time."""
-        with self._lock:
-            setattr(self.tally, count, getattr(self.tally, count) + 1)
+    def __init__(self, client: Any):
+        self.client, self._up = client, threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="isocost-http", daemon=True)
+        self._thread.start()
+        self._up.wait()
 
-    def _target(self, path: str) -> str:
-        own = f"{self.url.path}{path}"
-        return f"{self.base}{path}" if self.url.scheme == "http" and _proxy(self.url) else own
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+
+    async def _live(self) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        self._up.set()
+        async with self.client:
+            await self._end.wait()
+            work = asyncio.all_tasks() - {asyncio.current_task()}
+            for one in work:
+                one.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
 
 
-@dataclass
-class _Line:
-    """The connection of one try, so that it can be closed from another thread."""
-
-    connection: http.client.HTTPConnection | None = None
-    sock: socket.socket | None = None       # kept: a connection forgets it where an answer has no length
-    written: bool = False
-    is_cut: bool = False
-
-    def take(self, connection: http.client.HTTPConnection) -> None:
-        self.connection = connection
-        self.use(None)
-
-    def use(self, sock: socket.socket | None) -> None:
-        """From now on. Raises ConnectionAbortedError if it was cut meanwhile."""
-        self.sock = sock
-        if self.is_cut:
-            raise ConnectionAbortedError("cancelled")
-
-    def cut(self) -> None:
-        self.is_cut = True
-        there = self.sock or (self.connection.sock if self.connection else None)
-        if there is not None:
-            with suppress(OSError):
-                there.shutdown(socket.SHUT_RDWR)
-
-
-def _ignore(work: asyncio.Future[Any]) -> None:
-    if not work.cancelled():
-        work.exception()
-
-
-def _proxy(url: SplitResult) -> SplitResult | None:
-    """The proxy that the environment names for a server (HTTP_PROXY, HTTPS_PROXY, NO_PROXY)."""
-    named = getproxies().get(url.scheme)
-    if not named or proxy_bypass(url.hostname or ""):
-        return None
-    return urlsplit(named if "://" in named else f"http://{named}")
-
-
-def _connect(url: SplitResult, timeout: float) -> http.client.HTTPConnection:
-    proxy = _proxy(url)
-    to = proxy or url
-    host, port = to.hostname or "", to.port
-    if url.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=timeout)
-    made = http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
-    if proxy:
-        user = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}"
-        own = {"Proxy-Authorization": f"Basic {b64encode(user.encode()).decode()}"} if proxy.username else {}
-        made.set_tunnel(url.hostname or "", url.port or 443, own)
-    return made
+def _root(error: BaseException) -> BaseException:
+    """The error that others were raised from."""
+    while True:
+        inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+        if inner is None:
+            return error
+        error = inner
 
 
 def retry_after(headers: Any) -> float | None:

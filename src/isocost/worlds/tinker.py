@@ -160,13 +160,12 @@ class TinkerEngine:
             return []
         if self._sampler is None:
             self._sampler = self.adapter.sampler()
-        first = turn == 0 and not bool(start.own.any())
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * (2**31 - 1)).astype(int).tolist()
-        asked = (self._attempt(self._sampler, start, seed, max_tokens, place, first) for seed in seeds)
+        asked = (self._attempt(self._sampler, start, seed, max_tokens, place) for seed in seeds)
         return await together(*asked)
 
     async def _attempt(
-        self, sampler: Sampler, start: Segment, seed: int, max_tokens: int, place: Place, first: bool
+        self, sampler: Sampler, start: Segment, seed: int, max_tokens: int, place: Place
     ) -> Said:
         """One attempt, charged to the caller."""
         version = self.version
@@ -182,7 +181,7 @@ class TinkerEngine:
         finally:
             now = time.perf_counter()       # requests overlap: each is charged the time that no other was
             seconds, self._until = now - max(began, self._until), now
-            self.meter.charge(Cost(int(first), len(start), written, seconds=seconds), to=who)
+            self.meter.charge(Cost(prefill=len(start), decode=written, seconds=seconds), to=who, started=1)
         ended = Stop.LENGTH if found.cut else Stop.DONE
         tokens = np.array(found.tokens, dtype=np.int64)
         return Said(tokens, np.array(found.logp, dtype=np.float32), np.full(written, version), ended)

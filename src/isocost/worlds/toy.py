@@ -135,11 +135,10 @@ class Engine:
                 await asyncio.sleep(0)
         finally:
             started = sum(bool(row.tokens) for row in rows)
-            first = not turn and not start.own.any()
             decoded = sum(len(row.tokens) for row in rows)
             again = start.known(self.version) * started
-            cost = Cost(started if first else 0, prefill=len(start) * started, decode=decoded, reread=again)
-            self.meter.charge(cost, to=paying)
+            cost = Cost(prefill=len(start) * started, decode=decoded, reread=again)
+            self.meter.charge(cost, to=paying, started=started)
         return [self._said(row, start.sampling) for row in rows]
 
     def halt(self, place: Place) -> None:

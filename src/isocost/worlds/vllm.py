@@ -327,17 +327,16 @@ class VllmEngine:
             raise UserError(PLAIN)
         if stop:
             raise UserError(f"stop strings are not read from vLLM: leave out {list(stop)}")
-        limit, first = min(max_tokens, self.room - len(start)), turn == 0 and not bool(start.own.any())
-        if limit < 1 and first and not (start.role != int(Role.PROMPT)).any():
+        limit = min(max_tokens, self.room - len(start))
+        if limit < 1 and turn == 0 and not (start.role != int(Role.PROMPT)).any():
             raise UserError(f"the prompt has {len(start)} tokens; the context of model and server is {self.room}")
         if limit < 1:
-            if first:
-                self.meter.charge(Cost(rollouts=len(attempts)))
+            self.meter.charge(Cost(), started=len(attempts))
             return [Said.nothing(Stop.LENGTH) for _ in attempts]
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * (2**31 - 1)).astype(int).tolist()
-        return await together(*(self._attempt(start, seed, limit, place, first) for seed in seeds))
+        return await together(*(self._attempt(start, seed, limit, place) for seed in seeds))
 
-    async def _attempt(self, start: Segment, seed: int, limit: int, place: Place, first: bool) -> Said:
+    async def _attempt(self, start: Segment, seed: int, limit: int, place: Place) -> Said:
         """One attempt, charged to the caller."""
         version, paying = self.version, payer()
         if self._flying.halted(place):
@@ -363,8 +362,8 @@ class VllmEngine:
                               "kept: run the same command again to continue") from None
         finally:
             read = len(start)
-            cost = Cost(int(first), read, written, seconds=seconds, reread=min(start.known(version), read))
-            self.meter.charge(cost, to=paying)
+            cost = Cost(prefill=read, decode=written, seconds=seconds, reread=min(start.known(version), read))
+            self.meter.charge(cost, to=paying, started=1)
         return Said(
             np.array(ids, dtype=np.int64), np.array(logp, dtype=np.float32), np.full(written, version),
             Stop.DONE if ended else Stop.LENGTH,

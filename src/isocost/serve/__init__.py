@@ -1,0 +1,1 @@
+"""The server on this machine: what its applications share."""
