@@ -29,7 +29,14 @@ def _modules() -> tuple[Any, Any, Any, Any]:
 
 def _job(n: int, seed: int, B: int, C: int, lr: float, points: list[int]) -> Any:
     Job, _, Setting, _ = _modules()
-    return Job(f"n{n}-s{seed}", Setting(threads=1), "grpo", seed, {"rollouts": C}, n, B, lr, points=tuple(points))
+    arm: dict[str, Any] = {"n": n, "B": B, "lr": lr}
+    try:
+        from isocost.runs.arm import Arm
+    except ImportError:
+        pass
+    else:
+        arm = {"arm": Arm(arm)}
+    return Job(f"n{n}-s{seed}", Setting(threads=1), "grpo", seed, {"rollouts": C}, **arm, points=tuple(points))
 
 
 def where() -> dict[str, Any]:

@@ -25,6 +25,7 @@ import numpy as np
 import made_with
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
+from isocost.runs.arm import Arm
 
 HERE = Path(__file__).parent / "results"
 CUTS, TIMES = (2048, 4096, 8192, 16384), (2, 4, 8)
@@ -34,7 +35,7 @@ def runs(name: str) -> list[Curve]:
     """The pilot's curves of a record of n*."""
     told = json.loads((HERE / f"nstar_{name}.json").read_text())["curves"]
     return [
-        Curve(c["run"], c["n"], c["B"], c["lr"], c["seed"], np.array(c["C"]), np.array(c["select"]),
+        Curve(c["run"], Arm(n=c["n"], B=c["B"], lr=c["lr"]), c["seed"], np.array(c["C"]), np.array(c["select"]),
               np.array(c["audit"]), np.full(len(c["C"]), np.nan), np.full(len(c["C"]), np.nan))
         for c in told if c["purpose"] == "pilot"
     ]
@@ -58,7 +59,7 @@ def rows(name: str) -> list[dict[str, Any]]:
                 continue
             found = {}
             for n in law.ns:
-                own = [c for c in every if c.n == n]
+                own = [c for c in every if c.arm["n"] == n]
                 mean = float(np.mean([np.interp(np.log(C), np.log(c.C[1:]), c.audit[1:]) for c in own]))
                 told = law.predict(n, C, len(own))[1]
                 found[str(n)] = {"held": told.holds(mean), "above": round(mean - told.value, 4),

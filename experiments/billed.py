@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from isocost.compare.design import arm_of
+from isocost.compare.design import arm_of, size_of
 from isocost.gather import finished
+from isocost.runs.arm import Arm
 from isocost.runs.files import find_runs, read_json
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -41,21 +42,16 @@ def jobs(share: float) -> Iterator[Job]:
             given = {k[2:].replace("-", "_"): of(options[k]) for k, of in OF_SETTING.items() if k in options}
             method, sets = arm_of(arm)
             for i, seed in enumerate(kept["runs"][arm]):
-                yield Job(
-                    f"{file.stem}-{arm.replace('/', '_')}-s{i}", setting_with(**given), method, int(seed),
-                    {"env-steps": share * kept["cost"]}, kept["n"], kept["B"], lr=kept["rates"][arm], sets=sets,
-                )
+                yield Job(f"{file.stem}-{arm.replace('/', '_')}-s{i}", setting_with(**given), method, int(seed),
+                          {"env-steps": share * kept["cost"]}, Arm.of(kept).but(lr=kept["rates"][arm]), sets=sets)
     for file in (*sorted(KEPT.glob("waves/*.json")), KEPT / "wave.json"):
         kept = json.loads(file.read_text())
         design, rates = kept["design"], kept.get("rates") or kept["found"]["rates"]
         for arm in (a for a in rates if arm_of(a)[0] in FORKING):
-            n, B = design.get("sizes", {}).get(arm, (design["n"], design["B"]))
             method, sets = arm_of(arm)
             for i, seed in enumerate(design["seeds"]):
-                yield Job(
-                    f"{file.stem}-{arm}-s{i}", Setting.of(kept["setting"]), method, int(seed),
-                    {"flop": share * design["cost"]}, n, B, lr=rates[arm], sets=sets,
-                )
+                yield Job(f"{file.stem}-{arm}-s{i}", Setting.of(kept["setting"]), method, int(seed),
+                          {"flop": share * design["cost"]}, size_of(design, arm).but(lr=rates[arm]), sets=sets)
 
 
 def table(folder: Path) -> str:

@@ -398,7 +398,7 @@ def run(name: str) -> dict[str, Any]:
     answers = answers_of(claim, runs)
     return keep(name, record | {
         "outcome": outcome_of([a["answer"] for a in answers]), "answers": answers, "comparison_seal": made["seal"],
-        "unit": d.unit, "cost": d.cost, "n": d.n, "B": d.B, "rates": answered["rates"], "bill": answered["bill"],
+        "unit": d.unit, "cost": d.cost, **d.arm.only("n", "B"), "rates": answered["rates"], "bill": answered["bill"],
         "code": sorted({read_json(f)["code"]["sources"] for f in home.runs.glob("train-*/run.json")}),
         "runs": {label: {str(s): n for s, n in own.items()} for label, own in runs.items()}})
 

@@ -36,6 +36,7 @@ from isocost.planner.learning_rate import given
 from isocost.report import arm_charts, theme
 from isocost.runs import files as records
 from isocost.runs import rules
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.stats.power import difference
 from isocost.words import counted, markdown_table
@@ -60,7 +61,7 @@ MOVED = (
     ("isocost.runs.run", "isocost.run"), ("isocost.tasks.sums", "isocost.problems.family"),
     ("isocost.worlds.setting", "isocost.setting"), ("isocost.methods.int_ import", "isocost.parts.taught import"),
     ("from isocost.methods import rc as rounds", "from isocost.parts import rounds"),
-    ("experiments/headlines/methods/", "records/headlines/methods/"),
+    ("experiments/headlines/methods/", "records/headlines/methods/"), ('job.arm["n"]', "job.n"),
 )
 IMPORTS = re.compile(r"(?:^ +(?:from|import) .*\n)+", re.M)
 
@@ -231,7 +232,7 @@ def asked(headline: Headline, home: Path, seal: str) -> dict[str, Any]:
         "comparison_seal": sealed["seal"],
         "command": f"isocost compare {' '.join(headline.arms)} {' '.join(headline.options)}",
         "age": "exact", "code": code,
-        "unit": design["unit"], "cost": design["cost"], "n": design["n"], "B": design["B"],
+        "unit": design["unit"], "cost": design["cost"], **Arm.of(design),
         "rates": judged["rates"], "bill": judged["bill"], "ended": ended,
         "runs": {label: {str(seed): dict(n) for seed, n in own.items()} for label, own in runs.items()},
         "curves": curves,

@@ -39,7 +39,7 @@ def run(data: str, n: int, seed: int, B: int, C: int) -> dict[str, Any]:
                         "--lr", str(6e-5 * (n * B / 32) ** 0.33), "--budget", f"{C}-rollouts", "--seed", str(seed),
                         "--evaluations", str(POINTS), "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
         c = curves([out])[0]
-    return {"n": n, "B": B, "lr": c.lr, "seed": seed, "problems": c.problems, "C": c.C.tolist(),
+    return {"n": n, "B": B, "lr": c.arm["lr"], "seed": seed, "problems": c.problems, "C": c.C.tolist(),
             "select": [round(x, 5) for x in c.select.tolist()], "audit": [round(x, 5) for x in c.audit.tolist()]}
 
 

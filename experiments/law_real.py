@@ -30,6 +30,7 @@ from calibration import GROUPS, truth
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Law
+from isocost.runs.arm import Arm
 
 HERE = Path(__file__).parent / "results"
 CUTS, LEVEL, TIMES, NEW = (2, 3, 4), 0.9, 4, 3
@@ -51,7 +52,7 @@ def recorded(name: str) -> list[Curve]:
 
 def _curve(run: str, c: dict[str, Any]) -> Curve:
     nothing = np.full(len(c["C"]), np.nan)
-    return Curve(run, c["n"], c["B"], c["lr"], c["seed"], np.array(c["C"]), np.array(c["select"]),
+    return Curve(run, Arm(n=c["n"], B=c["B"], lr=c["lr"]), c["seed"], np.array(c["C"]), np.array(c["select"]),
                  np.array(c["audit"]), nothing, nothing, problems=c.get("problems", 256))
 
 
@@ -72,7 +73,7 @@ def cuts(name: str, every: list[Curve]) -> Iterator[Row]:
     for share in CUTS:
         law = fit_law([until(c, end / share) for c in every])
         for n in law.ns:
-            own = [c for c in every if c.n == n]
+            own = [c for c in every if c.arm["n"] == n]
             forecast, outcome = law.predict(n, end, len(own))[1], float(np.mean([at(c, end) for c in own]))
             yield f"{name} 1/{share}", forecast.value, forecast.low, forecast.high, outcome
 
@@ -81,8 +82,8 @@ def new(name: str, folder: Path) -> Iterator[Row]:
     """Forecasts of a study's training runs from its pilot."""
     every = curves(folder)
     law = fit_law([c for c in every if c.purpose == "pilot"])
-    for n in sorted({c.n for c in every if c.purpose == "train"} & set(law.ns)):
-        own = [c for c in every if c.purpose == "train" and c.n == n]
+    for n in sorted({c.arm["n"] for c in every if c.purpose == "train"} & set(law.ns)):
+        own = [c for c in every if c.purpose == "train" and c.arm["n"] == n]
         end = min(float(c.C[-1]) for c in own)
         forecast = law.predict(n, end, len(own))[1]
         yield f"{name} new", forecast.value, forecast.low, forecast.high, float(np.mean([at(c, end) for c in own]))

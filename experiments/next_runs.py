@@ -47,7 +47,7 @@ def with_more(runs: list[Curve], added: NextRun | None) -> list[Curve]:
     """The pilot, with one addition."""
     out = []
     for run in runs:
-        more = added is not None and run.n == added.n
+        more = added is not None and run.arm["n"] == added.n
         end = added.C if more and added is not None and not added.new else DESIGN.end
         if run.seed < DESIGN.seeds + (added.new if more and added is not None else 0):
             out.append(cut(run, end))

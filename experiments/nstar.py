@@ -26,7 +26,8 @@ LEVEL = 0.9
 
 def winners(found: list[Curve]) -> list[dict]:
     """At each common compute: mean audit reward per n, the winner by select, and its paired lead over each other n."""
-    arms = {n: sorted((c for c in found if c.n == n), key=lambda c: c.seed) for n in sorted({c.n for c in found})}
+    arms = {n: sorted((c for c in found if c.arm["n"] == n),
+                      key=lambda c: c.seed) for n in sorted({c.arm["n"] for c in found})}
     points = [float(C) for C in next(iter(arms.values()))[0].C if C > 0]
     rows = []
     for C in points:
@@ -62,7 +63,8 @@ if __name__ == "__main__":
         "shift": read["shift"],
         "diverged": [c.run for c in every if c.diverged], "winners": winners([c for c in grid if not c.diverged]),
         "curves": [
-            {"run": c.run, "purpose": c.purpose, "n": c.n, "B": c.B, "lr": c.lr, "seed": c.seed, "C": c.C.tolist(),
+            {"run": c.run, "purpose": c.purpose, "n": c.arm["n"], "B": c.arm["B"], "lr": c.arm["lr"], "seed": c.seed,
+             "C": c.C.tolist(),
              "select": np.round(c.select, 5).tolist(), "audit": np.round(c.audit, 5).tolist(),
              "epochs": np.round(c.epochs, 3).tolist()} for c in every
         ],

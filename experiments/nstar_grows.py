@@ -37,6 +37,7 @@ from isocost.laws.interference import by_n, interference
 from isocost.planner.evaluation import points
 from isocost.planner.study_runs import whole
 from isocost.runs import files as records
+from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.stats.progress import against
@@ -201,8 +202,9 @@ def trained(data: str, regime: str, size: int, n: int, seed: int, rollouts: int,
         order = chance.generator(0, chance.Purpose.CHOOSE, 1).permutation(len(found.sides.train))
         kept = tuple(found.sides.train[i] for i in order[: size or None])
         few = replace(found, sides=replace(found.sides, train=kept), world=replace(found.world, problems=kept))
-        job = Job(name=folder.name, setting=setting, method=method, seed=seed, budget={"rollouts": rollouts}, n=n, B=B,
-                  lr=lr * (n * B / 256) ** exponent, points=points(rollouts, whole(ARMS, B), 2), purpose="pilot")
+        job = Job(arm=Arm(n=n, B=B, lr=lr * (n * B / 256) ** exponent), name=folder.name, setting=setting,
+                  method=method, seed=seed, budget={"rollouts": rollouts}, purpose="pilot",
+                  points=points(rollouts, whole(ARMS, B), 2))
         asyncio.run(run(job, folder, opened=few))
     return folder
 
@@ -212,7 +214,7 @@ def of_family(folders: list[Path]) -> dict[str, Any]:
     out: dict[str, Any] = {"metrics": {}}
     for metric in ("held-out pass@1", "held-out best@4", "held-out worst@4", "training reward"):
         found = curves(folders, PASS if metric == "training reward" else metric.removeprefix("held-out "))
-        arms = {n: [c for c in found if c.n == n] for n in sorted({c.n for c in found})}
+        arms = {n: [c for c in found if c.arm["n"] == n] for n in sorted({c.arm["n"] for c in found})}
         kept = [k for k, x in enumerate(found[0].C) if x >= 512]
         if metric == "training reward":
             y = np.array([[c.train for c in runs] for runs in arms.values()])

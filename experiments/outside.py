@@ -68,6 +68,7 @@ from isocost.laws import naive
 from isocost.laws.bins import MANY
 from isocost.laws.curves import Curve, diverged, ends_of
 from isocost.laws.fit import fit_law
+from isocost.runs.arm import Arm
 from isocost.stats.forms import fit_many, rise
 from outside_fifth import FIFTH
 from outside_fourth import FOURTH
@@ -106,7 +107,7 @@ def curve(name: str, seed: int, C: np.ndarray, reward: np.ndarray, marked: bool,
     """A run as `isocost fit` sees it; `marked` as read from the log of another trainer."""
     nan = np.full(len(C), math.nan)
     own = {"noisy": True, "training": training} if marked else {}
-    found = Curve(f"{name}-s{seed}", SIZE, 1, 1e-6, seed, C, reward, reward, nan, nan, samples=1, **own)
+    found = Curve(f"{name}-s{seed}", Arm(n=SIZE, B=1, lr=1e-6), seed, C, reward, reward, nan, nan, samples=1, **own)
     object.__setattr__(found, "diverged", diverged(found))
     return found
 

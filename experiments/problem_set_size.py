@@ -27,6 +27,7 @@ from isocost.laws.overfit import overfitting
 from isocost.planner.evaluation import points
 from isocost.planner.study_runs import whole
 from isocost.runs import files as records
+from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.worlds.setting import Opened, Setting, open_setting
@@ -50,8 +51,8 @@ def made(D: int, n: int, seed: int, C: int, home: Path) -> Path:
     """The folder of one run, which is made if it is not there."""
     folder = home / f"D{D}-n{n}-s{seed}"
     if not (folder / "end.json").exists():
-        job = Job(name=folder.name, setting=SETTING, method=METHOD, seed=seed, budget={"rollouts": C}, n=n, B=B,
-                  lr=LR * (n * B / REFERENCE) ** 0.5, points=points(C, whole(NS, B), 2), purpose="pilot")
+        job = Job(arm=Arm(n=n, B=B, lr=LR * (n * B / REFERENCE) ** 0.5), name=folder.name, setting=SETTING,
+                  method=METHOD, seed=seed, budget={"rollouts": C}, points=points(C, whole(NS, B), 2), purpose="pilot")
         asyncio.run(run(job, folder, opened=opened(D)))
     return folder
 
@@ -59,21 +60,22 @@ def made(D: int, n: int, seed: int, C: int, home: Path) -> Path:
 def of_size(folders: Sequence[Path]) -> dict:
     """What the runs of one D say."""
     found = curves(folders)
-    best = {n: float(np.mean([c.audit[c.select.argmax()] for c in found if c.n == n])) for n in NS}
+    best = {n: float(np.mean([c.audit[c.select.argmax()] for c in found if c.arm["n"] == n])) for n in NS}
     told = [x for x in map(interference, folders) if x is not None]
     return {
         "winners": winners(found), "at_best": {n: round(v, 4) for n, v in best.items()},
         "best_n_if_stopped_early": max(best, key=lambda n: best[n]),
         "overfitted": [asdict(x) for x in overfitting(found)],
         "interference": by_n(told), "epochs": {n: round(_last(found, n), 2) for n in NS},
-        "curves": [{"run": c.run, "n": c.n, "seed": c.seed, "C": c.C.tolist(), "select": np.round(c.select, 5).tolist(),
+        "curves": [{"run": c.run, "n": c.arm["n"], "seed": c.seed, "C": c.C.tolist(),
+                    "select": np.round(c.select, 5).tolist(),
                     "audit": np.round(c.audit, 5).tolist(), "train": np.round(c.train, 4).tolist()[1:]}
                    for c in found if c.train is not None],
     }
 
 
 def _last(found: Sequence[Curve], n: int) -> float:
-    return float(np.mean([c.epochs[-1] for c in found if c.n == n]))
+    return float(np.mean([c.epochs[-1] for c in found if c.arm["n"] == n]))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ def study(seed: int, home: Path, world: str | None) -> dict[str, Any]:
     limit = law.get("turn_limit")
     return {
         "seed": seed, "verdict": audit["verdict"], "n": plan["arm"]["n"], "equal": plan["equal"],
-        "fallback": bool(plan["fallback"]), "comparator": forecast["comparator"], "better": audit["better"],
+        "fallback": bool(plan["fallback"]), "comparator": (forecast["comparator"] or {}).get("n"),
+        "better": audit["better"],
         "forecast": forecast["value"], "low": forecast["low"], "high": forecast["high"], "outcome": outcome.get("mean"),
         "base": forecast["base"], "difference": audit["difference"], "beats_naive": audit["beats_naive"],
         "scores": {s["name"]: s["score"] for s in audit["scores"]}, "extrapolation": plan["extrapolation"],

@@ -56,6 +56,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")       # Ray's default, 15, gives way to all else on a busy machine
 
+from isocost.runs.arm import Arm
 from isocost.runs.attempts import FILE, latest
 from isocost.runs.files import read_lines
 from isocost.runs.job import Job
@@ -78,8 +79,8 @@ LATE = 3.0          # seconds between the workers of a paused node and its sched
 def jobs(runs: int, rollouts: int) -> list[Job]:
     """The study's runs: every n in turn, then the next seed."""
     return [
-        Job(name=f"n{n}-s{seed}", setting=Setting(data="sums:level=1", device="cpu"), method="grpo", seed=seed,
-            budget={"rollouts": rollouts}, n=n, B=BATCH, lr=8.5e-5 * (n * BATCH / 256) ** 0.37,
+        Job(arm=Arm(n=n, B=BATCH, lr=8.5e-5 * (n * BATCH / 256) ** 0.37), name=f"n{n}-s{seed}",
+            setting=Setting(data="sums:level=1", device="cpu"), method="grpo", seed=seed, budget={"rollouts": rollouts},
             points=(rollouts // 4, rollouts // 2), save_every=8, export=True)
         for i in range(runs) for n, seed in [(SIZES[i % len(SIZES)], i // len(SIZES))]
     ]

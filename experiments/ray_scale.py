@@ -66,11 +66,12 @@ SAVED = {       # name: (seconds between checkpoints, seconds of one)
 
 
 def jobs(count: int, n: int, rollouts: int) -> list[Any]:
+    from isocost.runs.arm import Arm
     from isocost.runs.job import Job
     from isocost.worlds.setting import Setting
 
-    return [Job(name=f"s{i}", setting=Setting(data="sums:level=1", device="cpu"), method="grpo", seed=i,
-                budget={"rollouts": rollouts}, n=n, B=8, lr=1e-4) for i in range(count)]
+    return [Job(arm=Arm(n=n, B=8, lr=1e-4), name=f"s{i}", setting=Setting(data="sums:level=1", device="cpu"),
+                method="grpo", seed=i, budget={"rollouts": rollouts}) for i in range(count)]
 
 
 def ran(site: str, runs: Sequence[Any], workers: int, folder: Path) -> dict[str, Any]:

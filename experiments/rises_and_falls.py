@@ -35,6 +35,7 @@ import made_with
 from isocost.laws.curves import Curve, diverged
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Law
+from isocost.runs.arm import Arm
 from truth import INSIDE, Design, plant
 
 TIMES, NEW, UPDATES, N = (2, 4), 3, 200, 8
@@ -83,7 +84,8 @@ def logged(run: Runs, seeds: int, training: bool, noise: float, rng: np.random.G
         mean = run(C, rng)
         sd = noise * 2 * np.sqrt(np.clip(mean * (1 - mean), 0, 1))
         reward = np.clip(mean + sd * rng.standard_normal(UPDATES), 0, 1)
-        one = Curve(f"n{N}-s{seed}", N, 1, 1e-6, seed, C, reward, reward, nan, nan, noisy=True, training=training)
+        one = Curve(f"n{N}-s{seed}", Arm(n=N, B=1, lr=1e-6), seed, C, reward, reward, nan, nan, noisy=True,
+                    training=training)
         out.append(replace(one, diverged=diverged(one)))
     return out
 

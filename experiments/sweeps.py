@@ -29,6 +29,7 @@ from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.study_runs import PlannedRun, run_seed, warmup, whole
 from isocost.runs import files as records
+from isocost.runs.arm import Arm
 from isocost.runs.files import GO_ON
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -77,7 +78,8 @@ SITUATIONS = {
 def planned(s: Situation, ns: tuple[int, ...] = (), rates: tuple[float, ...] = (), first: int = 0) -> list[PlannedRun]:
     """Every run of a situation, or of some of its n and rates, seeds outermost, so that a record that was interrupted
     has whole replicates."""
-    return [PlannedRun("pilot", n, s.B, max(s.budgets), x, i, run_seed(0, "pilot", i), first_C=s.pilot)
+    return [PlannedRun("pilot", Arm(n=n, B=s.B, multiplier=x), max(s.budgets), i, run_seed(0, "pilot", i),
+                       first_C=s.pilot)
             for i in range(first, first + s.seeds) for x in rates or s.rates for n in ns or s.ns]
 
 
@@ -117,9 +119,9 @@ def sweep(name: str, home: Path, more: bool = False) -> None:
         if (r.n, r.multiplier, r.index) in done:
             continue
         folder = home / f"{name}-{r.name}"
-        job = Job(name=r.name, setting=setting, method=s.method, seed=r.seed, budget={"rollouts": r.C}, n=r.n, B=r.B,
-                  lr=r.lr(start), warmup=warmup(s.pilot // (r.n * r.B)), points=points(s), purpose="pilot",
-                  multiplier=r.multiplier)
+        job = Job(arm=Arm(n=r.n, B=r.B, lr=r.lr(start), multiplier=r.multiplier, warmup=warmup(s.pilot // (r.n * r.B))),
+                  name=r.name, setting=setting, method=s.method, seed=r.seed, budget={"rollouts": r.C}, purpose="pilot",
+                  points=points(s))
         before = time.process_time()
         ended = asyncio.run(run(job, folder))
         if ended["reason"] in GO_ON:
@@ -136,7 +138,8 @@ def sweep(name: str, home: Path, more: bool = False) -> None:
 def line(r: PlannedRun, folder: Path, cpu: float) -> dict[str, Any]:
     """What the record keeps of one run."""
     (c,) = curves([folder])
-    return {"n": r.n, "multiplier": r.multiplier, "index": r.index, "seed": r.seed, "lr": c.lr, "cpu": round(cpu, 2),
+    return {"n": r.n, "multiplier": r.multiplier, "index": r.index, "seed": r.seed, "lr": c.arm["lr"],
+            "cpu": round(cpu, 2),
             "diverged": c.diverged, "env_steps": None if c.env_steps is None else int(c.env_steps[-1]),
             "C": [int(x) for x in c.C],
             "select": np.round(c.select, 5).tolist(), "audit": np.round(c.audit, 5).tolist()}

@@ -38,6 +38,7 @@ from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import prescribe
 from isocost.planner.standing import means
 from isocost.planner.study_runs import PRESETS, PlannedRun, Preset
+from isocost.runs.arm import Arm
 from isocost.steps.limits import of_limit
 from sweeps import CHECKED, OUT, SITUATIONS
 
@@ -77,8 +78,8 @@ class Sweep:
         C = np.array(r["C"], dtype=float)
         kept = C <= run.C
         unknown = np.full(kept.sum(), np.nan)
-        return Curve(run.name, run.n, run.B, r["lr"], r["seed"], C[kept], np.array(r["select"])[kept],
-                     np.array(r["audit"])[kept], unknown, unknown, purpose=run.purpose, multiplier=run.multiplier)
+        return Curve(run.name, Arm(n=run.n, B=run.B, lr=r["lr"], multiplier=run.multiplier), r["seed"], C[kept],
+                     np.array(r["select"])[kept], np.array(r["audit"])[kept], unknown, unknown, purpose=run.purpose)
 
     def truth(self, n: int, rate: float, C: float) -> float:
         """The mean reward of all seeds after C rollouts."""

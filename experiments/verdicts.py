@@ -43,6 +43,7 @@ from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Law
 from isocost.planner.stopping import Groups, judge
+from isocost.runs.arm import Arm
 from truth import INSIDE, OUTSIDE, Design, Planted, plant
 
 TIMES, WORTH = 8, 0.02
@@ -73,7 +74,7 @@ def watched(run: Curve, end: float, looks: int, law: Law | None, **asked: Any) -
 
 def banded(run: Curve, law: Law) -> float | None:
     """Rollouts at the first evaluation below the law's band for one run."""
-    low = law.curve(run.n, run.C[1:-1], "prediction", 1).low
+    low = law.curve(run.arm["n"], run.C[1:-1], "prediction", 1).low
     below = run.audit[1:-1] < low
     return float(run.C[1:-1][below.argmax()]) if below.any() else None
 
@@ -172,7 +173,8 @@ def changes(rng: np.random.Generator, runs: int) -> dict[str, Any]:
         for _ in range(runs):
             for k, b in enumerate(towards(last)):
                 right = rng.binomial(8, rng.beta(0.5, b, 256))
-                run = Curve("r", 8, 16, 1e-3, 0, *(np.array([0.0, 1.0]) * x for x in (1000, 0.3, 0.3, 1, 1)))
+                run = Curve("r", Arm(n=8, B=16, lr=1e-3), 0,
+                            *(np.array([0.0, 1.0]) * x for x in (1000, 0.3, 0.3, 1, 1)))
                 if judge(run, 2000.0, groups=Groups(8, tuple(right)), looks=17).word == "change n":
                     said, after = said + 1, [*after, k]
                     break

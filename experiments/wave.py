@@ -32,7 +32,7 @@ import numpy as np
 
 from isocost import methods
 from isocost.cli.commands import main as command
-from isocost.compare.design import arm_of
+from isocost.compare.design import arm_of, size_of
 from isocost.compare.judge import MARGIN, QUESTIONS
 from isocost.compare.many import Change, Wave, wave
 from isocost.laws.tracks import Track, tracks
@@ -267,7 +267,7 @@ def _difference(c: Change) -> float:
 def _row(c: Change, parts: Mapping[str, Record]) -> Sequence[str]:
     part, _, label = c.method.partition(" ")
     design = parts[part]["design"]
-    n, B = design["sizes"].get(label, (design["n"], design["B"]))
+    n, B = size_of(design, label).values()
     verdict = c.verdict + (f" ({c.by})" if c.verdict in ("better", "worse") else "")
     answer = c.answer(QUESTIONS[0])
     interval = "not known" if answer.value is None else f"{answer.value:+.3f} [{answer.low:+.3f}, {answer.high:+.3f}]"

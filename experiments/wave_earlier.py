@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost import methods
+from isocost.compare.design import size_of
 from isocost.compare.judge import QUESTIONS
 from isocost.compare.many import RATE
 from isocost.report import arm_charts, charts, theme
@@ -133,7 +134,7 @@ def _row(c: Record, rates: Mapping[str, float], design: Record) -> Sequence[str]
     verdict = c["verdict"] + (f" ({c['by']})" if c["verdict"] in ("better", "worse") else "")
     answers = {a["question"]: a for a in c["answers"]}
     own, its = c["means"]
-    n, B = design.get("sizes", {}).get(c["method"], (design["n"], design["B"]))
+    n, B = size_of(design, c["method"]).values()
     sizes = f"n = {n}, B = {B}" if design.get("sizes") else own_sizes(design["arms"][c["method"]], n, B)
     means = (f"{own:.3f}", f"{its:.3f}")
     return (f"`{c['method']}`", sizes, f"`{c['parent']}`", verdict, f"{rates[c['method']]:.2g}", *means,

@@ -32,6 +32,7 @@ import numpy as np
 import torch
 
 from isocost.runs import record
+from isocost.runs.arm import Arm
 from isocost.runs.driver import Driver, Workload
 from isocost.runs.files import Stream, read_json, read_lines
 from isocost.runs.job import Job
@@ -41,19 +42,9 @@ from isocost.worlds.setting import Setting
 
 COMPARED = ("metrics.jsonl", "journal.jsonl", "samples.jsonl")
 AGAIN = 7       # every so many runs one is killed in its second life too
-JOB = Job(
-    name="killed",
-    setting=Setting(data="sums:base=easy,count=400", held_out=0.4),
-    method="isohard",
-    seed=3,
-    budget={"rollouts": 640},
-    n=4,
-    B=4,
-    lr=1e-4,
-    points=(64, 160, 320),
-    save_every=4,
-    export=True,
-)
+JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="killed", setting=Setting(data="sums:base=easy,count=400", held_out=0.4),
+          method="isohard", seed=3, budget={"rollouts": 640}, points=(64, 160, 320), save_every=4, export=True)
+FASTER = JOB.arm.but(lr=1e-3)
 OWN_REWARD = "own_reward.py:reward"     # these two are written into the folder in which the runs are made
 PROBLEMS = "problems.parquet"
 
@@ -92,13 +83,14 @@ NOISY = {"model": "tiny-agents", "env": "rooms:slip=0.2", "data": "rooms:slip=0.
          "samples": 1, "held_out": 0.2}
 HARNESS = f"harness:{Path(__file__).parent / 'noisy_harness.py'}"
 DIALOGUES: dict[str, Job] = {      # environments with luck; the second resumes dialogues in a later wave
-    "grpo in noisy rooms": _job("grpo", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=2, lr=1e-3),
+    "grpo in noisy rooms": _job("grpo", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=2,
+                                arm=FASTER),
     "april in noisy rooms": _job("april", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=2,
-                                 lr=1e-3),
-    "tti in noisy rooms": _job("tti", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=3, lr=1e-3,
+                                 arm=FASTER),
+    "tti in noisy rooms": _job("tti", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=3, arm=FASTER,
                                sets={"pace.first": "2"}),
     "grpo with a noisy harness": _job("grpo", setting={**NOISY, "env": HARNESS, "data": HARNESS},
-                                      budget={"env-steps": 700}, points=(64,), save_every=2, lr=1e-3),
+                                      budget={"env-steps": 700}, points=(64,), save_every=2, arm=FASTER),
 }
 STALE: dict[str, Job] = {
     "areal: rollouts up to 4 steps old": _job("areal", save_every=3),

@@ -5,6 +5,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from isocost.cli.commands import main
+from isocost.runs.arm import Arm
 from isocost.trainers import logs as sources
 from isocost.trainers.record import Asked, resolve
 
@@ -22,7 +23,12 @@ def said(*args, code=0):
     return done.output
 
 
+def stated(n=None, B=None, lr=None, **more):
+    """What a user states, with the sizes as `isocost import` takes them."""
+    return Asked(Arm(n=n, B=B, lr=lr), **more)
+
+
 def one(path, source=None, columns=None, **asked):
     """The only run of a log, resolved."""
     (log,) = sources.logs(Path(path), source, columns)
-    return resolve(log, Asked(**asked))
+    return resolve(log, stated(**asked))

@@ -25,6 +25,7 @@ from isocost.methods import roc
 from isocost.planner.budget import Budget, Prices
 from isocost.planner.prescription import Plan
 from isocost.recipe import tune
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -53,7 +54,7 @@ def trained(tmp_path_factory):
     """A short run in noisy rooms."""
     out = tmp_path_factory.mktemp("trained")
     setting = setting_with(env="rooms:slip=0.1", held_out=0.2, samples=1)
-    job = Job("rooms", setting, "grpo", 1, {"env-steps": 900.0}, 4, 4, 1e-3, save_every=2)
+    job = Job("rooms", setting, "grpo", 1, {"env-steps": 900.0}, Arm(n=4, B=4, lr=1e-3), save_every=2)
     return out, asyncio.run(run(job, out))
 
 
@@ -70,7 +71,7 @@ def test_beside_rollouts_environment_steps_count_at_the_mean_and_the_end_names_w
     setting = setting_with(env="rooms:slip=0.1", held_out=0.2, samples=1)
 
     def ended(name, most):
-        job = Job("rooms", setting, "grpo", 1, {"rollouts": 112.0, "env-steps": most}, 4, 4, 1e-3)
+        job = Job("rooms", setting, "grpo", 1, {"rollouts": 112.0, "env-steps": most}, Arm(n=4, B=4, lr=1e-3))
         end = asyncio.run(run(job, tmp_path / name))
         lines = read_lines(tmp_path / name / "metrics.jsonl")
         assert end["reason"] == "spent" and "eval/audit" in lines[-1], "it is evaluated where it ends"

@@ -12,6 +12,7 @@ import kill9
 from isocost.errors import UserError
 from isocost.meter import Meter
 from isocost.runs import attempts, lock
+from isocost.runs.arm import Arm
 from isocost.runs.attempts import Superseded, begin, latest
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
@@ -19,10 +20,8 @@ from isocost.runs.record import RunRecord
 from isocost.runs.run import run
 from isocost.worlds.setting import Setting
 
-JOB = Job(
-    name="small", setting=Setting(data="sums:base=easy,count=120", held_out=0.3), method="grpo", seed=5,
-    budget={"rollouts": 192}, n=4, B=4, lr=1e-4, points=(64,), save_every=2, export=True,
-)
+JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="small", setting=Setting(data="sums:base=easy,count=120", held_out=0.3),
+          method="grpo", seed=5, budget={"rollouts": 192}, points=(64,), save_every=2, export=True)
 
 
 @pytest.fixture

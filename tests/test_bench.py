@@ -131,7 +131,7 @@ def test_sampling_takes_a_tick_for_every_token_after_the_first():
 
 def test_the_study_is_thirty_runs():
     jobs = study.listed()
-    assert len(jobs) == 30 and len({j.name for j in jobs}) == 30 and len({(j.n, j.B) for j in jobs}) == 10
+    assert len(jobs) == 30 and len({j.name for j in jobs}) == 30 and len({(j.arm["n"], j.arm["B"]) for j in jobs}) == 10
 
 
 # records and the page -------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from isocost.parts.play import fork, given, sample
 from isocost.parts.reward import verified
 from isocost.parts.select import everything
 from isocost.recipe import paced, tune
+from isocost.runs.arm import Arm
 from isocost.runs.evaluate import group_of
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
@@ -303,14 +304,15 @@ def test_a_run_under_way_ends_its_step_says_so_and_stays_readable(tmp_path, monk
 def test_a_phase_of_a_study_stops_at_such_a_run(tmp_path):
     site = Mock(fills=True, run_all=lambda jobs, *_, **__: [{"reason": r, "detail": "8 rollouts"} for r in
                                                               ("spent", "unbilled")])
-    jobs = [Job(name, Setting(), "grpo", 0, {"rollouts": 64}, 8, 2, lr=1e-3) for name in ("a", "b")]
+    jobs = [Job(name, Setting(), "grpo", 0, {"rollouts": 64}, Arm(n=8, B=2, lr=1e-3)) for name in ("a", "b")]
     with pytest.raises(UserError, match="run b: 8 rollouts"):
         run_jobs(jobs, tmp_path, "pilot", SILENT, None, site)
 
 
 def test_an_unbilled_record_of_an_earlier_version_ends_where_it_is(tmp_path, monkeypatch):
     """Half-run under a version that did not look: fates above the bill."""
-    job = Job("r", Setting(data="sums:level=1,count=120"), "grpo", 0, {"rollouts": 64}, 8, 2, lr=1e-3, save_every=1)
+    job = Job("r", Setting(data="sums:level=1,count=120"), "grpo", 0, {"rollouts": 64}, Arm(n=8, B=2, lr=1e-3),
+              save_every=1)
     real = finished(run(job, tmp_path / "r"))
     state = tmp_path / "r" / "checkpoints" / "step-000004" / "state.json"
     there = json.loads(state.read_text())

@@ -269,7 +269,7 @@ def test_sizes_in_a_methods_name_are_those_of_the_run(here):
     asked = ("--data", "sums:base=easy,count=60", "--budget", "12-rollouts", "--out", "r")
     said("train", "grpo@rollouts=3,groups=2", *asked)
     run = read_json(here / "r" / "run.json")
-    assert (run["arm"]["n"], run["job"]["n"], run["arm"]["B"]) == (3, 3, 2)
+    assert (run["arm"]["n"], run["job"]["arm"]["n"], run["arm"]["B"]) == (3, 3, 2)
     assert run["job"]["points"][-1] == 12 and run["job"]["sets"] == {}
     assert "rollouts is given twice" in said("train", "grpo@rollouts=3", "-n", "4", "--budget", "12-rollouts", code=2)
 

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +25,7 @@ from isocost.cli.commands import main
 from isocost.errors import Interrupted, RewardFailed, UserError
 from isocost.jsonfile import write_json
 from isocost.runs import attempts
+from isocost.runs.arm import Arm
 from isocost.runs.files import REWARD_FAILED, ended, read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.launch import cluster, node, on_ray
@@ -33,10 +34,8 @@ from isocost.runs.launch.site import HERE, Site
 from isocost.runs.run import run
 from isocost.worlds.setting import Setting
 
-JOB = Job(
-    name="a", setting=Setting(data="sums:base=easy,count=120", held_out=0.3), method="grpo", seed=5,
-    budget={"rollouts": 192}, n=4, B=4, lr=1e-4, points=(64,), save_every=2, export=True,
-)
+JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="a", setting=Setting(data="sums:base=easy,count=120", held_out=0.3),
+          method="grpo", seed=5, budget={"rollouts": 192}, points=(64,), save_every=2, export=True)
 
 
 def named(*names, **changes):
@@ -212,7 +211,7 @@ def test_no_more_tasks_are_in_flight_than_workers(tmp_path):
 
 def test_the_longest_runs_start_first(tmp_path):
     """By budget, then by updates; else in the order of the plan. Ends are returned in the order of the jobs."""
-    jobs = [replace(JOB, name=f"{n}-{c}-{s}", n=n, budget={"rollouts": c}, seed=s)
+    jobs = [replace(JOB, name=f"{n}-{c}-{s}", arm=JOB.arm.but(n=n), budget={"rollouts": c}, seed=s)
             for s in (0, 1) for n in (2, 8) for c in (64, 256)]
     nodes = Scripted(lambda task: {**spent(task), "n": write_json(
         Path(task["run"]) / "end.json", {"schema": 1, "reason": "spent", "detail": task["job"]["name"]})})
@@ -335,7 +334,7 @@ def test_a_superseded_attempt_asks_for_another_and_writes_nothing(task, tmp_path
 
 
 def test_a_task_is_plain_data_and_its_errors_are_too(task, monkeypatch):
-    assert task["job"] == json.loads(json.dumps(asdict(JOB)))
+    assert Job.of(task["job"]) == JOB and task["job"]["arm"] == {"n": 4, "B": 4, "lr": 1e-4}
     monkeypatch.setattr("isocost.runs.run.run", lambda *a, **k: 1 / 0)
     said = json.loads(node.attempt(json.dumps(task)))
     assert said["kind"] == node.BUG and "ZeroDivisionError" in said["text"]

@@ -14,6 +14,7 @@ from isocost.columns import Columns, WaveColumns
 from isocost.gather import finished
 from isocost.pack import pack
 from isocost.parts.play import sample
+from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.seams import Pace, Whole
@@ -164,7 +165,7 @@ def test_a_recipe_has_whole_waves_only_where_all_its_seams_declare_them():
 
 @pytest.mark.parametrize("method, n", [("grpo", 2), ("dapo", 4), ("vcpo", 4), ("rloo", 4)])
 def test_a_run_writes_the_same_bytes_without_whole_waves(tmp_path, monkeypatch, method, n):
-    job = Job("a", Setting(), method, 3, {"rollouts": 8 * n * 4}, n, 8, 3e-4)
+    job = Job("a", Setting(), method, 3, {"rollouts": 8 * n * 4}, Arm(n=n, B=8, lr=3e-4))
     whole = 0
     real = feed.Feed._whole
 

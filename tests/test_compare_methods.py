@@ -20,6 +20,7 @@ from isocost.compare.parents import with_parents
 from isocost.compare.steps import PRICED
 from isocost.errors import UserError
 from isocost.planner.forecast import digest
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -261,12 +262,15 @@ def test_an_arm_that_reads_a_reference_is_priced_with_it():
 def test_arms_of_other_sizes_cost_and_are_evaluated_at_what_is_whole_for_all():
     """8 x 16 and 9 x 16 are both whole at multiples of 1152 = 9 x 128 = 8 x 144; rates go by the root of n B."""
     d = designed("grpo", "mcgrpo@rollouts=9", budget="110k-rollouts")     # 110000 / (2 (2 + 3/4)) = 20000 a run
-    assert d.sizes == {"mcgrpo@rollouts=9": (9, 16)} and d.batch("grpo") == 128
+    assert d.sizes == {"mcgrpo@rollouts=9": Arm(n=9, B=16)} and d.batch("grpo") == 128
     assert d.cost == d.rollouts == 17 * 1152 == d.points[-1] and d.probe_cost == 4 * 1152 == d.probe_points[-1]
     assert all(x % 1152 == 0 for x in (*d.points, *d.probe_points))
     assert d.rates_at(144)[1] == pytest.approx(d.rates_at(128)[1] * 144**0.5 / 128**0.5)
     assert d.rates == d.rates_at(128) and d.recipes["mcgrpo@rollouts=9"]["rollouts"] == 9
-    assert Design.of(d.data()).size("mcgrpo@rollouts=9") == (9, 16)
+    data = d.data()
+    assert Design.of(data).data() == data and data["sizes"] == {"mcgrpo@rollouts=9": {"n": 9, "B": 16}}
+    old = {**data, "n": 8, "B": 16, "sizes": {"mcgrpo@rollouts=9": [9, 16]}}      # as format 1 has it
+    assert Design.of({k: v for k, v in old.items() if k != "arm"}).data() == data
     few = designed("grpo", "mcgrpo@rollouts=9", budget="55k-rollouts")    # 10000 hold 8 times 1152, and 69 times 144
     assert few.cost == 69 * 144 and few.points[-1] == few.cost and few.batch("grpo") == 128
     one = designed("grpo", "dapo", budget="55k-rollouts")
@@ -281,7 +285,8 @@ def test_with_own_sizes_every_arm_is_its_methods_own(tmp_path):
     own = {k: methods.load(k).recipe() for k in ("grpo", "mcgrpo", "dots")}
     assert {k: (r["rollouts"], r["groups"]) for k, r in d["recipes"].items()} == {
         k: (r.rollouts, r.groups) for k, r in own.items()} == {"grpo": (8, 16), "mcgrpo": (9, 16), "dots": (8, 8)}
-    assert (d["n"], d["B"]) == (Recipe.rollouts, Recipe.groups) and d["sizes"] == {"mcgrpo": [9, 16], "dots": [8, 8]}
+    assert d["arm"] == {"n": Recipe.rollouts, "B": Recipe.groups}
+    assert d["sizes"] == {"mcgrpo": {"n": 9, "B": 16}, "dots": {"n": 8, "B": 8}}
     text = said(*arms, "--own-sizes", "--dry-run", "--out", tmp_path / "c")
     assert "rollouts, with the same seeds, which are too few to pair, judged on the test split" in text
     assert "rollouts, paired by seed, judged" in said(*["5" if x == "2" else x for x in arms], "--dry-run", "--out",

@@ -14,6 +14,7 @@ import pytest
 
 from isocost.errors import Interrupted, UserError
 from isocost.planner.evaluation import EvaluationPlan, spaced
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.launch.launcher import Launch, State, job_name, write_script
@@ -53,7 +54,8 @@ def study(path, text, **options):
 
 def job(name="pilot-n4-s0", n=4, B=4, M=24, seed=7, **more):
     points = tuple(n * B * u for u in (8, 16, M))
-    return Job(name, SETTING, "cmd", seed, {"rollouts": n * B * M}, n, B, 0.05, points=points, purpose="pilot", **more)
+    return Job(name, SETTING, "cmd", seed, {"rollouts": n * B * M}, Arm(n=n, B=B, lr=0.05), points=points,
+               purpose="pilot", **more)
 
 
 class Each(Observer):
@@ -498,7 +500,8 @@ def test_a_run_is_asked_to_evaluate_where_its_plan_does():
 def flat():
     """A run that learns nothing, evaluated every 4 updates."""
     points = tuple(16 * u for u in range(4, 161, 4))
-    return Job("pilot-n4-s0", SETTING, "cmd", 7, {"rollouts": 16 * 160}, 4, 4, 1e-9, points=points, purpose="pilot")
+    return Job("pilot-n4-s0", SETTING, "cmd", 7, {"rollouts": 16 * 160}, Arm(n=4, B=4, lr=1e-9), points=points,
+               purpose="pilot")
 
 
 def test_a_run_that_gains_nothing_is_ended_and_its_folder_says_why(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from isocost.errors import UserError
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.steps import drive
@@ -154,7 +155,7 @@ def test_a_path_is_one_value_of_an_override():
 
 
 def job(kind, M=24, lr=2e-3):
-    return Job("pilot-n4-s0", SETTING, kind, 7, {"rollouts": 32 * M}, 4, 8, lr,
+    return Job("pilot-n4-s0", SETTING, kind, 7, {"rollouts": 32 * M}, Arm(n=4, B=8, lr=lr),
                points=tuple(32 * u for u in (8, 16, M)), purpose="pilot")
 
 

@@ -14,6 +14,7 @@ import torch
 from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.laws.fit import fit_law
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.steps.drive import drive_jobs
@@ -180,7 +181,7 @@ def asked(tiny):
 
 def job(n, seed):
     size = 4 * n
-    return Job(f"pilot-n{n}-s{seed}", SETTING, "trl", seed, {"rollouts": 16 * size}, n, 4, 1e-4,
+    return Job(f"pilot-n{n}-s{seed}", SETTING, "trl", seed, {"rollouts": 16 * size}, Arm(n=n, B=4, lr=1e-4),
                points=(8 * size, 16 * size), purpose="pilot")
 
 

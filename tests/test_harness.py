@@ -25,6 +25,7 @@ from isocost.envs.harness_run import HarnessLoop
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.parts.play import sample
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -767,8 +768,7 @@ def test_a_run_on_a_harness_is_the_run_on_its_rooms_and_failed_rollouts_are_lost
     for name, env in (("rooms", "rooms"), ("harness", written(tmp_path, ROOMS)),
                       ("broken", written(tmp_path, broken, "broken.py"))):
         setting = replace(setting_with(env=env, held_out=0.1, samples=1), evaluated=4)
-        job = Job(name, setting, "grpo", 1, {"env-steps": 450.0},
-                  4, 4, 1e-3, save_every=2)
+        job = Job(name, setting, "grpo", 1, {"env-steps": 450.0}, Arm(n=4, B=4, lr=1e-3), save_every=2)
         ends[name] = asyncio.run(run(job, tmp_path / name))
         assert sum(ends[name]["fates"].values()) == sum(b["rollouts"] for b in ends[name]["bill"].values())
     one, two = (

@@ -24,6 +24,7 @@ from isocost.planner.rollouts import prescribe
 from isocost.planner.study_runs import whole
 from isocost.report.page import render
 from isocost.report.records import load
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.steps import imported
 from isocost.trainers import cleanrl, names, points, sb3, tensorboard, wire
@@ -116,8 +117,8 @@ def test_trl_by_hand():
         next(h["eval_runtime"] for h in history if h["step"] == s and "eval_runtime" in h) for s in (0, 32)
     )
     run = one(TRL / "n4-s0")
-    assert (run.n, run.B, run.seed, run.kind, run.metric) == (4, 8, 0, "held-out", "eval_reward")
-    assert run.lr == pytest.approx(4e-4 * (32 / 256) ** 0.5)
+    assert (run.arm["n"], run.arm["B"], run.seed, run.kind, run.metric) == (4, 8, 0, "held-out", "eval_reward")
+    assert run.arm["lr"] == pytest.approx(4e-4 * (32 / 256) ** 0.5)
     assert [(C, r) for C, r, _ in told(run)] == [(32 * s, r) for s, r in held.items()]
     seconds = [s for *_, s in told(run)]
     assert seconds[:3] == pytest.approx([0, first + 32 * times[32], first + second + 32 * (times[32] + times[64])])
@@ -126,7 +127,7 @@ def test_trl_by_hand():
 
 def test_the_event_file_of_a_run_says_what_its_trainer_state_says():
     state, board = one(TRL / "n4-s0"), one(TRL / "n4-s0" / "runs")
-    assert (state.n, state.B, state.seed) == (board.n, board.B, board.seed)
+    assert (state.arm.only("n", "B"), state.seed) == (board.arm.only("n", "B"), board.seed)
     assert [C for C, *_ in told(state)] == [C for C, *_ in told(board)]
     assert [r for _, r, _ in told(board)] == pytest.approx([r for _, r, _ in told(state)], abs=1e-7)
     assert board.seconds == pytest.approx(state.seconds, rel=0.2)  # wall time, and the trainer's own parts of it
@@ -134,7 +135,7 @@ def test_the_event_file_of_a_run_says_what_its_trainer_state_says():
 
 def test_wandbs_offline_file_is_read_without_wandb():
     run = one(LOGS / "wandb" / next((LOGS / "wandb").iterdir()).name)
-    assert (run.n, run.B, run.seed, run.log.name) == (4, 8, 3, "n4-s3")
+    assert (run.arm["n"], run.arm["B"], run.seed, run.log.name) == (4, 8, 3, "n4-s3")
     assert [C for C, *_ in told(run)] == [0, 64, 128, 192]
     # Seed 3's base is seed 2's: the same policy, and nearly the same 1,008 samples of it.
     assert told(run)[0][1] == pytest.approx(one(TRL / "n2-s2", n=2, B=8, seed=2).evaluations[0][1].reward, abs=0.05)
@@ -194,7 +195,7 @@ def test_a_rate_that_falls_below_nine_tenths_of_its_highest_is_not_constant(tmp_
     (tmp_path / "a.csv").write_text(f"step,reward,lr\n0,0.1,\n{rows}")
     run = one(tmp_path / "a.csv", n=2, B=3, lr=None if rates else 1e-3)
     assert any(m.startswith("a constant learning rate") for m in run.missing) == said
-    assert run.lr == max(rates, default=1e-3)
+    assert run.arm["lr"] == max(rates, default=1e-3)
 
 
 def test_cells_that_are_no_number_are_counted_by_column(tmp_path):
@@ -308,14 +309,14 @@ def test_other_validation_sets_of_a_log_are_named(tmp_path):
 def test_prime_rl_counts_the_rollouts_returned_and_not_those_trained_on():
     """136 rollouts a step for a batch of 128; an evaluation stands at its policy's version, not at its row's step."""
     run = one(LOGS / "prime-rl" / "reverse-text")
-    assert (run.n, run.B, run.lr) == (16, 8, 3e-6)
+    assert (run.arm["n"], run.arm["B"], run.arm["lr"]) == (16, 8, 3e-6)
     assert [(C, s) for C, _, s in told(run)] == [(136 * v, 20.0 * v) for v in (0, 4, 8, 12, 16)]
     assert run.C == 16 * 136
 
 
 def test_tinker_evaluates_before_the_iteration_of_the_same_row():
     run = one(LOGS / "tinker" / "arithmetic")
-    assert (run.n, run.B, run.lr) == (4, 16, 4e-5)
+    assert (run.arm["n"], run.arm["B"], run.arm["lr"]) == (4, 16, 4e-5)
     assert [C for C, *_ in told(run)] == [64 * i for i in (0, 5, 10, 15)]
     assert [s for *_, s in told(run)] == pytest.approx([0, 69, 138, 207])  # 12 s a step, 9 more where it evaluates
     assert run.C == 64 * 20
@@ -339,7 +340,7 @@ def test_sb3_evaluates_the_policy_from_before_the_update():
     """4 environments x 256 steps: what is measured at 1,024 steps is the base."""
     run = one(LOGS / "sb3" / "envs4-s0", n=4, lr=1e-3, scale=(0, 500))
     arrays = np.load(LOGS / "sb3" / "envs4-s0" / "evaluations.npz")
-    assert (run.n, run.B, run.log.unit) == (4, 256, "environment steps")
+    assert (run.arm["n"], run.arm["B"], run.log.unit) == (4, 256, "environment steps")
     assert [C for C, *_ in told(run)] == [t - 1024 for t in arrays["timesteps"]]
     assert [r for _, r, _ in told(run)] == pytest.approx(list(arrays["results"].mean(1) / 500))
 
@@ -366,7 +367,8 @@ def test_cleanrls_episodes_are_averaged_over_an_update():
     points = cleanrl.windows(rows, "r", 8)
     assert [(p.updates, p.rollouts, p.reward) for p in points] == [(0, 0, 2.0), (1, 8, 5.0), (2, 16, 7.0)]
     run = one(KNOWN["cleanrl"], scale=(0, 500))
-    assert (run.n, run.B, run.lr, run.seed, run.kind) == (4, 256, pytest.approx(1e-3), 0, "training")
+    assert (run.arm["n"], run.arm["B"], run.arm["lr"], run.seed, run.kind) == (4, 256, pytest.approx(1e-3), 0,
+                                                                               "training")
 
 
 def test_episodes_that_end_together_all_count(monkeypatch):
@@ -389,8 +391,8 @@ def test_wandbs_exports():
     assert [(C, r) for C, r, _ in told(history)] == [(C, r) for C, r, _ in told(lines)]
     chart = sources.logs(LOGS / "exports" / "wandb_chart.csv")
     assert [c.name for c in chart] == ["gsm8k-n4-s0", "gsm8k-n8-s0"]
-    four = resolve(chart[0], Asked(B=32, lr=1e-6, pattern="n{n}-s{seed}"))
-    assert (four.n, four.seed) == (4, 0) and [C for C, *_ in told(four)] == [0, 640, 1280, 1920, 2560]
+    four = resolve(chart[0], Asked(Arm(B=32, lr=1e-6), pattern="n{n}-s{seed}"))
+    assert (four.arm["n"], four.seed) == (4, 0) and [C for C, *_ in told(four)] == [0, 640, 1280, 1920, 2560]
 
 
 def test_wandbs_count_of_lines_is_not_transformers_count_of_updates(tmp_path):
@@ -476,12 +478,12 @@ def test_a_names_numbers_are_read_whole_or_not_at_all(tmp_path):
     path = written(tmp_path, "step,held_out\n0,0.1\n3,0.2\n", "n8-s1-lr1.5e-6.csv")
     for pattern in ("n{n}-s{seed}-lr{lr}", "n{n}", "s{seed}-lr{lr}"):
         run = one(path, n=None if "{n}" in pattern else 8, B=3, lr=1.5e-6, seed=1, pattern=pattern)
-        assert (run.n, run.lr, run.seed) == (8, 1.5e-6, 1)
+        assert (run.arm["n"], run.arm["lr"], run.seed) == (8, 1.5e-6, 1)
 
 
 def test_a_stated_rate_is_the_logs_own_to_one_part_in_a_hundred(tmp_path):
     path = written(tmp_path, "step,held_out,lr\n0,0.1,0.001\n3,0.2,0.001\n")
-    assert one(path, n=2, B=3, lr=0.00101).lr == 0.00101
+    assert one(path, n=2, B=3, lr=0.00101).arm["lr"] == 0.00101
     with pytest.raises(UserError, match=r"lr is 0\.001 by the log, 0\.00102 by --lr"):
         one(path, n=2, B=3, lr=0.00102)
 
@@ -678,7 +680,7 @@ def test_lengths_of_many_n_are_rounded_for_each_by_itself(tmp_path):
         asked = replace(pilot, budget=budget)
         arm = prescribe(None, pilot.rate, budget, pilot.timing, pilot=asked, curves=seen, spent=imported.NOTHING).arm
         size = arm.n * arm.B
-        most = min(rollouts, 8 * max(c.C[-1] for c in seen if c.n == arm.n)) if rollouts else 4 * longest
+        most = min(rollouts, 8 * max(c.C[-1] for c in seen if c.arm["n"] == arm.n)) if rollouts else 4 * longest
         assert size * arm.M == arm.C and most - 2 * max(size, 0 if rollouts else pilot.unit) < arm.C <= most
     assert whole((2, 4, 8), 8, 5120) == whole((2, 4, 8), 8) == 64 and whole((3, 5, 7), 1, 840) == 840
 

@@ -80,7 +80,7 @@ def test_a_curve_that_misses_its_own_tail_is_flagged_in_fit_plan_and_report(sing
     out, _, fitted, planned, report = single
     law = Law.of(read_json(out / "law.json"))
     (text,) = [f.text for f in law.flags if f.name == "misfit" and "n=4" in f.text]
-    (run,) = [c for c in curves(out) if c.n == 4]
+    (run,) = [c for c in curves(out) if c.arm["n"] == 4]
     seen, curve = run.audit[-20:].mean(), law.paths(4, run.C[-20:], AUDIT).mean()  # a tenth of 200
     assert seen > 0.8 and curve < seen - 0.1
     assert f"the curve of n=4 does not fit its runs: fitted {curve:.3f}, mean of the last 20 evaluations " in text

@@ -143,7 +143,7 @@ def test_a_table_of_n_and_seeds_is_separated_by_both(tmp_path):
     assert "step is 0 in two lines" in text and "separate the runs with --map n=n --map seed=seed" in text
     said("import", path, "--B", 3, "--lr", 1e-3, "--map", "n=n", "--map", "seed=seed", "--out", tmp_path / "out")
     found = curves(tmp_path / "out")
-    assert [(c.n, c.seed, c.C.tolist()) for c in found] == [
+    assert [(c.arm["n"], c.seed, c.C.tolist()) for c in found] == [
         (n, s, [0, 3 * n, 6 * n]) for n in (4, 8) for s in (0, 1)
     ]
     assert found[3].select.tolist() == [0.21, 0.22, 0.23]
@@ -190,7 +190,7 @@ def test_old_verl_counts_updates_from_0_and_prints_its_base(name, n):
     """Line `step:4` is the fifth update, after which it was validated; the base is printed to every digit."""
     path = LOGS / "verl" / f"old-{name}.log"
     run = one(path, n=1 if name == "v0.1" else None)
-    assert (run.n, run.B, run.lr) == (n, 32, 1e-6)
+    assert (run.arm["n"], run.arm["B"], run.arm["lr"]) == (n, 32, 1e-6)
     size = 32 * n
     assert [C for C, _ in told(run)] == [0, 5 * size, 10 * size] and 10 * size == run.C
     assert told(run)[0][1] == pytest.approx(0.2085384, abs=1e-9)  # and 0.208 in the line that repeats it
@@ -214,9 +214,9 @@ def unconfigured(tmp_path, *changes):
 def test_verls_rate_in_units_of_1e_4_is_known_to_its_digits(tmp_path):
     path = unconfigured(tmp_path)
     run = one(path, n=4, B=32)
-    assert run.lr == pytest.approx(1e-6, rel=1e-12)
+    assert run.arm["lr"] == pytest.approx(1e-6, rel=1e-12)
     assert "the exact learning rate: the log rounds it to within 5e-08 (--lr sets it)" in run.missing
-    assert one(path, n=4, B=32, lr=1.04e-6).lr == 1.04e-6
+    assert one(path, n=4, B=32, lr=1.04e-6).arm["lr"] == 1.04e-6
     with pytest.raises(UserError, match=r"lr is 1e-06 by the log, 1\.2e-06 by --lr"):
         one(path, n=4, B=32, lr=1.2e-6)
 
@@ -226,7 +226,7 @@ def test_a_rate_that_verl_rounded_to_nothing_is_not_known(tmp_path):
     path = unconfigured(tmp_path, ("actor/lr(1e-4):0.010", "actor/lr:0.000"))
     with pytest.raises(UserError, match="does not say lr"):
         one(path, n=4, B=32)
-    assert one(path, n=4, B=32, lr=1e-6).lr == 1e-6
+    assert one(path, n=4, B=32, lr=1e-6).arm["lr"] == 1e-6
 
 
 def test_verls_final_validation_in_a_line_of_its_own_stands_at_the_updates_made(tmp_path):
@@ -348,7 +348,7 @@ def micro(tmp_path, *rows):
 
 def test_lines_of_one_step_are_averaged_where_a_second_clock_rises(tmp_path):
     run = one(micro(tmp_path, "1,0.1,", "1,0.3,", "1,,1e-6", "2,0.5,", "2,0.7,", "2,,1e-6"), n=2, B=3)
-    assert told(run) == [(0, pytest.approx(0.2)), (6, pytest.approx(0.6))] and run.lr == 1e-6
+    assert told(run) == [(0, pytest.approx(0.2)), (6, pytest.approx(0.6))] and run.arm["lr"] == 1e-6
     said_so = "one line per train/global_step: train/reward is in up to 2 lines of one, and their mean is read"
     assert said_so in run.missing
 
@@ -384,7 +384,7 @@ def test_ms_swifts_log_and_what_it_prints(tmp_path):
     table(tmp_path / "v0" / "logging.jsonl", "".join(json.dumps(r) + "\n" for r in rows))
     table(tmp_path / "out.txt", "Map: 100%|##| 9/9 [00:00]\n" + "".join(f"{r}\n" for r in rows))
     run, out = one(tmp_path / "v0", n=2, B=3), one(tmp_path / "out.txt", n=2, B=3)
-    assert (run.log.source, run.log.name, out.log.source, run.lr, run.C) == ("swift", "v0", "trl", 1e-6, 36)
+    assert (run.log.source, run.log.name, out.log.source, run.arm["lr"], run.C) == ("swift", "v0", "trl", 1e-6, 36)
     assert told(run) == told(out) == [(3, 0.2), (15, 0.4), (27, 0.6)] and run.seconds == 270.0
     assert run.log.train[0].more["completions/mean_length"] == 9.0
 
@@ -444,7 +444,7 @@ def test_plain_json_lines_are_recognised_and_mapped(tmp_path):
     """A TRL run's own metrics of countdown_post_train: steps 2, 10, 20, ...; reward is a sum of up to 1.6."""
     rows = [json.loads(line) for line in COUNTDOWN.read_text().splitlines()]
     run = one(COUNTDOWN, n=10, B=4, scale=(0, 1.6))
-    assert run.log.source == "jsonl" and run.lr == max(r["learning_rate"] for r in rows if "learning_rate" in r)
+    assert run.log.source == "jsonl" and run.arm["lr"] == max(r["learning_rate"] for r in rows if "learning_rate" in r)
     assert [C for C, _ in told(run)][:3] == [0, 40 * 5.5, 40 * 14.5]
     mapped = one(COUNTDOWN, "jsonl", {"reward": "accuracy", "length": "avg_gen_tokens"}, n=10, B=4)
     assert mapped.metric == "accuracy" and told(mapped)[1][1] == rows[1]["accuracy"]

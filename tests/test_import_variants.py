@@ -10,9 +10,9 @@ import struct
 import pytest
 
 from isocost.trainers import logs as sources
-from isocost.trainers.record import Asked, resolve
+from isocost.trainers.record import resolve
 from isocost.trainers.wire import _masked, events
-from logs_to_import import LOGS
+from logs_to_import import LOGS, stated
 
 BOARD = next((LOGS / "trl" / "n4-s0" / "runs").glob("*/*tfevents*"))
 
@@ -169,7 +169,7 @@ def curve(name, *paths, columns=None, seeds=(0, 0)):
             sources.add(found, log, seeds)
     (log,) = found
     asked = {"n": 4, "B": 8, "lr": 1e-6} | {k: v for k, v in log.facts.items() if k != "nB"}
-    run = resolve(log, Asked(**asked, scale=(-10, 10)))
+    run = resolve(log, stated(**asked, scale=(-10, 10)))
     return ([(C, round(p.reward, 7)) for C, p in run.evaluations],
             [(p.updates, round(p.reward, 7)) for p in run.log.train], run.C)
 

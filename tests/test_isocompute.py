@@ -12,6 +12,7 @@ import law_truths as simulated
 from isocost.laws import Growth, fit_law
 from isocost.planner.afford import plan_pilot
 from isocost.planner.learning_rate import RateRule
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -40,8 +41,8 @@ def test_the_rate_follows_the_root_of_the_batch():
 @pytest.mark.parametrize("method", ["isoeasy", "dapo"])
 def test_compute_counts_every_rollout_that_was_begun_filtered_groups_included(method, tmp_path):
     """C is the sum over groups of n; dapo throws groups away and pays for them."""
-    job = Job(name="r", setting=Setting(data="sums:base=hard,count=120", held_out=0.3), method=method, seed=1,
-              budget={"rollouts": 256}, n=4, B=4, lr=1e-4)
+    job = Job(arm=Arm(n=4, B=4, lr=1e-4), name="r", setting=Setting(data="sums:base=hard,count=120", held_out=0.3),
+              method=method, seed=1, budget={"rollouts": 256})
     end = asyncio.run(run(job, tmp_path))
     journal = read_lines(tmp_path / "journal.jsonl")
     begun = sum(len(x["rewards"]) + x["cancelled"] for x in journal)

@@ -12,6 +12,7 @@ from isocost.laws.curves import Curve
 from isocost.planner import forecast as forecasts
 from isocost.planner.audit import Audit, at_their_share, audit, calibration, interval_score, seals
 from isocost.planner.forecast import Forecast, Naive, changed
+from isocost.runs.arm import Arm
 from isocost.stats.intervals import Interval
 
 RUNS = tuple(f"train-n4-s{i}" for i in range(3))
@@ -21,9 +22,9 @@ OTHERS = tuple(f"train-n8-s{i}" for i in range(3))
 def forecast(low=0.86, high=0.94, naive=(0.68, 0.95), **changes) -> Forecast:
     guesses = tuple(Naive(name, v, v - 0.02, v + 0.02) for name, v in zip(("last", "slope"), naive, strict=False))
     bare = Forecast(
-        n=4, B=8, C=1024, runs=RUNS, comparator=8, comparator_runs=OTHERS,
+        arm=Arm(n=4, B=8), C=1024, runs=RUNS, comparator=Arm(n=8, B=8), comparator_runs=OTHERS,
         interval=Interval(0.9, low, high, 0.9, "prediction", 10.0), base=0.4, naive=guesses, falsifier="", why="no law",
-        extrapolation=8.0, epochs=1.0, pilot_epochs=1.0, claim=True, flags=(), hashes={},
+        extrapolation=8.0, epochs=1.0, pilot_epochs=1.0, claim=True, flags=(), hashes={}, seal_version=forecasts.SEAL,
     )
     bare = replace(bare, **changes)
     return replace(bare, seal=forecasts._hash(bare))
@@ -32,7 +33,7 @@ def forecast(low=0.86, high=0.94, naive=(0.68, 0.95), **changes) -> Forecast:
 def run(name, end, n=4, C=1024.0, **changes) -> Curve:
     at = np.array([0.0, C / 2, C])
     y = np.array([0.4, 0.6, end])
-    bare = Curve(name, n, 8, 1e-3, int(name[-1]), at, y * 0, y, at, at, False, "train")
+    bare = Curve(name, Arm(n=n, B=8, lr=1e-3), int(name[-1]), at, y * 0, y, at, at, False, "train")
     return replace(bare, **changes)
 
 
@@ -247,25 +248,25 @@ def test_the_best_at_the_pilots_end_is_a_second_comparator():
     shift = np.array([-0.02, 0.0, 0.02])
     both = trained(0.9 + shift, others=0.88 + shift)
     led = [run(name, e, n=2) for name, e in zip(LEADERS, 0.95 + shift, strict=True)]
-    found = judged(forecast(leader=2, leader_runs=LEADERS), [*both, *led])
-    assert found.leader.n == 2 and found.leader.comparison.mean == pytest.approx(0.95)
+    found = judged(forecast(leader=Arm(n=2, B=8), leader_runs=LEADERS), [*both, *led])
+    assert found.leader.arm == {"n": 2, "B": 8} and found.leader.comparison.mean == pytest.approx(0.95)
     assert found.leader.difference.mean == pytest.approx(-0.05) and found.leader.better == "leader"
     plain = judged(forecast(), both)
     assert (found.verdict, found.difference, found.better) == (plain.verdict, plain.difference, "prescribed")
     assert plain.leader is None and "leader" not in plain.data()
     assert Audit.of(json.loads(json.dumps(found.data(), allow_nan=False))) == found
     assert Audit.of(json.loads(json.dumps(plain.data(), allow_nan=False))) == plain
-    some = judged(forecast(leader=2, leader_runs=LEADERS), [*both, *led[:1]])
+    some = judged(forecast(leader=Arm(n=2, B=8), leader_runs=LEADERS), [*both, *led[:1]])
     assert some.leader.better == "cannot tell" and some.missing == LEADERS[1:] and some.verdict == plain.verdict
 
 
 def test_runs_of_the_second_comparator_need_the_seal_and_its_sizes():
-    f = forecast(leader=2, leader_runs=LEADERS)
+    f = forecast(leader=Arm(n=2, B=8), leader_runs=LEADERS)
     led = run(LEADERS[0], 0.9, n=2)
     with pytest.raises(UserError, match=rf"{LEADERS[0]}: run.json does not have the seal"):
         audit(f, [led], {LEADERS[0]: None})
     with pytest.raises(UserError, match="was run at n = 16, B = 8; the forecast is of n = 2"):
-        judged(f, [replace(led, n=16)])
+        judged(f, [replace(led, arm=led.arm.but(n=16))])
 
 
 def test_arms_that_cost_the_same_are_compared_each_at_its_own_end():

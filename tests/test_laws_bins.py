@@ -10,14 +10,15 @@ from isocost.laws.bins import EARLY, LOGGED_SD, binned, evened, logged_noise
 from isocost.laws.curves import Curve, diverged, point_noise
 from isocost.laws.fit import fit_law
 from isocost.laws.law import UPPER, Law
+from isocost.runs.arm import Arm
 from isocost.stats.intervals import PRIOR_SD
 
 
 def logged(reward, noisy=True, training=True, seed=0, n=8):
     """A run with one reward per update, from C = 0 on."""
     K, nan = len(reward), np.full(len(reward), math.nan)
-    return Curve(f"n{n}-s{seed}", n, 1, 1e-6, seed, n * np.arange(K), reward, reward, nan, nan, samples=1, noisy=noisy,
-                 training=training)
+    return Curve(f"n{n}-s{seed}", Arm(n=n, B=1, lr=1e-6), seed, n * np.arange(K), reward, reward, nan, nan, samples=1,
+                 noisy=noisy, training=training)
 
 
 def rising(K=200, noise=0.1, seed=0, top=0.5):

@@ -10,6 +10,7 @@ from scipy.stats import beta, betabinom
 from isocost.laws.curves import Curve, diverged, ends_of
 from isocost.laws.fit import MANY, SPARSE, fit_law
 from isocost.laws.law import Law
+from isocost.runs.arm import Arm
 from law_truths import curve
 
 END, C = 8000.0, np.concatenate([[0.0], np.geomspace(250, 8000, 8)])
@@ -35,7 +36,7 @@ def logged(reward, noise, training=False, seed=0, n=8):
     """A log with a noisy reward for each update."""
     K, nan = len(reward), np.full(len(reward), math.nan)
     values = np.clip(reward + noise * np.random.default_rng(seed).standard_normal(K), 0, 1)
-    run = Curve(f"n{n}-s{seed}", n, 1, 1e-6, seed, n * np.arange(K), values, values, nan, nan, noisy=True,
+    run = Curve(f"n{n}-s{seed}", Arm(n=n, B=1, lr=1e-6), seed, n * np.arange(K), values, values, nan, nan, noisy=True,
                 training=training)
     return replace(run, diverged=diverged(run))
 

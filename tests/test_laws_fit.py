@@ -294,7 +294,7 @@ def test_an_arm_that_went_on_alone_is_held_to_the_others_where_all_were():
     curves = pilot({2: rising(), 4: rising(0.6), 8: rising(0.6)})
     on = [replace(c, C=np.append(c.C, 16 * c.C[-1]), select=np.append(c.select, 1.0), audit=np.append(c.audit, 1.0),
                   seconds=np.append(c.seconds, 16 * c.seconds[-1]), epochs=np.append(c.epochs, 16 * c.epochs[-1]))
-          if c.n == 8 else c for c in curves]
+          if c.arm["n"] == 8 else c for c in curves]
     law = fit_law(on, draws=50)
     assert law.fallback() == 2 and law.arm(8).C[-1] == 16 * law.arm(2).C[-1] and law.arm(4).moved
 
@@ -437,8 +437,8 @@ def test_an_uncertain_arm_that_is_certainly_better_is_chosen_over_a_flat_one():
 
 def test_only_the_pilot_on_the_rule_is_read():
     curves = pilot({2: rising(), 8: rising(0.8)})
-    others = [replace(curves[0], run="p", purpose="probe", lr=9.0),
-              replace(curves[0], run="e", purpose="edge", multiplier=2.0, lr=2e-3),
+    others = [replace(curves[0], run="p", purpose="probe", arm=curves[0].arm.but(lr=9.0)),
+              replace(curves[0], run="e", purpose="edge", arm=curves[0].arm.but(multiplier=2.0, lr=2e-3)),
               replace(curves[0], run="t", purpose="train", seed=7)]
     assert fit_law(curves + others, draws=20).data() == fit_law(curves, draws=20).data()
 
@@ -446,16 +446,16 @@ def test_only_the_pilot_on_the_rule_is_read():
 def test_records_that_cannot_mean_one_thing_are_refused_by_name():
     curves = pilot({2: rising(), 8: rising(0.8)})
     with pytest.raises(UserError, match="n2-s0 and n2-s1 have n=2 but B=32"):
-        fit_law([replace(curves[0], B=32), *curves[1:]])
+        fit_law([replace(curves[0], arm=curves[0].arm.but(B=32)), *curves[1:]])
     with pytest.raises(UserError, match="one B for all n"):
-        fit_law([replace(c, B=8 if c.n == 8 else 16) for c in curves])
+        fit_law([replace(c, arm=c.arm.but(B=8 if c.arm["n"] == 8 else 16)) for c in curves])
     with pytest.raises(UserError, match="again and n2-s0 are both n=2, seed 0"):
         fit_law([*curves, replace(curves[0], run="again")])
     with pytest.raises(UserError, match="evaluation at C = 0"):
         fit_law([replace(c, C=c.C + 1) for c in curves])
     with pytest.raises(UserError, match="nothing to fit"):
         fit_law([])
-    fixed = fit_law([replace(c, B=128 // c.n) for c in curves], draws=20)
+    fixed = fit_law([replace(c, arm=c.arm.but(B=128 // c.arm["n"])) for c in curves], draws=20)
     assert any(f.name == "fixed_batch" for f in fixed.flags)
     with pytest.raises(UserError, match="no curve for n=5; it has 2, 8"):
         fixed.predict(5, 100)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isocost.laws.curves import Curve
+from isocost.laws.curves import Curve, multiplier
 from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Budget, Timing
 from isocost.planner.evaluation import points
@@ -16,6 +16,7 @@ from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import prescribe
 from isocost.planner.standing import ahead, difference, ends, means
 from isocost.report.records import Run, Study
+from isocost.runs.arm import Arm
 from isocost.steps.limits import of_limit
 
 TIMING = Timing(0.003, 0.0, 0.0002, 0.05, "for the test")
@@ -37,7 +38,8 @@ def curve(run, end, **changes) -> Curve:
     to 0.005 either way."""
     at = np.array([0.0, *points(min(run.C, C), 512), *(x for x in points(run.C, 512) if x > C)])
     y = 0.4 + (end + 0.005 * (run.index % 3 - 1) - 0.4) * np.minimum(at / C, 1.0)
-    made = Curve(run.name, run.n, run.B, 1e-3, run.seed, at, y, y, at, at, False, run.purpose, run.multiplier)
+    made = Curve(run.name, Arm(n=run.n, B=run.B, lr=1e-3, multiplier=run.multiplier), run.seed, at, y, y, at, at, False,
+                 run.purpose)
     return replace(made, **changes)
 
 
@@ -49,7 +51,8 @@ def seen(pilot, ends=BEST, rates=None):
 def flat(n, rewards, end=1024.0):
     at = np.array([0.0, end / 2, end])
     rows = [np.array([0.4, y / 2, y]) for y in rewards]
-    return [Curve(f"pilot-n{n}-s{i}", n, 8, 1e-3, i, at, y, y, at, at, False, "pilot") for i, y in enumerate(rows)]
+    return [Curve(f"pilot-n{n}-s{i}", Arm(n=n, B=8, lr=1e-3), i, at, y, y, at, at, False, "pilot") for i,
+            y in enumerate(rows)]
 
 
 # how the n stand ----------------------------------------------------------------------------------------------
@@ -150,7 +153,7 @@ def test_the_better_rate_has_the_highest_mean_and_a_fallen_run_counts(rates, fal
 def test_a_run_that_ended_early_because_it_fell_counts_as_fallen_where_the_others_end(evaluated):
     """Its last reward, before it fell, is that of a good run; it says nothing of where it went."""
     pilot, curves = checked({2.0: 0.02, 0.5: -0.02})
-    first = next(c for c in curves if c.purpose == "edge" and c.multiplier == 2.0)
+    first = next(c for c in curves if c.purpose == "edge" and multiplier(c) == 2.0)
     short = replace(first, diverged=True, **{k: getattr(first, k)[:evaluated] for k in (
         "C", "select", "audit", "seconds", "epochs")})
     fell = [short if c is first else c for c in curves]
@@ -236,7 +239,7 @@ def test_runs_are_continued_no_further_than_half_of_training_and_a_reserve_that_
 
 def test_a_grid_of_which_one_n_is_left_adds_nothing():
     pilot = planned()
-    curves = [replace(c, diverged=c.n != 8) for c in seen(pilot)]
+    curves = [replace(c, diverged=c.arm["n"] != 8) for c in seen(pilot)]
     done = focused(pilot, curves)
     assert done.runs == pilot.runs and not done.reserve
 
@@ -258,7 +261,7 @@ def test_the_same_records_give_the_same_decision():
 def test_runs_at_the_better_rate_take_the_place_of_the_grids():
     pilot, curves = checked({2.0: 0.02, 0.5: -0.02})
     done = focused(pilot, curves)
-    placed = {c.run: (c.purpose, c.multiplier) for c in of_limit(seen(done), done.at(None))}
+    placed = {c.run: (c.purpose, multiplier(c)) for c in of_limit(seen(done), done.at(None))}
     assert placed["edge-n4-x2-s0"] == ("pilot", 1.0) and placed["pilot-n4-s0"] == ("edge", 0.5)
     assert placed["edge-n8-x2-s0"] == ("pilot", 1.0) and placed["pilot-n8-s0"] == ("edge", 0.5)
     assert placed["edge-n4-x0.5-s0"] == ("edge", 0.25) and placed["pilot-n16-s0"] == ("edge", 0.5)
@@ -266,7 +269,7 @@ def test_runs_at_the_better_rate_take_the_place_of_the_grids():
     arms = {run for run, (purpose, _) in placed.items() if purpose == "pilot"}
     assert {r.name for r in done.arm_runs if r.n in dict(done.rates)} == arms, "arms of one law have one rule"
     before = of_limit(curves, pilot.at(None))
-    assert [(c.run, c.purpose, c.multiplier) for c in before] == [(c.run, c.purpose, c.multiplier) for c in curves]
+    assert [(c.run, c.purpose, multiplier(c)) for c in before] == [(c.run, c.purpose, multiplier(c)) for c in curves]
 
 
 def test_an_arm_is_trained_at_its_better_rate_up_to_the_ceiling():

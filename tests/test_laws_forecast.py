@@ -15,6 +15,7 @@ from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Timing
 from isocost.planner.learning_rate import given
 from isocost.planner.rollouts import prescribe
+from isocost.runs.arm import Arm
 from isocost.stats.intervals import Interval, student
 
 PROFILE = {"samples": 16, "right": [8] * 50, "rate": {"rollouts_per_second": 8000.0}, "parameters": 1e5}
@@ -55,7 +56,7 @@ def pilot_plan():
 def own_curves():
     C = np.array([0.0, 1024, 2048, 4096])
     return [
-        Curve(f"pilot-n4-s{s}", 4, 8, 1e-3, s, C, y, y, C, C / 2800, False, "pilot")
+        Curve(f"pilot-n4-s{s}", Arm(n=4, B=8, lr=1e-3), s, C, y, y, C, C / 2800, False, "pilot")
         for s, y in enumerate((np.array([0.4, 0.5, 0.60, 0.66]), np.array([0.4, 0.5, 0.60, 0.70])))
     ]
 
@@ -70,7 +71,7 @@ def sealed(law=None, curves=None, planned_by=None, **more):
 def test_a_forecast_says_what_and_what_would_falsify_it():
     f = sealed()
     assert (f.value, f.low, f.high, f.level) == (0.9, 0.86, 0.94, 0.9) and f.interval.kind == "prediction"
-    assert (f.n, f.B, f.C, f.comparator) == (4, 8, 40960, 8) and f.base == pytest.approx(0.4)
+    assert (f.arm, f.C, f.comparator) == (Arm(n=4, B=8), 40960, Arm(n=8, B=8)) and f.base == pytest.approx(0.4)
     assert f.runs == tuple(f"train-n4-s{i}" for i in range(6)) and len(f.comparator_runs) == 6
     assert "6 new runs at n = 4, B = 8, C = 40,960" in f.falsifier and "[0.8600, 0.9400]" in f.falsifier
     other = [replace(c, metric="best@4") for c in own_curves()]
@@ -129,16 +130,17 @@ def test_runs_of_different_lengths_and_a_third_arm_are_in_the_seal():
     plan = prescribe(FakeLaw(), given(1e-3, 256), None, pilot_plan().timing, pilot=pilot_plan(), problems=700)
     short = replace(plan.arms[1], C=20480)
     leader = replace(short, role="leader", n=2)
-    third = [replace(r, n=2, C=20480) for r in plan.runs if r.n == 8]
+    third = [replace(r, arm=r.arm.but(n=2), C=20480) for r in plan.runs if r.n == 8]
     runs = (*(r if r.n == 4 else replace(r, C=20480) for r in plan.runs), *third)
     apart = replace(plan, arms=(plan.arm, short, leader), runs=runs)
     f = forecasts.seal(apart, FakeLaw(), own_curves(), records="r", code="c")
     assert (f.length("train-n4-s0"), f.length("train-n8-s0"), f.length("train-n2-s5")) == (40960, 20480, 20480)
-    assert f.leader == 2 and f.leader_runs == tuple(f"train-n2-s{i}" for i in range(6)) and f.comparator == 8
+    assert f.leader == Arm(n=2, B=8) and f.leader_runs == tuple(f"train-n2-s{i}" for i in range(6))
+    assert f.comparator == Arm(n=8, B=8)
     data = json.loads(json.dumps(f.data()))
     assert forecasts.Forecast.of(data) == f
     lengths = {**f.lengths, "train-n8-s0": 1}
-    for key, value in (("leader", 16), ("leader_runs", f.leader_runs[:5]), ("lengths", lengths)):
+    for key, value in (("leader", {"n": 16, "B": 8}), ("leader_runs", f.leader_runs[:5]), ("lengths", lengths)):
         with pytest.raises(UserError, match="changed after it was sealed"):
             forecasts.Forecast.of({**data, key: value})
 

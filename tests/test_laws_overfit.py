@@ -10,6 +10,7 @@ import pytest
 
 from isocost.laws.curves import Curve, curves
 from isocost.laws.overfit import beyond, describe, overfitting
+from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.worlds.setting import Setting
@@ -24,7 +25,7 @@ def arm(held, train=TRAIN, *, n=8, seed=0, noise=0.0, **changes):
     rng = np.random.default_rng(seed)
     held = np.clip(held + noise * rng.normal(size=len(held)), 0, 1)
     kept = {"train": np.array(train), "problems": 256, **changes}
-    return Curve(f"n{n}-s{seed}", n, 16, 1e-3, seed, C, held, held, C / 100, C / n / 16, **kept)
+    return Curve(f"n{n}-s{seed}", Arm(n=n, B=16, lr=1e-3), seed, C, held, held, C / 100, C / n / 16, **kept)
 
 
 def test_held_out_falls_while_training_rises():
@@ -91,8 +92,8 @@ def test_a_real_run_on_sixteen_problems_over_fits(tmp_path):
     few = Setting(data="sums:base=easy,count=200,seed=3", limit=16, held_out_data=held)
     many = replace(few, data="sums:base=easy", limit=None)
     for name, setting in (("few", few), ("many", many)):
-        job = Job(name=name, setting=setting, method="isohard", seed=0, budget={"rollouts": 1280}, n=8, B=16, lr=3e-4,
-                  points=(128, 384, 768))
+        job = Job(arm=Arm(n=8, B=16, lr=3e-4), name=name, setting=setting, method="isohard", seed=0,
+                  budget={"rollouts": 1280}, points=(128, 384, 768))
         asyncio.run(run(job, tmp_path / name))
     found = overfitting(curves([tmp_path / "few"]))
     assert len(found) == 1 and found[0].fall > 0.1 and found[0].rise > 0.2 and found[0].epoch < 10

@@ -23,6 +23,7 @@ from isocost.planner.prescription import Plan
 from isocost.planner.rollouts import prescribe
 from isocost.planner.seeds import comparison
 from isocost.planner.study_runs import PRESETS, make_runs, run_seed, warmup, whole
+from isocost.runs.arm import Arm
 from isocost.stats.intervals import Interval
 from isocost.stats.power import detectable, detectable_paired
 
@@ -78,8 +79,8 @@ def curve(run, end, seconds=TIMING):
     C = np.array([0.0, *points(run.C, 512)])
     y = np.linspace(0.4, end, len(C))
     s = np.array([seconds.seconds(run.n, run.B, c, i) for i, c in enumerate(C)])
-    return Curve(run.name, run.n, run.B, 1e-3, run.seed, C, y, y, s, C / (run.n * 700), False, run.purpose,
-                 run.multiplier)
+    return Curve(run.name, Arm(n=run.n, B=run.B, lr=1e-3, multiplier=run.multiplier), run.seed, C, y, y, s,
+                 C / (run.n * 700), False, run.purpose)
 
 
 # budgets ------------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ def test_slow_stretches_count_as_much_as_fast_ones():
         loaded.append(replace(c, seconds=np.concatenate([[c.seconds[0]], c.seconds[0] + np.cumsum(steps)])))
     found = measure_timing(loaded, TIMING)
     real = sum(float(c.seconds[-1] - c.seconds[0]) for c in loaded)
-    told = sum(found.seconds(c.n, c.B, 4096, len(c.C) - 1) for c in loaded)
+    told = sum(found.seconds(c.arm["n"], c.arm["B"], 4096, len(c.C) - 1) for c in loaded)
     assert told == pytest.approx(real, rel=0.05)
     free = Timing(0.01, 0.0, 0.0, 0.05, "")
     assert measure_timing([curve(r, 0.8, free) for r in runs], TIMING).update == pytest.approx(0.01, rel=0.02)

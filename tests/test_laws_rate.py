@@ -19,6 +19,7 @@ from isocost.planner.learning_rate import (
     shift,
     starting_rule,
 )
+from isocost.runs.arm import Arm
 
 
 def probe(nB, centre, ends, start=0.4):
@@ -28,8 +29,8 @@ def probe(nB, centre, ends, start=0.4):
 def curve(n, end, *, purpose="pilot", seed=0, multiplier=1.0, lr=1e-3, start=0.4, diverged=False):
     C = np.array([0.0, 512, 1024])
     y = np.array([start, (start + end) / 2, end])
-    return Curve(f"{purpose}-n{n}-x{multiplier}-s{seed}", n, 8, lr, seed, C, y, y, C / 100, C / 500, diverged, purpose,
-                 multiplier)
+    return Curve(f"{purpose}-n{n}-x{multiplier}-s{seed}", Arm(n=n, B=8, lr=lr, multiplier=multiplier), seed, C, y, y,
+                 C / 100, C / 500, diverged, purpose)
 
 
 def test_the_rule_is_a_power_of_rollouts_per_update():
@@ -153,7 +154,7 @@ def test_the_winner_moves_only_beyond_noise():
     assert not found.moved and found.winners == {"1": 8, "0.5": 8, "2": 8}
     assert found.text.endswith(
         "n = 8 is best at the planned rates; with n = 2, 32 at x0.5 and x2 their rate, still n = 8")
-    jump = [c for c in still if c.n == 2] + [curve(32, 0.9, purpose="edge", multiplier=2.0)]
+    jump = [c for c in still if c.arm["n"] == 2] + [curve(32, 0.9, purpose="edge", multiplier=2.0)]
     found = shift([*grid, *jump])
     assert found.moved and found.winners["2"] == 32 and "depends on the learning rate" in found.text
     assert "; with n = 2 at x0.5 their rate, still n = 8; with n = 2, 32 at x2 their rate, n = 32 is best" in found.text

@@ -11,7 +11,8 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.laws import Curve, curves
-from isocost.laws.curves import attempts_of, diverged
+from isocost.laws.curves import attempts_of, diverged, multiplier
+from isocost.runs.arm import Arm
 
 
 def write(folder: Path, name: str, rewards: list[float], *, end: dict | None = None, torn: str = "",
@@ -40,9 +41,10 @@ def test_a_study_is_read_in_a_fixed_order(tmp_path):
     write(tmp_path, "c", [0.3, 0.4, 0.5], n=8, seed=0)
     found = curves(tmp_path)
     assert [c.run for c in found] == ["c", "b", "a"]
-    assert found == sorted(found, key=lambda c: (c.n, c.B, c.seed, c.run))
+    assert found == sorted(found, key=lambda c: (c.arm["n"], c.arm["B"], c.seed, c.run))
     first = found[0]
-    assert (first.n, first.B, first.lr, first.purpose, first.multiplier) == (8, 16, 1e-3, "pilot", 1.0)
+    assert first.arm.only("n", "B", "lr") == {"n": 8, "B": 16, "lr": 1e-3}
+    assert first.purpose == "pilot" and multiplier(first) == 1.0
     assert first.C.tolist() == [0, 128, 256]
     assert first.select.tolist() == [0.3, 0.4, 0.5] and first.audit.tolist() == [0.15, 0.2, 0.25]
     assert first.seconds.tolist() == [0, 1.5, 3.0] and first.epochs.tolist() == [0, 0.25, 0.5]
@@ -83,8 +85,8 @@ def test_what_is_not_a_record_is_named(tmp_path):
         curves(tmp_path)
     with pytest.raises(UserError, match="not a run record"):
         curves([tmp_path])
-    write(tmp_path, "a", [0.3], schema=2)
-    with pytest.raises(UserError, match="schema 2; this isocost reads up to 1"):
+    write(tmp_path, "a", [0.3], schema=3)
+    with pytest.raises(UserError, match="schema 3; this isocost reads up to 2"):
         curves(tmp_path)
 
 
@@ -98,7 +100,7 @@ def test_diverged_by_its_end_or_by_three_standard_errors(tmp_path):
     """256 held-out problems at reward .45: the standard error is .0311, so .45 to .36 stays and .45 to .33 does not."""
     def of(last: float) -> Curve:
         values = np.array([0.45, 0.46, last])
-        return Curve("r", 64, 16, 1e-3, 0, np.array([0, 1, 2]), values, values, np.zeros(3), np.zeros(3))
+        return Curve("r", Arm(n=64, B=16, lr=1e-3), 0, np.array([0, 1, 2]), values, values, np.zeros(3), np.zeros(3))
     assert not diverged(of(0.36), 256)
     assert diverged(of(0.33), 256)
     assert not diverged(of(0.33), 100)          # fewer problems, a wider error
@@ -109,18 +111,18 @@ def test_diverged_by_its_end_or_by_three_standard_errors(tmp_path):
 
 def test_a_curve_is_sorted_and_checked():
     ones = np.ones(2)
-    curve = Curve("r", 2, 4, 1e-3, 0, [5, 0], [0.5, 0.3], [0.4, 0.2], [1, 0], [1, 0])
+    curve = Curve("r", Arm(n=2, B=4, lr=1e-3), 0, [5, 0], [0.5, 0.3], [0.4, 0.2], [1, 0], [1, 0])
     assert curve.C.tolist() == [0, 5] and curve.select.tolist() == [0.3, 0.5]
     for split in ("select", "audit"):
         for value, says in ((1.5, rf"{split} reward 1.5 is outside \[0, 1\]"),
                             (math.nan, f"its evaluation at 5 rollouts has no {split} reward")):
             with pytest.raises(UserError, match=says):
-                Curve("r", 2, 4, 1e-3, 0, [0, 5], **{"select": ones, "audit": ones, split: [0.5, value]},
+                Curve("r", Arm(n=2, B=4, lr=1e-3), 0, [0, 5], **{"select": ones, "audit": ones, split: [0.5, value]},
                       seconds=ones, epochs=ones)
     with pytest.raises(UserError, match="equal length"):
-        Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5], ones, ones, ones)
+        Curve("r", Arm(n=2, B=4, lr=1e-3), 0, [0, 5], [0.5], ones, ones, ones)
     with pytest.raises(UserError, match="no evaluation"):
-        Curve("r", 2, 4, 1e-3, 0, [], [], [], [], [])
+        Curve("r", Arm(n=2, B=4, lr=1e-3), 0, [], [], [], [], [])
 
 
 def with_metrics(folder: Path, name: str, **values: list[float]) -> Path:

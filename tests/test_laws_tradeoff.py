@@ -20,6 +20,7 @@ from isocost.planner.budget import Budget, Timing
 from isocost.planner.learning_rate import given
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import prescribe
+from isocost.runs.arm import Arm
 from isocost.stats.forms import SIGMOID
 from test_laws_audit import forecast, judged, trained
 
@@ -92,7 +93,7 @@ def test_a_sweep_at_one_B_says_nothing_of_it_and_the_two_are_never_pooled():
         fit_law([*fixed_B, *fixed_batch], draws=20)
     with pytest.raises(UserError, match=r"n=2 but B=(16|128).* B=(16|128).*a law needs one B"):
         fit_law([*fixed_B, *(replace(c, run=f"{c.run}-batch", seed=c.seed + 9) for c in fixed_batch)], draws=20)
-    apart = [c for c in fixed_B if c.n < 16] + [c for c in fixed_batch if c.n > 16]
+    apart = [c for c in fixed_B if c.arm["n"] < 16] + [c for c in fixed_batch if c.arm["n"] > 16]
     with pytest.raises(UserError, match="one B for all n, or one n B; fit them separately"):
         fit_law(apart, draws=20)
 
@@ -137,17 +138,20 @@ def test_a_budget_holds_at_a_fixed_batch_and_the_prescription_keeps_it(text):
 
 
 def test_an_audit_takes_a_comparator_of_the_same_batch():
-    """The forecast is of n = 4, B = 8; n = 8 beside it has B = 8, or B = 4 at one n B, and no other."""
+    """The forecast is of n = 4, B = 8; n = 8 beside it has the B that is sealed. Seals of earlier versions have none:
+    it is then 8, or 4 at one n B, and no other."""
     ends = {c.run: c for c in trained((0.88, 0.9, 0.92))}
-    for B, fits in ((8, True), (4, True), (16, False)):
-        curves_ = [replace(c, B=B) if c.n == 8 else c for c in ends.values()]
-        if fits:
-            assert judged(forecast(), curves_).verdict == "hit"
-        else:
-            with pytest.raises(UserError, match="was run at n = 8, B = 16"):
-                judged(forecast(), curves_)
+    old, batch = forecast(comparator=Arm(n=8), seal_version=2), forecast(comparator=Arm(n=8, B=4))
+    for B, holds in ((8, (forecast(), old)), (4, (batch, old)), (16, ())):
+        curves_ = [replace(c, arm=c.arm.but(B=B)) if c.arm["n"] == 8 else c for c in ends.values()]
+        for sealed in (forecast(), batch, old):
+            if sealed in holds:
+                assert judged(sealed, curves_).verdict == "hit"
+            else:
+                with pytest.raises(UserError, match=f"was run at n = 8, B = {B}"):
+                    judged(sealed, curves_)
     with pytest.raises(UserError, match="was run at n = 4, B = 4"):
-        judged(forecast(), [replace(c, B=4) if c.n == 4 else c for c in ends.values()])
+        judged(forecast(), [replace(c, arm=c.arm.but(B=4)) if c.arm["n"] == 4 else c for c in ends.values()])
 
 
 def said(*args, code=0):
@@ -162,7 +166,7 @@ def test_a_real_study_trades_n_for_B_and_fits_another_metric(tmp_path, ran):
     said("profile", "--out", out, "--data", "sums:base=easy,count=240", "--problems", "20")
     assert "n B = 16" in said("plan", out, "--size", "tiny", "--fixed-batch", 16)
     ran("pilot", out, "--workers", 1)
-    assert {(c.n, c.B) for c in curves(out)} == {(2, 8), (4, 4), (8, 2)}
+    assert {(c.arm["n"], c.arm["B"]) for c in curves(out)} == {(2, 8), (4, 4), (8, 2)}
     assert "only --budget" in said("plan", out, "-B", 1, code=2), "a study never holds both sweeps"
     text = said("fit", out)
     assert "n*(M) at n B = 16" in text or "updates of n B = 16" in text or "law: not identified" in text

@@ -9,6 +9,7 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
 from isocost.planner.stopping import Groups, judge
+from isocost.runs.arm import Arm
 from truth import Design, plant
 
 END = 64_000.0
@@ -30,7 +31,7 @@ def upto(run, k):
 def run_of(reward, C=POINTS, n=8, base=0.3):
     """A run whose evaluations are these, after the base's."""
     C, reward = np.concatenate([[0.0], C]), np.concatenate([[base], reward])
-    return Curve("r", n, 16, 1e-3, 0, C, reward, reward, C / 1000, C / n / 1000)
+    return Curve("r", Arm(n=n, B=16, lr=1e-3), 0, C, reward, reward, C / 1000, C / n / 1000)
 
 
 def test_a_run_on_its_law_goes_on_and_is_foretold(world):
@@ -149,4 +150,4 @@ def test_what_cannot_be_asked_is_refused(asked, match):
 def test_an_n_without_a_curve_is_judged_by_its_own(world):
     run = run_of(0.3 + 0.05 * np.arange(5), POINTS[:5], n=32)
     assert judge(run, END, law=world[1]).prior == "none"
-    assert judge(replace(run, n=8), END, law=world[1]).prior == "law"
+    assert judge(replace(run, arm=run.arm.but(n=8)), END, law=world[1]).prior == "law"

@@ -20,6 +20,10 @@ ROOMS = (
 )
 DOORS = {("isocost.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
 LARGEST = 600       # lines of a file
+# What is of n and B: methods, laws of n, the planner that compares n, and what names both for a trainer or for a user
+# (`isocost import`'s options, a prescription's properties). All else holds an arm.
+OF_N = ("stats", "methods", "laws", "planner", "trainers.command", "trainers.export", "trainers.names",
+        "steps.importing", "steps.plans")
 CORE = ("loop", "feed", "pack", "ledger", "seams", "types", "meter", "chance", "world", "runs/shelf", "runs/evaluate",
         "worlds", "local")
 NAMES = set(methods.names())
@@ -253,3 +257,26 @@ def test_a_plant_is_found():
     edges = graph({"isocost.steps.one": a, "isocost.cli.text": b, "isocost.steps.__init__": ""})
     assert upward(edges) == {("steps", "cli"): ["isocost.steps.one:1 imports isocost.cli.text"]}
     assert circles(edges) == [["isocost.cli.text", "isocost.steps.one"]]
+
+
+def sizes_in(source):
+    """The functions that take a parameter n or B, and the classes that have one, with their lines."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            args = node.args
+            if {a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)} & {"n", "B"}:
+                yield f"{node.lineno} {getattr(node, 'name', 'lambda')}"
+        elif isinstance(node, ast.ClassDef):
+            fields = {n.target.id for n in node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+            if (fields | {n.name for n in node.body if isinstance(n, ast.FunctionDef)}) & {"n", "B"}:
+                yield f"{node.lineno} {node.name}"
+
+
+def test_only_what_is_of_n_and_b_has_a_parameter_or_a_field_of_that_name():
+    planted = "def f(a, *, B): ...\nclass C:\n    n: int\nclass D:\n    def B(self): ...\ng = lambda n: n\n"
+    assert {x.split()[1] for x in sizes_in(planted)} == {"f", "C", "D", "lambda"}
+    may = tuple(f"isocost.{x}" for x in OF_N)
+    found = {name: list(sizes_in(source)) for name, source in every().items()}
+    others = [f"{name}:{place}" for name, places in found.items() for place in places if not below([name], *may)]
+    assert others == [], "hold an arm (isocost.runs.arm)"
+    assert all(any(below([name], x) and places for name, places in found.items()) for x in may), "one is not needed"

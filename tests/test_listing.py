@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import asdict
 
 import pytest
 from click.testing import CliRunner
@@ -78,7 +77,7 @@ def test_a_pilot_is_listed_by_how_much_of_it_has_run(tmp_path):
         return row["steps"]
 
     assert steps() == ["profile"]
-    (tmp_path / "pilot.json").write_text(json.dumps({"runs": [asdict(r) for r in pilot]}))
+    (tmp_path / "pilot.json").write_text(json.dumps({"runs": [r.data() for r in pilot]}))
     assert steps() == ["profile", "pilot (planned)"]
     for run, reason in zip(pilot, ("spent", "interrupted"), strict=True):
         (tmp_path / "runs" / run.name).mkdir(parents=True)

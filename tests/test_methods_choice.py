@@ -23,6 +23,7 @@ from isocost.parts import allocate, improve, select
 from isocost.recipe import tune
 from isocost.runs import run as runs
 from isocost.runs import shelf
+from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.types import Fate, Fault, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop, Turn
 from isocost.worlds import toy
@@ -294,7 +295,7 @@ def test_a_run_with_a_shelf_goes_on_from_plain_data_as_if_nothing_had_happened()
 def test_a_run_that_died_goes_on_with_its_shelf(tmp_path):
     """From its checkpoint, byte for byte as a run that nobody disturbed."""
     small = Setting(data="sums:base=easy,count=60", held_out=0.2)
-    job = Job(name="dots", setting=small, method="dots", seed=5, budget={"rollouts": 96}, n=4, B=4, lr=1e-4,
+    job = Job(arm=Arm(n=4, B=4, lr=1e-4), name="dots", setting=small, method="dots", seed=5, budget={"rollouts": 96},
               save_every=2)
     asyncio.run(runs.run(job, tmp_path / "whole"))
     kill9.dies_at_step(job, tmp_path / "died", 4)

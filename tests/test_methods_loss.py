@@ -20,6 +20,7 @@ from isocost.pack import pack
 from isocost.parts import loss
 from isocost.parts.play import sample
 from isocost.recipe import tune
+from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run as go
 from isocost.seams import Pace
@@ -683,7 +684,8 @@ def test_a_world_without_a_critic_says_so():
 
 def test_a_run_of_ppo_keeps_its_critic_in_the_checkpoint(tmp_path):
     """A run that dies in its third step and goes on ends as the one that did not, critic and policy."""
-    job = Job("ppo", Setting(data="sums:base=easy,count=60"), "ppo", 1, {"rollouts": 64}, 4, 4, 0.003, save_every=1)
+    job = Job("ppo", Setting(data="sums:base=easy,count=60"), "ppo", 1, {"rollouts": 64}, Arm(n=4, B=4, lr=0.003),
+              save_every=1)
 
     def once(folder, dies=False):
         opened = open_setting(job.setting, reference=True)

@@ -9,6 +9,7 @@ import asyncio
 import json
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,20 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
+from isocost.errors import UserError
+from isocost.jsonfile import page
+from isocost.planner import forecast as forecasts
 from isocost.planner.audit import Audit
 from isocost.planner.forecast import Forecast
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.prescription import BESIDE, Plan
 from isocost.recipe import describe
+from isocost.runs.arm import Arm
 from isocost.runs.files import canonical, read_json
 from isocost.runs.job import Job
 from isocost.runs.names import today
 from isocost.runs.run import run
-from isocost.worlds.setting import Setting
+from isocost.runs.schema import VERSION
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl")
@@ -55,6 +60,17 @@ def printed(*args, code=0):
     return done.output
 
 
+def flat(data):
+    """A record with its arms as the fields that they were in format 1."""
+    if isinstance(data, list):
+        return [flat(v) for v in data]
+    if not isinstance(data, dict):
+        return data
+    own = {k: 1 if k == "schema" else flat(v) for k, v in data.items() if k != "arm" or "n" not in v or "C" in v}
+    own |= {"comparator": data["comparator"]["n"]} if isinstance(data.get("comparator"), dict) else {}
+    return own | (data["arm"] if "arm" in data and "arm" not in own else {})
+
+
 def test_a_sealed_study_audits_as_before(old):
     before = {f.name: f.read_bytes() for f in (old / "tiny").glob("*.json")}
     verdict = read_json(old / "tiny" / "audit.json")
@@ -62,11 +78,11 @@ def test_a_sealed_study_audits_as_before(old):
     code = {"hit": 0, "miss": 3}.get(verdict["verdict"], 4)
     printed("audit", "tiny", code=code)
     after = read_json(old / "tiny" / "audit.json")
-    assert after["reason"].startswith(verdict["reason"])
-    assert {k: after[k] for k in verdict if k != "reason"} == {k: v for k, v in verdict.items() if k != "reason"}
+    assert after["reason"].startswith(verdict["reason"]) and after["comparator"] == {"n": verdict["comparator"]}
+    assert Audit.of({**after, "reason": verdict["reason"]}) == Audit.of(verdict)
     for name in ("plan.json", "law.json", "forecast.json", "pilot.json", "rate.json"):
         assert (old / "tiny" / name).read_bytes() == before[name]
-    assert json.loads(printed("plan", "tiny", "--json")) == json.loads(before["plan.json"])
+    assert flat(json.loads(printed("plan", "tiny", "--json"))) == json.loads(before["plan.json"])
     printed("train", "--plan", "tiny")      # all runs have ended: nothing is trained again
     printed("report", "tiny")
 
@@ -90,8 +106,9 @@ def test_a_law_fitted_again_is_the_law_of_then(old):
 ])
 def test_records_without_the_keys_of_today_read_and_are_written_as_they_were(old, name, kind, beside):
     then = {k: v for k, v in read_json(old / "tiny" / f"{name}.json").items() if k not in beside}
-    now = json.loads(json.dumps(kind.of(read_json(old / "tiny" / f"{name}.json")).data()))
-    assert {k: v for k, v in now.items() if k not in beside} == then
+    read = kind.of(read_json(old / "tiny" / f"{name}.json"))
+    now = json.loads(json.dumps(read.data()))
+    assert kind.of(now) == read and flat({k: v for k, v in now.items() if k not in beside}) == {**then, "schema": 1}
     assert not {"reserve", "rates", "risk", "undecided", "lengths", "leader", "leader_runs"} & set(now)
 
 
@@ -124,7 +141,7 @@ def test_comparisons_print_and_keep_what_they_found(old):
 
 def test_an_imported_study_plans_as_before(old):
     plan = (old / "imp" / "plan.json").read_bytes()
-    assert json.loads(printed("plan", "imp", "--json")) == json.loads(plan)
+    assert flat(json.loads(printed("plan", "imp", "--json"))) == json.loads(plan)
     printed("report", "imp")
     printed("export", "imp", "--to", "trl")
 
@@ -139,12 +156,11 @@ def test_a_run_reads_as_before(old):
 def test_a_run_killed_then_goes_on(old, name):
     """Its streams grow from what they were; equal bytes are tested elsewhere, for processors differ."""
     folder = old / "killed" / name
-    job = dict(read_json(folder / "run.json")["job"])
-    job["setting"] = Setting.of(job["setting"])
+    job = Job.of(read_json(folder / "run.json")["job"])
     kept = {s: (folder / s).read_bytes() for s in STREAMS}
     state = max((folder / "checkpoints").glob("step-*"))
     sizes = json.loads((state / "state.json").read_text())["offsets"]
-    end = asyncio.run(run(Job(**{**job, "points": tuple(job["points"])}), folder))
+    end = asyncio.run(run(job, folder))
     assert end["reason"] == "spent"
     for stream, then in kept.items():
         now = (folder / stream).read_bytes()
@@ -168,3 +184,42 @@ def test_a_plan_made_again_says_whether_the_best_n_is_likely_to_grow_and_an_old_
     assert growth["text"] in said and 0 <= growth["hard"] <= 1
     pool = read_json(old / "tiny" / "profile.json")["pool"]
     assert growth["per_problem"] == pytest.approx(read_json(old / "tiny" / "plan.json")["arm"]["C"] / pool)
+
+
+NEWER = {
+    "tiny/study.json": ("fit", "tiny"), "tiny/runs/train-n2-s0/run.json": ("audit", "tiny"),
+    "tiny/forecast.json": ("train", "--plan", "tiny"), "run1/run.json": ("eval", "run1"),
+    "cmp/compare.json": ("compare", "grpo", "drgrpo", "--data", "sums:base=easy,count=240", "--seeds", 2, "--budget",
+                         "4k-rollouts", "-n", 2, "-B", 2, "--out", "cmp"),
+}
+
+
+@pytest.mark.parametrize("file", NEWER)
+def test_a_record_of_a_newer_format_is_an_error_of_one_line_and_is_not_read_in_part(old, file):
+    path = old / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": VERSION + 1}))
+    before = {p: p.read_bytes() for p in old.rglob("*") if p.is_file() and p.name != "lock"}
+    for words in (NEWER[file], ("report", Path(file).parts[0])):
+        done = CliRunner().invoke(main, [str(w) for w in words])
+        assert done.exit_code == 2 and done.stderr.count("\n") == 1, (words, done.output)
+        assert f"{file} has schema {VERSION + 1}; this isocost reads up to {VERSION}: use a newer one" in done.stderr
+    assert {p: p.read_bytes() for p in old.rglob("*") if p.is_file() and p.name != "lock"} == before
+
+
+def test_a_seal_of_version_2_verifies_and_is_written_byte_for_byte(tmp_path):
+    """Of the code of commit 7782f415. A seal of version 3 has arms, and a change in one is found."""
+    with tarfile.open(ARCHIVE.with_name("records_7782f41.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    path = tmp_path / "rule" / "sealed" / "forecast.json"
+    sealed = forecasts.read(path)
+    assert sealed.seal_version == 2 and page(sealed.data()) == path.read_text()
+    assert sealed.arm == {"n": sealed.n, "B": sealed.B} and sealed.comparator == {"n": 8}
+    then = json.loads(path.read_text())
+    with pytest.raises(UserError, match="changed after it was sealed"):
+        Forecast.of({**then, "B": then["B"] + 1})
+    again = replace(sealed, seal_version=3, comparator=Arm(n=8, B=sealed.B))
+    again = replace(again, seal=forecasts._hash(again))
+    now = json.loads(json.dumps(again.data()))
+    assert Forecast.of(now) == again and now["arm"] == dict(sealed.arm) and "n" not in now and now["schema"] == 2
+    with pytest.raises(UserError, match="changed after it was sealed"):
+        Forecast.of({**now, "comparator": {"n": 8, "B": sealed.B + 1}})

@@ -14,6 +14,7 @@ from isocost.cli.commands import main
 from isocost.cli.live import Counts, Watch
 from isocost.jsonfile import write_json
 from isocost.meter import EVALUATION, LEARN, SAMPLE, SCORE, Meter, on, tab, work_of
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -23,10 +24,8 @@ from isocost.words import duration
 from isocost.worlds.setting import Setting, open_setting
 from waiting import until
 
-JOB = Job(
-    name="small", setting=Setting(data="sums:base=easy,count=120", held_out=0.3), method="grpo", seed=5,
-    budget={"rollouts": 128}, n=4, B=4, lr=1e-4,
-)
+JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="small", setting=Setting(data="sums:base=easy,count=120", held_out=0.3),
+          method="grpo", seed=5, budget={"rollouts": 128})
 LINE = {
     "step": 8, "rollouts": 128, "tokens": 400, "seconds": 4.0, "sample": 1.5, "score": 0.5, "learn": 1.0,
     "evaluate": 0.4, "rss_mb": 300,
@@ -146,7 +145,7 @@ class SlowLearner:
 def slow_grade(inner, meter):
     """A quarter of `SLEEP` for each rollout, however many are graded in one call."""
     async def grade(rollouts):
-        scores, slow = await inner(rollouts), len(rollouts) * SLEEP / JOB.n
+        scores, slow = await inner(rollouts), len(rollouts) * SLEEP / JOB.arm["n"]
         time.sleep(slow)
         meter.charge(Cost(seconds=slow))
         return scores

@@ -29,6 +29,7 @@ from isocost.parts import play
 from isocost.report import rollouts as viewer
 from isocost.report.records import load
 from isocost.runs import rollouts, samples, shelf
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_lines
 from isocost.runs.job import Job
 from isocost.runs.rollouts import Outcome, end_of, outcome_of
@@ -228,7 +229,7 @@ def test_a_wave_of_arrays_is_not_made_into_objects_to_find_faults(tmp_path, monk
         return real(self)
 
     monkeypatch.setattr(Columns, "rollouts", counted)
-    job = Job("run", setting_with(), "grpo", 1, {"rollouts": 4 * 4 * 7}, 4, 4, 1e-3)
+    job = Job("run", setting_with(), "grpo", 1, {"rollouts": 4 * 4 * 7}, Arm(n=4, B=4, lr=1e-3))
     asyncio.run(run(job, tmp_path / "r"))
     kept = read_lines(tmp_path / "r" / "samples.jsonl")
     assert {x["step"] for x in kept} == {0, 1, 3} and made <= len(kept)
@@ -236,7 +237,7 @@ def test_a_wave_of_arrays_is_not_made_into_objects_to_find_faults(tmp_path, monk
 
 
 def test_a_run_keeps_more_rollouts_as_text_if_asked_to(tmp_path):
-    job = Job("run", setting_with(), "grpo", 1, {"rollouts": 4 * 4 * 7}, 4, 4, 1e-3)
+    job = Job("run", setting_with(), "grpo", 1, {"rollouts": 4 * 4 * 7}, Arm(n=4, B=4, lr=1e-3))
     asyncio.run(run(replace(job, keep=4), tmp_path / "all"))
     asyncio.run(run(job, tmp_path / "some"))
     every, some = (rollouts.of_run(tmp_path / x) for x in ("all", "some"))
@@ -282,7 +283,7 @@ def test_a_run_that_was_stopped_and_resumed_keeps_the_same_rollouts(tmp_path):
     """Faulty ones too: whether there is room for more follows from the size of the file, which a resume cuts."""
     (tmp_path / "flaky.py").write_text(FLAKY)
     setting = setting_with(env=f"{tmp_path}/flaky.py:Flaky", model="tiny-agents", samples=1)
-    job = Job("run", setting, "grpo", 1, {"env-steps": 320.0}, 4, 4, 1e-3, save_every=2, points=(64,))
+    job = Job("run", setting, "grpo", 1, {"env-steps": 320.0}, Arm(n=4, B=4, lr=1e-3), save_every=2, points=(64,))
 
     def stops(line):
         if line["step"] == 4 and "reward" in line:

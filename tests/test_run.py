@@ -29,6 +29,7 @@ from isocost.laws.curves import curves
 from isocost.recipe import describe
 from isocost.runs import driver, policy
 from isocost.runs import run as runs
+from isocost.runs.arm import Arm
 from isocost.runs.files import ended, read_json, read_lines
 from isocost.runs.job import Job, reopen
 from isocost.runs.launch import local
@@ -42,10 +43,8 @@ from programs import Shell
 
 HERE = Path(__file__).parent
 SMALL = Setting(data="sums:base=easy,count=120", held_out=0.3)
-JOB = Job(
-    name="small", setting=SMALL, method="grpo", seed=5, budget={"rollouts": 256}, n=4, B=4, lr=1e-4, points=(64, 128),
-    export=True,
-)
+JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="small", setting=SMALL, method="grpo", seed=5, budget={"rollouts": 256},
+          points=(64, 128), export=True)
 PATHS = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": PATHS}
 
@@ -121,7 +120,7 @@ def test_a_run_that_ends_with_nan_names_the_seam_that_made_it(tmp_path, seams, n
 
 @pytest.mark.parametrize("kernels", ["auto", "torch"])
 def test_weights_that_cannot_be_sampled_from_end_a_run_as_diverged(tmp_path, kernels):
-    end = go(replace(JOB, lr=1e38, setting=replace(JOB.setting, kernels=kernels)), tmp_path / "run")
+    end = go(replace(JOB, arm=JOB.arm.but(lr=1e38), setting=replace(JOB.setting, kernels=kernels)), tmp_path / "run")
     assert sum(end["fates"].values()) == end["bill"]["train"]["rollouts"]      # those of the broken wave, too
     assert end["reason"] == "diverged" and end["steps"] == 1
     assert end["detail"] == "update 1: the policy's logits are not finite at version 1; its learning rate was 1e+38"
@@ -285,8 +284,8 @@ def test_what_was_asked_is_in_the_record_with_every_default_bound(whole):
     [
         ({"budget": {"rollouts": 512}}, r"budget differs \(budget 256 rollouts there, 512 rollouts here\)"),
         ({"seed": 7}, r"seed differs \(seed [0-9] there, 7 here\)"),
-        ({"lr": 2e-4}, "pace"),
-        ({"n": 8}, r"rollouts differs? \(recipe's rollouts 4 there, 8 here"),
+        ({"arm": JOB.arm.but(lr=2e-4)}, "pace"),
+        ({"arm": JOB.arm.but(n=8)}, r"rollouts differs? \(recipe's rollouts 4 there, 8 here"),
         ({"method": "dapo"}, "loss"),
         ({"setting": replace(SMALL, verifier="final")}, "verifier"),
         ({"setting": replace(SMALL, data="sums:base=easy,count=121")}, "data"),
@@ -356,7 +355,7 @@ def test_a_reference_is_loaded_only_where_something_is_compared_with_it(method, 
 
     monkeypatch.setattr(runs, "open_setting", opens)
     with pytest.raises(OpenedError) as told:
-        go(replace(JOB, method=method, n=20, B=8), tmp_path)
+        go(replace(JOB, method=method, arm=JOB.arm.but(n=20, B=8)), tmp_path)
     assert told.value.args == (wanted,)
 
 
@@ -365,7 +364,7 @@ def test_an_evaluation_that_was_saved_is_not_billed_again_as_lost(tmp_path):
     job = replace(JOB, method="grpo", budget={"rollouts": 96}, points=(), save_every=4, export=False)
     kill9.dies_at_step(job, tmp_path, 2)
     end = go(job, tmp_path)
-    assert end["bill"]["lost"]["rollouts"] == 2 * job.n * job.B and end["bill"]["lost"]["score"] == 0
+    assert end["bill"]["lost"]["rollouts"] == 2 * job.arm["n"] * job.arm["B"] and end["bill"]["lost"]["score"] == 0
     assert end["bill"]["evaluation"]["score"] > 0
 
 
@@ -585,7 +584,7 @@ def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_l
 
 
 def test_a_gradient_that_is_not_finite_ends_the_run_as_diverged(tmp_path):
-    end = go(replace(JOB, lr=1e30, export=False), tmp_path)
+    end = go(replace(JOB, arm=JOB.arm.but(lr=1e30), export=False), tmp_path)
     assert end["reason"] in ("diverged", "spent")
     if end["reason"] == "diverged":
         assert "not finite" in end["detail"]
@@ -593,7 +592,8 @@ def test_a_gradient_that_is_not_finite_ends_the_run_as_diverged(tmp_path):
 
 def test_the_policy_at_the_end_is_evaluated_where_its_last_waves_were_paid_for_before(tmp_path):
     """At max_age 1 the wave of the sixth step is on the bill of the fifth, where the last point was."""
-    job = replace(JOB, n=4, B=2, budget={"rollouts": 48}, points=(16, 32, 48), sets={"max_age": "1"}, export=False)
+    job = replace(JOB, arm=JOB.arm.but(n=4, B=2), budget={"rollouts": 48}, points=(16, 32, 48), sets={"max_age": "1"},
+                  export=False)
     end = go(job, tmp_path)
     met = [(x["step"], x["rollouts"]) for x in read_lines(tmp_path / "metrics.jsonl") if "eval/audit" in x]
     assert end["steps"] == 6 and met == [(0, 0), (1, 16), (3, 32), (5, 48), (6, 48)]

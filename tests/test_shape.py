@@ -1,10 +1,12 @@
 """The shapes of JSON data: every shape is checked by its own rule."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import pytest
 
-from isocost.shape import AtLeast, AtMost, Each, Filled, Maybe, flaw
+from isocost.shape import AtLeast, AtMost, Each, Filled, Keys, Maybe, flaw
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -18,3 +20,27 @@ def test_shapes_of_equal_parts_are_different_shapes(order):
     ]
     for data, shape, wrong in cases[::order]:
         assert flaw(data, shape) == wrong
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A class whose records had `a` and `b` in place of `both`, and a number in place of the object `other`."""
+
+    both: Annotated[Mapping[str, float], Keys({"a": int, "b": int})]
+    other: Mapping[str, float] | None = None
+
+    OLDER: ClassVar = {"both": Keys({"a": int, "b": int}), "other": int}
+
+
+@pytest.mark.parametrize(("data", "wrong"), [
+    ({"both": {"a": 1, "b": 2}, "other": {"a": 1}}, ""),
+    ({"a": 1, "b": 2, "other": 3}, ""),
+    ({"a": 1}, "b is missing"),
+    ({}, "both is missing"),
+    ({"both": {"a": 1}}, "both.b is missing"),
+    ({"both": {"a": 1, "b": "x"}}, "both.b is 'x', expected an integer"),
+    ({"a": 1, "b": 2, "other": "x"}, "other is 'x', expected"),
+])
+def test_a_class_says_how_its_earlier_records_differ(data, wrong):
+    found = flaw(data, Renamed)
+    assert found.startswith(wrong) and bool(found) == bool(wrong)

@@ -213,7 +213,7 @@ def test_a_larger_budget_adds_seeds_and_a_smaller_one_removes_them(study, tmp_pa
     for budget in (1_200, 100_000, 1_200):
         said("plan", out, "--budget", f"{budget}-rollouts", "--workers", "1")
         plan, pilot = read_json(out / "plan.json"), read_json(out / "pilot.json")
-        trained, arms = {(r["n"], r["seed"]) for r in plan["runs"]}, len(plan["arms"])
+        trained, arms = {(r["arm"]["n"], r["seed"]) for r in plan["runs"]}, len(plan["arms"])
         assert len(trained) == arms * plan["seeds"] == arms * pilot["train_seeds"]
         assert plan["bill"]["rollouts"] == arms * plan["seeds"] * plan["arm"]["C"]
         assert plan["bill"]["rollouts"] + plan["pilot_bill"]["rollouts"] <= budget

@@ -26,6 +26,7 @@ from isocost.jsonfile import write_json
 from isocost.laws.curves import Curve
 from isocost.report.accounts import spent
 from isocost.report.records import load
+from isocost.runs.arm import Arm
 from isocost.runs.record import read_json, read_lines
 from isocost.steps import pass_rates as profiles
 from isocost.steps.evaluate import evaluate_model
@@ -269,8 +270,9 @@ def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch
     ends = {"a-1-s0": 0.50, "a-1-s1": 0.54, "a-2-s0": 0.20, "a-2-s1": 0.10, "b-1-s0": 0.90, "b-1-s1": 0.88}
 
     def curves(folders, metric):
-        return [Curve(f.name, 4, 4, 1e-3, i, *(np.array([0.1, ends[f.name]]) for _ in range(5)), metric=metric,
-                      multiplier=float(f.name[2]), diverged=f.name.startswith("a-2")) for i, f in enumerate(folders)]
+        return [Curve(f.name, Arm(n=4, B=4, lr=1e-3, multiplier=float(f.name[2])), i,
+                      *(np.array([0.1, ends[f.name]]) for _ in range(5)), metric=metric,
+                      diverged=f.name.startswith("a-2")) for i, f in enumerate(folders)]
 
     monkeypatch.setattr(comparing, "curves", curves)
     jobs = {label: [SimpleNamespace(name=k) for k in ends if k[0] == label] for label in "ab"}

@@ -18,6 +18,7 @@ from isocost.planner.audit import MeanOfRuns
 from isocost.planner.budget import Machine
 from isocost.planner.forecast import Forecast
 from isocost.planner.stopping import _Noise
+from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.stats.intervals import Interval
 from isocost.steps import train
@@ -32,7 +33,7 @@ RISING = [0.30, 0.38, 0.46, 0.54, 0.62]
 
 def job(name, budget=None):
     budget = budget or {"rollouts": 8192.0}
-    return Job(name, Setting(), "grpo", 0, budget, 8, 16, 1e-3, points=(512, 8192), purpose="train")
+    return Job(name, Setting(), "grpo", 0, budget, Arm(n=8, B=16, lr=1e-3), points=(512, 8192), purpose="train")
 
 
 def write(folder, name, rewards, budget=None, answers=None, best=None):
@@ -41,9 +42,10 @@ def write(folder, name, rewards, budget=None, answers=None, best=None):
     run = folder / name
     run.mkdir(parents=True)
     (run / "run.json").write_text(json.dumps({
-        "schema": 1, "name": name, "purpose": "train", "seed": 0, "budget": dict(asked.budget), "job": asdict(asked),
-        "arm": {"n": 8, "B": 16, "lr": 1e-3, "multiplier": 1.0}, "model": {"parameters": 1000},
-        "problems": {"select": 128, "audit": 128}, "method": "grpo",
+        "schema": 1, "name": name, "purpose": "train", "seed": 0, "budget": dict(asked.budget),
+        "job": {**asdict(asked), "arm": asked.arm.data()}, "method": "grpo", "model": {"parameters": 1000},
+        "arm": {"n": 8, "B": 16, "lr": 1e-3, "multiplier": 1.0},
+        "problems": {"select": 128, "audit": 128},
     }))
     lines = [{"step": c // 128, "rollouts": c, "eval/select": r, "eval/audit": r, "eval/exact": True, "epoch": 0.0}
              for c, r in zip(C, rewards, strict=True)]
@@ -168,14 +170,15 @@ def test_a_run_is_judged_by_its_study_s_metric(tmp_path):
 
 
 def test_four_attempts_at_best_of_four_are_one():
-    curve = Curve("a", 8, 16, 1e-3, 0, np.array([0.0, 512.0]), *(np.array([0.3, 0.4]) for _ in range(4)), samples=8)
+    curve = Curve("a", Arm(n=8, B=16, lr=1e-3), 0, np.array([0.0, 512.0]), *(np.array([0.3, 0.4]) for _ in range(4)),
+                  samples=8)
     once, best = (_Noise.of(None, replace(curve, metric=m)) for m in ("pass@1", "best@4"))
     assert once.attempts == 128 * 8 and best.attempts == 128 * 2
 
 
 def test_a_forecast_is_in_the_metric():
-    sealed = Forecast(8, 16, 4096, ("a",), None, (), Interval(0.6, 0.5, 0.7, 0.9, "prediction", 9.0), 0.3, (), "", "",
-                      1.0, 1.0, 1.0, "", (), {})
+    interval = Interval(0.6, 0.5, 0.7, 0.9, "prediction", 9.0)
+    sealed = Forecast(Arm(n=8, B=16), 4096, ("a",), None, (), interval, 0.3, (), "", "", 1.0, 1.0, 1.0, "", (), {})
     console = Console(width=120)
     with console.capture() as shown:
         tell.show(train.Forecast(sealed, "best@4"), console)

@@ -20,6 +20,7 @@ from isocost.loop import train
 from isocost.pack import pack
 from isocost.planner.learning_rate import starting_rule
 from isocost.recipe import paced
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job, reopen
 from isocost.runs.run import run
@@ -265,7 +266,7 @@ def test_a_world_is_not_opened_where_gradients_would_be_wrong(monkeypatch, fault
 
 def job(budget):
     setting = Setting(model=MODEL, data="sums:level=1", limit=120, lora=8, evaluated=10)
-    return Job("r", setting, "grpo", 0, {"rollouts": budget}, n=4, B=4, lr=3e-4, save_every=2, export=True)
+    return Job("r", setting, "grpo", 0, {"rollouts": budget}, arm=Arm(n=4, B=4, lr=3e-4), save_every=2, export=True)
 
 
 def test_a_continued_run_is_the_run_that_was_never_stopped(monkeypatch, tmp_path):

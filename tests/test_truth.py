@@ -92,8 +92,8 @@ def test_what_is_shared_reaches_held_out_problems_and_a_table_does_not():
 def test_a_pilot_of_bandits_is_a_pilot():
     made = Bandit.make(np.random.default_rng(6), 0.6, 32, held_out=32)
     curves = made.curves((2, 8), 8, 32.0, 64, np.array([128.0, 256.0, 512.0, 1024.0]), 2, np.random.default_rng(7))
-    assert [(c.n, c.seed) for c in curves] == [(2, 0), (2, 1), (8, 0), (8, 1)]
-    assert curves[2].lr == pytest.approx(32.0) and curves[0].lr == pytest.approx(16.0)
+    assert [(c.arm["n"], c.seed) for c in curves] == [(2, 0), (2, 1), (8, 0), (8, 1)]
+    assert [curves[i].arm["lr"] for i in (2, 0)] == pytest.approx([32.0, 16.0])
     assert fit_law(curves, draws=20).ns == (2, 8)
 
 

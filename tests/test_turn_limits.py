@@ -34,6 +34,7 @@ from isocost.planner.turn_limits import (
     limit_of,
     reward_at,
 )
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -151,7 +152,7 @@ def test_costs_at_a_limit_are_the_profiles_shares():
     prices = limit.prices(Prices(40.0, 10.0, 1e5, 50.0, None, None, 5.0))
     assert (prices.prefill, prices.decode, prices.env_steps, prices.score) == (24.0, 6.0, 3.0, 30.0)
     assert limit.timing(TIMING) == replace(TIMING, rollout=0.006)
-    runs = [(PlannedRun("pilot", 4, 8, 640, 1.0, 0, 1, turns=h), 3) for h in (4, 8)]
+    runs = [(PlannedRun("pilot", Arm(n=4, B=8, multiplier=1.0, turns=h), 640, 0, 1), 3) for h in (4, 8)]
     bill = bill_of(runs, Prices(40.0, 10.0, 1e5, env_steps=5.0), TIMING, (limit, limit_of(ROWS, 8)))
     assert bill.env_steps == 640 * 3 + 640 * 5 and bill.rollouts == 1280 and bill.evaluations == 6
     assert bill.seconds == pytest.approx(2 * 20 * 0.003 + 640 * (0.006 + 0.01) + 6 * 0.05)
@@ -265,8 +266,8 @@ def arm(n, turns, seed, end, steps=1000.0):
     spent = np.array([0.0, steps / 4, steps / 2, steps])
     y = np.array([0.2, end - 0.2, end - 0.1, end])
     C = spent / (3 if turns == 4 else 5)
-    return Curve(f"pilot-n{n}-h{turns}-s{seed}", n, 8, 1e-3, seed, C, y, y, C, C, turns=turns, env_steps=spent,
-                 tokens=2 * spent)
+    return Curve(f"pilot-n{n}-h{turns}-s{seed}", Arm(n=n, B=8, lr=1e-3, turns=turns), seed, C, y, y, C, C,
+                 env_steps=spent, tokens=2 * spent)
 
 
 def both(differences, steps=(1000.0, 1000.0)):
@@ -304,7 +305,7 @@ def test_runs_are_compared_where_they_have_cost_the_same():
 def test_nothing_is_chosen_without_two_limits_and_diverged_runs_are_left_out():
     seen = both([0.03, 0.05, 0.04])
     assert choose(seen, LIMITS[1:], ENV_STEPS) is None and choose(seen, (), ENV_STEPS) is None
-    fallen = [replace(c, diverged=True) if c.seed == 0 and c.turns == 4 else c for c in seen]
+    fallen = [replace(c, diverged=True) if c.seed == 0 and c.arm["turns"] == 4 else c for c in seen]
     assert choose(fallen, LIMITS, ENV_STEPS).differences[0]["pairs"] == 4
 
 
@@ -338,11 +339,12 @@ def test_the_prescription_and_the_seal_cover_the_limit(pilot):
     assert Plan.of(json.loads(json.dumps(made.data()))) == made
     sealed = forecasts.seal(made, None)
     assert sealed.turns == 4 and forecasts.Forecast.of(sealed.data()) == sealed
-    with pytest.raises(UserError, match="changed after it was sealed"):
-        forecasts.Forecast.of({**sealed.data(), "turns": 8})
+    for more in ({"turns": 8}, {"arm": {**sealed.arm, "turns": 8}}):
+        with pytest.raises(UserError, match="changed after it was sealed"):
+            forecasts.Forecast.of({**sealed.data(), **more})
     seen = [replace(arm(4, h, s, 0.6 if h == 4 else 0.9), audit=np.full(4, x), purpose="pilot")
             for h, x in ((4, 0.3), (8, 0.5)) for s in range(2)]
-    seen = [replace(c, n=made.arm.n) for c in seen]
+    seen = [replace(c, arm=c.arm.but(n=made.arm.n)) for c in seen]
     assert forecasts.seal(made, None, seen).base == pytest.approx(0.3)      # of the runs at its own limit alone
     other = prescribe(None, pilot.rate, None, TIMING, pilot=pilot.at(8))
     assert forecasts.seal(other, None).hashes["plan"] != sealed.hashes["plan"]
@@ -351,15 +353,15 @@ def test_the_prescription_and_the_seal_cover_the_limit(pilot):
 def test_a_plan_without_a_limit_has_the_keys_that_it_had():
     own = plan_pilot({k: v for k, v in PROFILE.items() if k != "by_limit"}, preset="quick", timing=TIMING)
     made = prescribe(None, own.rate, None, TIMING, pilot=own)
-    assert "turns" not in made.data() and all("turns" not in r for r in made.data()["runs"])
-    assert "turns" not in forecasts.seal(made, None).data()
+    assert "turns" not in made.data() and all("turns" not in r["arm"] for r in made.data()["runs"])
+    assert "turns" not in forecasts.seal(made, None).data()["arm"]
 
 
 def test_a_run_at_another_limit_cannot_be_audited(pilot):
     made = prescribe(None, pilot.rate, None, TIMING, pilot=pilot.at(4))
     sealed = forecasts.seal(made, None)
     C = np.array([0.0, made.arm.C])
-    runs = [Curve(r.name, r.n, r.B, 1e-3, r.seed, C, C * 0, C * 0, C, C, purpose="train", turns=h)
+    runs = [Curve(r.name, Arm(n=r.n, B=r.B, lr=1e-3, turns=h), r.seed, C, C * 0, C * 0, C, C, purpose="train")
             for r, h in zip(made.runs, [4] * (len(made.runs) - 1) + [8], strict=True)]
     seals = {r.name: sealed.seal for r in made.runs}
     with pytest.raises(UserError, match="run at a turn limit of 8; the forecast is of a turn limit of 4"):
@@ -373,7 +375,7 @@ def test_a_run_at_another_limit_cannot_be_audited(pilot):
 def short(tmp_path_factory):
     """A run that trains at 3 turns and is evaluated at the environment's 12, and the same one resumed on the way."""
     setting = setting_with(env="rooms:slip=0.1", held_out=20, samples=1)
-    job = Job("short", setting, "grpo", 1, {"rollouts": 96.0}, 4, 4, 1e-3, points=(48.0,), turns=3)
+    job = Job("short", setting, "grpo", 1, {"rollouts": 96.0}, Arm(n=4, B=4, lr=1e-3, turns=3), points=(48.0,))
     whole, again = (tmp_path_factory.mktemp(x) / "run" for x in ("whole", "again"))
     asyncio.run(run(job, whole))
 
@@ -398,7 +400,7 @@ def test_training_has_the_limit_and_evaluations_have_the_environments(short):
     assert read_json(whole / "run.json")["arm"]["turns"] == 3
     (seen,) = curves([whole])
     last = [x for x in lines if "reward" in x][-1]
-    assert seen.turns == 3 and seen.env_steps[0] == 0 and seen.env_steps[-1] == last["env_steps"]
+    assert seen.arm["turns"] == 3 and seen.env_steps[0] == 0 and seen.env_steps[-1] == last["env_steps"]
 
 
 def test_a_run_at_a_limit_resumes_to_the_same_bytes(short):
@@ -429,10 +431,10 @@ def test_a_study_of_agents_plans_seals_and_audits_a_limit(tmp_path, monkeypatch,
     code, text = cli("plan", out)
     assert code == 0 and f"turn limit {chosen}" in text
     plan = read_json(out / "plan.json")
-    assert plan["turns"] == chosen and {r["turns"] for r in plan["runs"]} == {chosen}
+    assert plan["turns"] == chosen and {r["arm"]["turns"] for r in plan["runs"]} == {chosen}
     assert "the runs of n=4 have not risen measurably" in ran("train", "--plan", out, "--workers", 1)
     sealed = read_json(out / "forecast.json")
-    assert sealed["turns"] == chosen and sealed["interval"] is None
+    assert sealed["arm"]["turns"] == chosen and sealed["interval"] is None
     code, text = cli("audit", out)
     assert code in (0, 3, 4) and "audit:" in text
     code, text = cli("report", out)

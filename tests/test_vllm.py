@@ -24,6 +24,7 @@ from isocost.ledger import Ledger
 from isocost.local.lora import save_adapter
 from isocost.local.models import load
 from isocost.loop import train
+from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.types import Place, Role, Sampling, Segment
@@ -204,7 +205,7 @@ def test_a_run_is_recorded_with_its_server_and_goes_on_after_a_kill(tmp_path):
 
     with serving("tiny") as (url, _):
         setting = Setting(model=f"vllm:{url}#tiny", data=DATA, held_out=0.4)
-        job = Job("served", setting, "grpo", 3, {"rollouts": 48}, 4, 2, 1e-4, save_every=2, export=True)
+        job = Job("served", setting, "grpo", 3, {"rollouts": 48}, Arm(n=4, B=2, lr=1e-4), save_every=2, export=True)
         end = asyncio.run(run(job, tmp_path / "whole"))
         assert end["reason"] == "spent" and any("differed by at most" in note for note in end["notes"])
         assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())

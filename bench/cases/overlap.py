@@ -38,6 +38,7 @@ from isocost.ledger import Ledger
 from isocost.local.models import load
 from isocost.loop import train
 from isocost.planner.learning_rate import starting_rule
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -150,10 +151,8 @@ def curves(options: Options) -> list[dict[str, Any]]:
     found: dict[int, list[list[float]]] = {0: [], 1: []}
     for seed in range(options.seeds):
         for age, rows in found.items():
-            job = Job(
-                f"age{age}-s{seed}", setting, "grpo", seed, {"rollouts": POINTS[-1]}, **SIZE, lr=lr, points=POINTS,
-                sets={"max_age": str(age)},
-            )
+            job = Job(f"age{age}-s{seed}", setting, "grpo", seed, {"rollouts": POINTS[-1]}, Arm(**SIZE, lr=lr),
+                      points=POINTS, sets={"max_age": str(age)})
             asyncio.run(run(job, home / job.name))
             rows.append(_held_out(home / job.name))
     out = []

@@ -13,6 +13,7 @@ from bench.worker import cpu_of_children
 from isocost.local.models import load
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import PRESETS
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.launch.local import run_all
@@ -50,7 +51,8 @@ def listed() -> list[Job]:
     points = tuple(sorted({round(C ** (k / POINTS)) for k in range(POINTS // 2, POINTS)}))
     setting = Setting(threads=1)
     return [
-        Job(f"n{n}-B{B}-s{seed}", setting, "grpo", seed, {"rollouts": C}, n, B, rule.at(n * B), points=points)
+        Job(f"n{n}-B{B}-s{seed}", setting, "grpo", seed, {"rollouts": C}, Arm(n=n, B=B, lr=rule.at(n * B)),
+            points=points)
         for n, B in sorted(ARMS, key=lambda arm: arm[0] * arm[1]) for seed in range(SEEDS)
     ]
 
@@ -59,6 +61,6 @@ def _row(job: Job, home: Path) -> dict[str, Any]:
     seen = [x for x in read_lines(home / job.name / "metrics.jsonl") if "eval/audit" in x]
     end = read_json(home / job.name / "end.json")
     return {
-        "n": job.n, "B": job.B, "seed": job.seed, "seconds": end["seconds"], "first": seen[0]["eval/audit"],
+        **job.arm.only("n", "B"), "seed": job.seed, "seconds": end["seconds"], "first": seen[0]["eval/audit"],
         "last": seen[-1]["eval/audit"],
     }

@@ -57,7 +57,7 @@ def numbers(folder: Path) -> dict[str, float]:
     async def tried(slot: int) -> Group:
         place = Place(job.seed, 0, slot, Purpose.PROFILE)
         (problem,) = await recipe.guide(opened.sides.train[slot], world, ledger)
-        rollouts = await recipe.play(problem, range(job.n), world, pace, place)
+        rollouts = await recipe.play(problem, range(job.arm["n"]), world, pace, place)
         return await recipe.reward(Group(problem, tuple(rollouts), place), world)
 
     async def all_of_them() -> list[Group]:

@@ -19,6 +19,7 @@ from numpy import ndarray
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
+from isocost.runs.arm import Arm
 
 CLIP = 1.0      # of one update's step, in norm, as a trainer clips its gradient
 
@@ -154,6 +155,6 @@ class Bandit:
             own = lr * np.sqrt(n * B / reference)
             found = self.improve(n, B, own, list(C), seeds, rng)
             for seed in range(seeds):
-                out.append(Curve(f"n{n}-s{seed}", n, B, float(own), seed, at, found["select"][seed],
+                out.append(Curve(f"n{n}-s{seed}", Arm(n=n, B=B, lr=float(own)), seed, at, found["select"][seed],
                                  found["audit"][seed], at / 1000, at / n / len(self.train)))
         return out

@@ -61,8 +61,8 @@ def _drawn(truth: Planted, seen: Sequence[ArmMean], rng: np.random.Generator) ->
 
 def _seen(truth: Planted, curves: Sequence[Curve], held_out: int) -> list[ArmMean]:
     out = []
-    for n in sorted({c.n for c in curves}):
-        every = [c for c in curves if c.n == n and not c.diverged]
+    for n in sorted({c.arm["n"] for c in curves}):
+        every = [c for c in curves if c.arm["n"] == n and not c.diverged]
         whole = [c for c in every if len(c.C) == max(len(e.C) for e in every)]
         if not whole:
             continue

@@ -15,6 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.laws.curves import Curve
+from isocost.runs.arm import Arm
 from isocost.stats.forms import peak, risen, steepness
 
 Truth = Callable[[ndarray], ndarray]
@@ -118,7 +119,7 @@ class Planted:
             apart = np.concatenate([[0.0], rng.normal(size=len(C)) * 0.004])
             select, audit = np.clip([reward + apart, reward - apart], 0, 1)
         at = np.concatenate([[0.0], C])
-        return Curve(f"n{n}-s{seed}", n, design.B, 1e-3, seed, at, select, audit, at / 1000, at / n / 1000,
+        return Curve(f"n{n}-s{seed}", Arm(n=n, B=design.B, lr=1e-3), seed, at, select, audit, at / 1000, at / n / 1000,
                      purpose=purpose)
 
     def pilot(self, design: Design, rng: np.random.Generator) -> list[Curve]:

@@ -25,7 +25,7 @@ TAIL = 8192         # bytes of a stream's end that hold its last lines
 
 
 def plain(x: Any) -> Any:
-    """Values in a record besides JSON's own types: numpy's numbers, and paths as text.
+    """Values in a record besides JSON's own types: numpy's numbers, paths as text, mappings.
 
     Raises TypeError for anything else.
     """
@@ -33,6 +33,8 @@ def plain(x: Any) -> Any:
         return x.item()
     if isinstance(x, Path):
         return str(x)
+    if isinstance(x, Mapping):
+        return dict(x)
     raise TypeError(f"{type(x).__name__} does not belong in a record")
 
 

@@ -93,6 +93,9 @@ _OWN = frozenset((int, float, str, bool, None, _NULL))     # types that JSON has
 Share = Annotated[float, AtLeast(0), AtMost(1)]
 Count = Annotated[int, AtLeast(0)]
 Size = Annotated[int, AtLeast(1)]
+# A dataclass says in `OLDER` how records of earlier formats differ: by field, the keys that they have in its place, or
+# the shape that it had.
+NO_KEYS: Mapping[str, Sequence[str]] = types.MappingProxyType({})
 Flaw = tuple[str, str]                          # where in the data, and what is wrong there
 Check = Callable[[Any], Flaw | None]
 
@@ -147,8 +150,16 @@ def _check(shape: Any, partial: bool) -> Check:
         needed = [f.name for f in fields(shape) if f.default is MISSING and f.default_factory is MISSING]
         beside = {"schema": _check(Any, partial), **{k: _later(v, partial) for k, v in _derived(shape).items()}}
         checks = {**beside, **{f.name: _check(hints[f.name], partial) for f in fields(shape)}}
+        older: dict[str, Any] = getattr(shape, "OLDER", {})
+        instead = {k: v for k, v in older.items() if isinstance(v, Keys)}
+        for keys in instead.values():
+            checks.update({k: _check(v, partial) for k, v in {**keys.needs, **keys.more}.items() if k not in hints})
+        for k in older.keys() - instead.keys():
+            checks[k] = _union([checks[k], _check(older[k], partial)], _words(hints[k]))
         return _keys(checks, () if partial else tuple(needed),
-                     _check(Any, partial) if partial else _unknown)
+                     _check(Any, partial) if partial else _unknown, {k: tuple(v.needs) for k, v in instead.items()})
+    if isinstance(shape, type) and issubclass(shape, Mapping) and shape is not dict:
+        return _values(_check(float, partial))
     return _plain((shape,), _words(shape))
 
 
@@ -203,6 +214,8 @@ def _plain(kinds: tuple[type, ...], words: str) -> Check:
 
 def _annotated(shape: Any, partial: bool) -> Check:
     base, *notes = get_args(shape)
+    if keys := next((n for n in notes if isinstance(n, Keys)), None):     # of a mapping
+        return _check(keys, partial)
     check = _check(base | None if OPEN in notes else base, partial)
     least = next((n.least for n in notes if isinstance(n, AtLeast)), -math.inf)
     most = next((n.most for n in notes if isinstance(n, AtMost)), math.inf)
@@ -279,13 +292,17 @@ def _unknown(x: Any) -> Flaw:
     return "", "is not a key that this version of isocost knows"
 
 
-def _keys(checks: Mapping[str, Check], needed: Sequence[str], rest: Check) -> Check:
+def _keys(
+    checks: Mapping[str, Check], needed: Sequence[str], rest: Check, instead: Mapping[str, Sequence[str]] = NO_KEYS
+) -> Check:
+    """`instead` are the keys that older records have in place of one that is needed."""
     def check(x: Any) -> Flaw | None:
         if not isinstance(x, dict):
             return "", f"is {_said(x)}, expected an object"
         for k in needed:
-            if k not in x:
-                return f".{k}", "is missing"
+            older = [o for o in instead.get(k, ()) if o not in x]
+            if k not in x and (older or k not in instead):
+                return f".{k if len(older) == len(instead.get(k, ())) else older[0]}", "is missing"
         for k, v in x.items():
             if (found := checks.get(k, rest)(v)) is not None:
                 return f".{k[:SHOWN]}{found[0]}", found[1]

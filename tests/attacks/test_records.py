@@ -31,6 +31,7 @@ from isocost.ledger import Ledger, as_measured
 from isocost.planner import forecast as forecasts
 from isocost.report.records import load
 from isocost.runs import schema
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.record import RunRecord
 from isocost.worlds.setting import Setting
@@ -67,7 +68,7 @@ DOCUMENTS: dict[str, tuple[str | bytes, str]] = {
     "torn": ('{"schema": 1, "na', "is not whole JSON"),
     "not UTF-8": (b'{"schema": 1, "name": "\xff"}', "is not UTF-8 text"),
     "a schema that is a word": ('{"schema": "x"}', "schema is 'x', expected an integer"),
-    "a newer schema": ('{"schema": 99}', "has schema 99; this isocost reads up to 1: use a newer one"),
+    "a newer schema": ('{"schema": 99}', "has schema 99; this isocost reads up to 2: use a newer one"),
     "nested 100,000 deep": ("[" * 100_000, "nested too deeply"),
     "an integer of 5000 digits": ('{"schema": ' + "9" * 5000 + "}", "JSON that can be read"),
 }
@@ -77,7 +78,7 @@ NEEDED = {      # a file of a study or of a run: (what an empty object lacks fir
     "pilot.json": ("preset", ("pilot", "--dry-run")),
     "law.json": ("arms", ("fit",)),
     "plan.json": ("direct", ("train", "--dry-run", "--plan")),
-    "forecast.json": ("n", ("audit",)),
+    "forecast.json": ("arm", ("audit",)),
     "runs/train-n8-s0/run.json": ("name", ("audit",)),
     "runs/train-n8-s0/end.json": ("reason", ("audit",)),
 }
@@ -122,8 +123,9 @@ VALUES: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
     "a recipe without a method": ("profile.json", ("recipe", "method"), ..., "recipe.method is missing"),
     "a budget of another shape": ("pilot.json", ("budget",), {"dollars": 3}, "budget.amount is missing"),
     "runs that are a number": ("pilot.json", ("runs",), 3, "runs is 3, expected a list"),
-    "a run without its n": ("pilot.json", ("runs", 0, "n"), ..., r"runs\[0\].n is missing"),
-    "a run of B in words": ("pilot.json", ("runs", 1, "B"), "all", r"runs\[1\].B is 'all', expected an integer"),
+    "a run without its n": ("pilot.json", ("runs", 0, "arm", "n"), ..., r"runs\[0\].arm.n is missing"),
+    "a run of B in words": ("pilot.json", ("runs", 1, "arm", "B"), "all",
+                            r"runs\[1\].arm.B is 'all', expected an integer"),
     "an unknown key": ("pilot.json", ("plans",), 1, "plans is not a key that this version of isocost knows"),
     "points that are text": ("pilot.json", ("points",), "few", "points is 'few', expected a list"),
     "a machine of no devices": ("pilot.json", ("units",), {"machine": {"devices": 0}, "rows": []}, "devices is 0"),
@@ -248,9 +250,9 @@ def test_what_is_not_a_regular_file_is_not_waited_for(study: Path, refused):
 def test_ls_names_a_study_whose_pilot_is_broken(study: Path):
     from isocost.steps import listing
 
-    with damaged(study / "pilot.json", changed(study / "pilot.json", "runs", 0, "n", to=...)):
+    with damaged(study / "pilot.json", changed(study / "pilot.json", "runs", 0, "arm", "n", to=...)):
         (row,) = [r for r in listing.list_folder(study).to_dict() if r["kind"] == "study"]
-    assert "runs[0].n is missing" in row["broken"]
+    assert "runs[0].arm.n is missing" in row["broken"]
 
 
 def test_ls_names_every_broken_record_and_hides_no_other(study: Path, tmp_path: Path):
@@ -307,7 +309,7 @@ def test_every_line_is_plain_json_where_nothing_was_scored(tmp_path: Path):
 
     (tmp_path / "none.py").write_text("def reward(completions, **_):\n    raise ValueError('never')\n")
     setting = Setting(data="sums:base=easy,count=40", held_out=6, verifier=f"{tmp_path}/none.py:reward", samples=2)
-    job = Job("r", setting, "reinforce", 0, {"rollouts": 4}, 2, 2, 1e-4)
+    job = Job("r", setting, "reinforce", 0, {"rollouts": 4}, Arm(n=2, B=2, lr=1e-4))
     end = asyncio.run(run(job, tmp_path / "r"))
     assert end["reason"] in ("starved", "spent") and end["verifier_failures"]["exception"] > 0
     every = [x for f in sorted((tmp_path / "r").glob("*.json*")) for x in f.read_text().splitlines()]

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from isocost.cli.commands import main
 from isocost.errors import RewardFailed, UserError
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
@@ -621,7 +622,7 @@ def act(completions, **columns):
 """
 SMALL = Job(
     name="r", setting=Setting(data="sums:base=easy,count=120", held_out=10, samples=4), method="grpo", seed=5,
-    budget={"rollouts": 256}, n=4, B=4, lr=1e-4, points=(64, 128),
+    budget={"rollouts": 256}, arm=Arm(n=4, B=4, lr=1e-4), points=(64, 128),
 )
 
 

@@ -131,9 +131,9 @@ class Watch:
             if now.going:
                 table.add_row(
                     job.name,
-                    str(job.n),
-                    str(job.B),
-                    f"{job.lr:.1e}",
+                    str(job.arm["n"]),
+                    str(job.arm["B"]),
+                    f"{job.arm['lr']:.1e}",
                     str(job.seed),
                     ProgressBar(total=1.0, completed=now.share, width=24),
                     "" if now.reward is None else f"{now.reward:.3f}",

@@ -23,6 +23,7 @@ from isocost.compare.results import (
     Sealed,
     TrainerComparisonPlan,
 )
+from isocost.planner.study_runs import worded
 from isocost.runs.job import method_defaults
 from isocost.stats.power import PAIRS, POWER, seeds_for_comparison
 from isocost.units import FLOPS, compared
@@ -43,8 +44,8 @@ def show_plan(plan: ComparisonPlan, console: Console) -> None:
     where = f"{setting.data} with {setting.model}"
     against = "method against its parent" if len(d.parents) == 1 else f"{len(d.parents)} methods against their parents"
     what = against if d.parents else f"comparison of {', '.join(d.labels)}"
-    sizes = [(f"n = {n}, B = {B}", ", ".join(f"{x:.2g}" for x in d.rates_at(n * B)), own)
-             for (n, B), own in d.alike().items()]
+    sizes = [(worded(arm), ", ".join(f"{x:.2g}" for x in d.rates_at(d.batch(own[0]))), own)
+             for arm, own in d.alike().items()]
     text.head(console, f"{what}: {where}" + (f", {sizes[0][0]}" if len(sizes) == 1 else ""))
     seeds, probes = len(d.seeds), len(d.rates) * len(d.probe_seeds)
     for named, rates, labels in sizes if len(sizes) > 1 else ():
@@ -108,7 +109,7 @@ def detectable(d: Design, noise: Mapping[str, float] | None, piloted: bool = Fal
 def show_trainer_plan(plan: TrainerComparisonPlan, console: Console) -> None:
     """What will be launched, and what it can detect."""
     d = plan.design
-    text.head(console, f"comparison of {', '.join(d.labels)}, settings of your trainer: n = {d.n}, B = {d.B}")
+    text.head(console, f"comparison of {', '.join(d.labels)}, settings of your trainer: {worded(d.arm)}")
     for label in d.labels:
         console.print(f"  {label}: {d.recipes[label]['command']}", markup=False, soft_wrap=True)
     probes = len(d.rates) * len(d.probe_seeds)

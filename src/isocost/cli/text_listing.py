@@ -11,6 +11,7 @@ from rich.table import Table
 
 from isocost.cli import text
 from isocost.cli.text import show
+from isocost.planner.study_runs import worded
 from isocost.recipe import calls
 from isocost.runs import measure
 from isocost.steps.importing import ImportedRuns
@@ -72,8 +73,8 @@ def _runs(runs: list[RunRow]) -> Table:
         own = measure.from_to(r.scale, r.first, r.last) if r.first is not None and r.last is not None else ""
         held += f" ({own})" if own else ""
         table.add_row(
-            visible(r.path, lines=False), r.method, r.purpose, str(r.n), str(r.B), f"{r.lr:.1e}", str(r.seed),
-            str(r.rollouts) + ("" if spent == r.unit else f" {r.unit}"), held, r.ended,
+            visible(r.path, lines=False), r.method, r.purpose, str(r.arm["n"]), str(r.arm["B"]), f"{r.arm['lr']:.1e}",
+            str(r.seed), str(r.rollouts) + ("" if spent == r.unit else f" {r.unit}"), held, r.ended,
         )
     return table
 
@@ -158,7 +159,7 @@ def show_imported(found: ImportedRuns, console: Console) -> None:
     for r in found.runs:
         own = measure.from_to(r.scale, r.first, r.last)
         echo(
-            f"{r.run}  from {r.log} ({r.source}): n = {r.n}, B = {r.B}, lr = {r.lr:.2g}, seed "
+            f"{r.run}  from {r.log} ({r.source}): {worded(r.arm)}, lr = {r.arm['lr']:.2g}, seed "
             f"{r.seed}; {counted(r.points, 'point')} to {grouped(r.C)} {r.unit}; {r.metric} {r.first:.3f} -> "
             f"{r.last:.3f} ({'; '.join(filter(None, (r.kind, own)))})"
             + (f"; diverged: {r.metric} is NaN or infinite to the log's end" if r.diverged else "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from isocost.cli.text import bill, flags, head, pass_at, show, spent
+from isocost.planner.study_runs import worded
 from isocost.runs.files import FATES
 from isocost.runs.speed import rates, told
 from isocost.steps.events import Evaluated, Noted, Sampled, Skipped, Started, Warned
@@ -48,8 +49,8 @@ def started(e: Started, console: Console) -> None:
     job = e.job
     budget = ", ".join(f"{grouped(v)} {k}" for k, v in job.budget.items())
     console.print(
-        f"[bold]{job.method}[/] on {job.setting.data} with {job.setting.model}: n = {job.n}, B = {job.B}, "
-        f"lr = {job.lr:.2g}, seed {job.seed}, {budget}"
+        f"[bold]{job.method}[/] on {job.setting.data} with {job.setting.model}: {worded(job.arm)}, "
+        f"lr = {job.arm['lr']:.2g}, seed {job.seed}, {budget}"
     )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, hypot, lcm
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar
 
 from isocost import methods
 from isocost.compare.judge import QUESTIONS, SHARES
@@ -19,9 +20,10 @@ from isocost.errors import UserError
 from isocost.planner.budget import Bill, Budget, Prices, expected_timing
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
-from isocost.planner.study_runs import run_seed, warmup
+from isocost.planner.study_runs import SIZED, run_seed, warmup
 from isocost.recipe import describe
 from isocost.runs import files as records
+from isocost.runs.arm import Arm
 from isocost.runs.job import compares
 from isocost.seams import Recipe
 from isocost.stats.power import detectable_in_comparison
@@ -32,6 +34,7 @@ from isocost.worlds.setting import Setting
 
 SHARE = 1 / 4           # cost of a probe run over that of a run: shorter probes favour rates that are too low
 MANY = 10               # seeds from which a learning rate is probed with two seeds instead of one
+SIZES = {"n": "rollouts", "B": "groups"}    # of an arm, by their names in a recipe
 LEAST = 16              # least updates of a run; its probes then have four
 
 
@@ -42,15 +45,14 @@ class Design:
     `cost` is the training budget of each run and `probe_cost` that of each probe run, in `unit`. `rollouts` and
     `probe_rollouts` are the rollouts expected for it; evaluations are at `points` and `probe_points`, in rollouts.
     `rule` gives the learning rates to probe: `rates`, or others for an arm with its own n B. All arms share `seeds` and
-    `probe_seeds`. `margin` and `sd`, the standard deviation assumed between runs, are in reward. `n` and `B` are those
-    of all arms except the ones in `sizes`.
+    `probe_seeds`. `margin` and `sd`, the standard deviation assumed between runs, are in reward. `arm` has the n and B
+    of all methods except the ones in `sizes`.
     """
 
     arms: dict[str, str]            # label -> method
     labels: tuple[str, ...]         # in the order given; JSON objects do not keep it
     recipes: dict[str, Any]         # label -> its recipe with all defaults
-    n: int
-    B: int
+    arm: Annotated[Arm, SIZED]
     budget: dict[str, Any]
     unit: str
     cost: float
@@ -68,22 +70,20 @@ class Design:
     sd: float
     parents: dict[str, str] = field(default_factory=dict)   # label -> its parent's, if judged against it only
     sets: dict[str, dict[str, str]] = field(default_factory=dict)   # label -> its settings and the shared ones
-    sizes: dict[str, Sequence[int]] = field(default_factory=dict)   # label -> its own n and B
+    sizes: dict[str, Annotated[Arm, SIZED]] = field(default_factory=dict)     # label -> its own n and B
+    OLDER: ClassVar = {"arm": SIZED, "sizes": dict[str, list[int]]}
 
     def recipe(self, label: str) -> dict[str, Any]:
         """An arm's recipe by the code of now, with all defaults."""
-        n, B = self.size(label)
-        return dict(describe(arm_recipe(self.arms[label], self.sets.get(label, {}), groups=B, rollouts=n)))
+        return dict(describe(arm_recipe(self.arms[label], self.sets.get(label, {}), self.size(label))))
 
-    def size(self, label: str) -> tuple[int, int]:
-        """An arm's n and B."""
-        n, B = self.sizes.get(label, (self.n, self.B))
-        return n, B
+    def size(self, label: str) -> Arm:
+        """The n and B of a method."""
+        return self.sizes.get(label, self.arm)
 
     def batch(self, label: str) -> int:
         """An arm's n B, rollouts per update."""
-        n, B = self.size(label)
-        return n * B
+        return int(self.size(label)["n"] * self.size(label)["B"])
 
     def rates_at(self, batch: int) -> tuple[float, ...]:
         """The learning rates probed for arms of `batch` rollouts per update."""
@@ -91,14 +91,13 @@ class Design:
 
     def used(self, label: str, setting: Setting) -> dict[str, Any]:
         """The planned values of an arm's runs, by the names of `isocost.runs.job.PLANNED`."""
-        n, B = self.size(label)
-        M, sets = self.rollouts // (n * B), self.sets.get(label, {})
+        M, sets = self.rollouts // self.batch(label), self.sets.get(label, {})
         steps = self.recipes[label]["pace"].get("warmup") if "pace.warmup" in sets else warmup(M)
-        return {**asdict(setting), "n": n, "B": B, "lr": "tuned", "warmup": steps}
+        return {**asdict(setting), **self.size(label), "lr": "tuned", "warmup": steps}
 
-    def alike(self) -> dict[tuple[int, int], list[str]]:
-        """The arms by n and B."""
-        out: dict[tuple[int, int], list[str]] = {}
+    def alike(self) -> dict[Arm, list[str]]:
+        """The methods by n and B."""
+        out: dict[Arm, list[str]] = {}
         for label in self.labels:
             out.setdefault(self.size(label), []).append(label)
         return out
@@ -129,14 +128,23 @@ class Design:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Design:
-        """The design that `data()` wrote."""
+        """The design that `data()` wrote, in this or an earlier format."""
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        return Design(**fields)
+        own = {label: size_of(data, label) for label in data.get("sizes", {})}
+        return Design(**{k: v for k, v in fields.items() if k not in SIZES} | {"arm": Arm.of(data), "sizes": own})
 
 
-def arm_recipe(method: str, sets: Mapping[str, str], **sizes: int) -> Recipe:
-    """A method's recipe with these settings, at these sizes if given, else at its own."""
-    return methods.tuned(methods.recipe(method, **sizes), sets)
+def size_of(design: Mapping[str, Any], label: str) -> Arm:
+    """The n and B of a method in the data of a design, of this or an earlier format."""
+    own = design.get("sizes", {}).get(label)
+    if own is None:
+        return Arm.of(design)
+    return Arm(own if isinstance(own, Mapping) else dict(zip(SIZES, own, strict=True)))
+
+
+def arm_recipe(method: str, sets: Mapping[str, str], size: Mapping[str, float] = MappingProxyType({})) -> Recipe:
+    """A method's recipe with these settings, at this n and B if given, else at its own."""
+    return methods.tuned(methods.recipe(method, **{SIZES[k]: int(v) for k, v in size.items()}), sets)
 
 
 def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds: int, rollouts: int, groups: int,
@@ -163,12 +171,13 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     held_out, exact = known["select"] + known["audit"], bool(known["exact"])
     timing = expected_timing(known, held_out, None if exact else samples)
     named = {label: arm_of(arm, sets) for label, arm in zip(labels, arms, strict=True)}
-    shared = {} if own_sizes else {"groups": groups, "rollouts": rollouts}
-    made = {label: arm_recipe(method, own, **shared) for label, (method, own) in named.items()}
-    sizes = {label: (r.rollouts, r.groups) for label, r in made.items()}
-    batch = {label: n * B for label, (n, B) in sizes.items()}
-    pays = {label: each / arm_prices(made[label], known).bill([(n, B, n * B, 0)], timing).of_unit(spend.unit)
-            for label, (n, B) in sizes.items()}     # updates of a run
+    shared = Arm(n=rollouts, B=groups)
+    made = {label: arm_recipe(method, own, {} if own_sizes else shared) for label, (method, own) in named.items()}
+    sizes = {label: Arm(n=r.rollouts, B=r.groups) for label, r in made.items()}
+    batch = {label: r.rollouts * r.groups for label, r in made.items()}
+    update = {label: arm_prices(r, known).bill([(r.rollouts, r.groups, batch[label], 0)], timing)
+              for label, r in made.items()}
+    pays = {label: each / cost.of_unit(spend.unit) for label, cost in update.items()}       # updates of a run
     size = max(batch.values())
     M = min(pays[label] for label in labels if batch[label] == size)
     if int(M) < LEAST:
@@ -191,8 +200,8 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     d = Design(
         arms={label: method for label, (method, _) in named.items()}, labels=tuple(labels), recipes={},
         sets={label: own for label, (_, own) in named.items() if own},
-        sizes={label: own for label, own in sizes.items() if own != (rollouts, groups)},
-        n=rollouts, B=groups, budget=spend.data(), unit=spend.unit,
+        sizes={label: own for label, own in sizes.items() if own != shared},
+        arm=shared, budget=spend.data(), unit=spend.unit,
         cost=float(C) if in_rollouts else each, probe_cost=float(probe_C) if in_rollouts else SHARE * each,
         rollouts=C, probe_rollouts=probe_C, points=(*at, *beyond),
         probe_points=points(probe_C, step, 0), rule=rule.data(),
@@ -214,9 +223,9 @@ def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
     probes, runs = len(d.rates) * len(d.probe_seeds), len(d.seeds)
     bills = []
     for label in d.labels:
-        n, B = d.size(label)
-        prices = arm_prices(arm_recipe(d.arms[label], d.sets.get(label, {}), groups=B, rollouts=n), known)
-        bills.append(prices.bill([*[(n, B, *probe)] * probes, *[(n, B, *run)] * runs], timing))
+        recipe = arm_recipe(d.arms[label], d.sets.get(label, {}), d.size(label))
+        size = recipe.rollouts, recipe.groups
+        bills.append(arm_prices(recipe, known).bill([*[(*size, *probe)] * probes, *[(*size, *run)] * runs], timing))
     return sum(bills[1:], bills[0])
 
 

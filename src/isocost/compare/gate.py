@@ -173,7 +173,7 @@ def train_pilot(home: Home, d: Design, seed: int, seeds: int, seal: str, observe
                       f"half of it, each of about {d.rollouts:,} rollouts"))
     told = from_pilot(home)      # rates that are to be used as they are (experiments/claim.py)
     rules = rates(home) if told else probed(home, d, seal, observer, run, make)
-    runs = {label: [make(home, d, label, PlannedRun("pilot", *d.size(label), d.rollouts, x, i,
+    runs = {label: [make(home, d, label, PlannedRun("pilot", d.size(label).but(multiplier=x), d.rollouts, i,
                                                     run_seed(seed, "pilot", FIRST + i)), rules[label], seal)
                     for i in range(seeds) for x in (STEPS[:1] if told else STEPS)] for label in d.labels}
     with home.phase("pilot"):
@@ -182,7 +182,7 @@ def train_pilot(home: Home, d: Design, seed: int, seeds: int, seal: str, observe
         "runs": {label: [job.name for job in jobs] for label, jobs in runs.items()},
         "probes": {label: [f.name for f in find_runs(home.runs) if f.name.startswith(f"probe-{label}-x")]
                    for label in d.labels},
-        "rates": {label: jobs[-1].lr for label, jobs in runs.items()}, "unit": d.unit, "metric": d.metric,
+        "rates": {label: jobs[-1].arm["lr"] for label, jobs in runs.items()}, "unit": d.unit, "metric": d.metric,
     })
 
 
@@ -249,8 +249,8 @@ def own_pilot(home: Home, labels: Sequence[str], metric: str) -> Pilot:
         raise UserError(f"{home.path} has no runs of {', '.join(lost)}: its arms are {', '.join(kept['runs'])}")
     arms = {label: _runs([home.runs / name for name in kept["runs"][label]], kept["unit"], metric) for label in labels}
     probes = {label: curves([home.runs / name for name in kept["probes"][label]], metric) for label in labels}
-    rewards = {label: {lr: float(np.mean([c.select[-1] for c in own if c.lr == lr])) for lr in {c.lr for c in own}}
-               for label, own in probes.items()}
+    rewards = {label: {lr: float(np.mean([c.select[-1] for c in own if c.arm["lr"] == lr]))
+                       for lr in {c.arm["lr"] for c in own}} for label, own in probes.items()}
     recipes = {} if "trainer" in str(d.recipes) else {
         label: arm_recipe(d.arms[label], d.sets.get(label, {})) for label in labels}
     return Pilot(arms, kept["rates"], rewards, recipes, kept["unit"],
@@ -287,7 +287,7 @@ def _runs(folders: Sequence[Path], unit: str, metric: str) -> tuple[PilotRun, ..
         for track, curve in zip(tracks([folder], unit, metric), curves([folder], metric), strict=True):
             end = read_json(folder / "end.json") if (folder / "end.json").exists() else {}
             passes, seconds = float(curve.epochs[-1]), end.get("seconds")
-            out.append(PilotRun(track, folder, curve.lr, passes if isfinite(passes) else None, seconds))
+            out.append(PilotRun(track, folder, curve.arm["lr"], passes if isfinite(passes) else None, seconds))
     return tuple(out)
 
 

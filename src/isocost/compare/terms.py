@@ -15,6 +15,7 @@ from isocost.errors import UserError
 from isocost.laws.curves import PASS
 from isocost.recipe import describe
 from isocost.runs import files as records
+from isocost.runs.arm import Arm
 from isocost.runs.job import Job, recipe_of
 from isocost.seams import Recipe
 from isocost.steps.settings import setting_with
@@ -67,9 +68,9 @@ class Terms:
     seed: int
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def size(self) -> Arm:
         """n and B of all arms; empty if each has those of its method."""
-        return {} if self.own_sizes else {"groups": self.groups, "rollouts": self.rollouts}
+        return Arm() if self.own_sizes else Arm(n=self.rollouts, B=self.groups)
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -94,8 +95,8 @@ class Terms:
         made = {}
         for arm in self.arms:
             method, own = arm_of(arm, self.sets)
-            recipe = arm_recipe(method, own, **self.sizes)
-            job = Job(arm, self.setting, method, 0, {}, recipe.rollouts, recipe.groups, lr=TRIED, sets=own)
+            recipe = arm_recipe(method, own, self.size)
+            job = Job(arm, self.setting, method, 0, {}, Arm(n=recipe.rollouts, B=recipe.groups, lr=TRIED), sets=own)
             made[arm] = recipe_of(job)
         _check_differ({arm: describe(recipe) for arm, recipe in made.items()})
         return made

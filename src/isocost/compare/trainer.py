@@ -26,6 +26,7 @@ from isocost.planner.evaluation import EvaluationPlan, spaced
 from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
 from isocost.planner.study_runs import PlannedRun, run_seed, warmup
+from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.launch.site import HERE, PROCESSES, Site
 from isocost.runs.measure import UNNAMED
@@ -82,8 +83,8 @@ def plan_trainer_comparison(
     Takes the arguments of `compare_trainer` and raises the same errors.
     """
     made = Arms.of(arms, trainer, metrics=metrics, columns=columns, stall=stall)
-    return TrainerComparisonPlan(_design(made, budget, seeds, rollouts or ROLLOUTS_EACH, groups or GROUPS, lr,
-                                         evaluations, margin, seed, held_out * samples))
+    return TrainerComparisonPlan(_design(made, budget, seeds, _size(rollouts, groups), lr, evaluations,
+                                         margin, seed, held_out * samples))
 
 
 def compare_trainer(
@@ -155,8 +156,7 @@ def _begun(
 ) -> Iterator[tuple[Arms, Design, Home, str, Run]]:
     """The arms, the design, its folder (or one `below` it) while it is written to, the seal, and what executes jobs."""
     made = Arms.of(arms, trainer, metrics=metrics, columns=columns, stall=stall)
-    d = _design(made, budget, seeds, rollouts or ROLLOUTS_EACH, groups or GROUPS, lr, evaluations, margin, seed,
-                held_out * samples)
+    d = _design(made, budget, seeds, _size(rollouts, groups), lr, evaluations, margin, seed, held_out * samples)
     setting = Setting(
         model=model or UNNAMED, data=data or UNNAMED, held_out=float(held_out), samples=samples, threads=1
     )
@@ -177,15 +177,19 @@ def _begun(
         yield made, d, home, str(sealed["seal"]), partial(_drive, home, made, observer, workers)
 
 
+def _size(rollouts: int | None, groups: int | None) -> Arm:
+    return Arm(n=rollouts or ROLLOUTS_EACH, B=groups or GROUPS)
+
+
 def _design(
-    made: Arms, budget: str | None, seeds: int, n: int, B: int, lr: float | None, evaluations: int, margin: float,
+    made: Arms, budget: str | None, seeds: int, arm: Arm, lr: float | None, evaluations: int, margin: float,
     seed: int, attempts: int,
 ) -> Design:
     """The design that a budget pays for: equal shares for all arms, each for a probe of three rates and its runs."""
     if budget is None:
         raise UserError("comparing settings of a trainer needs a --budget for the whole comparison, such as "
                         "200k-rollouts")
-    spend, size = Budget.parse(budget), n * B
+    spend, size = Budget.parse(budget), int(arm["n"] * arm["B"])
     if spend.unit != ROLLOUTS:
         raise UserError(f"--budget {spend}: settings of a trainer are compared in rollouts, such as 200k-rollouts")
     if seeds < 2:
@@ -203,8 +207,8 @@ def _design(
     rule = starting_rule(None) if lr is None else given(lr, size)
     return Design(
         arms=dict(made.words), labels=tuple(made.words),
-        recipes={label: {"command": t.command, "trainer": t.kind} for label, t in made.trainers.items()}, n=n, B=B,
-        budget=spend.data(), unit=ROLLOUTS, cost=float(C), probe_cost=float(probe_C), rollouts=C,
+        recipes={label: {"command": t.command, "trainer": t.kind} for label, t in made.trainers.items()},
+        arm=arm, budget=spend.data(), unit=ROLLOUTS, cost=float(C), probe_cost=float(probe_C), rollouts=C,
         probe_rollouts=probe_C, points=spaced(C, size, evaluations), probe_points=spaced(probe_C, size, 2),
         rule=rule.data(), rates=tuple(rule.at(size, x) for x in MULTIPLIERS),
         seeds=tuple(run_seed(seed, "train", i) for i in range(seeds)),
@@ -219,8 +223,8 @@ def _job(home: Home, d: Design, label: str, run: PlannedRun, rule: RateRule, sea
     times = "" if run.purpose == "train" else f"-x{run.multiplier:g}"
     return Job(
         f"{run.purpose}-{label}{times}-s{run.index}", home.setting, str(d.recipes[label]["trainer"]), run.seed,
-        {"rollouts": run.C}, run.n, run.B, run.lr(rule), warmup=warmup(run.M),
-        points=d.probe_points if probe else d.points, purpose=run.purpose, multiplier=run.multiplier, seal=seal,
+        {"rollouts": run.C}, run.arm.but(lr=run.lr(rule), warmup=warmup(run.M)),
+        points=d.probe_points if probe else d.points, purpose=run.purpose, seal=seal,
     )
 
 

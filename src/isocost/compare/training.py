@@ -12,7 +12,7 @@ from isocost.compare.design import Design
 from isocost.compare.results import Probed
 from isocost.errors import UserError
 from isocost.jsonfile import fit
-from isocost.laws.curves import Curve, curves
+from isocost.laws.curves import Curve, curves, multiplier
 from isocost.laws.tracks import Track, tracks
 from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, probe_results
 from isocost.planner.study_runs import PlannedRun, warmup
@@ -34,8 +34,8 @@ def run_arms(home: Home, d: Design, seal: str, observer: Observer, run: Run, mak
     `make` is a planned run of an arm as a job, `run` executes jobs.
     """
     rules = rates(home) if from_pilot(home) else probed(home, d, seal, observer, run, make)
-    trains = {label: [make(home, d, label, PlannedRun("train", *d.size(label), d.rollouts, 1.0, i, s), rules[label],
-                           seal) for i, s in enumerate(d.seeds)] for label in d.labels}
+    trains = {label: [make(home, d, label, _planned(d, label, "train", i, s), rules[label], seal)
+                      for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # seed by seed: a comparison that is stopped has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
         run(jobs, "runs")
@@ -45,7 +45,7 @@ def run_arms(home: Home, d: Design, seal: str, observer: Observer, run: Run, mak
 def probed(home: Home, d: Design, seal: str, observer: Observer, run: Run, make: Make) -> dict[str, RateRule]:
     """Probe every arm's learning rate; returns its rule."""
     start = RateRule.of(d.rule)
-    probes = {label: [make(home, d, label, PlannedRun("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
+    probes = {label: [make(home, d, label, _planned(d, label, "probe", i, s, x), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
     with home.phase("probe"):
         jobs = [job for own in probes.values() for job in own]
@@ -65,6 +65,11 @@ def probed(home: Home, d: Design, seal: str, observer: Observer, run: Run, make:
     return rules
 
 
+def _planned(d: Design, label: str, purpose: str, index: int, seed: int, multiplier: float = 1.0) -> PlannedRun:
+    C = d.probe_rollouts if purpose == "probe" else d.rollouts
+    return PlannedRun(purpose, d.size(label).but(multiplier=multiplier), C, index, seed)
+
+
 def from_pilot(home: Home) -> bool:
     """Whether the learning rates of a comparison are those of its pilot (`isocost.compare.gate`)."""
     return home.has("rates.json") and bool(home.record("rates.json", "compare").get("pilot"))
@@ -78,7 +83,7 @@ def measured_noise(home: Home, d: Design, probes: Mapping[str, Sequence[Job]]) -
     by: dict[tuple[str, float], list[Curve]] = {}
     for label, own in probes.items():
         for curve in curves([home.runs / j.name for j in own], d.metric):
-            by.setdefault((label, curve.multiplier), []).append(curve)
+            by.setdefault((label, multiplier(curve)), []).append(curve)
     found = pooled_sd([np.array([c.audit[-1] for c in own if not c.diverged]) for own in by.values()])
     return None if found is None else {"sd": found[0], "dof": found[1]}
 
@@ -102,7 +107,7 @@ def method_job(home: Home, d: Design, label: str, run: PlannedRun, rule: RateRul
     times = "" if run.purpose == "train" else f"-x{run.multiplier:g}"
     job = replace(
         job, name=f"{run.purpose}-{label}{times}-s{run.index}", method=d.arms[label], sets=d.sets.get(label, {}),
-        budget={units.of_arm(d.unit): d.probe_cost if probe else d.cost}, warmup=warmup(run.M),
+        budget={units.of_arm(d.unit): d.probe_cost if probe else d.cost}, arm=job.arm.but(warmup=warmup(run.M)),
     )
     recipe_of(job)      # a mistake in the recipe is found before anything is opened
     return job

@@ -16,12 +16,15 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import UserError
+from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED, GO_ON, RunFiles, runs_of
 from isocost.runs.measure import TRAINING
-from isocost.runs.schema import MEASURED
+from isocost.runs.schema import ARM, ARMED
+from isocost.shape import Size
 from isocost.stats.posterior import USUAL
 
-SCHEMA = 1
+SIZED = ARMED.needing(arm=ARM.needing(n=Size, B=Size))                  # run.json, as a law of n needs it
+MEASURED = ARMED.needing(arm=ARM.needing(n=Size, B=Size, lr=float))     # and as a curve has it
 FALL = 3.0              # standard errors below its start from which on a run counts as diverged
 TENTH = 0.1             # share of a noisy run that its start and its end are means of
 FALLEN = 0.03           # and the least change of their rewards that counts
@@ -38,23 +41,19 @@ class Curve:
 
     `C` is in training rollouts, `seconds` is active time since the start, `epochs` passes over the training
     problems. `select` is the mean held-out reward on the validation split, which chooses an arm, `audit` on the test
-    split, which is reported. `multiplier` is the learning rate relative to the fitted rule. Missing seconds or epochs
-    are NaN.
+    split, which is reported. `arm` is all that the run's planner set. Missing seconds or epochs are NaN.
 
     `select` and `audit` are means of `metric`. `train` (K,) is the mean reward of the rollouts sampled for training
     since the previous evaluation, before any filter (NaN at the first); None if it is not recorded. `problems` is the
     number of held-out problems, both splits together, each evaluated by `samples` attempts (None: exactly). The
     rewards of a `noisy` curve have an unknown noise: they are from another trainer's log. Those of a `training` curve
     are training rewards, of other problems at every point. `error` (2, K) are the standard errors of (select, audit)
-    if they are known to be means of noisy rewards (`bins.binned`). `turns` is the turn limit of training, where it is
-    not the environment's; `env_steps` and `tokens` (K,) are environment steps and tokens written in training so far,
-    None if they are not recorded.
+    if they are known to be means of noisy rewards (`bins.binned`). `env_steps` and `tokens` (K,) are environment steps
+    and tokens written in training so far, None if they are not recorded.
     """
 
     run: str
-    n: int
-    B: int
-    lr: float
+    arm: Arm
     seed: int
     C: ndarray
     select: ndarray
@@ -63,7 +62,6 @@ class Curve:
     epochs: ndarray
     diverged: bool = False
     purpose: str = "pilot"
-    multiplier: float = 1.0
     metric: str = PASS
     train: ndarray | None = None
     problems: int = HELD_OUT
@@ -71,7 +69,6 @@ class Curve:
     noisy: bool = False
     training: bool = False
     error: ndarray | None = None
-    turns: int | None = None
     env_steps: ndarray | None = None
     tokens: ndarray | None = None
 
@@ -106,6 +103,11 @@ def _check(curve: Curve) -> None:
                             "the laws need rewards between 0 and 1")
 
 
+def multiplier(curve: Curve) -> float:
+    """A run's learning rate relative to the rule of its study."""
+    return curve.arm.get("multiplier", 1.0)
+
+
 def attempts_of(metric: str) -> int:
     """The number of attempts of a metric: 1 for pass@1, k for best@k and worst@k. Raises UserError for any other
     name."""
@@ -131,13 +133,11 @@ def curves(source: str | Path | Iterable[str | Path | RunFiles], metric: str = P
     if not found and isinstance(source, str | Path):
         raise UserError(f"{source} contains no runs: expected {source}/runs/NAME/run.json")
     read = [_read(run, metric, clock) for run in found]
-    return sorted((curve for curve in read if curve is not None), key=lambda c: (c.n, c.B, c.seed, c.run))
+    return sorted((curve for curve in read if curve is not None), key=lambda c: (c.arm.only("n", "B"), c.seed, c.run))
 
 
 def _read(run: RunFiles, metric: str, timed: bool) -> Curve | None:
     folder, record, ended = run.folder, run.about(MEASURED), run.end
-    if record.get("schema") != SCHEMA:
-        raise UserError(f"{folder}/run.json has schema {record.get('schema')!r}; this program reads {SCHEMA}")
     every = run.lines("metrics.jsonl")
     if "imported" not in record:
         _whole(folder, every, ended)
@@ -146,17 +146,17 @@ def _read(run: RunFiles, metric: str, timed: bool) -> Curve | None:
         return None
     timing = run.lines("timing.jsonl") if timed else ()
     clock = {line["step"]: line["seconds"] for line in timing if "seconds" in line}
-    arm, held_out = record["arm"], _size(record.get("problems", {}))
+    held_out = _size(record.get("problems", {}))
     curve = Curve(
-        run=record["name"], n=int(arm["n"]), B=int(arm["B"]), lr=float(arm["lr"]), seed=int(record["seed"]),
+        run=record["name"], arm=Arm(record["arm"]), seed=int(record["seed"]),
         C=np.array([line["rollouts"] for line in lines], dtype=float),
         select=np.array([_number(line["eval/select"]) for line in lines]),
         audit=np.array([_number(line.get("eval/audit")) for line in lines]),
         seconds=np.array([_number(clock.get(line["step"])) for line in lines]),
         epochs=np.array([_number(line.get("epoch")) for line in lines]),
-        purpose=record.get("purpose", "run"), multiplier=float(arm.get("multiplier", 1.0)),
+        purpose=record.get("purpose", "run"),
         train=_train(every), problems=held_out, samples=_samples(record, lines), noisy="imported" in record,
-        training=_trained(record), turns=int(arm["turns"]) if arm.get("turns") else None,
+        training=_trained(record),
         env_steps=_spent(every, "env_steps"), tokens=_spent(every, "decode"),
     )
     fell = ended.get("reason") == DIVERGED or diverged(curve, held_out)    # by pass@1, whatever the metric

@@ -18,9 +18,10 @@ from numpy import ndarray
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.bins import MANY, binned, evened, logged_noise
-from isocost.laws.curves import Curve, ends_of, point_noise
+from isocost.laws.curves import Curve, ends_of, multiplier, point_noise
 from isocost.laws.identify import cautions, optimum, refusal, unforecast, upward
 from isocost.laws.law import AUDIT, BELOW, SELECT, UPPER, Fit, FittedArm, Flag, Law
+from isocost.runs.arm import Arm
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
 from isocost.stats.posterior import (
@@ -156,18 +157,18 @@ class _Means:
 
 
 def _pilot(curves: Sequence[Curve]) -> list[Curve]:
-    on_rule = [c for c in curves if c.multiplier == 1.0]
+    on_rule = [c for c in curves if multiplier(c) == 1.0]
     pilot = [c for c in on_rule if c.purpose == "pilot"] or [c for c in on_rule if c.purpose != "probe"]
     if not pilot:
         raise UserError("nothing to fit: no pilot run at the fitted learning rate has an evaluation")
     _named_once(pilot)
-    pilot = list({c.run: c for c in sorted(pilot, key=lambda c: (c.n, c.seed, c.run))}.values())
+    pilot = list({c.run: c for c in sorted(pilot, key=lambda c: (c.arm["n"], c.seed, c.run))}.values())
     for a, b in pairwise(pilot):
-        if a.n == b.n and (a.B, a.lr) != (b.B, b.lr):
-            raise UserError(f"runs {a.run} and {b.run} have n={a.n} but B={a.B}, lr={a.lr:g} and B={b.B}, "
-                            f"lr={b.lr:g}; a law needs one B and one learning-rate rule: fit them separately")
-        if (a.n, a.seed) == (b.n, b.seed):
-            raise UserError(f"runs {a.run} and {b.run} are both n={a.n}, seed {a.seed}; a seed counts once: "
+        if a.arm["n"] == b.arm["n"] and _arm(a) != _arm(b):
+            raise UserError(f"runs {a.run} and {b.run} have n={a.arm['n']} but {_rest(a)} and {_rest(b)}; a law needs "
+                            "one B and one learning-rate rule: fit them separately")
+        if (a.arm["n"], a.seed) == (b.arm["n"], b.seed):
+            raise UserError(f"runs {a.run} and {b.run} are both n={a.arm['n']}, seed {a.seed}; a seed counts once: "
                             "remove one of them")
     return pilot
 
@@ -175,9 +176,18 @@ def _pilot(curves: Sequence[Curve]) -> list[Curve]:
 def _named_once(pilot: list[Curve]) -> None:
     """A run given twice counts once; two different runs of one name come from two studies and are ambiguous."""
     for a, b in pairwise(sorted(pilot, key=lambda c: c.run)):
-        if a.run == b.run and (a.n, a.B, a.lr, a.seed) != (b.n, b.B, b.lr, b.seed):
-            raise UserError(f"two runs are called {a.run}: n={a.n}, B={a.B}, lr={a.lr:g} and n={b.n}, B={b.B}, "
-                            f"lr={b.lr:g}; a law needs one B and one learning-rate rule: fit them separately")
+        if a.run == b.run and (_arm(a), a.seed) != (_arm(b), b.seed):
+            raise UserError(f"two runs are called {a.run}: n={a.arm['n']}, {_rest(a)} and n={b.arm['n']}, {_rest(b)}; "
+                            "a law needs one B and one learning-rate rule: fit them separately")
+
+
+def _arm(c: Curve) -> Arm:
+    """What the runs of one n may not differ in."""
+    return c.arm.only("n", "B", "lr")
+
+
+def _rest(c: Curve) -> str:
+    return f"B={c.arm['B']}, lr={c.arm['lr']:g}"
 
 
 def _base(curves: list[Curve]) -> tuple[float, float]:
@@ -191,8 +201,8 @@ def _base(curves: list[Curve]) -> tuple[float, float]:
 def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
     """The arms by n, and flags for what was left out."""
     flags, arms = _batches(pilot), []
-    for n in sorted({c.n for c in pilot}):
-        every = [c for c in pilot if c.n == n]
+    for n in sorted({c.arm["n"] for c in pilot}):
+        every = [c for c in pilot if c.arm["n"] == n]
         runs = [c for c in every if not c.diverged]
         fallen = [c for c in every if c.diverged]
         if fallen:
@@ -229,12 +239,13 @@ def _collapsed(logged: list[Curve]) -> list[Flag]:
 
 def _batches(pilot: list[Curve]) -> list[Flag]:
     """Checks that all runs have one B, or one nB: these are two questions, which are never pooled."""
-    if len({c.B for c in pilot}) == 1:
+    if len({c.arm["B"] for c in pilot}) == 1:
         return []
-    if len({c.n * c.B for c in pilot}) == 1:
-        return [Flag("fixed_batch", f"n B is {pilot[0].n * pilot[0].B} in every run: this law trades n against B "
-                                    "and does not give the best n at one B")]
-    found = ", ".join(map(str, sorted({c.B for c in pilot})))
+    if len({c.arm["n"] * c.arm["B"] for c in pilot}) == 1:
+        size = pilot[0].arm["n"] * pilot[0].arm["B"]
+        return [Flag("fixed_batch", f"n B is {size} in every run: this law trades n against B and does not give the "
+                                    "best n at one B")]
+    found = ", ".join(map(str, sorted({c.arm["B"] for c in pilot})))
     raise UserError(f"the runs have B = {found}: a law needs one B for all n, or one n B; fit them separately")
 
 
@@ -322,7 +333,7 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
     for place, (arm, own, moved) in enumerate(zip(means, fitted, _moved(means, base), strict=True)):
         first = arm.runs[0]
         fits = [_fit(own[split], drawn[split][place]) for split in (SELECT, AUDIT)]
-        arms.append(FittedArm(first.n, first.B, first.lr, tuple(c.run for c in arm.runs),
+        arms.append(FittedArm(first.arm["n"], first.arm["B"], first.arm["lr"], tuple(c.run for c in arm.runs),
                               tuple(c.seed for c in arm.runs), len(arm.fallen), arm.C, arm.rewards[SELECT],
                               arm.rewards[AUDIT], arm.values("epochs"), arm.values("seconds"), moved,
                               (fits[SELECT], fits[AUDIT]), tuple(arm.fallen)))
@@ -349,7 +360,7 @@ def _observed(means: list[_Means], split: int, noise: Noise, base: float) -> lis
         at, sd = thinned(arm.C), np.maximum(error, LEAST_SD * np.median(error))
         spread_of_mean = covariance(arm.C[at], sd[at], rho) + transient(arm.C[at], mean[at], base)
         spread_of_mean += np.diag((arm.error[split, :, at] ** 2).sum(1) / len(arm.runs) ** 2)
-        out.append(ArmMean(arm.runs[0].n, arm.C[at], mean[at], spread_of_mean, noise.dof))
+        out.append(ArmMean(arm.runs[0].arm["n"], arm.C[at], mean[at], spread_of_mean, noise.dof))
     return out
 
 

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from isocost.laws.curves import SIZED
 from isocost.runs.files import RunFiles, read_json, read_lines, runs_of
-from isocost.runs.schema import NAMED, SIZED
+from isocost.runs.schema import NAMED
 from isocost.stats.progress import against, chance_of_zero, uniformity
 
 

@@ -55,8 +55,8 @@ def overfitting(curves: Sequence[Curve]) -> list[Overfit]:
     and not fall. Runs without recorded training reward are ignored.
     """
     known = [c for c in curves if c.train is not None]
-    arms = sorted({(c.n, c.B) for c in known})
-    found = (_arm([c for c in known if (c.n, c.B) == arm]) for arm in arms)
+    arms = sorted({(c.arm["n"], c.arm["B"]) for c in known})
+    found = (_arm([c for c in known if (c.arm["n"], c.arm["B"]) == arm]) for arm in arms)
     return [x for x in found if x is not None]
 
 
@@ -79,8 +79,8 @@ def _arm(runs: Sequence[Curve]) -> Overfit | None:
     if not (fall > max(LEAST, ERRORS * error) and rose):
         return None
     epoch = float(epochs[:, best].mean())
-    return Overfit(runs[0].n, runs[0].B, float(C[best]), epoch if np.isfinite(epoch) else None, fall, error, rise,
-                   len(runs))
+    n, B = runs[0].arm["n"], runs[0].arm["B"]
+    return Overfit(n, B, float(C[best]), epoch if np.isfinite(epoch) else None, fall, error, rise, len(runs))
 
 
 def _at(curve: Curve, C: ndarray, values: ndarray) -> ndarray:
@@ -102,7 +102,7 @@ def _error(runs: Sequence[Curve], falls: ndarray) -> float:
 def _noise(runs: Sequence[Curve], C: ndarray, before: int) -> float:
     """Standard error of the rise of training reward between two windows: a group has a standard deviation of at most
     1/2."""
-    groups = [len(runs) * (C[k] - C[k - 1]) / runs[0].n for k in (before, len(C) - 1)]
+    groups = [len(runs) * (C[k] - C[k - 1]) / runs[0].arm["n"] for k in (before, len(C) - 1)]
     return 0.5 * sqrt(sum(1 / max(g, 1) for g in groups))
 
 

@@ -572,5 +572,5 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, holds: Tensor) -> T
     return out.to(q.dtype)
 
 
-def _padded(n: int) -> int:
-    return -(-n // TILE) * TILE
+def _padded(length: int) -> int:
+    return -(-length // TILE) * TILE

@@ -42,10 +42,10 @@ class Tick(NamedTuple):
     draws: bool
 
 
-def bucket(n: int) -> int:
-    """`n` rounded up to a power of two, or from 24 on also to three quarters of one."""
-    power = 1 << (n - 1).bit_length()
-    return 3 * power // 4 if power >= 32 and n <= 3 * power // 4 else power
+def bucket(size: int) -> int:
+    """`size` rounded up to a power of two, or from 24 on also to three quarters of one."""
+    power = 1 << (size - 1).bit_length()
+    return 3 * power // 4 if power >= 32 and size <= 3 * power // 4 else power
 
 
 class StaticCache(TorchCache):

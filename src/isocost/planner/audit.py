@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from math import sqrt
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -31,8 +31,11 @@ from scipy.special import ndtri
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner.forecast import Forecast, verify_seal
+from isocost.planner.study_runs import worded
+from isocost.runs.arm import Arm
 from isocost.runs.files import RunFiles, runs_of
-from isocost.runs.schema import ENDED
+from isocost.runs.schema import ENDED, VERSION
+from isocost.shape import Keys
 from isocost.stats.intervals import Interval, student
 from isocost.units import STOPS
 from isocost.words import counted
@@ -78,18 +81,21 @@ class IntervalScore:
 
 @dataclass(frozen=True)
 class Rival:
-    """The n that was best at the pilot's end, where it is neither prescribed nor the comparator: its outcome, what the
-    prescription gained over it (paired by seed), and `better`: "prescribed", "leader" or "cannot tell"."""
+    """The arm that was best at the pilot's end, where it is neither prescribed nor the comparator: its outcome, what
+    the prescription gained over it (paired by seed), and `better`: "prescribed", "leader" or "cannot tell"."""
 
-    n: int
+    arm: Arm
     comparison: MeanOfRuns | None
     difference: MeanOfRuns | None
     better: str
 
+    OLDER: ClassVar = {"arm": Keys({"n": int})}
+
     @staticmethod
     def of(data: Mapping[str, Any]) -> Rival:
         """The rival in plain data."""
-        return Rival(**{**data, **{k: MeanOfRuns.of(data[k]) for k in ("comparison", "difference")}})
+        comparison, difference = (MeanOfRuns.of(data[k]) for k in ("comparison", "difference"))
+        return Rival(Arm.of(data), comparison, difference, data["better"])
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Audit:
     gain: MeanOfRuns | None
     forecast: Interval | None
     scores: tuple[IntervalScore, ...]
-    comparator: int | None
+    comparator: Arm | None
     comparison: MeanOfRuns | None
     difference: MeanOfRuns | None
     better: str
@@ -120,6 +126,8 @@ class Audit:
     capped: tuple[str, ...] = ()
     leader: Rival | None = None
     rule: str = ""
+
+    OLDER: ClassVar = {"comparator": int}
 
     @property
     def exit_code(self) -> int:
@@ -135,7 +143,10 @@ class Audit:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        out = {"schema": 1, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code}
+        out = {"schema": VERSION, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code,
+               "comparator": self.comparator and self.comparator.data()}
+        if self.leader is not None:
+            out["leader"] = {**asdict(self.leader), "arm": self.leader.arm.data()}
         optional = ("capped", "leader", "rule")     # absent in records from before them
         return {k: v for k, v in out.items() if k not in optional or v}
 
@@ -145,6 +156,8 @@ class Audit:
         d = {k: v for k, v in data.items() if k not in ("schema", "beats_naive", "exit_code")}
         for k in ("outcome", "gain", "comparison", "difference"):
             d[k] = MeanOfRuns.of(d[k])
+        if (other := d["comparator"]) is not None:
+            d["comparator"] = Arm(other if isinstance(other, Mapping) else {"n": other})
         d["leader"] = Rival.of(d["leader"]) if d.get("leader") else None
         for k in ("missing", "diverged", "capped"):
             d[k] = tuple(d.get(k, ()))
@@ -221,9 +234,9 @@ def audit(
     )
 
 
-def _rival(n: int, runs: Sequence[Curve], leaders: Sequence[Curve], level: float, noise: float) -> Rival:
+def _rival(arm: Arm, runs: Sequence[Curve], leaders: Sequence[Curve], level: float, noise: float) -> Rival:
     difference = _mean_of(_pairs(runs, leaders), level, sqrt(2) * noise)
-    return Rival(n, _mean_of([float(c.audit[-1]) for c in leaders], level, noise), difference,
+    return Rival(arm, _mean_of([float(c.audit[-1]) for c in leaders], level, noise), difference,
                  _better(difference, "leader"))
 
 
@@ -235,21 +248,36 @@ def _check(
         raise UserError(f"{', '.join(without)}: run.json does not have the seal {forecast.seal[:16]} of this forecast, "
                         "so the run was not trained under it and cannot be audited")
     for name in named:
-        n = forecast.n if name in forecast.runs else (
-            forecast.comparator if name in forecast.comparator_runs else forecast.leader)
-        Bs = {forecast.B} if n == forecast.n else {forecast.B, forecast.n * forecast.B / (n or 1)}  # one B, or one n B
-        if name in by and (by[name].n != n or by[name].B not in Bs):
-            raise UserError(f"{name} was run at n = {by[name].n}, B = {by[name].B}; the forecast is of n = {n}, "
-                            f"B = {forecast.B}")
-        if name in by and by[name].turns != forecast.turns:
-            there, sealed = (f"a turn limit of {x}" if x else "the environment's turn limit" for x in
-                             (by[name].turns, forecast.turns))
-            raise UserError(f"{name} was run at {there}; the forecast is of {sealed}")
+        if name not in by:
+            continue
+        arm = by[name].arm
+        sealed = _sealed(forecast, name)
+        if arm["n"] != sealed["n"] or arm["B"] not in _batches(forecast, sealed):
+            raise UserError(f"{name} was run at {worded(arm)}; the forecast is of "
+                            f"{worded(sealed.but(B=sealed.get('B', forecast.B)))}")
+        if arm.get("turns") != forecast.turns:
+            there, planned = (f"a turn limit of {x}" if x else "the environment's turn limit" for x in
+                              (arm.get("turns"), forecast.turns))
+            raise UserError(f"{name} was run at {there}; the forecast is of {planned}")
+
+
+def _sealed(forecast: Forecast, run: str) -> Arm:
+    """The arm of a run that a forecast names."""
+    if run in forecast.runs:
+        return forecast.arm
+    other = forecast.comparator if run in forecast.comparator_runs else forecast.leader
+    assert other is not None
+    return other
+
+
+def _batches(forecast: Forecast, arm: Arm) -> set[float]:
+    """The B that a run of a sealed arm may have. Where no B was sealed, it is of a law of one B, or of one n B."""
+    return {arm["B"]} if "B" in arm else {forecast.B, forecast.n * forecast.B / arm["n"]}
 
 
 def _complete(c: Curve, C: float) -> bool:
     """Within one update of C, or diverged on the way (that is an outcome)."""
-    return c.diverged or float(c.C[-1]) > C - c.n * c.B
+    return c.diverged or float(c.C[-1]) > C - c.arm["n"] * c.arm["B"]
 
 
 def _sampling(level: float, noise: float, count: int) -> float:

@@ -284,7 +284,7 @@ def _stretches(c: Curve) -> Iterable[tuple[float, int, int, float]]:
     """(steps, n, B, seconds) between consecutive timed evaluations."""
     for dC, ds in zip(np.diff(c.C), np.diff(c.seconds), strict=True):
         if np.isfinite(ds) and ds > 0 and dC > 0:
-            yield float(dC / (c.n * c.B)), c.n, c.B, float(ds)
+            yield float(dC / (c.arm["n"] * c.arm["B"])), c.arm["n"], c.arm["B"], float(ds)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from math import ceil
 
 import numpy as np
 
-from isocost.laws.curves import Curve
+from isocost.laws.curves import Curve, multiplier
 from isocost.planner.learning_rate import EDGES, reward_at
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.standing import ahead, means
@@ -35,7 +35,7 @@ def focused(pilot: PilotPlan, curves: Sequence[Curve]) -> PilotPlan:
     """
     seen = [c for c in curves if not c.diverged]
     grid = [c for c in seen if c.purpose == "pilot"]
-    if len({c.n for c in grid}) < 2:
+    if len({c.arm["n"] for c in grid}) < 2:
         return replace(pilot, reserve=0.0).repriced(pilot.prices, pilot.timing)
     each = rollout_costs(pilot)
     kept = leading(grid, each)
@@ -70,8 +70,8 @@ def better_rate(curves: Sequence[Curve], n: int) -> float:
     At the largest C that all have reached which did not fall. A run that fell counts with its last reward, at most that
     of the base: it may have ended before an evaluation shows its fall.
     """
-    by = {x: [c for c in curves if c.n == n and c.purpose in ("pilot", "edge") and c.multiplier == x]
-          for x in sorted({c.multiplier for c in curves if c.n == n and c.purpose in ("pilot", "edge")})}
+    own = [c for c in curves if c.arm["n"] == n and c.purpose in ("pilot", "edge")]
+    by = {x: [c for c in own if multiplier(c) == x] for x in sorted(set(map(multiplier, own)))}
     end = min(float(c.C[-1]) for runs in by.values() for c in runs if not c.diverged)
 
     def reward(c: Curve) -> float:
@@ -122,8 +122,8 @@ def settled(pilot: PilotPlan, ns: Sequence[int]) -> PilotPlan:
 def longer(pilot: PilotPlan, ns: Sequence[int], C: int) -> list[PlannedRun]:
     """The grid's runs of these n, each at its n's rate, with C rollouts or as many as they have."""
     there = {r.name: r for r in pilot.runs}
-    runs = [replace(r, purpose="pilot" if pilot.rate_of(r.n) == 1.0 else "edge", multiplier=pilot.rate_of(r.n), C=C,
-                    first_C=r.first_C or r.C) for r in pilot.of_purpose("pilot") if r.n in ns]
+    runs = [replace(r, purpose="pilot" if pilot.rate_of(r.n) == 1.0 else "edge", C=C, first_C=r.first_C or r.C,
+                    arm=r.arm.but(multiplier=pilot.rate_of(r.n))) for r in pilot.of_purpose("pilot") if r.n in ns]
     return [there[r.name] if r.name in there and there[r.name].C >= C else r for r in runs]
 
 

@@ -19,7 +19,7 @@ from itertools import chain
 from math import log2, sqrt
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -28,18 +28,22 @@ from isocost.laws import naive
 from isocost.laws.curves import PASS, Curve
 from isocost.laws.law import Law
 from isocost.planner.prescription import BESIDE, Plan, PlannedArm
+from isocost.planner.study_runs import SIZED
+from isocost.runs.arm import OLD, Arm
 from isocost.runs.files import RunFiles, read_json, runs_of
+from isocost.runs.schema import VERSION
 from isocost.shape import AtLeast, AtMost
 from isocost.stats.intervals import Interval, student
 from isocost.stats.power import LEVEL
 from isocost.words import counted
 
-SCHEMA = 1
-SEAL = 2            # version of the seal: 1 hashed plan and law with measured times, 2 without
+SEAL = 3            # version of the seal: 1 hashed plan and law with measured times, 2 without, 3 has arms as mappings
+NUMBERS = 2         # the last version that sealed n, B and a turn limit as numbers, and its comparators by their n
 CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 excludes: measured times, and a text that
                                             # had times in it
 PILOTED = ("probe", "pilot", "edge")        # purposes of the runs that a forecast is made from
 _LEAVES = {float, int, str}
+_ARMS = ("arm", "comparator", "leader")
 _FLAT = ("value", "low", "high", "level")
 _PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's records"}     # by their key in `hashes`
 
@@ -60,19 +64,18 @@ class Forecast:
     """The reward expected of `runs` (K of them, by name) at C rollouts each, and the outcome that would falsify it.
 
     `interval` is the prediction interval of the mean of K new runs; None if there is no law for this n: `why` then
-    gives the reason, and the audit's verdict is "cannot tell". `base` is the mean audit reward before training.
-    `turns` is the turn limit of training, if one was planned; evaluations have the environment's. `lengths` are the
-    rollouts of each run by name where they differ (arms that cost the same in another unit than rollouts). `leader` is
-    the n that was best at the pilot's end, if it is a third arm, and `leader_runs` are its runs. `hashes` are of the
-    plan, the law, the pilot's records and the code, and `rules` there are those of the method where they are not 1;
-    `seal` is the hash of all other fields, by `seal_version`.
+    gives the reason, and the audit's verdict is "cannot tell". `base` is the mean audit reward before training. `arm`
+    and `comparator` have n, B and, if one was planned, the turn limit of training; a comparator that was sealed by an
+    earlier version has its n alone. `lengths` are the rollouts of each run by name where they differ (arms that cost
+    the same in another unit than rollouts). `leader` is the arm that was best at the pilot's end, if it is a third one,
+    and `leader_runs` are its runs. `hashes` are of the plan, the law, the pilot's records and the code, and `rules`
+    there are those of the method where they are not 1; `seal` is the hash of all other fields, by `seal_version`.
     """
 
-    n: int
-    B: int
+    arm: Annotated[Arm, SIZED]
     C: int
     runs: tuple[str, ...]
-    comparator: int | None
+    comparator: Annotated[Arm, SIZED] | None
     comparator_runs: tuple[str, ...]
     interval: Interval | None
     base: float | None
@@ -87,10 +90,26 @@ class Forecast:
     hashes: dict[str, str]
     seal: str = ""
     seal_version: Annotated[int, AtLeast(1), AtMost(SEAL)] = 1
-    turns: int | None = None
     lengths: dict[str, int] | None = None
-    leader: int | None = None
+    leader: Annotated[Arm, SIZED] | None = None
     leader_runs: tuple[str, ...] = ()
+
+    OLDER: ClassVar = {"arm": SIZED, "comparator": int, "leader": int}
+
+    @property
+    def n(self) -> int:
+        """Rollouts per problem."""
+        return int(self.arm["n"])
+
+    @property
+    def B(self) -> int:
+        """Problems per update."""
+        return int(self.arm["B"])
+
+    @property
+    def turns(self) -> int | None:
+        """The turn limit of training, if one was planned; evaluations have the environment's."""
+        return int(self.arm["turns"]) if "turns" in self.arm else None
 
     def length(self, run: str) -> int:
         """The rollouts of one of its runs."""
@@ -117,11 +136,18 @@ class Forecast:
         return self.interval.level if self.interval else LEVEL
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON; value, low, high and level of the interval are repeated at the top level."""
-        out = {"schema": SCHEMA, **asdict(self), **{k: getattr(self, k) for k in _FLAT}}
+        """Plain data for JSON, as the version that sealed it wrote them; value, low, high and level of the interval are
+        repeated at the top level."""
+        arms = {k: getattr(self, k) for k in _ARMS}
+        out = {"schema": VERSION, **asdict(self), **{k: getattr(self, k) for k in _FLAT},
+               **{k: arm and arm.data() for k, arm in arms.items()}}
+        if self.seal_version <= NUMBERS:
+            out |= {"schema": 1, "n": self.n, "B": self.B, **({"turns": self.turns} if self.turns else {}),
+                    **{k: arm and arm["n"] for k, arm in arms.items()}}
+            del out["arm"]
         if self.seal_version == 1:      # version 1 has no such key
             del out["seal_version"]
-        for key in ("turns", "lengths", "leader"):      # nor have forecasts without one
+        for key in ("lengths", "leader"):       # nor have forecasts without one
             if out[key] is None:
                 del out[key]
         if self.leader is None:
@@ -132,7 +158,13 @@ class Forecast:
     def of(data: Mapping[str, Any]) -> Forecast:
         """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
         d: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        d = {k: v for k, v in d.items() if k not in ("schema", *_FLAT)}
+        for key in ("comparator", "leader"):
+            other = d.get(key)
+            d[key] = None if other is None else Arm(other if isinstance(other, Mapping) else {"n": other})
+        d["arm"] = Arm.of(data)
+        if "arm" in data and (both := sorted(set(OLD) & set(data))):
+            raise UserError(f"forecast.json was changed after it was sealed: it has {', '.join(both)} besides its arm")
+        d = {k: v for k, v in d.items() if k not in ("schema", *OLD, *_FLAT)}
         d["interval"] = Interval.of(d["interval"]) if d["interval"] else None
         d["naive"] = tuple(Naive(**x) for x in d["naive"])
         found = Forecast(**d)
@@ -202,11 +234,11 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
     arm, other = plan.arm, plan.comparator
     still = law.still(arm.n) if law is not None and arm.n in law.ns else ""
     prediction = None if still else arm.prediction
-    own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged
-           and plan.turns in (None, c.turns)]
+    own = [c for c in curves if c.purpose == "pilot" and c.arm["n"] == arm.n and not c.diverged
+           and plan.turns in (None, c.arm.get("turns"))]
     base = float(np.mean([c.audit[0] for c in own])) if own else None
     bare = Forecast(
-        n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=other.n if other else None,
+        arm=_arm(plan, arm), C=arm.C, runs=_names(plan, arm), comparator=_arm(plan, other) if other else None,
         comparator_runs=_names(plan, other), interval=prediction, base=base,
         naive=_naive(own, law, arm.C, plan.seeds, prediction),
         falsifier=_falsifier(plan, prediction, curves[0].metric if curves else PASS),
@@ -215,11 +247,15 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
         hashes={"plan": digest_of(plan.data()), "law": digest_of(law.data()) if law else "", **(files or {}),
                 "records": records, "code": code,
                 **({"rules": json.dumps(dict(rules), sort_keys=True)} if rules else {})},
-        seal_version=SEAL, turns=plan.turns,
+        seal_version=SEAL,
         lengths={r.name: r.C for r in plan.runs} if len({r.C for r in plan.runs}) > 1 else None,
-        leader=plan.leader.n if plan.leader else None, leader_runs=_names(plan, plan.leader),
+        leader=_arm(plan, plan.leader) if plan.leader else None, leader_runs=_names(plan, plan.leader),
     )
     return replace(bare, seal=_hash(bare))
+
+
+def _arm(plan: Plan, arm: PlannedArm) -> Arm:
+    return Arm(n=arm.n, B=arm.B, turns=plan.turns)
 
 
 def _names(plan: Plan, arm: PlannedArm | None) -> tuple[str, ...]:

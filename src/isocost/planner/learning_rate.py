@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from isocost.laws.curves import Curve
+from isocost.laws.curves import Curve, multiplier
 from isocost.laws.tracks import Track
 
 MULTIPLIERS = (0.25, 1.0, 4.0)   # rates of the probe, times the anchor's
@@ -127,7 +127,7 @@ def starting_rule(
 def probe_results(curves: Sequence[Curve]) -> list[ProbeResult]:
     """The probe runs among these curves, with their rewards on the `select` split."""
     return [
-        ProbeResult(c.n * c.B, c.lr, float(c.select[0]), float(c.select[-1]), c.diverged, c.run)
+        ProbeResult(c.arm["n"] * c.arm["B"], c.arm["lr"], float(c.select[0]), float(c.select[-1]), c.diverged, c.run)
         for c in curves if c.purpose == "probe"
     ]
 
@@ -264,8 +264,8 @@ def shift(curves: Sequence[Curve]) -> Shift:
     first = max(base, key=lambda n: base[n][0])
     winners, moved = {"1": first}, False
     cases: dict[tuple[int, ...], list[str]] = {}    # (best n, *the n rerun) -> multipliers
-    for x in sorted({c.multiplier for c in edges}):
-        rerun = _means([c for c in edges if c.multiplier == x], common)
+    for x in sorted({multiplier(c) for c in edges}):
+        rerun = _means([c for c in edges if multiplier(c) == x], common)
         values = base | rerun
         best = max(values, key=lambda n: values[n][0])
         (v, k), (v0, k0) = values[best], values[first]
@@ -291,8 +291,8 @@ def _means(curves: Sequence[Curve], C: float) -> dict[int, tuple[float, int]]:
 def by_n(curves: Sequence[Curve], C: float) -> dict[int, list[float]]:
     """n, ascending -> the `select` reward of each of its runs at C rollouts (`reward_at`)."""
     by: dict[int, list[float]] = {}
-    for c in sorted(curves, key=lambda c: c.n):
-        by.setdefault(c.n, []).append(reward_at(c.C, c.select, C))
+    for c in sorted(curves, key=lambda c: c.arm["n"]):
+        by.setdefault(c.arm["n"], []).append(reward_at(c.C, c.select, C))
     return by
 
 

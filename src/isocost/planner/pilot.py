@@ -36,6 +36,7 @@ from isocost.planner.study_runs import (
     whole,
 )
 from isocost.planner.turn_limits import TurnLimit, bill_of
+from isocost.runs.schema import VERSION
 from isocost.stats.power import LEVEL, POWER, detectable
 from isocost.units import ENV_STEPS, of_run
 from isocost.words import counted
@@ -342,7 +343,7 @@ class PilotPlan:
         """Plain data for JSON."""
         own = ("rate", "timing", "evaluation", "pilot_bill", "train_bill", "prices")
         parts: dict[str, Any] = {k: getattr(self, k).data() for k in own} | {"runs": [r.data() for r in self.runs]}
-        out = {"schema": 1, **asdict(self), **parts}
+        out = {"schema": VERSION, **asdict(self), **parts}
         return {k: v for k, v in out.items() if k not in ("limits", "limits_why", "reserve", "rates") or v}
 
     @staticmethod

@@ -10,6 +10,7 @@ from isocost.planner.budget import Bill, Budget, Timing, worded
 from isocost.planner.choice import Risk
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.study_runs import PlannedRun
+from isocost.runs.schema import VERSION
 from isocost.shape import FILLED
 from isocost.stats.intervals import Interval
 from isocost.units import ROLLOUTS
@@ -157,7 +158,7 @@ class Plan:
             "rate": self.rate.data(), "timing": self.timing.data(), "arm": asdict(self.arm), "bill": self.bill.data(),
             "pilot_bill": self.pilot_bill.data(), "runs": [r.data() for r in self.runs],
         }
-        out = {"schema": 1, **asdict(self), **parts}
+        out = {"schema": VERSION, **asdict(self), **parts}
         if self.turns is None:      # as in records from before it
             del out["turns"]
         if self.risk is None:

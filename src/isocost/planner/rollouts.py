@@ -224,7 +224,7 @@ class _Prescriber:
         """Rollouts of the longest pilot run of n, or of any n if it has none; where its runs ended at their share of
         the budget, those that they reached."""
         planned = max((r.C for r in self.pilot.arm_runs if r.n == n), default=self.pilot.C)
-        reached = max((float(c.C[-1]) for c in self.curves if c.n == n), default=planned)
+        reached = max((float(c.C[-1]) for c in self.curves if c.arm["n"] == n), default=planned)
         return planned if reached > planned - n * self.pilot.B_of(n) else int(reached)
 
     def furthest(self, n: int) -> int:
@@ -351,14 +351,19 @@ class _Prescriber:
 
     def longest(self) -> list[Curve]:
         """The curves of the n with the longest runs: where the pilot was continued for several n, those; else all."""
-        last = {n: min(float(c.C[-1]) for c in self.curves if c.n == n) for n in {c.n for c in self.curves}}
+        last = {n: min(float(c.C[-1]) for c in self.curves if c.arm["n"] == n) for n in self.seen}
         continued = {r.n for r in self.pilot.arm_runs if r.first_C} & set(last)
-        return [c for c in self.curves if len(continued) < 2 or c.n in continued]
+        return [c for c in self.curves if len(continued) < 2 or c.arm["n"] in continued]
+
+    @property
+    def seen(self) -> set[int]:
+        """The n that have a curve."""
+        return {c.arm["n"] for c in self.curves}
 
     @property
     def each(self) -> dict[int, float]:
         """n -> what a rollout of training costs, in the unit of the budget."""
-        return {n: self.update(n).of_unit(self.currency) / self.update(n).rollouts for n in {c.n for c in self.curves}}
+        return {n: self.update(n).of_unit(self.currency) / self.update(n).rollouts for n in self.seen}
 
     def update(self, n: int) -> Bill:
         """The bill of one update at n, without evaluations."""

@@ -19,14 +19,14 @@ def ends(curves: Sequence[Curve], each: Mapping[int, float]) -> dict[int, float]
     `each` is n -> what a rollout costs, in the unit of the budget; all 0 where that is not known: then at equal
     rollouts.
     """
-    last = {n: min(float(c.C[-1]) for c in curves if c.n == n) for n in sorted({c.n for c in curves})}
+    last = {n: min(float(c.C[-1]) for c in curves if c.arm["n"] == n) for n in sorted({c.arm["n"] for c in curves})}
     most = min(each[n] * last[n] for n in last)
     return {n: most / each[n] if most > 0 else min(last.values()) for n in last}
 
 
 def rewards(curves: Sequence[Curve], at: Mapping[int, float]) -> dict[int, list[float]]:
     """n -> the `select` reward of each of its runs at C = at[n]."""
-    return {n: by_n([c for c in curves if c.n == n], C)[n] for n, C in at.items()}
+    return {n: by_n([c for c in curves if c.arm["n"] == n], C)[n] for n, C in at.items()}
 
 
 def means(curves: Sequence[Curve], each: Mapping[int, float]) -> dict[int, float]:
@@ -45,10 +45,10 @@ def difference(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
 
 def ahead(curves: Sequence[Curve], each: Mapping[int, float]) -> dict[int, list[int]]:
     """n -> the n that are better by more than `BEHIND` standard errors, each pair at the end of the shorter runs."""
-    ns = sorted({c.n for c in curves})
+    ns = sorted({c.arm["n"] for c in curves})
     out: dict[int, list[int]] = {n: [] for n in ns}
     for n, k in combinations(ns, 2):
-        pair = [c for c in curves if c.n in (n, k)]
+        pair = [c for c in curves if c.arm["n"] in (n, k)]
         by = rewards(pair, ends(pair, each))
         gap, error = difference(by[k], by[n])
         if abs(gap) > BEHIND * error:

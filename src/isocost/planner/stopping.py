@@ -129,7 +129,7 @@ def judge(
     for name, value in (("target", target), ("worth", worth)):
         if value is not None and not 0 <= value <= 1:
             raise UserError(f"expected a {name} (held-out reward) from 0 to 1, got {value:g}")
-    arm = law if law is not None and run.n in law.ns else None
+    arm = law if law is not None and run.arm["n"] in law.ns else None
     ahead = _Prediction.of(run, end, arm)
     reach = None if target is None else ahead.chance(ahead.shown(target))
     worthy = None if worth is None else ahead.chance_of_gain(worth)
@@ -289,10 +289,10 @@ class _Prediction:
         parts = [(_shapes(at, base, first, end), 0.0, UNLIKE if law is not None else 1.0)]
         gap = 0.0
         if law is not None:
-            known, last = law.arm(run.n).C[-1], places[-1:]
-            parts += [(_equal_prior(law.paths(run.n, at, SELECT)), known, 1 - 2 * UNLIKE),
-                      (_equal_prior(_stretched(law, run.n, at)), known, UNLIKE)]
-            gap = float((law.paths(run.n, last, AUDIT) - law.paths(run.n, last, SELECT)).mean())
+            known, last = law.arm(run.arm["n"]).C[-1], places[-1:]
+            parts += [(_equal_prior(law.paths(run.arm["n"], at, SELECT)), known, 1 - 2 * UNLIKE),
+                      (_equal_prior(_stretched(law, run.arm["n"], at)), known, UNLIKE)]
+            gap = float((law.paths(run.arm["n"], last, AUDIT) - law.paths(run.arm["n"], last, SELECT)).mean())
         scored = [_scored(curves, prior + np.log(share), C, y, noise, known) for (curves, prior), known, share in parts]
         best = max(float(t.max()) for t in scored)
         kept = [_predicted(curves[t > best - FAINT], t[t > best - FAINT], C, y, places, noise, known)

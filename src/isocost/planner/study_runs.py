@@ -6,15 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from math import floor, lcm
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from isocost.chance import Purpose, generator
 from isocost.planner.learning_rate import RateRule
+from isocost.runs.arm import Arm
+from isocost.shape import Keys
 from isocost.units import ENV_STEPS, TOKENS, of_run
 
 COMMON = 8              # the default n that a prescription is compared with
 WARMUP_SHARE, WARMUP_MOST = 0.05, 10
 CAPPED = (ENV_STEPS, TOKENS)    # units in which a rollout's cost changes while training: a budget in one caps each run
+SIZES = ("n", "B")      # of an arm, which a plan compares
+SIZED = Keys({"n": int, "B": int}, {"turns": int | None}, rest=float)     # `turns`: training's own limit
+PLANNED = SIZED.needing(multiplier=float)
 _ORDER = ("probe", "pilot", "edge", "train")
 
 
@@ -64,22 +69,41 @@ class PlannedRun:
     """One run of a study: purpose, sizes and seed. Its learning rate follows from a rule and n B."""
 
     purpose: str            # probe, pilot, edge or train
-    n: int
-    B: int
+    arm: Annotated[Arm, PLANNED]    # `multiplier` is of the rule's learning rate
     C: int
-    multiplier: float
     index: int              # of the seed within the arm: runs of one index are paired across arms
     seed: int
     first_C: int | None = None      # the original C of a run that was continued
-    turns: int | None = None        # the turn limit of training; None: the environment's, or no turns
     # Beside C, what the run may spend, by the unit of a run's budget ("env-steps", "tokens"). None: nothing but C.
     cap: dict[str, float] | None = field(default=None, hash=False)
+
+    OLDER: ClassVar = {"arm": PLANNED}
+
+    @property
+    def n(self) -> int:
+        """Rollouts per problem."""
+        return int(self.arm["n"])
+
+    @property
+    def B(self) -> int:
+        """Problems per update."""
+        return int(self.arm["B"])
+
+    @property
+    def multiplier(self) -> float:
+        """Of the learning rate, relative to the rule's."""
+        return self.arm["multiplier"]
+
+    @property
+    def turns(self) -> int | None:
+        """The turn limit of training; None: the environment's, or no turns."""
+        return int(self.arm["turns"]) if "turns" in self.arm else None
 
     @property
     def name(self) -> str:
         times = "" if self.multiplier == 1 else f"-x{self.multiplier:g}"
         limit = "" if self.turns is None else f"-h{self.turns}"
-        return f"{self.purpose}-n{self.n}{limit}{times}-s{self.index}"
+        return f"{self.purpose}-{self.arm.only('n').label}{limit}{times}-s{self.index}"
 
     @property
     def M(self) -> int:
@@ -94,15 +118,21 @@ class PlannedRun:
     @staticmethod
     def of(data: Mapping[str, Any]) -> PlannedRun:
         """A run from the plain data of a record; other keys are ignored."""
-        return PlannedRun(**{f.name: data[f.name] for f in fields(PlannedRun) if f.name in data})
+        own = {f.name: data[f.name] for f in fields(PlannedRun) if f.name in data}
+        return PlannedRun(**{**own, "arm": Arm.of(data)})
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON; `turns` and `cap` only if there is one, as in records from before them."""
-        return {k: v for k, v in asdict(self).items() if k not in ("turns", "cap") or v is not None}
+        """Plain data for JSON; `cap` only if there is one, as in records from before it."""
+        return {k: v for k, v in {**asdict(self), "arm": self.arm.data()}.items() if k != "cap" or v is not None}
 
     def lr(self, rule: RateRule) -> float:
         """The learning rate of this run under a rule: the starting rule for probes, the fitted one for others."""
         return rule.at(self.n * self.B, self.multiplier)
+
+
+def worded(arm: Arm) -> str:
+    """The sizes of an arm as text."""
+    return f"n = {arm['n']}, B = {arm['B']}"
 
 
 def capped(runs: Sequence[PlannedRun], unit: str, amount: float, costs: Sequence[float]) -> tuple[PlannedRun, ...]:
@@ -133,7 +163,8 @@ def make_runs(
     """Every combination, seeds outermost, so that an interrupted phase has whole replicates. `batch` fixes n B, `turns`
     is the turn limit."""
     return tuple(
-        PlannedRun(purpose, n, problems_of(n, B, batch), C, x, i, run_seed(seed, purpose, i), turns=turns)
+        PlannedRun(purpose, Arm(n=n, B=problems_of(n, B, batch), multiplier=x, turns=turns), C, i,
+                   run_seed(seed, purpose, i))
         for i in range(seeds) for n in ns for x in multipliers
     )
 

@@ -166,11 +166,11 @@ def choose(curves: Sequence[Curve], limits: Sequence[TurnLimit], unit: str) -> L
     are better, the one with the largest mean difference is chosen.
     """
     turns, unit = tuple(sorted(x.turns for x in limits)), unit if unit in (ROLLOUTS, TOKENS) else ENV_STEPS
-    used = [c for c in curves if c.purpose == "pilot" and not c.diverged and c.turns in turns]
-    if len(turns) < 2 or not any(c.turns == turns[-1] for c in used):
+    used = [c for c in curves if c.purpose == "pilot" and not c.diverged and c.arm.get("turns") in turns]
+    if len(turns) < 2 or not any(c.arm.get("turns") == turns[-1] for c in used):
         return None
     at = min(float(spent(c, unit)[-1]) for c in used)
-    values = {(c.turns, c.n, c.seed): reward_at(c, unit, at) for c in used}
+    values = {(c.arm["turns"], c.arm["n"], c.seed): reward_at(c, unit, at) for c in used}
     rows = [_difference(values, h, turns[-1]) for h in turns[:-1]]
     rows = [r for r in rows if r["pairs"]]
     better = [r for r in rows if r["low"] is not None and r["low"] > 0]
@@ -260,7 +260,7 @@ def _settle(rows: Sequence[Mapping[str, Any]], used: Sequence[Curve]) -> tuple[s
     if not known:
         return "as many seeds again for every n", "--seeds all=1"
     r = max(known, key=lambda r: abs(r["mean"]))
-    arms, effect = len({c.n for c in used}), max(abs(r["mean"]), MARGIN)
+    arms, effect = len({c.arm["n"] for c in used}), max(abs(r["mean"]), MARGIN)
     need = seeds_for(effect, r["sd"] / 2**0.5, level=LEVEL) or MOST
     more = max(-(-(need - r["pairs"]) // arms), 1)
     return (f"{counted(more, 'more seed')} of every n at every turn limit, to detect a difference of {effect:.3f}; "

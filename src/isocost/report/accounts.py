@@ -122,14 +122,15 @@ def _budget(study: Study) -> Safe:
 def _what(run: Run) -> str:
     name = PURPOSE_NAMES.get(run.purpose, run.purpose)
     limit = f", {run.turns} turns" if run.turns else ""
-    return f"{name}, n = {run.n}{limit}" if run.purpose in ("pilot", "train", "edge") and run.n else name
+    size = run.size("n") if run.purpose in ("pilot", "train", "edge") else None
+    return f"{name}, n = {size}{limit}" if size else name
 
 
 def _kinds(study: Study) -> dict[str, list[Run]]:
     """Runs by kind, in the order a study makes them."""
 
     def rank(run: Run) -> tuple[int, int, str]:
-        return (PURPOSES.index(run.purpose) if run.purpose in PURPOSES else len(PURPOSES), run.n or 0, run.name)
+        return (PURPOSES.index(run.purpose) if run.purpose in PURPOSES else len(PURPOSES), run.size("n") or 0, run.name)
 
     kinds: dict[str, list[Run]] = {}
     for run in sorted(study.runs, key=rank):

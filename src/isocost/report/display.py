@@ -21,6 +21,7 @@ from isocost.report import charts, fit, headline, outcome, page, problems, reach
 from isocost.report.accounts import Section
 from isocost.report.html import Safe, brief, count, join, p, sentence, table, tag
 from isocost.report.records import Data, Study, as_dict, as_list, load
+from isocost.runs.arm import Arm
 
 WIDTH = 640     # pixels of a still picture
 _FIGURE = re.compile(
@@ -101,7 +102,8 @@ def pilot_plan(study: Study) -> Section:
     plan = study["pilot"]
     runs: dict[tuple[str, int, int, int], int] = {}
     for run in map(as_dict, as_list(plan.get("runs"))):
-        key = (str(run["purpose"]), int(run["n"]), int(run["B"]), int(run["C"]))
+        arm = Arm.of(run)
+        key = (str(run["purpose"]), arm["n"], arm["B"], int(run["C"]))
         runs[key] = runs.get(key, 0) + 1
     rows = [(purpose, n, B, k, count(C)) for (purpose, n, B, C), k in runs.items()]
     grid = table(("runs", "n", "B", "how many", "rollouts each"), rows, "Runs of the pilot", "quiet") if rows else ""

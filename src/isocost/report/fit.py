@@ -87,8 +87,8 @@ def _residuals(law: Law) -> Safe:
     )
 
 
-def _of(rows: Sequence[Data], n: int) -> list[Data]:
-    return [r for r in rows if r["n"] == n]
+def _of(rows: Sequence[Data], size: int) -> list[Data]:
+    return [r for r in rows if r["n"] == size]
 
 
 def _rms(rows: Sequence[Data]) -> float:

@@ -92,7 +92,7 @@ def _list_events(study: Study) -> Iterator[tuple[Any, Any, Any, Any]]:
     yield ("the code", f"version {version}; compared with the code of the trained runs", *mark("code"))
     yield ("the forecast, sealed", _forecast_words(study), _hash(sealed.get("seal")), _same(True, study.intact))
     for arm in (prescribed_arm(study), *map(as_dict, as_list(study["plan"].get("arms"))[1:])):
-        runs = [r for r in study.of("train") if r.n == arm.get("n")]
+        runs = [r for r in study.of("train") if r.size("n") == arm.get("n")]
         if runs:
             under = sum(r.about.get("seal") == sealed.get("seal") for r in runs)
             ended = sum(r.finished for r in runs)
@@ -110,7 +110,7 @@ def _knew(study: Study) -> str:
     pilot = study.of("pilot")
     words = ", ".join(f"{v} {k}" for k, v in sorted(kinds.items(), key=lambda x: -x[1])) + " runs"
     if pilot:
-        words += f"; n = {names(sorted({r.n for r in pilot if r.n}))}"
+        words += f"; n = {names(sorted({r.size('n') for r in pilot if r.size('n')}))}"
         ends = [number(r.evaluations[-1].get("rollouts")) or 0 for r in pilot if r.evaluations]
         words += f", up to {count(max(ends))} rollouts each" if ends else ""
     return words
@@ -174,11 +174,11 @@ def evaluations(study: Study) -> list[Data]:
     law, arm = law_of(study), prescribed_arm(study)
     if law is None or arm.get("n") not in law.ns or number(study["forecast"].get("value")) is None:
         return []
-    return [_evaluated(law, int(arm["n"]), C, values) for C, values in trained_means(study, arm).items()]
+    return [_evaluated(law, arm, C, values) for C, values in trained_means(study, arm).items()]
 
 
-def _evaluated(law: Law, n: int, C: float, values: list[float]) -> Data:
-    predicted, mean = law.predict(n, C, len(values))[1], sum(values) / len(values)
+def _evaluated(law: Law, arm: Data, C: float, values: list[float]) -> Data:
+    predicted, mean = law.predict(int(arm["n"]), C, len(values))[1], sum(values) / len(values)
     half = predicted.high - predicted.value if mean > predicted.value else predicted.value - predicted.low
     return {
         "C": C, "runs": len(values), "mean": mean,

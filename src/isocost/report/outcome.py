@@ -171,7 +171,7 @@ def _finals(study: Study, arm: Data) -> dict[str, float]:
     """Run name -> last held-out reward on the test split, for the trained runs of an arm that ended."""
     if not arm:
         return {}
-    runs = [r for r in study.of("train") if r.finished and r.n == arm.get("n") and r.evaluations]
+    runs = [r for r in study.of("train") if r.finished and r.size("n") == arm.get("n") and r.evaluations]
     found = {r.name: number(r.evaluations[-1].get(SPLIT)) for r in runs}
     return {k: v for k, v in found.items() if v is not None}
 
@@ -214,7 +214,7 @@ def trained_means(study: Study, arm: Data) -> dict[float, list[float]]:
     """C -> held-out reward of every trained run of this arm that was evaluated there."""
     found: dict[float, list[float]] = {}
     for run in study.of("train"):
-        if run.n != arm.get("n"):
+        if run.size("n") != arm.get("n"):
             continue
         for line in run.evaluations:
             c, y = number(line.get("rollouts")), number(line.get(SPLIT))
@@ -271,10 +271,10 @@ def trained_lines(study: Study) -> list[Data]:
     rows = []
     roles = {prescribed_n(study): "prescribed"} | {
         a.get("n"): "best at the pilot's end" if a["role"] == "leader" else "comparator" for a in compared_arms(study)}
-    for run in sorted(study.of("train"), key=lambda r: (r.n != prescribed_n(study), r.n or 0, r.name)):
-        what = ", ".join(filter(None, (f"n = {run.n}", roles.get(run.n))))
+    for run in sorted(study.of("train"), key=lambda r: (r.size("n") != prescribed_n(study), r.size("n") or 0, r.name)):
+        what = ", ".join(filter(None, (f"n = {run.size('n')}", roles.get(run.size("n")))))
         rows += [
-            {"what": what, "n": run.n, "run": run.name, "C": x["rollouts"], "reward": x[SPLIT]}
+            {"what": what, "n": run.size("n"), "run": run.name, "C": x["rollouts"], "reward": x[SPLIT]}
             for x in run.evaluations
             if number(x.get("rollouts")) and number(x.get(SPLIT)) is not None
         ]

@@ -185,14 +185,14 @@ def _probe_rows(study: Study) -> list[Data]:
     rejected = {as_dict(t).get("run") for t in as_list(study["rate"].get("refused"))}
     rows = []
     for run in study.of("probe"):
-        if not run.evaluations or not run.lr or not run.n:
+        if not run.evaluations or not run.lr or not (size := run.size("n")):
             continue
         first, last = run.evaluations[0], run.evaluations[-1]
         rows.append(
             {
                 "run": run.name,
                 "lr": run.lr,
-                "nB": run.n * int(run.arm.get("B") or 0),
+                "nB": size * int(run.arm.get("B") or 0),
                 "reward": last.get("eval/select"),
                 "base": number(first.get("eval/select")),
                 "probe": "rejected" if run.name in rejected or run.diverged else "kept",
@@ -202,7 +202,7 @@ def _probe_rows(study: Study) -> list[Data]:
 
 
 def _rule_table(study: Study) -> Safe:
-    arms = {(r.n, r.arm.get("B"), r.lr) for r in study.of("pilot") if r.n and r.lr}
+    arms = {(r.size("n"), r.arm.get("B"), r.lr) for r in study.of("pilot") if r.size("n") and r.lr}
     if not arms:
         return Safe("")
     body = [

@@ -68,8 +68,8 @@ def curves(study: Study) -> Section:
     )
     plot = figure("reward", spec, alt_text, caption, rows)
     lead = (
-        f"{len(runs)} pilot runs with n = {names(sorted({r.n for r in runs if r.n}))}. At the largest common C,"
-        f" {_order(runs)}."
+        f"{len(runs)} pilot runs with n = {names(sorted({r.size('n') for r in runs if r.size('n')}))}. At the largest "
+        f"common C, {_order(runs)}."
     )
     parts = (p(lead, cls="lead"), plot, _how_far(study), _arm_table(law, runs), _left_out(runs))
     return Section("curves", title, join(*parts))
@@ -127,12 +127,12 @@ def _means(runs: Sequence[Run]) -> list[Data]:
     """Mean, lowest and highest over seeds at each (n, C), without the base: a log axis has no zero."""
     by: dict[tuple[int, float], list[float]] = {}
     for run in runs:
-        if run.diverged or run.n is None:
+        if run.diverged or (size := run.size("n")) is None:
             continue
         for line in run.evaluations:
             c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
             if c and y is not None:
-                by.setdefault((run.n, c), []).append(y)
+                by.setdefault((size, c), []).append(y)
     return [
         {"n": n, "C": c, "reward": sum(v) / len(v), "low": min(v), "high": max(v), "runs": len(v)}
         for (n, c), v in sorted(by.items())
@@ -153,9 +153,9 @@ def _fitted(law: Law, reach: Sequence[Data] = (), chosen: int | None = None) -> 
     return rows
 
 
-def _point(n: int, C: float, value: float, low: float, high: float, *, beyond: bool, band: bool = True) -> Data:
+def _point(size: int, C: float, value: float, low: float, high: float, *, beyond: bool, band: bool = True) -> Data:
     bounds = (low, high) if band else (None, None)
-    return {"n": n, "C": C, "reward": value, "low": bounds[0], "high": bounds[1], "beyond": beyond}
+    return {"n": size, "C": C, "reward": value, "low": bounds[0], "high": bounds[1], "beyond": beyond}
 
 
 def _columns(band: Any, digits: int) -> list[tuple[float, ...]]:
@@ -167,7 +167,7 @@ def _columns(band: Any, digits: int) -> list[tuple[float, ...]]:
 
 def _ends(runs: Sequence[Run]) -> list[tuple[int, float]]:
     """(n, mean reward over seeds) at the largest C that every run reached, in order of n."""
-    rewards = [(run.n, *_rewards(run)) for run in runs if run.n is not None and not run.diverged]
+    rewards = [(size, *_rewards(run)) for run in runs if (size := run.size("n")) is not None and not run.diverged]
     known = [(n, C, reward) for n, C, reward in rewards if len(C) and C[-1] > 0]
     common = min((float(C[-1]) for _, C, _ in known), default=math.inf)
     by: dict[int, list[float]] = {}

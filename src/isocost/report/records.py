@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import isocost.planner  # noqa: F401 (registers the shapes of a study's files)
 from isocost.errors import UserError
-from isocost.jsonfile import Damaged
+from isocost.jsonfile import Absent, Damaged
 from isocost.laws.curves import PASS
 from isocost.runs.files import DIVERGED, good_lines, read_json
 
@@ -70,9 +70,9 @@ class Run:
     def arm(self) -> Data:
         return as_dict(self.about.get("arm"))
 
-    @property
-    def n(self) -> int | None:
-        return _whole(self.arm.get("n"))
+    def size(self, name: str) -> int | None:
+        """A whole number of its arm; None where the record has none."""
+        return _whole(self.arm.get(name))
 
     @property
     def turns(self) -> int | None:
@@ -169,7 +169,7 @@ class Study:
         rates = dict(as_list(self["pilot"].get("rates")))
         if not rates or run.purpose not in ("pilot", "edge"):
             return run.purpose
-        return "pilot" if run.arm.get("multiplier", 1.0) == rates.get(run.n) else "edge"
+        return "pilot" if run.arm.get("multiplier", 1.0) == rates.get(run.size("n")) else "edge"
 
     @property
     def metric(self) -> str:
@@ -330,11 +330,12 @@ def _run(folder: Path, broken: list[str], metric: str, shared: dict[str, Any]) -
 
 
 def _read(path: Path, broken: list[str]) -> Data:
+    """A file's data; empty, with why in `broken`, where it cannot be used. Raises UserError for a newer format."""
     try:
         return read_json(path, partial=True) if os.path.lexists(path) else {}
     except Damaged as e:
         broken.append(f"{path.name} in {path.parent.name}{e.why}")
-    except UserError as e:      # a newer schema
+    except Absent as e:         # a link to nothing
         broken.append(str(e).replace(str(path), f"{path.name} in {path.parent.name}"))
     return {}
 

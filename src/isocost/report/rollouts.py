@@ -121,9 +121,10 @@ def _filters(shown: Sequence[KeptRollout]) -> Safe:
     return tag("div", outcomes, tag("div", *choices, cls="choices"), status, cls="filters", hidden=True)
 
 
-def _chip(value: str, words: str, n: int) -> Safe:
+def _chip(value: str, words: str, many: int) -> Safe:
     box = tag("input", type="radio", name="outcome", value=str(value), checked=not value)
-    return tag("label", Safe(box.removesuffix("</input>")), tag("span", words, " ", tag("small", count(n))), cls="chip")
+    return tag("label", Safe(box.removesuffix("</input>")), tag("span", words, " ", tag("small", count(many))),
+               cls="chip")
 
 
 def _select(name: str, label: str, options: Sequence[tuple[str, str]]) -> Safe:

@@ -11,6 +11,7 @@ from isocost.contract.conflicts import refuse
 from isocost.jsonfile import write_json
 from isocost.recipe import describe, functions, paced
 from isocost.runs import schema
+from isocost.runs.arm import OLD, Arm
 from isocost.runs.files import GO_ON, read_json
 from isocost.seams import Recipe
 from isocost.worlds.setting import Setting
@@ -28,24 +29,27 @@ class Job:
     method: str
     seed: int
     budget: Mapping[str, float]  # unit -> amount, of the training account: C
-    n: int
-    B: int
-    lr: float
-    warmup: int = 0  # steps
+    arm: Arm    # n, B and lr; `warmup` in steps; `multiplier` of the rule's learning rate; `turns`, of training alone
     points: tuple[float, ...] = ()  # rollouts at which to evaluate, besides the start and the end
     sets: Mapping[str, str] = field(default_factory=dict)
     purpose: str = "run"
     keep: int = 0  # groups of every update that are kept as text, at least; see `isocost.runs.samples`
-    multiplier: float = 1.0  # of the learning rate, relative to the rule's
     seal: str | None = None
     save_every: int = 0  # steps; 0 saves at evaluations only, those of the first second of work left out
     save_seconds: float = 0.0  # since the last checkpoint, after which the next step is followed by one; 0: no limit
     export: bool = False  # write the final policy as a Hugging Face folder
-    turns: int = 0  # the turn limit of training, where it is not the setting's; evaluations always have the setting's
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Job:
-        return cls(**{**data, "setting": Setting.of(data["setting"]), "points": tuple(data["points"])})
+        """The job of plain data, of this or an earlier format."""
+        own = {k: v for k, v in data.items() if k not in OLD}
+        return cls(**{**own, "arm": Arm.of(data), "setting": Setting.of(data["setting"]),
+                      "points": tuple(data["points"])})
+
+    @property
+    def turns(self) -> int:
+        """The turn limit of training; evaluations always have the setting's."""
+        return int(self.arm.get("turns", self.setting.max_turns))
 
 
 def recipe_of(job: Job) -> Recipe:
@@ -56,14 +60,20 @@ def recipe_of(job: Job) -> Recipe:
     from isocost import methods
 
     s = job.setting
-    recipe = methods.recipe(job.method, groups=job.B, rollouts=job.n)
-    planned = {"lr": job.lr, "warmup": job.warmup, **{k: getattr(s, k) for k in PLANNED if hasattr(s, k)}}
+    recipe = methods.recipe(job.method, groups=job.arm["B"], rollouts=job.arm["n"])
+    planned = {"lr": job.arm["lr"], "warmup": job.arm.get("warmup", 0)}
+    planned |= {k: getattr(s, k) for k in PLANNED if hasattr(s, k)}
     if s.env:
-        planned["max_turns"] = job.turns or s.max_turns
+        planned["max_turns"] = job.turns
     recipe = methods.tuned(paced(recipe, **planned), job.sets)
     model = spec_of(s.model)
-    refuse(recipe, verifier=s.marks, turns=job.turns or s.max_turns, can=model.learner, where=str(model))
+    refuse(recipe, verifier=s.marks, turns=job.turns, can=model.learner, where=str(model))
     return recipe
+
+
+def arm_of(job: Job, recipe: Recipe) -> Arm:
+    """The arm that is trained and recorded: a method's settings may give it another n and B than was planned."""
+    return Arm({"multiplier": 1.0, "warmup": 0, **job.arm, "n": recipe.rollouts, "B": recipe.groups})
 
 
 def method_defaults(method: str, used: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ from isocost.runs import files, schema, shelf
 from isocost.runs.driver import Driver
 from isocost.runs.evaluate import ATTEMPTS, EVALUATION_SEED, Evaluation, evaluate
 from isocost.runs.files import COMPLETE, DIVERGED, REWARD_FAILED, UNBILLED, read_json, read_lines
-from isocost.runs.job import Job
+from isocost.runs.job import Job, arm_of
 from isocost.runs.record import RunRecord, machine, model_of
 from isocost.runs.samples import keeps, of_evaluation, of_update
 from isocost.seams import Recipe
@@ -67,10 +67,7 @@ class PolicyRun:
         return {
             "name": job.name, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget), "seal": job.seal,
             "method": job.method, "recipe": describe(recipe), "job": asdict(job),
-            "arm": {
-                "n": recipe.rollouts, "B": recipe.groups, "lr": job.lr, "multiplier": job.multiplier,
-                "warmup": job.warmup, **({"turns": job.turns} if job.turns else {}),
-            },
+            "arm": arm_of(job, recipe).data(),
             **self._identity(),
             **_origin(job.method),
             "machine": {**machine(torch.get_num_threads(), self.world.extra), **sandbox},
@@ -146,7 +143,7 @@ class PolicyRun:
     async def evaluate(self) -> dict[str, Any]:
         """Held-out reward, on both splits."""
         setting, sides = self.job.setting, self.opened.sides
-        turns = setting.max_turns if self.job.turns else None
+        turns = setting.max_turns if "turns" in self.job.arm else None
         pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling, turns)
         asked = self.recipe, self.world, (*sides.select, *sides.audit), pace
         with self._naming_the_rate():

@@ -14,7 +14,8 @@ from isocost.shape import UNKNOWN, Count, Each, Filled, Keys, Maybe, Row, Size
 from isocost.units import STOPS
 from isocost.words import word
 
-VERSION = 1     # of the records that this version writes, and the newest that it reads
+VERSION = 2     # of the records that this version writes, and the newest that it reads. 1 had n, B and learning rate as
+                # fields of a job, a planned run, a forecast and a design; 2 has an arm
 BINS = 17       # of a histogram of pass rates
 
 
@@ -45,7 +46,7 @@ SETTING = Keys({}, {
     "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
     "in_turns": bool, "env": str, "max_turns": Count, "witness": NUMBER,
 }, rest=UNKNOWN)
-ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER, "turns": Size})
+ARM = Keys({}, rest=NUMBER)     # which values it needs is said where they are read
 MODEL = Keys({}, {"name": str, "parameters": NUMBER, "learned": NUMBER})
 PROBLEMS = Keys({}, {
     "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
@@ -62,13 +63,12 @@ RUN = Keys({}, {
     "code": OBJECT, "machine": OBJECT, "imported": LOG,
     "missing": list[str],
 })
-SIZED = RUN.needing(name=str, seed=int, arm=ARM.needing(n=Size, B=Size))
-MEASURED = SIZED.needing(arm=ARM.needing(n=Size, B=Size, lr=float))     # a curve for the planner, or a row of a list
-BUDGETED = MEASURED.needing(purpose=str, budget=BUDGET, model=MODEL)
+ARMED = RUN.needing(name=str, seed=int, arm=ARM)
+BUDGETED = ARMED.needing(purpose=str, budget=BUDGET, model=MODEL)
 TRAINED = BUDGETED.needing(     # by isocost: what resuming and evaluating it again need
     method=str, recipe=OBJECT, job=Keys({"setting": SETTING}), problems=PROBLEMS
 )
-IMPORTED = MEASURED.needing(imported=LOG.needing(name=str, digest=str))
+IMPORTED = ARMED.needing(imported=LOG.needing(name=str, digest=str))
 END = Keys({"reason": str}, {
     "detail": str, "bound": str, "steps": Count, "seconds": float, "signal": int | None, "bill": dict[str, Costs],
     "physical": dict[str, Costs], "fates": dict[str, int], "notes": list[str], "verifier_failures": dict[str, int],

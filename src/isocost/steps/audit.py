@@ -41,10 +41,10 @@ class Audit(OfPlanner):
             out.append(Row("", a.rule, "flag"))
         out += [Row(f"interval score {s.score:.3f}  {s.name}", f"{s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
                 for s in a.scores]
-        if a.difference is not None:
-            out.append(Row(f"prescribed minus n = {a.comparator}", f"{a.difference}; better: {a.better}"))
+        if a.difference is not None and a.comparator is not None:
+            out.append(Row(f"prescribed minus n = {a.comparator['n']}", f"{a.difference}; better: {a.better}"))
         if a.leader is not None and a.leader.difference is not None:
-            out.append(Row(f"prescribed minus n = {a.leader.n}, the best at the pilot's end",
+            out.append(Row(f"prescribed minus n = {a.leader.arm['n']}, the best at the pilot's end",
                            f"{a.leader.difference}; better: {a.leader.better}"))
         if a.gain is not None:
             out.append(Row("gain over the base", str(a.gain)))

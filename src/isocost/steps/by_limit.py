@@ -99,8 +99,8 @@ def _row(h: int, scores: ndarray, turns: ndarray, costs: ndarray) -> dict[str, A
     }
 
 
-def dead_share(scores: ndarray, n: int) -> float:
-    """The share of groups of n with equal scores, unbiased from m per problem (P, m): sum of C(c, n) / C(m, n) over the
-    counts c of each distinct score."""
-    m = scores.shape[1]
-    return float(np.mean([sum(comb(c, n) for c in Counter(row.tolist()).values()) / comb(m, n) for row in scores]))
+def dead_share(scores: ndarray, size: int) -> float:
+    """The share of groups of `size` with equal scores, unbiased from m per problem (P, m): sum of C(c, size) /
+    C(m, size) over the counts c of each distinct score."""
+    ways = comb(scores.shape[1], size)
+    return float(np.mean([sum(comb(c, size) for c in Counter(row.tolist()).values()) / ways for row in scores]))

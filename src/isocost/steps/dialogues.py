@@ -108,7 +108,7 @@ def _dead(rewards: Sequence[Sequence[float]]) -> Iterator[dict[str, float]]:
         yield {"n": n, "failed": _equal(tallies, n, False), "succeeded": _equal(tallies, n, True)}
 
 
-def _equal(tallies: Sequence[Counter[float]], n: int, succeeded: bool) -> float:
-    """The share of groups of n with equal rewards, all above 1/2 or none."""
-    ways = (sum(comb(c, n) for x, c in t.items() if (x > 0.5) is succeeded) / comb(t.total(), n) for t in tallies)
+def _equal(tallies: Sequence[Counter[float]], size: int, succeeded: bool) -> float:
+    """The share of groups of `size` with equal rewards, all above 1/2 or none."""
+    ways = (sum(comb(c, size) for x, c in t.items() if (x > 0.5) is succeeded) / comb(t.total(), size) for t in tallies)
     return round(sum(ways) / len(tallies), 4)

@@ -16,6 +16,7 @@ from typing import Any
 from isocost.errors import Interrupted, UserError
 from isocost.jsonfile import write_json
 from isocost.planner.stopping import StoppingVerdict
+from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED, ended, read_json
 from isocost.runs.job import Job
 from isocost.runs.launch.launcher import OUTPUT, Launch, Launcher, State
@@ -86,12 +87,13 @@ class _Run:
 
     @staticmethod
     def of(home: Home, trainer: Trainer, job: Job, folder: Path) -> _Run:
-        sizes = Sizes(job.name, job.n, job.B, int(job.budget["rollouts"]), job.lr, job.warmup, job.seed,
+        arm = Arm({"multiplier": 1.0, "warmup": 0, **job.arm})
+        sizes = Sizes(job.name, arm["n"], arm["B"], int(job.budget["rollouts"]), arm["lr"], arm["warmup"], job.seed,
                       tuple(int(p) for p in job.points), job.setting.samples)
         held_out = home.setting.held_out
         known = home.asked
         asked = asked_of(sizes, job.setting.model, job.setting.data, known.get("scale"), known.get("base"))
-        more = {"purpose": job.purpose, "multiplier": job.multiplier, "seal": job.seal,
+        more = {"purpose": job.purpose, "arm": arm.data(), "seal": job.seal,
                 "problems": {"spec": job.setting.data, "select": int(held_out), "audit": 0},
                 "job": {"setting": {"samples": job.setting.samples}}}
         return _Run(DrivenRun(trainer, sizes, folder, home.path.resolve().name), asked, more)

@@ -11,7 +11,7 @@ from isocost.display import OfPlanner, Row, Shown, folder_field
 from isocost.errors import UserError
 from isocost.laws import law as laws
 from isocost.laws.bins import binned
-from isocost.laws.curves import PASS, Curve, attempts_of, curves
+from isocost.laws.curves import PASS, Curve, attempts_of, curves, multiplier
 from isocost.laws.fit import fit_law
 from isocost.laws.interference import Interference, by_n, interferences
 from isocost.laws.law import Flag
@@ -265,7 +265,8 @@ def overfitted(study: Study, turns: int | None = None) -> list[Overfit]:
     if measure.of(study.any_run)["kind"] == TRAINING:
         return []
     seen = of_limit(study.curves(PASS), study.planned.at(turns))
-    return overfitting([c for c in seen if c.purpose == "pilot" and c.multiplier == 1.0 and turns in (None, c.turns)])
+    seen = [c for c in seen if c.purpose == "pilot" and multiplier(c) == 1.0]
+    return overfitting([c for c in seen if turns in (None, c.arm.get("turns"))])
 
 
 def _pilot_curves(study: Study) -> list[Curve]:

@@ -54,7 +54,7 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
 
     With one batch size only, the exponent is 1/2, and the text says so. Arms that were run keep their own rate.
     """
-    at = sorted({(c.n * c.B, c.lr) for c in seen})
+    at = sorted({(c.arm["n"] * c.arm["B"], c.arm["lr"]) for c in seen})
     sizes = np.array([b for b, _ in at], dtype=float)
     rates = np.log([lr for _, lr in at])
     reference = round(float(exp(np.log(sizes).mean())))
@@ -77,7 +77,7 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
     )
     own: dict[tuple[int, int], list[float]] = {}
     for c in seen:
-        own.setdefault((c.n, c.B), []).append(c.lr)
+        own.setdefault((c.arm["n"], c.arm["B"]), []).append(c.arm["lr"])
     return RateRule(
         lr0,
         reference,
@@ -90,19 +90,19 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
 
 def pilot_of(files: Sequence[RunFiles], seen: Sequence[Curve], budget: Budget | None) -> PilotPlan:
     """The imported runs as a pilot, and the size of the next run: 4 times the longest unless a budget is given."""
-    grid = tuple(sorted({c.n for c in seen}))
-    batches = {c.n * c.B for c in seen}
-    batch = batches.pop() if len({c.B for c in seen}) > 1 and len(batches) == 1 else None
-    B = batch // COMMON if batch else Counter(c.B for c in seen).most_common(1)[0][0]
+    grid = tuple(sorted({c.arm["n"] for c in seen}))
+    batches = {c.arm["n"] * c.arm["B"] for c in seen}
+    batch = batches.pop() if len({c.arm["B"] for c in seen}) > 1 and len(batches) == 1 else None
+    B = batch // COMMON if batch else Counter(c.arm["B"] for c in seen).most_common(1)[0][0]
     C = int(max(c.C[-1] for c in seen))
     middle = grid[len(grid) // 2]
-    seeds = min(Counter(c.n for c in seen).values())
+    seeds = min(Counter(c.arm["n"] for c in seen).values())
     runs = tuple(_run(c) for c in seen)
     sd, source = _spread(seen)
     tokens, ends = bills_of(files)
     prices = Prices(0.0, tokens or 0.0, None)
     timing = timing_of(seen)
-    spent = replace(prices.bill([(c.n, c.B, int(c.C[-1]), len(c.C)) for c in seen], timing), seconds=ends)
+    spent = replace(prices.bill([(c.arm["n"], c.arm["B"], int(c.C[-1]), len(c.C)) for c in seen], timing), seconds=ends)
     unit = batch or whole(grid, B, C)
     train_C = max(1, AHEAD * C // unit) * unit
     why = (
@@ -148,7 +148,8 @@ def pilot_of(files: Sequence[RunFiles], seen: Sequence[Curve], budget: Budget | 
 
 def _run(curve: Curve) -> PlannedRun:
     purpose, _, rest = curve.run.partition("-n")
-    return PlannedRun(purpose, curve.n, curve.B, int(curve.C[-1]), 1.0, int(rest.rpartition("-s")[2]), curve.seed)
+    index = int(rest.rpartition("-s")[2])
+    return PlannedRun(purpose, curve.arm.only("n", "B").but(multiplier=1.0), int(curve.C[-1]), index, curve.seed)
 
 
 def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
@@ -263,15 +264,15 @@ def _beside(study: Study, made: plans.Plan, law: Law, pilot: PilotPlan) -> dict[
     }
 
 
-def _warmup(study: Study, n: int) -> int:
-    """Updates of warm-up that the imported runs at n had, the most where they differ; 0 if no log records any."""
+def _warmup(study: Study, size: int) -> int:
+    """Updates of warm-up that the imported runs of this n had, the most where they differ; 0 if no log records any."""
     arms = [run.about(schema.IMPORTED)["arm"] for run in study.runs_read]
-    return max((int(a["warmup"] or 0) for a in arms if a["n"] == n), default=0)
+    return max((int(a["warmup"] or 0) for a in arms if a["n"] == size), default=0)
 
 
-def _problems(seen: Sequence[Curve], n: int) -> int | None:
-    """Problems per epoch of the runs at n, by their last epoch; None if no log records epochs."""
-    sizes = [c.C[-1] / (n * c.epochs[-1]) for c in seen if c.n == n and c.epochs[-1] > 0]
+def _problems(seen: Sequence[Curve], size: int) -> int | None:
+    """Problems per epoch of the runs of this n, by their last epoch; None if no log records epochs."""
+    sizes = [c.C[-1] / (size * c.epochs[-1]) for c in seen if c.arm["n"] == size and c.epochs[-1] > 0]
     return max(1, round(float(np.mean(sizes)))) if sizes else None
 
 

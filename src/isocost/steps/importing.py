@@ -15,6 +15,7 @@ from isocost.laws.curves import PASS
 from isocost.planner.study_runs import PlannedRun
 from isocost.runs import files as records
 from isocost.runs import measure, schema, source
+from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED, read_json
 from isocost.runs.measure import UNNAMED
 from isocost.steps.events import SILENT, Observer, Skipped
@@ -34,18 +35,16 @@ FEW = 2  # values of a reward that two runs may share by chance
 class ImportedRun:
     """One run that was imported.
 
-    `run` is its folder and `log` the log's name, written by `source` (a trainer or format). `C` is its cost at the last
-    of `points` evaluations, counted in `unit`. `metric` and `kind` (held-out or training) name its rewards, `first` and
-    `last` in [0, 1]; `scale` (lowest, highest) are 0 and 1 in the log's units. `diverged` is whether they are NaN or
-    infinite to the log's end. `missing` is what the log lacks.
+    `run` is its folder and `log` the log's name, written by `source` (a trainer or format). `arm` has n, B and lr. `C`
+    is its cost at the last of `points` evaluations, counted in `unit`. `metric` and `kind` (held-out or training) name
+    its rewards, `first` and `last` in [0, 1]; `scale` (lowest, highest) are 0 and 1 in the log's units. `diverged` is
+    whether they are NaN or infinite to the log's end. `missing` is what the log lacks.
     """
 
     run: str
     log: str
     source: str
-    n: int
-    B: int
-    lr: float
+    arm: Arm
     seed: int
     C: float
     unit: str
@@ -68,7 +67,7 @@ class ImportedRuns(Shown):
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost import --json` prints it: a list with an entry per run."""
-        return list(finite([asdict(r) for r in self.runs]))
+        return list(finite([{k: v for k, v in asdict(r).items() if k != "arm"} | {**r.arm} for r in self.runs]))
 
 
 def import_logs(
@@ -110,7 +109,7 @@ def import_logs(
     mapped = mapped_of(columns)
     found: list[Log] = []
     skipped: list[str] = []
-    asked = Asked(n=n, B=B, lr=lr, seed=seed, scale=scale_of(scale), base=base, pattern=names, model=model, data=data)
+    asked = Asked(Arm(n=n, B=B, lr=lr), seed, scale=scale_of(scale), base=base, pattern=names, model=model, data=data)
     for path in map(Path, sources):
         try:
             for log in logs.logs(path, source, mapped, skipped):
@@ -188,18 +187,19 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
             if (name := known[run.digest]) in there:
                 raise UserError(f"{_where(run)} was imported before, as {name}: leave it out, or choose another --out")
             raise UserError(f"{_where(run)} is the same log as {name}: remove one of them")
-        taken = {seed for n, seed in arms if n == run.n}
+        n = run.arm["n"]
+        taken = {seed for other, seed in arms if other == n}
         seed = run.seed if run.seed is not None else next(i for i in range(len(taken) + 1) if i not in taken)
-        if (run.n, seed) in arms:
+        if (n, seed) in arms:
             raise UserError(
-                f"{_where(run)} and {arms[run.n, seed]} are both n = {run.n}, seed {seed}; a seed counts "
+                f"{_where(run)} and {arms[n, seed]} are both n = {n}, seed {seed}; a seed counts "
                 "once: leave one out, or give the seeds they were run with"
             )
-        known[run.digest] = arms[run.n, seed] = _where(run)
+        known[run.digest] = arms[n, seed] = _where(run)
         # By its seed; studies from before that are numbered in the order of their logs, and their names are taken.
-        index = next(i for i in (seed, *range(len(arms) + 1)) if (run.n, i) not in indices)
-        indices.add((run.n, index))
-        placed.append((run, seed, PlannedRun("pilot", run.n, run.B, 0, 1.0, index, seed).name))
+        index = next(i for i in (seed, *range(len(arms) + 1)) if (n, i) not in indices)
+        indices.add((n, index))
+        placed.append((run, seed, PlannedRun("pilot", run.arm.but(multiplier=1.0), 0, index, seed).name))
     for run, seed, name in placed:
         write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
     if not (out / "study.json").exists():
@@ -249,9 +249,7 @@ def _imported(run: Imported, folder: Path, seed: int) -> ImportedRun:
         run=str(folder),
         log=run.log.name,
         source=run.log.source,
-        n=run.n,
-        B=run.B,
-        lr=run.lr,
+        arm=run.arm,
         seed=seed,
         C=run.C,
         unit=run.log.unit,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from isocost.laws.curves import Curve
+from isocost.laws.curves import Curve, multiplier
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.turn_limits import LimitChoice
 
@@ -19,7 +19,7 @@ def of_limit(curves: Sequence[Curve], planned: PilotPlan) -> list[Curve]:
     Where another learning rate than the rule's was better, the runs of the n that went on at it are the grid's, and all
     runs at the rule's rate are edge runs: arms of one law have one rule.
     """
-    there = [c for c in curves if c.purpose != "pilot" or c.turns == planned.turns[-1]]
+    there = [c for c in curves if c.purpose != "pilot" or c.arm.get("turns") == planned.turns[-1]]
     return [_placed(c, dict(planned.rates)) for c in there] if planned.rates else there
 
 
@@ -27,8 +27,9 @@ def _placed(c: Curve, rates: Mapping[int, float]) -> Curve:
     """A curve of the grid or of an edge, as it counts where these n have these multiples of the rule's rate."""
     if c.purpose not in ("pilot", "edge"):
         return c
-    rate = rates.get(c.n, max(rates.values()))
-    return replace(c, purpose="pilot" if c.multiplier == rates.get(c.n) else "edge", multiplier=c.multiplier / rate)
+    rate = rates.get(c.arm["n"], max(rates.values()))
+    purpose = "pilot" if multiplier(c) == rates.get(c.arm["n"]) else "edge"
+    return replace(c, purpose=purpose, arm=c.arm.but(multiplier=multiplier(c) / rate))
 
 
 def choice_of(law: Mapping[str, Any]) -> LimitChoice | None:

@@ -13,14 +13,15 @@ from isocost import methods as catalogue
 from isocost.display import Shown, Text
 from isocost.errors import UserError
 from isocost.jsonfile import finite
-from isocost.planner.study_runs import PlannedRun
+from isocost.laws.curves import MEASURED
+from isocost.planner.study_runs import SIZES, PlannedRun
 from isocost.recipe import describe, diff
 from isocost.runs import files as records
 from isocost.runs import measure
+from isocost.runs.arm import Arm
 from isocost.runs.files import GO_ON, ended, find_runs, is_run, read_json, read_lines
 from isocost.runs.measure import TRAINING
 from isocost.runs.names import today
-from isocost.runs.schema import MEASURED
 from isocost.seams import SEAMS
 from isocost.shape import Each, Keys
 from isocost.words import counted
@@ -64,9 +65,7 @@ class RunRow:
     path: str
     method: str
     purpose: str
-    n: int
-    B: int
-    lr: float
+    arm: Arm
     seed: int
     rollouts: float
     ended: str
@@ -78,7 +77,7 @@ class RunRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {"kind": "run", **asdict(self)}
+        return {"kind": "run", **{k: v for k, v in asdict(self).items() if k != "arm"}, **self.arm}
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def _run(path: Path) -> RunRow:
         path=str(path),
         method=run["method"],
         purpose=run["purpose"],
-        **{k: run["arm"][k] for k in ("n", "B", "lr")},
+        arm=Arm(run["arm"]).only(*SIZES, "lr"),
         seed=run["seed"],
         rollouts=lines[-1]["rollouts"] if lines else 0,
         ended=_ended(path, end.get("reason")),
@@ -221,7 +220,7 @@ def write_parquet(folder: str | Path, out: str | Path) -> MetricsTable:
     lines = []
     for path in find_runs(folder):
         run = read_json(path / "run.json", LISTED)
-        arm = {"run": str(path), "purpose": run["purpose"], **{k: run["arm"][k] for k in ("n", "B", "lr")}}
+        arm = {"run": str(path), "purpose": run["purpose"], **Arm(run["arm"]).only(*SIZES, "lr")}
         arm |= {"seed": run["seed"], "kind": measure.of(run)["kind"]}
         lines += [{**arm, **_as_measured(line, arm["kind"])} for line in read_lines(path / "metrics.jsonl")]
     if not lines:

@@ -22,6 +22,7 @@ from isocost.planner.evaluation import points
 from isocost.planner.learning_rate import RateRule, starting_rule
 from isocost.planner.study_runs import warmup
 from isocost.recipe import describe
+from isocost.runs.arm import Arm
 from isocost.runs.files import tail
 from isocost.runs.job import Job, method_defaults, recipe_of
 from isocost.runs.speed import rates
@@ -159,10 +160,7 @@ def train_one(
         method=method,
         seed=seed,
         budget={of_run(spend.unit): spend.amount},
-        n=n,
-        B=B,
-        lr=lr,
-        warmup=warmup(steps) if steps else 0,
+        arm=Arm(n=n, B=B, lr=lr, warmup=warmup(steps) if steps else 0),
         sets=chosen,
         save_every=save_every,
         keep=keep,
@@ -224,15 +222,16 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
     """
     held_out = known["select"] + known["audit"]
     timing = expected_timing(known, held_out, None if known["exact"] else job.setting.samples)
-    prices, size = Prices.of(known), job.n * job.B
-    each = prices.bill([(job.n, job.B, size, 0)], timing).of_unit(spend.unit)
-    evaluated = prices.bill([(job.n, job.B, 0, 2 + evaluations)], timing).of_unit(spend.unit)
+    n, B = job.arm["n"], job.arm["B"]
+    prices, size = Prices.of(known), n * B
+    each = prices.bill([(n, B, size, 0)], timing).of_unit(spend.unit)
+    evaluated = prices.bill([(n, B, 0, 2 + evaluations)], timing).of_unit(spend.unit)
     updates = max(0, int((spend.amount - evaluated) // each))
     if not updates:
         beside = f" beside evaluations of {evaluated:.3g}" if evaluated else ""
         raise UserError(f"a budget of {spend} does not pay for one update of {size:,} rollouts, which takes {each:.3g}"
                         f"{beside}")
-    return prices.bill([(job.n, job.B, size * updates, 2 + evaluations)], timing)
+    return prices.bill([(n, B, size * updates, 2 + evaluations)], timing)
 
 
 def starting_rule_of(setting: Setting) -> RateRule:

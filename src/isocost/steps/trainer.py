@@ -17,6 +17,7 @@ from isocost.laws.tracks import LENGTH
 from isocost.planner.budget import MEASURED, Timing
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import COMMON, run_seed
+from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.launch.launchers import launcher_of
@@ -101,7 +102,8 @@ def _base(home: Home, setting: Setting, groups: int, observer: Observer) -> Cost
         return Cost()
     C = COMMON * groups
     seed = run_seed(home.asked["seed"], "pilot", 0)
-    job = Job(BASE, setting, trainer.kind, seed, {"rollouts": C}, COMMON, groups, 0.0, points=(C,), purpose=NAME)
+    job = Job(BASE, setting, trainer.kind, seed, {"rollouts": C}, Arm(n=COMMON, B=groups, lr=0.0), points=(C,),
+              purpose=NAME)
     if "base" not in home.asked:
         drive_jobs(home, [job], "the base, at a learning rate of 0", observer, 1, home.path)
         reward = next(x["eval/select"] for x in read_lines(home.path / BASE / "metrics.jsonl") if "eval/select" in x)
@@ -119,7 +121,8 @@ def _first(
     assert trainer is not None
     C = PROFILED * COMMON * groups
     seed = run_seed(home.asked["seed"], "pilot", 0)
-    job = Job(NAME, setting, trainer.kind, seed, {"rollouts": C}, COMMON, groups, lr, points=(C,), purpose=NAME)
+    job = Job(NAME, setting, trainer.kind, seed, {"rollouts": C}, Arm(n=COMMON, B=groups, lr=lr), points=(C,),
+              purpose=NAME)
     (end,) = drive_jobs(home, [job], "the first run of your trainer", observer, 1, home.path)
     folder = home.path / NAME
     (curve,) = curves([folder])

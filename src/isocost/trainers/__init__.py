@@ -28,6 +28,6 @@ ORDER = ("trl", "swift", "verl", "prime_rl", "nemo_rl", "skyrl", "slime", "openr
 def modules(what: str) -> dict[str, Any]:
     """The trainers and formats that have `what` (such as `read` or `NAMES`), by name, in `ORDER`; others come first."""
     found = sorted((m.name for m in pkgutil.iter_modules(__path__)),
-                   key=lambda n: (ORDER.index(n) if n in ORDER else -1, n))
+                   key=lambda name: (ORDER.index(name) if name in ORDER else -1, name))
     loaded = {n.replace("_", "-"): importlib.import_module(f"{__name__}.{n}") for n in found}
     return {n: m for n, m in loaded.items() if hasattr(m, "TITLE") and hasattr(m, what)}

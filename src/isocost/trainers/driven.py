@@ -31,6 +31,7 @@ from isocost import trainers
 from isocost.errors import UserError
 from isocost.jsonfile import line as json_line
 from isocost.jsonfile import write_json, write_text
+from isocost.runs.arm import Arm
 from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.launch.launcher import OUTPUT, Launch
 from isocost.runs.measure import HELD_OUT
@@ -226,15 +227,14 @@ class DrivenRun:
         assert run.kind == HELD_OUT
         lines = write_lines(run, self.folder)
         known = about(run, self.sizes.name, str(more["purpose"]), self.sizes.seed)
-        arm = {**known["arm"], "warmup": self.sizes.warmup, "multiplier": more["multiplier"], "lr": self.sizes.lr}
-        others = {k: v for k, v in more.items() if k != "multiplier"}
-        write_json(self.folder / "run.json", known | others | {
-            "arm": arm, "trainer": self.trainer.data(), "budget": {"rollouts": self.sizes.C},
+        write_json(self.folder / "run.json", known | dict(more) | {
+            "arm": {**known["arm"],
+                    **more["arm"]}, "trainer": self.trainer.data(), "budget": {"rollouts": self.sizes.C},
         })
         if not ended:
             return None
         end = end_of(run, lines, ended)
-        size = self.sizes.n * self.sizes.B
+        size = run.batch
         lost = len(seen.stitched.lost)
         bill = {**end["bill"], **({"lost": {"rollouts": lost * size, "updates": lost}} if lost else {})}
         notes = [f"missing: {m}" for m in run.missing]
@@ -315,4 +315,4 @@ def asked_of(
     base: float | None = None,
 ) -> Asked:
     """What is known of a run besides its log."""
-    return Asked(n=sizes.n, B=sizes.B, lr=sizes.lr, seed=sizes.seed, model=model, data=data, scale=scale, base=base)
+    return Asked(Arm(n=sizes.n, B=sizes.B, lr=sizes.lr), sizes.seed, model=model, data=data, scale=scale, base=base)

@@ -19,6 +19,7 @@ from isocost.errors import UserError
 from isocost.jsonfile import write_json, write_text
 from isocost.laws.tracks import LENGTH, written
 from isocost.runs import files as records
+from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED
 from isocost.runs.measure import HELD_OUT, TRAINING, UNNAMED
 from isocost.trainers.logs import FACTS, REWARD_ONLY, Empty, Log, Point
@@ -38,9 +39,7 @@ class Asked:
     """What the user states besides the logs. `scale` is the lowest and highest reward of a rollout, `base` the reward
     before training, both in the log's own units, `pattern` how a run's name holds its sizes: 'n{n}-s{seed}'."""
 
-    n: int | None = None
-    B: int | None = None
-    lr: float | None = None
+    arm: Arm = Arm()        # n, B and lr, as far as they are stated
     seed: int | None = None
     scale: tuple[float, float] | None = None
     base: float | None = None
@@ -54,9 +53,7 @@ class Imported:
     """One run, resolved: its sizes, and its points as (C, point), rewards in [0, 1], in order of C."""
 
     log: Log
-    n: int
-    B: int
-    lr: float
+    arm: Arm                # n, B and lr
     seed: int | None
     metric: str
     kind: str
@@ -68,8 +65,13 @@ class Imported:
     @property
     def C(self) -> float:
         """Rollouts that the run had started at the last line of its log with a reward."""
-        ends = [p.after if p.after is not None else (p.done or 0) * self.n * self.B for p in self.log.train]
+        ends = [p.after if p.after is not None else (p.done or 0) * self.batch for p in self.log.train]
         return max([self.evaluations[-1][0], *ends])
+
+    @property
+    def batch(self) -> int:
+        """Rollouts of an update."""
+        return int(self.arm["n"] * self.arm["B"])
 
     @property
     def seconds(self) -> float | None:
@@ -85,7 +87,8 @@ def resolve(log: Log, asked: Asked) -> Imported:
     than updates take, or if a reward is outside [0, 1].
     """
     facts = _facts(log, asked)
-    n, B = int(facts["n"]), int(facts["B"])
+    arm = Arm(n=int(facts["n"]), B=int(facts["B"]), lr=float(facts["lr"]))
+    n, B = arm["n"], arm["B"]
     if n < 1 or B < 1:
         raise UserError(f"{log.name}: n and B are at least 1, not {n} and {B}")
     if asked.scale is not None and not all(map(isfinite, asked.scale)):
@@ -96,14 +99,12 @@ def resolve(log: Log, asked: Asked) -> Imported:
             "make them more, not fewer: check n and B, and that the column counts rollouts and not problems"
         )
     kind, metric = (HELD_OUT, log.held_column) if log.held else (TRAINING, log.reward_column)
-    evaluations = _evaluations(log, n, B, metric or "", asked)
+    evaluations = _evaluations(log, n * B, metric or "", asked)
     shown = {k: v for k, v in (("model", asked.model), ("data", asked.data)) if v is not None}
-    own = {k: getattr(asked, k) for k in (*FACTS, "scale", "base", "pattern")}
+    own = {**asked.arm, **{k: getattr(asked, k) for k in ("seed", "scale", "base", "pattern")}}
     return Imported(
         replace(log, about={**log.about, **shown}),
-        n,
-        B,
-        float(facts["lr"]),
+        arm,
         None if facts["seed"] is None else int(facts["seed"]),
         metric or "",
         kind,
@@ -120,9 +121,10 @@ def _facts(log: Log, asked: Asked) -> dict[str, Any]:
     Raises UserError if two of them disagree.
     """
     named = _named(log, asked.pattern)
+    stated = {**asked.arm, "seed": asked.seed}
     facts: dict[str, Any] = {}
     for key in FACTS:
-        sources = {"the log": log.facts.get(key), "the name": named.get(key), f"--{key}": getattr(asked, key)}
+        sources = {"the log": log.facts.get(key), "the name": named.get(key), f"--{key}": stated.get(key)}
         facts[key] = _agreed(log, key, {k: v for k, v in sources.items() if v is not None})
     size = log.facts.get("nB")
     if facts["B"] is None and facts["n"] and size:
@@ -148,12 +150,12 @@ def seed_of(log: Log, asked: Asked) -> int | None:
     return next((int(x) for x in (log.facts.get("seed"), named, asked.seed) if x is not None), None)
 
 
-def _evaluations(log: Log, n: int, B: int, metric: str, asked: Asked) -> list[tuple[float, Point]]:
+def _evaluations(log: Log, batch: int, metric: str, asked: Asked) -> list[tuple[float, Point]]:
     """(C, point) in order of C, rewards in [0, 1]; the stated base first where there is one.
 
     Without it the first logged mean is used at C = 0 if `_is_base` holds.
     """
-    points = [_placed(p, n, B) for p in (log.held or log.train)]
+    points = [_placed(p, batch) for p in (log.held or log.train)]
     out = [(C, _scaled(log, p, metric, asked.scale)) for C, p in sorted(points, key=lambda x: x[0])]
     if not out:
         raise Empty(f"{log.name}: its log has no line with a reward")
@@ -222,12 +224,12 @@ def _agreed(log: Log, key: str, sources: Mapping[str, Any]) -> Any:
     return values[-1] if values else None
 
 
-def _placed(point: Point, n: int, B: int) -> tuple[float, Point]:
-    """(C, the point with its updates)."""
+def _placed(point: Point, batch: int) -> tuple[float, Point]:
+    """(C, the point with its updates), of `batch` rollouts each."""
     if point.rollouts is not None:
-        updates = point.rollouts / (n * B) if isnan(point.updates) else point.updates
+        updates = point.rollouts / batch if isnan(point.updates) else point.updates
         return point.rollouts, replace(point, updates=updates)
-    return point.updates * n * B, point
+    return point.updates * batch, point
 
 
 def _scaled(log: Log, point: Point, metric: str, scale: tuple[float, float] | None) -> Point:
@@ -292,7 +294,7 @@ def _missing(
             f"the base's own reward: the first logged reward, the mean over updates 0 to {k - 1}, is used at C = 0 "
             "instead (--base sets it)"
         )
-    if log.rounding.get("lr") and asked.lr is None:
+    if log.rounding.get("lr") and "lr" not in asked.arm:
         out.append(f"the exact learning rate: the log rounds it to within {log.rounding['lr']:.2g} (--lr sets it)")
     points = [p for _, p in evaluations]
     if all(p.seconds is None for p in points) and not any(m.startswith("seconds") for m in out):
@@ -317,7 +319,7 @@ def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) ->
 
 def write_lines(run: Imported, folder: Path) -> list[dict[str, Any]]:
     """Write metrics.jsonl and timing.jsonl of a run; returns the lines of the first."""
-    size = run.n * run.B
+    size = run.batch
     scale = run.stated.get("scale") or (0.0, 1.0)
     steps = [_step(p, size, scale) for p in run.log.train]
     points = [(C, _evaluation(C, p)) for C, p in run.evaluations]
@@ -337,7 +339,7 @@ def write_lines(run: Imported, folder: Path) -> list[dict[str, Any]]:
 def end_of(run: Imported, lines: Sequence[Mapping[str, Any]], how: str, notes: Sequence[str] = ()) -> dict[str, Any]:
     """end.json of a run with these lines of metrics.jsonl; `how` is where its log came from."""
     tokens = {"decode": round(counted[-1][1])} if (counted := written(lines)) else {}
-    bill = {"rollouts": _whole(run.C), "updates": round(run.C / (run.n * run.B)), **tokens}
+    bill = {"rollouts": _whole(run.C), "updates": round(run.C / run.batch), **tokens}
     return {
         "schema": records.SCHEMA,
         "reason": run.log.end or "spent",
@@ -362,7 +364,7 @@ def about(run: Imported, name: str, purpose: str, seed: int) -> dict[str, Any]:
         "purpose": purpose,
         "method": log.source,
         "recipe": {},
-        "arm": {"n": run.n, "B": run.B, "lr": run.lr, "warmup": settings.get("warmup"), "multiplier": 1.0},
+        "arm": {**run.arm, "warmup": settings.get("warmup"), "multiplier": 1.0},
         "seed": seed,
         "budget": {"rollouts": _whole(run.C)},
         "model": {"name": str(settings.get("model") or UNNAMED), "parameters": None},

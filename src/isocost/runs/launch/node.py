@@ -24,10 +24,11 @@ ENDED, AGAIN, USER, SYSTEM, BUG = "ended", "again", "user error", "system error"
 
 def task_of(job: Job, run: Path, attempt: int) -> str:
     """The task of one attempt of a job in the folder `run`, which must be at the same path on every node."""
+    from isocost.jsonfile import plain
     from isocost.runs.files import code
 
     where = {"run": str(run.resolve()), "home": str(Path.cwd()), "attempt": attempt, "code": code()}
-    return json.dumps({"job": asdict(job), **where})
+    return json.dumps({"job": asdict(job), **where}, default=plain)
 
 
 def attempt(task: str) -> str:
