@@ -329,7 +329,7 @@ def test_lines_are_broken_for_a_terminal_only(capsys):
     assert capsys.readouterr().out.count("\n") == 1
 
 
-@pytest.mark.parametrize(("step", "command"), [("fit.fit", ("fit", "my study")),
+@pytest.mark.parametrize(("step", "command"), [("fit.fit_folder", ("fit", "my study")),
                                                ("profile.profile", ("profile", "--out", "my study"))])
 def test_ctrl_c_prints_the_command_that_goes_on(here, monkeypatch, step, command):
     def stopped(*_, **__):

@@ -471,7 +471,7 @@ def test_a_profile_says_what_it_cost_and_is_planned_for_another_trainer(server, 
     assert found["parameters"] == 1.5e9
     plan = said("plan", s, "--size", "tiny")
     assert "the runs that `isocost plan" in plan and "pilot-n2-s0" in plan and "of memory a run" not in plan
-    assert "cannot be planned: the time of training is not known" in said("plan", s, "--budget", "2h", code=2)
+    assert "cannot be counted: the time of training is not known" in said("plan", s, "--budget", "2h", code=2)
     assert "its server trains nothing" in said("pilot", s, code=2)
     direct = said("plan", s, "--budget", "200-rollouts")
     assert "the training is for a trainer of yours" in direct

@@ -23,7 +23,7 @@ LARGEST = 600       # lines of a file
 # What is of n and B: methods, laws of n, the planner that compares n, and what names both for a trainer or for a user
 # (`isocost import`'s options, a prescription's properties). All else holds an arm.
 OF_N = ("stats", "methods", "laws", "planner", "trainers.command", "trainers.export", "trainers.names",
-        "steps.importing", "steps.results")
+        "steps.importing", "steps.plans")
 CORE = ("loop", "feed", "pack", "ledger", "seams", "types", "meter", "chance", "world", "runs/shelf", "runs/evaluate",
         "worlds", "local")
 NAMES = set(methods.names())

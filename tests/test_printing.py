@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from isocost.cli.text_run import show
-from isocost.steps.results import RunEnd
+from isocost.steps.single import RunEnd
 from isocost.words import counted, freedom, grouped, visible
 
 HOME = Path(__file__).resolve().parents[1] / "src" / "isocost"

@@ -2,6 +2,7 @@
 
 import asyncio
 import builtins
+import copy
 import importlib
 import json
 import re
@@ -10,35 +11,41 @@ import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import FrozenInstanceError, fields, replace
+from html import unescape
 from pathlib import Path
 
 import altair as alt
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 import isocost
 from isocost import gather
 from isocost.cli import commands, text
 from isocost.cli.printer import Printer
 from isocost.cli.text import show
+from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.jsonfile import page
 from isocost.planner import pilot as pilots
 from isocost.planner import prescription as plans
 from isocost.runs.record import read_json
-from isocost.steps import api, results
-from isocost.steps.audit import audit
-from isocost.steps.evaluate import evaluate
+from isocost.steps import api
+from isocost.steps.audit import Audit, audit
+from isocost.steps.evaluate import Measured, evaluate
 from isocost.steps.events import SILENT, Evaluated, Observer, Skipped, Started, Warned
-from isocost.steps.fit import fit
+from isocost.steps.fit import Law, NoLaw, fit
 from isocost.steps.importing import import_logs
-from isocost.steps.pilot import pilot
+from isocost.steps.pilot import Pilot, pilot
 from isocost.steps.plan import plan
-from isocost.steps.profile import profile
+from isocost.steps.plans import PilotPlan, Plan, PlanOptions
+from isocost.steps.profile import Profile, profile
 from isocost.steps.settings import setting_with
-from isocost.steps.single import train_one
-from isocost.steps.train import train
+from isocost.steps.single import RunCost, train_one
+from isocost.steps.study import Study
+from isocost.steps.train import Forecast, Trained, train
+from isocost.steps.trainer_profile import TrainerProfile
 from isocost.worlds.setting import Setting
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"
@@ -93,21 +100,21 @@ def plain(result):
 
 
 @pytest.mark.parametrize(("command", "step", "kind"), [
-    (("plan", "tiny"), lambda old: plan(old / "tiny"), results.Plan),
-    (("plan", "imp"), lambda old: plan(old / "imp"), results.Plan),
-    (("fit", "tiny"), lambda old: fit(old / "tiny"), results.Law),
-    (("fit", "imp"), lambda old: fit(old / "imp"), results.Law),
-    (("pilot", "tiny"), lambda old: pilot(old / "tiny"), results.Pilot),
-    (("pilot", "tiny", "--dry-run"), lambda old: pilot(old / "tiny", dry_run=True), results.PilotPlan),
-    (("train", "--plan", "tiny"), lambda old: train(old / "tiny"), results.Trained),
-    (("train", "--plan", "tiny", "--dry-run"), lambda old: train(old / "tiny", dry_run=True), results.Plan),
-    (("audit", "tiny"), lambda old: audit(old / "tiny"), results.Audit),
+    (("plan", "tiny"), lambda old: plan(Study.read(old / "tiny")), Plan),
+    (("plan", "imp"), lambda old: plan(Study.read(old / "imp")), Plan),
+    (("fit", "tiny"), lambda old: fit(Study.read(old / "tiny")), Law),
+    (("fit", "imp"), lambda old: fit(Study.read(old / "imp")), Law),
+    (("pilot", "tiny"), lambda old: pilot(Study.read(old / "tiny")), Pilot),
+    (("pilot", "tiny", "--dry-run"), lambda old: pilot(Study.read(old / "tiny"), dry_run=True), PilotPlan),
+    (("train", "--plan", "tiny"), lambda old: train(Study.read(old / "tiny")), Trained),
+    (("train", "--plan", "tiny", "--dry-run"), lambda old: train(Study.read(old / "tiny"), dry_run=True), Plan),
+    (("audit", "tiny"), lambda old: audit(Study.read(old / "tiny")), Audit),
 ], ids=lambda x: " ".join(x) if isinstance(x, tuple) else "")
 def test_to_dict_is_what_the_command_prints_as_json(old, monkeypatch, command, step, kind):
     monkeypatch.chdir(old)
     found = step(old)
     assert type(found) is kind
-    code = found.exit_code if isinstance(found, results.Audit) else 0
+    code = found.exit_code if isinstance(found, Audit) else 0
     assert json.loads(printed(*command, "--json", code=code)) == plain(found)
 
 
@@ -120,10 +127,10 @@ def test_a_profile_is_its_record_and_its_dry_run_a_cost(tmp_path):
     found = profile(tmp_path / "s", setting, problems=6)
     assert json.loads(printed("profile", *options, "--json")) == plain(found)
     assert plain(found) == read_json(tmp_path / "s" / "profile.json")
-    planned = plan(tmp_path / "s", size="tiny")
+    planned = plan(Study.read(tmp_path / "s"), PlanOptions(size="tiny"))
     assert json.loads(printed("plan", tmp_path / "s", "--json")) == plain(planned)
     assert plain(planned) == read_json(tmp_path / "s" / "pilot.json")
-    assert planned.profiled == 96 and isinstance(planned, pilots.PilotPlan)
+    assert planned.profiled == 96 and isinstance(planned.plan, pilots.PilotPlan)
 
 
 def test_a_run_returns_its_end_and_says_what_it_does(run):
@@ -155,32 +162,49 @@ def test_a_policy_measured_again_has_intervals_and_a_paired_difference(run):
 
 def test_results_are_frozen_and_every_one_has_a_text(old, run):
     _, end, _ = run
-    made = [plan(old / "tiny"), fit(old / "tiny"), audit(old / "tiny"), end]
+    made = [plan(Study.read(old / "tiny")), fit(Study.read(old / "tiny")), audit(Study.read(old / "tiny")), end]
     for result in made:
         with pytest.raises(FrozenInstanceError):
             result.folder = None
     for other in text.OTHERS:       # which register their texts
         importlib.import_module(f"isocost.cli.{other}")
-    for name in ("Profile", "ProfileCost", "PilotPlan", "Pilot", "Law", "NoLaw", "Plan", "Forecast", "Trained", "Audit",
-                 "Whole", "RunCost", "RunEnd", "Measured"):
-        kind = getattr(results, name)
-        assert show.dispatch(kind) is not show.dispatch(object), name
+    for kind in (Audit, Forecast, Trained, NoLaw, Pilot, TrainerProfile):
+        assert kind.rows is not Shown.rows and kind.rows.__doc__, kind      # the terminal prints these
+    for where, told in text.TEXTS.items():
+        module, _, name = where.partition(".")
+        kind = getattr(importlib.import_module(f"isocost.steps.{module}"), name)
+        printer, _, function = told.partition(".")
+        assert callable(getattr(importlib.import_module(f"isocost.cli.{printer}"), function))
         assert kind.__doc__ and not kind.__doc__.startswith(f"{name}("), f"{name} has no docstring of its own"
 
 
+def test_the_terminal_and_a_notebook_print_the_same_rows(old, capsys):
+    found = audit(Study.read(old / "tiny"))
+    show(found, Console(width=1000))
+    lines, html = capsys.readouterr().out.splitlines(), found._repr_html_()
+    assert lines[:3] == ["", found.heading, f"  {found.reason}"] and found.heading.startswith("audit: ")
+    for row in found.rows():
+        assert f"  {row.name}: {row.text}" in lines or f"  {row.text}" in lines
+        assert row.text in unescape(html)
+    assert html.count("interval score") == len(found.scores)
+
+
 def test_what_stands_beside_a_plan_is_not_in_what_a_forecast_is_sealed_from(old):
-    found = plan(old / "tiny")
+    found = plan(Study.read(old / "tiny"))
     written = read_json(old / "tiny" / "plan.json")
-    assert found.data() == plans.Plan.of(written).data()
-    assert not set(plans.BESIDE) & set(found.data())
+    assert found.plan.data() == plans.Plan.of(written).data()
+    assert not set(plans.BESIDE) & set(found.plan.data())
     sizes = ("n", "B", "M", "C", "lr")
     assert tuple(getattr(found, k) for k in sizes) == tuple(written["arm"][k] for k in sizes)
     assert found.forecast.interval == found.arm.prediction and found.forecast.runs == found.seeds
 
 
-def test_a_planner_field_that_is_added_reaches_the_result():
-    for own, base in ((results.Plan, plans.Plan), (results.PilotPlan, pilots.PilotPlan)):
-        assert {f.name for f in fields(base)} <= {f.name for f in fields(own)}
+def test_a_result_has_what_the_value_of_the_planner_has(old):
+    found = plan(Study.read(old / "tiny"))
+    assert found.seeds == found.plan.seeds and found.arm is found.plan.arms[0] and found.risks == found.plan.risks
+    with pytest.raises(AttributeError, match="no attribute"):
+        _ = found.sedes
+    assert not hasattr(found, "_private") and copy.copy(found) == found
 
 
 # observers ------------------------------------------------------------------------------------------------------------
@@ -188,8 +212,8 @@ def test_a_planner_field_that_is_added_reaches_the_result():
 
 def test_a_step_hands_its_rule_its_forecast_and_its_jobs_to_the_observer(old):
     kept = Kept()
-    pilot(old / "tiny", observer=kept)
-    train(old / "tiny", workers=7, observer=kept)
+    pilot(Study.read(old / "tiny"), observer=kept)
+    train(Study.read(old / "tiny"), workers=7, observer=kept)
     kinds = [type(e).__name__ for e in kept.events]
     assert kinds == ["RateRule", "Forecast", "Warned"]
     assert isinstance(kept.events[2], Warned) and "run with 7" in kept.events[2].text
@@ -197,11 +221,11 @@ def test_a_step_hands_its_rule_its_forecast_and_its_jobs_to_the_observer(old):
 
 
 def test_a_step_without_an_observer_prints_nothing(old, capfd):
-    pilot(old / "tiny")
-    fit(old / "tiny")
-    plan(old / "tiny")
-    train(old / "tiny")
-    audit(old / "tiny")
+    pilot(Study.read(old / "tiny"))
+    fit(Study.read(old / "tiny"))
+    plan(Study.read(old / "tiny"))
+    train(Study.read(old / "tiny"))
+    audit(Study.read(old / "tiny"))
     assert capfd.readouterr() == ("", "")
 
 
@@ -254,7 +278,7 @@ def test_plots_of_one_notebook_share_no_id(old):
 
 def test_a_profile_and_a_pilot_s_plan_show_what_they_hold():
     counts = [3, *(0 for _ in range(15)), 2]
-    found = results.Profile(16, [16, 16, 0, 0, 0], 0.4, counts, "mixed", "2 of 5 are solved", [],
+    found = Profile(16, [16, 16, 0, 0, 0], 0.4, counts, "mixed", "2 of 5 are solved", [],
                             {"method": "grpo", "why": "none"}, [], {}, {}, [])
     html = found._repr_html_()
     assert "Mixed: 2 of 5 are solved." in html and html.count("<svg") == 1
@@ -262,15 +286,16 @@ def test_a_profile_and_a_pilot_s_plan_show_what_they_hold():
 
 
 def test_the_html_is_of_the_result_and_not_of_the_file(old):
-    found = audit(old / "tiny")
-    assert found.verdict != "hit" and "<b>Verdict: hit. </b>" in replace(found, verdict="hit")._repr_html_()
+    found = audit(Study.read(old / "tiny"))
+    hit = replace(found, audit=replace(found.audit, verdict="hit"))
+    assert found.verdict != "hit" and "<b>Verdict: hit. </b>" in hit._repr_html_()
     assert "the forecast is wrong if the outcome is" in found._repr_html_()  # of the forecast, which is another file
     assert "the forecast is wrong if the outcome is" not in replace(found, folder=None)._repr_html_()
 
 
 def test_the_plan_of_a_pilot_shows_its_runs(old):
     told = read_json(old / "tiny" / "pilot.json")
-    shown = results.PilotPlan.beside(pilots.PilotPlan.of(told), units=told.get("units"))._repr_html_()
+    shown = PilotPlan(pilots.PilotPlan.of(told), units=told.get("units"))._repr_html_()
     assert "The pilot" in shown and "probe" in shown and shown.count("<tr>") > len(told["grid"])
 
 
@@ -347,9 +372,9 @@ def test_steps_run_inside_an_event_loop(tmp_path):
     sizes = {"budget": "32-rollouts", "rollouts": 4, "groups": 4, "lr": 1e-4, "evaluations": 1}
     setting = setting_with(data=DATA)
     cost = in_a_loop(lambda: train_one("grpo", setting, out=tmp_path / "r", dry_run=True, **sizes))
-    assert isinstance(cost, results.RunCost)
+    assert isinstance(cost, RunCost)
     assert in_a_loop(lambda: train_one("grpo", setting, out=tmp_path / "r", **sizes)).reason == "spent"
-    assert isinstance(in_a_loop(lambda: evaluate(tmp_path / "r")), results.Measured)
+    assert isinstance(in_a_loop(lambda: evaluate(tmp_path / "r")), Measured)
 
 
 def test_coroutines_are_run_in_one_place():
@@ -374,7 +399,7 @@ def test_a_study_creates_nothing_until_its_first_step(tmp_path):
     assert study.profile().problems == 6 and (out / "profile.json").exists()
     again = isocost.open(out)
     assert again.profile().to_dict() == study.profile().to_dict() and again.to_dict()["profiled"] == 6
-    assert isinstance(again.plan(budget="200k-rollouts"), results.PilotPlan)
+    assert isinstance(again.plan(budget="200k-rollouts"), PilotPlan)
     with pytest.raises(UserError, match="different settings"):
         isocost.study(data=DATA, out=out, problems=7).profile()
 

@@ -59,7 +59,7 @@ def test_listings(runs):
     (runs / "broken").mkdir()
     (runs / "broken" / "study.json").write_text("{")
     found = list_folder(runs)
-    assert found.to_dict() == printed("ls", runs) and len(found.rows) == 7
+    assert found.to_dict() == printed("ls", runs) and len(found.found) == 7
     with pytest.raises(UserError, match="there is no folder"):
         list_folder(runs / "none")
 
@@ -139,7 +139,7 @@ def test_imports(logs, tmp_path):
 def test_tables_of_metrics(runs, tmp_path):
     pytest.importorskip("pyarrow")
     found = write_parquet(runs, tmp_path / "x.parquet")
-    assert found.path.is_file() and found.rows > 6
+    assert found.path.is_file() and found.count > 6
 
 
 def test_comparisons_checks_and_listings_print_nothing():

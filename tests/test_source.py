@@ -11,6 +11,7 @@ from isocost.runs import source
 from isocost.runs.source import IMPORTED, OWN, Can, Source
 from isocost.steps.evaluate import evaluate
 from isocost.steps.export import export
+from isocost.steps.study import Study
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"
 STEPS = {
@@ -45,7 +46,8 @@ def test_a_source_that_cannot_launch_runs_is_planned_from_those_it_has(studies, 
     assert own.extendable and own.splits
     found = isocost.open(studies / "imp").fit()
     assert not found.extendable and not found.splits and "one_half" in [f.name for f in found.flags]
-    monkeypatch.setattr(source, "of", lambda record: Source("other", "is of another trainer", "", {Can.PILOT: ""}))
+    monkeypatch.setattr(source, "of", lambda record: Source("other", "is of another trainer", "", {Can.PILOT: ""},
+                                                              "imported"))
     (studies / "imp" / "plan.json").unlink()
     (studies / "imp" / "law.json").unlink()
     study = isocost.open(studies / "imp")
@@ -59,7 +61,7 @@ def test_an_export_names_the_source(studies):
     for name in ("law", "plan"):
         (studies / "imp" / f"{name}.json").unlink()
     with pytest.raises(UserError, match=r"it was imported and has no law yet\. Run `isocost fit"):
-        export(studies / "imp", "trl")
+        export(Study.read(studies / "imp"), "trl")
 
 
 def test_an_imported_study_is_not_profiled(studies):

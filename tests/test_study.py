@@ -17,7 +17,7 @@ from isocost.planner.afford import RESERVE
 from isocost.planner.pilot import PilotPlan
 from isocost.runs.record import read_json, read_lines
 from isocost.steps import plan as steps
-from isocost.steps.folder import Home
+from isocost.steps.study import Study
 from waiting import until
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -288,11 +288,11 @@ def test_a_pilot_that_would_leave_nothing_stops_after_its_probe(study, tmp_path)
 
 
 def test_what_a_kill_lost_comes_off_the_budget(study, tmp_path):
-    home = Home(copied(study, tmp_path))
-    planned, path = PilotPlan.of(read_json(home.path / "pilot.json")), home.runs / "pilot-n2-s0" / "end.json"
-    before, end = steps.spent(home, planned), read_json(path)
+    there = Study.read(copied(study, tmp_path))
+    planned, path = there.planned, there.runs / "pilot-n2-s0" / "end.json"
+    before, end = steps.spent(there, planned), read_json(path)
     path.write_text(json.dumps(end | {"bill": end["bill"] | {"lost": {"rollouts": 1000, "decode": 70}}}))
-    after = steps.spent(home, planned)
+    after = steps.spent(there.again(), planned)
     assert (after.rollouts - before.rollouts, after.tokens - before.tokens) == (1000, 70)
 
 

@@ -21,7 +21,7 @@ from isocost.planner.stopping import _Noise
 from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.stats.intervals import Interval
-from isocost.steps import results
+from isocost.steps import train
 from isocost.steps.verdict import Bearings, groups_of, judge_run, per_cost
 from isocost.words import counted
 from isocost.worlds.setting import Setting
@@ -181,14 +181,14 @@ def test_a_forecast_is_in_the_metric():
     sealed = Forecast(Arm(n=8, B=16), 4096, ("a",), None, (), interval, 0.3, (), "", "", 1.0, 1.0, 1.0, "", (), {})
     console = Console(width=120)
     with console.capture() as shown:
-        tell.show(results.Forecast.beside(sealed, metric="best@4"), console)
+        tell.show(train.Forecast(sealed, "best@4"), console)
     assert "mean held-out best@4 of 1 run of 4,096 rollouts" in shown.get()
 
 
 @pytest.mark.parametrize(("k", "said"), [(0, "0 seeds"), (1, "1 seed"), (1.0, "1 seed"), (3, "3 seeds")])
 def test_one_of_a_thing_is_not_several(k, said):
     assert counted(k, "seed") == said
-    assert tell.spread(MeanOfRuns(0.1, None, None, 0.9, 1, (0.1,))) == "+0.100 over 1 seed"
+    assert str(MeanOfRuns(0.1, None, None, 0.9, 1, (0.1,))) == "+0.100 over 1 seed"
 
 
 def test_a_folder_without_the_study_s_forecast_gives_no_bearings(tmp_path):

@@ -9,8 +9,21 @@ from __future__ import annotations
 import html
 import importlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+
+class Row(NamedTuple):
+    """One row of a result for people: a `name`, which may be empty, and what it says.
+
+    `kind` is "flag" for a caution, and "command" for text that is not broken into lines.
+    """
+
+    name: str
+    text: str
+    kind: str = ""
 
 
 class Shown(ABC):
@@ -25,6 +38,15 @@ class Shown(ABC):
         """The study's folder, from which charts read the runs; None without one."""
         return getattr(self, "folder", None)
 
+    @property
+    def heading(self) -> str:
+        """What stands over its rows; empty where nothing does."""
+        return ""
+
+    def rows(self) -> Sequence[Row]:
+        """What it says, as the terminal and a notebook print it; empty for a result whose text is laid out by hand."""
+        return ()
+
     @abstractmethod
     def to_dict(self) -> Any:
         """Plain data, a dict or a list: exactly what the command prints with --json."""
@@ -34,8 +56,27 @@ class Shown(ABC):
         return _report().chart(self)
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows: the report's sections on this result, its charts as still pictures."""
-        return str(_report().html(self)) if self.sections else None
+        """What a notebook shows: the report's sections on this result, its charts as still pictures, and its rows."""
+        return str(_report().html(self)) if self.sections or self.rows() else None
+
+
+def folder_field() -> Any:
+    """The folder of the study that a result is of: it takes no part in comparisons."""
+    return field(default=None, compare=False, repr=False)
+
+
+class OfPlanner(Shown):
+    """A result that has a value of the planner, in the field that `has` names, and what the study's record adds to it.
+
+    An attribute that the result lacks is that of the value.
+    """
+
+    has: ClassVar[str]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or self.has not in vars(self):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(vars(self)[self.has], name)
 
 
 class Text(Shown):

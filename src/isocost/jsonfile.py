@@ -140,7 +140,7 @@ def write_text(path: Path, text: str, *, several: bool = False) -> None:
 def parsed(text: str | bytes) -> Any:
     """A JSON text; NaN and infinities as None. Raises ValueError, whose text continues a file's name."""
     try:
-        return json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, parse_constant=_null)
+        return _DECODER.decode(text.decode("utf-8") if isinstance(text, bytes) else text)
     except UnicodeDecodeError as e:
         raise ValueError(f"is not UTF-8 text (byte {e.start + 1})") from None
     except json.JSONDecodeError as e:
@@ -153,6 +153,9 @@ def parsed(text: str | bytes) -> Any:
 
 def _null(name: str) -> None:
     """In place of the constants NaN, Infinity and -Infinity."""
+
+
+_DECODER = json.JSONDecoder(parse_constant=_null)      # made once: `json.loads` would make one for every line
 
 
 class Damaged(UserError):
@@ -174,7 +177,7 @@ class Absent(UserError):
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
     """The bytes of a regular file. Raises UserError if it is missing, not readable, or too large."""
     try:
-        with open(path, "rb", opener=_without_waiting) as f:
+        with open(path, "rb", buffering=0, opener=_without_waiting) as f:
             about = os.fstat(f.fileno())
             if not stat.S_ISREG(about.st_mode):
                 raise Damaged(path, " is not a regular file")
@@ -201,7 +204,11 @@ def read_text(path: Path) -> str:
 
 def read_document(path: Path) -> Any:
     """The JSON that a file holds, of any shape. Raises UserError for a file that cannot be read as JSON."""
-    data = read_bytes(path)
+    return document(path, read_bytes(path))
+
+
+def document(path: Path, data: bytes) -> Any:
+    """The JSON in the bytes of this file, as `read_document` returns it."""
     try:
         return parsed(data)
     except ValueError as e:
@@ -229,13 +236,18 @@ def read_lines(path: Path, shape_of: ShapeOf) -> list[Any]:
 
     Raises UserError, naming the line, for one that is not JSON or not of its shape.
     """
-    return [_line(path, f"line {i}", text, shape_of) for i, text in _texts(path)]
+    return lines(path, _stream(path), shape_of)
+
+
+def lines(path: Path, data: bytes, shape_of: ShapeOf) -> list[Any]:
+    """The lines in the bytes of this stream, as `read_lines` returns them."""
+    return [_line(path, f"line {i}", text, shape_of) for i, text in _texts(data)]
 
 
 def good_lines(path: Path, shape_of: ShapeOf) -> tuple[list[Any], list[str]]:
     """The lines of a stream that can be read, and why the others cannot; of other versions too (`shape.flaw`)."""
     good, bad = [], []
-    for i, text in _texts(path):
+    for i, text in _texts(_stream(path)):
         try:
             good.append(_line(path, f"line {i}", text, shape_of, partial=True))
         except Damaged as e:
@@ -243,10 +255,14 @@ def good_lines(path: Path, shape_of: ShapeOf) -> tuple[list[Any], list[str]]:
     return good, bad
 
 
-def _texts(path: Path) -> list[tuple[int, bytes]]:
-    """(number from 1, text) of every whole line that is not blank; empty if there is no file."""
-    texts = read_bytes(path, largest=STREAM).split(b"\n")[:-1] if os.path.lexists(path) else []
-    return [(i, text) for i, text in enumerate(texts, 1) if text.strip()]
+def _stream(path: Path) -> bytes:
+    """The bytes of a stream; empty if there is no file."""
+    return read_bytes(path, largest=STREAM) if os.path.lexists(path) else b""
+
+
+def _texts(data: bytes) -> list[tuple[int, bytes]]:
+    """(number from 1, text) of every whole line that is not blank."""
+    return [(i, text) for i, text in enumerate(data.split(b"\n")[:-1], 1) if text.strip()]
 
 
 def tail(path: Path, size: int, shape_of: ShapeOf) -> list[Any]:

@@ -88,6 +88,8 @@ class AtMost:
     most: float
 
 
+_NULL = type(None)
+_OWN = frozenset((int, float, str, bool, None, _NULL))     # types that JSON has itself
 Share = Annotated[float, AtLeast(0), AtMost(1)]
 Count = Annotated[int, AtLeast(0)]
 Size = Annotated[int, AtLeast(1)]
@@ -115,6 +117,8 @@ def _check(shape: Any, partial: bool) -> Check:
         return lambda x: None
     if origin is Annotated:
         return _annotated(shape, partial)
+    if kinds := _kinds(shape):
+        return _plain(kinds, _words(shape))
     if origin in (Union, types.UnionType):
         return _union([_check(a, partial) for a in args], _words(shape))
     if origin is Literal:
@@ -132,7 +136,7 @@ def _check(shape: Any, partial: bool) -> Check:
     if isinstance(shape, Filled):
         return _check(Annotated[shape.shape, FILLED], partial)
     if isinstance(shape, Row):
-        return _row([_check(shape.shape, partial)] * shape.length)
+        return _row([_check(shape.shape, partial)] * shape.length, _quick(shape.shape))
     if isinstance(shape, Maybe):
         return _check(Either((shape.shape, None)), partial)
     if isinstance(shape, Either):
@@ -156,7 +160,7 @@ def _check(shape: Any, partial: bool) -> Check:
                      _check(Any, partial) if partial else _unknown, {k: tuple(v.needs) for k, v in instead.items()})
     if isinstance(shape, type) and issubclass(shape, Mapping) and shape is not dict:
         return _values(_check(float, partial))
-    return _plain(shape)
+    return _plain((shape,), _words(shape))
 
 
 def _later(shape: Any, partial: bool) -> Check:
@@ -164,10 +168,37 @@ def _later(shape: Any, partial: bool) -> Check:
     return lambda x: _check(shape, partial)(x)
 
 
-def _plain(shape: Any) -> Check:
-    """The check of a type that JSON has itself."""
-    kinds: tuple[type, ...] = (int, float) if shape is float else (type(None),) if shape is None else (shape,)
-    words = _words(shape)
+def _kinds(shape: Any) -> tuple[type, ...]:
+    """The types of values of a type that JSON has itself, or of a union of such; empty for any other shape."""
+    union = get_origin(shape) in (Union, types.UnionType)
+    kinds = {a: (int, float) if a is float else (type(None) if a is None else a,)
+             for a in (get_args(shape) if union else (shape,))}
+    return tuple(k for own in kinds.values() for k in own) if kinds.keys() <= _OWN else ()
+
+
+def _quick(shape: Any) -> Callable[[Any], bool]:
+    """Whether every value of a list fits, at the speed of C: true is sure, and after false each value is checked."""
+    base, *notes = get_args(shape) if get_origin(shape) is Annotated else (shape,)
+    kinds = frozenset(_kinds(base))
+    if not kinds or not all(isinstance(n, AtLeast | AtMost) for n in notes) or (notes and kinds != {int}):
+        return lambda x: False
+    least = max((n.least for n in notes if isinstance(n, AtLeast)), default=1 - LARGEST)
+    most = min((n.most for n in notes if isinstance(n, AtMost)), default=LARGEST - 1)
+
+    def fits(x: Any) -> bool:
+        there = set(map(type, x))
+        if not there <= kinds:
+            return False
+        numbers = [v for v in x if v is not None] if _NULL in there else x
+        if there & {int, float} and there <= {int, float, _NULL}:
+            return not numbers or (least <= min(numbers) and max(numbers) <= most and all(map(math.isfinite, numbers)))
+        return there <= {str, bool, _NULL}
+
+    return fits
+
+
+def _plain(kinds: tuple[type, ...], words: str) -> Check:
+    """The check of types that JSON has itself."""
 
     def check(x: Any) -> Flaw | None:
         if type(x) not in kinds:
@@ -215,12 +246,12 @@ def _union(checks: Sequence[Check], words: str) -> Check:
 
 
 def _each(inner: Any, partial: bool) -> Check:
-    check, simple = _check(inner, partial), _simple(inner)
+    check, quick = _check(inner, partial), _quick(inner)
 
     def each(x: Any) -> Flaw | None:
         if type(x) is not list and type(x) is not tuple:
             return "", f"is {_said(x)}, expected a list"
-        if simple and set(map(type, x)) <= simple:      # most of a journal
+        if quick(x):      # most of a journal
             return None
         for i, item in enumerate(x):
             if (found := check(item)) is not None:
@@ -230,16 +261,12 @@ def _each(inner: Any, partial: bool) -> Check:
     return each
 
 
-def _simple(shape: Any) -> frozenset[type]:
-    """The types that fit a shape whatever their value; empty if the value matters."""
-    parts = get_args(shape) if get_origin(shape) in (Union, types.UnionType) else (shape,)
-    return frozenset(parts) if set(parts) <= {int, str, bool, type(None)} else frozenset()
-
-
-def _row(checks: Sequence[Check]) -> Check:
+def _row(checks: Sequence[Check], quick: Callable[[Any], bool] = lambda x: False) -> Check:
     def check(x: Any) -> Flaw | None:
         if type(x) not in (list, tuple) or len(x) != len(checks):
             return "", f"is {_said(x)}, expected a list of {len(checks)} values"
+        if quick(x):
+            return None
         for i, (item, one) in enumerate(zip(x, checks, strict=True)):
             if (found := one(item)) is not None:
                 return f"[{i}]{found[0]}", found[1]

@@ -39,6 +39,7 @@ from isocost.cli.options import (
     server_limits,
     server_options,
     site_of,
+    study_in,
     trainer_option,
     worth_option,
 )
@@ -221,9 +222,10 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
     """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.plan import plan
+    from isocost.steps.plans import PlanOptions
 
     asked["turns"] = counts(asked["turns"], "--turns")
-    printed(plan(study, **asked), observer(as_json), as_json)
+    printed(plan(study_in(study), PlanOptions(**asked)), observer(as_json), as_json)
 
 
 @main.command()
@@ -248,7 +250,7 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     from isocost.steps.pilot import pilot
 
     shown = observer(as_json)
-    printed(pilot(study, site=site_of(asked), observer=shown, **asked), shown, as_json)
+    printed(pilot(study_in(study), site=site_of(asked), observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -259,9 +261,9 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
 def fit(study: Path, metric: str | None, as_json: bool) -> None:
     """Fit the law to a study's pilot; if it is not identified, name the runs that would resolve it."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.fit import fit
+    from isocost.steps.fit import fit_folder
 
-    printed(fit(study, metric=metric), observer(as_json), as_json)
+    printed(fit_folder(study, metric=metric), observer(as_json), as_json)
 
 
 @main.command()
@@ -329,14 +331,12 @@ def train(
         from isocost.steps.early import Stops
         from isocost.steps.train import train
 
-        stops = Stops(worth, stop)
-        done = train(study, workers=workers, dry_run=dry_run, trainer=trainer, site=site, stops=stops, observer=shown)
-        printed(done, shown, as_json)
+        printed(train(study_in(study), workers=workers, dry_run=dry_run, trainer=trainer, site=site,
+                      stops=Stops(worth, stop), observer=shown), shown, as_json)
         return 0
     if trainer is not None or site.to is not None or stop or worth is not None:
         raise UserError("--trainer, --stop, --worth and --launch are for a study: `isocost train --plan STUDY`")
-    from isocost.steps.results import RunEnd
-    from isocost.steps.single import train_one
+    from isocost.steps.single import RunEnd, train_one
 
     run = train_one(method or "", setting(asked), dry_run=dry_run, observer=shown, **asked)
     printed(run, shown, as_json)
@@ -352,7 +352,7 @@ def audit(study: Path, as_json: bool) -> int:
     from isocost.cli.printer import observer, printed
     from isocost.steps.audit import audit
 
-    found = audit(study)
+    found = audit(study_in(study))
     printed(found, observer(as_json), as_json)
     return found.exit_code
 
@@ -524,7 +524,7 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
     from isocost.cli.printer import observer, printed
     from isocost.steps.export import export
 
-    found = export(study, target)
+    found = export(study_in(study), target)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(found.text, encoding="utf-8")

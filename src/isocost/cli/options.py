@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -25,6 +25,9 @@ from click.shell_completion import CompletionItem
 from isocost.errors import UserError
 from isocost.terminal import echo
 from isocost.words import word
+
+if TYPE_CHECKING:
+    from isocost.steps.study import Study
 
 SECTIONS = {        # of a command's help: options that several commands share
     "Model and problems": ("model", "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit",
@@ -337,6 +340,13 @@ def counts(text: str | None, option: str) -> list[int] | None:
     return [int(x) for x in text.split(",")]
 
 
+def study_in(folder: Path) -> Study:
+    """The study in a folder: commands read the path, and steps take the study. Raises UserError if there is none."""
+    from isocost.steps.study import Study
+
+    return Study.read(folder)
+
+
 def reported(f: Callable) -> Callable:
     """Decorates a command: a user's mistake is one line and exit code 2; a signal prints the command that continues."""
 
@@ -398,7 +408,7 @@ def samples_said(asked: dict[str, Any]) -> str:
 
 def after_profile(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
     """With --verbose which methods' preconditions fail; and the command that follows a profile."""
-    from isocost.cli.text import preconditions
+    from isocost.cli.text_profile import preconditions
 
     if silent:
         return

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from isocost.steps.results import Law
+from isocost.steps.fit import Law
 from isocost.words import counted, word
 
 SHOWN = 8       # numbers of turns that are listed, at most

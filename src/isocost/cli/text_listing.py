@@ -33,8 +33,8 @@ from isocost.words import counted, duration, grouped, visible
 @show.register
 def show_listing(found: Listing, console: Console) -> None:
     """Studies a line each, runs as a table, then the folders that cannot be read."""
-    runs = [r for r in found.rows if isinstance(r, RunRow)]
-    for s in (r for r in found.rows if isinstance(r, StudyRow)):
+    runs = [r for r in found.found if isinstance(r, RunRow)]
+    for s in (r for r in found.found if isinstance(r, StudyRow)):
         name, steps = visible(s.path, lines=False), ", ".join(s.steps) or "no step yet"
         console.print(
             f"[bold]{name}[/]  {_of(s)}: {steps}; {duration(s.seconds)}"
@@ -43,9 +43,9 @@ def show_listing(found: Listing, console: Console) -> None:
         )
     if runs:
         console.print(_runs(runs))
-    for r in (r for r in found.rows if isinstance(r, BrokenRow)):
+    for r in (r for r in found.found if isinstance(r, BrokenRow)):
         console.print(f"[bold]{visible(r.path, lines=False)}[/]  [red]broken[/]: {r.broken}", highlight=False)
-    if not found.rows:
+    if not found.found:
         console.print("no study and no run here; `isocost quickstart` makes one")
 
 
@@ -82,7 +82,7 @@ def _runs(runs: list[RunRow]) -> Table:
 @show.register
 def show_table(found: MetricsTable, console: Console) -> None:
     """The rows that were written, and the file."""
-    echo(f"{counted(found.rows, 'row')} in {found.path}")
+    echo(f"{counted(found.count, 'row')} in {found.path}")
 
 
 # methods ------------------------------------------------------------------------------------------------------

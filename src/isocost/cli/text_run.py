@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 
-from isocost.cli.text import bill, flags, pass_at, show, spent
+from isocost.cli.text import bill, flags, head, pass_at, show, spent
 from isocost.planner.study_runs import worded
 from isocost.runs.files import FATES
 from isocost.runs.speed import rates, told
 from isocost.steps.events import Evaluated, Noted, Sampled, Skipped, Started, Warned
-from isocost.steps.results import Mean, Measured, MeasuredModel, RunCost, RunEnd
 from isocost.terminal import echo
 from isocost.words import counted, duration, grouped
+
+if TYPE_CHECKING:
+    from isocost.steps.evaluate import Mean, Measured, MeasuredModel
+    from isocost.steps.single import RunCost, RunEnd
+    from isocost.steps.whole import Whole
+
+
+def whole(w: Whole, console: Console) -> None:
+    """Seconds by phase, and the path of the report."""
+    head(console, "time")
+    seconds = "  ".join(f"{k} {v:.0f} s" for k, v in w.phases.items())
+    console.print(f"  {seconds}  = {sum(w.phases.values()):.0f} s")
+    console.print(f"\nreport: {w.report.resolve()}")
 
 
 @show.register
@@ -59,13 +73,11 @@ def sampled(e: Sampled, console: Console) -> None:
     )
 
 
-@show.register
 def run_cost(c: RunCost, console: Console) -> None:
     console.print(f"  would cost {bill(c.bill)}")
     sampled(Sampled.of(c.pricing, c.folder), console)
 
 
-@show.register
 def run_end(e: RunEnd, console: Console) -> None:
     """Why a run ended and what became of its rollouts."""
     fates = ", ".join(f"{k} {v:,}" for k in FATES if (v := e.fates.get(k)))
@@ -83,7 +95,6 @@ def run_end(e: RunEnd, console: Console) -> None:
         console.print(f"  speed: {told(speed)}", highlight=False)
 
 
-@show.register
 def measured(m: Measured, console: Console) -> None:
     if m.base and m.difference:
         _mean("base", m.base, "", console)
@@ -92,7 +103,6 @@ def measured(m: Measured, console: Console) -> None:
         _mean("difference", m.difference, "+", console)
 
 
-@show.register
 def measured_model(m: MeasuredModel, console: Console) -> None:
     """pass@1 of a model, its other pass@k, and what measuring took."""
     _mean("pass@1", m.right, "", console)

@@ -191,7 +191,7 @@ def piloted(home: Home, d: Design, setting: Setting) -> Pilot | None:
     own = Home(home.path / "pilot")
     if not own.has("gate.json"):
         return None
-    other = Design.of(own.read("compare.json", "compare")["design"])
+    other = Design.of(own.record("compare.json", "compare")["design"])
     alike = (canonical([other.recipes, other.unit, other.metric]) == canonical([d.recipes, d.unit, d.metric])
              and max(other.cost, d.cost) <= ALIKE * min(other.cost, d.cost) and own.setting == setting)
     return own_pilot(own, d.labels, d.metric) if alike else None
@@ -244,7 +244,7 @@ def read_pilot(folder: str | Path, arms: Sequence[str], *, seeds: int = 5, margi
 
 def own_pilot(home: Home, labels: Sequence[str], metric: str) -> Pilot:
     """A pilot that was trained here."""
-    kept, d = read_json(home.path / "gate.json"), Design.of(home.read("compare.json", "compare")["design"])
+    kept, d = read_json(home.path / "gate.json"), Design.of(home.record("compare.json", "compare")["design"])
     if lost := [label for label in labels if label not in kept["runs"]]:
         raise UserError(f"{home.path} has no runs of {', '.join(lost)}: its arms are {', '.join(kept['runs'])}")
     arms = {label: _runs([home.runs / name for name in kept["runs"][label]], kept["unit"], metric) for label in labels}

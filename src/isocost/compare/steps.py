@@ -138,7 +138,7 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: in
     check(folder, asked.setting, **asked.asked)
     home, side_by_side = Home(folder), workers_of(asked.setting, workers)
     if home.has("compare.json"):
-        sealed = home.read("compare.json", "compare")
+        sealed = home.record("compare.json", "compare")
         fit(folder / "compare.json", sealed["expected"], Bill)
         d = opened(home)
         return ComparisonPlan(d, Bill.of(sealed["expected"]), asked.setting, side_by_side,
@@ -189,7 +189,7 @@ def _sealed(asked: Terms, plan: ComparisonPlan, folder: Path) -> tuple[Home, str
         data = plan.design.data()
         home.write("compare.json", {"design": data, "expected": plan.expected.data(), "pricing": dict(plan.pricing),
                                     "seal": digest(data)})
-    return home, str(home.read("compare.json", "compare")["seal"])
+    return home, str(home.record("compare.json", "compare")["seal"])
 
 
 # planning -----------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def _recorded(*given: Any, inner: Improve, into: list[Any]) -> dict[str, float]:
 
 def opened(home: Home) -> Design:
     """The sealed design of a comparison. Raises UserError if it, or the file or rule of a method, was changed since."""
-    sealed = home.read("compare.json", "compare")
+    sealed = home.record("compare.json", "compare")
     if digest(sealed["design"]) != sealed["seal"]:
         raise UserError(f"{home.path}/compare.json was changed after it was sealed: its hash does not match its seal")
     fit(home.path / "compare.json", sealed["design"], Design)

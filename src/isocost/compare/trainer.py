@@ -171,7 +171,7 @@ def _begun(
         if not home.has("compare.json"):
             expected = {"rollouts": d.total}
             home.write("compare.json", {"design": d.data(), "expected": expected, "seal": digest(d.data())})
-        sealed = home.read("compare.json", "compare")
+        sealed = home.record("compare.json", "compare")
         if digest(sealed["design"]) != sealed["seal"]:
             raise UserError(f"{folder}/compare.json was changed after it was sealed: its hash does not match its seal")
         yield made, d, home, str(sealed["seal"]), partial(_drive, home, made, observer, workers)

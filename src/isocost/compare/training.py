@@ -72,7 +72,7 @@ def _planned(d: Design, label: str, purpose: str, index: int, seed: int, multipl
 
 def from_pilot(home: Home) -> bool:
     """Whether the learning rates of a comparison are those of its pilot (`isocost.compare.gate`)."""
-    return home.has("rates.json") and bool(home.read("rates.json", "compare").get("pilot"))
+    return home.has("rates.json") and bool(home.record("rates.json", "compare").get("pilot"))
 
 
 def measured_noise(home: Home, d: Design, probes: Mapping[str, Sequence[Job]]) -> dict[str, float] | None:
@@ -90,12 +90,12 @@ def measured_noise(home: Home, d: Design, probes: Mapping[str, Sequence[Job]]) -
 
 def recorded_noise(home: Home) -> dict[str, float] | None:
     """What `measured_noise` or a pilot found, as rates.json keeps it; None before the probes have ended."""
-    return home.read("rates.json", "compare").get("noise") if home.has("rates.json") else None
+    return home.record("rates.json", "compare").get("noise") if home.has("rates.json") else None
 
 
 def rates(home: Home) -> dict[str, RateRule]:
     """The learning-rate rule of every arm, from its probe."""
-    found = home.read("rates.json", "compare")["rates"]
+    found = home.record("rates.json", "compare")["rates"]
     fit(home.path / "rates.json", found, dict[str, RateRule])
     return {label: RateRule.of(rule) for label, rule in found.items()}
 
@@ -137,7 +137,7 @@ def bill(home: Home) -> dict[str, dict[str, float]]:
     whose learning rates were taken counts as well, its runs as `pilot`.
     """
     out: dict[str, dict[str, float]] = {}
-    if priced := home.read("compare.json", "compare").get("pricing"):
+    if priced := home.record("compare.json", "compare").get("pricing"):
         out["pricing"] = {"runs": 0, "rollouts": priced["rollouts"], "tokens": priced["decode"], "lost": 0,
                           "evaluated": 0, "scored": 0, "seconds": round(priced["seconds"], 3)}
     pilot = find_runs(home.path / "pilot" / "runs") if from_pilot(home) else []

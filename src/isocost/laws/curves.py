@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from numpy import ndarray
 
 from isocost.errors import UserError
 from isocost.runs.arm import Arm
-from isocost.runs.files import DIVERGED, GO_ON, read_json, read_lines
+from isocost.runs.files import DIVERGED, GO_ON, RunFiles, runs_of
 from isocost.runs.measure import TRAINING
 from isocost.runs.schema import ARM, ARMED
 from isocost.shape import Size
@@ -120,35 +120,32 @@ def attempts_of(metric: str) -> int:
     return int(found[2])
 
 
-def curves(source: str | Path | Sequence[str | Path], metric: str = PASS) -> list[Curve]:
-    """The curves of a study folder (its `runs/`) or of a list of run folders, in a fixed order.
+def curves(source: str | Path | Iterable[str | Path | RunFiles], metric: str = PASS, *, clock: bool = True
+           ) -> list[Curve]:
+    """The curves of a study folder (its `runs/`) or of a list of runs, in a fixed order.
 
-    `metric` is pass@1, or best@k or worst@k if the evaluations have them. A run without an evaluation is left out.
-    Raises UserError if a folder is not a run record, its schema is newer than this program's, its evaluations lack the
-    metric, or its metrics stop before the recorded end.
+    `metric` is pass@1, or best@k or worst@k if the evaluations have them. Without `clock` their seconds are NaN. A run
+    without an evaluation is left out. Raises UserError if a folder is not a run record, its schema is newer than this
+    program's, its evaluations lack the metric, or its metrics stop before the recorded end.
     """
     attempts_of(metric)
-    if isinstance(source, str | Path):
-        root = Path(source)
-        folders: list[Path] = sorted(path.parent for path in (root / "runs").glob("*/run.json"))
-        if not folders:
-            raise UserError(f"{root} contains no runs: expected {root}/runs/NAME/run.json")
-    else:
-        folders = [Path(path) for path in source]
-    read = [_read(folder, metric) for folder in folders]
+    found = runs_of(source)
+    if not found and isinstance(source, str | Path):
+        raise UserError(f"{source} contains no runs: expected {source}/runs/NAME/run.json")
+    read = [_read(run, metric, clock) for run in found]
     return sorted((curve for curve in read if curve is not None), key=lambda c: (c.arm.only("n", "B"), c.seed, c.run))
 
 
-def _read(folder: Path, metric: str) -> Curve | None:
-    record = read_json(folder / "run.json", MEASURED)
-    ended = read_json(folder / "end.json") if (folder / "end.json").exists() else {}
-    every = read_lines(folder / "metrics.jsonl")
+def _read(run: RunFiles, metric: str, timed: bool) -> Curve | None:
+    folder, record, ended = run.folder, run.about(MEASURED), run.end
+    every = run.lines("metrics.jsonl")
     if "imported" not in record:
         _whole(folder, every, ended)
     lines = [line for line in every if "eval/select" in line]
     if not lines:
         return None
-    clock = {line["step"]: line["seconds"] for line in read_lines(folder / "timing.jsonl") if "seconds" in line}
+    timing = run.lines("timing.jsonl") if timed else ()
+    clock = {line["step"]: line["seconds"] for line in timing if "seconds" in line}
     held_out = _size(record.get("problems", {}))
     curve = Curve(
         run=record["name"], arm=Arm(record["arm"]), seed=int(record["seed"]),

@@ -8,7 +8,7 @@ training problems come from the journal, which has every attempt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.laws.curves import SIZED
-from isocost.runs.files import read_json, read_lines
+from isocost.runs.files import RunFiles, read_json, read_lines, runs_of
 from isocost.runs.schema import NAMED
 from isocost.stats.progress import against, chance_of_zero, uniformity
 
@@ -56,11 +56,11 @@ class Interference:
         return {k: plain(v) if k in arrays else v for k, v in vars(self).items()}
 
 
-def interference(folder: str | Path) -> Interference | None:
+def interference(folder: str | Path | RunFiles) -> Interference | None:
     """The interference on a run's held-out problems, both splits, from its metrics; None if they are not recorded."""
-    folder = Path(folder)
-    record = read_json(folder / "run.json", SIZED)
-    lines = [x for x in read_lines(folder / "metrics.jsonl") if "eval/by_base" in x]
+    (run,) = runs_of([folder])
+    record = run.about(SIZED)
+    lines = [x for x in run.lines("metrics.jsonl") if "eval/by_base" in x]
     if not lines:
         return None
     samples = None if lines[0].get("eval/exact", True) else lines[0].get("eval/samples")
@@ -69,13 +69,13 @@ def interference(folder: str | Path) -> Interference | None:
     return _over(record, C, rows, rows[:1] * len(rows), chance_of_zero(rows[0]["histogram"], samples))
 
 
-def interferences(study: str | Path, purpose: str = "pilot") -> list[Interference]:
+def interferences(study: str | Path | Iterable[RunFiles], purpose: str = "pilot") -> list[Interference]:
     """`interference` for a study's runs of one purpose at the rule's learning rate, by n, then seed."""
     out = []
-    for path in sorted((Path(study) / "runs").glob("*/run.json")):
-        record = read_json(path, SIZED)
+    for run in runs_of(study):
+        record = run.about(SIZED)
         if record.get("purpose") == purpose and record["arm"].get("multiplier", 1.0) == 1.0:
-            out.append(interference(path.parent))
+            out.append(interference(run))
     return sorted((x for x in out if x is not None), key=lambda x: (x.n, x.seed, x.run))
 
 

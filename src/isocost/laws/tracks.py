@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve, curves
-from isocost.runs.files import read_json, read_lines
+from isocost.runs.files import RunFiles
 from isocost.units import ENV_STEPS, UNITS
 
 LENGTH = "completions/mean_length"      # key in metrics.jsonl: mean tokens of a completion
@@ -83,24 +83,23 @@ def tracks(folders: Sequence[Path], unit: str = "rollouts", metric: str = PASS) 
         raise UserError(f"unknown unit of cost {unit!r}; expected one of {', '.join(UNITS)}")
     found = []
     for folder in sorted(Path(f) for f in folders):
-        for curve in curves([folder], metric):
-            record = read_json(folder / "run.json")
-            found.append(_track(folder, record, curve, unit))
+        run = RunFiles(folder)
+        found += [_track(run, curve, unit) for curve in curves([run], metric)]
     return found
 
 
-def _track(folder: Path, record: Mapping[str, Any], curve: Curve, unit: str) -> Track:
-    cost = curve.C if unit == "rollouts" else np.interp(curve.C, *_spent(folder, record, unit))
+def _track(run: RunFiles, curve: Curve, unit: str) -> Track:
+    cost = curve.C if unit == "rollouts" else np.interp(curve.C, *_spent(run, unit))
     step = 0.0 if curve.samples is None else 2.0 / (curve.problems * curve.samples)
-    family = str((record.get("problems") or {}).get("spec") or "")
-    return Track(str(folder), curve.seed, cost, curve.audit, curve.diverged, family, step)
+    family = str((run.about().get("problems") or {}).get("spec") or "")
+    return Track(str(run.folder), curve.seed, cost, curve.audit, curve.diverged, family, step)
 
 
-def _spent(folder: Path, record: Mapping[str, Any], unit: str) -> tuple[ndarray, ndarray]:
+def _spent(run: RunFiles, unit: str) -> tuple[ndarray, ndarray]:
     """Rollouts (S,) and the cost in `unit` (S,) after every step, starting at 0."""
-    lines = read_lines(folder / "metrics.jsonl")
+    folder, record, lines = run.folder, run.about(), run.lines("metrics.jsonl")
     if unit == "seconds":
-        rows = [(x["rollouts"], _seconds(x)) for x in read_lines(folder / "timing.jsonl") if "rollouts" in x]
+        rows = [(x["rollouts"], _seconds(x)) for x in run.lines("timing.jsonl") if "rollouts" in x]
     elif unit == "tokens" and record.get("imported"):
         rows = written(lines)
     else:

@@ -22,7 +22,7 @@ from isocost.planner.study_runs import COMMON, PlannedRun, Preset, Size, largest
 from isocost.planner.turn_limits import TurnLimit, bill_of, candidates, limit_of
 from isocost.stats.passk import dead_groups, dead_tallies
 from isocost.stats.power import detectable
-from isocost.units import ENV_STEPS, FLOPS, SECONDS, TOKENS
+from isocost.units import ENV_STEPS
 from isocost.words import counted
 
 WORTH = 0.09            # the effect that a pilot must detect: that of n on an easy set (arXiv 2603.12151)
@@ -94,7 +94,6 @@ def plan_pilot(
         prices.parameters, own=profile.get("starting_rate"), adapter="learned" in profile,
     )
     timing = timing or expected_timing(profile, evaluation.problems, evaluation.samples)
-    _refuse_uncounted(budget, prices, timing)
     search = _PilotSearch(
         preset, budget, seed, prices, timing, evaluation, evaluation_share, most_samples, attempts, rate, sd, worth,
         int(profile.get("pool") or 0), *_live_n(profile, shape.grid), *_limits(profile, turns), rounds,
@@ -126,18 +125,6 @@ def _limits(profile: Mapping[str, Any], turns: Sequence[int] | None) -> tuple[tu
         raise UserError(f"cannot plan the turn limits {', '.join(map(str, turns))}: {known}")
     asked = sorted(set(turns))
     return tuple(limit_of(rows, h) for h in asked), f"turn limits as requested: {', '.join(map(str, asked))}"
-
-
-def _refuse_uncounted(budget: Budget | None, prices: Prices, timing: Timing) -> None:
-    """Raises UserError for a budget in a unit that the profile does not count."""
-    if budget is None:
-        return
-    if budget.unit == SECONDS and not timing.known:
-        raise UserError(f"a budget of {budget} cannot be planned: the time of training is {timing.source}; give "
-                        "rollouts or tokens, such as 50k-rollouts")
-    if budget.unit in (TOKENS, FLOPS) and not prices.decode:
-        raise UserError(f"a budget of {budget} cannot be planned: the profile has no token counts; give rollouts, such "
-                        "as 50k-rollouts")
 
 
 def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:

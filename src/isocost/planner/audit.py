@@ -33,8 +33,8 @@ from isocost.laws.curves import Curve
 from isocost.planner.forecast import Forecast, verify_seal
 from isocost.planner.study_runs import worded
 from isocost.runs.arm import Arm
-from isocost.runs.files import read_json
-from isocost.runs.schema import ENDED, RUN, VERSION
+from isocost.runs.files import RunFiles, runs_of
+from isocost.runs.schema import ENDED, VERSION
 from isocost.shape import Keys
 from isocost.stats.intervals import Interval, student
 from isocost.units import STOPS
@@ -57,6 +57,10 @@ class MeanOfRuns:
     level: float
     count: int
     values: tuple[float, ...]
+
+    def __str__(self) -> str:
+        bounds = "" if self.low is None or self.high is None else f" [{self.low:+.3f}, {self.high:+.3f}]"
+        return f"{self.mean:+.3f}{bounds} over {counted(self.count, 'seed')}"
 
     @staticmethod
     def of(data: Mapping[str, Any] | None) -> MeanOfRuns | None:
@@ -161,26 +165,24 @@ class Audit:
         return Audit(**{**d, "scores": tuple(IntervalScore(**s) for s in d["scores"])})
 
 
-def seals(folders: Sequence[Path]) -> dict[str, str | None]:
-    """run name -> the seal in its run.json, for every trained run among these folders."""
-    records = (read_json(folder / "run.json", RUN.needing(name=str)) for folder in folders)
-    return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
+def seals(runs: Sequence[Path | RunFiles]) -> dict[str, str | None]:
+    """run name -> the seal in its run.json, for every trained run among these."""
+    return {run.name: about.get("seal") for run in runs_of(runs) if (about := run.about()).get("purpose") == "train"}
 
 
-def at_their_share(folders: Sequence[Path]) -> dict[str, str]:
-    """run name -> what its share of the budget paid for, for every run among these folders that ended at it."""
+def at_their_share(runs: Sequence[Path | RunFiles]) -> dict[str, str]:
+    """run name -> what its share of the budget paid for, for every run among these that ended at it."""
     found = {}
-    for folder in folders:
-        end = read_json(folder / "end.json", ENDED) if (folder / "end.json").exists() else {}
-        unit = end.get("bound", "rollouts")
+    for files in runs_of(runs):
+        unit = files.end.get("bound", "rollouts")
         if unit == "rollouts":
             continue
-        run = read_json(folder / "run.json", RUN.needing(name=str))
+        run, end = files.about(), files.ended(ENDED)
         C, most, paid = run["budget"]["rollouts"], run["budget"][unit], end["bill"]["train"]
         share = f"its share of the budget, {most:,.0f} {unit}, pays for {most / C:.3g}"
         if (count := paid["rollouts"]) and (key := STOPS[unit]):
             share = f"they cost {paid[key] / count:.3g} {unit} each, and {share}"
-        found[run["name"]] = f"{run['name']} ended at {count:,} of {C:,.0f} rollouts: {share}"
+        found[files.name] = f"{files.name} ended at {count:,} of {C:,.0f} rollouts: {share}"
     return found
 
 

@@ -13,8 +13,9 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from math import log2, sqrt
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +30,7 @@ from isocost.laws.law import Law
 from isocost.planner.prescription import BESIDE, Plan, PlannedArm
 from isocost.planner.study_runs import SIZED
 from isocost.runs.arm import OLD, Arm
-from isocost.runs.files import read_json
+from isocost.runs.files import RunFiles, read_json, runs_of
 from isocost.runs.schema import VERSION
 from isocost.shape import AtLeast, AtMost
 from isocost.stats.intervals import Interval, student
@@ -40,6 +41,8 @@ SEAL = 3            # version of the seal: 1 hashed plan and law with measured t
 NUMBERS = 2         # the last version that sealed n, B and a turn limit as numbers, and its comparators by their n
 CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 excludes: measured times, and a text that
                                             # had times in it
+PILOTED = ("probe", "pilot", "edge")        # purposes of the runs that a forecast is made from
+_LEAVES = {float, int, str}
 _ARMS = ("arm", "comparator", "leader")
 _FLAT = ("value", "low", "high", "level")
 _PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's records"}     # by their key in `hashes`
@@ -193,19 +196,27 @@ def digest_of(written: Mapping[str, Any], version: int = SEAL) -> str:
 def _timeless(data: Any) -> Any:
     """The same data without the keys of `CLOCK`, at every depth."""
     if isinstance(data, Mapping):
-        return {k: _timeless(v) for k, v in data.items() if k not in CLOCK}
-    return [_timeless(v) for v in data] if isinstance(data, list | tuple) else data
+        return {k: v if type(v) in _LEAVES else _timeless(v) for k, v in data.items() if k not in CLOCK}
+    if isinstance(data, list | tuple):
+        kinds = set(map(type, data))
+        if kinds == {list}:
+            kinds = set(map(type, chain.from_iterable(data)))
+        if kinds <= _LEAVES:        # numbers of a curve, one list or a list of lists: nearly all of a law
+            return data
+        return [v if type(v) in _LEAVES else _timeless(v) for v in data]
+    return data
 
 
-def records_hash(study: Path) -> str:
+def records_hash(study: Path | Iterable[RunFiles]) -> str:
     """SHA-256 over the pilot's records: run.json and metrics.jsonl of every run of a study except trained ones."""
     whole = hashlib.sha256()
-    for path in sorted((Path(study) / "runs").glob("*/run.json")):
-        if path.parent.name.startswith("train-") or read_json(path).get("purpose") in ("train", "run"):
-            continue        # a planned run is named by its purpose: trained ones need not be opened
-        for part in (path, path.with_name("metrics.jsonl")):
-            inside = part.read_bytes() if part.exists() else b""
-            whole.update(f"{part.parent.name}/{part.name} {len(inside)}\n".encode() + inside)
+    for run in runs_of(study):
+        planned = run.name.partition("-")[0]        # a planned run is named by its purpose, and need not be read
+        if planned == "train" or (planned not in PILOTED and run.data.get("purpose") in ("train", "run")):
+            continue
+        for name in ("run.json", "metrics.jsonl"):
+            inside = run.raw(name)
+            whole.update(f"{run.name}/{name} {len(inside)}\n".encode() + inside)
     return whole.hexdigest()
 
 

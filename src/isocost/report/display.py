@@ -19,7 +19,7 @@ from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.report import charts, fit, headline, outcome, page, problems, reach, theme
 from isocost.report.accounts import Section
-from isocost.report.html import Safe, brief, count, join, p, table, tag
+from isocost.report.html import Safe, brief, count, join, p, sentence, table, tag
 from isocost.report.records import Data, Study, as_dict, as_list, load
 from isocost.runs.arm import Arm
 
@@ -33,10 +33,13 @@ _INTERACTION = re.compile(r" (?:Click|Hover)\b[^.<]*\.(?=</span>)")      # at th
 
 
 def html(result: Shown) -> Safe:
-    """The sections on a result, as HTML without scripts."""
-    study = _study(result)
+    """The sections on a result, as HTML without scripts, and its rows."""
+    study = _study(result) if result.sections else Study(Path("."), {}, ())
     made = [page.as_measured(study, _drawn(key, study)) for key in result.sections]
-    return tag("div", *(Safe(_INTERACTION.sub("", _FIGURE.sub(_still, part))) for part in made), cls="isocost")
+    drawn = [Safe(_INTERACTION.sub("", _FIGURE.sub(_still, part))) for part in made]
+    rows = [(row.name, f"! {row.text}" if row.kind == "flag" else row.text) for row in result.rows()]
+    told = [table(("", ""), rows, sentence(result.heading), "quiet")] if rows else []
+    return tag("div", *drawn, *told, cls="isocost")
 
 
 def chart(result: Shown) -> Any:

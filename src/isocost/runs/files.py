@@ -12,9 +12,10 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -54,17 +55,21 @@ def read_json(path: Path, shape: Any = None, *, partial: bool = False) -> dict[s
     schema or of another shape.
     """
     with _advised():
-        data = jsonfile.read_document(path)
-        if isinstance(data, dict) and "schema" in data:
-            jsonfile.fit(path, data, Keys({"schema": int}))
-            if data["schema"] > SCHEMA:
-                raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer "
-                                "one (`pip install --upgrade isocost`)")
-        more = schema.beside(path.name)
-        jsonfile.fit(path, data, more, partial=partial)
-        own = {k: v for k, v in data.items() if k not in more.more}
-        jsonfile.fit(path, own, shape or schema.of_file(path.name), partial=partial)
-    return dict(data)
+        return dict(_fitting(path, jsonfile.read_document(path), shape, partial=partial))
+
+
+def _fitting(path: Path, data: Any, shape: Any = None, *, partial: bool = False) -> dict[str, Any]:
+    """The data of a record's file. Raises UserError if it does not fit, as `read_json` does."""
+    if isinstance(data, dict) and "schema" in data:
+        jsonfile.fit(path, data, Keys({"schema": int}))
+        if data["schema"] > SCHEMA:
+            raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer one "
+                            "(`pip install --upgrade isocost`)")
+    more = schema.beside(path.name)
+    jsonfile.fit(path, data, more, partial=partial)
+    own = {k: v for k, v in data.items() if k not in more.more}
+    jsonfile.fit(path, own, shape or schema.of_file(path.name), partial=partial)
+    return data
 
 
 def fit(path: Path, data: Any, shape: Any) -> None:
@@ -116,6 +121,95 @@ def find_runs(path: Path) -> list[Path]:
     if is_run(path):
         return [path]
     return sorted(p.parent for p in path.glob("**/run.json"))
+
+
+# a run's files, read once ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of one run as they are when they are first needed. Each is opened at most once."""
+
+    folder: Path
+    _read: dict[str, bytes | None] = field(default_factory=dict, compare=False, repr=False)
+    _fit: set[Any] = field(default_factory=set, compare=False, repr=False)     # shapes that run.json has
+
+    @property
+    def name(self) -> str:
+        """Of the folder."""
+        return self.folder.name
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        if name not in self._read:
+            try:
+                with _advised():
+                    self._read[name] = jsonfile.read_bytes(self.folder / name, jsonfile.STREAM)
+            except Absent:
+                self._read[name] = None
+        return self._read[name] is not None
+
+    def raw(self, name: str) -> bytes:
+        """The bytes of a file; empty if there is none. Raises UserError if it cannot be read."""
+        return (self._read[name] or b"") if self.has(name) else b""
+
+    def _document(self, name: str) -> Any:
+        path = self.folder / name
+        if not self.has(name):
+            raise Absent(path, schema.absent(path))
+        with _advised():
+            return jsonfile.document(path, self.raw(name))
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """run.json, of any shape. Raises UserError if it is absent or no object."""
+        found = self._document("run.json")
+        fit(self.folder / "run.json", found, dict[str, Any])
+        return dict(found)
+
+    def about(self, shape: Any = None) -> dict[str, Any]:
+        """run.json, of the shape for its name or of `shape`. Raises UserError as `read_json` does."""
+        if not (shape in self._fit or (shape is None and self._fit)):      # the others are that shape with more needed
+            with _advised():
+                _fitting(self.folder / "run.json", self.data, shape)
+            self._fit.add(shape)
+        return self.data
+
+    @cached_property
+    def end(self) -> dict[str, Any]:
+        """end.json; empty while there is none."""
+        if not self.has("end.json"):
+            return {}
+        with _advised():
+            return dict(_fitting(self.folder / "end.json", self._document("end.json")))
+
+    def ended(self, shape: Any) -> dict[str, Any]:
+        """end.json, of this shape. Raises UserError as `read_json` does."""
+        path = self.folder / "end.json"
+        if not self.end:
+            raise Absent(path, schema.absent(path))
+        fit(path, self.end, shape)
+        return self.end
+
+    @property
+    def over(self) -> bool:
+        """Whether the run is finished, as `ended` says."""
+        return bool(self.end) and self.end["reason"] not in GO_ON
+
+    def lines(self, name: str, shape: Any = None) -> list[Any]:
+        """Every whole line of a stream, as `read_lines` returns them."""
+        path = self.folder / name
+        with _advised():
+            return jsonfile.lines(path, self.raw(name), _shape_of(path, shape))
+
+
+def runs_of(source: str | Path | Iterable[str | Path | RunFiles]) -> list[RunFiles]:
+    """The runs of a study's folder (its `runs/`) in order of name, or those in these folders."""
+    if isinstance(source, str | Path):
+        home = Path(source) / "runs"
+        there = sorted(os.listdir(home)) if home.is_dir() else []
+        source = [home / name for name in there if os.path.lexists(f"{home}/{name}/run.json")]
+    return [x if isinstance(x, RunFiles) else RunFiles(Path(x)) for x in source]
 
 
 # writing ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ because one part of it would be of one rule and the next of another. It can be r
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from isocost import meter, methods
 from isocost.errors import UserError
 from isocost.recipe import METHODS, calls
-from isocost.runs.files import read_json
+from isocost.runs.files import RunFiles
 from isocost.runs.names import today
 
 METER = "the meter"
@@ -59,14 +59,8 @@ def refuse_other(where: Path, recipe: Mapping[str, Any], code: Mapping[str, Any]
                         "reported. Begin again in another folder")
 
 
-def refuse_other_runs(folder: Path) -> None:
-    """`refuse_other` of the study or comparison whose folder of runs this is, for each of them."""
-    for _, run in runs_of(folder):
-        refuse_other(folder.parent, run["recipe"], run.get("code"))
-
-
-def runs_of(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The runs of a folder of runs that have a recipe on record, with their run.json, in order of name."""
-    for path in sorted(folder.glob("*/run.json")):
-        if (run := read_json(path)).get("recipe"):
-            yield path.parent, run
+def refuse_other_runs(runs: Iterable[RunFiles], where: Path) -> None:
+    """`refuse_other` of the study in a folder, for each of its runs that has a recipe on record."""
+    for run in runs:
+        if recipe := run.about().get("recipe"):
+            refuse_other(where, recipe, run.about().get("code"))

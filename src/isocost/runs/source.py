@@ -39,13 +39,14 @@ class Source:
     `name` is the source in one word, and `described` what a message says of a study or run of it. `start` says how a
     study of such runs is made. `lacks` are the capabilities that it does not have, each with the reason and what to do
     instead; the empty text is for a capability that no step requires. In these texts {path} is the folder, as a
-    command spells it.
+    command spells it. `kind` is that of its studies: which planner they are of.
     """
 
     name: str
     described: str
     start: str
     lacks: Mapping[Can, str]
+    kind: str = "training"
 
     def can(self, capability: Can) -> bool:
         """Whether the source has the capability."""
@@ -88,6 +89,7 @@ IMPORTED = Source(
                      "--map held_out=COLUMN",
         Can.RECIPE: "",
     },
+    kind="imported",
 )
 
 DRIVEN = Source(

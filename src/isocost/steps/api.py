@@ -10,19 +10,19 @@ from typing import Any, ClassVar
 from isocost.display import Shown, write_report
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.source import Can
-from isocost.steps import results
-from isocost.steps.audit import audit
+from isocost.steps import study as on_disk
+from isocost.steps.audit import Audit, audit
 from isocost.steps.early import NEVER, Stops
 from isocost.steps.events import Observer, default
 from isocost.steps.export import Export, export
-from isocost.steps.fit import fit
-from isocost.steps.folder import opened
+from isocost.steps.fit import Law, NoLaw, fit
 from isocost.steps.pass_rates import PROBLEMS
-from isocost.steps.pilot import pilot
+from isocost.steps.pilot import Pilot, pilot
 from isocost.steps.plan import plan
-from isocost.steps.profile import profile
+from isocost.steps.plans import PilotPlan, Plan, PlanOptions
+from isocost.steps.profile import Profile, ProfileCost, profile
 from isocost.steps.settings import setting_with
-from isocost.steps.train import train
+from isocost.steps.train import Trained, train
 from isocost.steps.verdict import Verdicts, verdict
 from isocost.worlds.setting import Setting
 
@@ -50,56 +50,61 @@ class Study(Shown):
         return f"Study({str(self.path)!r})"
 
     @property
+    def _read(self) -> on_disk.Study:
+        """The study as its folder holds it now. Raises UserError before the profile."""
+        return on_disk.Study.read(self.path)
+
+    @property
     def place(self) -> Path:
         """The study's folder."""
         return self.path
 
     def to_dict(self) -> dict[str, Any]:
         """study.json: the settings, and seconds of wall-clock time by phase. Raises UserError before the profile."""
-        return opened(self.path).asked
+        return self._read.asked
 
-    def profile(self, *, dry_run: bool = False) -> results.Profile | results.ProfileCost:
+    def profile(self, *, dry_run: bool = False) -> Profile | ProfileCost:
         """Measure what the model can do on the problems. The first step: it creates the study's folder."""
         setting, seed, method, problems = self._setting, self._seed, self._method, self._problems
         if setting is None:
-            home = opened(self.path)
-            if home.has("profile.json"):
-                return results.Profile.of(home.read("profile.json", "profile"), self.path)
-            home.source.require(Can.PROFILE, home.path)
-            asked = home.asked
-            setting, seed, method, problems = home.setting, asked["seed"], asked["method"], asked["profiled"]
+            there = self._read
+            if there.has("profile.json"):
+                return Profile.of(there.record("profile.json", "profile"), self.path)
+            there.source.require(Can.PROFILE, there.path)
+            asked = there.asked
+            setting, seed, method, problems = there.setting, asked["seed"], asked["method"], asked["profiled"]
         return profile(self.path, setting, seed=seed, method=method, problems=problems, dry_run=dry_run,
                        observer=self.observer)
 
-    def plan(self, budget: str | None = None, **options: Any) -> results.PilotPlan | results.Plan:
+    def plan(self, budget: str | None = None, **options: Any) -> PilotPlan | Plan:
         """Before there is a law, the pilot's plan; after, the prescription. `budget` is what pilot and training may
-        spend, with a unit ("2h", "50k-rollouts"); the options are those of `isocost.steps.plan.plan`."""
-        return plan(self.path, budget=budget, **options)
+        spend, with a unit ("2h", "50k-rollouts"); the options are those of `isocost.steps.plans.PlanOptions`."""
+        return plan(self._read, PlanOptions(budget=budget, **options))
 
     def pilot(
         self, *, workers: int | None = None, dry_run: bool = False, longer: Sequence[str] = (),
         seeds: Sequence[str] = (), turns: int | None = None, site: Site = HERE, worth: float | None = None,
-    ) -> results.Pilot | results.PilotPlan:
+    ) -> Pilot | PilotPlan:
         """Run the planned pilot, in processes of its own or where `site` says. `longer=["4=4x"]` and `seeds=["8=2"]`
         add runs to it, at the turn limit `turns` or at all that it compares. Runs of a user's trainer are ended once
         the rest of them is unlikely to gain `worth`."""
-        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, turns=turns, site=site,
+        return pilot(self._read, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, turns=turns, site=site,
                      worth=worth, observer=self.observer)
 
-    def fit(self, *, metric: str | None = None) -> results.Law | results.NoLaw:
+    def fit(self, *, metric: str | None = None) -> Law | NoLaw:
         """Fit the law to the pilot's runs. `refused` of a law says why it is not identified."""
-        return fit(self.path, metric=metric)
+        return fit(self._read, metric=metric)
 
     def train(
         self, *, workers: int | None = None, dry_run: bool = False, site: Site = HERE, stops: Stops = NEVER,
-    ) -> results.Trained | results.Plan:
+    ) -> Trained | Plan:
         """Seal the forecast, then train the prescription and its comparator, in processes of their own or where
         `site` says. `stops` says when a run of a user's trainer is ended early."""
-        return train(self.path, workers=workers, dry_run=dry_run, site=site, stops=stops, observer=self.observer)
+        return train(self._read, workers=workers, dry_run=dry_run, site=site, stops=stops, observer=self.observer)
 
-    def audit(self) -> results.Audit:
+    def audit(self) -> Audit:
         """Compare the sealed forecast with the outcome."""
-        return audit(self.path)
+        return audit(self._read)
 
     def verdict(self, *, target: float | None = None, worth: float | None = None) -> Verdicts:
         """Advice on the trained runs while they train: continue, stop, or change n. It stops nothing.
@@ -115,7 +120,7 @@ class Study(Shown):
 
     def export(self, to: str | None = None) -> Export:
         """The prescription as another trainer's configuration: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf."""
-        return export(self.path, to)
+        return export(self._read, to)
 
     def runs(self) -> Any:
         """One row for each run: purpose, n, B, lr, seed, rollouts, first and last held-out reward, why it ended.
@@ -162,4 +167,4 @@ def open(path: str | Path, *, observer: Observer | None = None) -> Study:
     Raises:
         UserError: where there is none.
     """
-    return Study(opened(Path(path)).path, observer=observer)
+    return Study(on_disk.Study.read(path).path, observer=observer)

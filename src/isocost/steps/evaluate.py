@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -11,26 +12,87 @@ import numpy as np
 from scipy.special import stdtrit
 
 from isocost import methods
+from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.jsonfile import fit, write_json
 from isocost.planner.token_price import TokenPrice
 from isocost.runs import source
 from isocost.runs.evaluate import EVALUATION_SEED, Evaluation, scores_of
-from isocost.runs.files import read_json
+from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.schema import TRAINED
 from isocost.runs.source import Can
 from isocost.stats.passk import pass_curve
 from isocost.steps.events import SILENT, Observer, Tell, untold
 from isocost.steps.folder import writes
 from isocost.steps.pass_rates import OPENING
-from isocost.steps.results import Mean, Measured, MeasuredModel
 from isocost.types import Cost
 from isocost.words import counted
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting
 
 LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean pass rate over `problems` problems with its Student interval; of a difference, paired by problem."""
+
+    value: float
+    low: float
+    high: float
+    level: float
+    problems: int
+
+
+@dataclass(frozen=True)
+class Measured(Shown):
+    """A run's final policy, measured again on `problems` problems: pass@1, of the base too where it was requested.
+
+    cost: rollouts, tokens and seconds of this measurement; spent: of all measurements of this run so far.
+    """
+
+    run: str
+    problems: int
+    final: Mean
+    cost: Mapping[str, Any]
+    spent: Mapping[str, Any]
+    base: Mean | None = None
+    difference: Mean | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """eval.json."""
+        out = {"schema": SCHEMA, **vars(self), "final": vars(self.final)}
+        for name in ("base", "difference"):
+            mean = out.pop(name)
+            if mean is not None:
+                out[name] = vars(mean)
+        return out
+
+
+@dataclass(frozen=True)
+class MeasuredModel(Shown):
+    """A model measured on `problems` problems, `samples` completions each (0: pass@1 was computed exactly).
+
+    right: pass@1 with its interval over problems; pass_at: pass@k per k, of rewards 0 and 1; unscored: completions
+    without a reward. cost: rollouts, tokens and seconds; money: what the tokens cost at the price given; server: counts
+    of requests to the model's server.
+    """
+
+    model: str
+    data: str
+    problems: int
+    samples: int
+    right: Mean
+    unscored: int
+    cost: Mapping[str, Any]
+    pass_at: Sequence[Mapping[str, Any]] = ()
+    money: Mapping[str, Any] | None = None
+    server: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost eval --json` prints it."""
+        return {"schema": SCHEMA, **vars(self), "right": vars(self.right)}
 
 
 @writes()

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from isocost.display import Text
+from isocost.display import Text, folder_field
 from isocost.errors import UserError
-from isocost.runs import measure, source
-from isocost.runs.files import read_json, read_lines
+from isocost.runs import measure
 from isocost.runs.measure import TRAINING, UNNAMED
 from isocost.runs.source import Can
 from isocost.shape import flaw
-from isocost.steps.folder import opened
-from isocost.steps.results import folder_field
+from isocost.steps.study import Study
 from isocost.trainers import export as targets
 from isocost.trainers.export import Prescription
 from isocost.trainers.logs import DECAYED
@@ -46,63 +42,38 @@ class Export(Text):
         return {"to": self.to, "text": self.text}
 
 
-def export(folder: Path, target: str | None) -> Export:
+def export(study: Study, target: str | None) -> Export:
     """The prescription of a study as the configuration of `target`: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf.
 
     Raises:
         UserError: for an unknown target or none, and for a study without a prescription.
     """
     to = targets.load(target)
-    return Export(str(target), str(to.write(prescription(folder))), folder)
+    return Export(str(target), str(to.write(prescription(study))), study.path)
 
 
-class _Study:
-    """A study's records, as an export reads them; a file that is not there yet is empty."""
-
-    def __init__(self, folder: Path):
-        opened(folder)
-        self.folder, self.name = folder, folder.resolve().name
-        self.study, self.profile, self.pilot, self.law, self.plan = (
-            _data(folder / f"{name}.json") for name in ("study", "profile", "pilot", "law", "plan")
-        )
-        self.runs = [_Run(p.parent) for p in sorted((folder / "runs").glob("*/run.json"))]
+def _data(study: Study, name: str) -> Data:
+    """A record of the study; empty before its step."""
+    return study.record(f"{name}.json", name) if study.has(f"{name}.json") else {}
 
 
-class _Run:
-    """One run's records."""
-
-    def __init__(self, folder: Path):
-        self.folder, self.about, self.end = folder, read_json(folder / "run.json"), _data(folder / "end.json")
-
-    def numbers(self, key: str) -> Iterator[float]:
-        """The numbers that its lines have under a key."""
-        for line in read_lines(self.folder / "metrics.jsonl"):
-            value = line.get(key)
-            if value is not None:
-                yield float(value)
-
-
-def _data(path: Path) -> Data:
-    return read_json(path) if os.path.lexists(path) else {}
-
-
-def prescription(folder: Path) -> Prescription:
-    """What a study prescribes. Raises UserError for a run's folder, or with the commands still to run."""
-    study = _Study(folder)
-    arm: Data = study.plan.get("arm") or next(iter(study.plan.get("arms") or []), {})
+def prescription(study: Study) -> Prescription:
+    """What a study prescribes. Raises UserError with the commands still to run where it prescribes nothing yet."""
+    plan, folder = _data(study, "plan"), study.path
+    arm: Data = plan.get("arm") or next(iter(plan.get("arms") or []), {})
     if not arm:
-        raise UserError(_unprescribed(folder, study))
-    about = study.runs[0].about if study.runs else {}
+        raise UserError(_unprescribed(study))
+    about = study.any_run if study.runs_read else {}
     unit = measure.of(about)["unit"]
     if unit != ROLLOUTS:
         raise UserError(
             f"{folder} counts C in {unit}: its n are environments and its B the steps of each, and the trainers that "
             f"an export is for have neither; take n, B, M and the rate as `isocost plan {word(folder)}` prints them"
         )
-    setting = study.study["setting"]
+    setting = study.asked["setting"]
     recipe = _recipe(study)
     pace = recipe.get("pace") or {}
-    train = [r for r in study.plan.get("runs") or [] if r.get("n") == arm["n"]]
+    train = [r for r in plan.get("runs") or [] if r.get("n") == arm["n"]]
     prediction = arm.get("prediction")
     expected = ""
     if prediction:
@@ -116,7 +87,7 @@ def prescription(folder: Path) -> Prescription:
     known = _sampling(study, pace)
     model = setting.get("model")
     found = Prescription(
-        study.name,
+        folder.resolve().name,
         int(arm["n"]),
         int(arm["B"]),
         int(arm["M"]),
@@ -129,7 +100,7 @@ def prescription(folder: Path) -> Prescription:
         known["max_tokens"],
         None if model in (None, UNNAMED) else str(model),
         recipe.get("name"),
-        study.profile.get("pool"),
+        _data(study, "profile").get("pool"),
         expected,
         loss_of(recipe) if recipe else None,
         _as_run(study) if not recipe else (),
@@ -140,33 +111,34 @@ def prescription(folder: Path) -> Prescription:
     return found
 
 
-def _sampling(study: _Study, pace: Data) -> Data:
+def _sampling(study: Study, pace: Data) -> Data:
     """How the policy was sampled; None where no record says it, and a trainer's default stays."""
-    setting = study.study["setting"] if source.of(study.study).can(Can.SAMPLING) else {}
+    setting = study.asked["setting"] if study.source.can(Can.SAMPLING) else {}
     known = {k: setting.get(k, pace.get(k)) for k in SAMPLING}
     return known | {"max_tokens": known["max_tokens"] or None}      # 0 where stored completions do not say it
 
 
-def _longest(study: _Study) -> int | None:
+def _longest(study: Study) -> int | None:
     """Tokens of the longest completion in the runs' lines."""
-    lengths = [x for run in study.runs for x in run.numbers(LONGEST)]
+    lines = (line for run in study.runs_read for line in run.lines("metrics.jsonl"))
+    lengths = [float(line[LONGEST]) for line in lines if line.get(LONGEST) is not None]
     return round(max(lengths)) if lengths else None
 
 
-def _unprescribed(folder: Path, study: _Study) -> str:
+def _unprescribed(study: Study) -> str:
     """Why a study has no prescription yet, and the commands that lead to one."""
-    steps, pilot = ["fit", "plan"], study.pilot
+    steps, pilot, folder = ["fit", "plan"], _data(study, "pilot"), study.path
     if study.law or pilot.get("direct"):
         state, steps = "is ready for one", ["plan"]
-    elif not source.of(study.study).can(Can.PILOT):
-        state = f"{source.of(study.study).described} and has no law yet"
-    elif not study.profile:
+    elif not study.source.can(Can.PILOT):
+        state = f"{study.source.described} and has no law yet"
+    elif not study.has("profile.json"):
         state, steps = "is not profiled yet", [f"profile --out {word(folder)}", "plan", "pilot", *steps]
     elif not pilot:
         state, steps = "has no pilot yet", ["plan", "pilot", *steps]
     else:
         there = pilot.get("runs") or []
-        runs = [r for r in study.runs if r.about.get("purpose") in ("probe", "pilot", "edge")]
+        runs = [r for r in study.runs_read if r.about().get("purpose") in ("probe", "pilot", "edge")]
         over = sum(r.end.get("reason") not in (None, "interrupted") for r in runs)
         if over < len(there):
             state, steps = f"has a pilot with {over} of {counted(len(there), 'run')} done", ["pilot", *steps]
@@ -179,18 +151,18 @@ def _unprescribed(folder: Path, study: _Study) -> str:
     )
 
 
-def _as_run(study: _Study) -> tuple[str, ...]:
+def _as_run(study: Study) -> tuple[str, ...]:
     """What is not carried over of runs of a trainer: its method, with its settings in the logs."""
     settings: dict[str, set[str]] = {}
-    for run in study.runs:
-        says = ((run.about.get("imported") or {}).get("about") or {}).get("trainer_says") or {}
+    for run in study.runs_read:
+        says = ((run.about().get("imported") or {}).get("about") or {}).get("trainer_says") or {}
         for key, value in says.items():
             settings.setdefault(str(key), set()).add(str(value))
     same = ", ".join(f"{k}: {next(iter(v))}" for k, v in sorted(settings.items()) if len(v) == 1)
     seen = f" (their logs say {same})" if same else ""
-    trainer = study.study.get("trainer")
+    trainer = study.asked.get("trainer")
     whose = f"the runs are your trainer's: {trainer['command']}" if trainer else "the runs were imported"
-    fell = any(str(m).startswith(DECAYED) for run in study.runs for m in run.about.get("missing") or ())
+    fell = any(str(m).startswith(DECAYED) for run in study.runs_read for m in run.about().get("missing") or ())
     return (
         f"the method: {whose}, so set the loss, its clipping and its averaging as they had them{seen}",
         *(("the decay of the learning rate that the imported runs had: here it is constant, and the forecast is of "
@@ -198,13 +170,13 @@ def _as_run(study: _Study) -> tuple[str, ...]:
     )
 
 
-def _recipe(study: _Study) -> dict[str, Any]:
+def _recipe(study: Study) -> dict[str, Any]:
     """The recipe that the pilot ran, as its records have it; else the method's own; empty where the
     source has no recipe on record."""
-    ran = next((r.about["recipe"] for r in study.runs if r.about.get("recipe")), None)
-    if ran or not source.of(study.study).can(Can.RECIPE):
+    ran = next((recipe for r in study.runs_read if (recipe := r.about().get("recipe"))), None)
+    if ran or not study.source.can(Can.RECIPE):
         return dict(ran or {})
-    name = study.study.get("method") or (study.profile.get("recipe") or {}).get("method")
+    name = study.asked.get("method") or (_data(study, "profile").get("recipe") or {}).get("method")
     if not name:
         return {}
     from isocost import methods

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from isocost.display import OfPlanner, Row, Shown, folder_field
 from isocost.errors import UserError
 from isocost.laws import law as laws
 from isocost.laws.bins import binned
@@ -15,15 +16,13 @@ from isocost.laws.fit import fit_law
 from isocost.laws.interference import Interference, by_n, interferences
 from isocost.laws.law import Flag
 from isocost.laws.overfit import Overfit, describe, overfitting
-from isocost.planner import pilot as pilots
 from isocost.planner.turn_limits import LimitChoice, choose, extrapolated
 from isocost.runs import measure, source
-from isocost.runs.files import ended, read_json
+from isocost.runs.files import RunFiles
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import Can
-from isocost.steps.folder import Home, opened, writes
-from isocost.steps.limits import KEY, choice_of, chosen_limit, of_limit
-from isocost.steps.results import Law, NoLaw
+from isocost.steps.limits import KEY, of_limit
+from isocost.steps.study import Study, changes
 from isocost.units import ENV_STEPS, ROLLOUTS
 from isocost.words import counted, word
 
@@ -32,52 +31,112 @@ from isocost.words import counted, word
 SOURCES, HELD, HELD_TRAINING = 21, 90, 93
 
 
-@writes()
-def fit(study: Path, *, metric: str | None = None) -> Law | NoLaw:
+@dataclass(frozen=True, eq=False)
+class Law(OfPlanner):
+    """The law of a study.
+
+    law: the fitted law (`isocost.laws.law.Law`).
+    metric: what its rewards are: pass@1, best@4 or worst@4.
+    interference: per n, the shares of held-out problems that regressed and how uniform the gains were; not in
+        `to_dict()`.
+    turn_limit: the turn limits that the pilot compares, and the one that the law is of; None with fewer than two.
+    extendable: whether runs can be added to the study's pilot. splits: whether held-out problems are divided into a
+        validation and a test split. advice: what one imported run needs for a plan.
+    binned: whether the curves are fitted to means over bins of evaluations, as those of long logs are. unit: of C.
+    """
+
+    record: ClassVar[str] = "law"
+    sections: ClassVar[tuple[str, ...]] = ("curves", "fit", "frontier")
+
+    has: ClassVar[str] = "law"
+
+    law: laws.Law
+    metric: str = PASS
+    interference: tuple[Mapping[str, Any], ...] = ()
+    extendable: bool = False
+    splits: bool = True
+    advice: str = ""
+    binned: bool = False
+    unit: str = ROLLOUTS
+    turn_limit: LimitChoice | None = None
+    folder: Path | None = folder_field()
+
+    def to_dict(self) -> dict[str, Any]:
+        """law.json."""
+        limit = {} if self.turn_limit is None else {"turn_limit": self.turn_limit.data()}
+        return self.law.data() | {"metric": self.metric} | limit
+
+
+@dataclass(frozen=True)
+class NoLaw(Shown):
+    """A study that was planned without a pilot has nothing to fit a law to; `why` says why it has no pilot."""
+
+    why: str
+    folder: Path | None = folder_field()
+
+    @property
+    def heading(self) -> str:
+        """That there is none."""
+        return "no law"
+
+    def rows(self) -> list[Row]:
+        """Why there is none, and the command to go on with."""
+        return [Row("", f"nothing to fit: the study is planned without a pilot. {self.why}"),
+                Row("", f"go on with `isocost train --plan {word(self.folder or '')}`", "command")]
+
+    def to_dict(self) -> dict[str, Any]:
+        """`law`, which is None, and `why`."""
+        return {"law": None, "why": self.why}
+
+
+def fit_folder(path: Path, *, metric: str | None = None) -> Law | NoLaw:
+    """`fit` of the study in a folder; of one imported run the curve is fitted and nothing is written."""
+    if not (path / "study.json").exists() and (path / "run.json").exists():
+        run = RunFiles(path)
+        if not source.of(run.about()).can(Can.PILOT):
+            return _alone(run, metric)
+    return fit(Study.read(path), metric=metric)
+
+
+@changes
+def fit(study: Study, *, metric: str | None = None) -> Law | NoLaw:
     """Fit the law to the pilot's curves and write law.json; a law that is there is read.
 
-    `metric` (pass@1, best@4, worst@4) changes what later laws are of. Of one imported run the curve is fitted
-    and nothing is written.
+    `metric` (pass@1, best@4, worst@4) changes what later laws are of.
 
     Raises:
         UserError: before every run of the pilot has ended, and for a metric that the evaluations do not hold.
     """
-    if not (study / "study.json").exists() and (study / "run.json").exists():
-        record = read_json(study / "run.json")
-        if not source.of(record).can(Can.PILOT):
-            return _alone(study, record, metric)
-    home = opened(study)
-    _require(home.source, home.path, metric)
-    if home.has("pilot.json") and (
-        planned := pilots.PilotPlan.of(home.read("pilot.json", "plan"))
-    ).direct:
-        return NoLaw(planned.why, study)
-    choose_metric(home, metric)
-    if not home.has("law.json"):
-        with home.phase("fit"):
-            law, choice = _law(home)
-            beside = {"metric": home.metric} | ({} if choice is None else {KEY: choice.data()})
-            home.write("law.json", law.data() | beside)
-    found = home.read("law.json", "fit")
-    return Law.beside(
-        laws.Law.of(found),
-        turn_limit=choice_of(found),
-        metric=home.metric,
-        interference=tuple(by_n(_of_law(home, found))),
-        extendable=home.source.can(Can.PILOT),
-        splits=home.source.can(Can.SPLITS),
-        binned=not home.source.can(Can.SPLITS) and _are_binned(curves(home.path)),
-        unit=measure.of(home.any_run)["unit"],
-        folder=study,
+    _require(study.source, study.path, metric)
+    if study.has("pilot.json") and study.planned.direct:
+        return NoLaw(study.planned.why, study.path)
+    study = choose_metric(study, metric)
+    if not study.has("law.json"):
+        with study.phase("fit"):
+            law, choice = _law(study)
+            beside = {"metric": study.metric} | ({} if choice is None else {KEY: choice.data()})
+            study = study.write("law.json", law.data() | beside)
+    assert study.law is not None
+    own = study.source.can(Can.SPLITS)
+    return Law(
+        study.law,
+        turn_limit=study.choice,
+        metric=study.metric,
+        interference=tuple(by_n(_of_law(study))),
+        extendable=study.source.can(Can.PILOT),
+        splits=own,
+        binned=not own and _are_binned(study.curves(PASS)),
+        unit=measure.of(study.any_run)["unit"],
+        folder=study.path,
     )
 
 
-def _of_law(home: Home, found: Mapping[str, Any]) -> list[Interference]:
+def _of_law(study: Study) -> list[Interference]:
     """What is known of interference, of a pilot that compares turn limits only at the limit that the law is of."""
-    every, limit = interferences(home.path), chosen_limit(found)
-    if limit is None:
+    every = interferences(study.runs_read)
+    if study.turns is None:
         return every
-    names = {r.name for r in pilots.PilotPlan.of(home.read("pilot.json", "plan")).at(limit).runs}
+    names = {r.name for r in study.planned.at(study.turns).runs}
     return [x for x in every if x.run in names]
 
 
@@ -87,19 +146,20 @@ def _require(runs: source.Source, path: Path, metric: str | None) -> None:
         runs.require(Can.METRICS, path)
 
 
-def _alone(run: Path, record: Mapping[str, Any], metric: str | None) -> Law:
+def _alone(run: RunFiles, metric: str | None) -> Law:
     """The law of one run that is in no study, and what a plan needs in addition; nothing is written.
 
     Raises UserError where its record does not hold the reward of the policy before training.
     """
+    record, seen = run.about(), curves([run])
     found = source.of(record)
-    _require(found, run, metric)
-    law = _flagged(fit_law(_with_base(found, run, curves([run]))), record)
+    _require(found, run.folder, metric)
+    law = _flagged(fit_law(_with_base(found, run.folder, seen)), record)
     advice = (f"one run: a plan needs a study, with other seeds of n = {record['arm']['n']} and runs of other n where "
               f"there are any: {found.start}")
-    return Law.beside(
-        law, splits=found.can(Can.SPLITS), advice=advice, binned=_are_binned(curves([run])),
-        unit=measure.of(record)["unit"], folder=run,
+    return Law(
+        law, splits=found.can(Can.SPLITS), advice=advice, binned=_are_binned(seen),
+        unit=measure.of(record)["unit"], folder=run.folder,
     )
 
 
@@ -146,26 +206,23 @@ def _flagged(law: laws.Law, run: Mapping[str, Any]) -> laws.Law:
     return replace(law, flags=(*flags, *law.flags)) if flags else law
 
 
-def _law(home: Home) -> tuple[laws.Law, LimitChoice | None]:
+def _law(study: Study) -> tuple[laws.Law, LimitChoice | None]:
     """The fitted law, with flags for its metric and for over-fitting, and the turn limit that it is of.
 
     Each turn limit has a law of its own: the runs of another limit are fitted with none of its parameters.
     """
-    metric = home.metric
-    seen = _with_base(home.source, home.path, _pilot_curves(home, metric))
-    choice = None
-    if home.has("pilot.json"):
-        planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
-        choice = choose(seen, planned.limits, planned.budget.unit if planned.budget else ENV_STEPS)
-        if choice is not None and choice.identified:
-            each = {h: planned.at(h) for h in choice.turns}
-            found = {h: fit_law(of_limit(seen, own), seed=home.asked["seed"]) for h, own in each.items()}
-            choice = extrapolated(choice, found, {h: own.train_C for h, own in each.items()})
-        seen = of_limit(seen, planned.at(None if choice is None else choice.chosen))
-    law = _flagged(fit_law(seen, seed=home.asked["seed"]), home.any_run)
-    over = overfitted(home, None if choice is None else choice.chosen)
+    metric, planned, seed = study.metric, study.planned, study.asked["seed"]
+    seen = _with_base(study.source, study.path, _pilot_curves(study))
+    choice = choose(seen, planned.limits, planned.budget.unit if planned.budget else ENV_STEPS)
+    if choice is not None and choice.identified:
+        each = {h: planned.at(h) for h in choice.turns}
+        found = {h: fit_law(of_limit(seen, own), seed=seed) for h, own in each.items()}
+        choice = extrapolated(choice, found, {h: own.train_C for h, own in each.items()})
+    chosen = None if choice is None else choice.chosen
+    law = _flagged(fit_law(of_limit(seen, planned.at(chosen)), seed=seed), study.any_run)
+    over = overfitted(study, chosen)
     flags = [Flag("overfitting", describe(over))] if over else []
-    if home.has("pilot.json") and planned.rates:
+    if planned.rates:
         rate, left = planned.rates[0][1], [n for n in planned.grid if n not in dict(planned.rates)]
         flags.append(Flag("rate", f"n={', '.join(map(str, left))} left out: their runs have the rule's learning rate, "
                                   f"and {rate:g} times that was better"))
@@ -175,8 +232,8 @@ def _law(home: Home) -> tuple[laws.Law, LimitChoice | None]:
     return replace(law, flags=(*law.flags, *flags)), choice
 
 
-def choose_metric(home: Home, metric: str | None, samples: int | None = None) -> None:
-    """Set what laws are of from here on; a law and a plan of another metric are removed.
+def choose_metric(study: Study, metric: str | None, samples: int | None = None) -> Study:
+    """The study with laws of this metric from here on; a law and a plan of another metric are removed.
 
     `samples` are those per held-out problem of a pilot that is about to be planned; without, they are the planned
     pilot's, or the setting's where none is planned.
@@ -184,45 +241,41 @@ def choose_metric(home: Home, metric: str | None, samples: int | None = None) ->
     Raises:
         UserError: for an unknown metric, one that the evaluations cannot give, or once a forecast is sealed.
     """
-    if metric is None or metric == home.metric:
-        return
-    k, drawn = attempts_of(metric), samples or home.setting.samples
-    if samples is None and home.has("pilot.json"):
-        drawn = pilots.PilotPlan.of(home.read("pilot.json", "plan")).evaluation.samples or drawn
-    home.source.require(Can.METRICS, home.path)
-    if not home.profiled()["exact"] and drawn < k:
+    if metric is None or metric == study.metric:
+        return study
+    k, drawn = attempts_of(metric), samples or study.setting.samples
+    if samples is None and study.has("pilot.json"):
+        drawn = study.planned.evaluation.samples or drawn
+    study.source.require(Can.METRICS, study.path)
+    if not study.profiled()["exact"] and drawn < k:
         raise UserError(
             f"{metric} needs {k} samples per held-out problem and this study's evaluations have {drawn}: plan its "
-            f"pilot with `isocost plan {word(home.path)} --metric {metric} --samples {k}`, before it has runs"
+            f"pilot with `isocost plan {word(study.path)} --metric {metric} --samples {k}`, before it has runs"
         )
-    if home.has("forecast.json"):
-        raise UserError(f"{home.path}/forecast.json is sealed for {home.metric}; start another study for {metric}")
-    if home.runs.exists():
-        curves(home.path, metric)    # raises where the runs do not hold it
-    home.write("study.json", home.asked | {"metric": metric})
-    for name in ("law.json", "plan.json"):
-        (home.path / name).unlink(missing_ok=True)
+    if study.has("forecast.json"):
+        raise UserError(f"{study.path}/forecast.json is sealed for {study.metric}; start another study for {metric}")
+    if study.runs.exists():
+        study.curves(metric)    # raises where the runs do not hold it
+    return study.amend(metric=metric).without("law.json", "plan.json")
 
 
-def overfitted(home: Home, turns: int | None = None) -> list[Overfit]:
+def overfitted(study: Study, turns: int | None = None) -> list[Overfit]:
     """The pilot's arms at the rule's rate, and at this turn limit, that over-fit, by pass@1 whatever the metric; none
     without a held-out reward."""
-    if measure.of(home.any_run)["kind"] == TRAINING:
+    if measure.of(study.any_run)["kind"] == TRAINING:
         return []
-    seen = curves(home.path)
-    if home.has("pilot.json"):
-        seen = of_limit(seen, pilots.PilotPlan.of(home.read("pilot.json", "plan")).at(turns))
+    seen = of_limit(study.curves(PASS), study.planned.at(turns))
     seen = [c for c in seen if c.purpose == "pilot" and multiplier(c) == 1.0]
     return overfitting([c for c in seen if turns in (None, c.arm.get("turns"))])
 
 
-def _pilot_curves(home: Home, metric: str) -> list[Curve]:
+def _pilot_curves(study: Study) -> list[Curve]:
     """Raises UserError unless every run that the pilot plans has ended."""
-    planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
-    over = sum(ended(home.runs / r.name) for r in planned.runs)
+    planned = study.planned
+    over = sum(study.run(r.name).over for r in planned.runs)
     if over < len(planned.runs) or planned.reserve:
         raise UserError(
-            f"the pilot of {home.path} is not done: {over} of {counted(len(planned.runs), 'run')} ended; "
-            f"run `isocost pilot {word(home.path)}` first"
+            f"the pilot of {study.path} is not done: {over} of {counted(len(planned.runs), 'run')} ended; "
+            f"run `isocost pilot {word(study.path)}` first"
         )
-    return [c for c in curves(home.path, metric) if c.purpose in ("pilot", "edge")]
+    return [c for c in study.curves() if c.purpose in ("pilot", "edge")]

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import isocost.planner  # noqa: F401 (registers the shapes of a study's files)
 from isocost.errors import UserError
@@ -91,19 +91,25 @@ class Home:
     def has(self, name: str) -> bool:
         return (self.path / name).exists()
 
-    def read(self, name: str, step: str) -> dict[str, Any]:
+    def record(self, name: str, step: str) -> dict[str, Any]:
         """A step's record. Raises UserError, naming the step that writes it, if there is none."""
         if not self.has(name):
             command = f"profile --out {word(self.path)}" if step == "profile" else f"{step} {word(self.path)}"
             raise UserError(f"{self.path} has no {name} yet: run `isocost {command}` first")
         return read_json(self.path / name)
 
-    def write(self, name: str, data: Mapping[str, Any]) -> None:
+    def write(self, name: str, data: Mapping[str, Any]) -> Self:
+        """Write a step's record; returns the folder with it."""
         write_json(self.path / name, {"schema": records.SCHEMA, **data})
+        return self
+
+    def amend(self, **changes: Any) -> Self:
+        """Write study.json with these changes; returns the folder with it. What a step inside has written stays."""
+        return self.write("study.json", read_json(self.path / "study.json") | changes)
 
     @property
     def asked(self) -> dict[str, Any]:
-        return self.read("study.json", "profile")
+        return self.record("study.json", "profile")
 
     @property
     def source(self) -> source.Source:
@@ -128,17 +134,12 @@ class Home:
 
     def profiled(self) -> dict[str, Any]:
         """What plans need of the model and problems: profile.json, or trainer.json of a user's trainer."""
-        return self.read("profile.json" if self.trainer is None else "trainer.json", "profile")
+        return self.record("profile.json" if self.trainer is None else "trainer.json", "profile")
 
     @property
     def metric(self) -> str:
         """The metric of the study's laws: pass@1 unless another was requested."""
         return str(self.asked.get("metric", PASS))
-
-    @property
-    def any_run(self) -> dict[str, Any]:
-        """run.json of one of the study's runs: rewards and C of all of them are measured alike."""
-        return read_json(next(self.runs.glob("*/run.json")))
 
     @contextmanager
     def phase(self, name: str, began: float | None = None) -> Iterator[None]:
@@ -147,10 +148,8 @@ class Home:
         try:
             yield
         finally:
-            asked = self.asked
-            phases = asked.setdefault("phases", {})
-            phases[name] = round(phases.get(name, 0.0) + time.perf_counter() - began, 2)
-            write_json(self.path / "study.json", asked)
+            phases = read_json(self.path / "study.json").get("phases", {})      # those of the steps inside too
+            self.amend(phases=phases | {name: round(phases.get(name, 0.0) + time.perf_counter() - began, 2)})
 
 
 def check(path: Path, setting: Setting, **asked: Any) -> None:
@@ -226,12 +225,3 @@ def bill_dry_run(path: Path, cost: Mapping[str, Any]) -> None:
     earlier = Cost.of(read_json(file)["spent"]) if file.exists() else Cost()
     path.mkdir(parents=True, exist_ok=True)
     write_json(file, {"schema": records.SCHEMA, "cost": dict(cost), "spent": (earlier + Cost.of(cost)).data()})
-
-
-def opened(path: Path) -> Home:
-    """An existing study. Raises UserError if there is none."""
-    if not (path / "study.json").exists():
-        run = read_json(path / "run.json") if (path / "run.json").exists() else None
-        start = source.of(run or {}).start.format(path="STUDY" if run else word(path))
-        raise UserError(f"{path} is {'a run, not' if run else 'not'} a study: it has no study.json; {start}")
-    return Home(path)

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import exp, isfinite, sqrt
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from isocost.errors import UserError
-from isocost.laws.curves import Curve, curves
+from isocost.laws.curves import PASS, Curve
 from isocost.laws.law import EXTRAPOLATION, Law
 from isocost.planner import rollouts as plans
 from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
@@ -29,11 +28,13 @@ from isocost.planner.prescription import Check, PlannedArm
 from isocost.planner.rollouts import IMPORTED, prescribe
 from isocost.planner.study_runs import COMMON, WARMUP_SHARE, PlannedRun, whole
 from isocost.runs import measure, schema
-from isocost.runs.files import read_json
+from isocost.runs.files import RunFiles
 from isocost.runs.schema import BILLED
 from isocost.stats.power import detectable
-from isocost.steps import results, spending
-from isocost.steps.folder import Home
+from isocost.steps import spending
+from isocost.steps.plans import Plan, PlanOptions
+from isocost.steps.study import Study
+from isocost.units import ENV_STEPS, FLOPS, SECONDS, TOKENS
 from isocost.words import counted
 
 AHEAD = 4  # length of the next run over the longest imported one, if no budget is given
@@ -87,7 +88,7 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
     )
 
 
-def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> PilotPlan:
+def pilot_of(files: Sequence[RunFiles], seen: Sequence[Curve], budget: Budget | None) -> PilotPlan:
     """The imported runs as a pilot, and the size of the next run: 4 times the longest unless a budget is given."""
     grid = tuple(sorted({c.arm["n"] for c in seen}))
     batches = {c.arm["n"] * c.arm["B"] for c in seen}
@@ -98,7 +99,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     seeds = min(Counter(c.arm["n"] for c in seen).values())
     runs = tuple(_run(c) for c in seen)
     sd, source = _spread(seen)
-    tokens, ends = bills_of(folder)
+    tokens, ends = bills_of(files)
     prices = Prices(0.0, tokens or 0.0, None)
     timing = timing_of(seen)
     spent = replace(prices.bill([(c.arm["n"], c.arm["B"], int(c.C[-1]), len(c.C)) for c in seen], timing), seconds=ends)
@@ -139,7 +140,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
         batch=batch,
         flags=tuple(
             f"missing in {count} of {len(seen)} imported runs: {text}"
-            for text, count in lacking(folder)
+            for text, count in lacking(files)
             if not text.startswith(FLAGGED)
         ),
     )
@@ -162,19 +163,18 @@ def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
     return sqrt(squares / dof), "measured between the imported runs"
 
 
-def bills_of(folder: Path) -> tuple[float | None, float]:
+def bills_of(runs: Sequence[RunFiles]) -> tuple[float | None, float]:
     """(tokens written per rollout where every log says so, seconds of all runs)."""
-    ends = [read_json(p, BILLED) for p in sorted((folder / "runs").glob("*/end.json"))]
+    ends = [run.ended(BILLED) for run in runs if run.end]
     bills = [e["bill"]["train"] for e in ends]
     rollouts = sum(b["rollouts"] for b in bills)
     tokens = sum(b["decode"] for b in bills) / rollouts if rollouts and all("decode" in b for b in bills) else None
     return tokens, sum(e["seconds"] for e in ends)
 
 
-def lacking(folder: Path) -> list[tuple[str, int]]:
+def lacking(runs: Sequence[RunFiles]) -> list[tuple[str, int]]:
     """[(what is missing, number of runs that lack it)], the most common first."""
-    found = [read_json(p).get("missing", []) for p in sorted((folder / "runs").glob("*/run.json"))]
-    return Counter(m for run in found for m in run).most_common()
+    return Counter(m for run in runs for m in run.about().get("missing", [])).most_common()
 
 
 def timing_of(seen: Sequence[Curve]) -> Timing:
@@ -194,85 +194,79 @@ def timing_of(seen: Sequence[Curve]) -> Timing:
     return Timing(0.0, 0.0, each, 0.0, f"{MEASURED} {len(pieces)} stretches of runs of a trainer of yours, in total")
 
 
-def planned(
-    home: Home, budget: str | None, price: str | None = None, devices: int | None = None, *, others: bool = False
-) -> results.Plan:
+def planned(study: Study, asked: PlanOptions) -> Plan:
     """The prescription for the next run, within a budget; without one, as last planned.
 
     A `price` and a number of `devices` turn time into money and device-hours.
 
     Raises:
         UserError: before there is a law; for a budget in a unit that the logs cannot count, or that pays for no run;
-            for a price or devices where the logs hold no seconds; for options that an imported study does not use
-            (`others`).
+            for a price or devices where the logs hold no seconds; for options that an imported study does not use.
     """
-    if others:
+    if asked.shape or asked.metric is not None:
         raise UserError(
-            f"{home.path} {home.source.described}: its runs and rates are what they are; a plan takes --budget only"
+            f"{study.path} {study.source.described}: its runs and rates are what they are; a plan takes --budget only"
         )
-    law = Law.of(home.read("law.json", "fit"))
-    seen = curves(home.path)
-    if budget is not None or price is not None or devices is not None:
-        _plan_anew(home, seen, budget, price, devices)
-    pilot = PilotPlan.of(home.read("pilot.json", "import"))
-    if not home.has("plan.json"):
-        rule = RateRule.of(home.read("rate.json", "import"))
-        prices = _prices(home.path)
+    law = Law.of(study.record("law.json", "fit"))
+    if asked.spending:
+        study = _plan_anew(study, asked)
+    if not study.has("plan.json"):
+        pilot, seen = PilotPlan.of(study.record("pilot.json", "import")), study.curves(PASS)
+        rule = RateRule.of(study.record("rate.json", "import"))
+        prices = _prices(study)
         ask = partial(
             prescribe, law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=seen, spent=NOTHING, prices=prices
         )
         made = ask(problems=_problems(seen, ask().arm.n))
         kept = tuple(c for c in made.checks if c.name not in OURS)
-        arms = tuple(replace(a, warmup=min(_warmup(home, a.n), a.M)) for a in made.arms)
-        said = measure.worded(made.fallback, measure.of(home.any_run)["kind"]) if made.fallback else made.fallback
-        checks = (*kept, _warms_up(home, arms[0]))
+        arms = tuple(replace(a, warmup=min(_warmup(study, a.n), a.M)) for a in made.arms)
+        said = measure.worded(made.fallback, measure.of(study.any_run)["kind"]) if made.fallback else made.fallback
+        checks = (*kept, _warms_up(study, arms[0]))
         made = replace(made, arms=arms, checks=checks, flags=(THEIRS, *made.flags), fallback=said)
-        home.write("plan.json", {**made.data(), **_beside(home, made, pilot)})
-    return results.Plan.written(home.read("plan.json", "plan"), folder=home.path)
+        study = study.write("plan.json", {**made.data(), **_beside(study, made, law, pilot)})
+    return Plan.written(study.record("plan.json", "plan"), folder=study.path)
 
 
-def _plan_anew(
-    home: Home, seen: Sequence[Curve], budget: str | None, price: str | None, devices: int | None
-) -> None:
-    """Write pilot.json for a budget (unchanged if not given) on a machine, and remove an earlier plan."""
-    machine = Machine.priced(price, 1 if devices is None else devices, 1)
+def _plan_anew(study: Study, asked: PlanOptions) -> Study:
+    """The study with the pilot.json of a budget (unchanged if not given) on a machine, and without an earlier plan."""
+    seen = study.curves(PASS)
+    machine = Machine.priced(asked.price, 1 if asked.devices is None else asked.devices, 1)
     spend: Budget | None
-    if budget is not None:
-        spend = machine.plannable(_countable(Budget.parse(budget), home.path, seen), budget.strip())
+    if asked.budget is not None:
+        spend = asked.spend(machine, uncounted(study))
     else:
-        spend = PilotPlan.of(home.read("pilot.json", "import")).budget
+        spend = PilotPlan.of(study.record("pilot.json", "import")).budget
         if spend is not None and spend.asked:
             spend = machine.plannable(Budget.parse(spend.asked), spend.asked)
-    if (price is not None or devices is not None) and timing_of(seen) == UNTIMED:
+    if (asked.price is not None or asked.devices is not None) and timing_of(seen) == UNTIMED:
         raise UserError(
-            f"{home.path}: the imported logs hold no seconds, so --price and --devices cannot be counted; leave them "
+            f"{study.path}: the imported logs hold no seconds, so --price and --devices cannot be counted; leave them "
             "out"
         )
     units = {"machine": machine.data(), "rows": []}
-    home.write("pilot.json", {**pilot_of(home.path, seen, spend).data(), "units": units})
-    (home.path / "plan.json").unlink(missing_ok=True)
+    written = study.write("pilot.json", {**pilot_of(study.runs_read, seen, spend).data(), "units": units})
+    return written.without("plan.json")
 
 
-def _beside(home: Home, made: plans.Plan, pilot: PilotPlan) -> dict[str, Any]:
+def _beside(study: Study, made: plans.Plan, law: Law, pilot: PilotPlan) -> dict[str, Any]:
     """Beside a plan: its cost in every unit that the logs count; what the law predicts for more compute, more seeds and
     further runs; the kind and scale of its rewards and the unit of its C."""
     units = {"rollouts": True, "tokens": made.bill.tokens > 0, "flops": False}
     timed = made.bill.seconds > 0
-    machine = spending.machine_of(home)
+    machine = spending.machine_of(study)
     rows = in_every_unit(NOTHING, made.bill, made.budget, machine, made.timing, "the imported runs")
-    said = measure.of(home.any_run)
-    law = Law.of(home.read("law.json", "fit"))
-    own = replace(pilot, prices=_prices(home.path).get(made.arm.n, pilot.prices))
+    said = measure.of(study.any_run)
+    own = replace(pilot, prices=_prices(study).get(made.arm.n, pilot.prices))
     return {
         **spending.of_law(law, made, own, machine, most=pilot.pilot_bill.rollouts, seeds=pilot.seeds),
         "units": {"machine": machine.data(), "rows": [r.data() for r in rows if units.get(r.unit, timed)]},
-        "measure": {"kind": said["kind"], "unit": said["unit"], "scale": measure.scale_of(home.any_run)},
+        "measure": {"kind": said["kind"], "unit": said["unit"], "scale": measure.scale_of(study.any_run)},
     }
 
 
-def _warmup(home: Home, size: int) -> int:
+def _warmup(study: Study, size: int) -> int:
     """Updates of warm-up that the imported runs of this n had, the most where they differ; 0 if no log records any."""
-    arms = [read_json(p, schema.IMPORTED)["arm"] for p in home.runs.glob("*/run.json")]
+    arms = [run.about(schema.IMPORTED)["arm"] for run in study.runs_read]
     return max((int(a["warmup"] or 0) for a in arms if a["n"] == size), default=0)
 
 
@@ -282,30 +276,26 @@ def _problems(seen: Sequence[Curve], size: int) -> int | None:
     return max(1, round(float(np.mean(sizes)))) if sizes else None
 
 
-def _warms_up(home: Home, arm: PlannedArm) -> Check:
+def _warms_up(study: Study, arm: PlannedArm) -> Check:
     """The check that the warm-up of the imported runs, capped at the length of the next run, is a small share of it."""
     holds = arm.warmup <= WARMUP_SHARE * arm.M
     text = f"{arm.warmup} of {counted(arm.M, 'update')} warm up (at most {WARMUP_SHARE:.0%})"
-    had = counted(_warmup(home, arm.n), "update")
+    had = counted(_warmup(study, arm.n), "update")
     return Check("warmup", holds, text if holds else f"{text}: the imported runs of n = {arm.n} warmed up for {had}")
 
 
-def _prices(folder: Path) -> dict[int, Prices]:
+def _prices(study: Study) -> dict[int, Prices]:
     """n -> tokens written per rollout, where all runs of n record them."""
     by: dict[int, list[Mapping[str, float]]] = {}
-    for run in sorted((folder / "runs").glob("*/run.json")):
-        by.setdefault(read_json(run, schema.IMPORTED)["arm"]["n"], []).append(
-            read_json(run.parent / "end.json", BILLED)["bill"]["train"])
+    for run in study.runs_read:
+        by.setdefault(run.about(schema.IMPORTED)["arm"]["n"], []).append(run.ended(BILLED)["bill"]["train"])
     recorded = {n: bills for n, bills in by.items() if all("decode" in b for b in bills)}
     return {n: Prices(0.0, 0.0, None).measured(bills) for n, bills in recorded.items()}
 
 
-def _countable(budget: Budget, folder: Path, seen: Sequence[Curve]) -> Budget:
-    """The budget. Raises UserError if the logs do not hold what a rollout costs in its unit."""
-    lacks = {"rollouts": False, "tokens": bills_of(folder)[0] is None, "flops": True}
-    if lacks.get(budget.unit, timing_of(seen) == UNTIMED):
-        raise UserError(
-            f"a budget in {budget.unit} cannot be counted: the imported logs do not hold what "
-            "a rollout costs in it; give rollouts, such as 50k-rollouts"
-        )
-    return budget
+def uncounted(study: Study) -> dict[str, str]:
+    """unit -> why a budget in it cannot be counted: the logs do not hold what a rollout costs in it."""
+    why = "the imported logs do not hold what a rollout costs in it"
+    lacks = {TOKENS: bills_of(study.runs_read)[0] is None, FLOPS: True, ENV_STEPS: True,
+             SECONDS: timing_of(study.curves(PASS)) == UNTIMED}
+    return {unit: why for unit, lacking in lacks.items() if lacking}

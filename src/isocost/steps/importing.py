@@ -11,7 +11,7 @@ from typing import Any
 from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.jsonfile import finite, write_json
-from isocost.laws.curves import curves
+from isocost.laws.curves import PASS
 from isocost.planner.study_runs import PlannedRun
 from isocost.runs import files as records
 from isocost.runs import measure, schema, source
@@ -19,8 +19,9 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED, read_json
 from isocost.runs.measure import UNNAMED
 from isocost.steps.events import SILENT, Observer, Skipped
-from isocost.steps.folder import Home, writing
+from isocost.steps.folder import writing
 from isocost.steps.imported import bills_of, pilot_of, rule_of
+from isocost.steps.study import Study
 from isocost.trainers import logs
 from isocost.trainers.logs import Log
 from isocost.trainers.record import Asked, Imported, about, resolve, scaled, seed_of, write
@@ -220,13 +221,11 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
                 "code": records.code(),
             },
         )
-    home = Home(out)
-    home.write("study.json", home.asked | {"phases": {"imported runs": round(bills_of(out)[1], 2)}})
-    for name in STALE:
-        (out / name).unlink(missing_ok=True)
-    seen = curves(out)
-    write_json(out / "rate.json", rule_of(seen).data())
-    write_json(out / "pilot.json", pilot_of(out, seen, None).data())
+    home = Study(out).without(*STALE)
+    seen = home.curves(PASS)
+    home.amend(phases={"imported runs": round(bills_of(home.runs_read)[1], 2)})
+    home.write("rate.json", rule_of(seen).data())
+    home.write("pilot.json", pilot_of(home.runs_read, seen, None).data())
     return tuple(_imported(run, out / "runs" / name, seed) for run, seed, name in placed)
 
 

@@ -40,9 +40,3 @@ def choice_of(law: Mapping[str, Any]) -> LimitChoice | None:
 def of_chosen(option: str, choice: LimitChoice | None) -> str:
     """An option of `isocost pilot` that adds runs for a law, which is of the chosen limit alone."""
     return f"{option} --turns {choice.chosen}" if option and choice is not None else option
-
-
-def chosen_limit(law: Mapping[str, Any]) -> int | None:
-    """The turn limit that law.json is of; None for the largest of the plan, or where none is planned."""
-    choice = choice_of(law)
-    return None if choice is None else choice.chosen

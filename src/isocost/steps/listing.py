@@ -97,11 +97,11 @@ class BrokenRow:
 class Listing(Shown):
     """The studies and then the runs below a folder, each in order of path."""
 
-    rows: tuple[StudyRow | RunRow | BrokenRow, ...]
+    found: tuple[StudyRow | RunRow | BrokenRow, ...]
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost ls --json` prints it: a list with an entry per row."""
-        return list(finite([row.to_dict() for row in self.rows]))
+        return list(finite([row.to_dict() for row in self.found]))
 
 
 def list_folder(folder: str | Path) -> Listing:
@@ -191,14 +191,14 @@ def _ended(path: Path, reason: str | None) -> str:
 
 @dataclass(frozen=True)
 class MetricsTable(Shown):
-    """A table of metrics that was written: its file and the number of its rows."""
+    """A table of metrics that was written: its file and the `count` of its rows."""
 
     path: Path
-    rows: int
+    count: int
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {"path": str(self.path), "rows": self.rows}
+        return {"path": str(self.path), "rows": self.count}
 
 
 def write_parquet(folder: str | Path, out: str | Path) -> MetricsTable:

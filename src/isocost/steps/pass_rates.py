@@ -39,6 +39,7 @@ from isocost.worlds.spec import Ability, spec_of
 
 SAMPLES = 16  # per problem
 PROBLEMS = 512  # profiled at most: enough for a histogram, and a fixed cost
+MOST_CUT = 0.1  # share of completions that may be cut at the length limit without a warning
 PLAIN = "isohard"  # where the recipe that follows needs what the learner cannot do
 OPENING = "opening the model and the problems"
 PROGRESS = f"problems x {SAMPLES} completions"

@@ -2,265 +2,241 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from isocost import methods
 from isocost.errors import UserError
-from isocost.laws.curves import attempts_of, curves
-from isocost.laws.law import Law
+from isocost.laws.curves import attempts_of
 from isocost.laws.overfit import beyond
 from isocost.meter import LOST, TRAIN
 from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
 from isocost.planner.afford import MOST_SAMPLES, plan_pilot
-from isocost.planner.budget import UNTIMED, Bill, Budget, Machine, Timing, measure_timing
+from isocost.planner.budget import UNTIMED, Bill, Budget, Machine, Prices, Timing, measure_timing
 from isocost.planner.evaluation import EvaluationPlan
-from isocost.planner.learning_rate import RateRule, given, starting_rule
+from isocost.planner.learning_rate import given, starting_rule
 from isocost.planner.rollouts import prescribe
 from isocost.planner.study_runs import PlannedRun
 from isocost.recipe import pace_takes
 from isocost.runs import measure
-from isocost.runs.files import read_json
 from isocost.runs.job import method_defaults
 from isocost.runs.schema import ENDED
 from isocost.runs.source import Can
 from isocost.steps import imported, spending
 from isocost.steps.fit import choose_metric, overfitted
-from isocost.steps.folder import Home, opened, writes
-from isocost.steps.limits import choice_of, chosen_limit, of_limit
+from isocost.steps.limits import of_limit
 from isocost.steps.pilot import measured, refuse_sealed, write_pilot
-from isocost.steps.results import PilotPlan, Plan
+from isocost.steps.plans import PilotPlan, Plan, PlanOptions
 from isocost.steps.settings import workers_of
+from isocost.steps.study import Study, changes
 from isocost.types import Cost
-from isocost.units import ROLLOUTS, TOKENS
+from isocost.units import ENV_STEPS, FLOPS, ROLLOUTS, SECONDS, TOKENS
 from isocost.words import word
 
 EVALUATIONS = 8     # of a run of a user's trainer, at equal distances, where its budget allows them
 
 
-@writes()
-def plan(
-    study: Path,
-    *,
-    size: str | None = None,
-    budget: str | None = None,
-    lr: float | None = None,
-    lr_exponent: float | None = None,
-    groups: int | None = None,
-    fixed_batch: int | None = None,
-    metric: str | None = None,
-    price: str | None = None,
-    devices: int | None = None,
-    workers: int | None = None,
-    samples: int | None = None,
-    evaluation_share: float | None = None,
-    turns: Sequence[int] | None = None,
-) -> PilotPlan | Plan:
+@changes
+def plan(study: Study, asked: PlanOptions = PlanOptions()) -> PilotPlan | Plan:
     """Without a law, plan the pilot; with one, or where the plan needs no pilot, prescribe.
-
-    size, budget: a preset's name, or what pilot and training may spend, with a unit ("2h", "50k-rollouts"); without
-        either, as the pilot was planned before, or `quick`.
-    lr, lr_exponent: the learning rate that the probe varies, and the exponent of the rule in n B.
-    groups, fixed_batch: B, problems per update; or n B, rollouts per update.
-    metric, samples, evaluation_share: what laws are of; samples per held-out problem, at most; the cost of evaluations
-        over the cost of training, at most.
-    turns: the turn limits that the pilot compares, of dialogues; by default those that the profile proposes.
-    price, devices, workers: "2.5usd/device-hour"; devices paid for; runs side by side.
 
     Once there are runs, only budget, price, devices and workers can change, until a forecast is sealed.
 
     Raises:
-        UserError: for options that do not fit each other or the study, and for a budget that pays for no update.
+        UserError: for options that do not fit each other or the study, for a budget in a unit that the study cannot
+            count, and for one that pays for no update.
     """
-    home = opened(study)
-    shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, samples, evaluation_share, turns))
-    if not (home.source.can(Can.PILOT) or home.has("profile.json")):
-        return imported.planned(home, budget, price, devices, others=shape or metric is not None)
-    known = home.profiled()
-    if samples is not None and home.trainer is not None:
-        raise UserError(f"--samples {samples}: how many are sampled is up to your trainer; begin a study with "
+    return PLANNERS[study.kind](study, asked)
+
+
+def _of_training(study: Study, asked: PlanOptions) -> PilotPlan | Plan:
+    """The plan of a study whose runs are trained, here or by a user's trainer."""
+    known = study.profiled()
+    if asked.samples is not None and study.trainer is not None:
+        raise UserError(f"--samples {asked.samples}: how many are sampled is up to your trainer; begin a study with "
                         "`isocost profile --trainer ... --samples K` to say how many")
-    if samples is not None and known["exact"]:
-        raise UserError(f"--samples {samples}: evaluations are exact here and sample nothing; leave it out")
-    changes = shape or any(x is not None for x in (budget, price, devices, workers))
-    started = home.runs.exists() or home.has("forecast.json")
-    choose_metric(home, metric, (samples or home.setting.samples) if changes and not started else None)
-    if started and not home.has("pilot.json"):
-        raise UserError(f"{study} has runs but not the pilot.json that they were planned by: restore it, or start "
+    if asked.samples is not None and known["exact"]:
+        raise UserError(f"--samples {asked.samples}: evaluations are exact here and sample nothing; leave it out")
+    changes = asked.shape or asked.spending
+    started = study.runs.exists() or study.has("forecast.json")
+    drawn = asked.samples or study.setting.samples
+    study = choose_metric(study, asked.metric, drawn if changes and not started else None)
+    if started and not study.has("pilot.json"):
+        raise UserError(f"{study.path} has runs but not the pilot.json that they were planned by: restore it, or start "
                         "another study")
     if started and changes:
-        refuse_sealed(home)
-        if shape:
-            raise UserError(f"{study} has runs of the planned pilot: only --budget, --price, --devices and --workers "
-                            "can change, and `isocost pilot` adds runs; to plan another pilot, start another study")
-    if changes and not started and size is None and budget is None and home.has("pilot.json"):
-        before = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
-        size, budget = before.preset, None if before.budget is None else str(before.budget)
-    if changes or not home.has("pilot.json"):
-        machine = _machine(home, price, devices, workers)
-        spend = spending.plannable(budget, machine)
+        refuse_sealed(study)
+        if asked.shape:
+            raise UserError(f"{study.path} has runs of the planned pilot: only --budget, --price, --devices and "
+                            "--workers can change, and `isocost pilot` adds runs; to plan another pilot, start another "
+                            "study")
+    if changes and not started and asked.size is None and asked.budget is None and study.has("pilot.json"):
+        before = study.planned
+        asked = replace(asked, size=before.preset, budget=None if before.budget is None else str(before.budget))
+    if changes or not study.has("pilot.json"):
+        machine = _machine(study, asked)
+        spend = asked.spend(machine, _uncounted(study))
         if started:
-            planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
+            planned = study.planned
             if planned.direct:
-                raise UserError(f"{study} was planned without a pilot, for its budget, and has runs: to plan "
+                raise UserError(f"{study.path} was planned without a pilot, for its budget, and has runs: to plan "
                                 "again, start another study")
             if spend:
-                planned = measured(home, planned).funded(spend)
-            if home.has("law.json"):
-                _prescription(home, planned)    # or raises, before anything is written
+                planned = measured(study, planned).funded(spend)
+            if study.has("law.json"):
+                _prescription(study, planned)    # or raises, before anything is written
         else:
-            planned = _plan_pilot(
-                home,
-                known,
-                size or "quick",
-                spend,
-                lr,
-                lr_exponent,
-                groups,
-                fixed_batch,
-                samples,
-                evaluation_share,
-                turns,
-            )
-        write_pilot(home, planned, machine)
-    planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
-    if not (home.has("law.json") or planned.direct):
-        return pilot_plan(home)
-    if not home.has("plan.json"):
-        with home.phase("fit"):
-            made = _prescription(home, planned)
-            beside = spending.of_plan(home, made, planned, spending.machine_of(home))
-            if not home.source.can(Can.SPLITS):     # one held-out number, of no split
-                said = measure.of(home.any_run) if home.runs.exists() else {"kind": measure.HELD_OUT, "unit": ROLLOUTS}
-                beside["measure"] = {"kind": said["kind"], "unit": said["unit"], "scale": _scale(home)}
-            home.write("plan.json", {**made.data(), **beside})
-    return prescription(home)
+            planned = _plan_pilot(study, asked, spend)
+        study = write_pilot(study, planned, machine)
+    if study.law is None and not study.planned.direct:
+        return pilot_plan(study)
+    if not study.has("plan.json"):
+        with study.phase("fit"):
+            made = _prescription(study, study.planned)
+            beside = spending.of_plan(study, made)
+            if not study.source.can(Can.SPLITS):     # one held-out number, of no split
+                said = measure.of(study.any_run) if study.runs.exists() else {
+                    "kind": measure.HELD_OUT, "unit": ROLLOUTS}
+                beside["measure"] = {"kind": said["kind"], "unit": said["unit"], "scale": _scale(study)}
+            study = study.write("plan.json", {**made.data(), **beside})
+    return prescription(study)
 
 
-def pilot_plan(home: Home) -> PilotPlan:
+# How a study is planned, by its kind: a second planner is a row.
+PLANNERS: Mapping[str, Callable[[Study, PlanOptions], PilotPlan | Plan]] = {
+    "training": _of_training,
+    "imported": imported.planned,
+}
+
+
+def pilot_plan(study: Study) -> PilotPlan:
     """The pilot's plan as pilot.json holds it. Raises UserError where there is none."""
-    data = home.read("pilot.json", "plan")
-    planned = pilots.PilotPlan.of(data)
-    cost = home.profiled().get("cost") or {}
-    return PilotPlan.beside(
-        planned,
+    data = study.record("pilot.json", "plan")
+    cost = study.profiled().get("cost") or {}
+    return PilotPlan(
+        study.planned,
         units=data.get("units"),
         profiled=cost.get("rollouts", 0),
-        overridden=_overridden(home, planned),
-        elsewhere=_elsewhere(home),
-        folder=home.path,
+        overridden=_overridden(study, study.planned),
+        elsewhere=_elsewhere(study),
+        folder=study.path,
     )
 
 
-def _exported(home: Home) -> str:
+def _exported(study: Study) -> str:
     return (f"the training is for a trainer of yours, and no forecast of it is sealed: `isocost export "
-            f"{word(home.path)} --to ...` writes the prescription as its configuration")
+            f"{word(study.path)} --to ...` writes the prescription as its configuration")
 
 
-def _elsewhere(home: Home) -> str:
+def _elsewhere(study: Study) -> str:
     """What to do with the planned runs where isocost cannot launch them; empty where it can."""
-    return "" if home.source.can(Can.PILOT) else home.source.lacks[Can.PILOT].format(path=word(home.path))
+    return "" if study.source.can(Can.PILOT) else study.source.lacks[Can.PILOT].format(path=word(study.path))
 
 
-def prescription(home: Home) -> Plan:
+def prescription(study: Study) -> Plan:
     """The prescription as plan.json holds it. Raises UserError where there is none."""
-    data = home.read("plan.json", "plan")
-    planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
-    return Plan.written(data, extendable=home.source.can(Can.PILOT) and not planned.direct, folder=home.path)
+    data = study.record("plan.json", "plan")
+    return Plan.written(
+        data, extendable=study.source.can(Can.PILOT) and not study.planned.direct, folder=study.path)
 
 
-def _scale(home: Home) -> tuple[float, float]:
+def _scale(study: Study) -> tuple[float, float]:
     """The least and the largest reward of a rollout, in the log's units."""
-    low, high = home.asked.get("scale") or measure.UNIT
+    low, high = study.asked.get("scale") or measure.UNIT
     return float(low), float(high)
 
 
-def _overridden(home: Home, planned: pilots.PilotPlan) -> str:
+def _overridden(study: Study, planned: pilots.PilotPlan) -> str:
     """Which sizes and settings of the requested method the study uses and which it sets itself; empty without any."""
-    method = home.asked["method"]
+    method = study.asked["method"]
     if method is None:
         return ""
-    used = {**asdict(home.setting), "lr": "by the rule", "warmup": "at most 5 % of the updates",
+    used = {**asdict(study.setting), "lr": "by the rule", "warmup": "at most 5 % of the updates",
             "n": ", ".join(map(str, planned.grid or (planned.fallback_n,))),
             "B": f"{planned.batch} / n" if planned.batch else planned.B}
     differs = method_defaults(method, used)
     return f"{method}: {differs}" if differs else ""
 
 
-def _machine(home: Home, price: str | None, devices: int | None, workers: int | None) -> Machine:
+def _machine(study: Study, asked: PlanOptions) -> Machine:
     """The machine of these options; what they leave out is as it was planned before."""
-    before = spending.machine_of(home) if home.has("pilot.json") else Machine(1, workers_of(home.setting, None))
-    now = Machine.priced(price, devices or before.devices, workers or before.side_by_side)
-    return now if price else replace(now, price=before.price, currency=before.currency)
+    before = Machine(1, workers_of(study.setting, None))
+    if study.has("pilot.json"):
+        before = spending.machine_of(study)
+    now = Machine.priced(asked.price, asked.devices or before.devices, asked.workers or before.side_by_side)
+    return now if asked.price else replace(now, price=before.price, currency=before.currency)
 
 
-def _plan_pilot(
-    home: Home,
-    known: dict[str, Any],
-    size: str,
-    budget: Budget | None,
-    lr: float | None,
-    exponent: float | None,
-    groups: int | None,
-    fixed_batch: int | None,
-    samples: int | None,
-    evaluation_share: float | None,
-    turns: Sequence[int] | None,
-) -> pilots.PilotPlan:
-    asked = home.asked
+def _uncounted(study: Study) -> dict[str, str]:
+    """unit -> why a budget in it cannot be counted by what the study knows before its pilot."""
+    known = study.profiled()
+    prices, found = Prices.of(known), {}
+    if not study.source.can(Can.PILOT):
+        found[SECONDS] = f"the time of training is {UNTIMED.source}"
+    if not prices.decode:
+        found |= dict.fromkeys((TOKENS, FLOPS), "the profile has no token counts")
+    if study.trainer is not None and not known["lengths"]:
+        found[TOKENS] = ("the trainer's log has no length of completions, which --map length=COLUMN of "
+                         "`isocost profile` names")
+    if known["parameters"] is None:
+        found[FLOPS] = "it needs the model's number of parameters"
+    if not prices.env_steps:
+        found[ENV_STEPS] = "it needs an environment (--env), and these problems are one question and one answer"
+    return found
+
+
+def _plan_pilot(study: Study, options: PlanOptions, budget: Budget | None) -> pilots.PilotPlan:
+    asked, known = study.asked, study.profiled()
     exact = bool(known.get("exact"))
     held_out = known["select"] + known["audit"]
     rate = None
     start = starting_rule(known["parameters"], own=known.get("starting_rate"), adapter="learned" in known)
     if at := known.get("at"):   # the rate that the user's trainer was profiled at, and its rollouts per update
         start = given(at["lr"], at["nB"])
+    lr, exponent, samples = options.lr, options.lr_exponent, options.samples
     if lr is not None or exponent is not None or at:
         rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
-    evaluation = EvaluationPlan(held_out, None if exact else samples or home.setting.samples)
-    if home.trainer is not None:
+    evaluation = EvaluationPlan(held_out, None if exact else samples or study.setting.samples)
+    if study.trainer is not None:
         evaluation = replace(evaluation, splits=1, even=EVALUATIONS)
-        if budget is not None and budget.unit == TOKENS and not known["lengths"]:
-            raise UserError(f"a budget of {budget} cannot be counted: the trainer's log has no length of completions; "
-                            "log one (--map length=COLUMN), or give rollouts or time")
     name = str(asked["method"] or (known.get("recipe") or {}).get("method"))
     if known.get("by_limit") and not pace_takes(methods.recipe(name), "max_turns"):
-        if turns is not None:
+        if options.turns is not None:
             raise UserError(f"the pace of {name} takes no `max_turns`, so no other turn limit can be planned: leave "
                             "out --turns")
         known = {k: v for k, v in known.items() if k != "by_limit"}
-    timing = None if home.source.can(Can.PILOT) else UNTIMED
-    if home.trainer is not None:
+    timing = None if study.source.can(Can.PILOT) else UNTIMED
+    if study.trainer is not None:
         timing = Timing.of(known["timing"])
     planned = plan_pilot(
         known,
-        preset=size,
+        preset=options.size or "quick",
         budget=budget,
         seed=asked["seed"],
         parameters=known["parameters"],
         rate=rate,
-        B=groups,
-        batch=fixed_batch,
+        B=options.groups,
+        batch=options.fixed_batch,
         evaluation=evaluation,
         timing=timing,
-        attempts=attempts_of(home.metric),
-        evaluation_share=evaluation_share,
-        turns=turns,
-        most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
-        rounds=home.source.can(Can.PILOT),
+        attempts=attempts_of(study.metric),
+        evaluation_share=options.evaluation_share,
+        turns=options.turns,
+        most_samples=samples or max(study.setting.samples, MOST_SAMPLES),
+        rounds=study.source.can(Can.PILOT),
     )
-    if _caps(home):
+    if _caps(study):
         planned = planned.capped()
-    if home.source.can(Can.PILOT):
+    if study.source.can(Can.PILOT):
         return planned
     return replace(planned, pilot_bill=_not_here(planned.pilot_bill), train_bill=_not_here(planned.train_bill))
 
 
-def _caps(home: Home) -> bool:
+def _caps(study: Study) -> bool:
     """Whether runs can be ended at their share of a budget: those that isocost trains can, a user's trainer's not."""
-    return home.source.can(Can.TRAIN) and home.trainer is None
+    return study.source.can(Can.TRAIN) and study.trainer is None
 
 
 def _not_here(bill: Bill) -> Bill:
@@ -268,52 +244,49 @@ def _not_here(bill: Bill) -> Bill:
     return replace(bill, memory_mb=None, disk_mb=None)
 
 
-def _prescription(home: Home, planned: pilots.PilotPlan) -> plans.Plan:
-    pool = home.profiled()["pool"]
+def _prescription(study: Study, planned: pilots.PilotPlan) -> plans.Plan:
+    pool = study.profiled()["pool"]
     if planned.direct:
         made = prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool,
-                         caps=_caps(home))
-        if home.source.can(Can.TRAIN):
+                         caps=_caps(study))
+        if study.source.can(Can.TRAIN):
             return made
-        return replace(made, bill=_not_here(made.bill), flags=(_exported(home), *made.flags))
-    found = home.read("law.json", "fit")
-    law, turns = Law.of(found), chosen_limit(found)
-    rule = RateRule.of(home.read("rate.json", "pilot"))
-    paid, own = spent(home, planned), planned.at(turns)
-    seen = of_limit(curves(home.path, home.metric), own)
-    bills = [bill.get("train", {}) for run, bill in _bills(home, own) if turns is None or run.purpose == "pilot"]
+        return replace(made, bill=_not_here(made.bill), flags=(_exported(study), *made.flags))
+    law, turns, own = study.law, study.turns, planned.at(study.turns)
+    seen = of_limit(study.curves(), own)
+    bills = [bill.get("train", {}) for run, bill in _bills(study, own) if turns is None or run.purpose == "pilot"]
     own = replace(own, prices=own.prices.measured(bills))
     made = prescribe(
         law,
-        rule,
+        study.rule,
         own.budget,
         measure_timing(seen, own.timing),
         pilot=own,
         curves=seen,
-        spent=paid,
+        spent=spent(study, planned),
         problems=pool,
-        caps=_caps(home),
+        caps=_caps(study),
     )
-    if (choice := choice_of(found)) is not None:
+    if (choice := study.choice) is not None:
         note = choice.text + (f". To resolve: {choice.settle}" if choice.settle else "")
         made = replace(made, flags=made.flags if choice.identified else (*made.flags, note))
-    warning = beyond(overfitted(home, turns), made.arm.n, made.arm.epochs)
+    warning = beyond(overfitted(study, turns), made.arm.n, made.arm.epochs)
     return made if warning is None else replace(made, flags=(*made.flags, warning))
 
 
-def _ends(home: Home, planned: pilots.PilotPlan) -> list[dict[str, Any]]:
+def _ends(study: Study, planned: pilots.PilotPlan) -> list[dict[str, Any]]:
     """How each of the pilot's runs ended."""
-    return [read_json(home.runs / r.name / "end.json", ENDED) for r in planned.runs]
+    return [study.run(r.name).ended(ENDED) for r in planned.runs]
 
 
-def _bills(home: Home, planned: pilots.PilotPlan) -> list[tuple[PlannedRun, dict[str, Any]]]:
+def _bills(study: Study, planned: pilots.PilotPlan) -> list[tuple[PlannedRun, dict[str, Any]]]:
     """Each of the pilot's runs with its accounts."""
-    return [(r, e["bill"]) for r, e in zip(planned.runs, _ends(home, planned), strict=True)]
+    return [(r, e["bill"]) for r, e in zip(planned.runs, _ends(study, planned), strict=True)]
 
 
-def spent(home: Home, planned: pilots.PilotPlan) -> Bill:
+def spent(study: Study, planned: pilots.PilotPlan) -> Bill:
     """What the pilot's runs cost by their own meters: training and what was lost of it, evaluations in seconds."""
-    ends = _ends(home, planned)
+    ends = _ends(study, planned)
     bills = [e["bill"].get(account, {}) for e in ends for account in (TRAIN, LOST)]
     sizes = planned.pilot_bill
 

@@ -3,22 +3,144 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
+from isocost.display import Shown, folder_field
 from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
+from isocost.runs.files import SCHEMA
 from isocost.runs.source import SERVED, Can
 from isocost.steps.events import SILENT, Observer
-from isocost.steps.folder import check, found, opened, restart, writes
+from isocost.steps.folder import check, found, restart, writes
 from isocost.steps.pass_rates import PROBLEMS, SAMPLES, pass_rates
-from isocost.steps.results import Profile, ProfileCost
 from isocost.steps.settings import method_of
+from isocost.steps.study import Study
 from isocost.types import Cost
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting
 from isocost.worlds.spec import Ability, spec_of
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Profile(Shown):
+    """What the model can do on the problems before training: `samples` completions of each profiled problem.
+
+    model, parameters: the model and how many weights it has; None where that is not known.
+    problems: how many were profiled; pool, select, audit: sizes of the training problems, the validation split and the
+        test split.
+    ids, levels: of the profiled problems, in order; levels are None where the data has none.
+    right: per problem, how many of `samples` completions earned more than 1/2; assign, report: the same, of the first
+        and the second half of the completions.
+    mean: mean reward (pass@1 where rewards are 0 or 1); h: share of problems with at most one completion right.
+    histogram: problems by how many completions were right, or by mean reward where `graded`.
+    regime, why: the name of the histogram's shape, and the reason.
+    dead: per n, the share of groups whose rewards are all equal, with its interval.
+    bands: problems by difficulty, chosen on one half of the completions and reported on the other.
+    lengths: tokens per completion: mean, p50, p90, p99, max, and `truncated`, the share cut at the limit; None where
+        no token was counted, as `rate` where nothing was sampled.
+    pass_at: pass@k per k with its interval, of rewards 0 and 1.
+    exact: whether held-out pass@1 is computed exactly; solutions: share of problems with a solution.
+    rate: completions and tokens per second here; cost, lost: what the profile sampled, and what of it was not used.
+    seconds: wall-clock seconds. unscored: completions without a reward, by kind in `verifier_failures`.
+    recipe: the method that follows, and why; methods: every method's preconditions here.
+    found: what was found in the data; examples: completions as text.
+    server: counts of requests to a model's server; money: what sampling cost at the price given; stored: the file of
+        completions that were not sampled here.
+    dialogues: success by turns, ends, faults and the cost of a success, where there is an environment.
+    by_limit: per turn limit, success, cost, pass@k and dead groups, of the same completions cut after so many turns.
+    columns: what every problem carries besides its prompt and answer.
+    graded, rewards, tallies, unsolved: only of rewards other than 0 and 1. A field that a record lacks is None.
+    """
+
+    record: ClassVar[str] = "profile"
+    sections: ClassVar[tuple[str, ...]] = ("profile",)
+
+    samples: int
+    right: Sequence[int]
+    mean: float
+    histogram: Sequence[int]
+    regime: str
+    why: str
+    dead: Sequence[Data]
+    recipe: Data
+    methods: Sequence[Data]
+    lengths: Data | None
+    rate: Data | None
+    found: Sequence[str]
+    model: str = ""
+    parameters: int | None = 0
+    problems: int = 0
+    pool: int = 0
+    select: int = 0
+    audit: int = 0
+    ids: Sequence[str] = ()
+    levels: Sequence[Any] = ()
+    assign: Sequence[float] = ()
+    report: Sequence[float] = ()
+    h: float | None = None
+    bands: Any = None
+    exact: bool = False
+    solutions: float = 0.0
+    cost: Data | None = None
+    lost: Data | None = None
+    seconds: float = 0.0
+    unscored: int | None = None
+    verifier_failures: Data | None = None
+    verifier_examples: Data | None = None
+    examples: Sequence[Data] = ()
+    graded: bool | None = None
+    rewards: Sequence[float] | None = None
+    tallies: Sequence[Any] | None = None
+    unsolved: float | None = None
+    pass_at: Sequence[Data] = ()
+    server: Data | None = None
+    money: Data | None = None
+    stored: Data | None = None
+    dialogues: Data | None = None
+    by_limit: Sequence[Data] | None = None
+    columns: Sequence[str] | None = None
+    folder: Path | None = folder_field()
+
+    @classmethod
+    def of(cls, data: Data, folder: Path | None = None) -> Self:
+        """From profile.json."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{k: v for k, v in data.items() if k in known}, folder=folder)
+
+    def to_dict(self) -> dict[str, Any]:
+        """profile.json."""
+        return {"schema": SCHEMA} | {k: v for k, v in vars(self).items() if v is not None and k != "folder"}
+
+
+@dataclass(frozen=True)
+class ProfileCost(Shown):
+    """What a profile would cost at most: rollouts, tokens (prompts and completions), FLOP, MB of memory and of disk.
+
+    `seconds` is None: the profile itself measures the speed here. `flops` is None for a model of unknown size. Without
+    `prompts` the tokens are those of completions alone; `money` is what the tokens cost at the price given.
+    """
+
+    model: str
+    data: str
+    problems: int
+    rollouts: int
+    tokens: int
+    flops: float | None
+    memory_mb: int
+    disk_mb: int
+    seconds: None = None
+    prompts: bool = True
+    money: Data | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field."""
+        return dict(vars(self))
 
 
 @writes(new=True)
@@ -48,7 +170,7 @@ def profile(
         return _cost(setting, problems, seed, limits, cost)
     restart(out, setting, **asked)
     if (out / "study.json").exists():
-        opened(out).source.require(Can.PROFILE, out)
+        Study.read(out).source.require(Can.PROFILE, out)
     check(out, setting, **asked)
     if not (out / "profile.json").exists():
         began, kept = time.perf_counter(), out / "profile.jsonl"
@@ -65,9 +187,9 @@ def profile(
             if cost is not None:
                 spent = Cost.of(sampled["cost"]) + Cost.of(sampled["lost"])
                 sampled["money"] = cost.of(spent).data()
-            opened(out).write("profile.json", sampled)
+            Study.read(out).write("profile.json", sampled)
     (out / "profile.jsonl").unlink(missing_ok=True)
-    return Profile.of(opened(out).read("profile.json", "profile"), out)
+    return Profile.of(Study.read(out).record("profile.json", "profile"), out)
 
 
 def _cost(

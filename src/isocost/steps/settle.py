@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.jsonfile import write_json
 from isocost.runs.launch.launchers import launcher_of
 from isocost.runs.launch.site import Site
-from isocost.steps.folder import Home
+from isocost.steps.study import Study
 from isocost.trainers.command import STALL, Trainer, parsed
 from isocost.trainers.driven import KINDS
 
@@ -26,25 +25,25 @@ def trainer_of(
     return parsed(text, Path.cwd(), kinds, metrics=metrics, columns=columns, stall=stall or STALL)
 
 
-def settle(home: Home, trainer: str | None, site: Site) -> None:
-    """The trainer and the site that a later step names: the study's trainer cannot be another one.
+def settle(study: Study, trainer: str | None, site: Site) -> Study:
+    """The study with the trainer and the site that a later step names: its trainer cannot be another one.
 
     Raises:
         UserError: for another trainer than the study's, and for a site that cannot execute a trainer's runs.
     """
-    own = home.trainer
+    own = study.trainer
     if own is None:
         if trainer is not None:
-            raise UserError(f"--trainer: {home.path} is a study of runs that isocost trains itself; a study of your "
+            raise UserError(f"--trainer: {study.path} is a study of runs that isocost trains itself; a study of your "
                             "trainer begins with `isocost profile --trainer ... --out STUDY`, in another folder")
-        return
+        return study
     if trainer is not None:
         there = f"{own.kind}: {own.command}"
         now = trainer_of(trainer if ":" in trainer else f"{trainer}: {own.command}")
         if (now.kind, now.command) != (own.kind, own.command):
-            raise UserError(f"{home.path} is a study of the trainer {there!r}; its runs cannot be another's: leave "
+            raise UserError(f"{study.path} is a study of the trainer {there!r}; its runs cannot be another's: leave "
                             "--trainer out, or begin another study")
-    if site.to is not None:
-        launcher_of(site.to)
-        where = {"launch": site.to, "address": site.address, "gpus": site.gpus}
-        write_json(home.path / "study.json", home.asked | where)
+    if site.to is None:
+        return study
+    launcher_of(site.to)
+    return study.amend(launch=site.to, address=site.address, gpus=site.gpus)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from isocost import methods
+from isocost.display import Shown, folder_field
 from isocost.errors import Interrupted, UserError
 from isocost.gather import finished
 from isocost.jsonfile import TAIL
@@ -28,13 +30,77 @@ from isocost.seams import SIZES, Recipe
 from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned
 from isocost.steps.folder import bill_dry_run
 from isocost.steps.pass_rates import pass_rates
-from isocost.steps.results import RunCost, RunEnd
 from isocost.units import of_run
 from isocost.words import counted
 from isocost.worlds.setting import Opened, Setting
 from isocost.worlds.spec import Ability, spec_of
 
 SHOWN = 8       # warnings of the reward's check that are listed
+
+
+@dataclass(frozen=True)
+class RunCost(Shown):
+    """What one run would cost (`bill`: rollouts, tokens, FLOP, seconds, MB), and what estimating it has sampled.
+
+    `pricing` holds rollouts, tokens (prefill, decode) and seconds; it is written to dry-run.json in `folder`.
+    """
+
+    bill: Bill
+    pricing: Mapping[str, Any]
+    folder: Path | None = folder_field()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The bill, and `pricing`."""
+        return self.bill.data() | {"pricing": dict(self.pricing)}
+
+
+@dataclass(frozen=True)
+class RunEnd(Shown):
+    """How one run ended: what end.json says.
+
+    reason: spent, starved, diverged or reward failed; detail: one sentence. steps: updates. seconds: of run time.
+    fates: rollouts by what became of them. notes: cautions. verifier_failures: completions without a reward, by kind,
+    with an example each. end: all of end.json.
+    """
+
+    reason: str
+    detail: str
+    steps: int
+    seconds: float
+    fates: Mapping[str, int]
+    notes: tuple[str, ...]
+    verifier_failures: Mapping[str, int]
+    verifier_examples: Mapping[str, str]
+    timing: Mapping[str, Any]
+    end: Mapping[str, Any]
+    folder: Path | None = folder_field()
+
+    @classmethod
+    def of(cls, end: Mapping[str, Any], folder: Path) -> RunEnd:
+        """From end.json."""
+        return cls(
+            reason=end["reason"],
+            detail=end["detail"],
+            steps=end["steps"],
+            seconds=end["seconds"],
+            fates=end["fates"],
+            notes=tuple(end["notes"]),
+            verifier_failures=end["verifier_failures"],
+            verifier_examples=end.get("verifier_examples", {}),
+            timing=end.get("timing", {}),
+            end=end,
+            folder=folder,
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """0 where the budget is spent, 5 for a run that could not continue, or whose budget was over before an update.
+        """
+        return 0 if self.reason == "spent" and self.steps else 5
+
+    def to_dict(self) -> dict[str, Any]:
+        """end.json."""
+        return dict(self.end)
 
 
 def train_one(

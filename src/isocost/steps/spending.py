@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from isocost.laws.law import Law
-from isocost.planner.budget import Amounts, Budget, Machine, in_every_unit
+from isocost.planner.budget import Amounts, Machine, in_every_unit
 from isocost.planner.more import more
 from isocost.planner.n_growth import SAMPLES, n_growth
 from isocost.planner.next_runs import next_runs
@@ -19,7 +19,8 @@ from isocost.planner.pilot import PilotPlan
 from isocost.planner.prescription import Plan
 from isocost.planner.seeds import ComparisonPower, comparison
 from isocost.steps.folder import Home
-from isocost.steps.limits import choice_of, chosen_limit, of_chosen
+from isocost.steps.limits import of_chosen
+from isocost.steps.study import Study
 from isocost.units import TOKENS
 
 PROFILED, PILOTED = "the profile", "the pilot's runs"
@@ -32,7 +33,7 @@ def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
     return {"units": {"machine": machine.data(), "rows": _known(rows)}}
 
 
-def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dict[str, Any]:
+def of_plan(study: Study, plan: Plan) -> dict[str, Any]:
     """Beside a prescription: `units`, `evaluating` (the cost of its evaluations), `growth` (whether the best n is
     likely to grow with compute), `more` (reward for more compute), `sees` (the minimum detectable difference of its
     seeds) and `next`.
@@ -40,18 +41,16 @@ def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dic
     `next` are runs to add to the pilot, at most at the pilot's cost, and what they would resolve; where the law is not
     identified, the runs that would identify it.
     """
+    planned, machine, law = study.planned, machine_of(study), study.law
     lengths = PROFILED if planned.direct else PILOTED
     rows = in_every_unit(plan.pilot_bill, plan.bill, plan.budget, machine, plan.timing, lengths)
-    found = home.read("law.json", "fit") if home.has("law.json") else None
-    law, own, choice = None, planned, None
-    if found is not None:
-        law, own, choice = Law.of(found), planned.at(chosen_limit(found)), choice_of(found)
+    own = planned if law is None else planned.at(study.turns)
     beside = of_law(law, plan, own, machine, most=plan.pilot_bill.rollouts)
     return {
         "units": {"machine": machine.data(), "rows": _known(rows)},
         "evaluating": _evaluating(plan, planned),
-        "growth": _growth(home, plan),
-        **beside, "next": [{**run, "option": of_chosen(run["option"], choice)} for run in beside["next"]],
+        "growth": _growth(study, plan),
+        **beside, "next": [{**run, "option": of_chosen(run["option"], study.choice)} for run in beside["next"]],
     }
 
 
@@ -60,11 +59,11 @@ def _known(rows: Sequence[Amounts]) -> list[dict[str, Any]]:
     return [r.data() for r in rows if r.unit != TOKENS or r.pilot + r.training > 0]
 
 
-def _growth(home: Home, plan: Plan) -> dict[str, Any] | None:
+def _growth(study: Study, plan: Plan) -> dict[str, Any] | None:
     """Whether the best n is likely to grow with compute; None without a profile or a number of problems."""
-    if not home.has("profile.json"):
+    if not study.has("profile.json"):
         return None
-    known = home.read("profile.json", "profile")
+    known = study.record("profile.json", "profile")
     by_right = known.get("samples") == SAMPLES and not known.get("graded")
     found = n_growth(plan.arm.C, known.get("pool"), known["histogram"] if by_right else None)
     return None if found is None else found.data()
@@ -125,10 +124,5 @@ def _between(law: Law, plan: Plan, seeds: int) -> ComparisonPower | None:
 
 def machine_of(home: Home) -> Machine:
     """The machine that a study was planned for; one device and one run at a time where the record has none."""
-    units = home.read("pilot.json", "plan").get("units") if home.has("pilot.json") else None
+    units = home.record("pilot.json", "plan").get("units") if home.has("pilot.json") else None
     return Machine(**units["machine"]) if units else Machine()
-
-
-def plannable(text: str | None, machine: Machine) -> Budget | None:
-    """A user's budget in a unit that plans count in."""
-    return None if text is None else machine.plannable(Budget.parse(text), text.strip())

@@ -17,9 +17,10 @@ from isocost.runs import measure
 from isocost.runs.measure import UNNAMED
 from isocost.runs.source import STORED
 from isocost.stats import passk as passrate
-from isocost.steps.folder import check, found, opened, restart, writes
+from isocost.steps.folder import check, found, restart, writes
 from isocost.steps.pass_rates import SHOWN, lengths_of, with_recipe
-from isocost.steps.results import Profile
+from isocost.steps.profile import Profile
+from isocost.steps.study import Study
 from isocost.tasks.completions import Attempted, Completions, read_completions
 from isocost.types import Cost
 from isocost.words import counted
@@ -75,8 +76,8 @@ def profile_completions(
             described["money"] = cost.of(_total(there)).data()
         whole = with_recipe(described, method)
         with found(out, setting, **asked).phase("profile", began):
-            opened(out).write("profile.json", whole)
-    return Profile.of(opened(out).read("profile.json", "profile"), out)
+            Study.read(out).write("profile.json", whole)
+    return Profile.of(Study.read(out).record("profile.json", "profile"), out)
 
 
 def _described(there: Completions, file: Path, seed: int, held_out: float) -> dict[str, Any]:

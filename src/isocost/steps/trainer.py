@@ -87,7 +87,7 @@ def profile_trainer(
         with home.phase("profile"):
             before = _base(home, setting, groups, observer)
             home.write("trainer.json", _first(home, setting, rate, groups, parameters, held_out, before, observer))
-    return TrainerProfile.of(home.read("trainer.json", "profile"), out)
+    return TrainerProfile.of(home.record("trainer.json", "profile"), out)
 
 
 def _base(home: Home, setting: Setting, groups: int, observer: Observer) -> Cost:
@@ -108,7 +108,7 @@ def _base(home: Home, setting: Setting, groups: int, observer: Observer) -> Cost
         drive_jobs(home, [job], "the base, at a learning rate of 0", observer, 1, home.path)
         reward = next(x["eval/select"] for x in read_lines(home.path / BASE / "metrics.jsonl") if "eval/select" in x)
         low, high = home.asked.get("scale") or (0.0, 1.0)
-        home.write("study.json", home.asked | {"base": low + reward * (high - low)})
+        home.amend(base=low + reward * (high - low))
     return Cost.of(read_json(home.path / BASE / "end.json")["bill"]["train"])
 
 

@@ -13,16 +13,14 @@ from isocost.jsonfile import TAIL, finite
 from isocost.laws.curves import PASS, curves
 from isocost.laws.law import Law
 from isocost.meter import LEARN, SAMPLE, SCORE
-from isocost.planner import forecast as forecasts
 from isocost.planner.budget import Machine
-from isocost.planner.prescription import Plan
 from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
-from isocost.runs.files import ended, is_run, read_json, tail
+from isocost.runs.files import RunFiles, is_run, tail
 from isocost.runs.schema import BUDGETED, PLACED
 from isocost.runs.source import Can
-from isocost.steps.folder import Home
 from isocost.steps.spending import machine_of
+from isocost.steps.study import Study
 from isocost.types import Cost
 from isocost.units import ENV_STEPS, FLOPS, ROLLOUTS, SECONDS, TOKENS, compared, of_run
 from isocost.words import word
@@ -48,21 +46,20 @@ class Bearings:
         """Of a study folder; empty without one. An arm's target is the lower bound of its forecast."""
         if study is None or not (study / "study.json").exists():
             return Bearings()
-        metric = Home(study).metric
-        if not (study / "forecast.json").exists():
-            return Bearings(metric=metric)
-        sealed = forecasts.read(study / "forecast.json")
-        law = Law.of(read_json(study / "law.json")) if (study / "law.json").exists() else None
+        known = Study(study)
+        if not known.has("forecast.json"):
+            return Bearings(metric=known.metric)
+        sealed = known.forecast
         targets: dict[int, float] = {}
         equal: tuple[int, ...] = ()
-        if (study / "plan.json").exists():
-            plan = Plan.of(read_json(study / "plan.json"))
+        if known.has("plan.json"):
+            plan = known.plan
             targets = {a.n: a.prediction.low for a in plan.arms if a.prediction is not None}
             # If the law is not identified, no other n is known to be equally good.
             equal = (plan.arm.n,) if plan.fallback else (*plan.equal, *plan.undecided)
         if sealed.low is not None:
             targets[sealed.n] = sealed.low
-        return Bearings(law, targets, equal, machine_of(Home(study)), metric)
+        return Bearings(known.law, targets, equal, machine_of(known), known.metric)
 
 
 def study_of(run: Path) -> Path | None:
@@ -81,8 +78,8 @@ def judge_run(
     Raises:
         UserError: if the folder is not a run, or its evaluations do not hold the metric.
     """
-    record = read_json(run / "run.json", BUDGETED)
-    found = curves([run], bearings.metric)
+    files = RunFiles(run)
+    record, found = files.about(BUDGETED), curves([files], bearings.metric)
     if not found:
         return None
     planned = record["purpose"] == "train"
@@ -212,30 +209,31 @@ def verdict(path: str | Path, *, target: float | None = None, worth: float | Non
     """
     path, found = Path(path), []
     bearings: dict[Path | None, Bearings] = {}
-    for run in _runs(path):
-        study = study_of(run)
+    for files in _runs(path):
+        run, study = files.folder, study_of(files.folder)
         if study not in bearings:
             bearings[study] = Bearings.of(study)
         judged = judge_run(run, bearings[study], target=target, worth=worth)
         if judged is not None:
-            over = read_json(run / "end.json") if ended(run) else {}
+            over = files.end if files.over else {}
             found.append(RunVerdict(
                 str(run), judged, per_cost(judged, run, bearings[study].machine), bool(over), over.get("reason", ""),
-                over.get("detail", ""), measure.of(read_json(run / "run.json")),
+                over.get("detail", ""), measure.of(files.about()),
             ))
     if not found:
         raise UserError(f"no run in {path} has been evaluated yet: a verdict needs at least one evaluation")
     return Verdicts(tuple(found))
 
 
-def _runs(path: Path) -> list[Path]:
+def _runs(path: Path) -> list[RunFiles]:
     if is_run(path):
-        return [path]
+        return [RunFiles(path)]
     if not (path / "study.json").exists():
         raise UserError(f"{path} is neither a study nor a run: it has no study.json and no run.json")
-    Home(path).source.require(Can.STOP, path)
-    trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p).get("purpose") == "train"]
+    study = Study(path)
+    study.source.require(Can.STOP, path)
+    trained = [run for run in study.runs_read if run.about().get("purpose") == "train"]
     if not trained:
         raise UserError(f"{path} has no training run yet: start them with `isocost train --plan {word(path)}`. To "
                         f"judge a run of the pilot, name its folder, {path}/runs/NAME")
-    return [p for p in trained if not ended(p)] or trained
+    return [run for run in trained if not run.over] or trained

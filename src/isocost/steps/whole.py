@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
-from isocost.display import write_report
+from isocost.display import Shown, folder_field, write_report
 from isocost.errors import UserError
-from isocost.planner import pilot as pilots
 from isocost.planner.budget import Budget
 from isocost.planner.study_runs import PRESETS
-from isocost.runs.files import read_json
-from isocost.steps.audit import audit
+from isocost.steps.audit import Audit, audit
 from isocost.steps.events import SILENT, Observer, Opening
 from isocost.steps.fit import fit
-from isocost.steps.folder import opened, writes
+from isocost.steps.folder import writes
 from isocost.steps.pilot import pilot
 from isocost.steps.plan import pilot_plan, plan
+from isocost.steps.plans import PilotPlan, PlanOptions
 from isocost.steps.profile import profile
-from isocost.steps.results import PilotPlan, Whole
+from isocost.steps.study import Study
 from isocost.steps.train import train
 from isocost.worlds.setting import Setting
 from isocost.worlds.spec import Ability, spec_of
+
+
+@dataclass(frozen=True)
+class Whole(Shown):
+    """A study from end to end. `phases` are seconds of wall-clock time by phase; `report` is the file of the report."""
+
+    record: ClassVar[str] = "audit"
+    sections: ClassVar[tuple[str, ...]] = ("answer", "outcome")
+
+    audit: Audit
+    phases: Mapping[str, float]
+    report: Path
+    folder: Path | None = folder_field()
+
+    def to_dict(self) -> dict[str, Any]:
+        """audit.json."""
+        return self.audit.to_dict()
 
 
 @writes(new=True)
@@ -49,24 +68,25 @@ def whole(
     spec_of(setting.model).require(Ability.LEARN)
     observer.on(Opening(out, size, seed))
     observer.on(profile(out, setting, seed=seed, method=method, observer=observer))
-    home = opened(out)
-    if not home.has("pilot.json"):
-        plan(out, size=None if budget else size, budget=budget, price=price, devices=devices, workers=workers)
-    planned = pilot_plan(home)
+    study = Study.read(out)
+    if not study.has("pilot.json"):
+        plan(study, PlanOptions(size=None if budget else size, budget=budget, price=price, devices=devices,
+                                workers=workers))
+    planned = pilot_plan(study.again())
     if dry_run:
         return planned
     observer.on(planned)
     if not planned.direct:
-        observer.on(pilot(out, workers=workers, observer=observer))
-        observer.on(fit(out))
-    observer.on(plan(out))
-    train(out, workers=workers, observer=observer)
-    verdict = audit(out)
+        observer.on(pilot(study, workers=workers, observer=observer))
+        observer.on(fit(study))
+    observer.on(plan(study))
+    train(study, workers=workers, observer=observer)
+    verdict = audit(study)
     observer.on(verdict)
-    with home.phase("report"):
+    with study.phase("report"):
         write_report(out)
     file = write_report(out)      # again, so that it holds the report's own time
-    return Whole(verdict, home.asked["phases"], file, out)
+    return Whole(verdict, study.again().asked["phases"], file, out)
 
 
 def _refuse_other_size(out: Path, size: str, budget: str | None) -> None:
@@ -76,7 +96,7 @@ def _refuse_other_size(out: Path, size: str, budget: str | None) -> None:
     requested = Budget.parse(budget) if budget else None
     if not (out / "pilot.json").exists():
         return
-    there = pilots.PilotPlan.of(read_json(out / "pilot.json"))
+    there = Study.read(out).planned
     same = there.preset == size if requested is None else there.budget and there.budget.as_asked == requested
     if (there.budget is None) != (requested is None) or not same:
         asked = there.preset if there.budget is None else str(there.budget)
