@@ -177,9 +177,9 @@ def test_a_slow_answer_is_asked_again_after_the_timeout_and_its_cost_is_not_know
 
 
 def test_a_request_that_fails_for_good_is_billed_and_has_no_score(server, model, plain):
-    """Its problem is in no table; the others are as without the fault. The server is tested after each eight in a row,
+    """Its problem, the last one, is in no table; the others are as without it. The server is tested after each eight,
     which tells a prompt that it cannot answer from a server that is down."""
-    hard = plain[1][5]["messages"][0]["content"]
+    hard = plain[1][-1]["messages"][0]["content"]
     server.reset(lambda k, body: (500, {}, error("boom")) if k > 1 and body["messages"][0]["content"] == hard
                  and body["max_tokens"] > 1 else None)
     limits = Limits(concurrency=1, first=0.001, longest=0.01, retries=1)

@@ -22,6 +22,7 @@ from isocost.steps.plans import PlanOptions
 from isocost.steps.profile import profile
 from isocost.steps.settings import setting_with
 from isocost.steps.single import starting_rule_of
+from isocost.steps.study import Study
 from isocost.tasks import addition, chain, countdown, families, load_problems, puzzles, sums
 from isocost.tasks.drawn import Drawn
 from isocost.tasks.puzzles import Puzzles

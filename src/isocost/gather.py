@@ -140,9 +140,12 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
     `asyncio.run` raises where this thread already runs an event loop, as a notebook's cells do. There the coroutine
     runs in a thread of its own, with this thread's context variables; Ctrl-C cancels it.
     """
+    running = True
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        running = False
+    if not running:     # not in the handler: an error of the work would have the missing loop as its context
         return _run(work)
     task: asyncio.Task[Any] | None = None
     interrupted = False

@@ -105,7 +105,7 @@ def test_folders_that_are_links_are_used_and_loops_end(stopped: Path, tmp_path: 
     assert (tmp_path / "disk" / "r" / "end.json").is_file()
     (tmp_path / "disk" / "r" / "again").symlink_to(tmp_path / "disk")
     (tmp_path / "disk" / "self").symlink_to("self")
-    assert [r.path for r in listing.list_folder(tmp_path / "disk").rows] == [str(tmp_path / "disk" / "r")]
+    assert [r.path for r in listing.list_folder(tmp_path / "disk").found] == [str(tmp_path / "disk" / "r")]
     ran("report", tmp_path / "disk")
 
 

@@ -249,8 +249,8 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     from isocost.cli.printer import observer, printed
     from isocost.steps.pilot import pilot
 
-    shown = observer(as_json)
-    printed(pilot(study_in(study), site=site_of(asked), observer=shown, **asked), shown, as_json)
+    shown, site = observer(as_json), site_of(asked)
+    printed(pilot(study_in(study), site=site, observer=shown, **asked), shown, as_json)
 
 
 @main.command()

@@ -63,8 +63,7 @@ def _fitting(path: Path, data: Any, shape: Any = None, *, partial: bool = False)
     if isinstance(data, dict) and "schema" in data:
         jsonfile.fit(path, data, Keys({"schema": int}))
         if data["schema"] > SCHEMA:
-            raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer one "
-                            "(`pip install --upgrade isocost`)")
+            raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer one")
     more = schema.beside(path.name)
     jsonfile.fit(path, data, more, partial=partial)
     own = {k: v for k, v in data.items() if k not in more.more}

@@ -9,6 +9,7 @@ from typing import Any
 from isocost.display import Text, folder_field
 from isocost.errors import UserError
 from isocost.runs import measure
+from isocost.runs.arm import Arm
 from isocost.runs.measure import TRAINING, UNNAMED
 from isocost.runs.source import Can
 from isocost.shape import flaw
@@ -73,7 +74,7 @@ def prescription(study: Study) -> Prescription:
     setting = study.asked["setting"]
     recipe = _recipe(study)
     pace = recipe.get("pace") or {}
-    train = [r for r in plan.get("runs") or [] if r.get("n") == arm["n"]]
+    train = [r for r in plan.get("runs") or [] if Arm.of(r).get("n") == arm["n"]]
     prediction = arm.get("prediction")
     expected = ""
     if prediction:

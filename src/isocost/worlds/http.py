@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from isocost.errors import UserError, needed
+from isocost.gather import finished
 from isocost.jsonfile import parsed
 from isocost.words import visible
 
@@ -327,7 +328,7 @@ class _Wire:
 
     def __init__(self, client: Any):
         self.client, self._up = client, threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="isocost-http", daemon=True)
+        self._thread = threading.Thread(target=lambda: finished(self._live()), name="isocost-http", daemon=True)
         self._thread.start()
         self._up.wait()
 
