@@ -1,6 +1,5 @@
 """Every command as a newcomer and as a hostile user calls it: one line and exit code 2 for a mistake, no traceback."""
 
-import io
 import json
 import os
 import re
@@ -236,17 +235,16 @@ def test_an_interval_over_one_problem_is_not_given(here, trained):
 
 
 def test_a_plan_prints_the_whole_command_of_an_option_that_it_names():
-    from isocost.cli.text_units import whole_commands
-    from isocost.console import Console
     from isocost.planner.budget import Budget
+    from isocost.steps.plans import whole_commands
 
-    console = Console(width=60, file=io.StringIO())
+    found = []
     texts = ("a (`isocost plan --samples 3`), or b (`isocost profile --held-out 26`)", "(`isocost plan --samples 3`)")
     for budget in (Budget.parse("300k-rollouts"), None):
-        whole_commands(console, texts, Path("my studies/own"), budget)
-    assert console.file.getvalue().splitlines() == [
-        "      isocost plan 'my studies/own' --budget '300,000 rollouts' --samples 3",
-        "      isocost plan 'my studies/own' --samples 3",
+        found += whole_commands(texts, Path("my studies/own"), budget)
+    assert [(row.text.strip(), row.kind) for row in found] == [
+        ("isocost plan 'my studies/own' --budget '300,000 rollouts' --samples 3", "command"),
+        ("isocost plan 'my studies/own' --samples 3", "command"),
     ]
     assert Budget.parse("300,000 rollouts") == Budget.parse("300k-rollouts")
 

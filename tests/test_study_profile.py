@@ -15,7 +15,6 @@ from rich.console import Console
 
 from isocost import meter as meters
 from isocost.cli import text as tell
-from isocost.cli import text_profile
 from isocost.cli.commands import main
 from isocost.cli.text_compare import detectable
 from isocost.compare import training as comparing
@@ -33,7 +32,7 @@ from isocost.steps.evaluate import evaluate_model
 from isocost.steps.events import Observer
 from isocost.steps.folder import found
 from isocost.steps.pass_rates import SAMPLES, pass_rates
-from isocost.steps.profile import Profile, profile
+from isocost.steps.profile import NAMED, Profile, profile, unmet
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_setting
 
@@ -297,12 +296,12 @@ def test_methods_whose_preconditions_fail_are_grouped_by_the_reason(whole, capsy
     found, _, _ = whole
     solved = found | {"mean": 0.95}
     rows = profiles.preconditions(solved)
-    lines = text_profile.preconditions(rows)
+    lines = unmet(rows)
     failed = [m["name"] for m in rows if m["state"] == "fails"]
     little = [m["name"] for m in rows if m["why"] == "mean pass@1 is 0.950: little is left to learn"]
     assert len(little) > 30
     assert lines[0] == (f"preconditions fail for {len(failed)} of {len(rows)} methods (all names are in profile.json):")
-    assert lines[1] == (f"  {', '.join(little[:text_profile.NAMED])} and {len(little) - text_profile.NAMED} more: "
+    assert lines[1] == (f"  {', '.join(little[:NAMED])} and {len(little) - NAMED} more: "
                         "mean pass@1 is 0.950: little is left to learn")
     told = [x.strip().split(":")[0].split(" and ")[0].split(", ") for x in lines if x.startswith("  ")]
     assert {name for names in told for name in names} <= set(failed) and max(map(len, lines)) < 140
@@ -333,8 +332,8 @@ def test_samples_are_not_those_of_a_profile(tmp_path):
 def test_few_methods_are_all_named_and_a_state_without_any_is_not_listed():
     rows = [{"name": n, "state": s, "why": w} for n, s, w in (
         ("a", "fails", "one"), ("b", "not measured", "two"), ("c", "holds", "three"))]
-    assert text_profile.preconditions(rows) == [
+    assert unmet(rows) == [
         "preconditions fail for 1 of 3 methods:", "  a: one",
         "preconditions are not measured for 1 of 3 methods:", "  b: two",
     ]
-    assert text_profile.preconditions(rows[2:]) == []
+    assert unmet(rows[2:]) == []

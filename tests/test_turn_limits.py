@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import t as student_t
 
-from isocost.cli import text_dialogues
 from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.laws.curves import Curve, curves
@@ -222,7 +221,7 @@ def test_runs_can_be_added_at_one_limit(pilot):
 
 def test_one_long_attempt_is_shown_against_several_short_ones():
     rows = by_limit.table(LINES, 3)     # 2.25 steps: one attempt of 3 turns, or two of 1 turn
-    found = text_dialogues._attempts(rows)
+    found = by_limit._attempts(rows)
     assert found == "problems solved at least once with 2.2 environment steps: 1 attempt of 3 turns 0.75, 2 attempts " \
                     "of 1 turn 0.50"
 

@@ -26,6 +26,20 @@ class Row(NamedTuple):
     kind: str = ""
 
 
+class Table(NamedTuple):
+    """Rows of a result as a table: a heading for each column, and the cells. Columns are aligned right, and those of
+    `left`, which hold words, left."""
+
+    heads: Sequence[str]
+    cells: Sequence[Sequence[str]]
+    left: Sequence[int] = ()
+
+
+def given(*rows: Row | Table) -> list[Row | Table]:
+    """The rows that say something: without those of an empty text, and without tables of no cells."""
+    return [row for row in rows if (row.cells if isinstance(row, Table) else row.text)]
+
+
 class Shown(ABC):
     """A result. `record` names the file of the study that holds it, without `.json`; `sections` are the keys of the
     report's sections that show it, empty where the report has none."""
@@ -43,8 +57,8 @@ class Shown(ABC):
         """What stands over its rows; empty where nothing does."""
         return ""
 
-    def rows(self) -> Sequence[Row]:
-        """What it says, as the terminal and a notebook print it; empty for a result whose text is laid out by hand."""
+    def rows(self) -> Sequence[Row | Table]:
+        """What it says, as the terminal and a notebook print it; empty for a list, which the terminal lays out."""
         return ()
 
     @abstractmethod

@@ -66,6 +66,11 @@ def duration(seconds: float) -> str:
     return f"{days:.0f} days" if days < 1000 else f"{days / 365.25:.3g} years"
 
 
+def megabytes(mb: float) -> str:
+    """MB, from 10,000 on as GB."""
+    return f"{mb:.0f} MB" if mb < 10_000 else f"{mb / 1000:.0f} GB"
+
+
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV; columns in order of first appearance.
 

@@ -408,11 +408,11 @@ def samples_said(asked: dict[str, Any]) -> str:
 
 def after_profile(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
     """With --verbose which methods' preconditions fail; and the command that follows a profile."""
-    from isocost.cli.text_profile import preconditions
+    from isocost.steps.profile import unmet
 
     if silent:
         return
-    for line in preconditions(profile.methods) if verbose else ():
+    for line in unmet(profile.methods) if verbose else ():
         echo(f"  {line}")
     echo(f"  next: isocost plan {word(study)} --budget ...")
 

@@ -35,8 +35,9 @@ from isocost.units import (
     SPELT,
     TOKENS,
     WALL,
+    words,
 )
-from isocost.words import grouped
+from isocost.words import duration, grouped, megabytes
 
 _BUDGET = r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9.]+(?:[eE][+-]?[0-9]+)?)([kKMGBT]?)[-_ ]?([A-Za-z][A-Za-z-]*|)"
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
@@ -334,6 +335,16 @@ class Bill:
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return _written(self, "env_steps")
+
+    def text(self, unit: str = ROLLOUTS) -> str:
+        """What runs cost, in words, where C counts `unit`; what is not known is left out."""
+        return ", ".join((
+            f"{self.rollouts:,} {unit}",
+            *([f"{duration(self.seconds)} of run time"] if self.seconds else []),
+            *([f"{self.flops:.1e} {words(FLOPS)}"] if self.flops else []),
+            *([f"{megabytes(self.memory_mb)} of memory a run"] if self.memory_mb else []),
+            *([f"{megabytes(self.disk_mb)} of disk"] if self.disk_mb else []),
+        ))
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Bill:

@@ -10,18 +10,18 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from isocost.display import Shown
+from isocost.display import Row, Shown, Table
 from isocost.errors import UserError
 from isocost.report import charts, fit, headline, outcome, page, problems, reach, theme
 from isocost.report.accounts import Section
-from isocost.report.html import Safe, brief, count, join, p, sentence, table, tag
-from isocost.report.records import Data, Study, as_dict, as_list, load
-from isocost.runs.arm import Arm
+from isocost.report.html import Safe, join, sentence, table, tag
+from isocost.report.records import Study, load
 
 WIDTH = 640     # pixels of a still picture
 _FIGURE = re.compile(
@@ -37,8 +37,12 @@ def html(result: Shown) -> Safe:
     study = _study(result) if result.sections else Study(Path("."), {}, ())
     made = [page.as_measured(study, _drawn(key, study)) for key in result.sections]
     drawn = [Safe(_INTERACTION.sub("", _FIGURE.sub(_still, part))) for part in made]
-    rows = [(row.name, f"! {row.text}" if row.kind == "flag" else row.text) for row in result.rows()]
-    told = [table(("", ""), rows, sentence(result.heading), "quiet")] if rows else []
+    told = []
+    for _, some in groupby(result.rows(), type):
+        same = list(some)
+        pairs = [(r.name, f"! {r.text}" if r.kind == "flag" else r.text) for r in same if isinstance(r, Row)]
+        tables = [r for r in same if isinstance(r, Table)] or [Table(("", ""), pairs)]
+        told += [table(t.heads, t.cells, sentence(result.heading), "quiet") for t in tables]
     return tag("div", *drawn, *told, cls="isocost")
 
 
@@ -97,31 +101,9 @@ def _still(found: re.Match[str]) -> str:
     return _ID.sub(rf"plot-{own}-\g<0>", drawn)
 
 
-def pilot_plan(study: Study) -> Section:
-    """The pilot's planned runs by purpose and n, and the budget in every unit; the report shows their results."""
-    plan = study["pilot"]
-    runs: dict[tuple[str, int, int, int], int] = {}
-    for run in map(as_dict, as_list(plan.get("runs"))):
-        arm = Arm.of(run)
-        key = (str(run["purpose"]), arm["n"], arm["B"], int(run["C"]))
-        runs[key] = runs.get(key, 0) + 1
-    rows = [(purpose, n, B, k, count(C)) for (purpose, n, B, C), k in runs.items()]
-    grid = table(("runs", "n", "B", "how many", "rollouts each"), rows, "Runs of the pilot", "quiet") if rows else ""
-    return Section("pilot", "The pilot", join(p(str(plan.get("why", "")), cls="lead"), grid, _units(plan)))
-
-
-def _units(plan: Data) -> Safe:
-    rows = [
-        (r["unit"], *(brief(r.get(k)) for k in ("pilot", "training", "budget")), r["known"])
-        for r in map(as_dict, as_list(as_dict(plan.get("units")).get("rows")))
-    ]
-    return table(("unit", "pilot", "training", "budget", ""), rows, "In every unit", "quiet") if rows else Safe("")
-
-
 SECTIONS: dict[str, Callable[[Study], Section | Safe]] = {
     "answer": headline.answer,
     "profile": problems.profile,
-    "pilot": pilot_plan,
     "rate": problems.learning_rate,
     "curves": reach.curves,
     "fit": fit.fit,

@@ -41,6 +41,9 @@ class Interval:
         """Whether x lies inside, bounds included."""
         return self.low <= x <= self.high
 
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)

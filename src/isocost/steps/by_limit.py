@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from isocost.display import Row, Table
 from isocost.stats.passk import pass_at
 from isocost.types import Group, Rollout
+from isocost.words import counted
 from isocost.world import Text
 
 KS = (1, 2, 4, 8, 16)       # of pass@k, and from 2 on of dead groups
+SHOWN = 8                   # turn limits that are printed, at most
 RIGHT = 0.5                 # a rollout with a higher score counts as a success
 
 
@@ -104,3 +107,40 @@ def dead_share(scores: ndarray, size: int) -> float:
     C(m, size) over the counts c of each distinct score."""
     ways = comb(scores.shape[1], size)
     return float(np.mean([sum(comb(c, size) for c in Counter(row.tolist()).values()) / ways for row in scores]))
+
+
+def rows(limits: Sequence[Mapping[str, Any]] | None) -> list[Row | Table]:
+    """What each turn limit gives and costs, by the same rollouts cut; at most `SHOWN` limits, the last one always."""
+    if not limits or len(limits) < 2:
+        return []
+    step, last = -(-len(limits) // SHOWN), limits[-1]
+    ks, ns = [x["k"] for x in last["pass_at"] if x["k"] in (1, 4, 16)], (4, 8)
+    costs = {"env_steps": "env steps", "written": "written"}
+    if last["read"]:        # a server does not say what it read
+        costs |= {"read": "read", "reread": "read again"}
+    cells = []
+    for r in (x for x in limits if (last["turns"] - x["turns"]) % step == 0):
+        passed, dead = {x["k"]: x["value"] for x in r["pass_at"]}, {x["n"]: x["share"] for x in r["dead"]}
+        cells.append((
+            f"{r['turns']}", *(f"{passed[k]:.3f}" for k in ks), *(f"{dead[n]:.0%}" if n in dead else "" for n in ns),
+            *(f"{r[k]:.1f}" for k in costs), f"{r['cost']['env_steps']:.1f}" if r["cost"] else "none succeeded",
+        ))
+    heads = ("turn limit", *(f"pass@{k}" for k in ks), *(f"dead, n={n}" for n in ns), *costs.values(),
+             "env steps a success")
+    return [
+        Table(heads, cells),
+        Row("", "a lower limit cuts the same rollouts short; steps and tokens are per rollout"),
+        Row("", _attempts(limits)),
+    ]
+
+
+def _attempts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One attempt at the largest limit against several at lower ones, for at most its environment steps."""
+    steps, said = rows[-1]["env_steps"], []
+    for k in (1, 2, 4, 8):
+        solved = [(r["turns"], x["value"]) for r in rows if k * r["env_steps"] <= steps for x in r["pass_at"]
+                  if x["k"] == k]
+        if solved:
+            turns, value = solved[-1]
+            said.append(f"{counted(k, 'attempt')} of {counted(turns, 'turn')} {value:.2f}")
+    return f"problems solved at least once with {steps:.1f} environment steps: {', '.join(said)}"

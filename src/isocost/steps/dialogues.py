@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from isocost.display import Row
 from isocost.runs.rollouts import Outcome, end_of, ends_in_order, outcome_of
 from isocost.types import Cost, Fault, FaultSource, Group
 
@@ -112,3 +113,54 @@ def _equal(tallies: Sequence[Counter[float]], size: int, succeeded: bool) -> flo
     """The share of groups of `size` with equal rewards, all above 1/2 or none."""
     ways = (sum(comb(c, size) for x, c in t.items() if (x > 0.5) is succeeded) / comb(t.total(), size) for t in tallies)
     return round(sum(ways) / len(tallies), 4)
+
+
+def rows(found: Mapping[str, Any] | None) -> Iterator[Row]:
+    """Success by turns, ends, dead groups, faults and the cost of a success; none for single answers."""
+    if not found:
+        return
+    t, by = found["turns"], found["by_turn"]
+    step = -(-len(by) // LISTED)
+    within = "  ".join(f"{x['turn']}: {x['success']:.2f}" for x in by if x["turn"] % step == 0 or x is by[-1])
+    dead = "  ".join(f"n={d['n']}: {d['failed']:.0%}, {d['succeeded']:.0%}" for d in found.get("dead", ()))
+    yield Row("turns", f"{t['mean']:.1f} of at most {t['limit']} (90 % within {t['p90']:.0f}); success within turns  "
+                       f"{within}")
+    yield Row("rollouts", ", ".join(f"{share:.1%} {end}" for end, share in found["ends"].items()))
+    yield Row("where they fail", _fallen(found))
+    yield Row("", dead and f"dead groups, all failed and all succeeded  {dead}")
+    yield Row("faults per turn", ", ".join(f"{source} {rate:.2%}" for source, rate in found["faults"].items()))
+    yield from (Row("", f"  {line}") for line in _listed(found))
+    yield _cost(found["success_costs"], found["reread"])
+
+
+def _cost(each: Mapping[str, float] | None, reread: float) -> Row:
+    """What a success costs."""
+    if each is None:
+        return Row("", "no rollout succeeded, so the cost of a success is not known")
+    again = f"{each['reread']:.1f} read again; " if "reread" in each else ""
+    return Row("cost of a success", f"{each['env_steps']:.1f} env steps, {each['written']:.1f} tokens written, "
+               f"{each['read']:.1f} read for the first time ({again}{reread:.0%} of all read were read again), "
+               f"{each['rollouts']:.2f} rollouts")
+
+
+def _fallen(found: Mapping[str, Any]) -> str:
+    """At which turns rollouts failed, by how they ended; records of older versions lack it."""
+    def turns(x: Mapping[str, Any]) -> str:
+        low, middle, high = x["p10"], x["p50"], x["p90"]
+        return f"at turn {middle:.0f}" if low == high else f"at turns {low:.0f} to {high:.0f} (half by {middle:.0f})"
+
+    failed = [f"{x['end']} {turns(x)}" for x in found.get("failures", ())]
+    spent = f"; {found['failed_steps']:.0%} of env steps were in these rollouts" if "failed_steps" in found else ""
+    return f"{'; '.join(failed)}{spent}" if failed else ""
+
+
+def _listed(found: Mapping[str, Any]) -> list[str]:
+    """The most frequent kinds of faults, in how many rollouts each was, and how these did."""
+    without = found.get("faultless", {}).get("success")
+    beside = "" if without is None else f" (without a fault {without:.2f})"
+    return [
+        f"{x['fault']}: {x['per_turn']:.2%} of turns" + (
+            "" if x.get("success") is None
+            else f", in {x['rollouts']:.1%} of rollouts, with mean reward {x['success']:.2f}{beside}")
+        for x in found["listed"][:LISTED]
+    ]

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from isocost import methods
-from isocost.display import Shown
+from isocost.display import Row, Shown, Table, given
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.jsonfile import fit, write_json
@@ -25,7 +25,8 @@ from isocost.runs.source import Can
 from isocost.stats.passk import pass_curve
 from isocost.steps.events import SILENT, Observer, Tell, untold
 from isocost.steps.folder import writes
-from isocost.steps.pass_rates import OPENING
+from isocost.steps.pass_rates import OPENING, pass_row
+from isocost.steps.served import spent as sampled
 from isocost.types import Cost
 from isocost.words import counted
 from isocost.worlds.http import Limits
@@ -44,6 +45,12 @@ class Mean:
     level: float
     problems: int
 
+    def row(self, name: str, sign: str = "") -> Row:
+        """With its interval; `sign` is "+" for a difference."""
+        bounds = f"[{self.low:{sign}.4f}, {self.high:{sign}.4f}]"
+        over = f"({self.level:.0%} over {counted(self.problems, 'problem')})"
+        return Row("", f"{name:<10} {self.value:{sign}.4f} {bounds} {over}")
+
 
 @dataclass(frozen=True)
 class Measured(Shown):
@@ -59,6 +66,12 @@ class Measured(Shown):
     spent: Mapping[str, Any]
     base: Mean | None = None
     difference: Mean | None = None
+
+    def rows(self) -> list[Row]:
+        """Its pass@1, and that of the base and the difference where it was requested."""
+        if not (self.base and self.difference):
+            return [self.final.row("final")]
+        return [self.base.row("base"), self.final.row("final"), self.difference.row("difference", "+")]
 
     def to_dict(self) -> dict[str, Any]:
         """eval.json."""
@@ -89,6 +102,18 @@ class MeasuredModel(Shown):
     pass_at: Sequence[Mapping[str, Any]] = ()
     money: Mapping[str, Any] | None = None
     server: Mapping[str, Any] | None = None
+
+    def rows(self) -> list[Row | Table]:
+        """pass@1, its other pass@k, and what measuring took."""
+        how = f"{counted(self.samples, 'completion')} each" if self.samples else "computed exactly"
+        none = f"{counted(self.unscored, 'completion')} without a reward, in no mean" if self.unscored else ""
+        return given(
+            self.right.row("pass@1"),
+            pass_row(self.pass_at),
+            Row("", f"{self.model} on {self.data}: {counted(self.problems, 'problem')}, {how}"),
+            Row("", none, "flag"),
+            *sampled(self.cost, self.money, self.server),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost eval --json` prints it."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from isocost.runs.job import Job
 from isocost.runs.speed import Rates
+from isocost.words import counted
 
 
 class Tell(Protocol):
@@ -142,3 +143,10 @@ class Sampled:
     def of(cls, cost: Mapping[str, Any], folder: Path | None = None) -> Sampled:
         """From the plain data of a cost."""
         return cls(cost["rollouts"], cost["prefill"] + cost["decode"], cost["seconds"], folder)
+
+    @property
+    def text(self) -> str:
+        """In a sentence."""
+        billed = f"; billed in {self.folder}/dry-run.json" if self.folder else ""
+        return (f"estimating the cost used {self.rollouts:,} rollouts of {counted(self.tokens, 'token')}, "
+                f"{self.seconds:.1f} s (not counted in any budget{billed}); nothing was trained")

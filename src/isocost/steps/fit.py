@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from isocost.display import OfPlanner, Row, Shown, folder_field
+from isocost.display import OfPlanner, Row, Shown, Table, folder_field, given
 from isocost.errors import UserError
 from isocost.laws import law as laws
 from isocost.laws.bins import binned
 from isocost.laws.curves import PASS, Curve, attempts_of, curves, multiplier
 from isocost.laws.fit import fit_law
 from isocost.laws.interference import Interference, by_n, interferences
-from isocost.laws.law import Flag
+from isocost.laws.law import Flag, NotIdentified
 from isocost.laws.overfit import Overfit, describe, overfitting
+from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.planner.turn_limits import LimitChoice, choose, extrapolated
 from isocost.runs import measure, source
 from isocost.runs.files import RunFiles
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import Can
-from isocost.steps.limits import KEY, of_limit
+from isocost.stats.posterior import USUAL
+from isocost.steps.limits import KEY, of_chosen, of_limit
 from isocost.steps.study import Study, changes
 from isocost.units import ENV_STEPS, ROLLOUTS
 from isocost.words import counted, word
@@ -61,10 +63,91 @@ class Law(OfPlanner):
     turn_limit: LimitChoice | None = None
     folder: Path | None = folder_field()
 
+    @property
+    def heading(self) -> str:
+        """What it is of, and whether it is identified."""
+        of = "law" if self.metric == PASS else f"law of {self.metric}"
+        return of if self.law.refused is None else f"{of}: not identified"
+
+    def rows(self) -> list[Row | Table]:
+        """Why it is not identified and what would resolve it, the arms at the pilot's end, n*(C), and cautions."""
+        law, refused, other = self.law, self.law.refused, self.law.forecast_refused
+        ends = [(arm, float(arm.C[-1])) for arm in law.arms]
+        cells = [(f"{a.n}", f"{a.B}", f"{a.lr:.1e}", f"{len(a.runs)}", f"{C:,.0f}", str(law.predict(a.n, C)[0]),
+                  f"{a.diverged}") for a, C in ends]
+        end = "at their end, test split" if self.splits else "at their end"
+        resolved = [] if refused is None else [
+            Row("", refused.reason), Row("to resolve", refused.settle),
+            Row("", "the curves themselves can be forecast; a plan needs the above" if other is None else ""),
+            *self._added(of_chosen(refused.option, self.turn_limit)),
+        ]
+        if other not in (None, refused):
+            resolved += [Row("no forecast", other.reason), Row("to resolve", other.settle)]
+        return given(
+            *resolved,
+            Table(("n", "B", "lr", "runs", self.unit, end, "diverged"), cells),
+            Row("", f"fitted to means over at most {USUAL} bins of each run's evaluations; a curve ends at the mean C "
+                    "of its last bin" if self.binned else ""),
+            Row("", law.how_runs_differ),
+            *self._best(),
+            *(Row("", f.text, "flag") for f in law.flags),
+            self._interference(),
+            *self._turn_limit(),
+            Row("", self.advice, "command"),
+        )
+
+    def _added(self, option: str) -> list[Row]:
+        """The command that adds runs to the pilot."""
+        row = Row("", f"    isocost pilot {word(self.folder)} {option}", "command")
+        return [row] if self.extendable and option else []
+
+    def _best(self) -> list[Row]:
+        """n*(C); with a fixed batch, n*(M) and B*(M)."""
+        if any(f.name == "fixed_batch" for f in self.law.flags) and self.law.arms:
+            return _traded(tradeoff(self.law))
+        best = self.law.n_star
+        if isinstance(best, NotIdentified):
+            return [Row("", f"n*(C) is not identified: {best.reason}")]
+        return [] if best is None else [
+            Row("n*(C)", "  ".join(f"{C:.0f}: {best.at(C).value:.1f}" for C in self.law.range))]
+
+    def _interference(self) -> Row:
+        """By n, held-out problems that regressed and how uniform the gains were; empty where no record holds them."""
+        rows = self.interference
+        chance = max((r["chance"] or 0.0 for r in rows), default=0.0)
+        note = f" (by sampling alone up to {chance:.1%})" if chance else ""
+        even = any(r["uniformity"] is not None for r in rows) * ", uniformity of gains (1: equal on every problem)"
+        return Row(f"held-out problems that regressed vs. base{note}{even}", "  ".join(
+            f"n={r['n']}: {r['forgotten']:.1%}" + ("" if r["uniformity"] is None else f", {r['uniformity']:.2f}")
+            for r in rows))
+
+    def _turn_limit(self) -> Iterable[Row]:
+        """The turn limits that a pilot compared, and what would resolve it if they are not separated."""
+        if (found := self.turn_limit) is None:
+            return
+        yield Row("", found.text)
+        for r in found.differences:
+            each = "  ".join(f"n={x['n']}: {x['mean']:+.3f}" for x in r["by_n"])
+            yield Row("", f"  {counted(r['turns'], 'turn')} instead of {found.turns[-1]}, by n  {each}")
+        yield Row("to resolve", found.settle)
+        yield from self._added(found.option)
+
     def to_dict(self) -> dict[str, Any]:
         """law.json."""
         limit = {} if self.turn_limit is None else {"turn_limit": self.turn_limit.data()}
         return self.law.data() | {"metric": self.metric} | limit
+
+
+def _traded(t: Tradeoff) -> list[Row]:
+    """n*(M) and B*(M) at one batch, or the winners and why no sigmoid goes through them."""
+    if t.growth is None:
+        return [Row("", f"n*(M) at n B = {t.batch} is not identified: {t.refused.reason if t.refused else ''}"),
+                Row("best along the pilot", t.path)]
+    return [
+        Row(f"after {counted(round(w.M), 'update')} of n B = {t.batch}", " and ".join(
+            f"{k}* = {i.value:.1f} [{i.low:.1f}, {i.high:.1f}]" for k, i in (("n", t.n_at(w.M)), ("B", t.B_at(w.M)))
+        ) + f" ({t.level:.0%})") for w in (t.winners[0], t.winners[-1])
+    ]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from isocost import meter as meters
 from isocost import methods
 from isocost.chance import Purpose
 from isocost.contract.conflicts import needs
+from isocost.display import Row
 from isocost.errors import Resumable, UserError
 from isocost.gather import together
 from isocost.runs.evaluate import group_of
@@ -304,3 +305,9 @@ def lengths_of(lengths: np.ndarray, cut: float | None) -> dict[str, Any]:
         "max": int(lengths.max()),
         "truncated": cut,
     }
+
+
+def pass_row(found: Sequence[Mapping[str, Any]]) -> Row:
+    """pass@k beyond k = 1, with intervals; empty where none was computed."""
+    each = [f"k={x['k']}: {x['value']:.3f} [{x['low']:.3f}, {x['high']:.3f}]" for x in found if x["k"] > 1]
+    return Row("", (each and f"pass@k  {'  '.join(each)}") or "")

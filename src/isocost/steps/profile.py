@@ -9,22 +9,29 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from isocost.display import Shown, folder_field
+from isocost.display import Row, Shown, Table, folder_field, given
 from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.files import SCHEMA
 from isocost.runs.source import SERVED, Can
+from isocost.steps import by_limit, dialogues
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import check, found, restart, writes
-from isocost.steps.pass_rates import PROBLEMS, SAMPLES, pass_rates
+from isocost.steps.pass_rates import MOST_CUT, PROBLEMS, SAMPLES, pass_rates, pass_row
+from isocost.steps.served import money as paid
+from isocost.steps.served import spent
 from isocost.steps.settings import method_of
 from isocost.steps.study import Study
 from isocost.types import Cost
+from isocost.words import counted, megabytes
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting
 from isocost.worlds.spec import Ability, spec_of
 
 Data = Mapping[str, Any]
+NAMED = 5       # methods named in a line of many
+FOUND = 8       # findings in the data that are printed
+BARS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,63 @@ class Profile(Shown):
         known = {f.name for f in fields(cls)}
         return cls(**{k: v for k, v in data.items() if k in known}, folder=folder)
 
+    @property
+    def heading(self) -> str:
+        """The regime."""
+        return f"profile: {self.regime}"
+
+    def rows(self) -> list[Row | Table]:
+        """Pass rates, dead groups, answers, dialogues and what they cost, then the recipe that follows."""
+        own = next((m for m in self.methods if m["name"] == self.recipe["method"]), None)
+        return given(
+            Row("", self.why),
+            self._histogram(),
+            pass_row(self.pass_at),
+            Row("", "dead groups  " + "  ".join(
+                f"n={d['n']}: {d['share']:.0%}"
+                + ("" if d["kind"] == "unbiased" else f" [{d['low']:.0%}, {d['high']:.0%}]") for d in self.dead)),
+            *self._answers(),
+            *dialogues.rows(self.dialogues),
+            *by_limit.rows(self.by_limit),
+            *self._cost(),
+            Row(f"recipe {self.recipe['method']}", self.recipe["why"]),
+            *(Row("", line, "flag") for line in self.found[:FOUND]),
+            Row("its preconditions", f"{own['state']}: {own['why']}" if own else ""),
+        )
+
+    def _histogram(self) -> Row:
+        """The mean, and problems by how many of their completions were right, or by mean reward."""
+        top = max(self.histogram) or 1
+        bars = "".join(BARS[(8 * h + top - 1) // top] for h in self.histogram)
+        what, shown = "pass@1", f"right of {self.samples}: 0 [{bars}] {self.samples}"
+        if self.graded:
+            what, shown = "mean reward", f"problems by their mean reward: 0 [{bars}] 1"
+        return Row("", f"{what} {self.mean:.3f} over {counted(len(self.right), 'problem')}; {shown}")
+
+    def _answers(self) -> list[Row]:
+        """How long completions are, how fast they came, and a caution where many were cut."""
+        speed = ""
+        if self.rate:
+            where = "from its server" if self.server else "here"
+            speed = f"; {self.rate['rollouts_per_second']:.3g} rollouts/s {where}"
+        if not self.lengths:
+            return [Row("answers", f"not known: no token was counted{speed}")]
+        cut = self.lengths["truncated"]
+        share = ("cut completions not known" if cut is None else f"{cut:.1%} cut") + speed
+        return [
+            Row("answers", f"{self.lengths['mean']:.1f} tokens (90 % within {self.lengths['p90']:.0f}), {share}"),
+            Row("", f"{cut:.1%} of the completions were cut at their length limit, and the numbers above are of cut "
+                    "answers: raise --max-tokens" if (cut or 0) > MOST_CUT else "", "flag"),
+        ]
+
+    def _cost(self) -> list[Row]:
+        """What sampling cost, where a server was paid; of stored completions, what they are and cost."""
+        if (s := self.stored) is None:
+            return [*spent(self.cost or {}, self.money, self.server)] if self.server or self.money else []
+        tokens = [f"{s[k]:,} tokens {k}" for k in ("read", "written") if s.get(k) is not None]
+        worth = f"; sampling them cost {paid(self.money)}" if self.money else ""
+        return [Row("", ", ".join([f"{s['completions']:,} completions of {s['file']}", *tokens]) + worth)]
+
     def to_dict(self) -> dict[str, Any]:
         """profile.json."""
         return {"schema": SCHEMA} | {k: v for k, v in vars(self).items() if v is not None and k != "folder"}
@@ -138,9 +202,40 @@ class ProfileCost(Shown):
     prompts: bool = True
     money: Data | None = None
 
+    def rows(self) -> list[Row]:
+        """All of it in one sentence."""
+        prompts = "" if self.prompts else " written, and the prompts"
+        flops = "" if self.flops is None else f" and {self.flops:.1e} FLOP"
+        worth = "" if not self.money else f", at most {paid(self.money)}" + " without the prompts" * (not self.prompts)
+        return [Row("", (
+            f"profile of {self.model} on {self.data}: {counted(self.problems, 'problem')}, {self.rollouts:,} rollouts, "
+            f"at most {self.tokens:,} tokens{prompts}{flops}, {megabytes(self.memory_mb)} of memory, "
+            f"{megabytes(self.disk_mb)} of disk{worth}; the profile itself measures how many seconds that takes here. "
+            "Nothing was run"))]
+
     def to_dict(self) -> dict[str, Any]:
         """Every field."""
         return dict(vars(self))
+
+
+def unmet(methods: Sequence[Mapping[str, str]]) -> list[str]:
+    """Of the methods whose preconditions fail or are not measured: how many, and a line for each reason.
+
+    A line has at most `NAMED` names of methods; profile.json has all of them.
+    """
+    lines = []
+    for state, said in (("fails", "preconditions fail for"), ("not measured", "preconditions are not measured for")):
+        by: dict[str, list[str]] = {}
+        for m in methods:
+            if m["state"] == state:
+                by.setdefault(m["why"], []).append(m["name"])
+        if by:
+            more = ":" if all(len(names) <= NAMED for names in by.values()) else " (all names are in profile.json):"
+            lines.append(f"{said} {sum(map(len, by.values()))} of {counted(len(methods), 'method')}{more}")
+        for why, names in sorted(by.items(), key=lambda item: -len(item[1])):
+            shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+            lines.append(f"  {shown}: {why}")
+    return lines
 
 
 @writes(new=True)

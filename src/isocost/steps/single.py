@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from isocost import methods
-from isocost.display import Shown, folder_field
+from isocost.display import Row, Shown, Table, folder_field, given
 from isocost.errors import Interrupted, UserError
 from isocost.gather import finished
 from isocost.jsonfile import TAIL
@@ -23,15 +23,15 @@ from isocost.planner.learning_rate import RateRule, starting_rule
 from isocost.planner.study_runs import warmup
 from isocost.recipe import describe
 from isocost.runs.arm import Arm
-from isocost.runs.files import tail
+from isocost.runs.files import FATES, tail
 from isocost.runs.job import Job, method_defaults, recipe_of
-from isocost.runs.speed import rates
+from isocost.runs.speed import rates, told
 from isocost.seams import SIZES, Recipe
 from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned
 from isocost.steps.folder import bill_dry_run
 from isocost.steps.pass_rates import pass_rates
 from isocost.units import of_run
-from isocost.words import counted
+from isocost.words import counted, duration
 from isocost.worlds.setting import Opened, Setting
 from isocost.worlds.spec import Ability, spec_of
 
@@ -48,6 +48,11 @@ class RunCost(Shown):
     bill: Bill
     pricing: Mapping[str, Any]
     folder: Path | None = folder_field()
+
+    def rows(self) -> list[Row]:
+        """The bill, and what estimating it has sampled."""
+        return [Row("", f"would cost {self.bill.text()}"),
+                Row("", Sampled.of(self.pricing, self.folder).text, "command")]
 
     def to_dict(self) -> dict[str, Any]:
         """The bill, and `pricing`."""
@@ -97,6 +102,20 @@ class RunEnd(Shown):
         """0 where the budget is spent, 5 for a run that could not continue, or whose budget was over before an update.
         """
         return 0 if self.reason == "spent" and self.steps else 5
+
+    def rows(self) -> list[Row | Table]:
+        """Why it ended, what became of its rollouts, cautions, where its record is, and its speed."""
+        fates = ", ".join(f"{k} {v:,}" for k in FATES if (v := self.fates.get(k)))
+        speed, first = rates(self.timing), self.verifier_examples
+        return given(
+            Row(self.reason, self.detail),
+            Row("", f"{counted(self.steps, 'step')} in {duration(self.seconds)}; rollouts: {fates}"),
+            *(Row("", text, "flag") for text in self.notes),
+            *(Row("", f"verifier failures, {k}: {n:,}" + (f"; the first: {first[k]}" if first.get(k) else ""), "flag")
+              for k, n in self.verifier_failures.items()),
+            Row("record", str(self.folder), "command"),
+            Row("speed", told(speed) if speed else ""),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """end.json."""

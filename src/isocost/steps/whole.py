@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from isocost.display import Shown, folder_field, write_report
+from isocost.display import Row, Shown, folder_field, write_report
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
 from isocost.planner.study_runs import PRESETS
@@ -36,6 +36,17 @@ class Whole(Shown):
     phases: Mapping[str, float]
     report: Path
     folder: Path | None = folder_field()
+
+    @property
+    def heading(self) -> str:
+        """Of the seconds by phase."""
+        return "time"
+
+    def rows(self) -> list[Row]:
+        """Seconds by phase, and the path of the report."""
+        seconds = "  ".join(f"{k} {v:.0f} s" for k, v in self.phases.items())
+        return [Row("", f"{seconds}  = {sum(self.phases.values()):.0f} s"),
+                Row("report", str(self.report.resolve()), "command")]
 
     def to_dict(self) -> dict[str, Any]:
         """audit.json."""
