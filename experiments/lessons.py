@@ -27,7 +27,7 @@ Row = list[tuple[str, bool]]
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """How a base is taught: the shape of its decoder, the length of its training, and what its teachers are told."""
+    """How a base is taught: the shape of its decoder, the length of its training, and the settings of its teachers."""
 
     seed: int = 0
     hidden: int = 64

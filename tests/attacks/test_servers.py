@@ -156,7 +156,7 @@ def test_no_form_of_a_completion_is_a_traceback(
 ):
     server.lie = lambda k: (200, completion(**CHOICES[name])) if k == 2 else None
     good(profile())
-    read_json(tmp_path / "s" / "profile.json")
+    assert read_json(tmp_path / "s" / "profile.json")["server"]["answered"] > 0     # and what was paid for can be read
 
 
 BEARER = f"bad key: Bearer {KEY}"
