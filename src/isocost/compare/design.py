@@ -20,7 +20,7 @@ from isocost.errors import UserError
 from isocost.planner.budget import Bill, Budget, Prices, expected_timing
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
-from isocost.planner.study_runs import SIZED, run_seed, warmup
+from isocost.planner.study_runs import TRAINED_ARM, run_seed, warmup
 from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs.arm import Arm
@@ -52,7 +52,7 @@ class Design:
     arms: dict[str, str]            # label -> method
     labels: tuple[str, ...]         # in the order given; JSON objects do not keep it
     recipes: dict[str, Any]         # label -> its recipe with all defaults
-    arm: Annotated[Arm, SIZED]
+    arm: Annotated[Arm, TRAINED_ARM]
     budget: dict[str, Any]
     unit: str
     cost: float
@@ -70,8 +70,8 @@ class Design:
     sd: float
     parents: dict[str, str] = field(default_factory=dict)   # label -> its parent's, if judged against it only
     sets: dict[str, dict[str, str]] = field(default_factory=dict)   # label -> its settings and the shared ones
-    sizes: dict[str, Annotated[Arm, SIZED]] = field(default_factory=dict)     # label -> its own n and B
-    OLDER: ClassVar = {"arm": SIZED, "sizes": dict[str, list[int]]}
+    sizes: dict[str, Annotated[Arm, TRAINED_ARM]] = field(default_factory=dict)     # label -> its own n and B
+    OLDER: ClassVar = {"arm": TRAINED_ARM, "sizes": dict[str, list[int]]}
 
     def recipe(self, label: str) -> dict[str, Any]:
         """An arm's recipe by the code of now, with all defaults."""

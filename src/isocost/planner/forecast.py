@@ -28,7 +28,7 @@ from isocost.laws import naive
 from isocost.laws.curves import PASS, Curve
 from isocost.laws.law import Law
 from isocost.planner.prescription import BESIDE, Plan, PlannedArm
-from isocost.planner.study_runs import SIZED
+from isocost.planner.study_runs import TRAINED_ARM, OfArm
 from isocost.runs.arm import OLD, Arm
 from isocost.runs.files import RunFiles, read_json, runs_of
 from isocost.runs.schema import VERSION
@@ -60,7 +60,7 @@ class Naive:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(OfArm):
     """The reward expected of `runs` (K of them, by name) at C rollouts each, and the outcome that would falsify it.
 
     `interval` is the prediction interval of the mean of K new runs; None if there is no law for this n: `why` then
@@ -72,10 +72,10 @@ class Forecast:
     there are those of the method where they are not 1; `seal` is the hash of all other fields, by `seal_version`.
     """
 
-    arm: Annotated[Arm, SIZED]
+    arm: Annotated[Arm, TRAINED_ARM]
     C: int
     runs: tuple[str, ...]
-    comparator: Annotated[Arm, SIZED] | None
+    comparator: Annotated[Arm, TRAINED_ARM] | None
     comparator_runs: tuple[str, ...]
     interval: Interval | None
     base: float | None
@@ -91,25 +91,10 @@ class Forecast:
     seal: str = ""
     seal_version: Annotated[int, AtLeast(1), AtMost(SEAL)] = 1
     lengths: dict[str, int] | None = None
-    leader: Annotated[Arm, SIZED] | None = None
+    leader: Annotated[Arm, TRAINED_ARM] | None = None
     leader_runs: tuple[str, ...] = ()
 
-    OLDER: ClassVar = {"arm": SIZED, "comparator": int, "leader": int}
-
-    @property
-    def n(self) -> int:
-        """Rollouts per problem."""
-        return int(self.arm["n"])
-
-    @property
-    def B(self) -> int:
-        """Problems per update."""
-        return int(self.arm["B"])
-
-    @property
-    def turns(self) -> int | None:
-        """The turn limit of training, if one was planned; evaluations have the environment's."""
-        return int(self.arm["turns"]) if "turns" in self.arm else None
+    OLDER: ClassVar = {"arm": TRAINED_ARM, "comparator": int, "leader": int}
 
     def length(self, run: str) -> int:
         """The rollouts of one of its runs."""

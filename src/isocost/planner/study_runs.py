@@ -18,8 +18,8 @@ COMMON = 8              # the default n that a prescription is compared with
 WARMUP_SHARE, WARMUP_MOST = 0.05, 10
 CAPPED = (ENV_STEPS, TOKENS)    # units in which a rollout's cost changes while training: a budget in one caps each run
 SIZES = ("n", "B")      # of an arm, which a plan compares
-SIZED = Keys({"n": int, "B": int}, {"turns": int | None}, rest=float)     # `turns`: training's own limit
-PLANNED = SIZED.needing(multiplier=float)
+TRAINED_ARM = Keys({"n": int, "B": int}, {"turns": int | None}, rest=float)     # `turns`: training's own limit
+RUN_ARM = TRAINED_ARM.needing(multiplier=float)
 _ORDER = ("probe", "pilot", "edge", "train")
 
 
@@ -64,20 +64,10 @@ PRESETS = {
 }
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run of a study: purpose, sizes and seed. Its learning rate follows from a rule and n B."""
+class OfArm:
+    """What has an arm of training, and its values by name."""
 
-    purpose: str            # probe, pilot, edge or train
-    arm: Annotated[Arm, PLANNED]    # `multiplier` is of the rule's learning rate
-    C: int
-    index: int              # of the seed within the arm: runs of one index are paired across arms
-    seed: int
-    first_C: int | None = None      # the original C of a run that was continued
-    # Beside C, what the run may spend, by the unit of a run's budget ("env-steps", "tokens"). None: nothing but C.
-    cap: dict[str, float] | None = field(default=None, hash=False)
-
-    OLDER: ClassVar = {"arm": PLANNED}
+    arm: Arm
 
     @property
     def n(self) -> int:
@@ -90,14 +80,30 @@ class PlannedRun:
         return int(self.arm["B"])
 
     @property
-    def multiplier(self) -> float:
-        """Of the learning rate, relative to the rule's."""
-        return self.arm["multiplier"]
-
-    @property
     def turns(self) -> int | None:
         """The turn limit of training; None: the environment's, or no turns."""
         return int(self.arm["turns"]) if "turns" in self.arm else None
+
+
+@dataclass(frozen=True)
+class PlannedRun(OfArm):
+    """One run of a study: purpose, sizes and seed. Its learning rate follows from a rule and n B."""
+
+    purpose: str            # probe, pilot, edge or train
+    arm: Annotated[Arm, RUN_ARM]    # `multiplier` is of the rule's learning rate
+    C: int
+    index: int              # of the seed within the arm: runs of one index are paired across arms
+    seed: int
+    first_C: int | None = None      # the original C of a run that was continued
+    # Beside C, what the run may spend, by the unit of a run's budget ("env-steps", "tokens"). None: nothing but C.
+    cap: dict[str, float] | None = field(default=None, hash=False)
+
+    OLDER: ClassVar = {"arm": RUN_ARM}
+
+    @property
+    def multiplier(self) -> float:
+        """Of the learning rate, relative to the rule's."""
+        return self.arm["multiplier"]
 
     @property
     def name(self) -> str:
