@@ -39,13 +39,13 @@ class Whole(Shown):
 
     @property
     def heading(self) -> str:
-        """Of the seconds by phase."""
-        return "time"
+        """That every step has ended."""
+        return "study complete"
 
     def rows(self) -> list[Row]:
         """Seconds by phase, and the path of the report."""
         seconds = "  ".join(f"{k} {v:.0f} s" for k, v in self.phases.items())
-        return [Row("", f"{seconds}  = {sum(self.phases.values()):.0f} s"),
+        return [Row("time", f"{seconds}  = {sum(self.phases.values()):.0f} s"),
                 Row("report", str(self.report.resolve()), "command")]
 
     def to_dict(self) -> dict[str, Any]:
