@@ -28,18 +28,18 @@ from isocost import methods
 from isocost.cli.commands import main as command
 from isocost.compare.design import arm_of, labels_of
 from isocost.contract.catalogue import outcome as outcome_of
+from isocost.disk.jsonfile import write_json
 from isocost.errors import UserError
-from isocost.jsonfile import write_json
 from isocost.laws.tracks import tracks
 from isocost.planner.forecast import digest
-from isocost.planner.learning_rate import given
+from isocost.planner.training.learning_rate import given
 from isocost.report import arm_charts, theme
 from isocost.runs import files as records
 from isocost.runs import rules
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
+from isocost.screen.words import counted, markdown_table
 from isocost.stats.power import difference
-from isocost.words import counted, markdown_table
 
 HOME = Path(__file__).resolve().parents[1]
 FOLDER = HOME / "experiments" / "headlines"                 # what is asked
@@ -58,7 +58,7 @@ MOVED = (
     ("bases.taught_further(", "make.taught_further("), ("bases.lessons.END", "make.CUT"),
     ("from isocost.tasks import sums as family", "from isocost.problems import family"),
     ("isocost.runs.evaluate", "isocost.evaluate"), ("isocost.runs.files", "isocost.record"),
-    ("isocost.runs.run", "isocost.run"), ("isocost.tasks.sums", "isocost.problems.family"),
+    ("isocost.runs.run", "isocost.run"), ("isocost.tasks.builtin.sums", "isocost.problems.family"),
     ("isocost.worlds.setting", "isocost.setting"), ("isocost.methods.int_ import", "isocost.parts.taught import"),
     ("from isocost.methods import rc as rounds", "from isocost.parts import rounds"),
     ("experiments/headlines/methods/", "records/headlines/methods/"), ('job.arm["n"]', "job.n"),

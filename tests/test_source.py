@@ -9,8 +9,8 @@ import isocost
 from isocost.errors import UserError
 from isocost.runs import source
 from isocost.runs.source import IMPORTED, OWN, Can, Source
-from isocost.steps.evaluate import evaluate
-from isocost.steps.export import export
+from isocost.steps.look.evaluate import evaluate
+from isocost.steps.look.export import export
 from isocost.steps.study import Study
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"

@@ -23,8 +23,8 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from isocost.errors import UserError
-from isocost.terminal import echo
-from isocost.words import word
+from isocost.screen.terminal import echo
+from isocost.screen.words import word
 
 if TYPE_CHECKING:
     from isocost.steps.study import Study
@@ -396,7 +396,7 @@ def given() -> dict[str, str]:
 
 def samples_said(asked: dict[str, Any]) -> str:
     """What --samples is not. Raises UserError where completions are paid for."""
-    from isocost.steps.pass_rates import SAMPLES
+    from isocost.steps.training.pass_rates import SAMPLES
     from isocost.worlds.spec import Ability, spec_of
 
     said = (f"a profile samples {SAMPLES} completions of each problem, and --samples {asked['samples']} is of each "
@@ -408,7 +408,7 @@ def samples_said(asked: dict[str, Any]) -> str:
 
 def after_profile(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
     """With --verbose which methods' preconditions fail; and the command that follows a profile."""
-    from isocost.steps.profile import unmet
+    from isocost.steps.training.profile import unmet
 
     if silent:
         return

@@ -16,9 +16,9 @@ from isocost.laws.tracks import Track, tracks
 from isocost.runs import measure
 from isocost.runs.files import find_runs, read_json
 from isocost.runs.measure import TRAINING
+from isocost.screen.words import counted
 from isocost.steps.folder import Home, writing
 from isocost.units import compared
-from isocost.words import counted
 
 LOGGED = "wall-clock seconds (logged)"  # the seconds of imported runs
 EVALUATED = "the seconds of imported runs are wall-clock time from their logs, with evaluations and pauses"

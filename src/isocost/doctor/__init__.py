@@ -21,8 +21,8 @@ from isocost.doctor.finding import Diagnosis, Finding, Subject
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.steps.events import SILENT, Observer, Tell, untold
-from isocost.steps.pass_rates import OPENING
 from isocost.steps.settings import setting_with
+from isocost.steps.training.pass_rates import OPENING
 from isocost.worlds.setting import Opened, open_setting
 
 Check = Callable[[Case], Awaitable[Finding]]

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
+from isocost.disk.shape import Size
 from isocost.errors import UserError
 from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED, GO_ON, RunFiles, runs_of
 from isocost.runs.measure import TRAINING
 from isocost.runs.schema import ARM, ARMED
-from isocost.shape import Size
 from isocost.stats.posterior import USUAL
 
 SIZED = ARMED.needing(arm=ARM.needing(n=Size, B=Size))                  # run.json, as a law of n needs it

@@ -17,8 +17,8 @@ from isocost.runs.job import Job, compares, recipe_of
 from isocost.runs.names import today
 from isocost.runs.policy import PolicyRun
 from isocost.runs.record import RunRecord
+from isocost.screen.words import grouped
 from isocost.seams import Recipe
-from isocost.words import grouped
 from isocost.worlds.setting import Opened, open_setting
 
 LATER = {"env": "", "max_turns": 0}     # settings that records of earlier versions lack, at what they were then

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isocost.shape import UNKNOWN, Count, Each, Filled, Keys, Maybe, Row, Size
+from isocost.disk.shape import UNKNOWN, Count, Each, Filled, Keys, Maybe, Row, Size
+from isocost.screen.words import word
 from isocost.units import STOPS
-from isocost.words import word
 
 VERSION = 2     # of the records that this version writes, and the newest that it reads. 1 had n, B and learning rate as
                 # fields of a job, a planned run, a forecast and a design; 2 has an arm

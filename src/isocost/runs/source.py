@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.words import word
+from isocost.screen.words import word
 
 
 class Can(Enum):

@@ -15,7 +15,7 @@ from isocost.errors import UserError
 from isocost.local.embedded import EMBEDDED
 from isocost.recipe import paced
 from isocost.seams import Recipe
-from isocost.tasks import families
+from isocost.tasks.builtin import families
 from isocost.tasks.mix import parts
 from isocost.worlds.setting import Setting
 from isocost.worlds.spec import spec_of

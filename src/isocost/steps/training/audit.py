@@ -1,0 +1,97 @@
+"""The audit: the sealed forecast against the trained runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from isocost.laws.curves import attempts_of, curves
+from isocost.planner import audit as audits
+from isocost.planner import forecast as forecasts
+from isocost.runs import rules
+from isocost.runs.files import RunFiles
+from isocost.runs.source import Can
+from isocost.screen.display import OfPlanner, Row, folder_field
+from isocost.steps.study import Study, changes
+
+
+@dataclass(frozen=True)
+class Audit(OfPlanner):
+    """The forecast against the outcome (`isocost.planner.audit.Audit`)."""
+
+    record: ClassVar[str] = "audit"
+    sections: ClassVar[tuple[str, ...]] = ("outcome",)
+
+    has: ClassVar[str] = "audit"
+
+    audit: audits.Audit
+    folder: Path | None = folder_field()
+
+    @property
+    def heading(self) -> str:
+        """The verdict."""
+        return f"audit: {self.audit.verdict}"
+
+    def rows(self) -> list[Row]:
+        """The reason for the verdict, the interval scores, and the differences between the arms."""
+        a, out = self.audit, [Row("", self.audit.reason)]
+        if a.rule:
+            out.append(Row("", a.rule, "flag"))
+        out += [Row(f"interval score {s.score:.3f}  {s.name}", f"{s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
+                for s in a.scores]
+        if a.difference is not None and a.comparator is not None:
+            out.append(Row(f"prescribed minus n = {a.comparator['n']}", f"{a.difference}; better: {a.better}"))
+        if a.leader is not None and a.leader.difference is not None:
+            out.append(Row(f"prescribed minus n = {a.leader.arm['n']}, the best at the pilot's end",
+                           f"{a.leader.difference}; better: {a.leader.better}"))
+        if a.gain is not None:
+            out.append(Row("gain over the base", str(a.gain)))
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """audit.json."""
+        return self.audit.data()
+
+
+@changes
+def audit(study: Study) -> Audit:
+    """Compare the sealed forecast with the outcome and write audit.json.
+
+    `verdict` is hit, miss, cannot tell or uninformative, and `exit_code` its number for scripts.
+
+    Raises:
+        UserError: before a forecast is sealed, for a source without sealed forecasts, and where a run or the forecast
+            does not carry the seal.
+    """
+    study.source.require(Can.SEAL, study.path)
+    forecast = study.forecast
+    sealed = forecasts.rules_of(forecast)
+    names = (*forecast.runs, *forecast.comparator_runs, *forecast.leader_runs)
+    there = [run for run in map(study.run, names) if run.has("run.json")]   # of no other run are the curves read
+    found = audits.audit(
+        forecast,
+        curves(there, study.metric, clock=False),
+        audits.seals(there),
+        noise=study.planned.evaluation.sd_of(attempts_of(study.metric)),
+        shares=audits.at_their_share(there),
+        changed=(*forecasts.changed(forecast.hashes, study.hashes), *_other_rules(there, sealed)),
+        rule=_rule(there, sealed),
+    )
+    study.write("audit.json", found.data())
+    return Audit(found, study.path)
+
+
+def _other_rules(runs: Sequence[RunFiles], sealed: Mapping[str, int]) -> list[str]:
+    """What differs between the rules by which these runs were made and those that the forecast was sealed for."""
+    trained = {run.name: rules.recorded(about["recipe"], about.get("code"))
+               for run in runs if (about := run.about()).get("recipe")}
+    return [text for name, own in trained.items() if (text := rules.differences(sealed, own, f"in {name}"))]
+
+
+def _rule(runs: Sequence[RunFiles], sealed: Mapping[str, int]) -> str:
+    """A sentence if the forecast was sealed for other rules than those of this version; empty if not."""
+    run = next((about for run in runs if (about := run.about()).get("recipe")), None)
+    text = rules.differences(sealed, rules.now(run["recipe"])) if run else ""
+    return text and f"sealed for runs under {text}: its runs are judged as they were made"
