@@ -20,8 +20,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost import chance
-from isocost.columns import WaveColumns, Written
 from isocost.errors import UserError
+from isocost.fast.columns import WaveColumns, Written
 from isocost.local.cache import NativeCache
 from isocost.local.caches import open_cache
 from isocost.local.decoder import Config
@@ -182,7 +182,7 @@ class LocalEngine:
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], *, places: Sequence[Place],
         sampling: Sampling, max_tokens: int,
     ) -> Written | None:
-        """Short answers of a whole wave in one call of the kernel: see `isocost.world.WaveEngine`.
+        """Short answers of a whole wave in one call of the kernel: see `isocost.fast.wave.WaveEngine`.
 
         None for other caches, for sampling that truncates, for answers longer than `burst`, if they do not fit into
         memory, while other requests are under way, where nobody learns, and from attempt `chance.ATTEMPTS` on.

@@ -22,7 +22,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
-from isocost.columns import WaveColumns, whole
+from isocost.fast.columns import WaveColumns, whole
+from isocost.fast.slope import sloped
 from isocost.local.cache import NativeCache
 from isocost.local.decoder import Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
@@ -31,7 +32,6 @@ from isocost.local.native import Flat, Kernel, Tape, WaveTapes, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
 from isocost.ops import array, plain
-from isocost.traits import slope_form
 from isocost.types import Cost, Sampling
 from isocost.world import CAN, Weights
 
@@ -231,7 +231,7 @@ class LocalLearner:
     def gradient(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         """Leave the gradient of the sum of loss * weight on the parameters; uncharged. Returns `update`'s metrics."""
         self._grad.zero_()
-        sloped = slope_form(loss)
+        slope = sloped(loss)
         sums: list[dict[str, float]] = []       # over the masked tokens of each part
         count = 0
         for part in self._parts(batch):
@@ -241,7 +241,7 @@ class LocalLearner:
             count += here
             taped = self._forward_taped(part)
             out = taped or self.forward(part)
-            known = sloped(out, part) if sloped and taped and _finite(out.logp) else None
+            known = slope(out, part) if slope and taped and _finite(out.logp) else None
             if known is not None and self._kernel is not None:
                 sums.append(self._descended(known, out, part, here))
                 continue
