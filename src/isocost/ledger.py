@@ -192,7 +192,7 @@ class Ledger:
         if self._new:
             with _READING:
                 for step, problem, rewards, notes in self._new:
-                    self._tally(step, problem.id, problem.variant, rewards, notes)
+                    self._tally(problem.id, problem.variant, rewards, notes, step)
                 self._new.clear()
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
@@ -249,12 +249,13 @@ class Ledger:
             notes = {k: [row[2 + i] for row in scored] for i, k in enumerate(names)}
             first = lines[0]
             self.step = counted[first["wave"]]
-            self._tally(self.step, first["id"], first["variant"], [row[1] for row in scored], notes)
+            self._tally(first["id"], first["variant"], [row[1] for row in scored], notes)
 
     def _tally(
-        self, step: int, problem_id: str, variant: str, rewards: Sequence[float],
-        notes: Mapping[str, Sequence[float | None]],
+        self, problem_id: str, variant: str, rewards: Sequence[float],
+        notes: Mapping[str, Sequence[float | None]] | None = None, step: int | None = None,
     ) -> None:
+        step = self.step if step is None else step
         t = self._tallies.setdefault((problem_id, variant), Tally())
         t.last = step
         if rewards:
@@ -266,7 +267,7 @@ class Ledger:
                 each, total, square = tuple(r.tolist()), float(r.sum()), float((r * r).sum())
             t.tries, t.total, t.square = t.tries + len(each), t.total + total, t.square + square
             t.recent = [*t.recent[-15:], total / len(each)]
-            known = {k: tuple(x) for k, x in notes.items() if any(y is not None for y in x)}
+            known = {k: tuple(x) for k, x in (notes or {}).items() if any(y is not None for y in x)}
             self._history.setdefault(step, []).append(Seen(problem_id, variant, each, known))
 
 
