@@ -100,13 +100,13 @@ of the memory's bandwidth; the learner's share of the peak (MFU) |
 
 ## How a GPU samples
 
-- The first tick of a size (one token of each row) is captured as a CUDA graph, later ones replay it. Rows are rounded up
-  to 1, 2, 4, 8, 16, 24, 32, 48, ..., keys to 64, 96, 128, 192, 256, ....
+- The first tick of a size (one token of each row) is captured as a CUDA graph, later ones replay it. Rows are rounded
+  up to 1, 2, 4, 8, 16, 24, 32, 48, ..., keys to 64, 96, 128, 192, 256, ....
 - The GPU waits for the host once every {chunk} ticks. With top-p, top-k or stop strings it waits for each tick.
-- Keys and values lie in memory that is allocated when a row starts, up to its last token, without pages. A model behind a
-  [vLLM server](vllm.md) has vLLM's cache.
-- Where a tick cannot be captured, the log says why. `--kernels torch` turns graphs off. `--kernels graphs` runs the same
-  ticks on a processor, uncaptured, where tests compare their bytes with the plain decoder's.
+- Keys and values lie in memory that is allocated when a row starts, up to its last token, without pages. A model behind
+  a [vLLM server](vllm.md) has vLLM's cache.
+- Where a tick cannot be captured, the log says why. `--kernels torch` turns graphs off. `--kernels graphs` runs the
+  same ticks on a processor, uncaptured, where tests compare their bytes with the plain decoder's.
 """
 NONE = """**Nothing is measured on a GPU yet**: no machine with one was at hand. Not measured, and not known:
 
