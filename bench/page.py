@@ -170,7 +170,7 @@ def _step(record: Mapping[str, Any]) -> str:
 def _variants(record: Mapping[str, Any], level: str = "##") -> str:
     """A table for each variant of the RL step."""
     out = []
-    head = ["contender", "s/step", "times TRL's best", "CPU s/step", "peak MiB", "late reward minus TRL's"]
+    head = ["contender", "s/step", "times TRL's best", "peak MiB", "late reward minus TRL's"]
     for v in record["variants"]:
         rows = [_step_row(r, v["best_trl"]) for r in v["rows"]]
         by_cpu = [f"{r['name']} {_range(r['ratio_cpu'])}" for r in v["rows"] if "ratio_cpu" in r]
@@ -188,7 +188,7 @@ def _step_row(r: Mapping[str, Any], best: str) -> list[str]:
     if "low" in r.get("learning", {}):
         less += f" ({r['learning']['low']:+.3f} to {r['learning']['high']:+.3f})"
     ratio = _range(r["ratio_equal_tokens"]) if "ratio_equal_tokens" in r else "1" if r["name"] == best else ""
-    return [r["name"], _range(r["seconds"], 3), ratio, f"{r['cpu']:.2f}", f"{r['peak_mb']:.0f}", less]
+    return [r["name"], _range(r["seconds"], 3), ratio, f"{r['peak_mb']:.0f}", less]
 
 
 def _neighbour(record: Mapping[str, Any]) -> str:
