@@ -172,10 +172,11 @@ def _variants(record: Mapping[str, Any], level: str = "##") -> str:
     out = []
     head = ["contender", "s/step", "times TRL's best", "peak MiB", "late reward minus TRL's"]
     for v in record["variants"]:
-        rows = [_step_row(r, v["best_trl"]) for r in v["rows"]]
+        tried = [r for r in v["rows"] if "ratio_equal_tokens" not in r]
+        rows = [_step_row(r, v["best_trl"]) for r in v["rows"] if r not in tried or r["name"] == v["best_trl"]]
         by_cpu = [f"{r['name']} {_range(r['ratio_cpu'])}" for r in v["rows"] if "ratio_cpu" in r]
         title = f"{level} {'' if level == '###' else 'RL step, '}{v['name']}, {v['device']}"
-        best = f"TRL's best: {v['best_trl']}. Ratios are at equal tokens."
+        best = f"TRL's best of {len(tried)} settings: {v['best_trl']}. Ratios are at equal tokens."
         out.append(f"{title}\n\n{best}\n\n" + markdown_table(head, rows))
         if by_cpu:
             out.append(f"Times TRL's best in CPU seconds, at equal tokens: {'; '.join(by_cpu)}.\n")
@@ -204,20 +205,21 @@ def _neighbour(record: Mapping[str, Any]) -> str:
 
 
 def _decode(record: Mapping[str, Any]) -> str:
-    head = ["model", "precision", "batch", "native tokens/s", "of roofline", "times the best generate", "torch kernels"]
-    rows = [
-        [r["model"], r["dtype"], r["batch"], f"{(here := r['tokens_per_second']['isocost, native']):,.0f}",
-         f"{here / r['floor_tokens_per_second']:.0%}", *(_range(x) for x in r.get("ratio", {}).values())]
-        for r in record["rows"]
-    ]
-    logp = [[x["model"], x["dtype"], x["name"], *(f"{x[k]:.1e}" for k in ("mean", "p99", "max"))]
+    head = ["model", "precision", "batch", "tokens/s", "of the roofline", "times the best generate"]
+    rows = []
+    for r in record["rows"]:
+        ours, speed = next((k, x) for k, x in r["tokens_per_second"].items() if k.startswith("isocost"))
+        rows.append([r["model"], r["dtype"], r["batch"], f"{speed:,.0f}", f"{speed / r['floor_tokens_per_second']:.0%}",
+                     _range(r["ratio"][ours]) if ours in r.get("ratio", {}) else ""])
+    logp = [[x["dtype"], x["name"], *(f"{x[k]:.1e}" for k in ("mean", "p99", "max"))]
             for x in record["logp"]]
     out = "## Decode\n\nEqual prompts and numbers of new tokens, sampled at temperature 1; nothing ends early.\n\n"
     out += markdown_table(head, rows)
     if logp:
+        logged = " and ".join(dict.fromkeys(x["model"] for x in record["logp"]))
         sizes = ["mean", "99th percentile", "largest"]
-        out += "\nLog-probs recorded while decoding minus those of Hugging Face's forward pass in float32, by size:\n\n"
-        out += markdown_table(["model", "precision", "contender", *sizes], logp)
+        out += f"\nLog-probs of {logged} while decoding, minus those of Hugging Face's float32 pass, by size:\n\n"
+        out += markdown_table(["precision", "contender", *sizes], logp)
     return out + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
 
 
