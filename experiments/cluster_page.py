@@ -100,15 +100,9 @@ def killed(chaos: Record) -> str:
         f"byte for byte, and in {right} of {runs} the fates sum to the bill. Computed again and charged as lost: "
         f"{lost:,} of {billed:,} rollouts, {lost / billed:.1%}. Runs saved every eight updates."
     )
-    rows = [[i + 1, r["kills"], r["attempts"], f"{r['equal']} of {r['runs']}",
-             f"{r['billed']:,}", f"{r['fated']:,}", f"{r['lost']:,} ({r['lost_share']:.1%})"]
-            for i, r in enumerate(rounds)]
-    table = markdown_table(("round", "nodes", "attempts", "equal bytes", "bill", "fates", "lost"), rows)
     few = sum(r["kills"] for r in kills)
-    later = [r for r in kills if "rollouts" in r]
-    other = "".join(f"Round {rounds.index(r) + 1} was made with a later version: {r['runs']} runs of "
-                    f"{r['rollouts']:,} rollouts, {r['at_once']} in flight (`{r['command']} --out ...`). "
-                    for r in later)
+    other = "".join(f"Round {i + 1} had {r['runs']} runs of {r['rollouts']:,} rollouts. "
+                    for i, r in enumerate(rounds) if r in kills and "rollouts" in r)
     missing = "" if few >= 50 else (
         f"**Missing:** {50 - few} of the 50 kills that were planned. The machine became too busy to start nodes of "
         "Ray, then and in a later trial. ")
@@ -117,7 +111,7 @@ def killed(chaos: Record) -> str:
         "kills ended an attempt."
     )
     again = "`python experiments/ray_chaos.py --out RECORD.json` makes such rounds until 50 nodes are killed."
-    return "\n\n".join([f"## Measured: {few} killed nodes", said, table.rstrip(), after, again])
+    return "\n\n".join([f"## Measured: {few} killed nodes", said, after, again])
 
 
 def silent(record: Record) -> str:
