@@ -195,12 +195,9 @@ def simulated(scale: Record) -> str:
         f"{worded(calm[LONGEST])} times the lower bound with the measured slowdowns alone ({low:.2f} to {high:.2f} in "
         f"the middle nine tenths), and {worded(slow[LONGEST])} with 2 % of workers four times slower. Both are "
         "likely too large: the slowdowns are of a machine that other jobs shared.",
-        f"- Longest first does not help against them: {worded(slow[LONGEST])} instead of {worded(slow[PLAN])} in "
-        f"the order of the plan; {worded(calm[LONGEST])} instead of {worded(calm[PLAN])} with the measured ones alone.",
         "- Waste if a worker fails once an hour on average: "
         + "; ".join(f"{x['waste'][0]:.1%} with checkpoints {name}" for name, x in hourly.items()) + ". Of the first, "
         f"{hourly[minute]['starts'][0]:.1%} are starts of workers and {hourly[minute]['lost'][0]:.1%} computed again.",
-        "- More failures make the makespan shorter here, because a slow worker that fails gives its run to another.",
     ]
     picture = (
         '<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/cluster-dark.svg">\n'
