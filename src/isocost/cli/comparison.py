@@ -48,8 +48,8 @@ def compared(
                             "holds a folder of runs for each arm")
         read = READS + (SIZES if any(kind_of(Path(a)) is LOG for a in arms) else ())
         if unused := [option for name, option in given.items() if name not in read]:
-            raise UserError(f"{unused[0]} is for methods, which are trained; what is on disk is compared as it is: leave "
-                            "it out, or name methods")
+            raise UserError(f"{unused[0]} is for methods, which are trained; what is on disk is compared as it is: "
+                            "leave it out, or name methods")
         metric = asked["metric"] if "metric" in given else ""
         sizes = {"n": asked["rollouts"], "B": asked["groups"]}
         return compare_on_disk(arms, unit=unit, metric=metric, log=log, sizes=sizes,
