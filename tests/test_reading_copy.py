@@ -13,7 +13,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
-from isocost.tasks.grade import Grader
+from isocost.tasks.verify.grade import Grader
 from isocost.tasks.load import ProblemSet
 from isocost.tasks.split import Split
 from isocost.worlds import toy
@@ -45,7 +45,7 @@ def trained(settings, out):
 @pytest.mark.parametrize("changed", [
     {}, {"seed": 3 << 33 | 7, "n": 5, "B": 12, "lr": 0.1, "warmup": 0, "budget": 1234, "points": (60, 700)},
 ], ids=["as it is", "other settings"])
-def test_the_reading_copy_has_the_numbers_of_a_run_to_the_last_bit(copy, tmp_path, changed):
+def test_the_reading_copy_has_the_numbers_of_a_run_to_the_last_bit(unchecked_shapes, copy, tmp_path, changed):
     settings = copy.Settings(**changed)
     lines, end = trained(settings, tmp_path / "run")
     mine = list(copy.train(settings))
