@@ -13,9 +13,9 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
-from isocost.tasks.verify.grade import Grader
 from isocost.tasks.load import ProblemSet
 from isocost.tasks.split import Split
+from isocost.tasks.verify.grade import Grader
 from isocost.worlds import toy
 from isocost.worlds.setting import Opened, Setting
 
