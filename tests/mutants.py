@@ -7,7 +7,7 @@ A mutant changes one comparison, sign, constant or whole number of a function th
 name, with equal lines up to imports, wherever its module is. The choice depends on both trees and on SEED alone: ten
 mutants of each kind, at most one in a module. Each runs the test files that import the mutated module, those that
 import fewest modules first, and stops at the first failure. A test that fails without the mutant too is left out. One
-process at a time; a mutant has 60 seconds of processor time. The file that killed it in the other tree goes first.
+process at a time; a mutant has 60 seconds of processor time. The test that killed it in the other tree is first.
 
 Outcomes are kept in experiments/results/mutants.json; those that are kept already are not computed again.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -25,6 +26,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -38,6 +41,8 @@ KEPT = HOME / "experiments" / "results" / "mutants.json"
 BEFORE, SEED = "7782f415", 0
 KINDS, EACH = ("comparison", "sign", "constant", "off by one"), 10
 LIMIT = 60              # seconds of processor time
+UNKNOWN = 4             # what pytest ends with if there is no such test
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 WAIT = 5 * LIMIT        # seconds that a mutant may wait for something
 EDGE = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
         ast.NotEq: ("!=", "==")}
@@ -199,9 +204,9 @@ def chosen(before: Path, after: Path) -> list[tuple[Mutant, Function]]:
 
 
 def outcome(mutant: Mutant, function: Function, tree: Path, first: str = "") -> dict[str, Any]:
-    """What the tests of `tree` make of a mutant, whose function is `function` there. The file `first` is run first."""
+    """What the tests of `tree` make of a mutant, whose function is `function` there; a test `first` is run first."""
     files = [str(p.relative_to(tree)) for p in tests_of(function.module, tree / "tests")]
-    files.sort(key=lambda file: file != first)
+    wanted = [first, *files] if first.split("::")[0] in files else files
     path = tree / "src" / Path(*function.module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     plain = path.read_text(encoding="utf-8")
@@ -210,17 +215,20 @@ def outcome(mutant: Mutant, function: Function, tree: Path, first: str = "") -> 
     lines[number] = lines[number].replace(mutant.line, mutant.mutated)
     left_out: list[str] = []
     said: dict[str, Any] = {"module": function.module, "files": len(files)}
-    while files:
+    while wanted:
         try:
             path.write_text("".join(lines), encoding="utf-8")
-            code, out = tested(tree, files, left_out)
+            code, out = tested(tree, wanted, left_out)
         finally:
             path.write_text(plain, encoding="utf-8")
         if code is None:
             return said | {"outcome": "timed out"}
         if code == 0:
             break
-        if code < 0:
+        if code == UNKNOWN and wanted != files:     # the test has another name now
+            wanted = files
+            continue
+        if -code in CRASHES:
             return said | {"outcome": "killed", "test": f"the interpreter ended with signal {-code}"}
         failed = FAILED.findall(out)
         if not failed or failed[0] in left_out:
@@ -233,25 +241,45 @@ def outcome(mutant: Mutant, function: Function, tree: Path, first: str = "") -> 
 
 
 def tested(tree: Path, wanted: Iterable[str], left_out: Iterable[str]) -> tuple[int | None, str]:
-    """The exit code of pytest, None beyond the limit, and what it printed."""
-    paths = os.pathsep.join(str(tree / part) for part in ("src", "tests"))
-    env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-    words = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-rfE", "-p", "no:cacheprovider",
-             f"--rootdir={tree}", *wanted, *(f"--deselect={x}" for x in left_out)]
+    """The exit code of pytest, None beyond the limit, and what it printed. It is a fork, which has torch already."""
+    for library in ("torch", "scipy.optimize", "scipy.stats", "pytest"):       # but no plugins of pytest
+        importlib.import_module(library)
+    words = ["-x", "-n", "0", "-rfE", "-p", "no:cacheprovider", f"--rootdir={tree}", *wanted,
+             *(f"--deselect={x}" for x in left_out)]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
-        process = subprocess.Popen(
-            words, cwd=tree, env=env, stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 5)),
-        )
-        try:
-            code: int | None = process.wait(WAIT)
-        except subprocess.TimeoutExpired:
-            code = None
+        if not (child := os.fork()):
+            try:
+                os._exit(_pytest(tree, words, said.fileno()))
+            except BaseException:
+                traceback.print_exc()
+                os._exit(70)
+        until = time.monotonic() + WAIT
+        while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < until:
+            time.sleep(0.1)
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)      # and what its tests started
-        process.wait()
+            os.killpg(child, signal.SIGKILL)            # and what its tests started
+        code = os.waitstatus_to_exitcode(ended[1] if ended[0] else os.waitpid(child, 0)[1])
         said.seek(0)
-        return (None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code), said.read()
+        return (None if -code in (signal.SIGXCPU, signal.SIGKILL) else code), said.read()
+
+
+def _pytest(tree: Path, words: list[str], out: int) -> int:
+    """Be the process that runs pytest in a tree."""
+    import pytest
+
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 5))
+    for stream in (1, 2):
+        os.dup2(out, stream)
+    os.chdir(tree)
+    own = {str(HOME / "tests"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    paths = [str(tree / part) for part in ("src", "tests")]
+    sys.path[:] = [*paths, *(x for x in sys.path if x not in own)]
+    sys.argv = ["pytest", *words]
+    os.environ.update(PYTHONPATH=os.pathsep.join(paths), OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    code = int(pytest.main(words))
+    sys.stdout.flush()
+    return code
 
 
 def table(rows: list[dict[str, Any]], when: str) -> str:
@@ -291,7 +319,7 @@ def main() -> None:
             kept |= {"seed": SEED, when: at or _git("rev-parse", "--short=8", "HEAD"), "mutants": rows}
             for row, (mutant, there) in zip(rows, every, strict=True):
                 if when not in row:
-                    killer = row.get(other, {}).get("test", "").split("::")[0]
+                    killer = row.get(other, {}).get("test", "")
                     row[when] = outcome(mutant, mutant.function if at else there, trees[when], killer)
                     print(f"{row[when]['outcome']:10} {row['function']}", file=sys.stderr, flush=True)
                     KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
