@@ -43,7 +43,7 @@ KINDS, EACH = ("comparison", "sign", "constant", "off by one"), 10
 LIMIT = 60              # seconds of processor time
 UNKNOWN = 4             # what pytest ends with if there is no such test
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-WAIT = 5 * LIMIT        # seconds that a mutant may wait for something
+WAIT = 20 * LIMIT       # seconds that a mutant may wait, such as for a busy machine
 EDGE = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
         ast.NotEq: ("!=", "==")}
 SIGNS = {ast.Add: ("+", "-"), ast.Sub: ("-", "+")}
