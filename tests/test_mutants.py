@@ -73,5 +73,6 @@ def test_as_many_mutants_are_killed_as_before_the_rooms_moved():
     rows = kept["mutants"]
     assert kept["before"] == mutants.BEFORE and kept["seed"] == mutants.SEED
     assert Counter(row["kind"] for row in rows) == dict.fromkeys(mutants.KINDS, mutants.EACH)
+    assert all({"before", "after"} <= row.keys() for row in rows), "run: nice python tests/mutants.py, and with --at"
     before, after = (sum(row[when]["outcome"] == "killed" for row in rows) for when in ("before", "after"))
     assert after >= before, mutants.lost(rows)
