@@ -231,7 +231,6 @@ WALKS = {
         slow=("isocost report",),                               # the README's quickstart ends with one
         leaves=("studies/own/law.json", "studies/own/forecast.json", "studies/own/audit.json"),
     ),
-    "docs/when_n_grows.md": Walk(checkout, slow=("python experiments/nstar_grows.py",)),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accuracy.pieces import Record, Target, percent
+from accuracy.pieces import HELD, Record, Target, percent
 from isocost.screen.words import counted, markdown_table
 
 LOW, HIGH = 0.85, 0.95
@@ -39,7 +39,7 @@ def section(r: Record) -> str:
         f" {percent(seen['held'])} hold, in intervals {seen['width']:.2f} wide (median); without the share that falls"
         f" {percent(bare['held'])} would, at {bare['width']:.2f}. Where no run of the pilot fell"
         f" {percent(calm['held'])} hold: a first fall is not foreseen.\n\n"
-        "`python experiments/rises_and_falls.py --studies 100 --out experiments/results/rises_and_falls.json`\n"
+        f"`python experiments/rises_and_falls.py --studies 100 --out experiments/results/rises_and_falls.json`{HELD}\n"
     )
 
 

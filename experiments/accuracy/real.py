@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import altair as alt
 
-from accuracy.pieces import Record, Target, covers, percent, picture, spec
+from accuracy.pieces import HELD, Record, Target, covers, percent, picture, spec
 from isocost.report import theme
 from isocost.screen.words import markdown_table
 
@@ -72,7 +72,7 @@ def backtest(r: Record) -> str:
         " identified still has curves; these are counted separately.\n\n"
         + markdown_table(head, rows)
         + _together(r)
-        + "\n`python experiments/backtest.py --out experiments/results/backtest.json`\n"
+        + f"\n`python experiments/backtest.py --out experiments/results/backtest.json`{HELD}\n"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accuracy.pieces import Record, Target, percent
+from accuracy.pieces import HELD, Record, Target, percent
 from isocost.screen.words import markdown_table
 
 LEAST, WIDER = 0.8, 1.1     # share of 90 % intervals that hold on two stages; widening on one stage
@@ -40,7 +40,7 @@ def section(r: Record) -> str:
         " of 0.7 to 3 pilots, exponent 2) is about that of these truths. The second row has truths outside it: 10 to"
         " 60 % of the gain, midpoints of 0.4 to 6 pilots, exponents of 1.2 to 3.5. In noisy logs of other trainers no"
         " second rise is looked for.\n\n"
-        "`python experiments/second_rise.py --twice 40 --out experiments/results/second_rise.json`\n"
+        f"`python experiments/second_rise.py --twice 40 --out experiments/results/second_rise.json`{HELD}\n"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from accuracy.pieces import Record, Target, dots, percent, picture, wilson
+from accuracy.pieces import HELD, Record, Target, dots, percent, picture, wilson
 from isocost.report import theme
 from isocost.screen.words import markdown_table
 
@@ -55,7 +55,7 @@ def section(r: Record) -> str:
         " advised in"
         f" {percent(c['just_below_half']['changed'])} of runs whose share of dead groups stays just below one half"
         f" (wrong) and in {percent(c['to_0.7']['changed'])} of those whose share rises to 0.7 (right).\n\n"
-        f"`{r['command'].replace('records/', 'experiments/', 1)} --out experiments/results/verdicts.json`, seed"
+        f"`{r['command'].replace('records/', 'experiments/', 1)} --out experiments/results/verdicts.json`{HELD}, seed"
         f" {r['seed']}\n"
     )
 
