@@ -116,7 +116,7 @@ def page(found: Records) -> str:
     refused = [(every[n], r) for n, r in found.items() if "seal" not in r and not r["decidable"]]
     count = {x: sum(r["outcome"] == x for r in done.values()) for x in ORDER}
     table = markdown_table(("claim", "answer", "effect", "seeds", "tries"), [
-        (f"`{n}` [{every[n].title}]({_where(every[n])}): {every[n].claim}",
+        (f"`{n}` [{every[n].title}]({_where(every[n])})",
          ", ".join((f"**{r['outcome']}**", *_marks(r))), _effect(every[n], r), r["answers"][0]["seeds"],
          1 + len(earlier(every[n], every))) for n, r in done.items()])
     parts = [HEAD.format(older=len(older), commit=older[0].sealed) if older else HEAD.partition("{older}")[0],
