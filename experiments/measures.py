@@ -315,8 +315,9 @@ def repairs(folder: Path) -> Numbers:
 
     def saying(group: Group, solution: str) -> Group:
         told = [*world.text.encode(solution), world.text.ends[0]]
-        text = opening(group.problem, world, pace).read(told, Role.TEACHER)
-        return group.of([group.rollouts[0].but(segments=(text,))])
+        posed = asyncio.run(opening(group.problem, world, pace, group.place))
+        assert posed is not None
+        return group.of([group.rollouts[0].but(segments=(posed.read(told, Role.TEACHER),))])
 
     groups = asyncio.run(all_of_them())
     right = {cohort: [r.score.value > 0 for g in groups for r in g.rollouts if r.cohort == cohort and r.score]
