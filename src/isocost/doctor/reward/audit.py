@@ -46,7 +46,8 @@ TOGETHER = 64           # completions of one call
 TIMEOUT = 5.0           # seconds of one call
 ACCEPTED = 0.5          # of the reward's scale: less is a refusal
 REFUSED = 0.1           # false-negative rate above which the check fails
-PAID = 0.05             # mean share of a family's wrong cases that are paid, above which the check fails
+PAID = 0.05             # share of wrong answers, of all or of one family, that are paid, above which the check fails
+PAID_KNOWN = 0.5        # of a family that only a policy can write which knows the answer
 LEVEL = 0.9
 SHOWN = 8               # examples of errors that are printed
 ODD = {
@@ -98,6 +99,7 @@ class Result:
     right: bool
     counted: bool
     strategy: bool
+    knows: bool
     rate: Rate
     mean: float
     example: Example | None
@@ -229,8 +231,12 @@ def _problems(
 ) -> tuple[list[Problem], int]:
     """The problems to audit, evenly spaced, and how many there are."""
     if data is None:
-        return list(EXAMPLES), len(EXAMPLES)
-    problems = load_problems(data, reward, limit, skip_broken=skip_broken, system=system, check=False).problems
+        with Grader(reward, timeout=TIMEOUT) as grader:
+            wrong = {d.id for d in verify.check_gold(EXAMPLES, reward, grader.mark)} if verify.find(reward).must_agree \
+                else set()
+        return [p for p in EXAMPLES if p.id not in wrong], len(EXAMPLES)
+    check = verify.find(reward).must_agree
+    problems = load_problems(data, reward, limit, skip_broken=skip_broken, system=system, check=check).problems
     most = len(problems) if limit else min(len(problems), MOST)
     return [problems[i * len(problems) // most] for i in range(most)], len(problems)
 
@@ -319,7 +325,7 @@ def _result(family: Family, cases: Sequence[Built], earned: Sequence[float | Non
     bad = next(((c, x) for c, x in mine if _wrongly(c, x)), None)
     example = Example(bad[0].problem.id, str(bad[0].problem.answer), bad[0].text, bad[1]) if bad else None
     return Result(family.name, family.why, family.right, any(c.counted for c, _ in mine), family.strategy,
-                  Rate.of(_shares(mine), len(mine)), sum(x or 0.0 for _, x in mine) / len(mine), example)
+                  family.knows, Rate.of(_shares(mine), len(mine)), sum(x or 0.0 for _, x in mine) / len(mine), example)
 
 
 # findings
@@ -380,11 +386,12 @@ def _refused(rate: Rate, results: Sequence[Result]) -> Finding:
 def _paid(rate: Rate, results: Sequence[Result]) -> Finding:
     name = "wrong answers paid"
     paid = sorted((r for r in results if not r.right and r.counted and r.rate.value > 0), key=lambda r: -r.rate.value)
-    bad = [r for r in paid if r.rate.low > PAID]
+    bad = [r for r in paid if (r.rate.value >= PAID_KNOWN if r.knows else r.rate.low > PAID)]
     said = f"{rate} of {rate.cases:,} wrong answers are paid"
     listed = ": " + ", ".join(f"{r.family} {r.rate.value:.0%}" for r in (bad or paid)[:6]) if paid else ""
-    do = "training would find this: require exactly one asserted answer, and compare its value" if bad else ""
-    return Finding(name, "fail" if bad else "warn" if paid else "ok", said + listed, do)
+    do = "training would find this: require exactly one asserted answer, and compare its value"
+    fails = bad or rate.value > PAID
+    return Finding(name, "fail" if fails else "warn" if paid else "ok", said + listed, do if fails else "")
 
 
 def _unscored(

@@ -19,8 +19,9 @@ class Family:
 
     `make` yields whole completions from an item and the writer of its format; with `slot` it yields answers, which are
     written in every chosen format. `counted` is False where a good reward may decide either way: such a family is
-    reported and in no rate. `strategy` marks wrong completions that a policy can learn to write without solving
-    anything, apart from mistakes. `marked` families need a format in which an answer stands out from the text.
+    reported and in no rate. `strategy` marks wrong completions that are no mistakes, and `knows` those of them that a
+    policy can only write if it knows the right answer. `marked` families need a format in which an answer stands out
+    from the text.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Family:
     slot: bool = False
     counted: bool = True
     strategy: bool = False
+    knows: bool = False
     marked: bool = False
 
 

@@ -139,8 +139,8 @@ def _shotgun(item: Item, say: Say) -> Iterator[str]:
     some = candidates(item)
     yield f"The answer could be {', '.join(some[:-1])}, or {some[-1]}."
     yield "\n".join(map(say, some))
-    if item.kind == INTEGER and item.value is not None and 1 <= item.value <= 100:
-        yield f"Possible answers: {', '.join(map(str, range(1, 102)))}."
+    if item.kind == INTEGER and item.value is not None and 0 <= item.value <= 1000:
+        yield f"Possible answers: {', '.join(map(str, range(1001)))}."
 
 
 def _hedge(item: Item, say: Say) -> Iterator[str]:
@@ -259,8 +259,9 @@ MISTAKES: tuple[Family, ...] = tuple(
         ("order", "(2, 1) is not (1, 2)", _order, True),
         ("rounded", "3.1 for 3.14159: as the task wants", _rounded, False),
     ))
+KNOWS = ("false equation", "denied answer", "negation", "contradiction", "retracted")
 STRATEGIES: tuple[Family, ...] = tuple(
-    Family(name, why, make, slot=slot, strategy=True) for name, why, make, slot in (
+    Family(name, why, make, slot=slot, strategy=True, knows=name in KNOWS) for name, why, make, slot in (
         ("either or", "two answers in the place of one", _either_or, True),
         ("false equation", "43 = 34: readers of equations keep one side", _equation, True),
         ("denied answer", "the answer with a denial beside it", _denied, True),
