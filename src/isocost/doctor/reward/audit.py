@@ -30,7 +30,7 @@ from isocost.doctor.reward.right import RIGHT
 from isocost.doctor.reward.subject import RewardSubject
 from isocost.doctor.reward.wrong import MISTAKES, WRONG
 from isocost.errors import UserError
-from isocost.jsonfile import finite, plain
+from isocost.jsonfile import finite
 from isocost.meter import Meter
 from isocost.steps.events import SILENT, Observer
 from isocost.tasks import verify
@@ -46,8 +46,9 @@ TOGETHER = 64           # completions of one call
 TIMEOUT = 5.0           # seconds of one call
 ACCEPTED = 0.5          # of the reward's scale: less is a refusal
 REFUSED = 0.1           # false-negative rate above which the check fails
-PAID = 0.05             # share of wrong answers, of all or of one family, that are paid, above which the check fails
-PAID_KNOWN = 0.5        # of a family that only a policy can write which knows the answer
+PAID = 0.05             # share of all wrong answers that are paid above which the check fails; and of the problems on
+                        # which a family is paid in one of its spellings: a policy writes the one that is
+PAID_KNOWN = 0.5        # share of the cases of a family that only a policy can write which knows the answer
 LEVEL = 0.9
 SHOWN = 8               # examples of errors that are printed
 ODD = {
@@ -92,7 +93,8 @@ class Example:
 
 @dataclass(frozen=True)
 class Result:
-    """A family's cases: how often the reward was wrong, what it paid on average, and the first example of an error."""
+    """A family's cases: `rate` of errors, `some`: share of problems with an error in one case or more, `mean` reward,
+    and the first example of an error."""
 
     family: str
     why: str
@@ -101,6 +103,7 @@ class Result:
     strategy: bool
     knows: bool
     rate: Rate
+    some: Rate
     mean: float
     example: Example | None
 
@@ -149,7 +152,7 @@ class RewardDiagnosis(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost doctor --reward ... --json` prints it."""
         data = {
-            "schema": 1, **asdict(self.subject), "sound": self.sound, "findings": [plain(f) for f in self.findings],
+            "schema": 1, **asdict(self.subject), "sound": self.sound, "findings": [asdict(f) for f in self.findings],
             "false_negatives": asdict(self.false_negatives), "false_positives": asdict(self.false_positives),
             "families": [asdict(r) for r in self.families], "formats": {k: dict(v) for k, v in self.formats.items()},
             "cost": self.costs.data(), "calls": self.calls, "seconds": round(self.seconds, 2),
@@ -189,7 +192,8 @@ def diagnose_reward(
             name, answer = next(iter(unknown.items()))
             raise UserError(f"no answer of {len(problems):,} is of a kind that can be audited; problem {name}: "
                             f"{answer[:60]!r}. Numbers, LaTeX, lists, letters, words and code with tests can be")
-        with Grader(reward, timeout=TIMEOUT, meter=meter) as grader:
+        alone = isinstance(verify.find(reward).mark, verify.Python)      # called with many completions at a time
+        with Grader(reward, workers=1 if alone else 0, timeout=TIMEOUT, meter=meter) as grader:
             trial = _tried(reward, problems, grader, scale)
             kinds = {k: sum(x.kind == k for x in items) for k in dict.fromkeys(x.kind for x in items)}
             subject = RewardSubject(reward, data or "examples of isocost", len(items), of, kinds, len(unknown), trial)
@@ -219,7 +223,7 @@ def diagnose_reward(
             observer.on(finding)
         mistakes = [(c, x) for c, x in zip(cases, earned, strict=True) if c.family in MISTAKES]
         slips = _total([c for c, _ in mistakes], [x for _, x in mistakes], False)
-        paid = {r.family: r.mean for r in results if r.strategy and r.counted and r.rate.low > PAID}
+        paid = {r.family: r.mean for r in results if r.strategy and r.counted and not r.knows and r.some.low > PAID}
         costs = costs_of(Errors(negative.value, slips.value), [x.problem for x in items], paid, pass_rate=pass_rate,
                          study=study, verifier=reward)
     return RewardDiagnosis(subject, findings, negative, positive, results, read, costs, marks.calls,
@@ -307,12 +311,12 @@ def _wrongly(case: Built, earned: float | None) -> bool:
     return _accepted(earned) != case.right
 
 
-def _shares(cases: Sequence[tuple[Built, float | None]]) -> list[float]:
-    """The share of a problem's cases that were marked wrongly, for each problem."""
+def _shares(cases: Sequence[tuple[Built, float | None]], some: bool = False) -> list[float]:
+    """The share of a problem's cases that were marked wrongly, for each problem; with `some` 1 if one was."""
     by: dict[str, list[bool]] = {}
     for case, earned in cases:
         by.setdefault(case.problem.id, []).append(_wrongly(case, earned))
-    return [sum(x) / len(x) for x in by.values()]
+    return [float(any(x)) if some else sum(x) / len(x) for x in by.values()]
 
 
 def _total(cases: Sequence[Built], earned: Sequence[float | None], right: bool) -> Rate:
@@ -325,7 +329,7 @@ def _result(family: Family, cases: Sequence[Built], earned: Sequence[float | Non
     bad = next(((c, x) for c, x in mine if _wrongly(c, x)), None)
     example = Example(bad[0].problem.id, str(bad[0].problem.answer), bad[0].text, bad[1]) if bad else None
     return Result(family.name, family.why, family.right, any(c.counted for c, _ in mine), family.strategy,
-                  family.knows, Rate.of(_shares(mine), len(mine)), sum(x or 0.0 for _, x in mine) / len(mine), example)
+                  family.knows, Rate.of(_shares(mine), len(mine)), Rate.of(_shares(mine, some=True), len(mine)), sum(x or 0.0 for _, x in mine) / len(mine), example)
 
 
 # findings
@@ -386,7 +390,7 @@ def _refused(rate: Rate, results: Sequence[Result]) -> Finding:
 def _paid(rate: Rate, results: Sequence[Result]) -> Finding:
     name = "wrong answers paid"
     paid = sorted((r for r in results if not r.right and r.counted and r.rate.value > 0), key=lambda r: -r.rate.value)
-    bad = [r for r in paid if (r.rate.value >= PAID_KNOWN if r.knows else r.rate.low > PAID)]
+    bad = [r for r in paid if (r.rate.value >= PAID_KNOWN if r.knows else r.some.low > PAID)]
     said = f"{rate} of {rate.cases:,} wrong answers are paid"
     listed = ": " + ", ".join(f"{r.family} {r.rate.value:.0%}" for r in (bad or paid)[:6]) if paid else ""
     do = "training would find this: require exactly one asserted answer, and compare its value"
