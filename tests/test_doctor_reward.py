@@ -19,8 +19,7 @@ from isocost.doctor.reward.formats import BARE, FORMATS
 from isocost.doctor.reward.kinds import items_of, kind_of
 from isocost.doctor.reward.right import RIGHT
 from isocost.doctor.reward.wrong import WRONG
-from isocost.errors import UserError
-from isocost.tasks import numbers
+from isocost.tasks.verify import numbers
 from isocost.types import Message, Problem
 
 HEAD = r'''
@@ -28,7 +27,9 @@ import re, time
 
 
 def pays(f):
-    return lambda completions, answer, prompts, **columns: [float(f(c, a, p)) for c, a, p in zip(completions, answer, prompts)]
+    def reward(completions, answer, prompts, **columns):
+        return [float(f(c, a, p)) for c, a, p in zip(completions, answer, prompts)]
+    return reward
 
 
 def value(text):
@@ -67,8 +68,7 @@ PLANTED = {
     "retracted": ("any(value(x) == value(a) for x in re.findall(r'boxed.([^{}]*).', c)[:1])", "retracted"),
     "hedged_in_slot": ("sound(c, a) or said(c).split(' ')[-1] == a", "either or"),
     "denied_in_slot": ("sound(c, a) or said(c).split(' ')[0] == a", "denied answer"),
-    "not_a_number": ("said(c) != '' and not (isinstance(value(said(c)), float) and abs(value(said(c)) - value(a)) > 1e-6)"
-                     " and (isinstance(value(said(c)), float))", "not a number"),
+    "not_a_number": ("isinstance(value(said(c)), float) and not abs(value(said(c)) - value(a)) > 1e-6", "not a number"),
     "cut_to_whole": ("isinstance(value(said(c)), float) and said(c) not in ('NaN', 'Infinity') and "
                      "int(value(said(c))) == int(a)", "part added"),
     "another_tasks": ("sound(c, a) or said(c).isdigit() and len(said(c)) == len(a)", "another problem's answer"),
@@ -86,7 +86,8 @@ KNOWN = ("negation", "denied_in_slot")      # one spelling of a strategy that ne
 def here(tmp_path_factory):
     home = tmp_path_factory.mktemp("rewards")
     lines = [f"{name} = pays(lambda c, a, p: {text})" for name, (text, _) in PLANTED.items()]
-    bad = ["def raises(completions, **columns): raise KeyError('nothing')", "def words(completions, **columns): return ['1.0']",
+    bad = ["def raises(completions, **columns): raise KeyError('nothing')",
+           "def words(completions, **columns): return ['1.0']",
            "def hangs(completions, **columns): time.sleep(60)", "def signed(completions, answer, **columns):\n"
            "    return [1.0 if a in c else -1.0 for c, a in zip(completions, answer)]",
            "def fragile(completions, answer, **columns):\n    return [float(c.split()[-1].strip('.') == a) for c, a in "
@@ -119,7 +120,7 @@ def test_a_planted_error_fails_and_its_family_is_named(inside, name):
     found = diagnose_reward(f"r.py:{name}", "d.jsonl")
     wrong = [r.family for r in found.families if r.counted and r.rate.value > 0]
     paid = next(f for f in found.findings if f.name == "wrong answers paid")
-    assert PLANTED[name][1] in wrong and (not found.sound or name in KNOWN and paid.verdict == "warn")
+    assert PLANTED[name][1] in wrong and (not found.sound or (name in KNOWN and paid.verdict == "warn"))
 
 
 @pytest.mark.parametrize(("reward", "data"), [("r.py:clean", "d.jsonl"), ("math", None), ("numeric", None)])
@@ -151,7 +152,8 @@ def test_kinds_of_answers():
              "carbon dioxide": "words", r"\boxed{5}": "integer", "x^2 + 1": "expression", "": "",
              "A text that is long, and of no kind: it has sentences.": ""}
     assert {a: kind_of(Problem("p", (Message("user", "?"),), a)) for a in kinds} == kinds
-    code = Problem("p", (Message("user", "?"),), "def f(x):\n    return x", meta={"columns": {"tests": "assert f(1) == 1"}})
+    columns = {"tests": "assert f(1) == 1"}
+    code = Problem("p", (Message("user", "?"),), "def f(x):\n    return x", meta={"columns": columns})
     assert kind_of(code) == "code"
 
 
@@ -165,7 +167,8 @@ def code(completions, tests, **columns):
     for text, test in zip(completions, tests):
         program = text.split("```python")[-1].split("```")[0] + chr(10) + test
         with tempfile.TemporaryDirectory() as home:
-            out.append(float(subprocess.run([sys.executable, "-S", "-E", "-c", program], cwd=home, capture_output=True).returncode == 0))
+            done = subprocess.run([sys.executable, "-S", "-E", "-c", program], cwd=home, capture_output=True)
+            out.append(float(done.returncode == 0))
     return out
 '''
 
@@ -185,7 +188,8 @@ def test_formats_that_are_read_are_told_apart_from_forms_that_are_refused(inside
     found = diagnose_reward("r.py:exact", "d.jsonl")
     assert {k for k, v in found.formats["integer"].items() if v} == {"bare"} and found.false_negatives.value > 0.5
     boxes = diagnose_reward("r.py:strings", "d.jsonl")
-    assert {"box", "bare"} <= {k for k, v in boxes.formats["integer"].items() if v} and boxes.findings[1].verdict == "ok"
+    assert {"box", "bare"} <= {k for k, v in boxes.formats["integer"].items() if v}
+    assert boxes.findings[1].verdict == "ok"
 
 
 def test_costs_by_hand():
@@ -196,7 +200,7 @@ def test_costs_by_hand():
     costs = costs_of(errors, EXAMPLES, {"shotgun": 1.0}, pass_rate=0.5)
     assert costs.times == pytest.approx(1 / 0.494949, abs=1e-4) and costs.reward == pytest.approx(0.45)
     told = " ".join(costs.lines)
-    assert "n = 17 is worth 8" in told and "not known without a law" in told and "no forecast of this reward holds" in told
+    assert "n = 17 is worth 8" in told and "not known without a law" in told and "no forecast of this reward" in told
     assert costs_of(errors, EXAMPLES, {}).source.startswith("assumed")
     assert costs_of(Errors(0.6, 0.5), EXAMPLES, {}).times is None
 
@@ -210,9 +214,10 @@ def test_the_command_says_it_and_exits_with_3(inside):
     text = said("--reward", "r.py:last_number", "--data", "d.jsonl", code=3)
     assert "doctor: reward r.py:last_number on d.jsonl, 12 problems (integer 12), without a model" in text
     assert "fail wrong answers paid" in text and "The answer is definitely not" in text and "90 %" in text
-    data = json.loads(CliRunner().invoke(main, ["doctor", "--reward", "r.py:clean", "--data", "d.jsonl", "--json"]).stdout)
-    assert data["sound"] and data["schema"] == 1 and data["false_positives"]["value"] == 0 and data["kinds"] == {"integer": 12}
-    again = json.loads(CliRunner().invoke(main, ["doctor", "--reward", "r.py:clean", "--data", "d.jsonl", "--json"]).stdout)
+    asked = ["doctor", "--reward", "r.py:clean", "--data", "d.jsonl", "--json"]
+    data, again = (json.loads(CliRunner().invoke(main, asked).stdout) for _ in range(2))
+    assert data["sound"] and data["schema"] == 1 and data["kinds"] == {"integer": 12}
+    assert data["false_positives"]["value"] == 0
     assert {**data, "seconds": 0} == {**again, "seconds": 0}
 
 

@@ -134,12 +134,12 @@ def test_where_the_answer_stands(text, found):
     assert answers.final(text) == found
 
 
-DENIED = ["The answer is definitely not 42.", "It is certainly not 42, though.", "We can rule out 42", "It can't be 42.",
+DENIED = ["The answer is definitely not 42.", "It is certainly not 42, though.", "We can rule out 42", "It can't be 42",
           "It is either 49 or 42.", "It might be 49, but it could also be 42.", "The answer is 42 (this is wrong).",
           r"The answer is 42 \text{ is wrong}.", "The answer is 49 = 42.", r"\boxed{49 = 42}", r"\boxed{49 or 42}"]
 ASSERTED = ["It is not 41 but 42.", "6 is not prime, so we take 42.", r"\boxed{42 = 42.0}", "6*7 = 42",
-            "The answer is x = 42.", "We cannot use 41. The answer is 42.", "42 is not a prime", "That makes 84/2 or 42.",
-            "The sum is 40 + 2 = 42.", "I do not need more steps: 42"]
+            "The answer is x = 42.", "We cannot use 41. The answer is 42.", "42 is not a prime",
+            "That makes 84/2 or 42.", "The sum is 40 + 2 = 42.", "I do not need more steps: 42"]
 
 
 @pytest.mark.parametrize("verifier", ["math", "numeric"])
@@ -150,5 +150,6 @@ def test_a_number_that_is_denied_or_one_of_two_is_no_answer(verifier):
 
 
 def test_math_reads_yes_and_no_in_any_case():
-    assert mark("math", "yes", "Yes.") == mark("math", "no", r"\boxed{\text{NO}}") == mark("math", "True", "true") == 1.0
+    assert mark("math", "yes", "Yes.") == mark("math", "no", r"\boxed{\text{NO}}") == 1.0
+    assert mark("math", "True", "true") == 1.0
     assert mark("math", "yes", "no") == mark("math", "no", "not") == 0.0

@@ -26,7 +26,7 @@ from isocost.runs import rules
 from isocost.runs.files import code, read_json
 from isocost.runs.job import Job
 from isocost.runs.run import run
-from isocost.tasks.verify import BUILT_IN
+from isocost.tasks.verify.verifiers import BUILT_IN
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_7782f41.tar.xz"
 CHANGED = ("aepo", "arpo", "hgpo", "roc")       # rule 2

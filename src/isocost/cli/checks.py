@@ -9,7 +9,6 @@ import click
 from isocost.cli.options import Sectioned, given, json_option, reported, setting_options
 from isocost.errors import UserError
 
-
 ALONE = ("pass_rate", "study", "reward_scale")      # options of the audit of a reward alone
 
 
@@ -20,7 +19,8 @@ ALONE = ("pass_rate", "study", "reward_scale")      # options of the audit of a 
 @click.option("--pass-rate", type=click.FloatRange(0, 1), help="of a reward alone: the pass rate at which its errors "
               "are priced  [default: that of the data or the study, else 0.3]")
 @click.option("--study", metavar="STUDY", help="of a reward alone: price its errors by the law of this study")
-@click.option("--scale", "reward_scale", metavar="LOW,HIGH", help="of a reward alone: its least and largest value, if not 0 and 1")
+@click.option("--scale", "reward_scale", metavar="LOW,HIGH", help="of a reward alone: its least and largest value, if "
+              "not 0 and 1")
 @json_option
 @setting_options
 @reported
@@ -52,14 +52,14 @@ def doctor(
 def _doctor_of_reward(as_json: bool, asked: dict[str, Any], scale: str | None, **more: Any) -> int:
     from isocost.cli.printer import observer, printed
     from isocost.doctor.reward.audit import diagnose_reward
-    from isocost.steps.importing import scale_of
+    from isocost.steps.outside.importing import scale_of
 
     taken = ("verifier", "data", "limit", "skip_broken", "system")
     if unused := [w for name, w in given().items() if name not in (*taken, *ALONE, "as_json")]:
         raise UserError(f"{unused[0]} has no use for a reward alone: leave it out, or name a model to check with it")
     shown = observer(as_json)
-    found = diagnose_reward(asked["verifier"], scale=scale_of(scale) or (0.0, 1.0), **{k: asked[k] for k in taken[1:]}, **more,
-                            observer=shown)
+    named = {k: asked[k] for k in taken[1:]}
+    found = diagnose_reward(asked["verifier"], scale=scale_of(scale) or (0.0, 1.0), **named, **more, observer=shown)
     printed(found, shown, as_json)
     return 0 if found.sound else 3
 

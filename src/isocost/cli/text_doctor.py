@@ -37,8 +37,8 @@ def show_reward(s: RewardSubject, console: Console) -> None:
     """The reward, the data, the kinds of answers, and the warnings of the trial."""
     kinds = ", ".join(f"{k} {many:,}" for k, many in s.kinds.items())
     few = f" of {s.of:,}" if s.of > s.problems + s.unknown else ""
-    console.print(f"[bold]doctor[/]: reward {_plain(s.reward)} on {_plain(s.data)}, {counted(s.problems, 'problem')}{few} "
-                  f"({kinds}), without a model")
+    console.print(f"[bold]doctor[/]: reward {_plain(s.reward)} on {_plain(s.data)}, {counted(s.problems, 'problem')}"
+                  f"{few} ({kinds}), without a model")
     for warning in s.warnings:
         console.print(f"[yellow]! {_plain(warning)}[/]")
 

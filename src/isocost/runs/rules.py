@@ -1,5 +1,5 @@
 """The rules by which a record was begun: of its method's functions (`isocost.methods.Card.rule`), of the meter, and of
-its verifier (`isocost.tasks.verify.Kind.rule`).
+its verifier (`isocost.tasks.verify.verifiers.Kind.rule`).
 
 A number that a record does not have is 1. What was begun under other rules than this version's is not continued,
 because one part of it would be of one rule and the next of another. It can be read, audited and reported.
@@ -18,7 +18,7 @@ from isocost.errors import UserError
 from isocost.recipe import METHODS, calls
 from isocost.runs.files import RunFiles
 from isocost.runs.names import today
-from isocost.tasks.verify import BUILT_IN
+from isocost.tasks.verify.verifiers import BUILT_IN
 
 METER = "the meter"
 VERIFIERS = {name: f"the verifier {name}" for name, kind in BUILT_IN.items() if kind.rule != 1}
@@ -55,7 +55,7 @@ def of_file(name: str) -> int:
 
 def differences(there: Mapping[str, int], here: Mapping[str, int], where: str = "in this version") -> str:
     """Which rules differ: "rule 1 of roc (2 in this version)"; empty if none does."""
-    known = {*methods.shipped(), METER, *VERIFIERS.values()}     # that of another file is part of its source, whose hash is compared
+    known = {*methods.shipped(), METER, *VERIFIERS.values()}     # of another file the source's hash is compared
     changed = [k for k in sorted({*there, *here} & known) if there.get(k, 1) != here.get(k, 1)]
     return " and ".join(f"rule {there.get(k, 1)} of {k} ({here.get(k, 1)} {where})" for k in changed)
 

@@ -18,7 +18,7 @@ from typing import Any
 from scipy.special import betaincinv
 
 from isocost import meter as meters
-from isocost.display import Row, Shown, Table
+from isocost.disk.jsonfile import finite
 from isocost.doctor.finding import Finding
 from isocost.doctor.reward import formats as written
 from isocost.doctor.reward.cases import Built, Family, build
@@ -30,14 +30,14 @@ from isocost.doctor.reward.right import RIGHT
 from isocost.doctor.reward.subject import RewardSubject
 from isocost.doctor.reward.wrong import MISTAKES, WRONG
 from isocost.errors import UserError
-from isocost.jsonfile import finite
 from isocost.meter import Meter
-from isocost.steps.events import SILENT, Observer
-from isocost.tasks import verify
-from isocost.tasks.grade import Grader
+from isocost.screen.display import Row, Shown, Table
+from isocost.screen.words import counted, visible
+from isocost.steps.events import SILENT, Observer, Tell
 from isocost.tasks.load import load_problems
+from isocost.tasks.verify import verifiers as verify
+from isocost.tasks.verify.grade import Grader
 from isocost.types import Problem
-from isocost.words import counted, visible
 
 MOST = 100              # problems that are audited, evenly spaced, unless `limit` says otherwise
 TRIED = 8               # problems of a kind on which formats are tried
@@ -198,13 +198,13 @@ def diagnose_reward(
             kinds = {k: sum(x.kind == k for x in items) for k in dict.fromkeys(x.kind for x in items)}
             subject = RewardSubject(reward, data or "examples of isocost", len(items), of, kinds, len(unknown), trial)
             observer.on(subject)
-            marks = _Marks(grader, scale)
+            marks = _Marks(grader, scale, tell)
             tell("formats")
             read = {k: _read([x for x in items if x.kind == k], marks) for k in kinds}
             prompts = "\n".join(m.content for p in problems[:20] for m in p.prompt)
             formats = {k: written.chosen(v, prompts, ACCEPTED) or (FORMATS[0], written.BARE) for k, v in read.items()}
             cases = [case for x in items for case in build(x, formats[x.kind], (*RIGHT, *WRONG))]
-            tell("cases", 0, len(cases))
+            marks.of = marks.calls + len(items) + len(cases) + min(AGAIN, len(cases)) + len(ODD)
             keys = marks([(formats[x.kind][0].written(x.answer), x.problem) for x in items])
             earned = marks([(c.text, c.problem) for c in cases])
             some = cases[:: max(1, -(-len(cases) // AGAIN))]
@@ -223,7 +223,7 @@ def diagnose_reward(
             observer.on(finding)
         mistakes = [(c, x) for c, x in zip(cases, earned, strict=True) if c.family in MISTAKES]
         slips = _total([c for c, _ in mistakes], [x for _, x in mistakes], False)
-        paid = {r.family: r.mean for r in results if r.strategy and r.counted and not r.knows and r.some.low > PAID}
+        paid = {r.family: r.mean for r in results if r.strategy and r.counted and not r.knows and r.mean > PAID}
         costs = costs_of(Errors(negative.value, slips.value), [x.problem for x in items], paid, pass_rate=pass_rate,
                          study=study, verifier=reward)
     return RewardDiagnosis(subject, findings, negative, positive, results, read, costs, marks.calls,
@@ -256,15 +256,15 @@ def _tried(
 
 
 class _Marks:
-    """Marks (completion, problem) pairs from 0 to 1, or None without a score; `calls` counts them."""
+    """Marks (completion, problem) pairs from 0 to 1, or None without a score; `calls` counts them, of about `of`."""
 
-    def __init__(self, grader: Grader, scale: tuple[float, float]):
-        self.grader, self.scale, self.calls = grader, scale, 0
+    def __init__(self, grader: Grader, scale: tuple[float, float], tell: Tell):
+        self.grader, self.scale, self.tell = grader, scale, tell
+        self.calls = self.of = 0
         self.failures: dict[str, str] = {}
 
     def __call__(self, pairs: Sequence[tuple[str, Problem]]) -> list[float | None]:
         """Raises UserError for a reward outside the scale."""
-        self.calls += len(pairs)
         low, high = self.scale
         out: list[float | None] = []
         for (text, problem), value in zip(pairs, self._marked(pairs), strict=True):
@@ -274,9 +274,9 @@ class _Marks:
             elif not low <= value <= high:
                 least, most = min(low, value), max(high, value)
                 raise UserError(
-                    f"{self.grader.verifier} pays {value:g} for {cut(text, 40)} (problem {problem.id}), outside {low:g} "
-                    f"to {high:g}: studies need rewards from 0 to 1. To audit it as it is, give its least and largest "
-                    f"reward: --scale {least:g},{most:g}")
+                    f"{self.grader.verifier} pays {value:g} for {cut(text, 40)} (problem {problem.id}), outside "
+                    f"{low:g} to {high:g}: studies need rewards from 0 to 1. To audit it as it is, give its least and "
+                    f"largest reward: --scale {least:g},{most:g}")
             else:
                 out.append((value - low) / (high - low))
         return out
@@ -284,14 +284,14 @@ class _Marks:
 
     def _marked(self, pairs: Sequence[tuple[str, Problem]]) -> list[float | str]:
         """By calls of `TOGETHER` completions where the reward takes several; one by one where such a call fails."""
-        if not isinstance(verify.find(self.grader.verifier).mark, verify.Python):
-            return self.grader.mark(pairs)
+        several = isinstance(verify.find(self.grader.verifier).mark, verify.Python)
         out: list[float | str] = []
         for i in range(0, len(pairs), TOGETHER):
             some = pairs[i : i + TOGETHER]
-            found = self.grader.together(some)
-            whole = not isinstance(found, str) and all(map(math.isfinite, found))
-            out += found if whole else self.grader.mark(some)
+            found = self.grader.together(some) if several else ""
+            out += found if not isinstance(found, str) and all(map(math.isfinite, found)) else self.grader.mark(some)
+            self.calls += len(some)
+            self.tell("cases", self.calls, self.of)
         return out
 
 
@@ -329,7 +329,8 @@ def _result(family: Family, cases: Sequence[Built], earned: Sequence[float | Non
     bad = next(((c, x) for c, x in mine if _wrongly(c, x)), None)
     example = Example(bad[0].problem.id, str(bad[0].problem.answer), bad[0].text, bad[1]) if bad else None
     return Result(family.name, family.why, family.right, any(c.counted for c, _ in mine), family.strategy,
-                  family.knows, Rate.of(_shares(mine), len(mine)), Rate.of(_shares(mine, some=True), len(mine)), sum(x or 0.0 for _, x in mine) / len(mine), example)
+                  family.knows, Rate.of(_shares(mine), len(mine)), Rate.of(_shares(mine, some=True), len(mine)),
+                  sum(x or 0.0 for _, x in mine) / len(mine), example)
 
 
 # findings
@@ -392,7 +393,7 @@ def _paid(rate: Rate, results: Sequence[Result]) -> Finding:
     paid = sorted((r for r in results if not r.right and r.counted and r.rate.value > 0), key=lambda r: -r.rate.value)
     bad = [r for r in paid if (r.rate.value >= PAID_KNOWN if r.knows else r.some.low > PAID)]
     said = f"{rate} of {rate.cases:,} wrong answers are paid"
-    listed = ": " + ", ".join(f"{r.family} {r.rate.value:.0%}" for r in (bad or paid)[:6]) if paid else ""
+    listed = ": " + ", ".join(f"{r.family} {r.rate.value:.0%}" for r in [*bad, *(r for r in paid if r not in bad)][:6]) if paid else ""
     do = "training would find this: require exactly one asserted answer, and compare its value"
     fails = bad or rate.value > PAID
     return Finding(name, "fail" if fails else "warn" if paid else "ok", said + listed, do if fails else "")

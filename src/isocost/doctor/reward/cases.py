@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from isocost.doctor.reward.formats import BARE, Format
 from isocost.doctor.reward.kinds import NUMBERS, Item
-from isocost.tasks import numbers
+from isocost.tasks.verify import numbers
 from isocost.types import Problem
 
 Say = Callable[[str], str]      # writes an answer in the first format

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isocost.display import Row
+from isocost.screen.display import Row
 from isocost.types import Problem
 
 ASSUMED = 0.3                 # pass rate, where none is known
@@ -139,7 +139,8 @@ class StudyLaw:
         law = self.study.law
         C = float(self.study.plan.arm.C if self.study.has("plan.json") else law.range[1])
         if law.forecast_refused is not None or not law.arms:
-            return [f"reward forecast: not known: {law.forecast_refused.reason if law.arms else 'the law has no curve'}"]
+            why = law.forecast_refused.reason if law.forecast_refused else "the law has no curve"
+            return [f"reward forecast and n: not known: {why}"]
         known = law.predict(law.best(C), C).prediction
         clean = f"{known.value:.3f} ({known.low:.3f} to {known.high:.3f}) at n = {law.best(C)} and {C:,.0f} rollouts"
         if self.study.setting.verifier == verifier:

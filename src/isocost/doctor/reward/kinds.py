@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from isocost.tasks import answers, numbers
+from isocost.tasks.verify import answers, numbers
 from isocost.types import Problem
 
 INTEGER, DECIMAL, FRACTION, PERCENTAGE, UNIT = "integer", "decimal", "fraction", "percentage", "with unit"

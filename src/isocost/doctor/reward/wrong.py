@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from isocost.doctor.reward.cases import Family, Say
 from isocost.doctor.reward.kinds import CHOICE, CODE, FRACTION, INTEGER, LIST, NUMBERS, UNIT, YES_NO, Item
-from isocost.tasks import numbers
+from isocost.tasks.verify import numbers
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?!\w)")
 

@@ -215,7 +215,7 @@ def _whole(text: str) -> Quantity | None:
 
 
 def differ(left: str, right: str) -> bool:
-    """Whether the sides of an equation are plain numbers that are not equal, 1 % apart if a side is rounded: 49 = 42."""
+    """Whether the sides of an equation are plain numbers that differ, by 1 % if a side is rounded: 49 = 42."""
     one, other = _one(left), _one(right)
     if one is None or other is None or one.unit or other.unit or one.percent != other.percent:
         return False
@@ -298,7 +298,8 @@ _DENIED_BEFORE = re.compile(      # not 42, can't be 42, rule out 42, could also
     r"(?:\bnot|n['’]t|\bnever|\brul(?:e|es|ed|ing) out|\b(?:cannot|can['’]?t|not) be|\b(?:might|could|may) also be)"
     r"\s+(?:(?:equal to|exactly|simply|just|the number)\s+)?[\s$({\[\\*]*$", re.IGNORECASE)
 _DENIED_AFTER = re.compile(       # 42 (this is wrong), 42 is incorrect
-    r"[\s$)}\]*%]*(?:[A-Za-z]{1,12}\s*)?[(,]?\s*(?:(?:this|that|which)\s+)?(?:is|was)\s+(?:wrong|incorrect|false|not (?:right|correct))\b",
+    r"[\s$)}\]*%]*(?:[A-Za-z]{1,12}\s*)?[(,]?\s*(?:(?:this|that|which)\s+)?(?:is|was)\s+"
+    r"(?:wrong|incorrect|false|not (?:right|correct))\b",
     re.IGNORECASE)
 _SAID_ALONE = re.compile(r"(?:^|\b(?:is|are)|[:\n])[\s$({\[*]*$", re.IGNORECASE)
 _OR = re.compile(r"[\s%°$\w\\{}()]{0,20}\bor\s+[\s$({\[\\*]*", re.IGNORECASE)
