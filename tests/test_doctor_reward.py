@@ -96,8 +96,8 @@ def here(tmp_path_factory):
     (home / "r.py").write_text(HEAD + text)
     rows = [{"prompt": f"What is {100 * k} + {17 * k + 3}?", "answer": str(117 * k + 3)} for k in range(1, 13)]
     (home / "d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    (home / "open.jsonl").write_text(json.dumps({"prompt": "Say something about rivers, at length.", "answer":
-                                                 "Rivers carry water, and they end in a lake or in the sea; some dry."}))
+    rivers = "Rivers carry water, and they end in a lake or in the sea; some dry."
+    (home / "open.jsonl").write_text(json.dumps({"prompt": "Say something about rivers.", "answer": rivers}))
     (home / "none.jsonl").write_text('{"prompt": "What is 1 + 1?"}\n')
     (home / "rates.jsonl").write_text("".join(json.dumps({**r, "pass_rate": 0.5}) + "\n" for r in rows))
     return home

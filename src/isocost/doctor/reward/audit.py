@@ -204,14 +204,14 @@ def diagnose_reward(
             prompts = "\n".join(m.content for p in problems[:20] for m in p.prompt)
             formats = {k: written.chosen(v, prompts, ACCEPTED) or (FORMATS[0], written.BARE) for k, v in read.items()}
             cases = [case for x in items for case in build(x, formats[x.kind], (*RIGHT, *WRONG))]
-            marks.of = marks.calls + len(items) + len(cases) + min(AGAIN, len(cases)) + len(ODD)
-            keys = marks([(formats[x.kind][0].written(x.answer), x.problem) for x in items])
+            marks.of = marks.calls + len(cases) + min(AGAIN, len(cases)) + len(ODD)
             earned = marks([(c.text, c.problem) for c in cases])
             some = cases[:: max(1, -(-len(cases) // AGAIN))]
             again = marks([(c.text, c.problem) for c in some])
             odd = dict(zip(ODD, marks([(text, items[0].problem) for text in ODD.values()]), strict=True))
         results = tuple(_result(f, cases, earned) for f in (*RIGHT, *WRONG) if any(c.family is f for c in cases))
         first = {(c.text, c.problem.id): x for c, x in zip(cases, earned, strict=True)}
+        keys = [first[formats[x.kind][0].written(x.answer), x.problem.id] for x in items]
         negative, positive = (_total(cases, earned, right) for right in (True, False))
         findings = (
             _key(reward, items, keys, read, unknown), _formats(read, formats, prompts),
@@ -382,7 +382,7 @@ def _uses(formats: Mapping[str, Sequence[Format]]) -> str:
 def _refused(rate: Rate, results: Sequence[Result]) -> Finding:
     name = "right answers refused"
     worst = sorted((r for r in results if r.right and r.counted and r.rate.low > PAID), key=lambda r: -r.rate.value)
-    said = f"{rate} of {rate.cases:,} right answers in other forms earn nothing"
+    said = f"{rate} of {rate.cases:,} right answers earn nothing"
     listed = "; most refused: " + ", ".join(f"{r.family} {r.rate.value:.0%}" for r in worst[:4]) if worst else ""
     do = "let the reward compare values, not strings, or make the form part of the prompt" if worst else ""
     return Finding(name, "fail" if rate.value > REFUSED else "warn" if worst else "ok", said + listed, do)
@@ -393,7 +393,8 @@ def _paid(rate: Rate, results: Sequence[Result]) -> Finding:
     paid = sorted((r for r in results if not r.right and r.counted and r.rate.value > 0), key=lambda r: -r.rate.value)
     bad = [r for r in paid if (r.rate.value >= PAID_KNOWN if r.knows else r.some.low > PAID)]
     said = f"{rate} of {rate.cases:,} wrong answers are paid"
-    listed = ": " + ", ".join(f"{r.family} {r.rate.value:.0%}" for r in [*bad, *(r for r in paid if r not in bad)][:6]) if paid else ""
+    shown = [*bad, *(r for r in paid if r not in bad)][:6]
+    listed = ": " + ", ".join(f"{r.family} {r.rate.value:.0%}" for r in shown) if shown else ""
     do = "training would find this: require exactly one asserted answer, and compare its value"
     fails = bad or rate.value > PAID
     return Finding(name, "fail" if fails else "warn" if paid else "ok", said + listed, do if fails else "")

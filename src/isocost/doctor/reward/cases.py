@@ -50,9 +50,9 @@ class Built:
 
 
 def build(item: Item, formats: Sequence[Format], families: Sequence[Family]) -> list[Built]:
-    """The cases of an item, without doubles: no wrong answer that equals the reference, no right form that is it."""
+    """The cases of an item, without doubles, and without wrong answers that equal the reference."""
     first = formats[0]
-    seen = {f.written(item.answer) for f in formats}
+    seen = set[str]()
     out = []
     for family in families:
         made = family.make(item, first.written)

@@ -143,10 +143,12 @@ class StudyLaw:
             return [f"reward forecast and n: not known: {why}"]
         known = law.predict(law.best(C), C).prediction
         clean = f"{known.value:.3f} ({known.low:.3f} to {known.high:.3f}) at n = {law.best(C)} and {C:,.0f} rollouts"
-        if self.study.setting.verifier == verifier:
+        if self.study.setting.marks == verifier and errors.refused + errors.paid < 1:
             right = (known.value - errors.paid) / (1 - errors.refused - errors.paid)
-            return [f"the law of {self.study.path} is of this reward, errors included: it forecasts {clean}. The share "
-                    f"of right answers behind it is {min(max(right, 0.0), 1.0):.3f}, {ASSUMPTION}"]
+            behind = f"the share of right answers behind it is {right:.3f}, {ASSUMPTION}" if 0 <= right <= 1 else (
+                "the share of right answers behind it is not known: with the rates of the built cases the reward is "
+                f"{errors.paid:.2f} to {1 - errors.refused:.2f}, so these runs err at others")
+            return [f"the law of {self.study.path} is of this reward, errors included: it forecasts {clean}; {behind}"]
         worth = errors.worth((self.start + known.value) / 2)
         if not worth:
             return ["reward forecast and n: not known: no signal is left"]

@@ -27,6 +27,10 @@ from isocost.doctor.reward.kinds import (
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{(\d+)\}\s*\{(\d+)\}")
 
 
+def _plain(item: Item, say: Say) -> Iterator[str]:
+    yield item.answer
+
+
 def _decimal_point(item: Item, say: Say) -> Iterator[str]:
     if item.kind == INTEGER:
         yield f"{item.answer}.0"
@@ -209,11 +213,13 @@ def _corrected(item: Item, say: Say) -> Iterator[str]:
 
 def _format_named(item: Item, say: Say) -> Iterator[str]:
     yield f"I will write the answer as {say('')}\n\n{say(item.answer)}"
+    yield f"{say(item.answer)}\n\nThe answer is written as {say('')}"
 
 
 RIGHT: tuple[Family, ...] = tuple(
     Family(name, why, make, right=True, slot=slot, counted=counted, marked=marked)
     for name, why, make, slot, counted, marked in (
+        ("as the reference", "what the data says", _plain, True, True, False),
         ("decimal point", "34.0 is 34, and 0.50 is 0.5", _decimal_point, True, True, False),
         ("thousands", "1,000 is 1000, whichever the reference is", _thousands, True, True, False),
         ("full stop", "a sentence ends with one", _full_stop, True, True, False),
@@ -239,5 +245,5 @@ RIGHT: tuple[Family, ...] = tuple(
         ("unit added or left out", "34 units, 5 for 5 m, 0.5 for 50%: as the task wants", _unit, True, False, False),
         ("spelling", "an article, quotes, a lower-case letter, a set in another order", _spelling, True, False, False),
         ("corrected", "a wrong answer, taken back for the right one", _corrected, False, False, True),
-        ("format named", "the empty format before the answer", _format_named, False, False, True),
+        ("format named", "the empty format before or after the answer", _format_named, False, False, True),
     ))
