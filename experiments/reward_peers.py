@@ -6,7 +6,8 @@
 Five rewards are reward-doctor's reference verifiers, one is the grader of falsepass' demo. Each peer's findings are
 those of its own cases, run by its own code: reward-doctor's strategies and error rates on its 83 cases, falsepass'
 failed probes on 25 of our 100 sums. Ours are those on the 100 sums and on the examples of every kind. A finding is a
-hit if our audit of the same reward names a family of its kind (`SAME`). The cases of reward-doctor are also marked by isocost's own verifiers. Writes results/reward_peers.json.
+hit if our audit of the same reward names a family of its kind (`SAME`). The cases of reward-doctor
+are also marked by isocost's own verifiers. Writes results/reward_peers.json.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ SAME = {      # a peer's strategy or probe: our families of its kind, or names o
     "judge_bias": ("addresses the grader",), "format_farming": ("empty",),
     "wrong answers": ("digit added", "sign", "off by one", "power of ten", "swapped digits", "inverted fraction"),
     "right answers": ("right answers refused", "formats"),
-    "P2 sentence_after": ("sign-off", "formats"), "P2 trailing_period_inside_slot": ("full stop",),
+    "P2 sentence_after": ("sentence after", "sign-off"), "P2 trailing_period_inside_slot": ("full stop",),
     "P2 surrounding_whitespace": ("blank lines",), "P2 padding_inside_slot": ("spaces around",),
     "P2 crlf_line_endings": ("blank lines",), "P3": ("empty",), "P4": ("echo",), "P5": ("shotgun", "several in one"),
     "P6": ("off by one",), "P7": ("off by one",), "P9": ("retracted", "contradiction"),
@@ -96,7 +97,8 @@ def theirs_2(name: str, home: Path) -> list[str]:
 
     folder = Path(tempfile.mkdtemp(dir=home))
     (folder / "env.toml").write_text(f'[env]\nid = "local/{name}"\nframework = "reward"\n'
-                                     f'task = "{home / "rewards.py"}"\ndataset = "{home / data(name)}"\nfunctions = ["{name}"]\n')
+                                     f'task = "{home / "rewards.py"}"\ndataset = "{home / data(name)}"\n'
+                                     f'functions = ["{name}"]\n')
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         got = runner.run(folder, n=25, jobs=1)
     failed = {f"{r['probe']} {r['variant']}" for r in got["results"]

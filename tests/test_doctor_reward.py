@@ -19,6 +19,7 @@ from isocost.doctor.reward.formats import BARE, FORMATS
 from isocost.doctor.reward.kinds import items_of, kind_of
 from isocost.doctor.reward.right import RIGHT
 from isocost.doctor.reward.wrong import WRONG
+from isocost.steps.study import Study
 from isocost.tasks.verify import numbers
 from isocost.types import Message, Problem
 
@@ -205,6 +206,22 @@ def test_costs_by_hand():
     assert costs_of(Errors(0.6, 0.5), EXAMPLES, {}).times is None
 
 
+def test_a_studys_law_gives_the_reward_and_n_with_errors():
+    """A rollout with errors counts as phi^2 of one: the law is read at so many fewer, and n is as much larger."""
+    study = Study.read(Path(__file__).parents[1] / "experiments" / "results" / "tutorial")
+    errors, law, C = Errors(0.3, 0.05), study.law, study.plan.arm.C
+    costs = costs_of(errors, EXAMPLES, {}, study=study.path, verifier="mine.py:f")
+    clean = law.predict(law.best(C), C).prediction.value
+    worth = errors.worth((law.R0[1] + clean) / 2)
+    noisy = law.predict(law.best(C * worth), C * worth).prediction.value
+    told = " ".join(costs.lines)
+    assert noisy < clean and costs.pass_rate == law.R0[1]
+    assert f"forecasts {clean:.3f}" in told and f"{worth:.0%} of the rollouts: {noisy:.3f}" in told
+    assert f"reports as {errors.reward(noisy):.3f}" in told and "n = " in told
+    same = costs_of(Errors(0.3, 0.0), EXAMPLES, {}, study=study.path, verifier=study.setting.marks)
+    assert f"the share of right answers behind it is {clean / 0.7:.3f}" in " ".join(same.lines) or clean > 0.7
+
+
 def test_pass_rates_of_the_data_are_used(inside):
     found = diagnose_reward("r.py:strings", "rates.jsonl")
     assert found.costs.source == "the column 'pass_rate'" and found.costs.pass_rate == 0.5
@@ -263,3 +280,21 @@ def test_every_format_and_family_has_a_name_of_its_own():
     assert len({f.name for f in FORMATS}) == len(FORMATS)
     names = [f.name for f in (*RIGHT, *WRONG)]
     assert len(set(names)) == len(names) and all(f.why for f in (*RIGHT, *WRONG))
+
+
+def test_the_page_says_what_the_record_of_the_comparison_says():
+    home = Path(__file__).parents[1]
+    page = (home / "docs" / "reward.md").read_text(encoding="utf-8")
+    record = json.loads((home / "experiments" / "results" / "reward_peers.json").read_text(encoding="utf-8"))
+    names = {"substring": "substring_match", "last number": "last_number", "exact match": "exact_match",
+             "boxed, exact": "boxed_exact", "falsepass' demo": "falsepass_demo", "`robust_match`": "robust_match"}
+    for shown, name in names.items():
+        found = record["rewards"][name]
+        theirs, probes = found["reward-doctor"]["findings"], found["falsepass"]
+        assert found["missed"] == [] and found["ours"]["sound"] == (name == "robust_match")
+        both = " | ".join(f"{len(x)}, {len(x)}" if x else "0" for x in (theirs, probes))
+        assert f"| {shown} | {both} |" in page
+    for name in ("exact_match", "boxed_exact"):
+        assert f"{record['rewards'][name]['ours']['sums']['false_negatives']:.0%}".replace("%", " %") in page
+    own = {k: (v["cases"], len(v["false_negatives"]), len(v["false_positives"])) for k, v in record["own"].items()}
+    assert own == {"math": (83, 2, 0), "numeric": (70, 0, 0), "words": (83, 40, 0)}

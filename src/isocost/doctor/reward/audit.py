@@ -52,7 +52,7 @@ PAID_KNOWN = 0.5        # share of the cases of a family that only a policy can 
 LEVEL = 0.9
 SHOWN = 8               # examples of errors that are printed
 ODD = {
-    "unclosed tags": "<think>it never ends <answer> \\boxed{ ```python\n", "deep nesting": "\\boxed{" * 2000,
+    "unclosed tags": "<think>it never ends <answer> \\boxed{ ```python\n", "deep nesting": "\\boxed{" * 1000,
     "closing brackets": "}}}}]]]]</answer></think>```", "a null byte": "the answer is \x00 here",
     "control characters": "\x1b[2J\x07\r\x0b", "200,000 digits": "9" * 200_000, "a million spaces": " " * 1_000_000,
 }

@@ -211,6 +211,10 @@ def _corrected(item: Item, say: Say) -> Iterator[str]:
     yield f"{say(item.wrong)} Wait, let me check that again.\n\n{say(item.answer)}"
 
 
+def _sentence_after(item: Item, say: Say) -> Iterator[str]:
+    yield f"{item.answer}\nThat is my final answer."
+
+
 def _format_named(item: Item, say: Say) -> Iterator[str]:
     yield f"I will write the answer as {say('')}\n\n{say(item.answer)}"
     yield f"{say(item.answer)}\n\nThe answer is written as {say('')}"
@@ -245,5 +249,6 @@ RIGHT: tuple[Family, ...] = tuple(
         ("unit added or left out", "34 units, 5 for 5 m, 0.5 for 50%: as the task wants", _unit, True, False, False),
         ("spelling", "an article, quotes, a lower-case letter, a set in another order", _spelling, True, False, False),
         ("corrected", "a wrong answer, taken back for the right one", _corrected, False, False, True),
+        ("sentence after", "a bare answer, and a sentence on the next line", _sentence_after, False, False, False),
         ("format named", "the empty format before or after the answer", _format_named, False, False, True),
     ))
