@@ -4,8 +4,8 @@
 
 Three arms of the same seeds: the exact reward for C rollouts, the exact reward for phi^2 C rollouts, and for C rollouts
 a reward that refuses a right answer with probability F and pays a wrong one with probability G, anew for each rollout.
-All have a constant learning rate. The held-out pass rate of the trained models is computed exactly. If the law of
-`isocost doctor --reward` holds, the third arm equals the second and not the first. Writes results/reward_errors.json.
+The held-out pass rate of the trained models is computed exactly. If a rollout with errors were worth phi^2 of one
+without, the third arm would equal the second; it lies between the two. Writes results/reward_errors.json.
 """
 
 from __future__ import annotations

@@ -89,7 +89,9 @@ def here(tmp_path_factory):
     lines = [f"{name} = pays(lambda c, a, p: {text})" for name, (text, _) in PLANTED.items()]
     bad = ["def raises(completions, **columns): raise KeyError('nothing')",
            "def words(completions, **columns): return ['1.0']",
-           "def hangs(completions, **columns): time.sleep(60)", "def signed(completions, answer, **columns):\n"
+           "def hangs(completions, **columns): time.sleep(60)",
+           "def slow(completions, answer, **columns):\n    time.sleep(60 * (len(completions) > 20))\n"
+           "    return [float(sound(c, a)) for c, a in zip(completions, answer)]", "def signed(completions, answer, **columns):\n"
            "    return [1.0 if a in c else -1.0 for c, a in zip(completions, answer)]",
            "def fragile(completions, answer, **columns):\n    return [float(c.split()[-1].strip('.') == a) for c, a in "
            "zip(completions, answer)]"]
@@ -216,7 +218,7 @@ def test_a_studys_law_gives_the_reward_and_n_with_errors():
     noisy = law.predict(law.best(C * worth), C * worth).prediction.value
     told = " ".join(costs.lines)
     assert noisy < clean and costs.pass_rate == law.R0[1]
-    assert f"forecasts {clean:.3f}" in told and f"{worth:.0%} of the rollouts: {noisy:.3f}" in told
+    assert f"forecasts {clean:.3f}" in told and f"as with {worth:.0%} of the rollouts: {noisy:.3f}" in told
     assert f"reports as {errors.reward(noisy):.3f}" in told and "n = " in told
     same = costs_of(Errors(0.3, 0.0), EXAMPLES, {}, study=study.path, verifier=study.setting.marks)
     assert f"the share of right answers behind it is {clean / 0.7:.3f}" in " ".join(same.lines) or clean > 0.7
@@ -261,6 +263,15 @@ def test_a_reward_that_raises_on_some_texts_is_named(inside):
     assert lost.verdict == "warn" and "IndexError" in lost.said and "r.py, line" in lost.said
 
 
+def test_a_slow_reward_is_called_with_one_completion_at_a_time(inside, monkeypatch):
+    monkeypatch.setattr(audit, "TIMEOUT", 1.0)
+    seen = []
+    together = audit.Grader.together
+    monkeypatch.setattr(audit.Grader, "together", lambda self, pairs: seen.append(len(pairs)) or together(self, pairs))
+    found = diagnose_reward("r.py:slow", "d.jsonl", limit=1)
+    assert seen.count(audit.TOGETHER) == 1 and found.findings[4].verdict == "ok"
+
+
 def test_answers_of_no_known_kind_are_counted_and_named(tmp_path, inside):
     rows = (inside / "d.jsonl").read_text() + (inside / "open.jsonl").read_text()
     (tmp_path / "mixed.jsonl").write_text(rows)
@@ -298,3 +309,8 @@ def test_the_page_says_what_the_record_of_the_comparison_says():
         assert f"{record['rewards'][name]['ours']['sums']['false_negatives']:.0%}".replace("%", " %") in page
     own = {k: (v["cases"], len(v["false_negatives"]), len(v["false_positives"])) for k, v in record["own"].items()}
     assert own == {"math": (83, 2, 0), "numeric": (70, 0, 0), "words": (83, 40, 0)}
+    costs = json.loads((home / "experiments" / "results" / "reward_errors.json").read_text(encoding="utf-8"))
+    means = costs["means"]
+    assert f"reached {means['errors']:.3f},\nwhere phi^2 gives {means['fewer']:.3f};" in page
+    assert f"without errors {means['exact']:.3f}" in page
+    assert costs["phi2"] == pytest.approx(Errors(costs["F"], costs["G"]).worth(costs["base"]))

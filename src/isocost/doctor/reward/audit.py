@@ -261,6 +261,7 @@ class _Marks:
     def __init__(self, grader: Grader, scale: tuple[float, float], tell: Tell):
         self.grader, self.scale, self.tell = grader, scale, tell
         self.calls = self.of = 0
+        self.several = isinstance(verify.find(grader.verifier).mark, verify.Python)
         self.failures: dict[str, str] = {}
 
     def __call__(self, pairs: Sequence[tuple[str, Problem]]) -> list[float | None]:
@@ -283,12 +284,13 @@ class _Marks:
 
 
     def _marked(self, pairs: Sequence[tuple[str, Problem]]) -> list[float | str]:
-        """By calls of `TOGETHER` completions where the reward takes several; one by one where such a call fails."""
-        several = isinstance(verify.find(self.grader.verifier).mark, verify.Python)
+        """By calls of `TOGETHER` completions where the reward takes several; one by one where such a call fails, and
+        from then on where it takes too long."""
         out: list[float | str] = []
         for i in range(0, len(pairs), TOGETHER):
             some = pairs[i : i + TOGETHER]
-            found = self.grader.together(some) if several else ""
+            found = self.grader.together(some) if self.several else ""
+            self.several &= not (isinstance(found, str) and found.startswith("timeout"))
             out += found if not isinstance(found, str) and all(map(math.isfinite, found)) else self.grader.mark(some)
             self.calls += len(some)
             self.tell("cases", self.calls, self.of)

@@ -6,9 +6,10 @@ mean reward is m = (1 - f) p + g (1 - p), and the correlation of a rollout's rew
     phi = (1 - f - g) sqrt(p (1 - p) / (m (1 - m)))
 
 A gradient estimate whose advantages are divided by their standard deviation has phi times its signal at equal noise.
-So 1 / phi^2 times the rollouts have the same signal-to-noise ratio. That is exact for one update. For a whole run it is
-an assumption: that a rollout with errors is worth phi^2 of one without, and that the rates stay. A policy that is
-trained on errors which repeat moves towards them, and nothing here predicts when.
+So 1 / phi^2 times the rollouts have the same signal-to-noise ratio. That is exact for one update. A whole run loses
+less: in experiments/results/reward_errors.json its gain is 78 % of that without errors, where phi^2 of the rollouts
+give 44 %. So what is said of runs is pessimistic, for errors that are independent and as frequent throughout. A policy
+that is trained on errors which repeat moves towards them, and nothing here predicts when.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ def costs_of(
     elif times is None:
         lines.append("no signal is left: right and wrong answers earn the same")
     else:
-        lines.append(f"the same signal takes {times:.2f} times the rollouts: n = {GROUP} is worth {GROUP * worth:.1f}, "
-                     f"and n = {math.ceil(GROUP * times)} is worth {GROUP}")
+        lines.append(f"the same signal in an update takes {times:.2f} times the rollouts: n = {GROUP} is worth "
+                     f"{GROUP * worth:.1f}, and n = {math.ceil(GROUP * times)} is worth {GROUP}")
     lines += law.lines(errors, verifier) if law is not None else [
         "reward forecast and best n: not known without a law of your runs (--study STUDY)"]
     if strategies:
@@ -155,11 +156,14 @@ class StudyLaw:
         less = C * worth
         size = law.best(less) / worth
         with_errors = law.predict(law.best(less), less).prediction
+        arm = min(law.ns, key=lambda x: abs(math.log(x / size)))
+        right, low, high = with_errors.value, with_errors.low, with_errors.high
         return [
             f"the law of {self.study.path} forecasts {clean} without these errors",
-            f"with them, as with {worth:.0%} of the rollouts: {with_errors.value:.3f} ({with_errors.low:.3f} to "
-            f"{with_errors.high:.3f}) right, which this reward reports as {errors.reward(with_errors.value):.3f}, at "
-            f"n = {min(law.ns, key=lambda x: abs(math.log(x / size)))}; {ASSUMPTION}"]
+            f"with them, if a run loses as much as an update, as with {worth:.0%} of the rollouts: {right:.3f} "
+            f"({low:.3f} to {high:.3f}) right, which this reward reports as {errors.reward(right):.3f}, at n = {arm}; "
+            f"{ASSUMPTION}",
+        ]
 
 
 def _law(study: str | Path) -> StudyLaw:
