@@ -91,7 +91,8 @@ def here(tmp_path_factory):
            "def words(completions, **columns): return ['1.0']",
            "def hangs(completions, **columns): time.sleep(60)",
            "def slow(completions, answer, **columns):\n    time.sleep(60 * (len(completions) > 20))\n"
-           "    return [float(sound(c, a)) for c, a in zip(completions, answer)]", "def signed(completions, answer, **columns):\n"
+           "    return [float(sound(c, a)) for c, a in zip(completions, answer)]",
+           "def signed(completions, answer, **columns):\n"
            "    return [1.0 if a in c else -1.0 for c, a in zip(completions, answer)]",
            "def fragile(completions, answer, **columns):\n    return [float(c.split()[-1].strip('.') == a) for c, a in "
            "zip(completions, answer)]"]
