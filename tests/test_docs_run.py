@@ -205,6 +205,10 @@ WALKS = {
         lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 60k-rollouts"},
         leaves=("studies/mine/report.html",),
     ),
+    "docs/reward.md": Walk(
+        mine, quick={"mine.jsonl": "mine.jsonl --limit 20"}, slow=("python experiments/reward_peers.py",),
+        ends={"my_reward.py:reward": ((3,), r"wrong answers paid[\s\S]*denied answer 100%")},
+    ),
     "docs/use_your_own.md": Walk(
         lambda shell: given(shell, "examples"),
         quick={
