@@ -34,7 +34,7 @@ from isocost.worlds.setting import Opened, Setting, open_setting
 from nstar import winners
 
 NS, B, METHOD = (2, 4, 8, 16, 32), 8, "isoeasy"
-SETTING = Setting(data="sums:base=easy", held_out=0.25)
+SETTING = Setting.of(data="sums:base=easy", held_out=0.25)
 LR, REFERENCE = 1e-4, 256
 
 

@@ -32,12 +32,13 @@ from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
 from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import MEASURED, UNTIMED, Budget, Timing
+from isocost.planner.builtin import PRESETS
 from isocost.planner.focus import focused
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import prescribe
 from isocost.planner.standing import means
-from isocost.planner.study_runs import PRESETS, PlannedRun, Preset
+from isocost.planner.study_runs import PlannedRun, Preset
 from isocost.runs.arm import Arm
 from isocost.steps.limits import of_limit
 from sweeps import CHECKED, OUT, SITUATIONS

@@ -81,7 +81,7 @@ if __name__ == "__main__":
     url, checkpoints = sys.argv[1], Path(sys.argv[2])
     measured = norms(url, checkpoints)
     print(json.dumps(measured), flush=True)
-    found = diagnose_service(f"{url}#tiny", lora=RANK)
+    found = diagnose_service(f"tinker:{url}#tiny", lora=RANK)
     rows = [{"name": f.name, "verdict": f.verdict, "said": f.said} for f in found.findings]
     print(json.dumps({"norms": measured, "findings": rows, "seconds": found.seconds,
                       "worst": float(np.max([x["relative"] for x in measured]))}))

@@ -28,7 +28,7 @@ from isocost.tasks import verify
 from isocost.types import Sampling, Stop
 from isocost.worlds.setting import Setting, open_setting
 
-SETTING = Setting(data="sums:base=easy,count=24", held_out=0.4)
+SETTING = Setting.of(data="sums:base=easy,count=24", held_out=0.4)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def looked(opened, *checks):
 
 
 def opened(**changes):
-    return open_setting(replace(SETTING, **changes))
+    return open_setting(SETTING.but(**changes))
 
 
 def only(found):

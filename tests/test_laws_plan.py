@@ -15,6 +15,7 @@ from isocost.laws.curves import Curve
 from isocost.laws.law import Flag, NotIdentified
 from isocost.planner.afford import RESERVE, plan_pilot
 from isocost.planner.budget import Bill, Budget, Prices, Timing, measure_timing
+from isocost.planner.builtin import PRESETS
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.focus import focused
 from isocost.planner.learning_rate import given
@@ -22,7 +23,7 @@ from isocost.planner.pilot import PilotPlan
 from isocost.planner.prescription import Plan
 from isocost.planner.rollouts import prescribe
 from isocost.planner.seeds import comparison
-from isocost.planner.study_runs import PRESETS, make_runs, run_seed, warmup, whole
+from isocost.planner.study_runs import make_runs, run_seed, warmup, whole
 from isocost.runs.arm import Arm
 from isocost.stats.intervals import Interval
 from isocost.stats.power import detectable, detectable_paired

@@ -206,7 +206,7 @@ def test_peft_reads_what_is_written_and_its_adapters_are_read(tmp_path):
 
 def test_a_run_with_an_adapter_continues_exactly_and_writes_both_folders(tmp_path):
     def job(budget):
-        setting = Setting(model="tiny", data="sums:level=1", limit=120, lora=RANK)
+        setting = Setting.of(model="tiny", data="sums:level=1", limit=120, lora=RANK)
         return Job("r", setting, "grpo", 0, {"rollouts": budget}, arm=Arm(n=4, B=4, lr=3e-3), save_every=2, export=True)
 
     asyncio.run(run(job(96), tmp_path / "whole"))

@@ -33,7 +33,7 @@ def stepped(name, steps=2, **setting):
         return done
 
     with fake:
-        opened = open_setting(Setting(data="sums:level=1", limit=200, device="cuda", dtype="fp32", temperature=0.7,
+        opened = open_setting(Setting.of(data="sums:level=1", limit=200, device="cuda", dtype="fp32", temperature=0.7,
                                       **setting), reference=True)
         recipe = paced(methods.recipe(name, groups=4), lr=1e-4, warmup=0, max_tokens=4, temperature=0.7, top_p=1.0,
                        top_k=0)

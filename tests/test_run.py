@@ -42,7 +42,7 @@ from isocost.worlds.setting import Setting, open_problems, open_setting
 from programs import Shell
 
 HERE = Path(__file__).parent
-SMALL = Setting(data="sums:base=easy,count=120", held_out=0.3)
+SMALL = Setting.of(data="sums:base=easy,count=120", held_out=0.3)
 JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="small", setting=SMALL, method="grpo", seed=5, budget={"rollouts": 256},
           points=(64, 128), export=True)
 PATHS = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
@@ -120,7 +120,7 @@ def test_a_run_that_ends_with_nan_names_the_seam_that_made_it(tmp_path, seams, n
 
 @pytest.mark.parametrize("kernels", ["auto", "torch"])
 def test_weights_that_cannot_be_sampled_from_end_a_run_as_diverged(tmp_path, kernels):
-    end = go(replace(JOB, arm=JOB.arm.but(lr=1e38), setting=replace(JOB.setting, kernels=kernels)), tmp_path / "run")
+    end = go(replace(JOB, arm=JOB.arm.but(lr=1e38), setting=JOB.setting.but(kernels=kernels)), tmp_path / "run")
     assert sum(end["fates"].values()) == end["bill"]["train"]["rollouts"]      # those of the broken wave, too
     assert end["reason"] == "diverged" and end["steps"] == 1
     assert end["detail"] == "update 1: the policy's logits are not finite at version 1; its learning rate was 1e+38"
@@ -249,7 +249,7 @@ def test_too_few_samples_say_so(tmp_path):
     """Worked sums are sampled: two samples each cannot tell of four attempts, four can."""
     setting = replace(SMALL, data="sums:work=1,count=60", max_tokens=14)
     for samples in (2, 4):
-        job = replace(JOB, setting=replace(setting, samples=samples), budget={"rollouts": 16}, points=(), export=False)
+        job = replace(JOB, setting=setting.but(samples=samples), budget={"rollouts": 16}, points=(), export=False)
         end = go(job, tmp_path / str(samples))
         last = read_lines(tmp_path / str(samples) / "metrics.jsonl")[-1]
         assert last["eval/samples"] == samples and sum(last["eval/histogram"]) > 10
@@ -265,7 +265,7 @@ def test_the_length_of_what_an_evaluation_sampled_is_written_down(tmp_path):
     go(replace(JOB, setting=setting, budget={"rollouts": 16}, points=(), export=False), tmp_path / "sampled")
     last = [x for x in read_lines(tmp_path / "sampled" / "metrics.jsonl") if "eval/audit" in x][-1]
     said = [a for g in read_lines(tmp_path / "sampled" / "samples.jsonl")[-4:] for a in g["attempts"]]
-    assert len(said) == 4 * setting.samples and {a["stop"] for a in said} == {"length", "done"}
+    assert len(said) == 4 * setting.evaluation.samples and {a["stop"] for a in said} == {"length", "done"}
     assert last["eval/length"] == pytest.approx(np.mean([len(a["text"]) + (a["stop"] == "done") for a in said]))
     go(replace(JOB, budget={"rollouts": 16}, points=(), export=False), tmp_path / "exact")
     assert not any("eval/length" in x for x in read_lines(tmp_path / "exact" / "metrics.jsonl"))

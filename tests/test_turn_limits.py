@@ -19,10 +19,11 @@ from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Bill, Budget, Prices, Timing
+from isocost.planner.builtin import PRESETS
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.prescription import Plan
 from isocost.planner.rollouts import prescribe
-from isocost.planner.study_runs import PRESETS, PlannedRun, Preset
+from isocost.planner.study_runs import PlannedRun, Preset
 from isocost.planner.turn_limits import (
     LimitChoice,
     TurnLimit,

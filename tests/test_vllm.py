@@ -27,6 +27,7 @@ from isocost.loop import train
 from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run
+from isocost.steps.settings import setting_with
 from isocost.types import Place, Role, Sampling, Segment
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting, open_setting
@@ -40,7 +41,7 @@ DATA = "sums:base=easy,count=60"
 
 @contextmanager
 def opened(url, model="tiny", limits=FAST, **changes):
-    found = open_setting(Setting(model=f"vllm:{url}#{model}", data=DATA, **changes), limits=limits)
+    found = open_setting(Setting.of(model=f"vllm:{url}#{model}", data=DATA, **changes), limits=limits)
     try:
         yield found.world
     finally:
@@ -167,8 +168,8 @@ def test_a_server_in_another_dtype_is_used_only_with_a_bound_that_accepts_it_and
         assert len(steps) == 3 and world.extra["service"]["witness"] == 0.01
         assert len(world.engine.gaps) == 4 and world.engine.gaps == pytest.approx([0.004] * 4, rel=0.01)
     assert "at most 4.0e-03 nats at any load (median 4.0e-03, 4 loads; --witness accepts 0.01)" in note
-    with pytest.raises(UserError, match="--witness is for a model that a vLLM server samples, and tiny is none"):
-        open_setting(Setting(data=DATA, witness=0.01))
+    with pytest.raises(UserError, match="--witness is not an option of tiny"):
+        setting_with(data=DATA, witness=0.01)
 
 
 def test_an_overloaded_server_is_asked_again_and_one_that_stays_so_ends_the_run():
@@ -204,7 +205,7 @@ def test_a_run_is_recorded_with_its_server_and_goes_on_after_a_kill(tmp_path):
     import kill9
 
     with serving("tiny") as (url, _):
-        setting = Setting(model=f"vllm:{url}#tiny", data=DATA, held_out=0.4)
+        setting = Setting.of(model=f"vllm:{url}#tiny", data=DATA, held_out=0.4)
         job = Job("served", setting, "grpo", 3, {"rollouts": 48}, Arm(n=4, B=2, lr=1e-4), save_every=2, export=True)
         end = asyncio.run(run(job, tmp_path / "whole"))
         assert end["reason"] == "spent" and any("differed by at most" in note for note in end["notes"])

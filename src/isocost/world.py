@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from numpy.random import Generator
 
 from isocost.batch import Batch, Forward
+from isocost.can import Can
 from isocost.columns import Written
 from isocost.meter import Meter
 from isocost.types import Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown
@@ -22,16 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Weights: TypeAlias = "Mapping[str, Tensor]"
-# What a learner may be able to do besides log-probs and updates; a recipe whose functions need more is refused.
-CAN = frozenset({
-    "entropy",      # of the distribution that each token was drawn from, in `forward` and `score`
-    "gradients",    # of each rollout alone, and a step with one
-    "forget",       # a reset of the optimiser
-    "temperature",  # log-probs at temperatures other than 1
-    "truncation",   # log-probs under top-p and top-k
-    "weights",      # as tensors
-    "critic",       # a value function beside the policy
-})
 _CRITIC = "critic."                    # prefix of the names of its tensors in a checkpoint
 # A loss, unreduced (N, T), and metrics like it.
 Surrogate: TypeAlias = "Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]"
@@ -102,7 +93,7 @@ class Learner(Protocol):
     parameters: int                                 # how many numbers it has, all read for every token
     learned: int                                    # how many it trains: as many, or those of an adapter
     vocabulary: int                                 # tokens that the policy chooses from; 0: not known
-    can: frozenset[str]                             # of `CAN`
+    can: frozenset[Can]                             # of `isocost.can.LEARNER`
 
     def forward(self, batch: Batch) -> Forward:
         """Log-probs and entropies, with gradient. Each row's temperature and kept sets are applied."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any, Literal
 
 from isocost.display import Shown
@@ -53,8 +53,8 @@ class Subject:
         """Of an opened setting."""
         s, extra = opened.setting, opened.world.extra
         return cls(
-            s.model, opened.world.learner.parameters, s.data, len(opened.problems), opened.problems.verifier,
-            s.temperature, s.top_p, s.top_k, s.max_tokens, s.threads, str(extra["device"]), str(extra["dtype"]),
+            s.model, opened.world.learner.parameters, s.problems.data, len(opened.problems), opened.problems.verifier,
+            *astuple(s.sampling), s.lengths.max_tokens, s.machine.threads, str(extra["device"]), str(extra["dtype"]),
             extra.get("kernels"), extra.get("kernels_why"), tuple(opened.problems.report.warnings),
         )
 

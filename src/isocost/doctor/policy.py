@@ -87,7 +87,7 @@ async def sampling(case: Case) -> Finding:
     """Recorded log-probs are those of the tempered, truncated, renormalised distribution; kept sets are correct."""
     name, decoder = "temperature and top-p", case.reference()
     settings = list(dict.fromkeys((case.sampling, *SETTINGS)))
-    tokens, problems = min(SHORT, case.opened.setting.max_tokens), case.problems[: 1 if case.large else 2]
+    tokens, problems = min(SHORT, case.opened.setting.lengths.max_tokens), case.problems[: 1 if case.large else 2]
     each = [sampled(case, problems, Place(SEED, 2, 4 * i, PROBE), tokens, attempts=range(2), sampling=s)
             for i, s in enumerate(settings)]
     gaps = []
@@ -156,7 +156,7 @@ async def draws(case: Case) -> Finding:
 async def determinism(case: Case) -> Finding:
     """Sampling at the same address gives the same tokens: again, alone, one attempt alone, and among other rows."""
     name, problem, there = "determinism", case.problems[0], case.groups[0].place
-    tokens = min(SHORT, case.opened.setting.max_tokens) if case.large else None      # the first ones suffice
+    tokens = min(SHORT, case.opened.setting.lengths.max_tokens) if case.large else None      # the first ones suffice
     again = partial(sampled, case, [problem], there, tokens)
     other = sampled(case, case.problems[1:5], Place(SEED, 3, 1, PROBE), tokens, attempts=range(2),
                     sampling=Sampling(1.3))
@@ -186,8 +186,9 @@ async def batch_invariance(case: Case) -> Finding:
     if extra["device"] != "cpu":
         return Finding(name, "cannot tell", f"on {extra['device']} bit-identical rows in any batch are not guaranteed")
     body = getattr(torch, extra["dtype"])
+    threads = case.opened.setting.machine.threads
     found = invariance.measure(
-        extra["model"].config, body, torch.device("cpu"), extra["kernels"], case.opened.setting.threads, many=True
+        extra["model"].config, body, torch.device("cpu"), extra["kernels"], threads, many=True
     )
     case.world.meter.charge(Cost(seconds=time.perf_counter() - began))
     said = f"{found} ({extra['kernels']} kernels, {extra['dtype']})"
@@ -294,7 +295,7 @@ async def _after_update(case: Case, canaries: int) -> Finding:
     if not _holds(case, world.learner.weights()):
         return Finding(name, "fail", "after an update the sampler's checksum differs from the learner's", REPORT)
     place = Place(SEED, 5, 0, PROBE)
-    now = await sampled(case, [g.problem for g in few], place, min(SHORT, case.opened.setting.max_tokens))
+    now = await sampled(case, [g.problem for g in few], place, min(SHORT, case.opened.setting.lengths.max_tokens))
     decoder, rows = case.reference(), [r.segments[0] for g in now for r in g.rollouts]
     gaps = gaps_of(case, now, np.concatenate([kept_logp(plain_logits(case, decoder, x), x).numpy() for x in rows]))
     gap, plain, moved = gaps.apart.mean(), gaps.sampler.mean(), _moved(case, few)

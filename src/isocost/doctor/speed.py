@@ -47,7 +47,7 @@ async def learning_speed(case: Case) -> Finding:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         read = case.world.meter.physical[account].train - before
         if wall < best:
-            best, had = wall, share_available(case.opened.setting.threads, cpu, wall)
+            best, had = wall, share_available(case.opened.setting.machine.threads, cpu, wall)
     work = _train_work(case, groups, read, body)
     share = roofline.floor(work, peaks, kind) / best
     return _judged(case, "speed of learning", read / best, share, roofline.bound(work, peaks, kind), had,
@@ -75,7 +75,7 @@ def _kernels(case: Case) -> str:
 
 
 def _advice(case: Case, limit: str) -> str:
-    threads, cores = case.opened.setting.threads, os.cpu_count() or 1
+    threads, cores = case.opened.setting.machine.threads, os.cpu_count() or 1
     if case.large and threads < cores:
         return f"use more cores: --threads {cores}"
     if not case.large and threads > 1:
@@ -92,7 +92,7 @@ def _machine(case: Case) -> tuple[Peaks | None, str, int]:
         return None, "", 8
     if case.peaks is None:
         device = str(case.world.extra["device"])
-        case.peaks = roofline.measure(case.opened.setting.threads, device, 1.5)
+        case.peaks = roofline.measure(case.opened.setting.machine.threads, device, 1.5)
     return case.peaks, kind, {"fp32": 4, "bf16": 2}[kind]
 
 

@@ -29,7 +29,7 @@ async def ends(case: Case) -> Finding:
             return Finding(name, "fail", f"problem {r.problem.id}, attempt {r.attempt}: {why}",
                            "report this as a bug of isocost")
     done = float(np.mean([r.stop is Stop.DONE for r in case.rollouts]))
-    limit = case.opened.setting.max_tokens
+    limit = case.opened.setting.lengths.max_tokens
     said = f"{done:.0%} of {len(case.rollouts)} answers end within {limit} tokens"
     if done == 0:
         return await _never(case, said)
@@ -41,7 +41,7 @@ async def ends(case: Case) -> Finding:
 
 async def _never(case: Case, said: str) -> Finding:
     """No answer ended: sample a few with more room, to tell long answers from missing end tokens."""
-    limit = max(LONG, 4 * case.opened.setting.max_tokens)
+    limit = max(LONG, 4 * case.opened.setting.lengths.max_tokens)
     groups = await sampled(case, case.problems[:4], Place(SEED, 6, 0, int(Purpose.PROFILE)), limit, attempts=range(2))
     done = [r.segments[0].written for g in groups for r in g.rollouts if r.stop is Stop.DONE]
     many = sum(len(g.rollouts) for g in groups)
@@ -53,7 +53,7 @@ async def _never(case: Case, said: str) -> Finding:
 
 
 def _wrong_end(r: Rollout, ids: set[int], case: Case) -> str:
-    tokens, limit = own(r.segments[0]).tolist(), case.opened.setting.max_tokens
+    tokens, limit = own(r.segments[0]).tolist(), case.opened.setting.lengths.max_tokens
     room = case.world.extra["model"].config.max_len - (len(r.segments[0]) - len(tokens))
     if any(t in ids for t in tokens[:-1]):
         return "it continues after an end token"

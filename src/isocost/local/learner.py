@@ -22,6 +22,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
+from isocost.can import LEARNER
 from isocost.columns import WaveColumns, whole
 from isocost.local.cache import NativeCache
 from isocost.local.decoder import Config, Decoder, attention, wide
@@ -33,7 +34,7 @@ from isocost.meter import Meter
 from isocost.ops import array, plain
 from isocost.traits import slope_form
 from isocost.types import Cost, Sampling
-from isocost.world import CAN, Weights
+from isocost.world import Weights
 
 LossFn = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]
 
@@ -55,7 +56,7 @@ class Adam:
 class LocalLearner:
     """`isocost.world.Learner` on one device."""
 
-    can = CAN
+    can = LEARNER
 
     def __init__(
         self, config: Config, weights: Weights, meter: Meter, *, ends: Sequence[int], device: torch.device,

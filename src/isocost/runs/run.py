@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
         raise UserError(f"{out} holds a run that was imported; choose another --out")
     fit(out / "run.json", there, schema.TRAINED)
     rules.refuse_other(out, there["recipe"], there.get("code"))
-    old, new = there["job"]["setting"], asdict(job)["setting"]
+    old, new = there["job"]["setting"], job.setting.to_dict()
     left, right = today(there["recipe"]), describe(recipe)
     differs = [k for k, v in right.items() if fingerprint(left.get(k)) != fingerprint(v)]
     changed = {f"recipe's {k}": (left.get(k), right[k]) for k in differs}

@@ -8,32 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
+from isocost.can import Able, Can
 from isocost.errors import UserError
 from isocost.words import word
 
 
-class Can(Enum):
-    """What isocost can do with a study of a source, or knows of its runs."""
-
-    PROFILE = auto()    # sample the policy before training
-    PILOT = auto()      # launch runs of a chosen n, B, learning rate and length, and add runs later
-    TRAIN = auto()      # launch the prescribed runs
-    SEAL = auto()       # seal a forecast before the prescribed runs, and audit it
-    STOP = auto()       # stop runs, or change n, while they train
-    EVALUATE = auto()   # evaluate a final policy again
-    BASE = auto()       # every run is evaluated before its first update
-    SPLITS = auto()     # held-out problems are divided into a validation and a test split
-    METRICS = auto()    # evaluations hold other metrics than pass@1
-    RECIPE = auto()     # the recipe of the runs is on record
-    SAMPLING = auto()   # temperature, truncation and length of completions are on record, as far as they are known
-
-
 @dataclass(frozen=True)
-class Source:
+class Source(Able):
     """A source of runs.
 
     `name` is the source in one word, and `described` what a message says of a study or run of it. `start` says how a
@@ -48,14 +32,10 @@ class Source:
     lacks: Mapping[Can, str]
     kind: str = "training"
 
-    def can(self, capability: Can) -> bool:
-        """Whether the source has the capability."""
-        return capability not in self.lacks
-
     def require(self, capability: Can, path: Path) -> None:
         """Raises UserError for the study or run in `path`, with what to do instead, without the capability."""
         if not self.can(capability):
-            raise UserError(f"{path} {self.described}: {self.lacks[capability].format(path=word(path))}")
+            raise UserError(f"{path} {self.described}: {self.why(capability).format(path=word(path))}")
 
 
 THEIRS = "its trainer is yours: `isocost export {path} --to ...` writes the prescription as its configuration"

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.display import Shown, write_report
 from isocost.runs.launch.site import HERE, Site
-from isocost.runs.source import Can
 from isocost.steps import study as on_disk
 from isocost.steps.audit import Audit, audit
 from isocost.steps.early import NEVER, Stops

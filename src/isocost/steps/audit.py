@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.display import OfPlanner, Row, folder_field
 from isocost.laws.curves import attempts_of, curves
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.runs import rules
 from isocost.runs.files import RunFiles
-from isocost.runs.source import Can
 from isocost.steps.study import Study, changes
 
 

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from isocost.can import Can
 from isocost.display import Text, folder_field
 from isocost.errors import UserError
 from isocost.runs import measure
 from isocost.runs.arm import Arm
 from isocost.runs.measure import TRAINING, UNNAMED
-from isocost.runs.source import Can
 from isocost.shape import flaw
 from isocost.steps.study import Study
 from isocost.trainers import export as targets

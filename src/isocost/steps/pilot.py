@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.display import Row, Shown, folder_field
 from isocost.errors import Interrupted, UserError
 from isocost.laws.curves import PASS
@@ -19,7 +20,6 @@ from isocost.runs import rules
 from isocost.runs.files import SCHEMA
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
-from isocost.runs.source import Can
 from isocost.steps import plans, spending
 from isocost.steps.early import Stops
 from isocost.steps.events import SILENT, Extended, Observer

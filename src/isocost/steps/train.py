@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost import methods
+from isocost.can import Can
 from isocost.display import OfPlanner, Row, Shown, folder_field
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
@@ -15,7 +16,6 @@ from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs import rules
 from isocost.runs.launch.site import HERE, Site
-from isocost.runs.source import Can
 from isocost.steps.early import NEVER, Stops
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.jobs import run_phase, workers_for

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isocost.can import Can
 from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.jsonfile import TAIL, finite
@@ -18,7 +19,6 @@ from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
 from isocost.runs.files import RunFiles, is_run, tail
 from isocost.runs.schema import BUDGETED, PLACED
-from isocost.runs.source import Can
 from isocost.steps.spending import machine_of
 from isocost.steps.study import Study
 from isocost.types import Cost

@@ -21,6 +21,7 @@ from torch import Tensor
 from isocost import chance
 from isocost import meter as meters
 from isocost.batch import Batch, Forward
+from isocost.can import Can
 from isocost.errors import Unreachable, UserError
 from isocost.gather import together
 from isocost.meter import Meter, Payer, payer
@@ -30,7 +31,7 @@ from isocost.world import Grade, Surrogate, Weights, World
 from isocost.worlds.flying import Flying
 from isocost.worlds.http import Client, Limits, Refused, Unanswered
 from isocost.worlds.protocol import CHAT, REFUSED, TEXT, Answer, Dialect, Malformed
-from isocost.worlds.spec import Ability, Spec
+from isocost.worlds.spec import Spec
 
 log = logging.getLogger("isocost")
 KEY, OPENAI_KEY, OPENAI_HOST = "ISOCOST_API_KEY", "OPENAI_API_KEY", "api.openai.com"
@@ -177,22 +178,22 @@ class EndpointEngine:
         self._flying.halt(place)
 
     async def load(self, weights: Weights) -> None:
-        self.spec.require(Ability.LEARN)
+        self.spec.require(Can.LEARN)
 
     def restore(self, weights: Weights, version: int) -> None:
-        self.spec.require(Ability.LEARN)
+        self.spec.require(Can.LEARN)
 
 
 class OnlySampled:
     """`isocost.world.Learner` of a model that cannot be trained: every method raises a UserError."""
 
-    parameters, learned, vocabulary, can = 0, 0, 0, frozenset[str]()
+    parameters, learned, vocabulary, can = 0, 0, 0, frozenset[Can]()
 
     def __init__(self, spec: Spec):
         self.spec = spec
 
     def _no(self) -> NoReturn:
-        self.spec.require(Ability.LEARN)
+        self.spec.require(Can.LEARN)
         raise AssertionError(f"{self.spec} is opened as a model that cannot learn")
 
     def forward(self, batch: Batch) -> Forward: self._no()

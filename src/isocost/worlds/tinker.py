@@ -2,7 +2,7 @@
 
 Any loss of log-probs travels as `importance_sampling`, -exp(log π - logprobs) · advantages: with `logprobs` the current
 ones and `advantages` -dL/dlog π, its gradient is that of L. How the service reduces a batch is measured when the world
-is opened (`conventions`), and undone. What needs more than log-probs at temperature 1 is not in `CAN`.
+is opened (`conventions`), and undone. What needs more than log-probs at temperature 1 it cannot do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -19,24 +18,21 @@ from torch import Tensor
 
 from isocost import chance
 from isocost.batch import Batch, Forward
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.gather import together
 from isocost.local import lora, models
-from isocost.local.embedded import EMBEDDED
-from isocost.local.weights import text_of
 from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
 from isocost.world import Grade, Surrogate, Text, Weights, World
 from isocost.worlds.conventions import Probe, Reduction, reduction
 from isocost.worlds.flying import Flying
-from isocost.worlds.service import Adam, Adapter, Row, Sampler, Service
+from isocost.worlds.service import RANK, SEED, Adam, Adapter, Row, Sampler, Service, is_local, text_for
 from isocost.worlds.spec import Spec
 
-RANK = 32           # of the adapter where the user names none: the SDK's own
-SEED = 0            # of its initial weights: all runs start alike
 MAX_NORM = 1.0      # the gradient is clipped to this norm where the service can, as by the learner of this machine
 PATH = "service.path"       # the tensor of a checkpoint that holds the service's path, as bytes
-CAN = frozenset[str]()      # of `isocost.world.CAN`, what this learner can do: nothing but log-probs and updates
+CAN = frozenset[Can]()      # of `isocost.can.LEARNER`: nothing but log-probs and updates
 PLAIN = ("a service of the Tinker API gives log-probs at temperature 1 and without top-p and top-k only, and training "
          "needs those of the distribution that is sampled")
 
@@ -96,18 +92,6 @@ def vars_of(sampling: Sampling) -> dict[str, float]:
     return {k: getattr(sampling, k) for k in ("temperature", "top_p", "top_k")}
 
 
-def text_for(name: str, adapter: Adapter) -> Text:
-    """The tokenizer of a model: that of its folder on this machine, else the one that the SDK loads."""
-    if is_local(name):
-        return models.reading(name)[0]
-    return text_of({}, adapter.tokenizer_files())
-
-
-def is_local(name: str) -> bool:
-    """Whether a model of this name is on this machine too."""
-    return name in EMBEDDED or (Path(name) / "config.json").is_file()
-
-
 def size_of(name: str, rank: int) -> tuple[int, int]:
     """A model's parameters and those of an adapter, if the model is on this machine too, else 0: no service says it."""
     if not is_local(name):
@@ -125,10 +109,10 @@ def _reduction(
     one = probe.calibrate()
     if one < 0:
         raise UserError("a positive advantage makes a token less likely: the service's sign is turned round, and "
-                        "training would make the model worse. `isocost doctor --tinker URL#MODEL` says more")
+                        "training would make the model worse. `isocost doctor --model tinker:URL#MODEL` says more")
     if one == 0:
         raise UserError("no step changes the service's log-probs: its optimiser or its gradients do not work. "
-                        "`isocost doctor --tinker URL#MODEL` says more")
+                        "`isocost doctor --model tinker:URL#MODEL` says more")
     found = reduction(probe, one)
     found.scale(np.array([2]))      # raises for one that is not known
     return found
