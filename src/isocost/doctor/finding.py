@@ -52,10 +52,12 @@ class Subject:
     def of(cls, opened: Opened) -> Subject:
         """Of an opened setting."""
         s, extra = opened.setting, opened.world.extra
+        drawn = s.sampling
         return cls(
             s.model, opened.world.learner.parameters, s.problems.data, len(opened.problems), opened.problems.verifier,
-            *astuple(s.sampling), s.lengths.max_tokens, s.machine.threads, str(extra["device"]), str(extra["dtype"]),
-            extra.get("kernels"), extra.get("kernels_why"), tuple(opened.problems.report.warnings),
+            drawn.temperature, drawn.top_p, drawn.top_k, s.lengths.max_tokens, s.machine.threads,
+            str(extra["device"]), str(extra["dtype"]), extra.get("kernels"), extra.get("kernels_why"),
+            tuple(opened.problems.report.warnings),
         )
 
     def to_dict(self) -> dict[str, Any]:

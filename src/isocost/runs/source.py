@@ -7,7 +7,7 @@ which `of` finds by what its records hold.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,32 @@ class Source(Able):
         """Raises UserError for the study or run in `path`, with what to do instead, without the capability."""
         if not self.can(capability):
             raise UserError(f"{path} {self.described}: {self.why(capability).format(path=word(path))}")
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """The log of another trainer that a run was read from."""
+
+    name: str = ""
+    unit: str = ""          # what its compute is counted in; empty: rollouts
+    digest: str = ""        # of its data: the same for the same log
+    metric: str | None = None
+    kind: str = ""          # whether the metric is of held-out problems or of training
+    scale: tuple[float, float] | None = None    # the least and the greatest reward, where they were stated
+    says: Mapping[str, Any] = field(default_factory=dict)       # the trainer's own settings
+
+    @staticmethod
+    def of(run: Mapping[str, Any]) -> RunLog | None:
+        """That of a run.json; None for a run of isocost's own."""
+        if "imported" not in run:
+            return None
+        log = run["imported"] or {}
+        metric, scale = log.get("metric") or {}, (log.get("stated") or {}).get("scale")
+        return RunLog(
+            log.get("name") or "", log.get("unit") or "", log.get("digest") or "", metric.get("name"),
+            metric.get("kind") or "", None if scale is None else (float(scale[0]), float(scale[1])),
+            (log.get("about") or {}).get("trainer_says") or {},
+        )
 
 
 THEIRS = "its trainer is yours: `isocost export {path} --to ...` writes the prescription as its configuration"

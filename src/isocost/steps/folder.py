@@ -191,7 +191,7 @@ def restart(path: Path, setting: Setting, **asked: Any) -> None:
         return
     asks, attempts = home.asked, path.glob("*/attempts/*/launch.json")
     runs = any(not (p.parent / "ended.json").exists() for p in attempts)
-    if runs or asks.get("imported") or (asks.get("source") and home.has("profile.jsonl")):
+    if runs or source.of(asks) is source.IMPORTED or (asks.get("source") and home.has("profile.jsonl")):
         return
     try:
         check(path, setting, **asked)

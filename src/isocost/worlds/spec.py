@@ -34,12 +34,15 @@ class Options:
     """
 
 
-def option(kind: type, default: Any, help: str, *, metavar: str | None = None, above: int | None = None) -> Any:
+def option(
+    kind: type, default: Any, help: str, *, metavar: str | None = None, above: int | None = None, how: bool = False
+) -> Any:
     """A field of `Options`: an int, float, bool or str, None if it need not be given; numbers are larger than `above`.
 
-    The help is that of the command line.
+    The help is that of the command line. `how` is for what changes how a run is computed, and not what.
     """
-    return field(default=default, metadata={"kind": kind, "help": help, "metavar": metavar, "above": above})
+    return field(default=default, metadata={
+        "kind": kind, "help": help, "metavar": metavar, "above": above, "how": how})
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,11 @@ def spec_of(model: str) -> Spec:
         example = f"{kind}:{kinds()[kind].example}"
         raise UserError(f"--model {model} names no model: write {kind}:URL#MODEL, such as {example}")
     return Spec(kind, name, url)
+
+
+def may_differ() -> frozenset[str]:
+    """The fields of a setting's record that may differ when a run is continued: what is computed is the same."""
+    return frozenset(("device", "threads", *(name for name, f in options().items() if f.metadata["how"])))
 
 
 def refuse_options(model: str, given: Mapping[str, Any]) -> None:

@@ -22,10 +22,11 @@ class LocalOptions(AdapterOptions):
     """What is trained, and what computes it."""
 
     kernels: str = option(
-        str, "auto", "auto, native (compiled on first use, for processors), graphs (CUDA graphs, for GPUs) or torch")
+        str, "auto", "auto, native (compiled on first use, for processors), graphs (CUDA graphs, for GPUs) or torch",
+        how=True)
     in_turns: bool = option(
         bool, False, "with max_age above 0, sample and learn one after the other, not at the same time; results do not "
-        "depend on it")
+        "depend on it", how=True)
 
 
 def open_world(spec: Spec, opening: Opening, *, dtype: str = "") -> World:
