@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from isocost.display import Shown
