@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import charts, targets
 from bench.worker import ROOT
-from isocost.words import markdown_table
+from isocost.screen.words import markdown_table
 
 Records = Mapping[str, Mapping[str, Any]]
 PAGE, IMAGES = ROOT / "docs" / "speed.md", ROOT / "docs" / "images"

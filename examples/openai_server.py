@@ -148,7 +148,7 @@ def main():
         with suppress(KeyboardInterrupt):
             asyncio.run(server.serve(options.port, lambda port: print(f"http://127.0.0.1:{port}/v1#{server.name}")))
         return
-    from isocost.steps.evaluate import evaluate_model
+    from isocost.steps.look.evaluate import evaluate_model
     from isocost.steps.settings import setting_with
 
     with Background(server) as url:

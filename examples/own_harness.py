@@ -6,7 +6,7 @@
 
 from openai import AsyncOpenAI
 
-from isocost.envs.rooms import Rooms, Walk, problems
+from isocost.envs.tiny.rooms import Rooms, Walk, problems
 
 model, max_turns, max_tokens = "tiny-agents", 12, 2
 # Each rollout has an address of its own. Without a timeout of yours, the client waits 5 s for a connection.

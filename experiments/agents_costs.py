@@ -35,7 +35,7 @@ def dead(folder: Path) -> float:
 
 def detour(folder: Path) -> float:
     """Moves beyond the shortest route, in the successes of the last tenth of a run's groups."""
-    from isocost.envs import rooms
+    from isocost.envs.tiny import rooms
 
     setting = json.loads((folder / "run.json").read_text())["job"]["setting"]
     level = {p.id: p.meta["level"] for p in rooms.problems(rooms.Rooms.of(setting["env"]))}

@@ -5,7 +5,8 @@
 
 Design, fixed before the runs. Plain GRPO on the default rooms, n = 8, B = 8, 60,000 environment steps, evaluated before
 and after on all 42 held-out problems with 16 samples each. `--rates` runs seeds 100 and 101 at 3e-4, 1e-3 and 2e-3;
-`isocost.planner.learning_rate.fit_rate` chooses a rate, which is kept in the base's config.json (`made.starting_rate`).
+`fit_rate` of `isocost.planner.training.learning_rate` chooses a rate, which is kept in the base's config.json
+(`made.starting_rate`).
 The second command runs seeds 0 to 4 at that rate. It states, for each seed, the gain in held-out success, the gain with
 a 90 % interval over problems (paired, Student, of `isocost eval --base`), processor seconds of the whole command, and
 environment steps. The claim to hold: every gain is at least 0.15 with an interval above 0, in at most 90 s of
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from isocost.local.embedded import EMBEDDED
-from isocost.planner.learning_rate import ProbeResult, fit_rate
+from isocost.planner.training.learning_rate import ProbeResult, fit_rate
 from isocost.runs.record import read_lines
 
 MODEL = EMBEDDED["tiny-agents"]

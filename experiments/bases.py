@@ -37,9 +37,9 @@ from torch import Tensor
 import lessons
 from isocost import chance
 from isocost.batch import Batch, Forward
-from isocost.envs import rooms
+from isocost.disk.jsonfile import read_json, write_json
+from isocost.envs.tiny import rooms
 from isocost.errors import UserError
-from isocost.jsonfile import read_json, write_json
 from isocost.local import models, weights
 from isocost.local.decoder import Config, Decoder
 from isocost.local.embedded import EMBEDDED
@@ -48,9 +48,9 @@ from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model
 from isocost.local.world import open_world
 from isocost.runs.files import read_lines
-from isocost.tasks import puzzles, sums
-from isocost.tasks.drawn import END as ASKED
-from isocost.words import markdown_table
+from isocost.screen.words import markdown_table
+from isocost.tasks.builtin import puzzles, sums
+from isocost.tasks.builtin.drawn import END as ASKED
 from lessons import Lessons, Row
 from pass_rates import (
     Facts,

@@ -23,8 +23,8 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import find_runs, read_json
 from isocost.runs.job import Job
 from isocost.runs.run import run
+from isocost.screen.words import markdown_table
 from isocost.steps.settings import setting_with
-from isocost.words import markdown_table
 from isocost.worlds.setting import Setting
 
 KEPT = Path(__file__).parent / "results"

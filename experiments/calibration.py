@@ -52,8 +52,8 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
 from isocost.laws.law import SELECT, Growth, Law
-from isocost.planner.choice import choose as choose_n
-from isocost.planner.study_runs import COMMON
+from isocost.planner.training.choice import choose as choose_n
+from isocost.planner.training.study_runs import COMMON
 from truth import INSIDE, OUTSIDE, Design, Planted, plant
 from truth.oracle import choose, oracle
 

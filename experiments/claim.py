@@ -44,19 +44,19 @@ from isocost.cli.commands import main as command
 from isocost.compare.design import MANY, SHARE, Design, labels_of
 from isocost.compare.gate import Pilot, common_lines, own_pilot, spread_of, steps_of
 from isocost.contract.catalogue import outcome as outcome_of
+from isocost.disk.jsonfile import write_json
 from isocost.errors import UserError
-from isocost.jsonfile import write_json
 from isocost.laws.tracks import tracks
 from isocost.planner.budget import Budget
 from isocost.planner.forecast import digest
-from isocost.planner.learning_rate import MULTIPLIERS, given
+from isocost.planner.training.learning_rate import MULTIPLIERS, given
 from isocost.runs import files as records
 from isocost.runs.files import read_json, read_lines
+from isocost.screen.words import counted, markdown_table
 from isocost.stats import decidable
 from isocost.stats.decidable import Line, Spread
 from isocost.stats.power import difference
 from isocost.steps.folder import Home
-from isocost.words import counted, markdown_table
 
 HOME = Path(__file__).resolve().parents[1]
 ROWS = HOME / "experiments" / "claims"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.report import theme
-from isocost.words import markdown_table
+from isocost.screen.words import markdown_table
 from ray_chaos import KILL, NODES
 from ray_scale import LONGEST, PLAN, RUNS, SAVED, WORKERS, overheads
 

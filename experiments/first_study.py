@@ -71,8 +71,9 @@ def with_worst(spec: dict[str, Any]) -> dict[str, Any]:
 
 def pictures() -> dict[str, str]:
     """File name -> SVG, in light and dark."""
-    from isocost.report import overview, theme
+    from isocost.report import theme
     from isocost.report.records import load
+    from isocost.report.sections import overview
 
     spec = with_worst(overview.overview_plot(load(RECORDS))[0])
     return {f"first-{side}.svg": theme.svg(spec, dark=side == "dark") for side in ("light", "dark")}

@@ -13,8 +13,8 @@ import asyncio
 
 from openai import AsyncOpenAI
 
-from isocost.envs import outside
-from isocost.envs.textarena import Game
+from isocost.envs.adapters import seeded
+from isocost.envs.adapters.textarena import Game
 
 model, max_turns, max_tokens = "smollm2", 3, 1
 clients = {}        # by event loop: a client's connections belong to the loop that opened them
@@ -31,7 +31,7 @@ def tasks():
 
 def begun(seed):
     """The game of a seed: its number is of Python's global generator."""
-    with outside.global_random(seed):
+    with seeded.global_random(seed):
         game = GAME.make()
         game.reset(num_players=1, seed=seed)
     return game

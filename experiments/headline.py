@@ -28,18 +28,18 @@ from isocost import methods
 from isocost.cli.commands import main as command
 from isocost.compare.design import arm_of, labels_of
 from isocost.contract.catalogue import outcome as outcome_of
+from isocost.disk.jsonfile import write_json
 from isocost.errors import UserError
-from isocost.jsonfile import write_json
 from isocost.laws.tracks import tracks
 from isocost.planner.forecast import digest
-from isocost.planner.learning_rate import given
+from isocost.planner.training.learning_rate import given
 from isocost.report import arm_charts, theme
 from isocost.runs import files as records
 from isocost.runs import rules
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
+from isocost.screen.words import counted, markdown_table
 from isocost.stats.power import difference
-from isocost.words import counted, markdown_table
 
 HOME = Path(__file__).resolve().parents[1]
 FOLDER = HOME / "experiments" / "headlines"                 # what is asked
@@ -52,6 +52,7 @@ WORLDS = ("puzzles", "sums")
 Numbers = Mapping[str, float]
 # What modules and folders are called now, and what they were called when the headlines were sealed.
 MOVED = (
+    ("isocost.tasks.builtin", "isocost.tasks"),
     ("import bases as make", "from isocost.base import make"), ("make.taught_in_torch(", "make.teach("),
     ("tuple[make.Tensor, make.Tensor]", "make.Batch"), ("import bases\n", "import make_puzzles_base as make\n"),
     ('bases.WHOLE.of["slips"]', "make.Lessons().slips"), ("bases.lessons.SLIPS", "make.SLIPS"),

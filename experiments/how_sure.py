@@ -18,7 +18,7 @@ import made_with
 from accuracy import choice, comparisons, falls, real, second, simulated, stopping
 from accuracy.pieces import Record
 from isocost.report import theme
-from isocost.words import markdown_table
+from isocost.screen.words import markdown_table
 
 HOME = Path(__file__).resolve().parents[1]
 RECORDS, PAGE, IMAGES = HOME / "experiments" / "results", HOME / "docs" / "how_sure.md", HOME / "docs" / "images"

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from isocost.envs import boxes, desk, needle, pages, rooms
+from isocost.envs.tiny import boxes, desk, needle, pages, rooms
 from isocost.parts import view
-from isocost.tasks import chain, countdown, puzzles, sums
-from isocost.tasks.drawn import STEP, Drawn, pick
+from isocost.tasks.builtin import chain, countdown, puzzles, sums
+from isocost.tasks.builtin.drawn import STEP, Drawn, pick
 from isocost.types import Message, Problem
 
 END = "\0"

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from isocost import methods
-from isocost.envs.sandbox import Limits, Sandbox
+from isocost.envs.sandbox.client import Limits, Sandbox
 from isocost.envs.threads import in_thread
 from isocost.ledger import Ledger
 from isocost.loop import train

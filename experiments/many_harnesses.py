@@ -31,10 +31,10 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from isocost import methods
-from isocost.envs.gateway import Gateway
-from isocost.envs.harness import Driven, Seat
-from isocost.envs.rooms import Rooms, Walk, problems
+from isocost.envs.harness.driven import Driven, Seat
+from isocost.envs.harness.gateway import Gateway
 from isocost.envs.threads import in_thread
+from isocost.envs.tiny.rooms import Rooms, Walk, problems
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.recipe import paced

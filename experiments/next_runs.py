@@ -24,7 +24,7 @@ import numpy as np
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
 from isocost.laws.law import DEAREST, Law
-from isocost.planner.next_runs import NextRun, next_runs
+from isocost.planner.training.next_runs import NextRun, next_runs
 from truth import INSIDE, Design, Planted, plant
 
 DESIGN, TIMES = Design(), 4

@@ -35,7 +35,7 @@ from isocost import chance
 from isocost.laws.curves import PASS, curves
 from isocost.laws.interference import by_n, interference
 from isocost.planner.evaluation import points
-from isocost.planner.study_runs import whole
+from isocost.planner.training.study_runs import whole
 from isocost.runs import files as records
 from isocost.runs.arm import Arm
 from isocost.runs.job import Job

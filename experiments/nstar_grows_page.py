@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from isocost.planner.n_growth import FEW, LOSS, MANY, MOSTLY
+from isocost.planner.training.n_growth import FEW, LOSS, MANY, MOSTLY
 from isocost.report import theme
-from isocost.words import markdown_table
+from isocost.screen.words import markdown_table
 from truth.growth import FALLS, FLAT, GROWS, UNKNOWN, growth, interval
 
 Record = Mapping[str, Any]

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from isocost.errors import UserError
-from isocost.trainers import logs
+from isocost.trainers.reading import logs
 
 TRAINING, HELD_OUT, CONTROL = "LLM training reward", "LLM held-out", "control"
 SEEN = ("rasbt/reasoning-from-scratch", "TiandaSun/KG_GRPO", "beibeizzz/countdown_post_train", "facebookresearch/drqv2")

@@ -20,8 +20,8 @@ from isocost.gather import together
 from isocost.parts.play import given, sample
 from isocost.runs.evaluate import Evaluation, evaluate
 from isocost.steps.settings import setting_with
-from isocost.tasks import puzzles, sums
-from isocost.tasks.drawn import END as ASKED
+from isocost.tasks.builtin import puzzles, sums
+from isocost.tasks.builtin.drawn import END as ASKED
 from isocost.types import Problem, Rollout, Stop
 from isocost.worlds.setting import open_setting
 

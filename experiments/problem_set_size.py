@@ -25,7 +25,7 @@ from isocost.laws.curves import Curve, curves
 from isocost.laws.interference import by_n, interference
 from isocost.laws.overfit import overfitting
 from isocost.planner.evaluation import points
-from isocost.planner.study_runs import whole
+from isocost.planner.training.study_runs import whole
 from isocost.runs import files as records
 from isocost.runs.arm import Arm
 from isocost.runs.job import Job

@@ -8,8 +8,9 @@
 Trains plain GRPO on the default problems (n = 8, B = 16, 20,000 rollouts; options that are not this script's go to
 `isocost train`) and evaluates on the held-out problems before and after. The record has the base's measured rates too.
 Each run has one thread; `cpu_seconds` is processor time of the whole command, its evaluations and start included.
-With `--rates` the runs are repeated at each of them, `isocost.planner.learning_rate.fit_rate` chooses one from the
-held-out gains, and it is kept in the base's config.json, where `isocost train` finds it (`made.starting_rate`).
+With `--rates` the runs are repeated at each of them, `fit_rate` of `isocost.planner.training.learning_rate` chooses one
+from the held-out gains, and it is kept in the base's config.json, where `isocost train` finds it
+(`made.starting_rate`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from isocost.local.embedded import EMBEDDED
-from isocost.planner.learning_rate import ProbeResult, fit_rate
+from isocost.planner.training.learning_rate import ProbeResult, fit_rate
 from isocost.runs.record import read_lines
 
 DATA = "puzzles"

@@ -14,10 +14,10 @@ import base64
 import tempfile
 from pathlib import Path
 
-from isocost.envs.browser import Browser
+from isocost.envs.adapters.browser import Browser
 from isocost.report import write
 from isocost.steps.settings import setting_with
-from isocost.steps.single import train_one
+from isocost.steps.training.single import train_one
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 WIDTH, HEIGHT = 900, 860

@@ -26,15 +26,15 @@ import numpy as np
 
 from isocost.laws.curves import curves
 from isocost.planner.evaluation import EvaluationPlan
-from isocost.planner.learning_rate import RateRule
-from isocost.planner.study_runs import PlannedRun, run_seed, warmup, whole
+from isocost.planner.training.learning_rate import RateRule
+from isocost.planner.training.study_runs import PlannedRun, run_seed, warmup, whole
 from isocost.runs import files as records
 from isocost.runs.arm import Arm
 from isocost.runs.files import GO_ON
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.steps.settings import setting_with
-from isocost.steps.single import starting_rule_of
+from isocost.steps.training.single import starting_rule_of
 from isocost.worlds.setting import Setting
 
 CLOSE = 0.02            # difference in reward at which n get twice as many seeds

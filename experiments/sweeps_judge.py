@@ -30,7 +30,6 @@ import numpy as np
 
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
-from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import MEASURED, UNTIMED, Budget, Timing
 from isocost.planner.builtin import PRESETS
 from isocost.planner.focus import focused
@@ -40,7 +39,7 @@ from isocost.planner.rollouts import prescribe
 from isocost.planner.standing import means
 from isocost.planner.study_runs import PlannedRun, Preset
 from isocost.runs.arm import Arm
-from isocost.steps.limits import of_limit
+from isocost.steps.training.limits import of_limit
 from sweeps import CHECKED, OUT, SITUATIONS
 
 STUDIES, SEEDS, GRID = 40, 3, (2, 4, 8, 16, 32)

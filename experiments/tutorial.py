@@ -136,8 +136,9 @@ def inside(folder: Path) -> Iterator[None]:
 
 def pictures() -> dict[str, str]:
     """File name -> SVG, of the plots on the page, in light and dark."""
-    from isocost.report import charts, fit, outcome, reach, theme
+    from isocost.report import charts, theme
     from isocost.report.records import law_of, load
+    from isocost.report.sections import fit, outcome, reach
 
     found = load(RECORDS)
     law = law_of(found)

@@ -39,7 +39,7 @@ from isocost.laws.tracks import Track, tracks
 from isocost.report import charts, theme
 from isocost.runs import rules
 from isocost.runs.files import read_json
-from isocost.words import counted, markdown_table
+from isocost.screen.words import counted, markdown_table
 
 HOME = Path(__file__).resolve().parents[1]
 RESULTS = HOME / "experiments" / "results" / "waves"

@@ -18,7 +18,7 @@ from isocost.compare.design import size_of
 from isocost.compare.judge import QUESTIONS
 from isocost.compare.many import RATE
 from isocost.report import arm_charts, charts, theme
-from isocost.words import counted, markdown_table
+from isocost.screen.words import counted, markdown_table
 
 HOME = Path(__file__).resolve().parents[1]
 KEPT = HOME / "experiments" / "results" / "wave.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isocost.envs.browser import Browser, Page
+from isocost.envs.adapters.browser import Browser, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")

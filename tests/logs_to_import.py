@@ -6,8 +6,8 @@ from click.testing import CliRunner
 
 from isocost.cli.commands import main
 from isocost.runs.arm import Arm
-from isocost.trainers import logs as sources
-from isocost.trainers.record import Asked, resolve
+from isocost.trainers.reading import logs as sources
+from isocost.trainers.reading.record import Asked, resolve
 
 LOGS = Path(__file__).parent / "fixtures" / "logs"
 ONE = ("--n", 2, "--B", 3, "--lr", 1e-3)       # the sizes of a log that states none

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
 
-from isocost.tasks import verify
+from isocost.tasks.verify import verifiers
 from isocost.types import Message, Problem
 
 
@@ -288,7 +288,7 @@ def mark(pair: Pair) -> float | None:
     """What the pair's verifier gives; None where it refuses the gold."""
     try:
         problem = Problem("p", (Message("user", "?"),), pair.answer)
-        return verify.BUILT_IN[pair.verifier].mark(pair.completion, problem)
+        return verifiers.BUILT_IN[pair.verifier].mark(pair.completion, problem)
     except ValueError:
         return None
 

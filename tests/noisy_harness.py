@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from isocost.envs.rooms import Rooms, Walk, problems
+from isocost.envs.tiny.rooms import Rooms, Walk, problems
 
 model, max_turns, max_tokens = "tiny-agents", 8, 2
 HOUSE = {p.id: p for p in problems(Rooms(slip=0.2))}

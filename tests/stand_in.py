@@ -19,7 +19,7 @@ import tomllib
 from math import exp
 from pathlib import Path
 
-from isocost.trainers.wire import _masked
+from isocost.trainers.reading.wire import _masked
 
 ATTEMPT = int(os.environ.get("ISOCOST_ATTEMPT", "0"))
 DEATHS = [x for x in os.environ.get("DEATHS", "").split(",") if x]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from episodes import first, play, played, text
-from isocost.envs import minigrid_words, openenv, outside
+from isocost.envs.adapters import minigrid_words, openenv, seeded
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
@@ -45,11 +45,11 @@ def test_without_websockets_an_openenv_server_names_the_extra(monkeypatch: pytes
 
 
 def test_options_are_read_as_json_or_text():
-    assert outside.options("a=1,b=true,c=x,d=True,e=0.5") == {"a": 1, "b": True, "c": "x", "d": True, "e": 0.5}
+    assert seeded.options("a=1,b=true,c=x,d=True,e=0.5") == {"a": 1, "b": True, "c": "x", "d": True, "e": 0.5}
     with pytest.raises(UserError, match="key=value"):
-        outside.options("a")
+        seeded.options("a")
     with pytest.raises(UserError, match="count is an integer of at least 1, got 0"):
-        outside.whole({"count": 0}, "count", 5, 1)
+        seeded.whole({"count": 0}, "count", 5, 1)
 
 
 def test_global_random_numbers_are_put_back():
@@ -60,10 +60,10 @@ def test_global_random_numbers_are_put_back():
     random.seed(3)
     np.random.seed(3)
     before = random.getstate(), np.random.get_state()[1].tolist()
-    with outside.global_random(1):
+    with seeded.global_random(1):
         drawn = random.random(), float(np.random.rand())
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
-    with outside.global_random(1):
+    with seeded.global_random(1):
         assert (random.random(), float(np.random.rand())) == drawn
 
 
@@ -225,8 +225,8 @@ def test_a_made_game_is_won_by_its_walkthrough(tmp_path: Path, monkeypatch: pyte
     textworld = pytest.importorskip("textworld")
     home = Path.home() / ".cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(home if (home / "isocost" / "textworld").exists() else tmp_path))
-    from isocost.envs import textworld as textworld_env
-    from isocost.envs.textworld import Made, made
+    from isocost.envs.adapters import textworld as textworld_env
+    from isocost.envs.adapters.textworld import Made, made
 
     which = Made(rooms=2, objects=3, quest=2, count=2)
     monkeypatch.setattr(textworld_env, "_GAMES", [])
@@ -266,8 +266,8 @@ def test_a_made_game_is_won_by_its_walkthrough(tmp_path: Path, monkeypatch: pyte
 @pytest.fixture(scope="module")
 def browser() -> Iterator[None]:
     pytest.importorskip("miniwob")
-    from isocost.envs.browser import NAMES
-    from isocost.envs.miniwob import close_browser
+    from isocost.envs.adapters.browser import NAMES
+    from isocost.envs.adapters.miniwob import close_browser
     if not any(map(shutil.which, NAMES)):
         pytest.skip("no browser")
     yield
@@ -334,8 +334,8 @@ def test_pages_are_the_same_for_a_seed_and_side_by_side(browser: None):
 
 
 def test_a_browser_that_is_gone_is_a_fault_and_the_next_episode_has_a_new_one(browser: None):
-    from isocost.envs import miniwob
-    from isocost.envs.browser import BrowserFailed
+    from isocost.envs.adapters import miniwob
+    from isocost.envs.adapters.browser import BrowserFailed
 
     found = open_environment("miniwob:click-button")
 
@@ -352,7 +352,7 @@ def test_a_browser_that_is_gone_is_a_fault_and_the_next_episode_has_a_new_one(br
 
 
 def test_no_page_reaches_the_network(browser: None):
-    from isocost.envs import miniwob
+    from isocost.envs.adapters import miniwob
 
     async def go() -> str:
         page = await miniwob.browser().open_page("about:blank")

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from isocost import chance, ops
-from isocost.envs import rooms
 from isocost.envs.opening import open_environment
+from isocost.envs.tiny import rooms
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.meter import TRAIN
@@ -21,7 +21,7 @@ from isocost.parts import view as views
 from isocost.parts.play import sample, viewed
 from isocost.runs import shelf
 from isocost.seams import Pace
-from isocost.tasks.grade import Grader
+from isocost.tasks.verify.grade import Grader
 from isocost.types import (
     Cost,
     Fault,

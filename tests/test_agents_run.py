@@ -18,8 +18,9 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
-from isocost.envs import contract, rooms
+from isocost.contract import environments as contract
 from isocost.envs.opening import EnvironmentSet, open_environment
+from isocost.envs.tiny import rooms
 from isocost.errors import UserError
 from isocost.methods import roc
 from isocost.planner.budget import Budget, Prices
@@ -30,8 +31,8 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
-from isocost.steps import dialogues
 from isocost.steps.settings import of_world, setting_with
+from isocost.steps.training import dialogues
 from isocost.types import Cost, Fault, Message, Problem, Shown
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting, open_problems

@@ -7,8 +7,8 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
+from isocost.disk.jsonfile import line
 from isocost.errors import UserError
-from isocost.jsonfile import line
 from isocost.runs.arm import Arm
 
 EIGHT = Arm(n=8, B=16)

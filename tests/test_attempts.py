@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import kill9
+from isocost.disk import lock
 from isocost.errors import UserError
 from isocost.meter import Meter
-from isocost.runs import attempts, lock
+from isocost.runs import attempts
 from isocost.runs.arm import Arm
 from isocost.runs.attempts import Superseded, begin, latest
 from isocost.runs.files import read_json, read_lines

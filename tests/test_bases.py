@@ -17,8 +17,9 @@ from isocost.errors import UserError
 from isocost.local import models
 from isocost.local.embedded import EMBEDDED
 from isocost.steps.settings import setting_with
-from isocost.tasks import load_problems, puzzles
-from isocost.tasks.verify import final
+from isocost.tasks import load_problems
+from isocost.tasks.builtin import puzzles
+from isocost.tasks.verify.verifiers import final
 
 HOME = Path(__file__).resolve().parents[1]
 RECORD = json.loads(bases.RECORD.read_text(encoding="utf-8"))

@@ -33,7 +33,7 @@ from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.seams import Pace
 from isocost.steps.events import SILENT
-from isocost.steps.jobs import run_jobs
+from isocost.steps.training.jobs import run_jobs
 from isocost.types import Cost, End, Group, Message, Place, Problem, Role, Rollout, Score, Segment
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting

@@ -8,9 +8,9 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.laws.fit import fit_law
-from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import WALL, Bill, Budget, Machine, Prices, Timing, in_every_unit
-from isocost.planner.more import More, more
+from isocost.planner.training.afford import plan_pilot
+from isocost.planner.training.more import More, more
 from truth import Design, plant
 
 PILOT = Bill(1000, 4000.0, 8e9, 100.0, 10, 500.0, 3.0)

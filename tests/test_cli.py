@@ -236,7 +236,7 @@ def test_an_interval_over_one_problem_is_not_given(here, trained):
 
 def test_a_plan_prints_the_whole_command_of_an_option_that_it_names():
     from isocost.planner.budget import Budget
-    from isocost.steps.plans import whole_commands
+    from isocost.steps.training.plans import whole_commands
 
     found = []
     texts = ("a (`isocost plan --samples 3`), or b (`isocost profile --held-out 26`)", "(`isocost plan --samples 3`)")
@@ -321,7 +321,7 @@ def test_a_shell_completes_names_of_methods():
 
 
 def test_lines_are_broken_for_a_terminal_only(capsys):
-    from isocost.console import console
+    from isocost.screen.console import console
 
     console().print("n = 2 is best " * 40)
     assert capsys.readouterr().out.count("\n") == 1

@@ -22,8 +22,8 @@ from click.testing import CliRunner
 
 import kill9
 from isocost.cli.commands import main
+from isocost.disk.jsonfile import write_json
 from isocost.errors import Interrupted, RewardFailed, UserError
-from isocost.jsonfile import write_json
 from isocost.runs import attempts
 from isocost.runs.arm import Arm
 from isocost.runs.files import REWARD_FAILED, ended, read_json, read_lines

@@ -7,7 +7,7 @@ from isocost.cli.commands import main
 from isocost.compare import compare_trainer, plan_trainer_comparison
 from isocost.errors import UserError
 from isocost.runs.files import read_json
-from isocost.steps import drive
+from isocost.steps.outside import drive
 from test_drive import command
 
 ARMS = ("group=", "none=--baseline none")

@@ -12,8 +12,8 @@ from isocost.errors import UserError
 from isocost.planner.budget import UNTIMED, Prices
 from isocost.runs.files import read_json
 from isocost.stats import passk
-from isocost.steps import stored
-from isocost.steps.stored import profile_completions
+from isocost.steps.training import stored
+from isocost.steps.training.stored import profile_completions
 from isocost.tasks import load_problems
 from isocost.tasks.completions import read_completions
 

@@ -13,10 +13,11 @@ from isocost import seams
 from isocost.cli import commands as cli
 from isocost.cli import page as docs
 from isocost.laws import law
-from isocost.planner import audit, forecast, pilot
-from isocost.planner import learning_rate as rate
-from isocost.planner import rollouts as plan
-from isocost.trainers import sizes
+from isocost.planner import audit, forecast
+from isocost.planner.training import learning_rate as rate
+from isocost.planner.training import pilot
+from isocost.planner.training import prescribe as plan
+from isocost.trainers.driving import sizes
 
 HOME = Path(__file__).parents[1]
 PAGES = sorted([*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")])

@@ -24,7 +24,7 @@ from isocost.local.sampling import truncate
 from isocost.local.tokenizer import Characters, HubTokenizer
 from isocost.local.weights import Model, save_model
 from isocost.steps.events import Observer
-from isocost.tasks import verify
+from isocost.tasks.verify import verifiers
 from isocost.types import Sampling, Stop
 from isocost.worlds.setting import Setting, open_setting
 
@@ -412,7 +412,7 @@ def test_a_template_that_loses_words_or_begins_twice_is_found(tmp_path):
 
 
 def paying(mark, must_agree=True):
-    return verify.Kind(lambda text, problem, tokens=(): mark(text, problem), must_agree=must_agree)
+    return verifiers.Kind(lambda text, problem, tokens=(): mark(text, problem), must_agree=must_agree)
 
 
 def right(text, problem):
@@ -426,24 +426,24 @@ def right(text, problem):
     (lambda t, p: float(len(t) in (2, 3)), "one constant answer"),
 ])
 def test_a_verifier_that_can_be_cheated_is_found(mark, words_, monkeypatch):
-    monkeypatch.setitem(verify.BUILT_IN, "exact", paying(mark))
+    monkeypatch.setitem(verifiers.BUILT_IN, "exact", paying(mark))
     found = only(looked(opened(), marks.reward_probes))
     assert found.verdict == "fail" and words_ in found.said
 
 
 def test_a_verifier_that_changes_its_mind_or_gives_no_mark_is_a_warning(monkeypatch):
     calls = count()
-    monkeypatch.setitem(verify.BUILT_IN, "exact", paying(lambda t, p: right(t, p) * (next(calls) % 3 > 0)))
+    monkeypatch.setitem(verifiers.BUILT_IN, "exact", paying(lambda t, p: right(t, p) * (next(calls) % 3 > 0)))
     found = only(looked(opened(), marks.reward_probes))
     assert found.verdict == "warn" and "marked twice differs" in found.said
-    monkeypatch.setitem(verify.BUILT_IN, "exact", paying(lambda t, p: 1 / 0 if t.startswith("1") else right(t, p)))
+    monkeypatch.setitem(verifiers.BUILT_IN, "exact", paying(lambda t, p: 1 / 0 if t.startswith("1") else right(t, p)))
     found = only(looked(opened(), marks.reward_probes))
     assert found.verdict == "warn" and "ZeroDivisionError" in found.said
 
 
 def test_answers_that_are_not_right_by_their_own_verifier_are_found(monkeypatch):
     for must, verdict in ((True, "fail"), (False, "warn")):
-        monkeypatch.setitem(verify.BUILT_IN, "exact", paying(lambda t, p: 0.5 * right(t, p), must))
+        monkeypatch.setitem(verifiers.BUILT_IN, "exact", paying(lambda t, p: 0.5 * right(t, p), must))
         assert only(looked(opened(), marks.answer_key)).verdict == verdict
 
 
@@ -492,7 +492,7 @@ def test_the_command_prints_json_and_its_exit_code_tells(monkeypatch):
     assert data == made[0].to_dict() and made[0].sound
     assert data["model"] == "tiny" and data["sound"] and data["cost"]["rollouts"] > 0
     assert {f["verdict"] for f in data["findings"]} <= {"ok", "warn", "cannot tell"}
-    monkeypatch.setitem(verify.BUILT_IN, "exact", paying(lambda t, p: 1.0))
+    monkeypatch.setitem(verifiers.BUILT_IN, "exact", paying(lambda t, p: 1.0))
     shown = said("tiny", "--limit", "40", code=3)
     assert "fail" in shown.stdout and "reward probes" in shown.stdout and "do:" in shown.stdout
 

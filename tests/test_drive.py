@@ -19,18 +19,19 @@ from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.launch.launcher import Launch, State, job_name, write_script
 from isocost.runs.launch.processes import Processes
-from isocost.steps import drive, early
-from isocost.steps.drive import drive_jobs
-from isocost.steps.early import Stops
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import found
-from isocost.steps.settle import trainer_of
-from isocost.steps.trainer import profile_trainer
-from isocost.steps.verdict import Bearings
-from isocost.trainers import driven, trl
-from isocost.trainers.command import Sizes
-from isocost.trainers.drive import Begin
-from isocost.trainers.stitch import Columns, attempts_of, stitch
+from isocost.steps.look.verdict import Bearings
+from isocost.steps.outside import drive, early
+from isocost.steps.outside.drive import drive_jobs
+from isocost.steps.outside.early import Stops
+from isocost.steps.outside.settle import trainer_of
+from isocost.steps.outside.trainer import profile_trainer
+from isocost.trainers import trl
+from isocost.trainers.driving import driven
+from isocost.trainers.driving.command import Sizes
+from isocost.trainers.driving.drive import Begin
+from isocost.trainers.reading.stitch import Columns, attempts_of, stitch
 from isocost.worlds.setting import Setting
 from waiting import until
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT
+from isocost.steps.outside.drive import drive_jobs
 from test_drive import OPTIONS, SCRIPT, command, job, lines, study
 
 KILLS, RUNS = 50, 6

@@ -13,15 +13,15 @@ from isocost.errors import UserError
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
-from isocost.steps import drive
-from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT
 from isocost.steps.folder import found
-from isocost.steps.settle import trainer_of
-from isocost.steps.trainer import profile_trainer
-from isocost.trainers.command import Sizes
-from isocost.trainers.drive import Begin, quoted
-from isocost.trainers.driven import KINDS
+from isocost.steps.outside import drive
+from isocost.steps.outside.drive import drive_jobs
+from isocost.steps.outside.settle import trainer_of
+from isocost.steps.outside.trainer import profile_trainer
+from isocost.trainers.driving.command import Sizes
+from isocost.trainers.driving.drive import Begin, quoted
+from isocost.trainers.driving.driven import KINDS
 from isocost.worlds.setting import Setting
 from stand_in import held
 from test_drive import lines

@@ -17,13 +17,13 @@ from isocost.laws.fit import fit_law
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
-from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT
 from isocost.steps.folder import found
-from isocost.steps.settle import trainer_of
+from isocost.steps.outside.drive import drive_jobs
+from isocost.steps.outside.settle import trainer_of
 from isocost.trainers import trl
-from isocost.trainers.command import Sizes
-from isocost.trainers.drive import Begin
+from isocost.trainers.driving.command import Sizes
+from isocost.trainers.driving.drive import Begin
 from isocost.worlds.setting import Setting
 from test_drive import killer, lines
 from test_export import trl_python

@@ -21,9 +21,9 @@ from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.files import read_json
-from isocost.steps.evaluate import evaluate_model
-from isocost.steps.pass_rates import pass_rates
+from isocost.steps.look.evaluate import evaluate_model
 from isocost.steps.settings import setting_with
+from isocost.steps.training.pass_rates import pass_rates
 from isocost.types import Cost, Message, Place, Role, Sampling, Segment, Stop
 from isocost.worlds import endpoint, http
 from isocost.worlds.endpoint import IN_A_ROW, Words

@@ -16,12 +16,15 @@ import numpy as np
 import pytest
 
 from episodes import call, first, play, played, text
-from isocost.envs import openenv, own_random, python, shop, sql
-from isocost.envs.mcp import Server, ServerEnded
+from isocost.envs import own_random
+from isocost.envs.adapters import openenv
+from isocost.envs.adapters.mcp import Server, ServerEnded
 from isocost.envs.opening import KINDS, open_environment
-from isocost.envs.sandbox import Limits, Sandbox, available
+from isocost.envs.sandbox import python
+from isocost.envs.sandbox.client import Limits, Sandbox, available
+from isocost.envs.tiny import shop, sql
 from isocost.errors import UserError
-from isocost.steps.environments import check_environment, list_environments
+from isocost.steps.look.environments import check_environment, list_environments
 from isocost.tasks.load import load_problems
 from isocost.types import Fault, FaultSource, Message, Problem, Shown
 

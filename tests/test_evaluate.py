@@ -10,7 +10,7 @@ import pytest
 from isocost import meter, methods
 from isocost.runs.evaluate import Evaluation, best_of, evaluate, scores_of, worst_of
 from isocost.seams import Pace
-from isocost.steps import evaluate as again
+from isocost.steps.look import evaluate as again
 from isocost.worlds.setting import Setting, open_setting
 
 RECIPE = methods.load("grpo").recipe()

@@ -19,10 +19,10 @@ from isocost.errors import UserError
 from isocost.recipe import calls, describe, tune
 from isocost.runs.measure import UNNAMED
 from isocost.steps.folder import found as found_study
-from isocost.steps.settle import trainer_of
-from isocost.trainers import export
-from isocost.trainers.export import Loss, Prescription, load
-from isocost.trainers.loss import loss_of
+from isocost.steps.outside.settle import trainer_of
+from isocost.trainers.driving import export
+from isocost.trainers.driving.export import Loss, Prescription, load
+from isocost.trainers.driving.loss import loss_of
 from isocost.traits import declared
 from isocost.worlds.setting import Setting
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from isocost import columns, jsonfile, methods, ops
+from isocost import columns, methods, ops
 from isocost.batch import Forward
+from isocost.disk import jsonfile
 from isocost.ledger import Ledger, Line
 from isocost.loop import train
 from isocost.methods import vade

@@ -12,7 +12,7 @@ from isocost.compare import compare_trainer, pilot_trainer, read_pilot
 from isocost.compare.gate import UNDECIDABLE
 from isocost.errors import UserError
 from isocost.runs.files import read_json
-from isocost.steps import drive
+from isocost.steps.outside import drive
 from test_drive import command
 
 DATA = ("--data", "sums:base=easy,count=120", "--held-out", "0.3")

@@ -12,10 +12,10 @@ import pytest
 
 from fixtures.study_records import write_lines, write_run, write_study
 from isocost import report
-from isocost.report import rollouts
 from isocost.report.records import MOST, load
-from isocost.steps.audit import audit
+from isocost.report.sections import turns as rollouts
 from isocost.steps.study import Study
+from isocost.steps.training.audit import audit
 
 OPENED: list[str] = []
 WATCHED: list[str] = []

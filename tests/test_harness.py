@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from isocost.envs import gateway_protocol as protocol
-from isocost.envs.gateway import Gateway, Session
-from isocost.envs.harness import Driven, Seat, problem_of
-from isocost.envs.harness_run import HarnessLoop
+from isocost.envs.harness.driven import Driven, Seat, problem_of
+from isocost.envs.harness.gateway import Gateway, Session
+from isocost.envs.harness.run import HarnessLoop
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.parts.play import sample
@@ -29,7 +29,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
-from isocost.steps.environments import check_environment
+from isocost.steps.look.environments import check_environment
 from isocost.steps.settings import setting_with
 from isocost.types import Message, Place, Role, Rollout, Stop
 from isocost.world import EnvironmentFault
@@ -41,7 +41,7 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "own_harness.py"
 CLIENT = '''
 import http.client, json, os
 from urllib.parse import urlsplit
-from isocost.envs.rooms import Rooms, Walk, problems
+from isocost.envs.tiny.rooms import Rooms, Walk, problems
 
 model, max_turns, max_tokens = "tiny-agents", 12, 2
 HOUSE = {p.id: p for p in problems(Rooms())}
@@ -620,7 +620,7 @@ def drive(task, base_url, model):
 
 
 def test_a_coroutine_that_blocks_stops_neither_the_run_nor_later_harnesses(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("isocost.envs.harness_run.ANSWER", 0.2)
+    monkeypatch.setattr("isocost.envs.harness.run.ANSWER", 0.2)
     made, _ = played(written(tmp_path, CLIENT + '''
 import time
 
@@ -633,7 +633,7 @@ async def drive(task, base_url, model):
 
 def test_harnesses_that_begin_slowly_one_after_the_other_share_one_loop(monkeypatch):
     """A client that is shared, such as OpenAI's, works in one loop only: late is not blocked."""
-    monkeypatch.setattr("isocost.envs.harness_run.ANSWER", 1.0)
+    monkeypatch.setattr("isocost.envs.harness.run.ANSWER", 1.0)
     loops, home = set(), HarnessLoop()
 
     async def slow():
@@ -733,7 +733,7 @@ def test_without_the_servers_packages_a_harness_names_the_extra(module: str, mon
 
 
 def test_the_contract_holds_for_rooms_and_names_what_a_harness_breaks(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("isocost.envs.harness_run.ANSWER", 0.2)
+    monkeypatch.setattr("isocost.envs.harness.run.ANSWER", 0.2)
     good = check_environment(written(tmp_path, ROOMS).removeprefix("harness:"))
     assert not good.broken and any("harness ends" in f.promise for f in good.findings)
     bad = check_environment(written(tmp_path, CLIENT + '''

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocost.envs import harness_library, harness_process
-from isocost.envs.harness import Driven, problem_of
+from isocost.envs.harness import library as harness_library
+from isocost.envs.harness import process as harness_process
+from isocost.envs.harness.driven import Driven, problem_of
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.types import Stop

@@ -18,18 +18,19 @@ from isocost.laws.curves import curves
 from isocost.laws.law import Law
 from isocost.laws.tracks import tracks
 from isocost.planner.budget import Budget
-from isocost.planner.pilot import PilotPlan
-from isocost.planner.prescription import Plan
-from isocost.planner.rollouts import prescribe
-from isocost.planner.study_runs import whole
+from isocost.planner.training.pilot import PilotPlan
+from isocost.planner.training.prescribe import prescribe
+from isocost.planner.training.prescription import Plan
+from isocost.planner.training.study_runs import whole
 from isocost.report.page import render
 from isocost.report.records import load
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
-from isocost.steps import imported
-from isocost.trainers import cleanrl, names, points, sb3, tensorboard, wire
-from isocost.trainers import logs as sources
-from isocost.trainers.record import Asked, resolve
+from isocost.steps.outside import imported
+from isocost.trainers import cleanrl, sb3, tensorboard
+from isocost.trainers.reading import logs as sources
+from isocost.trainers.reading import names, points, wire
+from isocost.trainers.reading.record import Asked, resolve
 from logs_to_import import LOGS, ONE, one, said
 
 HERE = Path(__file__).parent
@@ -81,7 +82,7 @@ def test_a_source_is_a_file_and_every_file_keeps_the_shape():
 
 def test_a_new_source_is_found_without_being_registered(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
-        "from isocost.trainers.logs import Log, Point\nTITLE = READS = GIVES = LACKS = 'x'\n"
+        "from isocost.trainers.reading.logs import Log, Point\nTITLE = READS = GIVES = LACKS = 'x'\n"
         "def recognise(path): return path.suffix == '.mine'\n"
         "def read(path, columns): return [Log('mine', 'm', (path,), held=(Point(0, .1), Point(5, .2)), held_column='x',"
         " facts={'n': 2, 'B': 3, 'lr': 1e-3, 'seed': 0})]\n"

@@ -17,7 +17,7 @@ from isocost.laws.curves import curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import AUDIT, Law
 from isocost.runs.files import read_json
-from isocost.trainers.export import load
+from isocost.trainers.driving.export import load
 from truth import planted
 
 NAMES = ("--names", "n{n}-s{seed}", "--B", 8)

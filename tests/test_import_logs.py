@@ -15,10 +15,11 @@ from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.runs.files import read_json, read_lines
-from isocost.trainers import jsonl, points, tensorboard, trl
-from isocost.trainers import logs as sources
-from isocost.trainers.text import number
-from isocost.trainers.wire import _masked
+from isocost.trainers import jsonl, tensorboard, trl
+from isocost.trainers.reading import logs as sources
+from isocost.trainers.reading import points
+from isocost.trainers.reading.text import number
+from isocost.trainers.reading.wire import _masked
 from logs_to_import import LOGS, ONE, one, said
 
 RESUMED = LOGS / "trl-resumed" / "resumed.json"

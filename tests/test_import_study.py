@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from isocost.cli.commands import main
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
-from isocost.planner.prescription import Plan
-from isocost.planner.standing import means
+from isocost.planner.training.prescription import Plan
+from isocost.planner.training.standing import means
 from isocost.report.page import render
 from isocost.report.records import load
 from isocost.runs.files import read_json

@@ -9,9 +9,9 @@ import struct
 
 import pytest
 
-from isocost.trainers import logs as sources
-from isocost.trainers.record import resolve
-from isocost.trainers.wire import _masked, events
+from isocost.trainers.reading import logs as sources
+from isocost.trainers.reading.record import resolve
+from isocost.trainers.reading.wire import _masked, events
 from logs_to_import import LOGS, stated
 
 BOARD = next((LOGS / "trl" / "n4-s0" / "runs").glob("*/*tfevents*"))

@@ -10,8 +10,8 @@ import pytest
 
 import law_truths as simulated
 from isocost.laws import Growth, fit_law
-from isocost.planner.afford import plan_pilot
-from isocost.planner.learning_rate import RateRule
+from isocost.planner.training.afford import plan_pilot
+from isocost.planner.training.learning_rate import RateRule
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job

@@ -18,8 +18,8 @@ from isocost.errors import UserError
 from isocost.runs.files import read_json
 from isocost.runs.launch.launcher import Launch, State
 from isocost.runs.launch.ray_jobs import RayJobs
-from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT
+from isocost.steps.outside.drive import drive_jobs
 from test_drive import Each, command, halting, job, lines, study
 
 

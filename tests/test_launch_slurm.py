@@ -14,8 +14,8 @@ from isocost.runs.files import read_json
 from isocost.runs.launch import slurm
 from isocost.runs.launch.launcher import Launch, State, job_name, keep_ticket, write_script
 from isocost.runs.launch.slurm import Slurm
-from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT
+from isocost.steps.outside.drive import drive_jobs
 from test_drive import Each, command, halting, job, lines, study
 
 PROGRAM = """#!{python}

@@ -4,7 +4,7 @@ nothing."""
 import numpy as np
 import pytest
 
-from isocost.planner.choice import Choice, choose
+from isocost.planner.training.choice import Choice, choose
 
 D = 100
 COMMON = np.linspace(-0.3, 0.3, D)      # an uncertainty of all n, far larger than the margin

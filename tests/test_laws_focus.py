@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from isocost.laws.curves import Curve, multiplier
-from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Budget, Timing
 from isocost.planner.evaluation import points
-from isocost.planner.focus import better_rate, focused
-from isocost.planner.learning_rate import NOISE, given
-from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import prescribe
-from isocost.planner.standing import ahead, difference, ends, means
+from isocost.planner.training.afford import plan_pilot
+from isocost.planner.training.focus import better_rate, focused
+from isocost.planner.training.learning_rate import NOISE, given
+from isocost.planner.training.pilot import PilotPlan
+from isocost.planner.training.prescribe import prescribe
+from isocost.planner.training.standing import ahead, difference, ends, means
 from isocost.report.records import Run, Study
 from isocost.runs.arm import Arm
-from isocost.steps.limits import of_limit
+from isocost.steps.training.limits import of_limit
 
 TIMING = Timing(0.003, 0.0, 0.0002, 0.05, "for the test")
 PROFILE = {

@@ -11,10 +11,10 @@ from isocost.errors import UserError
 from isocost.laws import naive
 from isocost.laws.curves import Curve
 from isocost.planner import forecast as forecasts
-from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Timing
-from isocost.planner.learning_rate import given
-from isocost.planner.rollouts import prescribe
+from isocost.planner.training.afford import plan_pilot
+from isocost.planner.training.learning_rate import given
+from isocost.planner.training.prescribe import prescribe
 from isocost.runs.arm import Arm
 from isocost.stats.intervals import Interval, student
 

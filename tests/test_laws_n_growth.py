@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isocost.planner.n_growth import FEW, FLAT, GROWS, MANY, UNKNOWN, NGrowth, n_growth
+from isocost.planner.training.n_growth import FEW, FLAT, GROWS, MANY, UNKNOWN, NGrowth, n_growth
 from truth import growth as statistic
 from truth import knobs
 

@@ -13,7 +13,6 @@ from scipy.stats import t as student_t
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.law import Flag, NotIdentified
-from isocost.planner.afford import RESERVE, plan_pilot
 from isocost.planner.budget import Bill, Budget, Prices, Timing, measure_timing
 from isocost.planner.builtin import PRESETS
 from isocost.planner.evaluation import EvaluationPlan, points

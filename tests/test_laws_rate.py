@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from isocost.laws.curves import Curve
-from isocost.planner.learning_rate import (
+from isocost.planner.training.learning_rate import (
     ProbeResult,
     RateRule,
     by_n,

@@ -8,7 +8,7 @@ from scipy.special import stdtrit
 from scipy.stats import nct
 
 from isocost.errors import UserError
-from isocost.planner.seeds import _text
+from isocost.planner.training.seeds import _text
 from isocost.stats.power import MOST, detectable, detectable_in_comparison, detectable_paired, seeds_for
 
 

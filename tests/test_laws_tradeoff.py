@@ -15,11 +15,11 @@ from isocost.errors import UserError
 from isocost.laws import fit_law
 from isocost.laws.curves import curves
 from isocost.laws.tradeoff import tradeoff
-from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Budget, Timing
-from isocost.planner.learning_rate import given
-from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import prescribe
+from isocost.planner.training.afford import plan_pilot
+from isocost.planner.training.learning_rate import given
+from isocost.planner.training.pilot import PilotPlan
+from isocost.planner.training.prescribe import prescribe
 from isocost.runs.arm import Arm
 from isocost.stats.forms import SIGMOID
 from test_laws_audit import forecast, judged, trained

@@ -15,15 +15,16 @@ from isocost.runs.files import DIVERGED
 
 HOME = Path(__file__).resolve().parent.parent / "src" / "isocost"
 ROOMS = (
-    "core", "stats", "parts", "methods", "strategies", "tasks", "serve", "envs", "local", "worlds", "contract",
-    "control", "runs", "laws", "planner", "trainers", "steps", "compare", "doctor", "report", "cli", "api",
+    "screen", "errors", "disk", "core", "stats", "parts", "methods", "strategies", "tasks", "serve", "envs", "local",
+    "worlds", "contract", "control", "runs", "laws", "planner", "trainers", "steps", "compare", "doctor",
+    "report", "cli", "api",
 )
-DOORS = {("isocost.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
+DOORS = {("isocost.screen.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
 LARGEST = 600       # lines of a file
 # What is of n and B: methods, laws of n, the planner that compares n, and what names both for a trainer or for a user
 # (`isocost import`'s options, a prescription's properties). All else holds an arm.
-OF_N = ("stats", "methods", "laws", "planner", "trainers.command", "trainers.export", "trainers.names",
-        "steps.importing", "steps.plans")
+OF_N = ("stats", "methods", "laws", "planner", "trainers.driving.command", "trainers.driving.export",
+        "trainers.reading.names", "steps.outside.importing", "steps.training.plans")
 CORE = ("loop", "feed", "pack", "ledger", "seams", "types", "meter", "chance", "world", "runs/shelf", "runs/evaluate",
         "worlds", "local")
 NAMES = set(methods.names())
@@ -108,7 +109,7 @@ def test_laws_and_report_import_no_torch_and_no_trainer(name, source):
     banned = ("loop", "feed", "pack", "local", "runs.run", "runs.policy", "runs.driver", "parts", "worlds", "world",
               "ops", "runs.evaluate", "steps")
     assert below(imported(source), "torch", "safetensors", *(f"isocost.{b}" for b in banned)) == []
-    if name != "isocost.report.recipe":  # it compares a record's recipe with the method as shipped
+    if name != "isocost.report.sections.recipe":  # it compares a record's recipe with the method as shipped
         assert below(imported(source), "isocost.methods", "isocost.seams") == []
 
 
@@ -120,11 +121,12 @@ def test_the_driver_of_runs_knows_no_tokens_no_problems_and_no_recipes():
 
 
 def room(module):
-    """The folder that a module is in; the top-level modules are the core, the package itself and its `-m` the API."""
+    """The folder that a module is in; the top-level modules are the core, the package itself and its `-m` the API.
+    Errors are below the core: text and disk need them."""
     parts = module.split(".")
     if len(parts) == 1 or parts[1] == "__main__":
         return "api"
-    return parts[1] if (HOME / parts[1]).is_dir() else "core"
+    return parts[1] if (HOME / parts[1]).is_dir() or parts[1] == "errors" else "core"
 
 
 def graph(sources):

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
-from isocost.planner.study_runs import make_runs
+from isocost.planner.training.study_runs import make_runs
 from isocost.recipe import describe
 from isocost.runs.files import code, file_hash
 from isocost.runs.record import RunRecord

@@ -13,7 +13,7 @@ from isocost.errors import UserError
 from isocost.local import lora
 from isocost.local.models import load, reading
 from isocost.local.weights import from_hub, save_model, to_hub
-from isocost.planner.learning_rate import starting_rule
+from isocost.planner.training.learning_rate import starting_rule
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json
 from isocost.runs.job import Job, reopen

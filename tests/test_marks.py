@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import marks
-from isocost.tasks import answers, load_problems, numbers, verify
-from isocost.tasks.grade import Grader
+from isocost.tasks import load_problems
+from isocost.tasks.verify import answers, numbers, verifiers
+from isocost.tasks.verify.grade import Grader
 from isocost.types import Message, Problem
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -82,7 +83,7 @@ def test_pairs_of_math_verify_that_are_marked_otherwise(gold, completion, right)
 )
 def test_numeric_refuses_a_gold_that_is_not_one_number(gold):
     with pytest.raises(ValueError, match=r"is not one number; --verifier math .* --verifier words"):
-        verify.numeric("3", Problem("p", (Message("user", "?"),), gold))
+        verifiers.numeric("3", Problem("p", (Message("user", "?"),), gold))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_numeric_refuses_a_gold_that_is_not_one_number(gold):
      ("x = 5", 5), ("47+38=85", 85), ("about 3 apples", 3), (r"\boxed{\frac{3}{4}}", "3/4"), ("3rd", 3)],
 )
 def test_numeric_reads_a_gold_that_is_one_number(gold, value):
-    assert verify._one_number(gold).value == numbers.Fraction(value)
+    assert verifiers._one_number(gold).value == numbers.Fraction(value)
 
 
 def test_rows_whose_answer_is_misread_are_refused_with_the_way_out(tmp_path):
@@ -100,10 +101,10 @@ def test_rows_whose_answer_is_misread_are_refused_with_the_way_out(tmp_path):
     path = tmp_path / "mixed.jsonl"
     answers_ = [str(i) for i in range(30)] + ["(3, 7)"]
     path.write_text("".join(json.dumps({"prompt": f"q{i}", "answer": a}) + "\n" for i, a in enumerate(answers_)))
-    with pytest.raises(verify.UserError, match=r"line 31: .*'\(3, 7\)' is not one number; --verifier math"):
+    with pytest.raises(verifiers.UserError, match=r"line 31: .*'\(3, 7\)' is not one number; --verifier math"):
         load_problems(str(path))
     with pytest.raises(ValueError, match=r"cannot be read: 'Alice has 3 apples' has words.*--verifier words"):
-        verify.math("7", Problem("p", (Message("user", "?"),), "Alice has 3 apples and Bob has 7"))
+        verifiers.math("7", Problem("p", (Message("user", "?"),), "Alice has 3 apples and Bob has 7"))
 
 
 def test_rows_in_bare_latex_are_tried_in_a_box(tmp_path):

@@ -15,14 +15,14 @@ import torch
 
 from isocost import methods
 from isocost.cli.text_listing import show_method_list
-from isocost.console import console
 from isocost.contract.check import PROMISES, again, check, pure, toy_for, tried
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.recipe import describe, fingerprint
-from isocost.steps import listing
+from isocost.screen.console import console
+from isocost.steps.look import listing
 from isocost.types import Message, Problem
 from isocost.worlds import toy
 from turns import OF_ONE_TURN

@@ -23,7 +23,7 @@ from isocost.parts import guide, improve, loss
 from isocost.recipe import tune
 from isocost.runs.evaluate import evaluate
 from isocost.seams import Pace
-from isocost.tasks import sums as family
+from isocost.tasks.builtin import sums as family
 from isocost.types import Cost, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
 from isocost.worlds import toy
 from toy import attempt, batch_of, flat_gradient, per_rollout, run

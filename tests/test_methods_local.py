@@ -5,8 +5,8 @@ import pytest
 from isocost.contract.check import check
 from isocost.local.world import open_world
 from isocost.meter import Meter
-from isocost.tasks.grade import Grader
-from isocost.tasks.sums import sums
+from isocost.tasks.builtin.sums import sums
+from isocost.tasks.verify.grade import Grader
 from isocost.world import World
 
 

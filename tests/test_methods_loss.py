@@ -435,8 +435,8 @@ def test_vcpo_pays_for_one_pass_and_refuses_what_it_cannot_do():
 
 def small_world():
     from isocost.local.world import open_world
-    from isocost.tasks.grade import Grader
-    from isocost.tasks.sums import sums
+    from isocost.tasks.builtin.sums import sums
+    from isocost.tasks.verify.grade import Grader
 
     meter = Meter()
     return open_world("tiny", sums(count=8), Grader("exact", meter=meter), meter=meter, device="cpu")

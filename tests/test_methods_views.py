@@ -13,7 +13,7 @@ from isocost import methods, ops
 from isocost.batch import Forward
 from isocost.contract.conflicts import refuse
 from isocost.credit import credited
-from isocost.envs import boxes, needle, rooms
+from isocost.envs.tiny import boxes, needle, rooms
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.loop import fates_of

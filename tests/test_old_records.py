@@ -17,13 +17,13 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
+from isocost.disk.jsonfile import page
 from isocost.errors import UserError
-from isocost.jsonfile import page
 from isocost.planner import forecast as forecasts
 from isocost.planner.audit import Audit
 from isocost.planner.forecast import Forecast
-from isocost.planner.pilot import PilotPlan
-from isocost.planner.prescription import BESIDE, Plan
+from isocost.planner.training.pilot import PilotPlan
+from isocost.planner.training.prescription import BESIDE, Plan
 from isocost.recipe import describe
 from isocost.runs.arm import Arm
 from isocost.runs.files import canonical, read_json

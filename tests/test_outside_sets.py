@@ -13,7 +13,7 @@ import outside_page
 import outside_sure
 from isocost.errors import UserError
 from isocost.laws.law import UPPER
-from isocost.steps import fit
+from isocost.steps.training import fit
 from outside_logs import CONTROL, TRAINING
 
 HOME = Path(__file__).resolve().parents[1]

@@ -13,11 +13,12 @@ import pytest
 from rich.console import Console
 
 from isocost.cli.text_run import show
-from isocost.steps.single import RunEnd
-from isocost.words import counted, freedom, grouped, visible
+from isocost.screen.words import counted, freedom, grouped, visible
+from isocost.steps.training.single import RunEnd
 
 HOME = Path(__file__).resolve().parents[1] / "src" / "isocost"
-PRINTERS = ("cli/", "terminal.py", "console.py", "envs/sandbox_process.py", "envs/textworld_process.py")
+PRINTERS = ("cli/", "screen/terminal.py", "screen/console.py", "envs/sandbox/process.py",
+            "envs/adapters/textworld_process.py")
 
 
 def prints(source: str) -> list[int]:
@@ -61,7 +62,7 @@ LOG = f"import logging; logging.getLogger('isocost').LEVEL({LINE!r})"
 @pytest.mark.parametrize(("level", "library"), [("info", ""), ("warning", LINE + "\n")])
 def test_the_commands_show_what_the_package_logs_and_a_library_leaves_it_to_logging(level, library):
     log = LOG.replace("LEVEL", level)
-    twice = f"from isocost.terminal import show_log; show_log(); show_log(); {log}"
+    twice = f"from isocost.screen.terminal import show_log; show_log(); show_log(); {log}"
     done = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True) for code in (log, twice)]
     assert [d.stderr for d in done] == [library, f"isocost: {visible(LINE)}\n"]
 
@@ -84,7 +85,7 @@ COMMANDS = (["methods", "check", "grpo"], ["methods", "list"], ["laws", "list"],
 SHOWN = """
 from click.testing import CliRunner
 from isocost.cli import main
-from isocost.terminal import log_is_shown
+from isocost.screen.terminal import log_is_shown
 before = log_is_shown()
 CliRunner().invoke(main, ["laws", "list"])
 print(before, log_is_shown())

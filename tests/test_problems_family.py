@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from isocost.errors import UserError
-from isocost.tasks import sums as family
-from isocost.tasks.sums import Sums, problem, sums
+from isocost.tasks.builtin import sums as family
+from isocost.tasks.builtin.sums import Sums, problem, sums
 
 two_digits = some.integers(10, 99)
 

@@ -9,7 +9,7 @@ import pytest
 from isocost import meter
 from isocost.errors import UserError
 from isocost.meter import Meter
-from isocost.tasks.grade import Grader
+from isocost.tasks.verify.grade import Grader
 from isocost.types import Message, Problem, Rollout, Score
 
 REWARDS = """

@@ -8,7 +8,7 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.steps.settings import answer_room
-from isocost.tasks import sums as family
+from isocost.tasks.builtin import sums as family
 from isocost.tasks.load import load_problems
 from isocost.tasks.mix import Part, counts, parts
 

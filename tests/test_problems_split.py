@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from isocost.errors import UserError
+from isocost.tasks.builtin.sums import sums
 from isocost.tasks.split import detectable, needed, overlap, split, split_given
-from isocost.tasks.sums import sums
 from isocost.types import Message, Problem
 
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from isocost.errors import UserError
-from isocost.tasks import load_problems, numbers, verify
-from isocost.tasks.grade import Grader
+from isocost.tasks import load_problems
+from isocost.tasks.verify import numbers, verifiers
+from isocost.tasks.verify.grade import Grader
 from isocost.types import Message, Problem
 
 
@@ -41,45 +42,45 @@ def test_a_written_number_reads_back(x, frame):
 
 
 def test_rounding_is_not_right_but_rounding_error_is():
-    assert verify.numeric("0.333", gold("1/3")) == 0.0
-    assert verify.numeric("0.3333333333", gold("1/3")) == 1.0
-    assert verify.numeric("84.9999999", gold("85")) == 0.0
-    assert verify.numeric("85.0", gold("85")) == 1.0
+    assert verifiers.numeric("0.333", gold("1/3")) == 0.0
+    assert verifiers.numeric("0.3333333333", gold("1/3")) == 1.0
+    assert verifiers.numeric("84.9999999", gold("85")) == 0.0
+    assert verifiers.numeric("85.0", gold("85")) == 1.0
 
 
 @pytest.mark.parametrize("text", ["85 ", " 85", "85\n", "085", "85.0", "+85", "８５", "8", "", "85="])
 def test_exact_accepts_one_spelling(text):
-    assert verify.exact("85", gold("85")) == 1.0 and verify.exact(text, gold("85")) == 0.0
+    assert verifiers.exact("85", gold("85")) == 1.0 and verifiers.exact(text, gold("85")) == 0.0
 
 
 def test_words_forgive_dress_and_nothing_else():
-    assert [verify.words(t, gold("North Pole")) for t in ("north  pole.", '"North Pole"', "the North Pole", "")] == [
+    assert [verifiers.words(t, gold("North Pole")) for t in ("north  pole.", '"North Pole"', "the North Pole", "")] == [
         1.0, 1.0, 0.0, 0.0]
 
 
 def test_final_reads_what_follows_the_last_step():
-    assert [verify.final(t, gold("85")) for t in ("15;8;85", "85", "85;", "85;8")] == [1.0, 1.0, 0.0, 0.0]
+    assert [verifiers.final(t, gold("85")) for t in ("15;8;85", "85", "85;", "85;8")] == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_math_equivalence():
     pytest.importorskip("math_verify")
-    assert verify.math(r"It is $\frac{2}{4}$.", gold(r"\frac{1}{2}")) == 1.0
-    assert verify.math(r"\boxed{x+1}", gold("$1+x$")) == 1.0
-    assert verify.math("0.333", gold(r"\frac{1}{3}")) == 0.0
-    assert verify.math(r"\boxed{1} \boxed{2}", gold("2")) == 0.0
+    assert verifiers.math(r"It is $\frac{2}{4}$.", gold(r"\frac{1}{2}")) == 1.0
+    assert verifiers.math(r"\boxed{x+1}", gold("$1+x$")) == 1.0
+    assert verifiers.math("0.333", gold(r"\frac{1}{3}")) == 0.0
+    assert verifiers.math(r"\boxed{1} \boxed{2}", gold("2")) == 0.0
     with pytest.raises(ValueError, match="cannot be read"):
-        verify.math("1", gold(""))
+        verifiers.math("1", gold(""))
 
 
 def test_reasoning_gym_pays_nothing_for_merely_containing_the_answer():
     pytest.importorskip("reasoning_gym")
     problem = load_problems("reasoning-gym:chain_sum:size=1", check=False).problems[0]
     chatty = f"perhaps {problem.answer} or not"
-    assert verify.ReasoningGym()(str(problem.answer), problem) == 1.0
-    assert verify.ReasoningGym(partial=True)(chatty, problem) > 0.0
-    assert verify.ReasoningGym()(chatty, problem) == 0.0
+    assert verifiers.ReasoningGym()(str(problem.answer), problem) == 1.0
+    assert verifiers.ReasoningGym(partial=True)(chatty, problem) > 0.0
+    assert verifiers.ReasoningGym()(chatty, problem) == 0.0
     with pytest.raises(ValueError, match="does not come from"):
-        verify.ReasoningGym()("1", gold("1"))
+        verifiers.ReasoningGym()("1", gold("1"))
 
 
 def test_a_users_reward_gets_what_it_names(tmp_path):
@@ -97,16 +98,16 @@ def test_a_users_reward_gets_what_it_names(tmp_path):
         "def ids(completions, completion_ids): return [len(completion_ids[0])]\n"
     )
     plain = gold("x", columns={"level": 10})
-    assert verify.Python(str(path), "one")("abc", plain, [1, 2]) == 13.0
+    assert verifiers.Python(str(path), "one")("abc", plain, [1, 2]) == 13.0
     talk = gold("x", chat=True)
-    assert verify.Python(str(path), "chat")(talk.text, talk) == 1.0
-    assert verify.Python(str(path), "none")("abc", plain) is None
+    assert verifiers.Python(str(path), "chat")(talk.text, talk) == 1.0
+    assert verifiers.Python(str(path), "none")("abc", plain) is None
     with pytest.raises(ValueError, match="must return 1 reward"):
-        verify.Python(str(path), "two")("abc", plain)
+        verifiers.Python(str(path), "two")("abc", plain)
     with pytest.raises(TypeError, match="where a number was expected"):
-        verify.Python(str(path), "word")("abc", plain)
-    assert verify.Python(str(path), "ids")("abc", plain, [1, 2]) == 2
-    assert verify.Python(str(path), "ids")("abc", gold("x", completion_ids=[1, 2, 3])) == 3
+        verifiers.Python(str(path), "word")("abc", plain)
+    assert verifiers.Python(str(path), "ids")("abc", plain, [1, 2]) == 2
+    assert verifiers.Python(str(path), "ids")("abc", gold("x", completion_ids=[1, 2, 3])) == 3
 
 
 def test_a_reward_is_tried_on_completions_that_a_policy_may_write(tmp_path):
@@ -120,7 +121,7 @@ def test_a_reward_is_tried_on_completions_that_a_policy_may_write(tmp_path):
     )
     rows = [(f"line {i}", gold(str(i))) for i in range(1, 41)]
     with Grader(f"{path}:number", workers=1, timeout=20) as grader:
-        trial = verify.try_reward(rows, f"{path}:number", grader.mark)
+        trial = verifiers.try_reward(rows, f"{path}:number", grader.mark)
         assert len(trial.warnings) == 2 and (trial.low, trial.high) == (0.0, 1.0)
         assert "fails on a sentence: line 1 (id '1'), completion 'I do not know.': ValueError" in trial.warnings[0]
         assert "fails on an empty completion" in trial.warnings[1]
@@ -130,12 +131,12 @@ def test_a_reward_is_tried_on_completions_that_a_policy_may_write(tmp_path):
                 raise UserError("not in the alphabet")
             return list(text)
 
-        assert verify.try_reward(rows, f"{path}:number", grader.mark, digits).warnings == ()
+        assert verifiers.try_reward(rows, f"{path}:number", grader.mark, digits).warnings == ()
         pairs = [("5", gold("5")), ("6", gold("5"))]
         assert grader.together(pairs) == [1.0, 0.0]
         assert grader.together([("x", gold("5"))] * 2).startswith("ValueError")
     with Grader(f"{path}:none", workers=1) as grader, pytest.raises(UserError, match=r"of the 4 rows .* line 1 .*None"):
-        verify.try_reward(rows, f"{path}:none", grader.mark)
+        verifiers.try_reward(rows, f"{path}:none", grader.mark)
 
 
 REWARDS = """
@@ -196,7 +197,7 @@ def comparing(tmp_path_factory):
     rows = [(f"line {i}", gold(str(i))) for i in range(1, 41)]
 
     def tried(name):
-        reward = verify.Python(str(path), name)
+        reward = verifiers.Python(str(path), name)
 
         def mark(pairs):
             return [one(lambda text=text, p=p: reward(text, p)) for text, p in pairs]
@@ -210,18 +211,18 @@ def comparing(tmp_path_factory):
             except Exception as e:
                 return f"{type(e).__name__}: {e}"
 
-        return verify.try_reward(rows, f"{path}:{name}", mark, None, together)
+        return verifiers.try_reward(rows, f"{path}:{name}", mark, None, together)
 
     return tried
 
 
 def test_names_of_verifiers():
     with pytest.raises(UserError, match="there are exact"):
-        verify.find("exactly")
+        verifiers.find("exactly")
     with pytest.raises(UserError, match="no file"):
-        verify.find("python:nowhere.py:f")
+        verifiers.find("python:nowhere.py:f")
     with pytest.raises(UserError, match=r"write file\.py:function"):
-        verify.find("python:nowhere.py")
+        verifiers.find("python:nowhere.py")
 
 
 @pytest.mark.parametrize(("verifier", "bad"), [("numeric", "twelve"), ("math", "")])
@@ -229,7 +230,7 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_never_pays(verifier, bad)
     if verifier == "math":
         pytest.importorskip("math_verify")
     with Grader(verifier, workers=1) as grader:
-        wrong = verify.check_gold([gold("1"), gold(bad)], verifier, grader.mark)
+        wrong = verifiers.check_gold([gold("1"), gold(bad)], verifier, grader.mark)
         assert [d.id for d in wrong] == [bad] and "cannot mark its own answer" in wrong[0].why
         assert isinstance(grader.mark([(bad, gold(bad))])[0], str)   # no score, rather than right
 
@@ -240,7 +241,7 @@ NUMBERS = [gold(a) for a in ("12", "7", "1/3", "85", "85")]
 @pytest.mark.parametrize("verifier", ["exact", "numeric", "words"])
 def test_cheats_earn_nothing(verifier):
     with Grader(verifier) as grader:
-        found = verify.probe(NUMBERS, verifier, grader.mark)
+        found = verifiers.probe(NUMBERS, verifier, grader.mark)
     paid = {k: v for k, v in found.earned.items() if v > 0}
     assert paid.pop("right") == 1.0
     assert paid.pop("constant") == pytest.approx(0.4)    # two of the five answers are 85
@@ -253,12 +254,12 @@ def test_a_verifier_that_can_be_cheated_is_named():
     def generous(pairs):
         return [1.0 if any(c.isdigit() for c in text) else 0.0 for text, _ in pairs]
 
-    found = verify.probe(NUMBERS, "numeric", generous)
+    found = verifiers.probe(NUMBERS, "numeric", generous)
     assert found.earned["boxes"] == found.earned["rounded"] == found.earned["digits"] == 1.0
     assert {w.split("'")[1] for w in found.warnings} == {"constant", "echo", "boxes", "digits", "rounded"}
 
 
 def test_an_unsteady_verifier_is_named():
     calls = iter(range(10**6))
-    found = verify.probe(NUMBERS, "numeric", lambda pairs: [float(next(calls) % 3 == 0) for _ in pairs])
+    found = verifiers.probe(NUMBERS, "numeric", lambda pairs: [float(next(calls) % 3 == 0) for _ in pairs])
     assert found.flips > 0.3 and "marked twice" in found.warnings[-1]

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from examples.openai_server import Background, Server
 from isocost import report
 from isocost.cli.commands import main
-from isocost.envs.sandbox import available
+from isocost.envs.sandbox.client import available
 from isocost.runs.files import read_json
-from isocost.steps.rollouts import find_rollouts
+from isocost.steps.look.kept_rollouts import find_rollouts
 from test_report import Page
 
 TOOLS = '''

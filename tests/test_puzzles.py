@@ -16,17 +16,18 @@ import pass_rates
 from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.local import embedded, models
-from isocost.planner.learning_rate import starting_rule
-from isocost.steps.plan import plan
-from isocost.steps.plans import PlanOptions
-from isocost.steps.profile import profile
+from isocost.planner.training.learning_rate import starting_rule
 from isocost.steps.settings import setting_with
-from isocost.steps.single import starting_rule_of
 from isocost.steps.study import Study
-from isocost.tasks import addition, chain, countdown, families, load_problems, puzzles, sums
-from isocost.tasks.drawn import Drawn
-from isocost.tasks.puzzles import Puzzles
-from isocost.tasks.verify import final
+from isocost.steps.training.plan import plan
+from isocost.steps.training.plans import PlanOptions
+from isocost.steps.training.profile import profile
+from isocost.steps.training.single import starting_rule_of
+from isocost.tasks import load_problems
+from isocost.tasks.builtin import addition, chain, countdown, families, puzzles, sums
+from isocost.tasks.builtin.drawn import Drawn
+from isocost.tasks.builtin.puzzles import Puzzles
+from isocost.tasks.verify.verifiers import final
 from isocost.worlds.setting import Setting, open_setting
 
 HOME = Path(__file__).resolve().parents[1]

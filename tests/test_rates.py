@@ -12,15 +12,15 @@ from rich.console import Console
 
 from isocost.cli.commands import main
 from isocost.cli.live import Counts, Watch
-from isocost.jsonfile import write_json
+from isocost.disk.jsonfile import write_json
 from isocost.meter import EVALUATION, LEARN, SAMPLE, SCORE, Meter, on, tab, work_of
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.runs.speed import WORK, rates, together, told
+from isocost.screen.words import duration
 from isocost.types import Cost
-from isocost.words import duration
 from isocost.worlds.setting import Setting, open_setting
 from waiting import until
 

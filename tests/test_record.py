@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import isocost
+from isocost.disk.jsonfile import write_json
 from isocost.errors import UserError
-from isocost.jsonfile import write_json
 from isocost.meter import LOST, Meter, Payer
 from isocost.runs import files
 from isocost.runs.files import Stream, read_json, read_lines, tail

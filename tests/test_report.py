@@ -23,15 +23,16 @@ import pytest
 from browsing import CHROMIUM, needs_browser, opened
 from fixtures.study_records import NASTY, write_json, write_run, write_study
 from isocost import report
-from isocost.envs.browser import Browser
+from isocost.envs.adapters.browser import Browser
 from isocost.errors import UserError
 from isocost.laws.law import Fit, FittedArm, Law
-from isocost.planner.n_growth import n_growth
-from isocost.report import contest, fit, headline, history, outcome, problems, theme
+from isocost.planner.training.n_growth import n_growth
+from isocost.report import theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
-from isocost.report.outcome import trained_lines
-from isocost.report.overview import NEAR, apart, overview_plot
 from isocost.report.records import Study, law_of, load
+from isocost.report.sections import contest, fit, headline, history, outcome, problems
+from isocost.report.sections.outcome import trained_lines
+from isocost.report.sections.overview import NEAR, apart, overview_plot
 from isocost.runs.files import FATES
 from isocost.stats.intervals import Noise, spread
 from isocost.types import Fate

@@ -23,29 +23,29 @@ from isocost import gather
 from isocost.cli import commands
 from isocost.cli.printer import Printer
 from isocost.cli.text import show
-from isocost.display import Shown, Table
+from isocost.disk.jsonfile import page
 from isocost.errors import UserError
 from isocost.gather import finished
-from isocost.jsonfile import page
-from isocost.planner import pilot as pilots
-from isocost.planner import prescription as plans
+from isocost.planner.training import pilot as pilots
+from isocost.planner.training import prescription as plans
 from isocost.runs.record import read_json
+from isocost.screen.display import Shown, Table
 from isocost.steps import api
-from isocost.steps.audit import Audit, audit
-from isocost.steps.evaluate import Measured, MeasuredModel, evaluate
 from isocost.steps.events import SILENT, Evaluated, Observer, Skipped, Started, Warned
-from isocost.steps.fit import Law, NoLaw, fit
-from isocost.steps.importing import import_logs
-from isocost.steps.pilot import Pilot, pilot
-from isocost.steps.plan import plan
-from isocost.steps.plans import PilotPlan, Plan, PlanOptions
-from isocost.steps.profile import Profile, ProfileCost, profile
+from isocost.steps.look.evaluate import Measured, MeasuredModel, evaluate
+from isocost.steps.outside.importing import import_logs
+from isocost.steps.outside.trainer_profile import TrainerProfile
 from isocost.steps.settings import setting_with
-from isocost.steps.single import RunCost, RunEnd, train_one
 from isocost.steps.study import Study
-from isocost.steps.train import Forecast, Trained, train
-from isocost.steps.trainer_profile import TrainerProfile
-from isocost.steps.whole import Whole
+from isocost.steps.training.audit import Audit, audit
+from isocost.steps.training.fit import Law, NoLaw, fit
+from isocost.steps.training.pilot import Pilot, pilot
+from isocost.steps.training.plan import plan
+from isocost.steps.training.plans import PilotPlan, Plan, PlanOptions
+from isocost.steps.training.profile import Profile, ProfileCost, profile
+from isocost.steps.training.single import RunCost, RunEnd, train_one
+from isocost.steps.training.train import Forecast, Trained, train
+from isocost.steps.training.whole import Whole
 from isocost.worlds.setting import Setting
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"
@@ -384,7 +384,7 @@ def test_coroutines_are_run_in_one_place():
     """
     package = Path(isocost.__file__).parent
     found = {str(p.relative_to(package)) for p in package.rglob("*.py") if "asyncio.run(" in p.read_text()}
-    assert found == {"gather.py", "envs/harness_process.py"}
+    assert found == {"gather.py", "envs/harness/process.py"}
 
 
 # a study --------------------------------------------------------------------------------------------------------------

@@ -14,12 +14,11 @@ from click.testing import CliRunner
 from fixtures.study_records import write_run
 from isocost.cli.commands import main
 from isocost.compare import compare_folders
-from isocost.display import Shown
 from isocost.errors import UserError
+from isocost.screen.display import Shown
 from isocost.steps.events import Observer, Skipped
-from isocost.steps.importing import import_logs
-from isocost.steps.laws import fit_points, list_laws
-from isocost.steps.listing import (
+from isocost.steps.look.laws import fit_points, list_laws
+from isocost.steps.look.listing import (
     check_method,
     compare_recipes,
     list_folder,
@@ -28,7 +27,8 @@ from isocost.steps.listing import (
     method_tree,
     write_parquet,
 )
-from isocost.steps.verdict import verdict
+from isocost.steps.look.verdict import verdict
+from isocost.steps.outside.importing import import_logs
 
 PACKAGE = Path(__file__).parents[1] / "src" / "isocost"
 
@@ -150,5 +150,5 @@ def test_comparisons_checks_and_listings_print_nothing():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
                 names = {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
-                assert not [x for x in names if x.startswith(("isocost.cli", "isocost.terminal", "rich"))], path
+                assert not [x for x in names if x.startswith(("isocost.cli", "isocost.screen.terminal", "rich"))], path
             assert not (isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("print", "echo")), path

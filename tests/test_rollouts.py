@@ -22,20 +22,21 @@ from isocost import report
 from isocost.cli import rollouts as options
 from isocost.cli import text_rollouts
 from isocost.cli.commands import main
-from isocost.envs.browser import Browser, Page
+from isocost.envs.adapters.browser import Browser, Page
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.parts import play
-from isocost.report import rollouts as viewer
 from isocost.report.records import load
-from isocost.runs import rollouts, samples, shelf
+from isocost.report.sections import turns as viewer
+from isocost.runs import kept_rollouts as rollouts
+from isocost.runs import samples, shelf
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_lines
 from isocost.runs.job import Job
-from isocost.runs.rollouts import Outcome, end_of, outcome_of
+from isocost.runs.kept_rollouts import Outcome, end_of, outcome_of
 from isocost.runs.run import run
 from isocost.seams import Pace
-from isocost.steps.rollouts import FAULTS, PARTS, find_rollouts
+from isocost.steps.look.kept_rollouts import FAULTS, PARTS, find_rollouts
 from isocost.steps.settings import setting_with
 from isocost.types import Fate, Fault, Group, Message, Place, Role, Said, Score, Segment, Shown, Stop, Turn
 from isocost.world import EnvironmentFault, World

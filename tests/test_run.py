@@ -23,8 +23,8 @@ import pytest
 
 import kill9
 from isocost import methods
+from isocost.disk.jsonfile import write_json
 from isocost.errors import Resumable, UserError
-from isocost.jsonfile import write_json
 from isocost.laws.curves import curves
 from isocost.recipe import describe
 from isocost.runs import driver, policy
@@ -35,9 +35,9 @@ from isocost.runs.job import Job, reopen
 from isocost.runs.launch import local
 from isocost.runs.record import RunRecord
 from isocost.runs.run import run
-from isocost.steps.evaluate import evaluate
+from isocost.screen.words import word
+from isocost.steps.look.evaluate import evaluate
 from isocost.types import Cost
-from isocost.words import word
 from isocost.worlds.setting import Setting, open_problems, open_setting
 from programs import Shell
 

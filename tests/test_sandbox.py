@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from isocost.envs import sandbox_filter as rules
-from isocost.envs.sandbox import Limits, Result, Sandbox, available
+from isocost.envs.sandbox import filter as rules
+from isocost.envs.sandbox.client import Limits, Result, Sandbox, available
 from isocost.errors import UserError
 
 missing = available().get("missing", "")
@@ -121,7 +121,7 @@ BLOCK = """if True:
     code = [(0x20, 0, 0, 0), *{test!r}, (6, 0, 0, 0x7FFF0000)]
     inside.no_new_privileges()
     inside.seccomp(rules.packed(code))
-    from isocost.envs.sandbox import Sandbox
+    from isocost.envs.sandbox.client import Sandbox
     from isocost.errors import UserError
     try:
         with Sandbox(): print("opened")

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import pytest
 
-from isocost.shape import AtLeast, AtMost, Each, Filled, Keys, Maybe, flaw
+from isocost.disk.shape import AtLeast, AtMost, Each, Filled, Keys, Maybe, flaw
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -8,8 +8,8 @@ import pytest
 
 import slurm
 from isocost.runs.files import read_json
-from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT
+from isocost.steps.outside.drive import drive_jobs
 from test_drive import Each, command, job, lines, study
 
 RUNS, FAULTS, EVERY = 12, 9, 4.0    # seconds between two faults

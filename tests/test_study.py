@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from isocost.cli.commands import main
-from isocost.planner.afford import RESERVE
-from isocost.planner.pilot import PilotPlan
+from isocost.planner.training.afford import RESERVE
+from isocost.planner.training.pilot import PilotPlan
 from isocost.runs.record import read_json, read_lines
-from isocost.steps import plan as steps
 from isocost.steps.study import Study
+from isocost.steps.training import plan as steps
 from waiting import until
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -138,7 +138,7 @@ def test_audit_exits_three_on_a_miss(study):
         return verdict
 
     patch = pytest.MonkeyPatch()
-    patch.setattr("isocost.steps.audit.audits", SimpleNamespace(
+    patch.setattr("isocost.steps.training.audit.audits", SimpleNamespace(
         audit=missed, seals=audits.seals, at_their_share=audits.at_their_share))
     before = (study[0] / "audit.json").read_bytes()
     try:

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from isocost.cli.commands import main
-from isocost.jsonfile import write_json
-from isocost.report.problems import profile as problems_section
+from isocost.disk.jsonfile import write_json
 from isocost.report.records import load
+from isocost.report.sections.problems import profile as problems_section
 from isocost.runs.record import read_json, read_lines
-from isocost.steps.pass_rates import pass_rates
+from isocost.steps.training.pass_rates import pass_rates
 from isocost.worlds.setting import Setting, open_problems
 
 PAIRS = [(a, b) for a in range(20, 60) for b in (17, 56, 65, 69)]

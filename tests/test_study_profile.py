@@ -19,20 +19,20 @@ from isocost.cli.commands import main
 from isocost.cli.text_compare import detectable
 from isocost.compare import training as comparing
 from isocost.compare.design import design
+from isocost.disk.jsonfile import write_json
 from isocost.doctor import CHECKS, run_checks
 from isocost.errors import UserError
-from isocost.jsonfile import write_json
 from isocost.laws.curves import Curve
-from isocost.report.accounts import spent
 from isocost.report.records import load
+from isocost.report.sections.accounts import spent
 from isocost.runs.arm import Arm
 from isocost.runs.record import read_json, read_lines
-from isocost.steps import pass_rates as profiles
-from isocost.steps.evaluate import evaluate_model
 from isocost.steps.events import Observer
 from isocost.steps.folder import found
-from isocost.steps.pass_rates import SAMPLES, pass_rates
-from isocost.steps.profile import NAMED, Profile, profile, unmet
+from isocost.steps.look.evaluate import evaluate_model
+from isocost.steps.training import pass_rates as profiles
+from isocost.steps.training.pass_rates import SAMPLES, pass_rates
+from isocost.steps.training.profile import NAMED, Profile, profile, unmet
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_setting
 

@@ -11,11 +11,11 @@ from isocost.errors import UserError
 from isocost.planner.budget import Machine
 from isocost.runs import source
 from isocost.runs.files import RunFiles
-from isocost.steps.audit import audit
-from isocost.steps.fit import fit
-from isocost.steps.plan import PLANNERS
-from isocost.steps.plans import PlanOptions
 from isocost.steps.study import Study
+from isocost.steps.training.audit import audit
+from isocost.steps.training.fit import fit
+from isocost.steps.training.plan import PLANNERS
+from isocost.steps.training.plans import PlanOptions
 from isocost.units import FLOPS, SECONDS, TOKENS
 
 QUICKSTART = Path(__file__).parents[1] / "experiments" / "results" / "quickstart"

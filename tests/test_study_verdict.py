@@ -20,10 +20,10 @@ from isocost.planner.forecast import Forecast
 from isocost.planner.stopping import _Noise
 from isocost.runs.arm import Arm
 from isocost.runs.job import Job
+from isocost.screen.words import counted
 from isocost.stats.intervals import Interval
-from isocost.steps import train
-from isocost.steps.verdict import Bearings, groups_of, judge_run, per_cost
-from isocost.words import counted
+from isocost.steps.look.verdict import Bearings, groups_of, judge_run, per_cost
+from isocost.steps.training import train
 from isocost.worlds.setting import Setting
 
 C = [0, 512, 1024, 2048, 4096]
@@ -138,7 +138,7 @@ def test_the_live_table_shows_each_run_s_verdict_once_per_evaluation(tmp_path, m
     with console.capture() as shown:
         console.print(watch._table(stand))
     assert "verdict" in shown.get() and "stop" in shown.get()
-    monkeypatch.setattr("isocost.steps.verdict.judge_run", lambda *a, **k: pytest.fail("judged twice"))
+    monkeypatch.setattr("isocost.steps.look.verdict.judge_run", lambda *a, **k: pytest.fail("judged twice"))
     watch._look()
 
 

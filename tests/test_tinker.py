@@ -18,13 +18,13 @@ from isocost.errors import Unreachable, UserError
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.pack import pack
-from isocost.planner.learning_rate import starting_rule
+from isocost.planner.training.learning_rate import starting_rule
 from isocost.recipe import paced
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job, reopen
 from isocost.runs.run import run
-from isocost.steps.single import starting_rule_of
+from isocost.steps.training.single import starting_rule_of
 from isocost.types import Place, Role, Sampling, Segment, Stop
 from isocost.worlds import service
 from isocost.worlds.conventions import REDUCTIONS, Reduction

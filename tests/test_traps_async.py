@@ -11,7 +11,7 @@ from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.pack import pack
-from isocost.tasks.grade import Grader
+from isocost.tasks.verify.grade import Grader
 from isocost.types import Group, Place
 from isocost.worlds.setting import Setting, open_setting
 

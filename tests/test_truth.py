@@ -12,7 +12,7 @@ import pytest
 from isocost.errors import UserError
 from isocost.laws import Growth, Law, fit_law
 from isocost.laws.law import AUDIT, DEAREST
-from isocost.planner.next_runs import next_runs
+from isocost.planner.training.next_runs import next_runs
 from isocost.stats.forms import reached, risen, steepness
 from isocost.stats.posterior import ALL, LEFT, LINKED, TRANSIENT, Grid, dearer, form_weights, transient
 from truth import INSIDE, OUTSIDE, Bandit, Design, Planted, oracle, plant

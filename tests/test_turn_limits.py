@@ -17,7 +17,6 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve, curves
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
-from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Bill, Budget, Prices, Timing
 from isocost.planner.builtin import PRESETS
 from isocost.planner.pilot import PilotPlan
@@ -38,10 +37,10 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
-from isocost.steps import by_limit
-from isocost.steps.limits import of_chosen
-from isocost.steps.pass_rates import pass_rates
 from isocost.steps.settings import of_world, setting_with
+from isocost.steps.training import by_limit
+from isocost.steps.training.limits import of_chosen
+from isocost.steps.training.pass_rates import pass_rates
 from isocost.units import ENV_STEPS, ROLLOUTS
 
 TIMING = Timing(0.003, 0.0, 0.01, 0.05, "for the test")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from isocost import chance
-from isocost.envs import boxes, desk, needle, pages, rooms
 from isocost.envs.opening import open_environment
+from isocost.envs.tiny import boxes, desk, needle, pages, rooms
 from isocost.errors import UserError
 from isocost.local.tokenizer import Characters
 from isocost.parts import view

@@ -37,7 +37,7 @@ from bench.task import TASKS, Task, prompts
 from isocost.ledger import Ledger
 from isocost.local.models import load
 from isocost.loop import train
-from isocost.planner.learning_rate import starting_rule
+from isocost.planner.training.learning_rate import starting_rule
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_lines
 from isocost.runs.job import Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from accuracy.pieces import Record, Target, percent
-from isocost.words import markdown_table
+from isocost.screen.words import markdown_table
 
 NAMES = {
     "level1": "sums, one carry", "level2": "sums, two carries", "hard": "hard sums",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accuracy.pieces import Record, Target, percent
-from isocost.words import counted, markdown_table
+from isocost.screen.words import counted, markdown_table
 
 LOW, HIGH = 0.85, 0.95
 WORDS = {"take-off": "logs that rise late", "collapse": "logs of which some runs fall",

@@ -8,7 +8,7 @@ import altair as alt
 
 from accuracy.pieces import Record, Target, covers, percent, picture, spec
 from isocost.report import theme
-from isocost.words import markdown_table
+from isocost.screen.words import markdown_table
 
 NEAR = 0.01     # largest median of outcome minus forecast, in reward
 WIDTH = 0.103   # largest median width: that of quickstarts with shorter pilots, whose law was not identified

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accuracy.pieces import Record, Target, percent
-from isocost.words import markdown_table
+from isocost.screen.words import markdown_table
 
 LEAST, WIDER = 0.8, 1.1     # share of 90 % intervals that hold on two stages; widening on one stage
 WORDS = {"two-stage": "two stages", "beyond": "two stages, outside the law's prior", "one stage": "one stage, all",

@@ -9,7 +9,7 @@ import altair as alt
 
 from accuracy.pieces import Record, Target, covers, dots, percent, picture, spec, wilson
 from isocost.report import theme
-from isocost.words import markdown_table
+from isocost.screen.words import markdown_table
 
 AT_90 = 2  # place of 0.9 among the levels of the calibration
 PARAMETERS = ("A", "Cmid", "b")

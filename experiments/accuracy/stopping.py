@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from accuracy.pieces import Record, Target, dots, percent, picture, wilson
 from isocost.report import theme
-from isocost.words import markdown_table
+from isocost.screen.words import markdown_table
 
 
 def section(r: Record) -> str:

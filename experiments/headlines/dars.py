@@ -31,7 +31,7 @@ def numbers(folder: Path) -> dict[str, float]:
     import numpy as np
 
     from isocost.runs.files import read_json
-    from isocost.tasks.sums import HARD, base_rates, operands
+    from isocost.tasks.builtin.sums import HARD, base_rates, operands
     from isocost.types import Sampling
     from isocost.worlds.setting import Setting, open_setting
 

@@ -39,8 +39,8 @@ def prepare(home: Path) -> None:
     import bases
     from isocost import chance
     from isocost.local import weights
-    from isocost.tasks import puzzles
-    from isocost.tasks.drawn import STEP
+    from isocost.tasks.builtin import puzzles
+    from isocost.tasks.builtin.drawn import STEP
 
     def lesson(step: int) -> list[tuple[str, str]]:
         draw, rows = chance.generator(0, chance.Purpose.INIT, 9, step), []

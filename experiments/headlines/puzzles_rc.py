@@ -46,8 +46,8 @@ def prepare(home: Path) -> None:
     import bases
     from isocost import chance
     from isocost.local import weights
-    from isocost.tasks import chain
-    from isocost.tasks.drawn import STEP
+    from isocost.tasks.builtin import chain
+    from isocost.tasks.builtin.drawn import STEP
 
     longest, slips, think = 13, 0.125, 12
 

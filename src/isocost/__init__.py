@@ -15,16 +15,18 @@ import os
 from typing import Any
 
 from isocost import processor
+from isocost.moved import find_old_paths
 
 # Before torch is imported. Waiting OpenMP threads sleep instead of spinning: otherwise another busy process on the same
 # cores slows every operation many times over. MKL computes a row's products with the same bits in every batch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 processor.make_mkl_strict()
+find_old_paths()
 
 _HOMES = {
     "open": ("isocost.steps.api", "open"),
     "study": ("isocost.steps.api", "study"),
-    "import_logs": ("isocost.steps.importing", "import_logs"),
+    "import_logs": ("isocost.steps.outside.importing", "import_logs"),
     "Study": ("isocost.steps.api", "Study"),
     "Recipe": ("isocost.seams", "Recipe"),
     "train": ("isocost.loop", "train"),

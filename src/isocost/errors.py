@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from isocost.words import whole
+from isocost.screen.words import whole
 
 TOLD = 300          # characters of an exception of other people's code
 _OWN = str(Path(__file__).parent / "runs")      # what handles signals

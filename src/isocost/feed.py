@@ -30,10 +30,10 @@ from isocost.errors import RewardFailed, UserError
 from isocost.gather import together
 from isocost.ledger import Ahead, Ledger, Played
 from isocost.recipe import functions
+from isocost.screen.words import counted
 from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
 from isocost.traits import draws
 from isocost.types import Cost, Fate, Group, Place, Problem, Stop
-from isocost.words import counted
 from isocost.world import Learner, World
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy import ndarray
 
-from isocost import jsonfile
 from isocost.columns import Columns, WaveColumns, whole
+from isocost.disk import jsonfile
 from isocost.types import Cost, Fate, FaultSource, Group, Problem, Rollout, Stop
 
 S = TypeVar("S")

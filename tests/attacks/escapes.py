@@ -24,8 +24,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from isocost.envs import sandbox
-from isocost.envs.sandbox import Limits, Sandbox
+from isocost.envs.sandbox import client as sandbox
+from isocost.envs.sandbox.client import Limits, Sandbox
 
 LIMITS = Limits(memory=160 << 20, cpu=1, wall=5, file=1 << 20, disk=4 << 20, files=32, output=4096)
 HEAD = """

@@ -13,8 +13,8 @@ import time
 
 import numpy as np
 
-from isocost.envs.gateway import Gateway, Session
 from isocost.envs.gateway_protocol import Reply, parted
+from isocost.envs.harness.gateway import Gateway, Session
 
 
 async def answer(session: Session) -> None:

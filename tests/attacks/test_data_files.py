@@ -251,13 +251,13 @@ def outside(root: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_logs_name_leads_nowhere_else(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Where --out is not given, the folder is called as the log calls its run: below runs/, whatever that is."""
-    from isocost.steps import importing
-    from isocost.trainers.logs import Log, Point
+    from isocost.steps.outside import importing
+    from isocost.trainers.reading.logs import Log, Point
 
     log = Log("csv", name, (tmp_path / "x.csv",), held=(Point(0, 0.1, 0), Point(8, 0.5, 64)), held_column="held_out",
               facts={"n": 4, "B": 2, "lr": 1e-4, "seed": 0})
     (tmp_path / "x.csv").write_text("")
-    monkeypatch.setattr("isocost.trainers.logs.logs", lambda *_: [log])
+    monkeypatch.setattr("isocost.trainers.reading.logs.logs", lambda *_: [log])
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     try:

@@ -13,8 +13,8 @@ from pathlib import Path
 import escapes
 import pytest
 
-from isocost.envs.sandbox import Limits, Sandbox, SandboxFailed, available
-from isocost.envs.sandbox_process import LAYERS
+from isocost.envs.sandbox.client import Limits, Sandbox, SandboxFailed, available
+from isocost.envs.sandbox.process import LAYERS
 
 HERE = Path(__file__).parent
 missing = available().get("missing", "")
@@ -162,7 +162,7 @@ def test_names_that_the_one_that_cleans_up_would_use_do_not_keep_a_folder():
 
 
 def test_a_folder_that_could_not_be_removed_is_removed_with_the_next(monkeypatch: pytest.MonkeyPatch):
-    from isocost.envs import sandbox as module
+    from isocost.envs.sandbox import client as module
 
     with Sandbox(at_once=1, without=("namespaces",)) as sandbox:
         with monkeypatch.context() as stuck, sandbox.folder() as folder:
@@ -248,7 +248,7 @@ def test_when_the_one_that_forks_dies_alone_the_folders_of_others_stay():
 def test_nothing_outlives_the_process_that_opened_the_sandbox(without: tuple[str, ...]):
     code = f"""if True:
         import os, time
-        from isocost.envs.sandbox import Sandbox
+        from isocost.envs.sandbox.client import Sandbox
         sandbox = Sandbox(at_once=1, without={without!r})
         with sandbox.folder() as one, sandbox.folder() as two:
             deep = "import os\\nfor i in range(100): os.mkdir('x' * 200); os.chdir('x' * 200)\\nopen('f', 'w')"

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from fixtures.study_records import write_study
 from isocost.cli.commands import main
-from isocost.steps import listing
+from isocost.steps.look import listing
 
 TRAIN = ("train", "grpo", "--data", "sums:base=easy,count=60", "--budget", "64-rollouts", "-n", "4", "-B", "4",
          "--evaluations", "0", "--seed", "0")
@@ -135,7 +135,7 @@ def test_a_planned_run_of_another_folder_is_refused(purpose: str, study: Path, t
 
 def test_a_name_that_stands_beside_a_planned_run_is_not_its_name(study: Path):
     """It follows from the run's sizes, and one that is written beside them was a traceback."""
-    from isocost.planner.prescription import Plan
+    from isocost.planner.training.prescription import Plan
 
     plan = json.loads((study / "plan.json").read_text())
     names = [r.name for r in Plan.of(plan).runs]

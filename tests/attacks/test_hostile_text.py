@@ -20,10 +20,10 @@ from click.testing import CliRunner
 from fixtures.study_records import write_study
 from isocost import report
 from isocost.cli.commands import main
-from isocost.jsonfile import UserError
+from isocost.disk.jsonfile import UserError
 from isocost.runs.files import read_json
-from isocost.steps import listing
-from isocost.words import FORMULAS, csv_text, visible
+from isocost.screen.words import FORMULAS, csv_text, visible
+from isocost.steps.look import listing
 from test_report import CHROMIUM, Page, _browse
 
 SCRIPT = "document.documentElement.dataset.owned=1;document.title=`owned`"

@@ -212,7 +212,7 @@ def held(folder):
 
 
 def test_a_process_that_never_ends_building_holds_up_no_other(monkeypatch, place):
-    from isocost import store
+    from isocost.disk import store
 
     path = stored(place)
     path.unlink()

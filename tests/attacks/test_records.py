@@ -21,11 +21,11 @@ import numpy as np
 import pytest
 
 from fixtures.study_records import write_run, write_study
-from isocost import jsonfile, report
+from isocost import report
 from isocost.cli.text_listing import show_listing
-from isocost.console import console
+from isocost.disk import jsonfile
+from isocost.disk.jsonfile import write_json
 from isocost.errors import UserError
-from isocost.jsonfile import write_json
 from isocost.laws.curves import curves
 from isocost.ledger import Ledger, as_measured
 from isocost.planner import forecast as forecasts
@@ -248,7 +248,7 @@ def test_what_is_not_a_regular_file_is_not_waited_for(study: Path, refused):
 
 
 def test_ls_names_a_study_whose_pilot_is_broken(study: Path):
-    from isocost.steps import listing
+    from isocost.steps.look import listing
 
     with damaged(study / "pilot.json", changed(study / "pilot.json", "runs", 0, "arm", "n", to=...)):
         (row,) = [r for r in listing.list_folder(study).to_dict() if r["kind"] == "study"]
@@ -256,7 +256,7 @@ def test_ls_names_a_study_whose_pilot_is_broken(study: Path):
 
 
 def test_ls_names_every_broken_record_and_hides_no_other(study: Path, tmp_path: Path):
-    from isocost.steps import listing
+    from isocost.steps.look import listing
 
     for i, (content, _) in enumerate(DOCUMENTS.values()):
         run = write_run(tmp_path / "runs", f"r{i}", "pilot", 2, 512, 0)
@@ -364,8 +364,8 @@ HUGE = ("1e308", "-1e308", "1e13", "10**400", "float('-inf')", "float('nan')")
 @pytest.fixture(scope="module")
 def huge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
     """The score of a reward that returns the value of the completion, as Python reads it."""
-    from isocost.tasks.grade import Grader
     from isocost.tasks.load import load_problems
+    from isocost.tasks.verify.grade import Grader
 
     folder = tmp_path_factory.mktemp("huge")
     (folder / "huge.py").write_text("def reward(completions, **_):\n    return [eval(completions[0])]\n")
@@ -383,7 +383,7 @@ def test_a_reward_too_large_to_be_summed_is_no_score(value: str, huge: Callable[
 
 
 def test_a_reward_that_is_allowed_can_be_squared_and_summed(huge: Callable[[str], Any]):
-    from isocost.tasks.processes import LARGEST
+    from isocost.tasks.verify.processes import LARGEST
 
     assert huge("1e12") == LARGEST and np.isfinite(np.square(np.full(4096, LARGEST, dtype=np.float32)).sum())
 
@@ -394,7 +394,7 @@ def test_a_reward_that_is_allowed_can_be_squared_and_summed(huge: Callable[[str]
 def sealed(study: Path) -> Any:
     files = {k: forecasts.digest_of(read_json(study / f"{k}.json")) for k in ("plan", "law")}
     from isocost.laws.law import Law
-    from isocost.planner.prescription import Plan
+    from isocost.planner.training.prescription import Plan
 
     plan, law = (cls.of(read_json(study / f"{k}.json")) for cls, k in ((Plan, "plan"), (Law, "law")))
     return forecasts.seal(plan, law, curves(study), records=forecasts.records_hash(study), code="c", files=files)
@@ -574,7 +574,7 @@ def test_nothing_reads_the_clock_on_the_wall_or_a_files_age():
 
 
 def test_records_read_the_same_whatever_the_ages_of_their_files(tmp_path: Path):
-    from isocost.steps import listing
+    from isocost.steps.look import listing
 
     for i in range(3):
         write_run(tmp_path / "runs", f"r{i}", "pilot", 2, 512, i)

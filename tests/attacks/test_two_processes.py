@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 from isocost.cli.commands import main
+from isocost.disk import lock as locks
+from isocost.disk.lock import locked
 from isocost.errors import UserError
-from isocost.runs import lock as locks
 from isocost.runs.files import read_json
-from isocost.runs.lock import locked
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=120")
@@ -39,7 +39,7 @@ def held_by(folder):
 @contextmanager
 def holder(folder):
     """Another process that holds a folder, as a command of its own would: its id."""
-    code = "import sys, pathlib; from isocost.runs.lock import locked\n" \
+    code = "import sys, pathlib; from isocost.disk.lock import locked\n" \
            "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     child = subprocess.Popen(
         [sys.executable, "-c", code, folder, "profile", "--seed", "1"], env=ENVIRONMENT, stdin=subprocess.PIPE,
@@ -165,7 +165,7 @@ def test_a_killed_process_holds_nothing(tmp_path):
 
 
 def test_a_child_that_outlives_the_command_does_not_hold_its_folder(tmp_path):
-    code = "import os, sys, pathlib, subprocess; from isocost.runs.lock import locked\n" \
+    code = "import os, sys, pathlib, subprocess; from isocost.disk.lock import locked\n" \
            "with locked(pathlib.Path(sys.argv[1])):\n" \
            "    child = subprocess.Popen(['sleep', '60'], close_fds=False, stdout=subprocess.DEVNULL)\n" \
            "    print(child.pid, flush=True); os._exit(0)"

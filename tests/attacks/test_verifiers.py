@@ -22,8 +22,8 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
-from isocost.tasks import answers, grade, numbers, processes, supervisor, verify, worker
-from isocost.tasks.grade import Grader
+from isocost.tasks.verify import answers, grade, numbers, processes, supervisor, verifiers, worker
+from isocost.tasks.verify.grade import Grader
 from isocost.types import Message, Problem, Rollout
 from isocost.worlds.setting import Setting
 from waiting import until
@@ -426,7 +426,7 @@ def test_checking_answers_with_one_that_always_dies_ends_too(tmp_path):
     path.write_text(DYING.format(log=str(log)))
     problems = [Problem(str(i), (Message("user", f"{i}?"),), str(i)) for i in range(100)]
     with Grader(f"{path}:act", workers=1) as grader:
-        wrong = verify.check_gold(problems, f"{path}:act", grader.mark)
+        wrong = verifiers.check_gold(problems, f"{path}:act", grader.mark)
     assert len(wrong) == 100 and "exit status 9" in wrong[0].why and "8 times in a row" in wrong[-1].why
     assert len(log.read_text().splitlines()) == grade.RESTARTS_IN_A_ROW
 
@@ -516,7 +516,7 @@ def test_what_a_completion_makes_the_math_verifier_raise_is_no_way_out_of_a_scor
     problem = Problem("p", (Message("user", "?"),), "85")
     for text in ("{" * 1900 + "1" + "}" * 1900, r"\boxed{\sqrt[0]{1}}", r"\boxed{0^{-1}}", r"\boxed{\log_0 0}",
                  r"\boxed{\begin{pmatrix}1 & 2 \\ 3\end{pmatrix}}", r"\boxed{(((}", r"\boxed{\pm\pm\mp x < }"):
-        assert verify.math(text, problem) == 0.0, text
+        assert verifiers.math(text, problem) == 0.0, text
 
 
 BOMBS = [r"\boxed{9^{9^{9^{9}}}}", r"\boxed{" * 400 + "1" + "}" * 400, r"$\sqrt{" * 300 + "2" + "}" * 300 + "$",

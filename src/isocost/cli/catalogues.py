@@ -24,7 +24,7 @@ def laws(context: click.Context) -> None:
 def laws_list(as_json: bool = False) -> None:
     """List every law: its equation, the data it takes, its source."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.laws import list_laws
+    from isocost.steps.look.laws import list_laws
 
     printed(list_laws(), observer(as_json), as_json)
 
@@ -41,7 +41,7 @@ def laws_list(as_json: bool = False) -> None:
 def laws_fit(law: str, points: Path, as_json: bool, **asked: Any) -> None:
     """Fit LAW to a CSV file with columns x, y and, if known, run: parameters with intervals."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.laws import fit_points
+    from isocost.steps.look.laws import fit_points
 
     printed(fit_points(law, points, **asked), observer(as_json), as_json)
 
@@ -65,7 +65,7 @@ def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
 def methods_list(seam: str | None = None, as_json: bool = False) -> None:
     """List every method: name, year, the seams it changes in its parent, its claim."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.listing import list_methods
+    from isocost.steps.look.listing import list_methods
 
     printed(list_methods(seam), observer(as_json), as_json)
 
@@ -76,7 +76,7 @@ def methods_list(seam: str | None = None, as_json: bool = False) -> None:
 def methods_tree(as_json: bool) -> None:
     """Show the methods as a family tree."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.listing import method_tree
+    from isocost.steps.look.listing import method_tree
 
     printed(method_tree(), observer(as_json), as_json)
 
@@ -88,7 +88,7 @@ def methods_tree(as_json: bool) -> None:
 def methods_show(name: str, as_json: bool) -> None:
     """Print a method's own file."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.listing import method_file
+    from isocost.steps.look.listing import method_file
 
     printed(method_file(name), observer(as_json), as_json)
 
@@ -103,7 +103,7 @@ def methods_check(name: str, as_json: bool) -> int:
     Exits 2 if the method breaks it.
     """
     from isocost.cli.printer import observer, printed
-    from isocost.steps.listing import check_method
+    from isocost.steps.look.listing import check_method
 
     found = check_method(name)
     printed(found, observer(as_json), as_json)
@@ -124,7 +124,7 @@ def envs(context: click.Context) -> None:
 def envs_list(as_json: bool = False) -> None:
     """List every environment: its spec, its options, its limits, what it needs."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.environments import list_environments
+    from isocost.steps.look.environments import list_environments
 
     printed(list_environments(), observer(as_json), as_json)
 
@@ -142,7 +142,7 @@ def envs_check(environment: str, data: str | None, model: str | None, as_json: b
     Episodes are played without a model. Exits 2 if a promise is broken.
     """
     from isocost.cli.printer import observer, printed
-    from isocost.steps.environments import check_environment
+    from isocost.steps.look.environments import check_environment
 
     found = check_environment(environment, data, model)
     printed(found, observer(as_json), as_json)

@@ -45,7 +45,7 @@ from isocost.cli.options import (
 )
 from isocost.cli.rollouts import rollouts
 from isocost.errors import UserError
-from isocost.terminal import echo, show_log
+from isocost.screen.terminal import echo, show_log
 
 OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
 STORED = (       # options of a profile of stored completions
@@ -95,7 +95,7 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
     """Run a whole study on the built-in model and problems, or on your own."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.settings import of_world
-    from isocost.steps.whole import whole
+    from isocost.steps.training.whole import whole
 
     shown = observer(as_json)
     own = any(asked.get(k) for k in ("data", "env", "model"))
@@ -156,8 +156,8 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         return
     columns = asked.pop("columns")
     if completions is not None:
-        from isocost.steps.importing import scale_of
-        from isocost.steps.stored import profile_completions
+        from isocost.steps.outside.importing import scale_of
+        from isocost.steps.training.stored import profile_completions
 
         if unused := [written for name, written in given().items() if name not in STORED]:
             raise UserError(f"{unused[0]} has no use with --completions, which were sampled before: leave it out")
@@ -169,7 +169,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         return
     from isocost.cli.trainer import ONLY, unused_without
     from isocost.steps.events import Noted
-    from isocost.steps.profile import profile
+    from isocost.steps.training.profile import profile
 
     if columns:
         raise UserError("--map names columns of --completions, or of the log of --trainer; leave it out, or name one")
@@ -221,8 +221,8 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
 def plan(study: Path, as_json: bool, **asked: Any) -> None:
     """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.plan import plan
-    from isocost.steps.plans import PlanOptions
+    from isocost.steps.training.plan import plan
+    from isocost.steps.training.plans import PlanOptions
 
     asked["turns"] = counts(asked["turns"], "--turns")
     printed(plan(study_in(study), PlanOptions(**asked)), observer(as_json), as_json)
@@ -247,7 +247,7 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     --longer and --seeds add the runs that a law or a plan names; what was run is not paid for again.
     """
     from isocost.cli.printer import observer, printed
-    from isocost.steps.pilot import pilot
+    from isocost.steps.training.pilot import pilot
 
     shown, site = observer(as_json), site_of(asked)
     printed(pilot(study_in(study), site=site, observer=shown, **asked), shown, as_json)
@@ -261,7 +261,7 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
 def fit(study: Path, metric: str | None, as_json: bool) -> None:
     """Fit the law to a study's pilot; if it is not identified, name the runs that would resolve it."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.fit import fit_folder
+    from isocost.steps.training.fit import fit_folder
 
     printed(fit_folder(study, metric=metric), observer(as_json), as_json)
 
@@ -328,15 +328,15 @@ def train(
         raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     shown, site = observer(as_json), site_of(asked)
     if study is not None:
-        from isocost.steps.early import Stops
-        from isocost.steps.train import train
+        from isocost.steps.outside.early import Stops
+        from isocost.steps.training.train import train
 
         printed(train(study_in(study), workers=workers, dry_run=dry_run, trainer=trainer, site=site,
                       stops=Stops(worth, stop), observer=shown), shown, as_json)
         return 0
     if trainer is not None or site.to is not None or stop or worth is not None:
         raise UserError("--trainer, --stop, --worth and --launch are for a study: `isocost train --plan STUDY`")
-    from isocost.steps.single import RunEnd, train_one
+    from isocost.steps.training.single import RunEnd, train_one
 
     run = train_one(method or "", setting(asked), dry_run=dry_run, observer=shown, **asked)
     printed(run, shown, as_json)
@@ -350,7 +350,7 @@ def train(
 def audit(study: Path, as_json: bool) -> int:
     """Compare the sealed forecast with the outcome. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.audit import audit
+    from isocost.steps.training.audit import audit
 
     found = audit(study_in(study))
     printed(found, observer(as_json), as_json)
@@ -366,7 +366,7 @@ def audit(study: Path, as_json: bool) -> int:
 def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
     """Advise to continue, stop or change n: for a run, or for a study's runs, while they train. Stops nothing."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.verdict import verdict
+    from isocost.steps.look.verdict import verdict
 
     printed(verdict(folder, **asked), observer(as_json), as_json)
 
@@ -451,7 +451,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked: Any) -> None:
     """Measure a run's policy on held-out problems, or a model on --data or in --env, with an interval over problems."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.evaluate import evaluate, evaluate_model
+    from isocost.steps.look.evaluate import evaluate, evaluate_model
     from isocost.steps.settings import setting_of
 
     model, price, limits, shown = asked["model"], asked.pop("price"), server_limits(asked), observer(as_json)
@@ -507,7 +507,7 @@ def import_runs(as_json: bool, **asked: Any) -> None:
     listed.
     """
     from isocost.cli.printer import observer, printed
-    from isocost.steps.importing import import_logs
+    from isocost.steps.outside.importing import import_logs
 
     shown = observer(as_json)
     printed(import_logs(**asked, observer=shown), shown, as_json)
@@ -522,7 +522,7 @@ def import_runs(as_json: bool, **asked: Any) -> None:
 def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> None:
     """Write a study's prescription as another trainer's configuration or launch line."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.export import export
+    from isocost.steps.look.export import export
 
     found = export(study_in(study), target)
     if out is not None:
@@ -546,7 +546,7 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
 def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
     """List the studies and runs below a folder."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps import listing
+    from isocost.steps.look import listing
 
     if parquet is not None:
         printed(listing.write_parquet(folder, parquet), observer(False), False)
@@ -562,7 +562,7 @@ def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
 def diff(a: str, b: str, as_json: bool) -> None:
     """Show the seams at which two methods, runs or method files differ, with all defaults."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.listing import compare_recipes
+    from isocost.steps.look.listing import compare_recipes
 
     printed(compare_recipes(a, b), observer(as_json), as_json)
 

@@ -14,15 +14,15 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from isocost.jsonfile import TAIL
+from isocost.disk.jsonfile import TAIL
 from isocost.runs.files import ended, tail
 from isocost.runs.job import Job
 from isocost.runs.speed import Rates, rates, together, told
+from isocost.screen.words import counted, duration
 from isocost.units import ROLLOUTS, STOPS, of_run
-from isocost.words import counted, duration
 
 if TYPE_CHECKING:
-    from isocost.steps.verdict import Bearings  # laws are loaded only when a run is judged
+    from isocost.steps.look.verdict import Bearings  # laws are loaded only when a run is judged
 
 WIDE = 130  # columns of a terminal that has room for every run's own rates
 EVERY = 15.0  # seconds between lines where there is no terminal
@@ -96,7 +96,7 @@ class Watch:
 
     def _advice(self, job: Job, at: float) -> str:
         """The verdict on a run at its latest evaluation, computed once for each."""
-        from isocost.steps.verdict import Bearings, judge_run, short
+        from isocost.steps.look.verdict import Bearings, judge_run, short
 
         if self.advised.get(job.name, (0.0, ""))[0] != at:
             if self.bearings is None:

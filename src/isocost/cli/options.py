@@ -401,7 +401,7 @@ def samples_said(asked: dict[str, Any]) -> str:
 
 def after_profile(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
     """With --verbose which methods' preconditions fail; and the command that follows a profile."""
-    from isocost.steps.profile import unmet
+    from isocost.steps.training.profile import unmet
 
     if silent:
         return

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from isocost.cli.live import Counts, Watch
 from isocost.cli.text import show
-from isocost.console import console as new_console
-from isocost.display import Shown
-from isocost.jsonfile import page
+from isocost.disk.jsonfile import page
 from isocost.runs.job import Job
+from isocost.screen.console import console as new_console
+from isocost.screen.display import Shown
+from isocost.screen.terminal import echo
 from isocost.steps.events import Observer, Skipped, Tell
-from isocost.terminal import echo
 
 
 class Printer(Observer):

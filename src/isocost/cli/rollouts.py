@@ -33,6 +33,6 @@ def rollouts(folder: Path, as_json: bool, **asked: Any) -> None:
     FOLDER is a study, a folder of runs, or a run. A record keeps some of its rollouts as text (docs/records.md).
     """
     from isocost.cli.printer import observer, printed
-    from isocost.steps.rollouts import find_rollouts
+    from isocost.steps.look.kept_rollouts import find_rollouts
 
     printed(find_rollouts(folder, **asked), observer(as_json), as_json)

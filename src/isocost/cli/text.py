@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Columns
 
-from isocost.display import Shown, Table, Text
 from isocost.laws.curves import PASS
-from isocost.planner.learning_rate import RateRule
 from isocost.planner.stopping import StoppingVerdict
+from isocost.planner.training.learning_rate import RateRule
+from isocost.screen.display import Shown, Table, Text
+from isocost.screen.terminal import echo
+from isocost.screen.words import counted, duration
 from isocost.steps.events import Extended, Opening, Sampled
-from isocost.terminal import echo
-from isocost.words import counted, duration
 
 # Events and lists register their texts when these are imported; those that import most come last.
 OTHERS = (

@@ -23,11 +23,11 @@ from isocost.compare.results import (
     Sealed,
     TrainerComparisonPlan,
 )
-from isocost.planner.study_runs import worded
+from isocost.planner.training.study_runs import worded
 from isocost.runs.job import method_defaults
+from isocost.screen.words import counted, duration, freedom
 from isocost.stats.power import PAIRS, POWER, seeds_for_comparison
 from isocost.units import FLOPS, compared
-from isocost.words import counted, duration, freedom
 
 SCALE = 1.0         # the largest difference of rewards from 0 to 1
 USEFUL = 0.1        # a difference worth the seeds, where none can be detected

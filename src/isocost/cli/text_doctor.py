@@ -7,7 +7,7 @@ from rich.table import Table
 
 from isocost.cli.text import show
 from isocost.doctor.finding import Diagnosis, Finding, ServiceSubject, Subject
-from isocost.words import counted, duration
+from isocost.screen.words import counted, duration
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "cyan"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 
 from isocost.cli.text import show
-from isocost.steps.environments import EnvironmentCheck, EnvironmentList
-from isocost.terminal import echo
-from isocost.words import counted
+from isocost.screen.terminal import echo
+from isocost.screen.words import counted
+from isocost.steps.look.environments import EnvironmentCheck, EnvironmentList
 
 
 @show.register

@@ -11,11 +11,12 @@ from rich.table import Table
 
 from isocost.cli import text
 from isocost.cli.text import show
-from isocost.planner.study_runs import worded
+from isocost.planner.training.study_runs import worded
 from isocost.recipe import calls
 from isocost.runs import measure
-from isocost.steps.importing import ImportedRuns
-from isocost.steps.listing import (
+from isocost.screen.terminal import echo
+from isocost.screen.words import counted, duration, grouped, visible
+from isocost.steps.look.listing import (
     BrokenRow,
     Difference,
     Listing,
@@ -25,9 +26,8 @@ from isocost.steps.listing import (
     RunRow,
     StudyRow,
 )
-from isocost.steps.verdict import Verdicts
-from isocost.terminal import echo
-from isocost.words import counted, duration, grouped, visible
+from isocost.steps.look.verdict import Verdicts
+from isocost.steps.outside.importing import ImportedRuns
 
 
 @show.register

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from isocost.cli.text import show
-from isocost.runs.rollouts import WORDS, KeptRollout, KeptTurn, Outcome, Tokens, end_of
-from isocost.steps.rollouts import Rollouts
-from isocost.terminal import echo
-from isocost.words import counted, visible
+from isocost.runs.kept_rollouts import WORDS, KeptRollout, KeptTurn, Outcome, Tokens, end_of
+from isocost.screen.terminal import echo
+from isocost.screen.words import counted, visible
+from isocost.steps.look.kept_rollouts import Rollouts
 
 
 @show.register

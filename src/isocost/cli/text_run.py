@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from isocost.cli.text import flags, show
-from isocost.planner.study_runs import worded
+from isocost.planner.training.study_runs import worded
 from isocost.runs.speed import told
+from isocost.screen.terminal import echo
+from isocost.screen.words import grouped
 from isocost.steps.events import Evaluated, Noted, Sampled, Skipped, Started, Warned
-from isocost.terminal import echo
-from isocost.words import grouped
 
 if TYPE_CHECKING:
     pass

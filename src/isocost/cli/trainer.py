@@ -9,7 +9,7 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.runs.launch.site import Site
 from isocost.steps.events import Observer
-from isocost.steps.trainer_profile import TrainerProfile
+from isocost.steps.outside.trainer_profile import TrainerProfile
 
 ONLY = ("launch", "address", "gpus_per_run", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
 TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "columns", "parameters", "as_json",
@@ -29,7 +29,7 @@ def compared(
     with `pilot` the gate of a pilot of so many seeds.
     """
     from isocost.compare.trainer import compare_trainer, pilot_trainer, plan_trainer_comparison
-    from isocost.steps.importing import mapped_of
+    from isocost.steps.outside.importing import mapped_of
 
     wrong = next((option for name, option in given.items() if name not in (*COMPARED, *SHARED)), None)
     if wrong is not None:
@@ -57,9 +57,9 @@ def profiled(
 ) -> TrainerProfile:
     """The profile of the trainer `text` with these options, of which `given` were given."""
     from isocost.cli.options import site_of
-    from isocost.steps.importing import mapped_of, scale_of
-    from isocost.steps.settle import trainer_of
-    from isocost.steps.trainer import GROUPS, profile_trainer
+    from isocost.steps.outside.importing import mapped_of, scale_of
+    from isocost.steps.outside.settle import trainer_of
+    from isocost.steps.outside.trainer import GROUPS, profile_trainer
 
     wrong = next((option for name, option in given.items() if name not in TAKES), None)
     if wrong is not None:

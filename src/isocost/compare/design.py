@@ -19,17 +19,17 @@ from isocost.compare.many import RATE
 from isocost.errors import UserError
 from isocost.planner.budget import Bill, Budget, Prices, expected_timing
 from isocost.planner.evaluation import EvaluationPlan, points
-from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
-from isocost.planner.study_runs import TRAINED_ARM, run_seed, warmup
+from isocost.planner.training.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
+from isocost.planner.training.study_runs import TRAINED_ARM, run_seed, warmup
 from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs.arm import Arm
 from isocost.runs.job import compares
+from isocost.screen.words import counted
 from isocost.seams import Recipe
 from isocost.stats.power import detectable_in_comparison
-from isocost.steps.single import settings_of
+from isocost.steps.training.single import settings_of
 from isocost.units import UNITS
-from isocost.words import counted
 from isocost.worlds.setting import Setting
 
 SHARE = 1 / 4           # cost of a probe run over that of a run: shorter probes favour rates that are too low

@@ -19,7 +19,6 @@ from isocost.runs.measure import TRAINING
 from isocost.runs.source import RunLog
 from isocost.steps.folder import Home, writing
 from isocost.units import compared
-from isocost.words import counted
 
 LOGGED = "wall-clock seconds (logged)"  # the seconds of imported runs
 EVALUATED = "the seconds of imported runs are wall-clock time from their logs, with evaluations and pauses"

@@ -28,16 +28,17 @@ from isocost.compare.folders import JUDGED, UNPAIRED, runs_in, seed_unknown
 from isocost.compare.judge import FLOOR, MARGIN, QUESTIONS, SHARES
 from isocost.compare.many import RATE
 from isocost.compare.training import Make, Run, from_pilot, probed, rates, recorded_noise
-from isocost.display import Shown
+from isocost.disk.jsonfile import finite
 from isocost.errors import UserError
-from isocost.jsonfile import finite
 from isocost.laws.curves import PASS, curves
 from isocost.laws.tracks import Track, tracks
-from isocost.planner.learning_rate import given
-from isocost.planner.study_runs import PlannedRun, run_seed
+from isocost.planner.training.learning_rate import given
+from isocost.planner.training.study_runs import PlannedRun, run_seed
 from isocost.recipe import functions
 from isocost.runs import measure
 from isocost.runs.files import canonical, find_runs, read_json
+from isocost.screen.display import Shown
+from isocost.screen.words import counted, duration
 from isocost.seams import Recipe
 from isocost.stats import decidable
 from isocost.stats.decidable import Line, Spread
@@ -45,7 +46,6 @@ from isocost.stats.power import pooled_sd
 from isocost.steps.events import Noted, Observer
 from isocost.steps.folder import Home
 from isocost.units import FLOPS, compared
-from isocost.words import counted, duration
 from isocost.worlds.setting import Setting
 
 SEEDS = 4               # of a pilot, unless stated

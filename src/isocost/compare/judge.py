@@ -28,6 +28,7 @@ from numpy import ndarray
 from isocost.errors import UserError
 from isocost.laws.fit import POINTS, TAILS, WHOLE
 from isocost.laws.tracks import Track
+from isocost.screen.words import grouped
 from isocost.stats.intervals import spread, student
 from isocost.stats.posterior import USUAL, ArmMean, Grid, correlation, covariance
 from isocost.stats.power import (
@@ -40,7 +41,6 @@ from isocost.stats.power import (
     seeds_for_comparison,
     smallest,
 )
-from isocost.words import grouped
 
 QUESTIONS = ("equal cost", "efficiency", "asymptote")
 SHARES = (0.04, 0.005, 0.005)   # of the family-wise error rate of 5 %, by question

@@ -10,10 +10,10 @@ from typing import Any
 from isocost.compare.design import Design
 from isocost.compare.judge import Comparison
 from isocost.compare.many import Wave
-from isocost.display import Shown
-from isocost.jsonfile import finite
+from isocost.disk.jsonfile import finite
 from isocost.planner.budget import Bill
 from isocost.runs import files as records
+from isocost.screen.display import Shown
 from isocost.worlds.setting import Setting
 
 # results ------------------------------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ from isocost.compare.many import wave
 from isocost.compare.results import ComparisonPlan, MethodComparison, ParentComparison, Sealed
 from isocost.compare.terms import Terms, terms_of
 from isocost.compare.training import bill, method_job, rates, run_arms, tracks_of
+from isocost.disk.jsonfile import fit
 from isocost.errors import UserError
 from isocost.gather import finished
-from isocost.jsonfile import fit
 from isocost.laws.curves import PASS
 from isocost.planner.budget import Bill
 from isocost.planner.forecast import digest
@@ -38,8 +38,8 @@ from isocost.runs.names import today
 from isocost.seams import Improve, Recipe
 from isocost.steps.events import SILENT, Observer, Sampled, Warned
 from isocost.steps.folder import Home, check, found, writing
-from isocost.steps.jobs import run_jobs
 from isocost.steps.settings import workers_of
+from isocost.steps.training.jobs import run_jobs
 from isocost.types import Problem
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
 
@@ -248,6 +248,6 @@ def opened(home: Home) -> Design:
 
 def _priced(opened: Opened) -> dict[str, Any]:
     """A profile of a few sampled problems; its cost is billed as `pricing`."""
-    from isocost.steps.pass_rates import pass_rates
+    from isocost.steps.training.pass_rates import pass_rates
 
     return finished(pass_rates(opened.setting, problems=PRICED, opened=opened))

@@ -19,7 +19,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.job import Job, recipe_of
 from isocost.seams import Recipe
 from isocost.steps.settings import setting_with
-from isocost.steps.single import settings_of
+from isocost.steps.training.single import settings_of
 from isocost.worlds.setting import Setting
 
 LONG = 80               # characters of a folder's name, above which it holds the number of arms instead of their names

@@ -24,20 +24,20 @@ from isocost.laws.curves import PASS
 from isocost.planner.budget import Budget
 from isocost.planner.evaluation import EvaluationPlan, spaced
 from isocost.planner.forecast import digest
-from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
-from isocost.planner.study_runs import PlannedRun, run_seed, warmup
+from isocost.planner.training.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
+from isocost.planner.training.study_runs import PlannedRun, run_seed, warmup
 from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.launch.site import HERE, PROCESSES, Site
 from isocost.runs.measure import UNNAMED
-from isocost.steps.drive import drive_jobs
+from isocost.screen.words import counted
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, check, found, writing
-from isocost.steps.settle import trainer_of
-from isocost.trainers.command import Trainer
-from isocost.trainers.driven import KINDS
+from isocost.steps.outside.drive import drive_jobs
+from isocost.steps.outside.settle import trainer_of
+from isocost.trainers.driving.command import Trainer
+from isocost.trainers.driving.driven import KINDS
 from isocost.units import ROLLOUTS
-from isocost.words import counted
 from isocost.worlds.setting import Setting
 
 ARM = "{arm}"

@@ -10,19 +10,19 @@ import numpy as np
 from isocost import units
 from isocost.compare.design import Design
 from isocost.compare.results import Probed
+from isocost.disk.jsonfile import fit
 from isocost.errors import UserError
-from isocost.jsonfile import fit
 from isocost.laws.curves import Curve, curves, multiplier
 from isocost.laws.tracks import Track, tracks
-from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, probe_results
-from isocost.planner.study_runs import PlannedRun, warmup
+from isocost.planner.training.learning_rate import MULTIPLIERS, RateRule, fit_rate, probe_results
+from isocost.planner.training.study_runs import PlannedRun, warmup
 from isocost.runs.files import find_runs, read_json
 from isocost.runs.job import Job, recipe_of
 from isocost.runs.schema import ENDED
 from isocost.stats.power import pooled_sd
 from isocost.steps.events import Observer
 from isocost.steps.folder import Home
-from isocost.steps.jobs import job_of
+from isocost.steps.training.jobs import job_of
 
 Run = Callable[[Sequence[Job], str], object]        # executes jobs under a title
 Make = Callable[[Home, Design, str, PlannedRun, RateRule, str], Job]

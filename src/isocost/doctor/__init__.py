@@ -23,8 +23,8 @@ from isocost.doctor.service import diagnose_service
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.steps.events import SILENT, Observer, Tell, untold
-from isocost.steps.pass_rates import OPENING
 from isocost.steps.settings import setting_with
+from isocost.steps.training.pass_rates import OPENING
 from isocost.worlds.setting import Opened, open_setting
 from isocost.worlds.spec import spec_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from isocost.display import Shown
-from isocost.jsonfile import finite
+from isocost.disk.jsonfile import finite
+from isocost.screen.display import Shown
 from isocost.types import Cost, plain
 from isocost.worlds.setting import Opened
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from isocost.doctor.case import Case
 from isocost.doctor.finding import Finding
-from isocost.tasks import verify
+from isocost.tasks.verify import verifiers
 from isocost.types import Problem
 
 PROBLEMS = 32
@@ -22,12 +22,12 @@ async def answer_key(case: Case) -> Finding:
     """The verifier accepts every problem's reference answer."""
     name, which = "answer key", case.opened.problems.verifier
     problems = case.opened.sides.train[:PROBLEMS]
-    wrong = verify.check_gold(problems, which, case.opened.grader.mark)
+    wrong = verifiers.check_gold(problems, which, case.opened.grader.mark)
     if not wrong:
         return Finding(name, "ok", f"the reference answers of {len(problems):,} problems earn 1 from {which}")
     said = f"{len(wrong)} of {len(problems)} reference answers do not earn 1; problem {wrong[0].id}: " \
            f"{wrong[0].why}"
-    if verify.find(which).must_agree:
+    if verifiers.find(which).must_agree:
         return Finding(name, "fail", said, "correct those answers, or choose another --verifier")
     return Finding(name, "warn", said, "check that your reward is meant to give a reference answer less than 1")
 
@@ -42,7 +42,7 @@ async def reward_probes(case: Case) -> Finding:
         sizes.append(len(pairs))
         return case.opened.grader.mark(pairs)
 
-    found = verify.probe(problems, which, counted)
+    found = verifiers.probe(problems, which, counted)
     paid = {k: v for k, v in found.earned.items() if any(w.startswith(f"{k!r} ") for w in found.warnings)}
     listed = "; ".join(f"{CHEATS[k]} earns {v:.2f}" for k, v in paid.items())
     if any(k not in HARMLESS for k in paid):

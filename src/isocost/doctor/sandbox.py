@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isocost.doctor.case import Case
 from isocost.doctor.finding import Finding
-from isocost.envs.sandbox import LAYERS, available
+from isocost.envs.sandbox.client import LAYERS, available
 
 
 async def sandbox(case: Case) -> Finding:

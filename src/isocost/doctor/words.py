@@ -11,7 +11,7 @@ from isocost.chance import Purpose
 from isocost.doctor.case import SEED, Case, batch, own, sampled
 from isocost.doctor.finding import Finding
 from isocost.errors import UserError
-from isocost.steps.pass_rates import MOST_CUT
+from isocost.steps.training.pass_rates import MOST_CUT
 from isocost.types import Message, Place, Rollout, Stop
 from isocost.world import Text
 

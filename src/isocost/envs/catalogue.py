@@ -6,23 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 
-from isocost.envs import (
-    gym,
-    harness_kinds,
-    harness_library,
-    mcp,
-    miniwob,
-    openenv,
-    outside,
-    own_random,
-    python,
-    shop,
-    sql,
-    textarena,
-    textworld,
-    user_tools,
-)
+from isocost.envs import own_random
+from isocost.envs.adapters import gym, mcp, miniwob, openenv, seeded, textarena, textworld, user_tools
 from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.harness import kinds as harness_kinds
+from isocost.envs.harness import library as harness_library
+from isocost.envs.sandbox import python
+from isocost.envs.tiny import shop, sql
 from isocost.envs.user_file import load_class
 from isocost.errors import UserError
 
@@ -51,7 +41,7 @@ def _tools(spec: str) -> EnvironmentSet:
     path, colon, name = where.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise UserError(f"environment {spec!r} names no class: write tools:my_env.py:Class")
-    count, seed = outside.count_and_seed("tools", said)
+    count, seed = seeded.count_and_seed("tools", said)
     own_random.install()
     made, source = load_class(path, name)
     if not callable(getattr(made, "reset", None)):
@@ -65,7 +55,7 @@ def _mcp(spec: str) -> EnvironmentSet:
     command = spec.partition(":")[2].strip()
     if not command:
         raise UserError(f'{spec!r} names no command: write "mcp:python my_server.py"')
-    outside.words_of(command)
+    seeded.words_of(command)
     return EnvironmentSet(spec, partial(mcp.McpTools, command=command), None, "", 8, 256)
 
 

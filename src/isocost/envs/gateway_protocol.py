@@ -19,8 +19,8 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.envs.tools import CALL, NO_JSON, Malformed, described, read_calls, sound, with_system
+from isocost.screen.words import whole
 from isocost.types import PLAIN, Message
-from isocost.words import whole
 
 log = logging.getLogger("isocost")
 MODEL = "policy"      # the name of the only model

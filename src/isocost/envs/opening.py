@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from isocost.envs import boxes, desk, needle, pages, rooms, user_file
+from isocost.envs import user_file
 from isocost.envs.catalogue import REAL
 from isocost.envs.environment_set import TOKENS, TURNS, EnvironmentSet, Kind
-from isocost.envs.harness_kinds import open_harness
+from isocost.envs.harness.kinds import open_harness
+from isocost.envs.tiny import boxes, desk, needle, pages, rooms
 from isocost.envs.user_file import load, load_class
 from isocost.errors import UserError
 

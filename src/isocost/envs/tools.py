@@ -29,9 +29,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from isocost.envs.threads import in_thread
 from isocost.errors import interrupts, told
+from isocost.screen.words import shortened as cut
+from isocost.screen.words import whole
 from isocost.types import Fault, Message
-from isocost.words import shortened as cut
-from isocost.words import whole
 
 SHOWN = 4096             # characters of a result that the policy reads
 CALLS = 8                # that one turn may make

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
+from isocost.disk.shape import Size
 from isocost.errors import UserError
 from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED, GO_ON, RunFiles, runs_of

@@ -22,6 +22,7 @@ from isocost.laws.curves import Curve, ends_of, multiplier, point_noise
 from isocost.laws.identify import cautions, optimum, refusal, unforecast, upward
 from isocost.laws.law import AUDIT, BELOW, SELECT, UPPER, Fit, FittedArm, Flag, Law
 from isocost.runs.arm import Arm
+from isocost.screen.words import counted
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
 from isocost.stats.posterior import (
@@ -38,7 +39,6 @@ from isocost.stats.posterior import (
 )
 from isocost.stats.power import LEVEL
 from isocost.stats.second import Seconds
-from isocost.words import counted
 
 TAILS = (1.0, 0.3, float("inf"))    # the sigmoid first; a slower and a faster approach to the asymptote
 KIN = np.array([0.5, 0.5])          # prior weight of n that are alike, and of n that are not

@@ -14,11 +14,11 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.laws.law import ABOVE, AGAIN, AUDIT, EXTRAPOLATION, KNOWN, RISEN, SELECT, Flag, Growth, Law, NotIdentified
+from isocost.screen.words import counted
 from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
 from isocost.stats.intervals import Interval, student
 from isocost.stats.posterior import SHAPE, thinned
 from isocost.stats.power import MOST, seeds_for
-from isocost.words import counted
 
 BENT = 0.8          # bend, in standard errors, from which on a second rise may have begun
 UNLIKELY = 0.1      # probability of a second rise from which on intervals are widened upward: the curves of one and of

@@ -20,6 +20,7 @@ import numpy as np
 from numpy import ndarray
 from scipy.special import bdtr, betaincinv
 
+from isocost.disk.shape import OPEN, AtLeast, Share
 from isocost.errors import UserError
 from isocost.laws.pieces import (
     Band,
@@ -32,12 +33,11 @@ from isocost.laws.pieces import (
     Predicted,
     tails_of,
 )
-from isocost.shape import OPEN, AtLeast, Share
+from isocost.screen.words import freedom
 from isocost.stats.forms import risen
 from isocost.stats.intervals import Interval, Kind, Noise, mixture_quantiles, spread
 from isocost.stats.posterior import dearer
 from isocost.stats.second import gained, steepness_at
-from isocost.words import freedom
 
 SELECT, AUDIT = 0, 1
 KNOWN = 0.1         # an n whose mean reward is uncertain by more than this either way is unknown, not equal

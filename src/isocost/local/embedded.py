@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from isocost.jsonfile import read_json
+from isocost.disk.jsonfile import read_json
 
 BASE = Path(__file__).parent / "base"
 EMBEDDED = {        # their folders, by name

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isocost.disk.shape import Count, Filled, Keys, flaw
 from isocost.errors import UserError, foreign, naming
 from isocost.local.decoder import Config
 from isocost.local.weights import CONFIG, FETCH, POSITIVE, Model, fitting, text_of
-from isocost.shape import Count, Filled, Keys, flaw
 from isocost.world import Text
 
 CONTROL = 3      # GGUF's token type for special tokens

@@ -21,12 +21,10 @@ from torch import Tensor
 from isocost.batch import Batch
 from isocost.can import Can
 from isocost.errors import UserError, foreign, naming
-from isocost.jsonfile import read_json
 from isocost.local.decoder import Config
 from isocost.local.learner import LocalLearner, LossFn
 from isocost.local.weights import Model, halved, paired, read_tensors, save, save_tensors
 from isocost.meter import Meter
-from isocost.shape import Either, Keys, Maybe, Size
 from isocost.types import Cost
 from isocost.world import Weights, World
 

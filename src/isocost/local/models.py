@@ -6,8 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
+from isocost.disk.jsonfile import read_json
 from isocost.errors import UserError, naming
-from isocost.jsonfile import read_json
 from isocost.local import lora
 from isocost.local.decoder import Config
 from isocost.local.embedded import EMBEDDED

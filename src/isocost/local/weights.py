@@ -21,11 +21,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from isocost.disk.jsonfile import parsed, read_json, read_text
+from isocost.disk.shape import AtLeast, AtMost, Count, Each, Either, Filled, Keys, Maybe, flaw
 from isocost.errors import UserError, foreign, naming
-from isocost.jsonfile import parsed, read_json, read_text
 from isocost.local.decoder import Config
 from isocost.local.tokenizer import Characters, HubTokenizer
-from isocost.shape import AtLeast, AtMost, Count, Each, Either, Filled, Keys, Maybe, flaw
 from isocost.world import Text, Weights, World
 
 log = logging.getLogger("isocost")

@@ -19,8 +19,8 @@ from numpy.random import Generator
 from isocost import chance
 from isocost.errors import UserError, interrupts, told
 from isocost.gather import at_most, being_cancelled
+from isocost.screen.words import whole
 from isocost.types import Cost, Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
-from isocost.words import whole
 from isocost.world import Environment, EnvironmentFault, World
 
 log = logging.getLogger("isocost")

@@ -28,17 +28,17 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import ndtri
 
+from isocost.disk.shape import Keys
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner.forecast import Forecast, verify_seal
-from isocost.planner.study_runs import worded
+from isocost.planner.training.study_runs import worded
 from isocost.runs.arm import Arm
 from isocost.runs.files import RunFiles, runs_of
 from isocost.runs.schema import ENDED, VERSION
-from isocost.shape import Keys
+from isocost.screen.words import counted
 from isocost.stats.intervals import Interval, student
 from isocost.units import STOPS
-from isocost.words import counted
 
 CEILING = 0.1       # naive forecasts that are all nearer to 1 than this leave no room for a forecast to be better
 EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}

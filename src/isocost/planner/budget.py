@@ -23,6 +23,7 @@ import numpy as np
 from isocost import units
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
+from isocost.screen.words import duration, grouped, megabytes
 from isocost.units import (
     ASKED,
     CURRENCIES,
@@ -37,7 +38,6 @@ from isocost.units import (
     WALL,
     words,
 )
-from isocost.words import duration, grouped, megabytes
 
 _BUDGET = r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9.]+(?:[eE][+-]?[0-9]+)?)([kKMGBT]?)[-_ ]?([A-Za-z][A-Za-z-]*|)"
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}

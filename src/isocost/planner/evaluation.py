@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil, sqrt
 from typing import Any
 
-from isocost.planner.study_runs import Size
+from isocost.planner.training.study_runs import Size
 
 LEAST_POINTS = 4        # least evaluations after the base: fewer cannot fit a curve
 

@@ -23,19 +23,19 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from isocost.disk.shape import AtLeast, AtMost
 from isocost.errors import UserError
 from isocost.laws import naive
 from isocost.laws.curves import PASS, Curve
 from isocost.laws.law import Law
-from isocost.planner.prescription import BESIDE, Plan, PlannedArm
-from isocost.planner.study_runs import TRAINED_ARM, OfArm
+from isocost.planner.training.prescription import BESIDE, Plan, PlannedArm
+from isocost.planner.training.study_runs import TRAINED_ARM, OfArm
 from isocost.runs.arm import OLD, Arm
 from isocost.runs.files import RunFiles, read_json, runs_of
 from isocost.runs.schema import VERSION
-from isocost.shape import AtLeast, AtMost
+from isocost.screen.words import counted
 from isocost.stats.intervals import Interval, student
 from isocost.stats.power import LEVEL
-from isocost.words import counted
 
 SEAL = 3            # version of the seal: 1 hashed plan and law with measured times, 2 without, 3 has arms as mappings
 NUMBERS = 2         # the last version that sealed n, B and a turn limit as numbers, and its comparators by their n

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from isocost.disk.shape import UNKNOWN, Count, Each, Keys, Maybe, Size
 from isocost.laws.law import Law
 from isocost.planner.audit import Audit
 from isocost.planner.forecast import Forecast
-from isocost.planner.learning_rate import RateRule, Shift
-from isocost.planner.more import More
-from isocost.planner.n_growth import NGrowth
-from isocost.planner.pilot import PilotPlan
-from isocost.planner.prescription import Plan
-from isocost.planner.turn_limits import LimitChoice
+from isocost.planner.training.learning_rate import RateRule, Shift
+from isocost.planner.training.more import More
+from isocost.planner.training.n_growth import NGrowth
+from isocost.planner.training.pilot import PilotPlan
+from isocost.planner.training.prescription import Plan
+from isocost.planner.training.turn_limits import LimitChoice
 from isocost.runs.schema import NUMBER, register
-from isocost.shape import UNKNOWN, Count, Each, Keys, Maybe, Size
 
 _UNITS = Keys({
     "machine": Keys({}, {"devices": Size, "side_by_side": Size, "price": NUMBER, "currency": str}, rest=UNKNOWN),

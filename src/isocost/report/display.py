@@ -1,7 +1,7 @@
 """One result in a notebook: the report's sections on it, with SVG pictures for the charts.
 
-A result names its sections (`isocost.display.Shown`). They are drawn from the files and runs of the study's folder,
-with the result's own record in place of the file; without a folder, from that record alone.
+A result names its sections (`isocost.screen.display.Shown`). They are drawn from the files and runs of the study's
+folder, with the result's own record in place of the file; without a folder, from that record alone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any
 
 import altair as alt
 
-from isocost.display import Row, Shown, Table
 from isocost.errors import UserError
-from isocost.report import charts, fit, headline, outcome, page, problems, reach, theme
-from isocost.report.accounts import Section
+from isocost.report import charts, page, theme
 from isocost.report.html import Safe, join, sentence, table, tag
 from isocost.report.records import Study, load
+from isocost.report.sections import fit, headline, outcome, problems, reach
+from isocost.report.sections.accounts import Section
+from isocost.screen.display import Row, Shown, Table
 
 WIDTH = 640     # pixels of a still picture
 _FIGURE = re.compile(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isocost.report.records import as_dict, number
-from isocost.words import csv_text, visible
+from isocost.screen.words import csv_text, visible
 
 
 class Safe(str):

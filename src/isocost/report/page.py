@@ -7,9 +7,13 @@ import hashlib
 from pathlib import Path
 from string import Template
 
-from isocost.jsonfile import write_text
+from isocost.disk.jsonfile import write_text
 from isocost.laws.curves import PASS
-from isocost.report import (
+from isocost.report import theme
+from isocost.report.html import Safe, esc, join, json_in_html, p, tag
+from isocost.report.records import Study, as_dict, load
+from isocost.report.section import Section
+from isocost.report.sections import (
     accounts,
     contest,
     evidence,
@@ -22,12 +26,8 @@ from isocost.report import (
     problems,
     reach,
     recipe,
-    rollouts,
-    theme,
 )
-from isocost.report.html import Safe, esc, join, json_in_html, p, tag
-from isocost.report.records import Study, as_dict, load
-from isocost.report.section import Section
+from isocost.report.sections import turns as rollouts
 from isocost.runs.measure import UNNAMED
 from isocost.runs.source import RunLog
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import isocost.planner  # noqa: F401 (registers the shapes of a study's files)
+from isocost.disk.jsonfile import Absent, Damaged
 from isocost.errors import UserError
-from isocost.jsonfile import Absent, Damaged
 from isocost.laws.curves import PASS
 from isocost.runs.files import DIVERGED, good_lines, read_json
 from isocost.runs.source import RunLog

@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from isocost import store
+from isocost.disk import store
 
 Rows = Sequence[Mapping[str, Any]]
 Spec = dict[str, Any]

@@ -2,7 +2,7 @@
 
     attempts.jsonl   one line per attempt, written before it starts: its number, and why the one before it ended
 
-The lock of `isocost.runs.lock` keeps a second process out, on file systems whose locks reach every node. A cluster may
+The lock of `isocost.disk.lock` keeps a second process out, on file systems whose locks reach every node. A cluster may
 take a node for dead that still runs, and start its run again. So an attempt carries its number as a fencing token: it
 reads the file before it writes, and stops if a later number is there. The two operations are not atomic. What a
 superseded process still appends between them goes to a file that nothing reads: a later attempt first replaces every

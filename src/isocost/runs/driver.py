@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from isocost import meter as meters
+from isocost.disk.jsonfile import write_json
 from isocost.errors import RewardFailed
-from isocost.jsonfile import write_json
 from isocost.meter import Meter
 from isocost.runs import files, schema
 from isocost.runs.files import COMPLETE, DIVERGED, REWARD_FAILED, read_lines

@@ -19,9 +19,9 @@ from isocost.chance import Purpose
 from isocost.errors import UserError
 from isocost.feed import UNBILLED
 from isocost.gather import together
+from isocost.screen.words import counted
 from isocost.seams import Pace, Recipe
 from isocost.types import Group, Place, Problem, Stop
-from isocost.words import counted
 from isocost.world import World
 
 ATTEMPTS = 4  # k of the best@k and worst@k in the record (IsoCompute, arXiv 2603.12151)

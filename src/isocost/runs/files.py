@@ -20,11 +20,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
-from isocost import jsonfile
+from isocost.disk import jsonfile
+from isocost.disk.jsonfile import Absent, Damaged
+from isocost.disk.shape import Keys
 from isocost.errors import UserError
-from isocost.jsonfile import Absent, Damaged
 from isocost.runs import schema
-from isocost.shape import Keys
 
 SCHEMA = schema.VERSION
 DIVERGED, REWARD_FAILED = "diverged", "reward failed"

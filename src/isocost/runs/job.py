@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.contract.conflicts import refuse
-from isocost.jsonfile import write_json
+from isocost.disk.jsonfile import write_json
 from isocost.recipe import describe, functions, paced
 from isocost.runs import schema
 from isocost.runs.arm import OLD, Arm

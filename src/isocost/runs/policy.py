@@ -18,10 +18,10 @@ from torch import Tensor
 from isocost import meter as meters
 from isocost import methods
 from isocost.contract.unfit import blamed
+from isocost.disk.jsonfile import write_json
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.feed import UNITS
-from isocost.jsonfile import write_json
 from isocost.ledger import Ledger, Line, as_measured
 from isocost.local.lora import export
 from isocost.loop import Step, train
@@ -33,10 +33,10 @@ from isocost.runs.files import COMPLETE, DIVERGED, REWARD_FAILED, UNBILLED, read
 from isocost.runs.job import Job, arm_of
 from isocost.runs.record import RunRecord, machine, model_of
 from isocost.runs.samples import keeps, of_evaluation, of_update
+from isocost.screen.words import counted, grouped
 from isocost.seams import Recipe
 from isocost.stats.progress import against
 from isocost.types import Cost, End, Fate
-from isocost.words import counted, grouped
 from isocost.worlds.setting import Opened
 
 BEFORE = {"verifier_source": "rewards_before", "environment_source": "environments_before"}

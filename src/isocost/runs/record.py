@@ -32,14 +32,15 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from isocost import jsonfile, processor
+from isocost import processor
+from isocost.disk import jsonfile
+from isocost.disk.lock import PATIENCE, locked
 from isocost.errors import UserError
 from isocost.local.weights import read_tensors, save_tensors
 from isocost.meter import LOST, Meter, Payer
 from isocost.runs import schema
 from isocost.runs.attempts import Fence, fence_of, own
 from isocost.runs.files import SCHEMA, Line, Stream, file_hash, no_link, read_json, read_lines
-from isocost.runs.lock import PATIENCE, locked
 from isocost.runs.schema import STREAMS
 from isocost.types import Cost
 from isocost.world import Learner

@@ -18,7 +18,6 @@ from isocost.runs.policy import PolicyRun
 from isocost.runs.record import RunRecord
 from isocost.runs.source import RunLog
 from isocost.seams import Recipe
-from isocost.words import grouped
 from isocost.worlds.setting import Opened, open_setting
 from isocost.worlds.spec import may_differ
 

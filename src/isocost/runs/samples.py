@@ -1,4 +1,4 @@
-"""Some of the rollouts as text, for samples.jsonl and the examples of a profile; `isocost.runs.rollouts` reads them.
+"""Some of the rollouts as text, for samples.jsonl and the examples of a profile. `kept_rollouts` reads them.
 
 Which ones: of an update, `PER_UPDATE` groups, or as many as its job says; of an evaluation, `PER_EVALUATION`;
 `ATTEMPTS` of each. Besides, rollouts that show that something is broken (no score, a fault of a tool or of the
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from isocost.ledger import Line
-from isocost.runs.rollouts import FAULTY as KEPT_AS_FAULTY
-from isocost.runs.rollouts import HELD_OUT, TRAINING
+from isocost.runs.kept_rollouts import FAULTY as KEPT_AS_FAULTY
+from isocost.runs.kept_rollouts import HELD_OUT, TRAINING
+from isocost.screen.words import shortened
 from isocost.types import Fate, FaultSource, Group, Role, Rollout, Segment
-from isocost.words import shortened
 from isocost.world import Text
 
 PER_UPDATE = 2

@@ -13,7 +13,7 @@ from typing import Any
 
 from isocost.can import Able, Can
 from isocost.errors import UserError
-from isocost.words import word
+from isocost.screen.words import word
 
 
 @dataclass(frozen=True)

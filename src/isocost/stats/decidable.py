@@ -28,8 +28,8 @@ from numpy import ndarray
 from scipy.optimize import brentq
 from scipy.special import chdtri, nctdtr, ndtr, ndtri, stdtrit
 
+from isocost.screen.words import counted
 from isocost.stats.power import MOST, PAIRS, POWER, smallest
-from isocost.words import counted
 
 GAIN = 0.15             # least gain of the baseline
 HALVES = 3.0            # least headroom, in half-widths

@@ -11,19 +11,19 @@ from isocost.can import Can
 from isocost.display import Shown, write_report
 from isocost.runs.launch.site import HERE, Site
 from isocost.steps import study as on_disk
-from isocost.steps.audit import Audit, audit
-from isocost.steps.early import NEVER, Stops
 from isocost.steps.events import Observer, default
-from isocost.steps.export import Export, export
-from isocost.steps.fit import Law, NoLaw, fit
-from isocost.steps.pass_rates import PROBLEMS
-from isocost.steps.pilot import Pilot, pilot
-from isocost.steps.plan import plan
-from isocost.steps.plans import PilotPlan, Plan, PlanOptions
-from isocost.steps.profile import Profile, ProfileCost, profile
+from isocost.steps.look.export import Export, export
+from isocost.steps.look.verdict import Verdicts, verdict
+from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.settings import setting_with
-from isocost.steps.train import Trained, train
-from isocost.steps.verdict import Verdicts, verdict
+from isocost.steps.training.audit import Audit, audit
+from isocost.steps.training.fit import Law, NoLaw, fit
+from isocost.steps.training.pass_rates import PROBLEMS
+from isocost.steps.training.pilot import Pilot, pilot
+from isocost.steps.training.plan import plan
+from isocost.steps.training.plans import PilotPlan, Plan, PlanOptions
+from isocost.steps.training.profile import Profile, ProfileCost, profile
+from isocost.steps.training.train import Trained, train
 from isocost.worlds.setting import Setting
 
 
@@ -78,7 +78,7 @@ class Study(Shown):
 
     def plan(self, budget: str | None = None, **options: Any) -> PilotPlan | Plan:
         """Before there is a law, the pilot's plan; after, the prescription. `budget` is what pilot and training may
-        spend, with a unit ("2h", "50k-rollouts"); the options are those of `isocost.steps.plans.PlanOptions`."""
+        spend, with a unit ("2h", "50k-rollouts"); `isocost.steps.training.plans.PlanOptions` has the options."""
         return plan(self._read, PlanOptions(budget=budget, **options))
 
     def pilot(
@@ -127,7 +127,7 @@ class Study(Shown):
 
         A pandas frame where pandas is installed, else a list of dicts.
         """
-        from isocost.steps.listing import list_folder
+        from isocost.steps.look.listing import list_folder
 
         rows = list_folder(self.path).to_dict()
         found = [{k: v for k, v in row.items() if k != "kind"} for row in rows if row["kind"] == "run"]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from isocost.runs.job import Job
 from isocost.runs.speed import Rates
-from isocost.words import counted
+from isocost.screen.words import counted
 
 
 class Tell(Protocol):

@@ -18,17 +18,17 @@ from shutil import rmtree
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import isocost.planner  # noqa: F401 (registers the shapes of a study's files)
+from isocost.disk.jsonfile import line as json_line
+from isocost.disk.jsonfile import write_json, write_text
+from isocost.disk.lock import locked
 from isocost.errors import UserError
-from isocost.jsonfile import line as json_line
-from isocost.jsonfile import write_json, write_text
 from isocost.laws.curves import PASS
 from isocost.runs import files as records
 from isocost.runs import source
 from isocost.runs.files import read_json
-from isocost.runs.lock import locked
-from isocost.trainers.command import Trainer
+from isocost.screen.words import word
+from isocost.trainers.driving.command import Trainer
 from isocost.types import Cost
-from isocost.words import word
 from isocost.worlds.setting import Setting
 
 _OPTION = {"profiled": "--problems"}      # settings whose option has another name

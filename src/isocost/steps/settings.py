@@ -16,7 +16,7 @@ from isocost.local.embedded import EMBEDDED
 from isocost.planner.builtin import WORLDS
 from isocost.recipe import paced
 from isocost.seams import Recipe
-from isocost.tasks import families
+from isocost.tasks.builtin import families
 from isocost.tasks.mix import parts
 from isocost.worlds.setting import Setting, setting_names
 from isocost.worlds.spec import refuse_options, spec_of

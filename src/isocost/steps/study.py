@@ -13,21 +13,21 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from isocost import jsonfile
+from isocost.disk import jsonfile
 from isocost.errors import UserError
 from isocost.laws.curves import Curve, curves
 from isocost.laws.law import Law
 from isocost.planner import forecast as forecasts
 from isocost.planner.forecast import Forecast
-from isocost.planner.learning_rate import RateRule
-from isocost.planner.pilot import PilotPlan
-from isocost.planner.prescription import Plan
-from isocost.planner.turn_limits import LimitChoice
+from isocost.planner.training.learning_rate import RateRule
+from isocost.planner.training.pilot import PilotPlan
+from isocost.planner.training.prescription import Plan
+from isocost.planner.training.turn_limits import LimitChoice
 from isocost.runs import source
 from isocost.runs.files import RunFiles, read_json, runs_of
+from isocost.screen.words import word
 from isocost.steps.folder import Home, writing
-from isocost.steps.limits import choice_of
-from isocost.words import word
+from isocost.steps.training.limits import choice_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,11 +14,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from isocost.disk.shape import LARGEST
 from isocost.errors import UserError
-from isocost.shape import LARGEST
+from isocost.screen.words import counted
 from isocost.tasks.load import MOST_BROKEN, Broken, Report
 from isocost.tasks.rows import rows_of
-from isocost.words import counted
 
 # What a row may hold, and the names that columns of it usually have.
 COLUMNS: Mapping[str, tuple[str, ...]] = {

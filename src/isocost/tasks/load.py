@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocost import meter as meters
+from isocost.disk.shape import LARGEST
 from isocost.errors import UserError
 from isocost.meter import Meter
-from isocost.shape import LARGEST
-from isocost.tasks import families, mix, text, verify
-from isocost.tasks.grade import Grader
+from isocost.tasks import mix, text
+from isocost.tasks.builtin import families
 from isocost.tasks.rows import Row, numbered, rows_of
+from isocost.tasks.verify import verifiers
+from isocost.tasks.verify.grade import Grader
 from isocost.types import Message, Problem
 
 if TYPE_CHECKING:
@@ -136,12 +138,12 @@ def load_problems(
         )
         return _mixed(parts, [load(part.spec) for part in parts], limit)
     rows, read, default = _source(spec) if listed is None else (numbered("problem", iter(listed())), _itself, None)
-    stateful = listed is not None and verifier is not None and verify.find(verifier).of_turns
+    stateful = listed is not None and verifier is not None and verifiers.find(verifier).of_turns
     good, broken, duplicates, count, unfit = _gather(rows, read, limit, system, reads, stateful)
     name = verifier or default or _guess([p for _, p in good])
     warnings: tuple[str, ...] = ()
     paid = (0.0, 1.0)
-    kind = verify.find(name)
+    kind = verifiers.find(name)
     if len(unfit) < len(good) and (check or tried) and not (kind.must_agree or kind.of_turns):
         trial = _try([x for x in good if x[0] not in unfit], name, meter, reads)
         warnings, paid = trial.warnings, (trial.low, trial.high)
@@ -259,20 +261,20 @@ def _gather(
 
 def _try(
     good: Sequence[tuple[str, Problem]], verifier: str, meter: Meter | None, reads: Callable[[], Reads] | None
-) -> verify.Trial:
+) -> verifiers.Trial:
     """A user's reward on a few rows."""
     encode = None if reads is None else reads().text.encode
     with meters.on(meters.CHECK), Grader(verifier, timeout=20.0, meter=meter) as grader:
-        return verify.try_reward(good, verifier, grader.mark, encode, grader.together)
+        return verifiers.try_reward(good, verifier, grader.mark, encode, grader.together)
 
 
 def _agree(
     good: list[tuple[str, Problem]], verifier: str, meter: Meter | None
 ) -> tuple[list[tuple[str, Problem]], list[Broken], tuple[str, ...]]:
     """Keep the problems whose own answer is right by the verifier; for a user's reward, only warn."""
-    must = verify.find(verifier).must_agree
+    must = verifiers.find(verifier).must_agree
     with meters.on(meters.CHECK), Grader(verifier, timeout=20.0, meter=meter) as grader:
-        wrong = {d.id: d.why for d in verify.check_gold([p for _, p in good], verifier, grader.mark)}
+        wrong = {d.id: d.why for d in verifiers.check_gold([p for _, p in good], verifier, grader.mark)}
     if not must:
         said = [f"{where}: {wrong[p.id]}" for where, p in good if p.id in wrong]
         more = (f"and {len(said) - SHOWN:,} more",) if len(said) > SHOWN else ()

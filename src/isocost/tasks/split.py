@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from isocost.errors import UserError
+from isocost.screen.words import counted
 from isocost.tasks import text
 from isocost.types import Problem
-from isocost.words import counted
 
 EFFECT = 0.02          # the difference in mean reward that a held-out set should detect
 SPREAD = 0.1           # assumed standard deviation over problems of the true difference between two arms

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from isocost.errors import UserError
 from isocost.runs.files import DIVERGED
-from isocost.trainers.logs import Log, Point, Row, reward_only
-from isocost.trainers.points import decayed
+from isocost.trainers.reading.logs import Log, Point, Row, reward_only
+from isocost.trainers.reading.points import decayed
+from isocost.trainers.reading.text import collapsed, number, unread, whole
 from isocost.trainers.tensorboard import board, files_of
-from isocost.trainers.text import collapsed, number, unread, whole
 from isocost.units import ENV_STEPS
 
 TITLE = "CleanRL"

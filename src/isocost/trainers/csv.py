@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.trainers.logs import Log, Row
-from isocost.trainers.names import Names
-from isocost.trainers.points import logs_of
-from isocost.trainers.text import csv_rows
+from isocost.trainers.reading.logs import Log, Row
+from isocost.trainers.reading.names import Names
+from isocost.trainers.reading.points import logs_of
+from isocost.trainers.reading.text import csv_rows
 
 TITLE = "CSV"
 READS = "CSV with a column map"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from isocost.errors import UserError
 from isocost.trainers.csv import plain
-from isocost.trainers.logs import Log
-from isocost.trainers.names import flattened
-from isocost.trainers.points import logs_of
-from isocost.trainers.text import head, json_table
+from isocost.trainers.reading.logs import Log
+from isocost.trainers.reading.names import flattened
+from isocost.trainers.reading.points import logs_of
+from isocost.trainers.reading.text import head, json_table
 
 TITLE = "JSON lines"
 READS = "JSON lines with a column map"

@@ -14,8 +14,8 @@ import sys
 from typing import Any
 
 from isocost.trainers import tensorboard
-from isocost.trainers.drive import Begin, Drive, Setup, checkpoints, pass_over, quoted
-from isocost.trainers.export import (
+from isocost.trainers.driving.drive import Begin, Drive, Setup, checkpoints, pass_over, quoted
+from isocost.trainers.driving.export import (
     Prescription,
     aged,
     cispo_range,
@@ -27,7 +27,7 @@ from isocost.trainers.export import (
     uncounted,
     unsaid,
 )
-from isocost.trainers.names import Names
+from isocost.trainers.reading.names import Names
 
 TITLE = "NeMo-RL"
 SIZES = (

@@ -21,10 +21,10 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.trainers import tensorboard
-from isocost.trainers.drive import Begin, Drive, Setup, checkpoints, pass_over
-from isocost.trainers.export import Prescription, aged, command, preamble, shown, unsaid
-from isocost.trainers.names import Names
-from isocost.trainers.text import whole
+from isocost.trainers.driving.drive import Begin, Drive, Setup, checkpoints, pass_over
+from isocost.trainers.driving.export import Prescription, aged, command, preamble, shown, unsaid
+from isocost.trainers.reading.names import Names
+from isocost.trainers.reading.text import whole
 
 TITLE = "OpenRLHF"
 SIZES = (

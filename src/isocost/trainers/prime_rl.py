@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.trainers.drive import Begin, Drive, Setup, appended, checkpoints
-from isocost.trainers.export import Prescription, preamble, shown, unsaid
-from isocost.trainers.logs import Log, Row
-from isocost.trainers.names import Names, Settings, facts_of
-from isocost.trainers.points import logs_of
-from isocost.trainers.text import head, json_of, json_rows, metrics_file
+from isocost.trainers.driving.drive import Begin, Drive, Setup, appended, checkpoints
+from isocost.trainers.driving.export import Prescription, preamble, shown, unsaid
+from isocost.trainers.reading.logs import Log, Row
+from isocost.trainers.reading.names import Names, Settings, facts_of
+from isocost.trainers.reading.points import logs_of
+from isocost.trainers.reading.text import head, json_of, json_rows, metrics_file
 
 TITLE = "prime-rl"
 SIZES = ("group_size = {n}", "batch_size = {nB}", "max_steps = {M}")

@@ -19,9 +19,9 @@ from numpy.lib import format as npy
 
 from isocost.errors import UserError
 from isocost.runs.files import DIVERGED
-from isocost.trainers.logs import Empty, Log, Point, Row, reward_only
-from isocost.trainers.points import decayed
-from isocost.trainers.text import collapsed, csv_rows, head, number, unread
+from isocost.trainers.reading.logs import Empty, Log, Point, Row, reward_only
+from isocost.trainers.reading.points import decayed
+from isocost.trainers.reading.text import collapsed, csv_rows, head, number, unread
 from isocost.units import ENV_STEPS
 
 TITLE = "Stable-Baselines3"

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isocost.trainers.drive import Begin, Drive, Setup, checkpoints, marked, pass_over
-from isocost.trainers.export import shown
-from isocost.trainers.logs import Row
-from isocost.trainers.names import Names
+from isocost.trainers.driving.drive import Begin, Drive, Setup, checkpoints, marked, pass_over
+from isocost.trainers.driving.export import shown
+from isocost.trainers.reading.logs import Row
+from isocost.trainers.reading.names import Names
 from isocost.trainers.tensorboard import board, events_below
 
 TITLE = "slime"

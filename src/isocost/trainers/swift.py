@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.trainers.logs import Log, Row
-from isocost.trainers.points import logs_of
-from isocost.trainers.text import head, json_rows, metrics_file
+from isocost.trainers.reading.logs import Log, Row
+from isocost.trainers.reading.points import logs_of
+from isocost.trainers.reading.text import head, json_rows, metrics_file
 from isocost.trainers.trl import HISTORY, stepped
 
 TITLE = "ms-swift"

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.trainers.logs import Log, Row
-from isocost.trainers.names import Names, facts_of, spoken
-from isocost.trainers.points import logs_of
+from isocost.trainers.reading.logs import Log, Row
+from isocost.trainers.reading.names import Names, facts_of, spoken
+from isocost.trainers.reading.points import logs_of
+from isocost.trainers.reading.wire import arguments_of, events, is_events
 from isocost.trainers.trl import BOARD
-from isocost.trainers.wire import arguments_of, events, is_events
 
 TITLE = "TensorBoard"
 READS = "TensorBoard event files"

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.trainers.logs import Log
-from isocost.trainers.names import Names, Settings, facts_of
-from isocost.trainers.points import logs_of
-from isocost.trainers.text import head, json_of, json_rows, metrics_file
+from isocost.trainers.reading.logs import Log
+from isocost.trainers.reading.names import Names, Settings, facts_of
+from isocost.trainers.reading.points import logs_of
+from isocost.trainers.reading.text import head, json_of, json_rows, metrics_file
 
 TITLE = "tinker-cookbook"
 READS = "tinker-cookbook metrics.jsonl"

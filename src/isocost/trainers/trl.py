@@ -31,18 +31,27 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
+from isocost.disk.jsonfile import write_json
 from isocost.errors import UserError
-from isocost.jsonfile import write_json
 from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.launch.launcher import OUTPUT
-from isocost.trainers.drive import ASIDE, Begin, Drive, Setup
-from isocost.trainers.export import Prescription, aged, group_baseline, minibatch, preamble, shown, unmixed, unsaid
-from isocost.trainers.logs import Log, Row
-from isocost.trainers.names import Names, Settings, facts_of, over
-from isocost.trainers.points import logs_of
-from isocost.trainers.text import head, json_of, whole
-from isocost.trainers.wire import arguments_of, events
-from isocost.words import counted
+from isocost.screen.words import counted
+from isocost.trainers.driving.drive import ASIDE, Begin, Drive, Setup
+from isocost.trainers.driving.export import (
+    Prescription,
+    aged,
+    group_baseline,
+    minibatch,
+    preamble,
+    shown,
+    unmixed,
+    unsaid,
+)
+from isocost.trainers.reading.logs import Log, Row
+from isocost.trainers.reading.names import Names, Settings, facts_of, over
+from isocost.trainers.reading.points import logs_of
+from isocost.trainers.reading.text import head, json_of, whole
+from isocost.trainers.reading.wire import arguments_of, events
 
 TITLE = "TRL"
 SIZES = ("num_generations = {n}", "generation_batch_size = {nB}", "max_steps = {M}")

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.trainers.drive import Begin, Drive, Setup, checkpoints, marked, quoted
-from isocost.trainers.export import (
+from isocost.trainers.driving.drive import Begin, Drive, Setup, checkpoints, marked, quoted
+from isocost.trainers.driving.export import (
     Prescription,
     aged,
     cispo_range,
@@ -50,10 +50,10 @@ from isocost.trainers.export import (
     unmixed,
     unsaid,
 )
-from isocost.trainers.logs import Log, Row
-from isocost.trainers.names import Names, Settings, facts_of
-from isocost.trainers.points import logs_of
-from isocost.trainers.text import cell, head, json_rows, number
+from isocost.trainers.reading.logs import Log, Row
+from isocost.trainers.reading.names import Names, Settings, facts_of
+from isocost.trainers.reading.points import logs_of
+from isocost.trainers.reading.text import cell, head, json_rows, number
 
 TITLE = "verl"
 SIZES = (

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.trainers.logs import Log, Row
-from isocost.trainers.names import Names, facts_of, spoken
-from isocost.trainers.points import logs_of
-from isocost.trainers.text import csv_rows, head, json_table
+from isocost.trainers.reading.logs import Log, Row
+from isocost.trainers.reading.names import Names, facts_of, spoken
+from isocost.trainers.reading.points import logs_of
+from isocost.trainers.reading.text import csv_rows, head, json_table
+from isocost.trainers.reading.wire import offline
 from isocost.trainers.trl import BOARD
-from isocost.trainers.wire import offline
 
 TITLE = "Weights & Biases"
 READS = "wandb offline folders, CSV and JSON exports"

@@ -25,8 +25,8 @@ from isocost.can import Can
 from isocost.errors import Unreachable, UserError
 from isocost.gather import together
 from isocost.meter import Meter, Payer, payer
+from isocost.screen.words import visible
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
-from isocost.words import visible
 from isocost.world import Grade, Surrogate, Weights, World
 from isocost.worlds.flying import Flying
 from isocost.worlds.http import Client, Limits, Refused, Unanswered

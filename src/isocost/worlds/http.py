@@ -24,10 +24,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from isocost.disk.jsonfile import parsed
 from isocost.errors import UserError, needed
 from isocost.gather import finished
-from isocost.jsonfile import parsed
-from isocost.words import visible
+from isocost.screen.words import visible
 
 T = TypeVar("T")
 AGAIN = (408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529)     # statuses that may pass

@@ -14,12 +14,12 @@ from isocost.errors import UserError
 from isocost.local.embedded import DEFAULT
 from isocost.meter import Meter
 from isocost.seams import Pace
-from isocost.tasks.families import FAMILIES, named
-from isocost.tasks.grade import Grader
+from isocost.tasks.builtin.families import FAMILIES, named
 from isocost.tasks.load import ProblemSet, Reads, load_problems
 from isocost.tasks.mix import parts
 from isocost.tasks.split import Split, split, split_given
-from isocost.tasks.verify import find
+from isocost.tasks.verify.grade import Grader
+from isocost.tasks.verify.verifiers import find
 from isocost.types import Sampling
 from isocost.world import World
 from isocost.worlds.http import Limits

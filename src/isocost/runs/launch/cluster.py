@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from isocost.disk.jsonfile import parsed
+from isocost.disk.shape import Keys, flaw
 from isocost.errors import Interrupted, RewardFailed, UserError
-from isocost.jsonfile import parsed
 from isocost.runs import attempts
 from isocost.runs.files import REWARD_FAILED, ended, read_json
 from isocost.runs.job import Job
 from isocost.runs.launch import node
 from isocost.runs.launch.local import stops
-from isocost.shape import Keys, flaw
-from isocost.words import visible
+from isocost.screen.words import visible
 
 log = logging.getLogger("isocost")
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from isocost.jsonfile import write_json
+from isocost.disk.jsonfile import write_json
 from isocost.runs.files import read_json
 
 OUTPUT, STARTED, TICKET, SCRIPT = "output.txt", "started", "ticket.json", "job.sh"

@@ -23,7 +23,7 @@ from isocost.errors import Interrupted, Resumable, RewardFailed, UserError
 from isocost.gather import finished
 from isocost.runs.files import REWARD_FAILED, ended, read_json
 from isocost.runs.job import Job
-from isocost.terminal import log_is_shown, show_log
+from isocost.screen.terminal import log_is_shown, show_log
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 

@@ -23,7 +23,7 @@ ENDED, AGAIN, USER, SYSTEM, BUG = "ended", "again", "user error", "system error"
 
 def task_of(job: Job, run: Path, attempt: int) -> str:
     """The task of one attempt of a job in the folder `run`, which must be at the same path on every node."""
-    from isocost.jsonfile import plain
+    from isocost.disk.jsonfile import plain
     from isocost.runs.files import code
 
     where = {"run": str(run.resolve()), "home": str(Path.cwd()), "attempt": attempt, "code": code()}
@@ -45,11 +45,11 @@ def attempt(task: str) -> str:
 
 
 def _found(asked: Mapping[str, Any]) -> dict[str, Any]:
+    from isocost.disk.lock import Held
     from isocost.errors import UserError
     from isocost.gather import finished
     from isocost.runs.attempts import Superseded
     from isocost.runs.job import Job
-    from isocost.runs.lock import Held
     from isocost.runs.run import run
 
     try:

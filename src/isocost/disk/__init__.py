@@ -1,0 +1,1 @@
+"""Plain data on a disk: JSON files and their shapes, a cache, one writer per folder."""

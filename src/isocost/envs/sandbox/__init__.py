@@ -1,0 +1,1 @@
+"""Untrusted Python in processes without rights, and the tool that runs it."""

@@ -1,0 +1,1 @@
+"""The environments that ship, each in one file."""

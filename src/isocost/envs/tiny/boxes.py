@@ -1,0 +1,102 @@
+"""Boxes: point at an element on a screen of characters, in one turn.
+
+      BBB
+      BBB
+    KK      >B     a screen of `size` rows (shown as one text, row by row) and the name of an element
+    KK
+    2041           the answer: left, top, right and bottom; right and bottom are the first cells outside
+
+The verifier pays 1 if the middle of the box that is answered lies in the element. The level is 4 for elements of one
+cell and falls by 1 with each doubling of their area, down to 1: small ones are hard to hit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import floor, log2
+
+from isocost import chance
+from isocost.envs.tiny.rooms import NAMES
+from isocost.errors import UserError
+from isocost.options import read
+from isocost.parts.boxes import Box, area, hit, parsed
+from isocost.types import Fault, Message, Problem, Shown
+from isocost.world import Luck
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Which screens."""
+
+    size: int = 6         # rows and columns, at most 9
+    elements: int = 3
+    count: int = 400      # problems
+    seed: int = 0
+
+    @classmethod
+    def of(cls, spec: str) -> Boxes:
+        """Read "boxes" or "boxes:size=8,elements=5". Raises UserError for an option that does not exist."""
+        return cls(**read(spec, cls()))
+
+    def __post_init__(self) -> None:
+        if not 3 <= self.size <= 9:
+            raise UserError(f"boxes: size is 3 to 9, not {self.size}")
+        if not 1 <= self.elements <= self.size:
+            raise UserError(f"boxes: elements is 1 to size, not {self.elements}")
+        if self.count < 1:
+            raise UserError(f"boxes: count is at least 1, not {self.count}")
+
+
+def problems(which: Boxes) -> Iterator[Problem]:
+    """`count` screens, each with one question."""
+    for i in range(which.count):
+        rng = chance.generator(which.seed, chance.Purpose.CHOOSE, which.size, which.elements, i)
+        placed: dict[str, Box] = {}
+        cells: dict[tuple[int, int], str] = {}
+        names = iter(rng.permutation(len(NAMES)).tolist())
+        while len(placed) < which.elements:
+            (x, y), (w, h) = rng.integers(which.size, size=2).tolist(), rng.integers(1, 4, size=2).tolist()
+            box = (x, y, min(x + w, which.size), min(y + h, which.size))
+            covered = [(r, c) for r in range(box[1], box[3]) for c in range(box[0], box[2])]
+            if not any(cell in cells for cell in covered):
+                name = NAMES[next(names)]
+                placed[name] = box
+                cells |= dict.fromkeys(covered, name)
+        name, box = list(placed.items())[int(rng.integers(len(placed)))]
+        screen = "".join(cells.get((r, c), " ") for r in range(which.size) for c in range(which.size))
+        meta = {"box": box, "size": which.size, "level": level(box), "source": "boxes", "exact": False}
+        yield Problem(f"boxes-{which.seed}-{i}", (Message("user", f"{screen}>{name}"),), written(box), meta=meta)
+
+
+def level(box: Box) -> int:
+    return max(4 - floor(log2(area(box))), 1)
+
+
+def written(box: Box) -> str:
+    return "".join(map(str, box))
+
+
+class Screen:
+    """One question: an `isocost.world.Environment`."""
+
+    def __init__(self, problem: Problem):
+        self.problem, self.said = problem, ""
+
+    async def open(self) -> Shown:
+        return Shown(tuple(self.problem.prompt), key="?")
+
+    async def step(self, said: str, luck: Luck) -> Shown:
+        self.said, box = said, parsed(said)
+        fault = Fault.model("no box") if box is None else None
+        return Shown((), True, float(hit(box, self.problem.meta["box"])), "", fault)
+
+    def final(self) -> str:
+        return self.said
+
+    def expert(self) -> str:
+        """The element's own box."""
+        return str(self.problem.answer)
+
+    async def close(self) -> None:
+        """It holds nothing."""

@@ -1,0 +1,79 @@
+"""Old import paths: a module that moved can be imported from where it was, for one version, with one warning.
+
+A user's method file is part of a run's identity, so a run that began with an old path must continue without an edit.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+# (old package, new package): the modules that moved between them, as `name` or `old name=new name`
+ROOMS = {
+    ("", "disk"): "jsonfile shape store",
+    ("runs", "disk"): "lock",
+    ("", "screen"): "console display terminal words",
+    ("envs", "envs.tiny"): "boxes desk needle pages rooms shop sql",
+    ("envs", "envs.sandbox"):
+        "python sandbox=client sandbox_filter=filter sandbox_process=process sandbox_server=server",
+    ("envs", "envs.harness"):
+        "gateway harness=driven harness_kinds=kinds harness_library=library harness_process=process "
+        "harness_run=run",
+    ("envs", "envs.adapters"):
+        "browser gym mcp minigrid_words miniwob openenv outside=seeded textarena textworld textworld_process "
+        "user_tools",
+    ("envs", "contract"): "contract=environments shared_state",
+    ("trainers", "trainers.reading"): "lines logs names points record stitch text wire",
+    ("trainers", "trainers.driving"): "command drive driven export loss sizes",
+    ("steps", "steps.training"):
+        "audit by_limit dialogues fit jobs limits pass_rates pilot plan plans profile served single spending "
+        "stored train whole",
+    ("steps", "steps.outside"): "drive early imported importing settle trainer trainer_profile",
+    ("steps", "steps.look"): "environments evaluate export laws listing rollouts=kept_rollouts verdict",
+    ("planner", "planner.training"):
+        "afford choice focus learning_rate more n_growth next_runs pilot prescription rollouts=prescribe "
+        "seeds shapes standing study_runs turn_limits",
+    ("tasks", "tasks.builtin"): "addition chain countdown drawn families puzzles sums",
+    ("tasks", "tasks.verify"): "answers equal forms grade numbers processes supervisor verify=verifiers worker",
+    ("runs", "runs"): "rollouts=kept_rollouts",
+    ("report", "report.sections"):
+        "accounts contest episodes evidence fit headline history interference outcome overview problems reach "
+        "recipe rollouts=turns",
+}
+MODULES = {
+    ".".join(filter(None, ("isocost", old, name.partition("=")[0]))): f"isocost.{new}.{name.rpartition('=')[2]}"
+    for (old, new), names in ROOMS.items() for name in names.split()
+}
+_warned = False
+
+
+class _Old(MetaPathFinder, Loader):
+    """Finds a module at its old name, and gives it the names of the module at its new one."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name in MODULES else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        global _warned
+        old, now = module.__name__, importlib.import_module(MODULES[module.__name__])
+        if not _warned:
+            _warned = True
+            warnings.warn(f"{old} is {now.__name__} now; old import paths end with the next version", FutureWarning,
+                          stacklevel=2)
+
+        def missing(name: str) -> Any:
+            return getattr(now, name)
+
+        vars(module).update({k: v for k, v in vars(now).items() if not k.startswith("__")}, __getattr__=missing)
+
+
+def find_old_paths() -> None:
+    """Let every import of this process find modules at their old names. Calls after the first change nothing."""
+    if not any(isinstance(finder, _Old) for finder in sys.meta_path):
+        sys.meta_path.append(_Old())

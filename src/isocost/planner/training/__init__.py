@@ -1,0 +1,1 @@
+"""The planner of policy training: rollouts per problem, problems per update, updates."""

@@ -1,0 +1,323 @@
+"""The sections on cost: rollouts by fate, the budget, time, and the sizes under other trainers' names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from isocost import units
+from isocost.errors import UserError
+from isocost.report import charts
+from isocost.report.html import (
+    Safe,
+    count,
+    details,
+    figure,
+    join,
+    p,
+    percent,
+    span,
+    table,
+    tag,
+)
+from isocost.report.records import Data, Run, Study, as_dict, number
+from isocost.report.section import Section, empty
+from isocost.runs.files import FATES
+from isocost.runs.speed import WORK
+from isocost.trainers.driving import sizes
+
+PURPOSES = ("probe", "pilot", "edge", "train", "run")
+PURPOSE_NAMES = {"probe": "rate probe", "pilot": "pilot", "edge": "rate check", "train": "train", "run": "run"}
+PHASES = ("profile", "plan", "probe", "pilot", "edge", "fit", "prescribe", "train", "audit", "report")
+
+
+# where the compute went -------------------------------------------------------------------------------------
+
+
+def spent(study: Study) -> Section:
+    """Rollouts by fate, stacked for each kind of run, next to what the meter counted."""
+    rows = _fate_rows(study)
+    if not rows:
+        return Section("spent", "Where the compute went", empty(study, "Nothing has been spent yet.", "isocost pilot"))
+    total = {f: sum(r["rollouts"] for r in rows if r["fate"] == f) for f in FATES}
+    everything = sum(total.values())
+    if not everything and study.imported:
+        started = count(sum(r.metered for r in study.runs))
+        whose = "The log of your trainer" if study.driven else "An imported log"
+        text = f"{started} rollouts were started. {whose} does not record their fates."
+        return Section("spent", "Where the compute went", join(p(text, cls="lead"), _cost_table(study)))
+    alt_text = "Rollouts by fate. " + ", ".join(f"{f} {percent(v / everything)}" for f, v in total.items() if v)
+    caption = "Every started rollout has one fate. Click a legend entry to highlight it; hover for numbers."
+    plot = figure("fates", charts.fates(rows, FATES, alt_text), alt_text, caption, rows) if everything else ""
+    return Section(
+        "spent",
+        "Where the compute went",
+        join(_sum_sentence(study, total), plot, _fate_table(study, rows), _budget(study), _cost_table(study)),
+    )
+
+
+def asked_for(study: Study) -> tuple[str, str]:
+    """The planned budget: ("budget", as the user wrote it), or ("preset", its name); the second may be ""."""
+    from isocost.planner.budget import Budget
+
+    budget = study["pilot"].get("budget")
+    if budget:
+        try:
+            return "budget", str(Budget.of(budget))
+        except (UserError, TypeError):      # a plan of another version
+            return "budget", ""
+    return "preset", str(study["pilot"].get("preset") or "")
+
+
+def _budget(study: Study) -> Safe:
+    """The requested budget, what of it was spent, in its own unit, and what was spent outside it."""
+    from isocost.planner.training.pilot import PilotPlan
+
+    if study.imported or not study["pilot"]:
+        return Safe("")
+    try:
+        planned = PilotPlan.of(study["pilot"])
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # a plan of another version
+        return Safe("")
+    unit = planned.budget.unit if planned.budget else "rollouts"
+
+    def amount(*costs: Data) -> float:
+        keys = ("rollouts", "prefill", "decode", "score", "train", "seconds")
+        total = {k: sum(number(c.get(k)) or 0.0 for c in costs) for k in keys}
+        if unit in ("rollouts", "seconds"):
+            return total[unit]
+        whole = planned.prices.measured([total | {"rollouts": 1.0}])
+        return whole.bill([(1, 1, 1, 0)], planned.timing).of_unit(unit)
+
+    def of_runs(runs: Sequence[Run]) -> float:
+        if unit == "seconds":  # a run's time outside its accounts is spent, too
+            return sum(r.seconds for r in runs)
+        return amount(*(r.bill.get(account, {}) for r in runs for account in ("train", "lost")))
+
+    trained = study.of("train")
+    spent = {"pilot": of_runs([r for r in study.runs if r not in trained]), "training": of_runs(trained)}
+    profile = study["profile"]
+    beside = {"profiling": amount(as_dict(profile.get("cost")), as_dict(profile.get("lost")))}
+    if unit != "seconds":
+        beside["evaluations"] = amount(*(r.bill.get("evaluation", {}) for r in study.runs))
+    show = {units.SECONDS: span, units.FLOPS: lambda x: f"{x:.2e}"}.get(unit, count)
+    name = units.words(unit)
+    total = sum(spent.values())
+    rows = [*spent.items(), ("sum", total), *((f"not in the budget: {what}", x) for what, x in beside.items())]
+    text = f"The preset {planned.preset} names no budget; pilot and training spent {show(total)} {name}."
+    head, body = ["", name], [[what, show(x)] for what, x in rows]
+    if planned.budget:
+        most, asked = planned.budget.amount, planned.budget.asked
+        text = f"{asked or f'{show(most)} {name}'} were requested"
+        text += f", that is {show(most)} of {name}" if asked else ""
+        text += f"; pilot and training spent {show(total)}, {percent(total / most)} of it."
+        head.append("of the budget")
+        body = [[what, show(x), percent(x / most)] for what, x in rows]
+    note = "Work lost to interruptions counts; profiling and evaluations are not in the budget."
+    if unit == "seconds":
+        note = "Work lost to interruptions and evaluations count; profiling is not in the budget."
+    return join(tag("h3", "The budget"), p(text), table(head, body, "The budget", "quiet"), p(note, cls="soft"))
+
+
+def _what(run: Run) -> str:
+    name = PURPOSE_NAMES.get(run.purpose, run.purpose)
+    limit = f", {run.turns} turns" if run.turns else ""
+    size = run.size("n") if run.purpose in ("pilot", "train", "edge") else None
+    return f"{name}, n = {size}{limit}" if size else name
+
+
+def _kinds(study: Study) -> dict[str, list[Run]]:
+    """Runs by kind, in the order a study makes them."""
+
+    def rank(run: Run) -> tuple[int, int, str]:
+        return (PURPOSES.index(run.purpose) if run.purpose in PURPOSES else len(PURPOSES), run.size("n") or 0, run.name)
+
+    kinds: dict[str, list[Run]] = {}
+    for run in sorted(study.runs, key=rank):
+        kinds.setdefault(_what(run), []).append(run)
+    return kinds
+
+
+def _before_runs(study: Study) -> dict[str, dict[str, int]]:
+    """Rollouts sampled before any run, by fate: the profile, or the few that estimated a comparison's cost.
+
+    Those of a profile that was killed, and that the next one could not reuse, are lost.
+    """
+    profile = study["profile"]
+    spent_by = {
+        "profile": {"evaluation": _rollouts(profile.get("cost")), "lost": _rollouts(profile.get("lost"))},
+        "pricing": {"evaluation": _rollouts(study["compare"].get("pricing"))},
+        "dry runs": {"evaluation": _rollouts(study["dry-run"].get("spent"))},
+    }
+    return {what: fates for what, fates in spent_by.items() if any(fates.values())}
+
+
+def _rollouts(cost: Any) -> int:
+    return int(number(as_dict(cost).get("rollouts")) or 0)
+
+
+def _metered(study: Study) -> dict[str, int]:
+    """What the meter counted, by kind."""
+    runs = {what: sum(r.metered for r in runs) for what, runs in _kinds(study).items()}
+    return {what: sum(fates.values()) for what, fates in _before_runs(study).items()} | runs
+
+
+def _fate_rows(study: Study) -> list[Data]:
+    kinds = _before_runs(study)
+    for what, runs in _kinds(study).items():
+        kinds[what] = {f: sum(r.fates.get(f, 0) for r in runs) for f in FATES}
+    return [
+        {"what": what, "fate": fate, "rollouts": n, "share": n / max(sum(fates.values()), 1)}
+        for what, fates in kinds.items()
+        for fate, n in fates.items()
+    ]
+
+
+def _sum_sentence(study: Study, total: Mapping[str, int]) -> Safe:
+    fates, metered = sum(total.values()), sum(_metered(study).values())
+    parts = " + ".join(f"{count(v)} {f}" for f, v in total.items() if v)
+    wasted = fates - total["trained"] - total["evaluation"]
+    lead = (
+        f"Of {count(fates)} rollouts, {percent(total['trained'] / max(fates, 1))} carried an advantage into an"
+        " update; "
+    )
+    lead += f"{count(wasted)} were paid for and gave no training signal."
+    if fates == metered:
+        return join(p(lead, cls="lead"), p(f"The fates sum to the metered total: {parts} = {count(metered)}."))
+    text = f"The fates do not sum to the metered total: {parts} = {count(fates)}; the meter counted {count(metered)}. "
+    text += (
+        "A run that is not finished explains a difference; otherwise it is a bug."
+    )
+    return join(p(lead, cls="lead"), tag("div", tag("b", "Accounts differ"), p(text), cls="flag"))
+
+
+def _fate_table(study: Study, rows: Sequence[Data]) -> Safe:
+    present = [f for f in FATES if any(r["fate"] == f and r["rollouts"] for r in rows)]
+    metered = _metered(study)
+    whats = list(dict.fromkeys(r["what"] for r in rows))
+    body = []
+    for what in whats:
+        of = {r["fate"]: r["rollouts"] for r in rows if r["what"] == what}
+        body.append([what, *(count(of.get(f, 0)) for f in present), count(sum(of.values())), count(metered[what])])
+    sums = [count(sum(r["rollouts"] for r in rows if r["fate"] == f)) for f in present]
+    body.append(["all", *sums, count(sum(r["rollouts"] for r in rows)), count(sum(metered[w] for w in whats))])
+    return table(
+        ["rollouts", *present, "sum", "meter"], body, "Rollouts by fate, their sum, and what the meter counted"
+    )
+
+
+def _cost_table(study: Study) -> Safe:
+    """The bill by account, in every unit; a dash if no record of an account has it."""
+    units = ("rollouts", "prefill", "decode", "score", "train", "updates", "verify", "seconds")
+    bill: dict[str, dict[str, float | None]] = {}
+    before = {
+        "profile": study["profile"].get("cost"),
+        "lost": study["profile"].get("lost"),
+        "pricing": study["compare"].get("pricing"),
+        "dry runs": study["dry-run"].get("spent"),
+    }
+    for account, recorded in before.items():
+        if any((cost := as_dict(recorded)).values()):
+            bill[account] = {u: number(cost.get(u)) for u in units}
+    for run in study.runs:
+        for account, cost in run.bill.items():
+            row = bill.setdefault(account, dict.fromkeys(units))
+            for unit in units:
+                if (amount := number(cost.get(unit))) is not None:
+                    row[unit] = (row[unit] or 0) + amount
+    body = [[name, *(count(row[u]) for u in units[:-1]), span(row["seconds"])] for name, row in bill.items()]
+    head = [
+        "account",
+        "rollouts",
+        "prefill tokens",
+        "decode tokens",
+        "score tokens",
+        "train tokens",
+        "updates",
+        "verifier calls",
+        "time",
+    ]
+    note = (
+        "C counts the account train only. Tokens are those that the method requested; the engine may share or skip"
+        " some."
+    )
+    return details("The bill, by account", p(note, cls="soft"), table(head, body, "Cost by account"))
+
+
+# time -------------------------------------------------------------------------------------------------------
+
+
+def time(study: Study) -> Section:
+    """Seconds per phase, and within the runs the seconds of sampling, learning and evaluating."""
+    phases = as_dict(study["study"].get("phases"))
+    known = sorted(phases, key=lambda k: (PHASES.index(k) if k in PHASES else len(PHASES), k))
+    timed = {k: s for k in known if (s := number(phases[k])) is not None}
+    rows: list[Data] = [{"phase": k, "seconds": s, "label": span(s)} for k, s in timed.items()]
+    if not rows:
+        rows = _times_of_runs(study)
+    if not rows:
+        return Section("time", "Time per phase", empty(study, "No phase has been timed yet.", "isocost profile"))
+    total = sum(r["seconds"] for r in rows)
+    longest = max(rows, key=lambda r: r["seconds"])
+    lead = f"{span(total)} in total; {longest['phase']} took {percent(longest['seconds'] / max(total, 1e-9))} of it."
+    alt_text = "Seconds per phase: " + ", ".join(f"{r['phase']} {r['label']}" for r in rows)
+    plot = figure(
+        "phases",
+        charts.phases(rows, alt_text),
+        alt_text,
+        "Wall-clock seconds of each phase on the machine named below.",
+        rows,
+    )
+    return Section("time", "Time per phase", join(p(lead, cls="lead"), plot, _inside(study)))
+
+
+def _times_of_runs(study: Study) -> list[Data]:
+    kinds = {what: sum(r.seconds for r in runs) for what, runs in _kinds(study).items()}
+    return [{"phase": what, "seconds": s, "label": span(s)} for what, s in kinds.items() if s]
+
+
+def _inside(study: Study) -> Safe:
+    body = []
+    for what, runs in _kinds(study).items():
+        seconds = sum(r.seconds for r in runs)
+        if not seconds:
+            continue
+        clocks = [r.clock.last for r in runs if r.clock.last]
+        known = all(k in c for c in clocks for k in WORK)  # records of earlier versions lack them
+        parts = [span(sum(number(c[k]) or 0 for c in clocks)) if known else "–" for k in WORK]
+        memory = [r.clock.memory for r in runs if r.clock.memory is not None]
+        started = sum(r.metered for r in runs)
+        peak = f"{count(max(memory))} MB" if memory else "–"
+        body.append([what, len(runs), span(seconds), *parts, f"{count(started / seconds)} /s", peak])
+    head = ["runs of", "runs", "time", *WORK.values(), "rollouts", "peak memory"]
+    return table(head, body, "Active time inside the runs") if body else Safe("")
+
+
+# names ------------------------------------------------------------------------------------------------------
+
+
+def prescribed(study: Study) -> Data:
+    """The arm whose n, B and M are shown: the plan's, else a trained run's, else any run's."""
+    plan = study["plan"]
+    for source in (as_dict(plan.get("arm")), plan):
+        if number(source.get("n")):
+            return source
+    runs = study.of("train") or list(study.runs)
+    return runs[0].arm if runs else {}
+
+
+def names(study: Study) -> Section:
+    """n, B and M under the names of other trainers."""
+    arm = prescribed(study)
+    n, b, m = (arm.get(k) for k in ("n", "B", "M"))
+    lead = (
+        f"n rollouts per problem, B problems per update, M steps, C = nBM rollouts. Here n = {n or '–'}, B ="
+        f" {b or '–'}, M = {count(m)}"
+    )
+    lead += f", so nB = {count(n * b)} rollouts per update and C = {count(n * b * m)}." if n and b and m else "."
+    body = [[name, *(tag("code", o) for o in options)] for name, *options in sizes.rows(arm)]
+    head = ["trainer", "n, rollouts per problem", "B, problems per update", "M, steps"]
+    inside = join(
+        p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(sizes.NOTES, cls="soft")
+    )
+    return Section("names", "The same sizes in other trainers", inside)

@@ -1,0 +1,196 @@
+"""A comparison of arms at equal cost: which is better, with its confidence intervals, and the curves of all arms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from isocost import units
+from isocost.report import arm_charts, charts
+from isocost.report.html import (
+    Safe,
+    brief,
+    count,
+    figure,
+    interval,
+    join,
+    names,
+    p,
+    rate,
+    sentence,
+    share,
+    signed,
+    table,
+    tag,
+)
+from isocost.report.records import Data, Run, Study, as_dict, as_list, number, read_run
+from isocost.report.section import Section, empty
+from isocost.report.sections.outcome import SPLIT
+from isocost.screen.words import counted
+
+
+def is_comparison(study: Study) -> bool:
+    """Whether the folder holds a comparison of arms, started or ended, rather than a study of one method."""
+    return bool(study["comparison"] or study["compare"])
+
+
+def headline(study: Study) -> str:
+    """The answer in a sentence."""
+    data = study["comparison"]
+    if not data:
+        arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
+        return f"{names(arms)} are being compared; there is no answer yet."
+    verdicts = [as_dict(v) for v in as_list(data.get("verdicts"))]
+    counted_in = data.get("counted_in") or units.compared(str(data.get("unit")))
+    where = f"at {brief(data.get('cost'))} {counted_in} a run"
+    best = data.get("best")
+    if best:
+        by = sorted({str(v.get("by")) for v in verdicts if v.get("better") == best})
+        return f"{best} is better {where}, by {names(by)}."
+    won = [v for v in verdicts if v.get("better") in (v.get("a"), v.get("b"))]
+    if won:
+        over = [f"{v['better']} over {v['b'] if v['better'] == v['a'] else v['a']}" for v in won]
+        return f"No arm is better than all others {where}; differences found: {names(over)}."
+    if verdicts and all(v.get("better") == "same" for v in verdicts):
+        return f"The same within {number(data.get('margin')) or 0:g}, {where}."
+    return f"No difference found {where}: which arm is better is not known."
+
+
+def answers(study: Study) -> Section:
+    """Each arm at the common cost, and each pair by question: at equal cost, efficiency, asymptote."""
+    title, data = "Which is better", study["comparison"]
+    if not data:
+        return Section("answers", title, empty(study, "The arms have not been judged yet.", "isocost compare"))
+    verdicts = [as_dict(v) for v in as_list(data.get("verdicts"))]
+    lines = [tag("li", f"{v.get('a')} against {v.get('b')}: ", tag("b", _verdict(v))) for v in verdicts]
+    missing = as_list(data.get("missing"))
+    notes = [tag("div", tag("b", "Left out or missing"), p(sentence(x)), cls="flag") for x in missing]
+    return Section("answers", title, join(tag("ul", *lines), _forest(data), _questions(data), *notes))
+
+
+def _verdict(v: Data) -> str:
+    better, by = v.get("better"), v.get("by")
+    if better in (v.get("a"), v.get("b")):
+        return f"{better} is better ({by})"
+    return f"the same within the margin ({by})" if better == "same" else "cannot tell"
+
+
+def _forest(data: Data) -> Safe:
+    rows: list[Data] = []
+    for arm in map(as_dict, as_list(data.get("arms"))):
+        values = {k: number(arm.get(f)) for k, f in (("value", "mean"), ("low", "low"), ("high", "high"))}
+        rows.append({"label": str(arm.get("name")), **values, "role": "outcome"})
+        rows += [
+            {"label": str(arm.get("name")), "value": v, "low": None, "high": None, "role": "run"}
+            for v in map(number, as_list(arm.get("values")))
+            if v is not None
+        ]
+    rows = [r for r in rows if r["value"] is not None]
+    if not rows:
+        return Safe("")
+    alt_text = "Mean held-out reward of each arm at the common cost: " + "; ".join(
+        f"{r['label']} {interval(r)}" for r in rows if r["role"] == "outcome"
+    )
+    caption = "Means at the common cost with 90 % confidence intervals; ticks are single runs."
+    return figure("arms", charts.forest(rows, "held-out reward", alt_text), alt_text, caption, rows)
+
+
+def _questions(data: Data) -> Safe:
+    body = []
+    for x in map(as_dict, as_list(data.get("answers"))):
+        times = x.get("question") == "efficiency"
+        value, low, high = (number(x.get(k)) for k in ("value", "low", "high"))
+        shown, bounds = ("–", "–")
+        if value is not None:
+            shown = f"{value:.2f} times" if times else signed(value)
+        if low is not None and high is not None:
+            bounds = f"{low:.2f} to {high:.2f}" if times else f"{signed(low)} to {signed(high)}"
+        level = number(x.get("level"))
+        body.append(
+            [
+                f"{x.get('a')} minus {x.get('b')}",
+                join(x.get("question"), tag("small", x.get("why"), cls="soft"), by="<br>"),
+                tag("b", x.get("answer")),
+                shown,
+                f"{bounds} ({100 * level:.3g} %)" if level and bounds != "–" else bounds,
+                share(x.get("detectable")) if number(x.get("detectable")) is not None else "",
+            ]
+        )
+    head = ["arms", "question", "answer", "difference", "interval", "minimum detectable difference"]
+    note = (
+        "Efficiency: the second arm's cost for the same reward, as a multiple of the first arm's. Minimum detectable"
+        " difference: with these seeds, at 80 % power."
+    )
+    if not body:
+        return Safe("")
+    return join(table(head, body, "Every pair, question by question", "quiet"), p(note, cls="soft"))
+
+
+def curves(study: Study) -> Section:
+    """Held-out reward of every run of every arm against training rollouts."""
+    title, rows = "Curves of all arms", list[Data]()
+    for name, runs in _arms(study).items():
+        for run in runs:
+            for line in run.evaluations:
+                c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
+                if c and y is not None:
+                    rows.append({"arm": name, "run": run.name, "C": c, "reward": y})
+    if not rows:
+        return Section("curves", title, empty(study, "No run of an arm has been evaluated here.", "isocost compare"))
+    arms = list(dict.fromkeys(r["arm"] for r in rows))
+    ends = {a: max((r for r in rows if r["arm"] == a), key=lambda r: r["C"]) for a in arms}
+    alt_text = "Held-out reward against training rollouts, one line for each run, coloured by arm: " + "; ".join(
+        f"{a} to {share(r['reward'])} at {brief(r['C'])}" for a, r in ends.items()
+    )
+    caption = "Thin lines are runs, thick lines the mean of each arm. Click a legend entry to highlight an arm."
+    plot = figure("reward", arm_charts.arm_curves(rows, _means(rows), alt_text), alt_text, caption, rows)
+    lead = f"{counted(len({r['run'] for r in rows}), 'run')} of {names(arms)}."
+    return Section("curves", title, join(p(lead, cls="lead"), plot, _rates(study)))
+
+
+def _means(rows: Sequence[Data]) -> list[Data]:
+    """The mean of an arm's runs at their k-th evaluation, if all have the same number; C is the geometric mean."""
+    out = []
+    for arm in dict.fromkeys(r["arm"] for r in rows):
+        runs = list(dict.fromkeys(r["run"] for r in rows if r["arm"] == arm))
+        own = [sorted((r["C"], r["reward"]) for r in rows if r["arm"] == arm and r["run"] == run) for run in runs]
+        if len({len(x) for x in own}) == 1:
+            for at in zip(*own, strict=True):
+                C = math.exp(sum(math.log(c) for c, _ in at) / len(at))
+                out.append({"arm": arm, "C": round(C, 1), "reward": round(sum(y for _, y in at) / len(at), 6)})
+    return out
+
+
+def _arms(study: Study) -> dict[str, list[Run]]:
+    """Arm -> its runs: those in this folder by name, those of other folders by the path in the record."""
+    data = {str(a.get("name")): as_list(a.get("runs")) for a in map(as_dict, as_list(study["comparison"].get("arms")))}
+    here = {r.name: r for r in study.of("train", "run")}
+    if not data:
+        return _by_name(study, list(here.values()))
+    found = {
+        arm: [here.get(Path(str(x)).name) or read_run(Path(str(x)), study.metric) for x in runs]
+        for arm, runs in data.items()
+    }
+    return {arm: [r for r in runs if r is not None] for arm, runs in found.items()}
+
+
+def _by_name(study: Study, runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs of a comparison that has no answer yet, named train-ARM-sINDEX."""
+    arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
+    return {a: [r for r in runs if r.name.startswith(f"train-{a}-s")] for a in arms}
+
+
+def _rates(study: Study) -> Safe:
+    chosen = as_dict(study["comparison"].get("rates"))
+    if not chosen:
+        return Safe("")
+    probes = len(study.of("probe"))
+    order = [str(as_dict(a).get("name")) for a in as_list(study["comparison"].get("arms"))]
+    ranks = {arm: i for i, arm in enumerate(order)}
+    body: list[list[Any]] = [
+        [arm, rate(lr)] for arm, lr in sorted(chosen.items(), key=lambda x: ranks.get(x[0], len(ranks)))
+    ]
+    note = f"Tuned for each arm, with {count(probes)} probe runs in total, the same number for every arm."
+    return join(table(["arm", "learning rate"], body, "Learning rates", "quiet"), p(note, cls="soft"))

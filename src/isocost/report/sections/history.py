@@ -1,0 +1,250 @@
+"""The sealed forecast's history: what was known when it was sealed, and each later evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from isocost.report.html import (
+    Safe,
+    brief,
+    count,
+    details,
+    interval,
+    join,
+    names,
+    p,
+    share,
+    signed,
+    table,
+    tag,
+)
+from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
+from isocost.report.section import Section, empty
+from isocost.report.sections.outcome import prescribed_arm, reason_of, trained_means, verdict_of
+from isocost.screen.words import counted, freedom
+
+if TYPE_CHECKING:
+    from isocost.laws.law import Law
+
+SHORT = 12      # hexadecimal digits of a hash that are shown; the study's own file has all
+SHOWN = 10      # evaluations up to which the table is shown open
+
+
+def history(study: Study) -> Section:
+    """The forecast, the records it was made from with their hashes, and how each later evaluation compares."""
+    title, sealed = "The forecast's history", study["forecast"]
+    if not sealed:
+        return Section("history", title, empty(study, "No forecast is sealed yet.", "isocost train --plan"))
+    return Section("history", title, join(_lead(study), _events(study), _evaluations(study), _against(study)))
+
+
+def _lead(study: Study) -> Safe:
+    sealed, pilot = study["forecast"], _pilot(study)
+    seal = str(sealed.get("seal") or "")
+    what = f"{interval(sealed)}" if number(sealed.get("value")) is not None else "no value"
+    after = f"after {counted(len(pilot), 'run')}" if pilot else "before any run"
+    carried = [r for r in study.of("train") if r.about.get("seal") == seal]
+    text = f"The forecast for {count(sealed.get('C'))} rollouts, {what}, was sealed {after}; "
+    text += (
+        f"{len(carried)} {'run was' if len(carried) == 1 else 'runs were'} then trained under that seal."
+        if carried
+        else "no run has been trained under it yet."
+    )
+    why = (
+        "The seal is a hash of the forecast, which contains the hashes of the law, the plan and the pilot's records."
+        " Each trained run records the seal when it starts, so the forecast existed before the run."
+    )
+    return join(p(text[:1].upper() + text[1:], cls="lead"), p(why))
+
+
+def _pilot(study: Study) -> list[Run]:
+    return [r for r in study.runs if r.purpose not in ("train", "run")]
+
+
+# what happened, in order --------------------------------------------------------------------------------------
+
+
+def _events(study: Study) -> Safe:
+    body = [
+        [f"{i}. {what}", tag("span", known), join(then, now, by=", ")]
+        for i, (what, known, then, now) in enumerate(_list_events(study), 1)
+    ]
+    head = ["", "content", "hash at the seal, and now"]
+    return join(tag("h3", "In order"), table(head, body, "The forecast's history", "quiet"))
+
+
+def _list_events(study: Study) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """(what, what was known, hash at the seal, whether it is the same now), in the order of a study."""
+    sealed = study["forecast"]
+    then, now = as_dict(sealed.get("hashes")), _now(study)
+
+    def mark(name: str) -> tuple[Any, Any]:
+        return _hash(then.get(name)), _same(then.get(name), now.get(name))
+
+    if _pilot(study):
+        yield ("the pilot's records", _knew(study), *mark("records"))
+    if study["law"]:
+        yield ("the law", _law_words(study), *mark("law"))
+    if study["plan"]:
+        yield ("the plan", _plan_words(study), *mark("plan"))
+    version = as_dict(study["study"].get("code")).get("version", "–")
+    yield ("the code", f"version {version}; compared with the code of the trained runs", *mark("code"))
+    yield ("the forecast, sealed", _forecast_words(study), _hash(sealed.get("seal")), _same(True, study.intact))
+    for arm in (prescribed_arm(study), *map(as_dict, as_list(study["plan"].get("arms"))[1:])):
+        runs = [r for r in study.of("train") if r.size("n") == arm.get("n")]
+        if runs:
+            under = sum(r.about.get("seal") == sealed.get("seal") for r in runs)
+            ended = sum(r.finished for r in runs)
+            words = f"{counted(len(runs), 'run')} at n = {arm.get('n')}, {ended} ended"
+            yield (f"training, {arm.get('role') or 'arm'}", words, "", _carried(under, len(runs)))
+    if study["audit"]:
+        verdict = verdict_of(study)
+        yield ("the audit", tag("b", verdict or "no verdict"), "", "")
+
+
+def _knew(study: Study) -> str:
+    kinds: dict[str, int] = {}
+    for run in _pilot(study):
+        kinds[run.purpose] = kinds.get(run.purpose, 0) + 1
+    pilot = study.of("pilot")
+    words = ", ".join(f"{v} {k}" for k, v in sorted(kinds.items(), key=lambda x: -x[1])) + " runs"
+    if pilot:
+        words += f"; n = {names(sorted({r.size('n') for r in pilot if r.size('n')}))}"
+        ends = [number(r.evaluations[-1].get("rollouts")) or 0 for r in pilot if r.evaluations]
+        words += f", up to {count(max(ends))} rollouts each" if ends else ""
+    return words
+
+
+def _law_words(study: Study) -> str:
+    law, refused = law_of(study), as_dict(study["law"].get("refused"))
+    if law is None:
+        return "written by another version"
+    if refused:
+        return f"not identified: {str(refused.get('reason', '')).rstrip('.')}"
+    if not law.measured:
+        return law.how_runs_differ
+    return f"runs differ by {share(law.sd)} at reward 1/2 (standard deviation, {freedom(law.dof)})"
+
+
+def _plan_words(study: Study) -> str:
+    arm, ratio = prescribed_arm(study), number(study["plan"].get("extrapolation"))
+    words = f"n = {arm.get('n')}, B = {arm.get('B')}, M = {count(arm.get('M'))}: {count(arm.get('C'))} rollouts"
+    return words + (f", {ratio:.2g} times the pilot's largest run" if ratio else "")
+
+
+def _forecast_words(study: Study) -> str:
+    sealed = study["forecast"]
+    if number(sealed.get("value")) is None:
+        return "no value"
+    guesses = [f"{x.get('name')} {share(x.get('value'))}" for x in map(as_dict, as_list(sealed.get("naive")))]
+    return f"{interval(sealed)}" + (f"; naive: {', '.join(guesses)}" if guesses else "")
+
+
+def _hash(x: Any) -> Safe | str:
+    return tag("code", str(x)[:SHORT], title=str(x)) if x else "–"
+
+
+def _same(then: Any, now: Any) -> Any:
+    """Whether a hash at the seal and now are the same, or that it cannot be computed again."""
+    if not then or now in (None, ""):
+        return "not computed again"
+    return "the same" if then == now else tag("b", "changed since")
+
+
+def _carried(under: int, runs: int) -> Any:
+    return "all have the seal" if under == runs else tag("b", f"{runs - under} without the seal")
+
+
+def _now(study: Study) -> dict[str, Any]:
+    """The hashes of the forecast, computed again from the study's files; absent where that is not possible."""
+    trained = [as_dict(r.about.get("code")).get("sources") for r in study.of("train")]
+    return {**study.sealed_from, "code": trained[0] if trained and len(set(trained)) == 1 else None}
+
+
+# each evaluation ----------------------------------------------------------------------------------------------
+
+
+def evaluations(study: Study) -> list[Data]:
+    """The trained runs at every evaluation, compared with the sealed law's prediction. C is in rollouts per run.
+
+    Rows: C, runs (evaluated there), mean, expected, low, high (90 % prediction interval for the mean of that many
+    runs), held, off (distance from expected in half-widths of the interval, towards the outcome's side).
+    """
+    law, arm = law_of(study), prescribed_arm(study)
+    if law is None or arm.get("n") not in law.ns or number(study["forecast"].get("value")) is None:
+        return []
+    return [_evaluated(law, arm, C, values) for C, values in trained_means(study, arm).items()]
+
+
+def _evaluated(law: Law, arm: Data, C: float, values: list[float]) -> Data:
+    predicted, mean = law.predict(int(arm["n"]), C, len(values))[1], sum(values) / len(values)
+    half = predicted.high - predicted.value if mean > predicted.value else predicted.value - predicted.low
+    return {
+        "C": C, "runs": len(values), "mean": mean,
+        "expected": predicted.value, "low": predicted.low, "high": predicted.high,
+        "held": predicted.holds(mean), "off": (mean - predicted.value) / half if half > 0 else None,
+    }
+
+
+def _evaluations(study: Study) -> Safe:
+    rows, sealed = evaluations(study), study["forecast"]
+    if not rows:
+        return Safe("")
+    arm, end = prescribed_arm(study), number(study["plan"].get("pilot_C")) or 0.0
+    held, beyond = [r for r in rows if r["held"]], [r for r in rows if r["C"] > end]
+    text = f"The mean of the runs with n = {arm.get('n')} was in the band at {len(held)} of {len(rows)} evaluations"
+    if beyond and len(beyond) < len(rows):
+        text += f", and at {sum(r['held'] for r in beyond)} of the {len(beyond)} beyond the pilot"
+    first = next((r for r in rows if not r["held"]), None)
+    if first:
+        side = "above" if first["off"] > 0 else "below"
+        text += f"; it first left the band at {count(first['C'])} rollouts, {side} it"
+    text += ". Evaluations of the same runs are not independent trials."
+    if "law.json" in study.changed:
+        text += " The law was changed after the seal, so this is not the sealed prediction."
+    body = [_line(r, end) for r in rows]
+    head = ["rollouts", "runs", "predicted, 90 % band", "mean", "", "error / half-width", "multiple of the pilot"]
+    listing = table(head, body, "The trained runs and the sealed prediction", "quiet")
+    shown = listing if len(rows) <= SHOWN else details(f"All {len(rows)} evaluations", listing)
+    title = tag("h3", "Evaluation by evaluation")
+    unsealed = "" if sealed.get("seal") else p("This forecast has no seal.", cls="soft")
+    return join(title, p(text), shown, unsealed)
+
+
+def _line(r: Data, end: float) -> list[Any]:
+    where = "inside" if r["held"] else tag("b", "above" if r["off"] > 0 else "below")
+    expected = f"{share(r['expected'])} [{share(r['low'])}, {share(r['high'])}]"
+    past = f"{r['C'] / end:.1f}x" if end and r["C"] > end else ""
+    off = "–" if r["off"] is None else signed(r["off"], 2)
+    return [count(r["C"]), r["runs"], expected, share(r["mean"]), where, off, past]
+
+
+def _against(study: Study) -> Safe:
+    """Verdict and interval scores, the forecast's first."""
+    audited = study["audit"]
+    scores = [as_dict(s) for s in as_list(audited.get("scores"))]
+    if not audited:
+        return Safe("")
+    verdict = p(tag("b", f"{verdict_of(study).capitalize()}. "), reason_of(study))
+    parts: list[Any] = [tag("h3", "Verdict"), verdict]
+    beats = audited.get("beats_naive")
+    if beats is not None:
+        word = "beats" if beats else "does not beat"
+        parts.append(p(f"By interval score (lower is better) the forecast {word} the best naive forecast."))
+    if scores:
+        best = min(number(s.get("score")) or 0.0 for s in scores)
+        body = [
+            [s.get("name"), share(s.get("value")), f"{share(s.get('low'))} to {share(s.get('high'))}",
+             tag("b", share(s.get("score"))) if number(s.get("score")) == best else share(s.get("score"))]
+            for s in scores
+        ]
+        note = (
+            "The interval score is the width of the interval, plus 20 times the distance of the outcome from it"
+            " (Gneiting and Raftery 2007, equation 43, at 90 %)."
+        )
+        parts += [table(["", "value", "90 % interval", "interval score"], body, "Scores", "quiet"), p(note, cls="soft")]
+    spent = [r.metered for r in study.of("train")]
+    if spent:
+        parts.append(p(f"The trained runs cost {brief(sum(spent))} rollouts.", cls="soft"))
+    return join(*parts)

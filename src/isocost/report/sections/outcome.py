@@ -1,0 +1,372 @@
+"""The sealed forecast and the naive forecasts compared with the outcome, and the comparator's outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isocost.report import charts, theme
+from isocost.report.html import (
+    Safe,
+    count,
+    figure,
+    interval,
+    join,
+    names,
+    p,
+    sentence,
+    share,
+    signed,
+    table,
+    tag,
+)
+from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
+from isocost.report.section import Section, empty
+from isocost.screen.words import counted
+
+SPLIT = "eval/audit"  # the test split; `eval/select` is the validation split
+
+
+def prescribed_arm(study: Study) -> Data:
+    """The plan's first arm; empty without a plan."""
+    arms = as_list(study["plan"].get("arms"))
+    return as_dict(study["plan"].get("arm")) or as_dict(arms[0] if arms else None)
+
+
+def compared_arms(study: Study) -> list[Data]:
+    """The arms that the prescription is compared with: the comparator, then the best n at the pilot's end if it is
+    another."""
+    return [a for a in map(as_dict, as_list(study["plan"].get("arms"))) if a.get("role") in ("comparator", "leader")]
+
+
+def prescribed_n(study: Study) -> int | None:
+    n = number(prescribed_arm(study).get("n"))
+    return None if n is None else int(n)
+
+
+def no_law(study: Study) -> Safe:
+    """The text in place of a law: that none will be fitted, or the step that fits one."""
+    if study["plan"].get("direct"):
+        return p("No law: the plan fixed n, so no other n was tried.", cls="empty")
+    return empty(study, "No law has been fitted.", "isocost fit")
+
+
+def equal_set(study: Study) -> list[int]:
+    return [int(n) for n in as_list(study["plan"].get("equal")) if number(n)]
+
+
+def verdict_of(study: Study) -> str:
+    """The audit's verdict; "cannot tell" if a sealed file was changed."""
+    verdict = str(study["audit"].get("verdict") or "").replace("_", " ")
+    return "cannot tell" if verdict and study.changed else verdict
+
+
+def reason_of(study: Study) -> str:
+    """The reason for the verdict, as a sentence."""
+    if study.changed:
+        return sentence(f"changed after the seal: {', '.join(study.changed)}")
+    return sentence(study["audit"].get("reason") or "")
+
+
+def prescribed_C(study: Study) -> float | None:
+    return number(prescribed_arm(study).get("C"))
+
+
+def reach_of(study: Study) -> list[Data]:
+    """The extrapolated range as at most one row: from C to C2 rollouts, and a label with the ratio."""
+    plan = study["plan"]
+    end, top, ratio = number(plan.get("pilot_C")), prescribed_C(study), number(plan.get("extrapolation"))
+    if not end or not top or top <= end:
+        return []
+    text = f"extrapolated: up to\n{ratio or top / end:.1f}x the pilot's\nrollouts"      # in short lines, for a phone
+    passes = epochs_ratio(study)
+    return [{"C": end, "C2": top, "text": text + (f", {passes:.1f}x its\nepochs" if passes else "")}]
+
+
+def epochs_ratio(study: Study) -> float | None:
+    """Epochs of the prescribed runs divided by those of the pilot's longest run."""
+    asked, seen = number(prescribed_arm(study).get("epochs")), number(study["plan"].get("pilot_epochs"))
+    return asked / seen if asked and seen else None
+
+
+def outcome(study: Study) -> Section:
+    """The sealed forecast, the naive forecasts, the outcome, and the comparator."""
+    title, data = "Forecast against outcome", outcome_of(study)
+    if not data:
+        return Section("outcome", title, empty(study, "There is no forecast yet.", "isocost plan"))
+    parts = [
+        _verdict_words(study, data),
+        _path(study),
+        _forest(study, data),
+        _difference_plot(study, data),
+        _runs_of_arms(data),
+    ]
+    return Section("outcome", title, join(*parts))
+
+
+def outcome_of(study: Study) -> Data:
+    """Forecast, naive forecasts, outcome and difference, from the plan, forecast, audit and runs that exist.
+
+    Keys: C, n, forecast, naive, outcome, runs, values (by run), gain, other_n and difference (of the comparator), and
+    others, one per compared arm (`_compared`). Intervals are {value, low, high, ...}; unknown values are None or empty.
+    Empty without a forecast and an outcome.
+    """
+    arm, sealed, audited = prescribed_arm(study), study["forecast"], study["audit"]
+    values, others = _finals(study, arm), [_compared(study, a) for a in compared_arms(study)]
+    data: Data = {
+        "C": number(sealed.get("C")) or number(arm.get("C")),
+        "n": arm.get("n"),
+        "forecast": _as_interval(sealed) or _as_interval(arm.get("prediction")),
+        "naive": as_list(sealed.get("naive")),
+        "values": values,
+        "runs": len(values),
+        "gain": _as_interval(audited.get("gain")),
+        "outcome": _as_interval(audited.get("outcome")) or _as_interval({"value": _mean(values.values())}),
+        "other_n": others[0]["n"] if others else None,
+        "difference": _as_interval(audited.get("difference")),
+        "others": others,
+    }
+    return data if any(data[k] for k in ("forecast", "outcome")) else {}
+
+
+def _compared(study: Study, arm: Data) -> Data:
+    """Of one compared arm: n, C, forecast, outcome, values (by run), the prescription's difference from it, the pairs
+    behind that, and which is better."""
+    audited = study["audit"] if arm.get("role") == "comparator" else as_dict(study["audit"].get("leader"))
+    values = _finals(study, arm)
+    return {
+        "n": arm.get("n"),
+        "C": number(arm.get("C")),
+        "forecast": _as_interval(arm.get("prediction")),
+        "values": values,
+        "outcome": _as_interval(audited.get("comparison")) or _as_interval({"value": _mean(values.values())}),
+        "difference": _as_interval(audited.get("difference")),
+        "pairs": as_list(as_dict(audited.get("difference")).get("values")),
+        "better": str(audited.get("better") or ""),
+    }
+
+
+def _as_interval(x: Any) -> Data:
+    """An interval or a mean with its spread as {value, low, high, level, kind}; empty if it has no value."""
+    data = as_dict(x)
+    value = number(data.get("value", data.get("mean")))
+    if value is None:
+        return {}
+    return {
+        "value": value,
+        "low": number(data.get("low")),
+        "high": number(data.get("high")),
+        "level": number(data.get("level")) or 0.9,
+        "kind": data.get("kind"),
+    }
+
+
+def _mean(values: Any) -> float | None:
+    known = list(values)
+    return sum(known) / len(known) if known else None
+
+
+def _finals(study: Study, arm: Data) -> dict[str, float]:
+    """Run name -> last held-out reward on the test split, for the trained runs of an arm that ended."""
+    if not arm:
+        return {}
+    runs = [r for r in study.of("train") if r.finished and r.size("n") == arm.get("n") and r.evaluations]
+    found = {r.name: number(r.evaluations[-1].get(SPLIT)) for r in runs}
+    return {k: v for k, v in found.items() if v is not None}
+
+
+def _verdict_words(study: Study, data: Data) -> Safe:
+    sealed, audited = study["forecast"], study["audit"]
+    if data["forecast"]:
+        text = f"Forecast {interval(data['forecast'])} for the mean of the new runs at {count(data['C'])} rollouts; "
+    else:
+        text = "There is no forecast; "
+    text += f"outcome {interval(data['outcome'])}." if data["outcome"] else "its runs have not ended."
+    more = []
+    if audited:
+        rule = f" The forecast was {audited['rule']}." if audited.get("rule") else ""
+        more.append(p(tag("b", f"Verdict: {verdict_of(study)}. "), reason_of(study), rule))
+    if sealed.get("falsifier"):
+        more.append(
+            p(
+                tag("span", "Sealed before training; the forecast is wrong if the outcome is: ", cls="soft"),
+                sentence(sealed["falsifier"]),
+            )
+        )
+    elif data["forecast"] and study.imported and not study.driven:
+        more.append(p("This is the plan's forecast for a run with your own trainer. It is not sealed.", cls="soft"))
+    elif data["forecast"]:
+        more.append(
+            p(
+                "This is the plan's forecast; ",
+                tag("code", "isocost train --plan"),
+                " seals it before training.",
+                cls="soft",
+            )
+        )
+    if not data["forecast"] and sealed.get("why"):
+        more.append(p(sentence(sealed["why"])))
+    return join(p(text, cls="lead"), *more)
+
+
+def trained_means(study: Study, arm: Data) -> dict[float, list[float]]:
+    """C -> held-out reward of every trained run of this arm that was evaluated there."""
+    found: dict[float, list[float]] = {}
+    for run in study.of("train"):
+        if run.size("n") != arm.get("n"):
+            continue
+        for line in run.evaluations:
+            c, y = number(line.get("rollouts")), number(line.get(SPLIT))
+            if c and y is not None:
+                found.setdefault(c, []).append(y)
+    return dict(sorted(found.items()))
+
+
+def _path(study: Study) -> Safe:
+    spec, alt_text, rows = path_plot(study)
+    if not rows:
+        return Safe("")
+    caption = "Each thin line is one trained run."
+    if any(r["kind"] == "forecast" for r in rows):
+        caption += (
+            " Dashed line and shade: the sealed law's prediction and its 90 % prediction band for the mean of the"
+            " prescribed runs. Bar and tick at the right: the sealed forecast. Dotted: the naive forecasts."
+        )
+    return figure("path", spec, alt_text, caption, rows)
+
+
+def path_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
+    """The sealed law's forecast over a whole run, and the trained runs.
+
+    Returns (specification, alternative text, the rows behind it); no rows if no run was trained.
+    """
+    data = outcome_of(study)
+    lines, law, n, top = trained_lines(study), law_of(study), data.get("n"), data.get("C")
+    if not lines:
+        return {}, "", []
+    band: list[Data] = []
+    if law is not None and n in law.ns and top and data["forecast"]:
+        at = np.geomspace(min(law.range[0], top), top, 96)
+        curve = law.curve(int(n), at, "prediction", len(as_list(study["forecast"].get("runs"))) or 1)
+        columns = (np.round(x, 5).tolist() for x in (np.round(curve.C, 1), curve.value, curve.low, curve.high))
+        band = [dict(zip(("C", "value", "low", "high"), row, strict=True)) for row in zip(*columns, strict=True)]
+    sealed = []
+    if data["forecast"] and top:
+        sealed = [{"C": top, "label": "forecast", **{k: data["forecast"].get(k) for k in ("value", "low", "high")}}]
+    arms = list(dict.fromkeys(r["what"] for r in lines))
+    alt_text = f"Held-out reward against rollouts for the trained runs of {names(arms)}"
+    if sealed:
+        alt_text += (
+            f", on the path that the sealed law forecast, with the forecast {interval(data['forecast'])} as a bar at"
+            " its compute"
+        )
+    spec = charts.forecast_path(band, _naive_paths(study, data), lines, sealed, reach_of(study), alt_text)
+    rows = [*({"kind": "forecast", **r} for r in band), *({"kind": "run", **r} for r in lines)]
+    return spec, alt_text, rows
+
+
+def trained_lines(study: Study) -> list[Data]:
+    """Every evaluation of every trained run, those of the prescribed n first: what, n, run, C, reward."""
+    rows = []
+    roles = {prescribed_n(study): "prescribed"} | {
+        a.get("n"): "best at the pilot's end" if a["role"] == "leader" else "comparator" for a in compared_arms(study)}
+    for run in sorted(study.of("train"), key=lambda r: (r.size("n") != prescribed_n(study), r.size("n") or 0, r.name)):
+        what = ", ".join(filter(None, (f"n = {run.size('n')}", roles.get(run.size("n")))))
+        rows += [
+            {"what": what, "n": run.size("n"), "run": run.name, "C": x["rollouts"], "reward": x[SPLIT]}
+            for x in run.evaluations
+            if number(x.get("rollouts")) and number(x.get(SPLIT)) is not None
+        ]
+    return rows
+
+
+def _naive_paths(study: Study, data: Data) -> list[Data]:
+    """Each naive forecast as a line in log C, from the last pilot value to its own value."""
+    guesses, end, top = list(map(as_dict, data["naive"])), number(study["plan"].get("pilot_C")), data["C"]
+    start = next((number(x.get("value")) for x in guesses if x.get("name") == "last pilot value"), None)
+    if start is None or not end or not top:
+        return []
+    rows: list[Data] = []
+    highest = max((number(x.get("value")) or 0.0 for x in guesses), default=0.0)
+    for x in guesses:
+        side = "above" if number(x.get("value")) == highest else "below"
+        rows.append({"name": x.get("name"), "C": end, "reward": start, "side": None})
+        rows.append({"name": x.get("name"), "C": top, "reward": number(x.get("value")), "side": side})
+    return rows
+
+
+def _forest(study: Study, data: Data) -> Safe:
+    """Forecast, naive forecasts and outcome of the prescribed arm, then of those it is compared with, one per row."""
+    own = f"n = {data['n']}"
+    kind = "sealed forecast" if study["forecast"] else "forecast"
+    rows = [_line(f"{kind}, {own}", data["forecast"], "interval")]
+    rows += [_line(f"naive: {x.get('name')}", x, "guess") for x in map(as_dict, data["naive"])]
+    rows += _outcome_lines(f"outcome, {own}", data["outcome"], data["values"])
+    for other in data["others"]:
+        rows.append(_line(f"forecast, n = {other['n']}", other["forecast"], "interval"))
+        rows += _outcome_lines(f"outcome, n = {other['n']}", other["outcome"], other["values"])
+    rows = [r for r in rows if r["value"] is not None]
+    said = [r for r in rows if r["role"] != "run"]
+    alt_text = "Forecasts and outcomes: " + "; ".join(f"{r['label']} {interval(r)}" for r in said)
+    caption = (
+        "Bars are 90 % intervals: prediction intervals for forecasts, confidence intervals for outcomes. Hollow points"
+        " are naive forecasts, ticks are single runs."
+    )
+    plot = figure("forecast", charts.forest(rows, "held-out reward", alt_text), alt_text, caption, rows)
+    body = [[r["label"], share(r["value"]), _bounds(r)] for r in said]
+    head = ["", "held-out reward", "90 % interval"]
+    return join(tag("h3", "Forecasts and outcomes"), plot, table(head, body, "Forecasts and outcomes", "quiet"))
+
+
+def _bounds(x: Data) -> str:
+    return "" if x.get("low") is None or x.get("high") is None else f"{share(x['low'])} to {share(x['high'])}"
+
+
+def _outcome_lines(label: str, mean: Data, values: Data) -> list[Data]:
+    runs = [{"label": label, "value": v, "low": None, "high": None, "role": "run"} for v in values.values()]
+    return [_line(label, mean, "outcome"), *runs]
+
+
+def _line(label: str, x: Any, role: str) -> Data:
+    return {"label": label, **{k: number(as_dict(x).get(k)) for k in ("value", "low", "high")}, "role": role}
+
+
+def _difference_plot(study: Study, data: Data) -> Safe:
+    rows, texts = [], []
+    for other in data["others"]:
+        if not (d := other["difference"]):
+            continue
+        label = f"n = {data['n']} minus n = {other['n']}"
+        rows += [_line(label, d, "interval"),
+                 *({"label": label, "value": x, "low": None, "high": None, "role": "run"} for x in other["pairs"])]
+        bounds = f"[{signed(d['low'])}, {signed(d['high'])}]"
+        words = {"prescribed": "The prescription is better.", "cannot tell": "", "": ""}
+        found = words.get(other["better"], f"n = {other['n']} is better.")
+        texts.append(f"{label}: {signed(d['value'])} {bounds} over {counted(len(other['pairs']), 'pair')}. "
+                     + (found or "The interval contains 0: which is better is not known."))
+    if not rows:
+        return Safe("")
+    alt_text = "Paired difference in held-out reward. " + " ".join(texts)
+    caption = (
+        "Paired by seed, with the 90 % confidence interval. Ticks are single pairs, the dashed line is zero."
+    )
+    claim = (
+        ""
+        if study["plan"].get("claim")
+        else sentence(study["plan"].get("comparison") or "The plan does not claim to beat the default")
+    )
+    plot = figure(
+        "difference",
+        charts.forest(rows, "difference in held-out reward", alt_text, zero=True),
+        alt_text,
+        caption,
+        rows,
+    )
+    return join(tag("h3", "Difference between the arms"), *map(p, texts), p(claim) if claim else "", plot)
+
+
+def _runs_of_arms(data: Data) -> Safe:
+    values = [data["values"], *(other["values"] for other in data["others"])]
+    body = [[k, share(v, 4)] for arm in values for k, v in arm.items()]
+    return table(["trained run", "held-out reward at the end"], body, "Trained runs") if body else Safe("")

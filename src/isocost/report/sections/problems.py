@@ -1,0 +1,225 @@
+"""Pass rates of the problems for this model before training, and the learning rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isocost.report import charts
+from isocost.report.html import (
+    Safe,
+    brief,
+    count,
+    figure,
+    join,
+    p,
+    percent,
+    rate,
+    sentence,
+    share,
+    table,
+    tag,
+)
+from isocost.report.records import Data, Study, as_dict, as_list, number
+from isocost.report.section import Section, empty
+from isocost.report.sections.episodes import episodes
+
+
+def profile(study: Study) -> Section:
+    """pass@1 over problems, dead groups at each n, lengths, and which methods' preconditions hold."""
+    data, title = study["profile"], "Problems"
+    if not data:
+        return Section("profile", title, empty(study, "Pass rates have not been measured.", "isocost profile"))
+    samples, counts = int(data.get("samples") or 16), as_list(data.get("histogram"))
+    graded = bool(data.get("graded"))
+    rows = [_bin(k, samples, c, graded) for k, c in enumerate(counts)]
+    by = f"mean reward of {samples} samples, in {samples}ths" if graded else f"right answers out of {samples}"
+    alt_text = f"Histogram of problems by {by}: " + ", ".join(f"{k}: {c}" for k, c in enumerate(counts))
+    caption = (
+        f"Problems by the number of right answers in {samples} samples. Pale bars: all {samples} samples have the same"
+        " reward."
+    )
+    if graded:
+        caption = f"Problems by the mean reward of their {samples} samples, each in the bar of the nearest {samples}th."
+    spec = charts.histogram(rows, alt_text, graded=graded)
+    plot = figure("pass-rates", spec, alt_text, caption, rows) if rows else ""
+    return Section(
+        "profile",
+        title,
+        join(_regime(data, samples), plot, _dead(data, samples), _bands(data), _lengths(data), episodes(data),
+             _methods(data)),
+    )
+
+
+def _bin(right: int, samples: int, problems: Any, graded: bool) -> Data:
+    kind = "all or none right" if right in (0, samples) and not graded else "some right"
+    return {"right": right, "samples": samples, "pass1": right / samples, "problems": problems, "kind": kind}
+
+
+def _regime(data: Data, samples: int) -> Safe:
+    size = len(as_list(data.get("right"))) or sum(as_list(data.get("histogram")))
+    chosen = as_dict(data.get("recipe"))
+    lead = f"{str(data.get('regime', 'unknown')).capitalize()}: {data.get('why', '')}."
+    what, low = "Mean pass@1", "have 0 or 1 right"
+    if data.get("graded"):
+        what, low = "Mean reward", "have at most one sample with another reward, and a mean below 1/2"
+    facts = f"{what} is {share(data.get('mean'))} over {count(size)} problems with {samples} samples each; "
+    facts += f"h = {share(data.get('h'))} of them {low}."
+    recipe = (
+        f"Selected recipe: {chosen['method']}, because {chosen.get('why', '')}." if chosen.get("method") else ""
+    )
+    return join(p(lead, cls="lead"), p(facts), p(recipe) if recipe else "")
+
+
+def _dead(data: Data, samples: int) -> Safe:
+    rows = [
+        {k: d.get(k) for k in ("n", "share", "low", "high", "kind")} for d in map(as_dict, as_list(data.get("dead")))
+    ]
+    if not rows:
+        return Safe("")
+    worst, best = rows[0], rows[-1]
+    alt_text = "Share of groups whose rollouts all have the same reward: " + ", ".join(
+        f"{percent(r['share'])} at n = {r['n']}" for r in rows
+    )
+    text = (
+        f"A group whose rollouts all have the same reward gives no gradient: {percent(worst['share'])} of groups at n ="
+        f" {worst['n']}, "
+    )
+    text += f"{percent(best['share'])} at n = {best['n']}."
+    caption = (
+        f"Circles: unbiased estimate from the {samples} samples. Diamonds: a fitted beta-binomial. Bars are 90 %"
+        " intervals over problems."
+    )
+    plot = figure("dead-groups", charts.dead_groups(rows, alt_text), alt_text, caption, rows)
+    body = [[r["n"], percent(r["share"]), f"{percent(r['low'])} to {percent(r['high'])}", r["kind"]] for r in rows]
+    return join(
+        tag("h3", "Dead groups by n"),
+        p(text),
+        plot,
+        table(["n", "dead groups", "interval", "estimate"], body, "Dead groups", "quiet"),
+    )
+
+
+def _bands(data: Data) -> Safe:
+    body = [
+        [b.get("band"), count(b.get("problems")), share(b.get("assigned")), share(b.get("reported"))]
+        for b in map(as_dict, as_list(data.get("bands")))
+    ]
+    if not body:
+        return Safe("")
+    note = (
+        "Problems are sorted into bands by one half of their samples. The pass rate in the other half is unbiased."
+    )
+    return join(
+        tag("h3", "Difficulty"),
+        p(note),
+        table(
+            ["band", "problems", "pass rate, sorting half", "pass rate, other half"],
+            body,
+            "Difficulty bands",
+            "quiet",
+        ),
+    )
+
+
+def _lengths(data: Data) -> Safe:
+    lengths, speed = as_dict(data.get("lengths")), as_dict(data.get("rate"))
+    if not lengths:
+        return Safe("")
+    text = (
+        f"Completions have {share(lengths.get('mean'), 1)} tokens on average (median {brief(lengths.get('p50'))}, 90 %"
+        f" have at most {brief(lengths.get('p90'))}, "
+    )
+    text += (
+        f"99 % at most {brief(lengths.get('p99'))}, longest {brief(lengths.get('max'))});"
+        f" {percent(lengths.get('truncated'))} were truncated."
+    )
+    if number(speed.get("rollouts_per_second")):
+        text += (
+            f" This machine samples {brief(speed['rollouts_per_second'])} rollouts or"
+            f" {brief(speed.get('tokens_per_second'))} tokens per second."
+        )
+    return join(tag("h3", "Lengths"), p(text))
+
+
+def _methods(data: Data) -> Safe:
+    """One row for all methods with the same result: most inherit their parent's preconditions."""
+    alike: dict[tuple[Any, Any], list[str]] = {}
+    for m in map(as_dict, as_list(data.get("methods"))):
+        alike.setdefault((m.get("state"), m.get("why")), []).append(str(m.get("name")))
+    if not alike:
+        return Safe("")
+    body = [[state, why, ", ".join(names)] for (state, why), names in alike.items()]
+    return join(
+        tag("h3", "Preconditions of the methods"),
+        table(["precondition", "why", "methods"], body, "Methods", "quiet"),
+    )
+
+
+# learning rate ----------------------------------------------------------------------------------------------
+
+
+def learning_rate(study: Study) -> Section:
+    """The probe: final reward against learning rate, by batch size; the fitted rule; whether n* depends on it."""
+    data, title = study["rate"], "Learning rate"
+    rows = _probe_rows(study)
+    if not data and not rows:
+        return Section("rate", title, empty(study, "The learning rate has not been measured.", "isocost pilot"))
+    lead = f"{sentence(data.get('why') or 'The rule is not fitted yet')}"
+    plot: Any = ""
+    if rows:
+        base = [r["base"] for r in rows if r["base"] is not None]
+        alt_text = "Held-out reward after each probe run: " + "; ".join(
+            f"rate {rate(r['lr'])} at {r['nB']} rollouts per update gives {share(r['reward'])}" for r in rows
+        )
+        caption = (
+            "Each point is one probe run; nB are the rollouts per update. A cross is a run that fell below the base:"
+            " its rate is rejected, and no higher rate is selected."
+        )
+        spec = charts.rates(rows, sum(base) / len(base) if base else None, alt_text)
+        plot = figure("learning-rate", spec, alt_text, caption, rows)
+    notes = [p(sentence(f)) for f in as_list(data.get("flags"))]
+    return Section("rate", title, join(p(lead, cls="lead"), plot, *notes, _rule_table(study), _shift(study)))
+
+
+def _probe_rows(study: Study) -> list[Data]:
+    rejected = {as_dict(t).get("run") for t in as_list(study["rate"].get("refused"))}
+    rows = []
+    for run in study.of("probe"):
+        if not run.evaluations or not run.lr or not (size := run.size("n")):
+            continue
+        first, last = run.evaluations[0], run.evaluations[-1]
+        rows.append(
+            {
+                "run": run.name,
+                "lr": run.lr,
+                "nB": size * int(run.arm.get("B") or 0),
+                "reward": last.get("eval/select"),
+                "base": number(first.get("eval/select")),
+                "probe": "rejected" if run.name in rejected or run.diverged else "kept",
+            }
+        )
+    return sorted(rows, key=lambda r: (r["nB"], r["lr"]))
+
+
+def _rule_table(study: Study) -> Safe:
+    arms = {(r.size("n"), r.arm.get("B"), r.lr) for r in study.of("pilot") if r.size("n") and r.lr}
+    if not arms:
+        return Safe("")
+    body = [
+        [n, b, count(n * b) if b else "–", rate(lr)]
+        for n, b, lr in sorted(arms, key=lambda a: (a[0] or 0, a[2] or 0))
+    ]
+    return table(
+        ["n", "B", "rollouts per update, nB", "learning rate"], body, "Learning rate of each pilot arm"
+    )
+
+
+def _shift(study: Study) -> Safe:
+    found = study["shift"]
+    if not found:
+        return Safe("")
+    text = str(found.get("text", ""))
+    title, _, data = text.partition(": ")
+    return tag("div", tag("b", title), p(sentence(data)), cls="flag") if found.get("moved") else p(sentence(text))
+
+

@@ -1,0 +1,418 @@
+"""Reward against compute for each n: fitted curves, their frontier, and which n are equal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isocost.planner.training.learning_rate import reward_at
+from isocost.report import arm_charts, charts, theme
+from isocost.report.html import (
+    Safe,
+    brief,
+    count,
+    figure,
+    interval,
+    join,
+    names,
+    p,
+    sentence,
+    share,
+    signed,
+    table,
+    tag,
+)
+from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
+from isocost.report.section import Section, empty
+from isocost.report.sections.outcome import (
+    SPLIT,
+    epochs_ratio,
+    equal_set,
+    no_law,
+    prescribed_arm,
+    prescribed_C,
+    prescribed_n,
+    reach_of,
+)
+from isocost.screen.words import counted, freedom
+
+if TYPE_CHECKING:
+    from isocost.laws.law import Law
+
+GRID = 72  # points of a drawn curve
+
+
+# reward against compute -------------------------------------------------------------------------------------
+
+
+def curves(study: Study) -> Section:
+    """Reward against compute for each n: means over seeds, fitted curves, bands."""
+    title, runs = "Reward against compute", [r for r in study.of("pilot") if r.evaluations]
+    if not runs:
+        return _plain(study, title)
+    points, law = _means(runs), law_of(study)
+    spec, alt_text, rows = reward_plot(study, points, law)
+    caption = (
+        "Points are means over seeds. Lines are fitted curves, shades their 90 % confidence bands"
+    )
+    caption += (
+        ". Dashed: extrapolated beyond the pilot, with the band of the prescribed n only."
+        if reach_of(study)
+        else "."
+    )
+    caption += (
+        " Click a legend entry to highlight an n; drag to pan, ctrl + wheel or pinch to zoom, double-click to reset."
+    )
+    plot = figure("reward", spec, alt_text, caption, rows)
+    lead = (
+        f"{len(runs)} pilot runs with n = {names(sorted({r.size('n') for r in runs if r.size('n')}))}. At the largest "
+        f"common C, {_order(runs)}."
+    )
+    parts = (p(lead, cls="lead"), plot, _how_far(study), _arm_table(law, runs), _left_out(runs))
+    return Section("curves", title, join(*parts))
+
+
+def reward_plot(
+    study: Study, points: Sequence[Data] | None = None, law: Law | None = None
+) -> tuple[theme.Spec, str, list[Data]]:
+    """The main plot: (specification, alternative text, the rows behind it)."""
+    if points is None:
+        law = law_of(study)
+    points, fits = reward_rows(study, points, law)
+    reach = reach_of(study) if law else []
+    rows = [*({"kind": "observed", **r} for r in points), *({"kind": "fitted", **r} for r in fits)]
+    runs = [r for r in study.of("pilot") if r.evaluations]
+    alt_text = (
+        "Held-out reward against training rollouts, one curve for each n. At the end of the pilot: "
+        + ", ".join(f"n = {n} {share(reward)}" for n, reward in _ends(runs))
+    )
+    if reach:
+        alt_text += f". Shaded, {reach[0]['text'].replace(chr(10), ' ')}: up to {count(reach[0]['C2'])} rollouts"
+    return charts.curves(points, fits, alt_text, prescribed_n(study), reach), alt_text, rows
+
+
+def reward_rows(study: Study, points: Sequence[Data] | None, law: Law | None) -> tuple[Sequence[Data], list[Data]]:
+    """What the main plot draws: means over seeds, and points of the law's fitted curves; none without a law."""
+    if points is None:
+        points = _means([r for r in study.of("pilot") if r.evaluations])
+    return points, _fitted(law, reach_of(study), prescribed_n(study)) if law else []
+
+
+def _how_far(study: Study) -> Safe:
+    """The extrapolation ratios in rollouts and in epochs, and what they mean."""
+    reach, plan = reach_of(study), study["plan"]
+    if not reach:
+        return Safe("")
+    ratio, passes = reach[0]["C2"] / reach[0]["C"], epochs_ratio(study)
+    text = (
+        f"The prescribed runs have {count(reach[0]['C2'])} rollouts, the pilot's largest run had"
+        f" {count(reach[0]['C'])}: an extrapolation ratio of {ratio:.2g} in compute"
+    )
+    if passes:
+        text += (
+            f", and of {passes:.2g} in epochs ({brief(prescribed_arm(study).get('epochs'))} against"
+            f" {brief(plan.get('pilot_epochs'))} passes over the problems)"
+        )
+    more = (
+        "Up to a ratio of 1 the pilot measured the reward. Beyond it the law extrapolates, with wider bands; the"
+        " largest ratio that is prescribed is 8."
+    )
+    return p(f"{text}. {more}")
+
+
+def _means(runs: Sequence[Run]) -> list[Data]:
+    """Mean, lowest and highest over seeds at each (n, C), without the base: a log axis has no zero."""
+    by: dict[tuple[int, float], list[float]] = {}
+    for run in runs:
+        if run.diverged or (size := run.size("n")) is None:
+            continue
+        for line in run.evaluations:
+            c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
+            if c and y is not None:
+                by.setdefault((size, c), []).append(y)
+    return [
+        {"n": n, "C": c, "reward": sum(v) / len(v), "low": min(v), "high": max(v), "runs": len(v)}
+        for (n, c), v in sorted(by.items())
+    ]
+
+
+def _fitted(law: Law, reach: Sequence[Data] = (), chosen: int | None = None) -> list[Data]:
+    """Points of the fitted curves; beyond its runs only the chosen n keeps its band, so that bands do not overlap."""
+    rows: list[Data] = []
+    low, high = law.range
+    for n in law.ns:
+        end, further = float(law.arm(n).C[-1]), reach[0]["C2"] if reach else high
+        band = law.curve(n, np.geomspace(low, end, GRID))
+        rows += [_point(n, *x, beyond=False) for x in _columns(band, 4)]
+        if further > end:
+            band = law.curve(n, np.geomspace(end, further, GRID // 3))
+            rows += [_point(n, *x, beyond=True, band=n == chosen) for x in _columns(band, 4)]
+    return rows
+
+
+def _point(size: int, C: float, value: float, low: float, high: float, *, beyond: bool, band: bool = True) -> Data:
+    bounds = (low, high) if band else (None, None)
+    return {"n": size, "C": C, "reward": value, "low": bounds[0], "high": bounds[1], "beyond": beyond}
+
+
+def _columns(band: Any, digits: int) -> list[tuple[float, ...]]:
+    columns = (band.C, band.value, band.low, band.high)
+    return [
+        (round(float(c), 1), *(round(float(x), digits + 1) for x in rest)) for c, *rest in zip(*columns, strict=True)
+    ]
+
+
+def _ends(runs: Sequence[Run]) -> list[tuple[int, float]]:
+    """(n, mean reward over seeds) at the largest C that every run reached, in order of n."""
+    rewards = [(size, *_rewards(run)) for run in runs if (size := run.size("n")) is not None and not run.diverged]
+    known = [(n, C, reward) for n, C, reward in rewards if len(C) and C[-1] > 0]
+    common = min((float(C[-1]) for _, C, _ in known), default=math.inf)
+    by: dict[int, list[float]] = {}
+    for n, C, reward in known:
+        by.setdefault(n, []).append(reward_at(C, reward, common))
+    return [(n, sum(v) / len(v)) for n, v in sorted(by.items())]
+
+
+def _rewards(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """C (K,) and reward (K,) of a run's evaluations, ascending, without evaluations that lack a number."""
+    pairs = [(number(x.get("rollouts")), number(x.get(SPLIT, x.get("eval/select")))) for x in run.evaluations]
+    known = sorted((c, y) for c, y in pairs if c is not None and y is not None)
+    return np.array([c for c, _ in known]), np.array([y for _, y in known])
+
+
+def _order(runs: Sequence[Run]) -> str:
+    ends = sorted(_ends(runs), key=lambda end: -end[1])
+    if not ends:
+        return "no run has been evaluated"
+    (first, highest), (last, lowest) = ends[0], ends[-1]
+    if len(ends) == 1:
+        return f"the reward of n = {first} is {share(highest)}"
+    return f"n = {first} has the highest reward ({share(highest)}) and n = {last} the lowest ({share(lowest)})"
+
+
+def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:
+    if law is None:
+        return p("The curves are not fitted yet: ", tag("code", "isocost fit"), ".", cls="empty")
+    end, body = law.range[1], []
+    for arm in law.arms:
+        confidence, prediction = law.predict(arm.n, end, max(len(arm.runs), 1))
+        level, half = (law.parameter(arm.n, name) for name in ("A", "Cmid"))
+        body.append(
+            [
+                arm.n,
+                f"{len(arm.runs)}, {arm.diverged} diverged" if arm.diverged else len(arm.runs),
+                interval(confidence.data()),
+                interval(prediction.data()),
+                interval(level.data()),
+                f"{brief(half.value)} [{brief(half.low)}, {brief(half.high)}]",
+            ]
+        )
+    head = [
+        "n",
+        "runs",
+        f"mean curve at {brief(end)}",
+        "mean of as many new runs",
+        "asymptote",
+        "C at half of the gain",
+    ]
+    note = (
+        "90 % intervals: confidence (mean curve) and prediction (mean of as many new runs). The run is the unit of"
+        " uncertainty; "
+    )
+    pooled = f"run-to-run variance is pooled over arms ({freedom(law.dof)})"
+    note += pooled if law.measured else law.how_runs_differ
+    note += (
+        ". The asymptote, and the C at half of the gain, are medians over the posterior draws of every curve form, with"
+        f" 90 % intervals. Weights of the forms by their evidence: {law.how_forms_weigh}."
+    )
+    return join(table(head, body, "Fitted arms"), p(note, cls="soft"))
+
+
+def _left_out(runs: Sequence[Run]) -> Safe:
+    gone = [r.name for r in runs if r.diverged]
+    if not gone:
+        return Safe("")
+    return tag(
+        "div",
+        tag("b", f"{len(gone)} diverged"),
+        p(f"{names(gone)} fell 3 standard errors below the base. They are counted, and left out of the fit."),
+        cls="flag",
+    )
+
+
+def _plain(study: Study, title: str) -> Section:
+    """Runs without a pilot: one line each."""
+    rows: list[Data] = []
+    for run in study.of("run", "train"):
+        for line in run.evaluations:
+            c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
+            if c and y is not None:
+                rows.append({"run": run.name, "C": c, "reward": y})
+    if not rows:
+        return Section("curves", title, empty(study, "No run of a pilot has been evaluated.", "isocost pilot"))
+    ends: dict[str, float] = {r["run"]: r["reward"] for r in rows}
+    alt_text = "Held-out reward against training rollouts, one line for each run. At the end: " + ", ".join(
+        f"{k} {share(v)}" for k, v in ends.items()
+    )
+    plot = figure(
+        "reward",
+        arm_charts.plain_curves(rows, alt_text),
+        alt_text,
+        "One line for each run. Click a legend entry to highlight one.",
+        rows,
+    )
+    best = max(ends, key=lambda k: ends[k])
+    lead = (
+        f"{counted(len(ends), 'run')} without a pilot; {best} ends highest, at"
+        f" {share(ends[best])}."
+    )
+    return Section("curves", title, join(p(lead, cls="lead"), plot))
+
+
+# frontier ---------------------------------------------------------------------------------------------------
+
+
+def frontier(study: Study) -> Section:
+    """The upper envelope of fitted curves, and n*(C) where it is identified, else the set of equal n's."""
+    title, law = "Best n at each compute", law_of(study)
+    if law is not None and not law.arms:
+        why = law.refused.reason if law.refused else "No n has a curve"
+        return Section("frontier", title, join(p(sentence(why), cls="lead"), _growth(study)))
+    if law is None:
+        return Section("frontier", title, no_law(study))
+    low, end = law.range
+    top = max(prescribed_C(study) or end, end)
+    band = law.frontier(np.geomspace(low, top, GRID))
+    rows = [
+        {"C": c, "reward": v, "low": a, "high": b, "n": int(n)}
+        for (c, v, a, b), n in zip(_columns(band, 4), band.n, strict=True)
+    ]
+    alt_text = (
+        f"Best fitted held-out reward against training rollouts, from {share(rows[0]['reward'])} at {brief(low)} to"
+        f" {share(rows[-1]['reward'])} at {brief(top)}."
+    )
+    caption = (
+        "The upper envelope of the fitted curves with its 90 % band; it can jump where the best n changes. Circles are"
+        " means that exceed all earlier ones: biased upwards, for display only."
+    )
+    observed = _records(_means([r for r in study.of("pilot") if r.evaluations]))
+    fence = end if top > end else None
+    spec = charts.frontier(rows, observed, reach_of(study), alt_text)
+    plot = figure("frontier", spec, alt_text, caption, rows)
+    return Section("frontier", title, join(
+        _set_sentence(study, law), _growth(study), plot, _which(study, law, low, top, fence)))
+
+
+def _growth(study: Study) -> Safe:
+    """Whether the best n is likely to grow with compute on such problems; empty in records of earlier versions."""
+    said = as_dict(study["plan"].get("growth")).get("text")
+    return p(sentence(said)) if said else join()
+
+
+def _records(points: Sequence[Data]) -> list[Data]:
+    """The running maximum over C of mean rewards."""
+    best, out = -math.inf, []
+    for r in sorted(points, key=lambda r: (r["C"], -r["reward"])):
+        if r["reward"] > best:
+            best = r["reward"]
+            out.append({k: r[k] for k in ("C", "reward", "n")})
+    return out
+
+
+def _which(study: Study, law: Law, low: float, top: float, fence: float | None) -> Safe:
+    from isocost.laws.law import NotIdentified
+
+    if law.n_star is not None and not isinstance(law.n_star, NotIdentified):
+        grid = np.geomspace(low, top, GRID)
+        found = [law.n_star.at(float(c)) for c in grid]
+        rows = [
+            {"C": round(float(c), 1), "n": x.value, "low": max(x.low, 1), "high": x.high}
+            for c, x in zip(grid, found, strict=True)
+        ]
+        alt_text = (
+            f"n* grows from {share(rows[0]['n'], 1)} at {brief(low)} rollouts to {share(rows[-1]['n'], 1)} at"
+            f" {brief(top)}."
+        )
+        caption = "The best n as compute grows: log2 n* is a sigmoid in ln C. The shade is its 90 % confidence band."
+        return join(
+            tag("h3", "n*(C)"), figure("n-star", charts.equals([], rows, fence, alt_text), alt_text, caption, rows)
+        )
+    rows = _standings(law, np.geomspace(low, top, 25))
+    sets = [law.equal_set(float(c)) for c in (low, law.range[1])]
+    alt_text = (
+        f"Which n are equal to the best within the margin: {names(sets[0])} at {brief(low)} rollouts,"
+        f" {names(sets[1])} at the end of the pilot."
+    )
+    caption = f"At each C, the n that are shown to be within {law.margin:g} of the best, and those shown to be worse. "
+    caption += "Cannot tell: neither is shown. Not known: that n's reward there is not identified."
+    plot = figure("equal-n", charts.equals(rows, [], fence, alt_text), alt_text, caption, rows)
+    return join(tag("h3", "Which n are equal"), _why_not(law.n_star), plot)
+
+
+def _why_not(unknown: Any) -> Safe:
+    if unknown is None:
+        return Safe("")
+    return p(f"n*(C) is not identified: {sentence(unknown.reason)} To resolve: {unknown.settle.strip().rstrip('.')}.")
+
+
+def _standings(law: Law, grid: np.ndarray) -> list[Data]:
+    values = np.stack([law.curve(n, grid).value for n in law.ns])
+    rows = []
+    for i, c in enumerate(grid[:-1]):
+        middle = float(np.sqrt(c * grid[i + 1]))
+        equal, best, unknown = law.equal_set(middle), law.best(middle), law.unknown(middle)
+        worse = law.worse(np.array([middle]))[:, 0]
+        for j, n in enumerate(law.ns):
+            standing = (
+                "best"
+                if n == best
+                else "equal to the best" if n in equal
+                else "not known" if n in unknown else "worse" if worse[j] else "cannot tell"
+            )
+            behind = float(values[:, i].max() - values[j, i])
+            rows.append(
+                {
+                    "C": round(float(c), 1),
+                    "C2": round(float(grid[i + 1]), 1),
+                    "n": n,
+                    "standing": standing,
+                    "behind": round(behind, 4),
+                }
+            )
+    return rows
+
+
+def _set_sentence(study: Study, law: Law) -> Safe:
+    equal, plan = equal_set(study), study["plan"]
+    c = prescribed_C(study) or law.range[1]
+    where = f"At {count(c)} rollouts per run" if plan else "At the end of the pilot"
+    equal = equal or law.equal_set(c)
+    lead = f"{where} n = {names(equal)} {'is best' if len(equal) == 1 else f'are equal, within {law.margin:g}'}."
+    if undecided := as_list(plan.get("undecided")):
+        lead += f" n = {names(undecided)} may be better or worse by more than {law.margin:g}: cannot tell."
+    if plan.get("fallback"):
+        lead = f"The law is not identified, so no n is called best {where[0].lower()}{where[1:]}."
+    more: list[Any] = []
+    twice = as_dict(plan.get("marginal"))
+    if twice:
+        doubled = as_dict(twice.get("doubled"))
+        more.append(
+            p(
+                f"Twice the budget is predicted to gain {signed(twice.get('gain'))}: {interval(doubled)} at n ="
+                f" {twice.get('doubled_n')}."
+            )
+        )
+    ratio = number(plan.get("extrapolation"))
+    if ratio and ratio > 1:
+        more.append(
+            p(
+                f"The prescribed runs are {ratio:.3g} times as long as the pilot's largest run; the shaded range is"
+                " extrapolated."
+            )
+        )
+    return join(p(lead, cls="lead"), *more)
+
+

@@ -1,0 +1,274 @@
+"""Rollouts turn by turn: a bounded sample of those that records keep as text, with filters.
+
+The sample follows from the records alone. All of it is in the page as text; `rollouts.js` only hides what a filter
+leaves out, so a page without scripts has every rollout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
+
+from isocost.envs.tools import Malformed, read_calls
+from isocost.report.html import Safe, count, details, esc, join, names, p, tag
+from isocost.report.records import Run, Study, as_dict, as_list, number
+from isocost.report.section import Section, empty
+from isocost.runs.kept_rollouts import PROFILE, WORDS, KeptRollout, KeptTurn, Outcome, end_of, read
+from isocost.screen.words import counted, shortened, visible, word
+from isocost.types import FaultSource, Stop
+
+RUNS = 6            # whose rollouts are in the page; trained runs come first
+EACH = 4            # of the first and the last update of each part of a run, and of those kept for their faults
+OF_PROFILE = 12
+TURNS = 40          # of a rollout
+MOST = 4_000        # characters of a text
+WHOLE = 24_000      # characters of all turns of a rollout
+SHORT = 48          # characters: a dialogue whose texts are all shorter is a table
+PURPOSES = ("train", "run", "pilot", "edge", "probe")
+CALL = re.compile(r"(<tool_call>.*?</tool_call>)", re.S)
+MARKS = {Outcome.SUCCESS: "✓", Outcome.FAILURE: "✕", Outcome.LIMIT: "◷", Outcome.STOPPED: "⊘", Outcome.FAULT: "!"}
+RULE = (
+    f"They are chosen by a fixed rule: {OF_PROFILE} of the profile; of each of at most {RUNS} runs, trained runs first,"
+    f" {EACH} of the first and {EACH} of the last update of training, the same of evaluation, and {EACH} that were kept"
+    " because of a fault. Among these come first one of every outcome, then one of every problem. A text has at most"
+    f" {MOST:,} characters, and a rollout {TURNS} turns with {WHOLE:,} characters."
+)
+
+
+def rollouts(study: Study) -> Section:
+    """Kept rollouts of the profile and of some runs, turn by turn, escaped and unedited."""
+    title = "Rollouts"
+    profile = read(as_list(study["profile"].get("examples")), PROFILE)
+    kept, others = {PROFILE: profile} if profile else {}, 0
+    for run in _in_order(study.runs):       # rollouts of runs that are not shown are counted, and not kept in memory
+        found = read(run.samples(), run.name)
+        if found and len(kept) - bool(profile) < RUNS:
+            kept[run.name] = found
+        else:
+            others += len(found)
+    if not kept:
+        return Section("rollouts", title, empty(study, "No rollout has been recorded as text yet.", "isocost profile"))
+    shown = chosen(kept)
+    profiled = number(as_dict(study["profile"].get("cost")).get("rollouts"))
+    sampled = sum(run.metered for run in study.runs) + int(profiled or 0)
+    every = others + sum(map(len, kept.values()))
+    lead = f"{count(len(shown))} of {counted(every, 'rollout')} that the records keep as text"
+    lead += f"; {count(sampled)} were sampled." if sampled else "."
+    command = tag("code", f"isocost rollouts {word(study.name)}")
+    options = join(*(tag("code", x) for x in ("--run", "--update", "--outcome", "--fault")), by=", ")
+    more = p("Every other one that was kept: ", command, " with ", options, ".", cls="soft")
+    rule = details("How the rollouts of this page were chosen", p(RULE, cls="soft"))
+    rows = [tag("li", _rollout(r, i, study)) for i, r in enumerate(shown)]
+    viewer = tag("div", _filters(shown), tag("ol", *rows, cls="rollouts"), cls="viewer")
+    return Section("rollouts", title, join(p(lead, cls="lead"), more, rule, viewer))
+
+
+# which ------------------------------------------------------------------------------------------------------
+
+
+def chosen(kept: Mapping[str, Sequence[KeptRollout]]) -> list[KeptRollout]:
+    """The rollouts in the page, of kept ones by run: see `RULE`. Runs are in order; `profile` is one of them."""
+    out = _varied(kept.get(PROFILE, ()), OF_PROFILE)
+    for name in [n for n in kept if n != PROFILE][:RUNS]:
+        whole = [r for r in kept[name] if not r.chosen_for]
+        for part in dict.fromkeys(r.part for r in whole):
+            steps = sorted({r.step for r in whole if r.part == part})
+            for step in dict.fromkeys((steps[0], steps[-1])):
+                out += _varied([r for r in whole if (r.part, r.step) == (part, step)], EACH)
+        out += _varied([r for r in kept[name] if r.chosen_for], EACH)
+    return out
+
+
+def _varied(some: Sequence[KeptRollout], most: int) -> list[KeptRollout]:
+    """At most so many of them: the first of every outcome, then the first of every problem, the second of every problem
+    and so on; in their order."""
+    first = set({r.outcome: i for i, r in reversed(list(enumerate(some)))}.values())
+    seen, rank = Counter[str](), {}
+    for i in sorted(range(len(some)), key=lambda i: (i not in first, i)):
+        seen[some[i].problem] += 1
+        rank[i] = (i not in first, seen[some[i].problem], i)
+    return [some[i] for i in sorted(sorted(rank, key=rank.__getitem__)[:most])]
+
+
+def _in_order(runs: Iterable[Run]) -> list[Run]:
+    return sorted(runs, key=lambda r: (PURPOSES.index(r.purpose) if r.purpose in PURPOSES else len(PURPOSES), r.name))
+
+
+# filters ----------------------------------------------------------------------------------------------------
+
+
+def _filters(shown: Sequence[KeptRollout]) -> Safe:
+    """Hidden until the page's script runs: without it they do nothing."""
+    there = [o for o in Outcome if any(r.outcome is o for r in shown)]
+    chips = [_chip("", "all", len(shown)), *(_chip(o, WORDS[o], sum(r.outcome is o for r in shown)) for o in there)]
+    runs = list(dict.fromkeys(r.run for r in shown))
+    updates = sorted({r.step for r in shown})
+    faults = [s for s in map(str, FaultSource) if any(s in r.sources for r in shown)]
+    several = [("any", "any"), *((s, f"of the {s}") for s in faults), ("none", "none")] if faults else []
+    choices = (
+        _select("run", "Run", [(str(i), visible(run, lines=False)) for i, run in enumerate(runs)]),
+        _select("update", "Update", [(str(u), count(u)) for u in updates]),
+        _select("faults", "Faults", several),
+    )
+    buttons = tag("span", tag("button", "Open all", type="button", data_all="open"),
+                  tag("button", "Close all", type="button", data_all="close"), cls="buttons")
+    status = tag("p", tag("span", f"{counted(len(shown), 'rollout')} shown", cls="matching", role="status"), buttons,
+                 cls="count")
+    outcomes = tag("fieldset", tag("legend", "Outcome"), *chips)
+    return tag("div", outcomes, tag("div", *choices, cls="choices"), status, cls="filters", hidden=True)
+
+
+def _chip(value: str, words: str, many: int) -> Safe:
+    box = tag("input", type="radio", name="outcome", value=str(value), checked=not value)
+    return tag("label", Safe(box.removesuffix("</input>")), tag("span", words, " ", tag("small", count(many))),
+               cls="chip")
+
+
+def _select(name: str, label: str, options: Sequence[tuple[str, str]]) -> Safe:
+    """Nothing where there is no choice."""
+    if len(options) < 2:
+        return Safe("")
+    every = [tag("option", "all", value=""), *(tag("option", text, value=value) for value, text in options)]
+    return tag("label", label, tag("select", *every, name=name))
+
+
+# one rollout ------------------------------------------------------------------------------------------------
+
+
+def _rollout(r: KeptRollout, index: int, study: Study) -> Safe:
+    where = f"{visible(r.run, lines=False)} · {_when(r)}"
+    numbers = [f"{counted(r.steps, 'turn')}"] if r.turns else []
+    numbers += [f"{counted(r.tokens.written, 'token')}"] if r.tokens else []
+    numbers += ["no reward" if r.reward is None else f"reward {r.reward:g}"]
+    mark = tag("span", MARKS[r.outcome], cls="mark", aria_hidden="true")
+    head = tag(
+        "summary", tag("span", mark, WORDS[r.outcome], cls=f"outcome {r.outcome}"),
+        tag("span", visible(r.problem, lines=False), cls="problem", title=visible(r.problem, lines=False)),
+        tag("span", where, cls="where"), tag("span", " · ".join(numbers), cls="numbers"),
+    )
+    body = tag("div", *_body(r, study), cls="body")
+    return tag(
+        "details", head, body, cls="rollout", id=f"rollout-{index}", data_run=visible(r.run, lines=False),
+        data_update=str(r.step), data_outcome=str(r.outcome), data_faults=" ".join(r.sources) or "none",
+    )
+
+
+def _when(r: KeptRollout) -> str:
+    part = f"{visible(r.part, lines=False)} · " if r.part else ""
+    return "before training" if r.run == PROFILE else f"{part}update {count(r.step)}"
+
+
+def _body(r: KeptRollout, study: Study) -> Iterator[Safe]:
+    yield tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in _facts(r)), cls="facts")
+    yield _said("prompt", r.prompt, "shown")
+    if r.opened:
+        yield details(f"All that it read first ({count(len(r.opened))} characters)",
+                      _said("shown first", r.opened, "shown"))
+    if r.turns:
+        turns = list(enumerate(_fitting(r.turns[:TURNS]), 1))
+        yield _short(turns) if _is_short(r) else tag("ol", *(_turn(number, t) for number, t in turns), cls="turns")
+        left = r.steps - len(turns)
+        if left:
+            yield p(f"{counted(left, 'more turn')} not in this page.", cls="soft")
+    if not r.turns or r.text not in ("", r.turns[-1].said):
+        yield _said("answer" if r.turns else "policy", r.text, "policy")
+    title = f"The command that prints it, in the folder that contains {visible(study.name, lines=False)}"
+    yield details(title, tag("pre", _command(r, study), cls="command"))
+
+
+def _fitting(turns: Sequence[KeptTurn]) -> list[KeptTurn]:
+    """The first turns, as many as have `WHOLE` characters."""
+    sizes = accumulate(min(len(t.said), MOST) + min(len(t.shown), MOST) for t in turns)
+    return [t for t, size in zip(turns, sizes, strict=True) if size <= WHOLE]
+
+
+def _facts(r: KeptRollout) -> Iterator[tuple[str, str]]:
+    if r.outcome in (Outcome.LIMIT, Outcome.FAULT) and r.stop in list(Stop):
+        yield "ended", end_of(r.reward, r.stop)
+    if r.fault:
+        yield "fault", visible(r.fault, lines=False)
+    if r.turns:
+        yield "environment steps", count(r.steps)
+    if r.tokens is not None:
+        yield "tokens written", count(r.tokens.written)
+        if r.tokens.fresh is not None:
+            yield "read first", count(r.tokens.fresh)
+            yield "read again", count(r.tokens.reread)
+    if r.fate:
+        yield "fate", visible(r.fate, lines=False)
+    if r.variant:
+        yield "variant", visible(r.variant, lines=False)
+    if r.attempt is not None:
+        yield "attempt", count(r.attempt)
+    if r.chosen_for:
+        yield "kept for", "its fault"
+
+
+def _command(r: KeptRollout, study: Study) -> str:
+    attempt = "" if r.attempt is None else f" --attempt {r.attempt}"
+    part = f" --part {r.part}" if r.part in ("training", "held-out") else ""
+    return (f"isocost rollouts {word(visible(study.name, lines=False))} --run {word(visible(r.run, lines=False))} "
+            f"--update {r.step}{part} --problem {word(visible(r.problem, lines=False))}{attempt}")
+
+
+def _is_short(r: KeptRollout) -> bool:
+    return all(len(x) <= SHORT and "\n" not in x for t in r.turns for x in (t.said, t.shown))
+
+
+def _short(turns: Sequence[tuple[int, KeptTurn]]) -> Safe:
+    """A dialogue of a few characters a turn, a row each."""
+    keys, faults = any(t.key for _, t in turns), any(t.fault for _, t in turns)
+    head = ["turn", *(["state"] if keys else []), "policy", "shown", "reward", *(["fault"] if faults else []),
+            "written", "read first", "read again"]
+    body = []
+    for number_, t in turns:
+        tokens = t.tokens
+        counts = [count(x) for x in ((tokens.written, tokens.fresh, tokens.reread) if tokens else [None] * 3)]
+        cells: list[Safe | str] = [str(number_), *([tag("code", t.key)] if keys else []), _code(t.said), _code(t.shown),
+                                   f"{t.reward:g}" if t.reward else "", *([_fault(t)] if faults else []), *counts]
+        body.append(tag("tr", tag("th", cells[0], scope="row"), *(tag("td", x) for x in cells[1:]),
+))
+    top = tag("tr", *(tag("th", h, scope="col") for h in head))
+    inner = tag("table", tag("caption", "Turns"), tag("thead", top), tag("tbody", *body))
+    return tag("div", inner, cls="scroll quiet dialogue", tabindex="0", role="group", aria_label="Turns")
+
+
+def _code(text: str) -> Safe:
+    return tag("code", text, dir="auto") if text else Safe("")
+
+
+def _fault(t: KeptTurn) -> Safe:
+    return tag("span", visible(t.fault, lines=False), cls="wrong") if t.fault else Safe("")
+
+
+def _turn(number_: int, t: KeptTurn) -> Safe:
+    """One turn: what the policy wrote, then what it was shown."""
+    tokens = t.tokens
+    read_ = tokens is not None and tokens.fresh is not None
+    facts = [
+        f"reward {t.reward:g}" if t.reward else "", f"calls {names(_calls(t.said))}" if _calls(t.said) else "",
+        tag("span", "state ", tag("code", t.key)) if t.key else "",
+        f"{counted(tokens.written, 'token')} written" if tokens else "",
+        f"{count(tokens.fresh)} read first, {count(tokens.reread)} again" if tokens and read_ else "",
+    ]
+    head = tag("p", tag("b", f"Turn {number_}"), _fault(t), *(tag("span", x) for x in facts if x), cls="turn")
+    shown = _said("result" if _calls(t.said) else "shown", t.shown, "shown") if t.shown else Safe("")
+    return tag("li", head, _said("policy", t.said, "policy"), shown)
+
+
+def _calls(text: str) -> list[str]:
+    with suppress(Malformed, RecursionError):
+        return [visible(c.name, lines=False)[:SHORT] for c in read_calls(text)]
+    return []
+
+
+def _said(who: str, text: str, cls: str) -> Safe:
+    """A text and its source; calls of tools are marked in it."""
+    whole = shortened(text, MOST)
+    parts = CALL.split(whole) if cls == "policy" else [whole]
+    marked = Safe("".join(tag("span", x, cls="call") if i % 2 else esc(x) for i, x in enumerate(parts)))
+    inner = marked if whole else tag("i", "nothing")
+    return tag("div", tag("span", who, cls="who"), tag("pre", inner, dir="auto", tabindex="-1"), cls=f"said {cls}")

@@ -1,0 +1,1 @@
+"""Text for people: words, the terminal, and the rows of a result."""

@@ -1,0 +1,1 @@
+"""Steps that look at what is on disk or installed, and begin nothing."""

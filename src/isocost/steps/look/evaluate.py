@@ -1,0 +1,258 @@
+"""A policy measured: that of a run again, on its held-out problems or on others, or any model on problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from isocost import methods
+from isocost.can import Can
+from isocost.display import Row, Shown, Table, given
+from isocost.errors import UserError
+from isocost.gather import finished
+from isocost.planner.token_price import TokenPrice
+from isocost.runs import source
+from isocost.runs.evaluate import EVALUATION_SEED, Evaluation, scores_of
+from isocost.runs.files import SCHEMA, read_json
+from isocost.runs.schema import TRAINED
+from isocost.stats.passk import pass_curve
+from isocost.steps.events import SILENT, Observer, Tell, untold
+from isocost.steps.folder import writes
+from isocost.steps.training.pass_rates import OPENING, pass_row
+from isocost.steps.training.served import spent as sampled
+from isocost.types import Cost
+from isocost.worlds.http import Limits
+from isocost.worlds.setting import Setting
+
+LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean pass rate over `problems` problems with its Student interval; of a difference, paired by problem."""
+
+    value: float
+    low: float
+    high: float
+    level: float
+    problems: int
+
+    def row(self, name: str, sign: str = "") -> Row:
+        """With its interval; `sign` is "+" for a difference."""
+        bounds = f"[{self.low:{sign}.4f}, {self.high:{sign}.4f}]"
+        over = f"({self.level:.0%} over {counted(self.problems, 'problem')})"
+        return Row("", f"{name:<10} {self.value:{sign}.4f} {bounds} {over}")
+
+
+@dataclass(frozen=True)
+class Measured(Shown):
+    """A run's final policy, measured again on `problems` problems: pass@1, of the base too where it was requested.
+
+    cost: rollouts, tokens and seconds of this measurement; spent: of all measurements of this run so far.
+    """
+
+    run: str
+    problems: int
+    final: Mean
+    cost: Mapping[str, Any]
+    spent: Mapping[str, Any]
+    base: Mean | None = None
+    difference: Mean | None = None
+
+    def rows(self) -> list[Row]:
+        """Its pass@1, and that of the base and the difference where it was requested."""
+        if not (self.base and self.difference):
+            return [self.final.row("final")]
+        return [self.base.row("base"), self.final.row("final"), self.difference.row("difference", "+")]
+
+    def to_dict(self) -> dict[str, Any]:
+        """eval.json."""
+        out = {"schema": SCHEMA, **vars(self), "final": vars(self.final)}
+        for name in ("base", "difference"):
+            mean = out.pop(name)
+            if mean is not None:
+                out[name] = vars(mean)
+        return out
+
+
+@dataclass(frozen=True)
+class MeasuredModel(Shown):
+    """A model measured on `problems` problems, `samples` completions each (0: pass@1 was computed exactly).
+
+    right: pass@1 with its interval over problems; pass_at: pass@k per k, of rewards 0 and 1; unscored: completions
+    without a reward. cost: rollouts, tokens and seconds; money: what the tokens cost at the price given; server: counts
+    of requests to the model's server.
+    """
+
+    model: str
+    data: str
+    problems: int
+    samples: int
+    right: Mean
+    unscored: int
+    cost: Mapping[str, Any]
+    pass_at: Sequence[Mapping[str, Any]] = ()
+    money: Mapping[str, Any] | None = None
+    server: Mapping[str, Any] | None = None
+
+    def rows(self) -> list[Row | Table]:
+        """pass@1, its other pass@k, and what measuring took."""
+        how = f"{counted(self.samples, 'completion')} each" if self.samples else "computed exactly"
+        none = f"{counted(self.unscored, 'completion')} without a reward, in no mean" if self.unscored else ""
+        return given(
+            self.right.row("pass@1"),
+            pass_row(self.pass_at),
+            Row("", f"{self.model} on {self.data}: {counted(self.problems, 'problem')}, {how}"),
+            Row("", none, "flag"),
+            *sampled(self.cost, self.money, self.server),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost eval --json` prints it."""
+        return {"schema": SCHEMA, **vars(self), "right": vars(self.right)}
+
+
+@writes()
+def evaluate(
+    run: Path, *, samples: int = 16, data: str | None = None, base: bool = False, observer: Observer = SILENT
+) -> Measured:
+    """Pass@1 of a run's final policy on its held-out problems, or on `data`, with its interval over problems.
+
+    `samples` completions per problem, where pass@1 cannot be computed exactly. With `base`, also of the policy that the
+    run started from, on the same problems with the same random numbers, and the difference paired by problem. Writes
+    eval.json.
+
+    Raises:
+        UserError: if the run has no final policy.
+    """
+    record = read_json(run / "run.json")
+    source.of(record).require(Can.EVALUATE, run)
+    if not (run / "final").is_dir():
+        raise UserError(
+            f"{run} has no final policy: it did not end, or is a pilot's (only trained runs are exported)"
+        )
+    fit(run / "run.json", record, TRAINED)
+    setting = Setting.of(record["job"]["setting"])
+    with observer.counting("eval") as tell:
+        after, cost = _measured(setting, str(run / "final"), data, samples, tell)
+    _enough(after)
+    first = difference = None
+    if base:
+        with observer.counting("eval of the base") as tell:
+            before, more = _measured(setting, setting.model, data, samples, tell)
+        cost += more
+        _enough(after - before)
+        first, difference = _mean(before), _mean(after - before)
+    earlier = read_json(run / "eval.json") if (run / "eval.json").exists() else {}
+    spent = cost + Cost.of(earlier.get("spent") or earlier.get("cost") or {})     # after the end: in no other bill
+    found = Measured(str(run), len(after), _mean(after), cost.data(), spent.data(), first, difference)
+    write_json(run / "eval.json", found.to_dict())
+    return found
+
+
+def evaluate_model(
+    setting: Setting, *, samples: int = 16, price: str | None = None, limits: Limits = Limits(),
+    observer: Observer = SILENT,
+) -> MeasuredModel:
+    """Pass@1 of a setting's model on all of its problems, with its interval over problems; nothing is trained.
+
+    `samples` completions per problem, where pass@1 cannot be computed exactly. `price` is per token, and `limits` are
+    of the requests to a model's server.
+
+    Raises:
+        UserError: for a model or problems that cannot be used, and where no completion has a reward.
+    """
+    from isocost.runs import evaluate as policies
+    from isocost.worlds.setting import open_setting
+
+    cost = None if price is None else TokenPrice.parse(price)
+    with observer.counting("eval") as tell:
+        tell(OPENING)
+        opened = open_setting(setting, check=True, learn=False, whole=True, limits=limits)
+        world, problems = opened.world, opened.problems.problems
+        try:
+            found = finished(policies.evaluate(
+                methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
+                done=_done(tell, samples, len(problems)),
+            ))
+            server = world.extra["server"]() if "server" in world.extra else None
+        finally:
+            opened.close()
+    _enough(found.right)
+    total = world.meter.total
+    return MeasuredModel(
+        setting.model, setting.problems.data, len(problems), 0 if found.exact else samples, _mean(found.right),
+        found.unscored, total.data(), _pass_at(found), None if cost is None else cost.of(total).data(), server,
+    )
+
+
+def _pass_at(found: Evaluation) -> list[dict[str, Any]]:
+    """pass@k of the problems of which every completion has a reward; empty for graded or exact rewards."""
+    scores = [own for g in found.groups if len(own := scores_of(g)) == len(g.rollouts)]
+    table = np.array(scores)
+    if not len(table) or not np.isin(table, (0.0, 1.0)).all():
+        return []
+    return [x.data() for x in pass_curve(table.sum(1).astype(int), table.shape[1])]
+
+
+def _done(tell: Tell, samples: int, total: int) -> Callable[[int], None]:
+    """What an evaluation calls with the number of problems that are done."""
+    return lambda done: tell(f"problems x {counted(samples, 'completion')}", done, total)
+
+
+def _measured(
+    setting: Setting, model: str, data: str | None, samples: int, tell: Tell = untold
+) -> tuple[np.ndarray, Cost]:
+    """(P,) pass rates, and what measuring them cost."""
+
+    from isocost.envs.opening import open_environment
+    from isocost.runs import evaluate as policies
+    from isocost.tasks.load import Reads, load_problems
+    from isocost.types import Problem
+    from isocost.worlds.setting import open_setting
+
+    asked = setting.problems
+    there = asked.env and open_environment(asked.env).problems is not None     # problems are an environment's
+    if data is not None and there:
+        setting = setting.but(env=data, data=data)
+    tell(OPENING)
+    opened = open_setting(setting.but(model=model, evaluated=None), whole=data is not None and bool(there))
+    world = opened.world
+    try:
+        if data is None or there:
+            problems: Sequence[Problem] = opened.sides.train if data else opened.sides.held_out
+        else:
+            problems = load_problems(
+                data, verifier=asked.verifier, system=asked.system, check=True, meter=world.meter,
+                reads=lambda: Reads(world.text, world.extra["model"].config.max_len),
+            ).problems
+            world.exact = world.exact if all(p.meta.get("exact") for p in problems) else None
+        found = finished(policies.evaluate(
+            methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
+            done=_done(tell, samples, len(problems)),
+        ))
+    finally:
+        opened.close()
+    return found.right, world.meter.total
+
+
+def _enough(right: np.ndarray) -> None:
+    """Raises UserError for pass rates (P,) of fewer than two problems with a reward: an interval needs two."""
+    scored = int((~np.isnan(right)).sum())
+    if scored < 2:
+        raise UserError(f"{scored} of {counted(len(right), 'problem')} {'has' if scored == 1 else 'have'} a reward, "
+                        "and an interval needs two: name more problems with --data, or a reward that marks them")
+
+
+def _mean(x: np.ndarray) -> Mean:
+    """Mean over problems with its Student interval."""
+    good = x[~np.isnan(x)]
+    half = float(stdtrit(len(good) - 1, (1 + LEVEL) / 2) * good.std(ddof=1) / sqrt(len(good)))
+    mean = float(good.mean())
+    return Mean(mean, mean - half, mean + half, LEVEL, len(good))

@@ -1,0 +1,438 @@
+"""List studies and runs below a folder, methods by seam, and the differences between two recipes."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from isocost import methods as catalogue
+from isocost.disk.jsonfile import finite
+from isocost.disk.shape import Each, Keys
+from isocost.errors import UserError
+from isocost.laws.curves import MEASURED
+from isocost.planner.training.study_runs import SIZES, PlannedRun
+from isocost.recipe import describe, diff
+from isocost.runs import files as records
+from isocost.runs import measure
+from isocost.runs.arm import Arm
+from isocost.runs.files import GO_ON, ended, find_runs, is_run, read_json, read_lines
+from isocost.runs.measure import TRAINING
+from isocost.runs.names import today
+from isocost.screen.display import Shown, Text
+from isocost.screen.words import counted
+from isocost.seams import SEAMS
+
+FILES = (
+    "profile.json", "pilot.json", "law.json", "plan.json", "forecast.json", "audit.json", "comparison.json",
+    "report.html",
+)
+LISTED = MEASURED.needing(method=str, purpose=str)
+PILOT = Keys({"runs": Each(PlannedRun)})
+
+
+# studies and runs ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """A study: its folder, model and data, its audit's verdict (None before one), the files it `has`, its `steps` by
+    name, and the seconds that they took."""
+
+    path: str
+    model: str
+    data: str
+    verdict: str | None
+    has: tuple[str, ...]
+    steps: tuple[str, ...]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"kind": "study", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run. `rollouts` is its cost at the latest evaluation, counted in `unit`; `first` and `last` are its rewards in
+    [0, 1] there and at the first evaluation (None before one). `reward` is their kind, held-out or training, and
+    `scale` (lowest, highest) are 0 and 1 in the units of an imported log. `ended` is the reason of its end, `running`
+    or `unfinished`."""
+
+    path: str
+    method: str
+    purpose: str
+    arm: Arm
+    seed: int
+    rollouts: float
+    ended: str
+    unit: str
+    reward: str
+    scale: tuple[float, float]
+    first: float | None
+    last: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"kind": "run", **{k: v for k, v in asdict(self).items() if k != "arm"}, **self.arm}
+
+
+@dataclass(frozen=True)
+class BrokenRow:
+    """A study or run (`kind`) that cannot be read, and why."""
+
+    kind: str
+    path: str
+    broken: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Listing(Shown):
+    """The studies and then the runs below a folder, each in order of path."""
+
+    found: tuple[StudyRow | RunRow | BrokenRow, ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data for JSON, as `isocost ls --json` prints it: a list with an entry per row."""
+        return list(finite([row.to_dict() for row in self.found]))
+
+
+def list_folder(folder: str | Path) -> Listing:
+    """The studies and runs below a folder.
+
+    Raises:
+        UserError: if the folder does not exist.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}")
+    studies = [_row("study", p.parent, _study) for p in sorted(folder.glob("**/study.json"))]
+    return Listing((*studies, *(_row("run", p, _run) for p in find_runs(folder))))
+
+
+def _row(kind: str, path: Path, read: Callable[[Path], StudyRow | RunRow]) -> StudyRow | RunRow | BrokenRow:
+    try:
+        return read(path)
+    except UserError as e:
+        return BrokenRow(kind, str(path), str(e))
+
+
+def _study(path: Path) -> StudyRow:
+    asked = read_json(path / "study.json")
+    verdict = read_json(path / "audit.json").get("verdict") if (path / "audit.json").exists() else None
+    return StudyRow(
+        path=str(path),
+        model=asked["setting"].get("model", ""),
+        data=asked["setting"].get("data", ""),
+        verdict=verdict,
+        has=tuple(f for f in FILES if (path / f).exists()),
+        steps=tuple(_steps(path)),
+        seconds=sum(asked.get("phases", {}).values()),
+    )
+
+
+def _steps(path: Path) -> list[str]:
+    """The steps of a study by name, in order; an unfinished pilot with the number of its runs that have ended."""
+    steps = {f.split(".")[0]: "" for f in FILES if (path / f).exists()}
+    if "pilot" in steps:
+        names = [PlannedRun.of(r).name for r in read_json(path / "pilot.json", PILOT)["runs"]]
+        over = sum(ended(path / "runs" / name) for name in names)
+        started = any((path / "runs" / name).exists() for name in names)
+        if not names:
+            del steps["pilot"]      # planned without a pilot
+        elif over < len(names):
+            steps["pilot"] = f" ({over} of {counted(len(names), 'run')})" if started else " (planned)"
+    return [name + more for name, more in steps.items()]
+
+
+def _run(path: Path) -> RunRow:
+    run = read_json(path / "run.json", LISTED)
+    end = read_json(path / "end.json") if (path / "end.json").exists() else {}
+    lines = [x for x in read_lines(path / "metrics.jsonl") if "eval/audit" in x]
+    measured = measure.of(run)
+    low, high = measure.scale_of(run)
+    return RunRow(
+        path=str(path),
+        method=run["method"],
+        purpose=run["purpose"],
+        arm=Arm(run["arm"]).only(*SIZES, "lr"),
+        seed=run["seed"],
+        rollouts=lines[-1]["rollouts"] if lines else 0,
+        ended=_ended(path, end.get("reason")),
+        unit=measured["unit"],
+        reward=measured["kind"],
+        scale=(low, high),
+        first=lines[0]["eval/audit"] if lines else None,
+        last=lines[-1]["eval/audit"] if lines else None,
+    )
+
+
+def _ended(path: Path, reason: str | None) -> str:
+    """Why a run ended, or whether it is running: a training process holds its lock, which the system releases.
+
+    A run that was stopped keeps the end of that time while it continues.
+    """
+    if reason not in (None, *GO_ON):
+        return str(reason)
+    with suppress(FileNotFoundError), open(path / "lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return "running"
+    return reason or "unfinished"
+
+
+@dataclass(frozen=True)
+class MetricsTable(Shown):
+    """A table of metrics that was written: its file and the `count` of its rows."""
+
+    path: Path
+    count: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"path": str(self.path), "rows": self.count}
+
+
+def write_parquet(folder: str | Path, out: str | Path) -> MetricsTable:
+    """Write every line of metrics.jsonl of the runs below a folder as one Parquet table, one row per line.
+
+    Column `run` is the run's folder; `purpose`, `n`, `B`, `lr` and `seed` its arm; `kind` is the kind of reward,
+    held-out or training. Training rewards that replace evaluations are in the column `training`, not in `eval/select`
+    and `eval/audit`.
+
+    Raises:
+        UserError: if pyarrow is not installed, or there are no runs with metrics.
+    """
+    folder, out = Path(folder), Path(out)
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError("writing Parquet needs pyarrow: pip install pyarrow") from None
+    lines = []
+    for path in find_runs(folder):
+        run = read_json(path / "run.json", LISTED)
+        arm = {"run": str(path), "purpose": run["purpose"], **Arm(run["arm"]).only(*SIZES, "lr")}
+        arm |= {"seed": run["seed"], "kind": measure.of(run)["kind"]}
+        lines += [{**arm, **_as_measured(line, arm["kind"])} for line in read_lines(path / "metrics.jsonl")]
+    if not lines:
+        raise UserError(f"{folder} holds no run with metrics")
+    columns = list(dict.fromkeys(k for line in lines for k in line))
+    table = pyarrow.table({k: [line.get(k) for line in lines] for k in columns})
+    parquet.write_table(table, out)
+    return MetricsTable(out, len(lines))
+
+
+def _as_measured(line: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A line of metrics.jsonl with its evaluation under the kind of reward."""
+    if kind != TRAINING or "eval/audit" not in line:
+        return line
+    return {"training": line["eval/audit"]} | {k: v for k, v in line.items() if not k.startswith("eval/")}
+
+
+# methods ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MethodRow:
+    """A method: the year of its paper, its parent (None for the root), the seams it `changes` in its parent, its claim
+    and its paper. If it cannot be loaded, `broken` says why and the other fields are empty."""
+
+    name: str
+    year: int | None = None
+    parent: str | None = None
+    changes: tuple[str, ...] = ()
+    claim: str = ""
+    paper: str = ""
+    broken: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        if self.broken is not None:
+            return {"name": self.name, "broken": self.broken}
+        return {k: v for k, v in asdict(self).items() if k != "broken"}
+
+
+@dataclass(frozen=True)
+class MethodList(Shown):
+    """Methods, in order of name."""
+
+    methods: tuple[MethodRow, ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data for JSON, as `isocost methods list --json` prints it: a list with an entry per method."""
+        return list(finite([m.to_dict() for m in self.methods]))
+
+
+def list_methods(seam: str | None = None) -> MethodList:
+    """Every method, or those that change a seam of their parent; methods that cannot be loaded are always listed.
+
+    Raises:
+        UserError: for an unknown seam.
+    """
+    if seam is not None and seam not in SEAMS:
+        raise UserError(f"unknown seam {seam!r}; expected one of {', '.join(SEAMS)}")
+    out = []
+    for name in catalogue.names():
+        try:
+            method = catalogue.load(name)
+            card = method.CARD
+            parent = catalogue.load(card.parent) if card.parent else None
+        except UserError as e:
+            out.append(MethodRow(name, broken=str(e)))
+            continue
+        changed = tuple(diff(parent.recipe(), method.recipe())) if parent else tuple(SEAMS)
+        if seam is None or seam in changed:
+            out.append(MethodRow(name, card.year, card.parent, changed, card.claim, card.paper))
+    return MethodList(tuple(out))
+
+
+@dataclass(frozen=True)
+class MethodNode:
+    """A method in the family tree: `depth` is the number of its ancestors there."""
+
+    name: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class MethodTree(Text):
+    """The methods as a family tree, each after its parent; `broken` are the reasons why others cannot be loaded."""
+
+    methods: tuple[MethodNode, ...]
+    broken: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """A line per method, indented by its depth, then a line per reason."""
+        return "".join(f"{line}\n" for line in (*("  " * m.depth + m.name for m in self.methods), *self.broken))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost methods tree --json` prints it."""
+        return dict(finite(asdict(self)))
+
+
+def method_tree() -> MethodTree:
+    """Every method as a family tree."""
+    rows, broken = catalogue.family()
+    return MethodTree(tuple(MethodNode(*row) for row in rows), tuple(broken))
+
+
+@dataclass(frozen=True)
+class MethodFile(Text):
+    """A method's own file: its path and its source."""
+
+    method: str
+    path: Path
+    source: str
+
+    def __str__(self) -> str:
+        return self.source
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost methods show --json` prints it."""
+        return {"method": self.method, "path": str(self.path), "source": self.source}
+
+
+def method_file(name: str) -> MethodFile:
+    """The file of a method, by its name or path.
+
+    Raises:
+        UserError: for a method that does not exist or cannot be loaded.
+    """
+    path = Path(catalogue.load(name).__file__)
+    return MethodFile(name, path, path.read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class MethodCheck(Shown):
+    """The result of the contract on a method: (promise, state, kept, why) in order; a state is kept, BROKEN or a
+    reason why the promise does not apply."""
+
+    method: str
+    findings: tuple[Any, ...]
+
+    @property
+    def broken(self) -> tuple[Any, ...]:
+        """The promises that the method breaks."""
+        return tuple(f for f in self.findings if f.state == "BROKEN")
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data for JSON, as `isocost methods check --json` prints it: a list with an entry per promise."""
+        return [f.data() for f in self.findings]
+
+
+def check_method(name: str) -> MethodCheck:
+    """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file.
+
+    Raises:
+        UserError: for a method that does not exist or cannot be loaded.
+    """
+    from isocost.contract.check import check
+
+    return MethodCheck(name, tuple(check(name)))
+
+
+# differences --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference(Shown):
+    """The seams and sizes at which two recipes `a` and `b` differ: {name: (in a, in b)}, with all defaults.
+
+    `code` are (version, hash of the sources) of isocost for either side.
+    """
+
+    a: str
+    b: str
+    changed: dict[str, tuple[Any, Any]]
+    code: tuple[tuple[str, str], tuple[str, str]]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Plain data for JSON, as `isocost diff --json` prints it: {name: [in a, in b]}."""
+        return dict(finite(self.changed))
+
+
+def compare_recipes(a: str, b: str) -> Difference:
+    """The differences between the recipes of two methods, method files or run folders.
+
+    Raises:
+        UserError: for a name that is none of these, or a run without a recipe in its record.
+    """
+    left, right = _described(a), _described(b)
+    changed = {
+        k: (left.get(k), right.get(k))
+        for k in {**left, **right}
+        if left.get(k) != right.get(k) and k != "name"
+    }
+    return Difference(a, b, changed, (_code(a), _code(b)))
+
+
+def _described(name: str) -> dict[str, Any]:
+    path = Path(name)
+    if path.is_dir():
+        if not is_run(path):
+            raise UserError(
+                f"{name} is a folder without run.json; name a method, a .py file or a run's folder"
+            )
+        run = read_json(path / "run.json")
+        if not run.get("recipe"):
+            raise UserError(
+                f"{name} has no recipe on record (logs of other trainers hold none), so its seams are not known; name "
+                "a method, a .py file or a run that isocost trained"
+            )
+        return dict(today(run["recipe"]))
+    return dict(describe(catalogue.recipe(name)))
+
+
+def _code(name: str) -> tuple[str, str]:
+    """Version and source hash of isocost: those recorded by a run, else the current ones."""
+    code = read_json(Path(name) / "run.json").get("code") if Path(name).is_dir() else records.code()
+    return str((code or {}).get("version")), str((code or {}).get("sources"))

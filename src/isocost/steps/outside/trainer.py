@@ -1,0 +1,155 @@
+"""A study whose runs are a user's trainer's: its start, by a first short run, and the trainer that later steps name.
+
+The first run is the smallest that shows whether a study can be made of such runs: it is launched, logs, is evaluated
+before and after its updates, and its seconds are those that the pilot is planned with.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isocost.laws.curves import curves
+from isocost.laws.tracks import LENGTH
+from isocost.planner.budget import MEASURED, Timing
+from isocost.planner.training.learning_rate import starting_rule
+from isocost.planner.training.study_runs import COMMON, run_seed
+from isocost.runs.arm import Arm
+from isocost.runs.files import read_json, read_lines
+from isocost.runs.job import Job
+from isocost.runs.launch.launchers import launcher_of
+from isocost.runs.launch.site import HERE, PROCESSES, Site
+from isocost.runs.measure import UNNAMED
+from isocost.steps.events import SILENT, Observer
+from isocost.steps.folder import Home, found, restart, writes
+from isocost.steps.outside.drive import drive_jobs
+from isocost.steps.outside.trainer_profile import TrainerProfile
+from isocost.trainers.driving.command import Trainer
+from isocost.trainers.driving.driven import KINDS
+from isocost.types import Cost
+from isocost.worlds.setting import Setting
+
+PROFILED = 4        # updates of the first run
+GROUPS = 8          # problems of each of its updates
+HELD_OUT = 256      # held-out problems, where it is not said how many
+STATED = "the number of held-out problems"     # that the log lacks, and the user states
+NAME = "profile"    # of the first run, and of its folder in the study
+BASE = "base"       # of the run that measures the base, where one is needed
+
+
+@writes(new=True)
+def profile_trainer(
+    out: Path,
+    trainer: Trainer,
+    *,
+    seed: int = 0,
+    site: Site = HERE,
+    lr: float | None = None,
+    groups: int = GROUPS,
+    held_out: int | None = None,
+    samples: int = 1,
+    model: str | None = None,
+    data: str | None = None,
+    parameters: float | None = None,
+    scale: tuple[float, float] | None = None,
+    observer: Observer = SILENT,
+) -> TrainerProfile:
+    """Start a study in `out` whose runs are this trainer's, with a first run of a few updates.
+
+    site: where its runs are executed.
+    lr, groups: its learning rate, from which the probe of the pilot starts, and its problems per update.
+    held_out, samples: how many held-out problems an evaluation has, and completions of each.
+    model, data, parameters: labels, and the model's size; scale: the least and the largest reward of a rollout.
+
+    Raises:
+        UserError: for a run that does not start, does not log what a study needs, or logs other sizes than it was
+            asked for, and where `out` already contains a study with different settings.
+        Interrupted: after a signal, with the process gone.
+    """
+    launch = site.to or PROCESSES
+    launcher_of(launch)
+    size = held_out or HELD_OUT
+    setting = Setting.of(
+        model=model or UNNAMED, data=data or UNNAMED, held_out=float(size), samples=samples, threads=1
+    )
+    asked: dict[str, Any] = {"seed": seed, "method": None, "trainer": trainer.data(), "launch": launch}
+    if site.address or site.gpus:
+        asked |= {"address": site.address, "gpus": site.gpus}
+    if scale is not None:
+        asked["scale"] = list(scale)
+    restart(out, setting, **asked)
+    home = found(out, setting, **asked)
+    rate = lr or starting_rule(parameters).at(COMMON * groups)
+    if not home.has("trainer.json"):
+        with home.phase("profile"):
+            before = _base(home, setting, groups, observer)
+            home.write("trainer.json", _first(home, setting, rate, groups, parameters, held_out, before, observer))
+    return TrainerProfile.of(home.record("trainer.json", "profile"), out)
+
+
+def _base(home: Home, setting: Setting, groups: int, observer: Observer) -> Cost:
+    """Measure the base's reward, for a trainer that does not evaluate before its first update; returns the cost.
+
+    One update at a learning rate of 0 leaves the policy as it was, and the evaluation after it is of the base. The
+    reward is kept in study.json for all runs.
+    """
+    trainer = home.trainer
+    assert trainer is not None
+    if KINDS[trainer.kind].base:
+        return Cost()
+    C = COMMON * groups
+    seed = run_seed(home.asked["seed"], "pilot", 0)
+    job = Job(BASE, setting, trainer.kind, seed, {"rollouts": C}, Arm(n=COMMON, B=groups, lr=0.0), points=(C,),
+              purpose=NAME)
+    if "base" not in home.asked:
+        drive_jobs(home, [job], "the base, at a learning rate of 0", observer, 1, home.path)
+        reward = next(x["eval/select"] for x in read_lines(home.path / BASE / "metrics.jsonl") if "eval/select" in x)
+        low, high = home.asked.get("scale") or (0.0, 1.0)
+        home.amend(base=low + reward * (high - low))
+    return Cost.of(read_json(home.path / BASE / "end.json")["bill"]["train"])
+
+
+def _first(
+    home: Home, setting: Setting, lr: float, groups: int, parameters: float | None, held_out: int | None,
+    before: Cost, observer: Observer,
+) -> dict[str, Any]:
+    """The data of trainer.json, from a run of a few updates; `before` was spent to measure the base."""
+    trainer = home.trainer
+    assert trainer is not None
+    C = PROFILED * COMMON * groups
+    seed = run_seed(home.asked["seed"], "pilot", 0)
+    job = Job(NAME, setting, trainer.kind, seed, {"rollouts": C}, Arm(n=COMMON, B=groups, lr=lr), points=(C,),
+              purpose=NAME)
+    (end,) = drive_jobs(home, [job], "the first run of your trainer", observer, 1, home.path)
+    folder = home.path / NAME
+    (curve,) = curves([folder])
+    missing = [m for m in read_json(folder / "run.json")["missing"] if not m.startswith(STATED)]
+    if held_out is None:
+        missing.append(f"the number of held-out problems (--held-out): {HELD_OUT} are assumed")
+    lengths = [line[LENGTH] for line in read_lines(folder / "metrics.jsonl") if line.get(LENGTH) is not None]
+    bill = {k: v for k, v in (before + Cost.of(end["bill"]["train"])).data().items() if v}
+    return {
+        "command": trainer.command, "base": float(curve.select[0]), "end": float(curve.select[-1]),
+        "updates": PROFILED, "at": {"n": COMMON, "B": groups, "nB": COMMON * groups, "lr": lr},
+        "timing": _timing(curve.C, curve.seconds, end["seconds"]).data(),
+        "cost": {k: bill[k] for k in ("rollouts", "decode", "updates") if k in bill} | {"seconds": end["seconds"]},
+        "select": int(setting.problems.held_out), "audit": 0, "samples": setting.evaluation.samples, "exact": False,
+        "pool": None,
+        "parameters": parameters, "lengths": {"mean": float(np.mean(lengths))} if lengths else None,
+        "missing": missing, "seconds": end["seconds"],
+    }
+
+
+def _timing(C: np.ndarray, seconds: np.ndarray, whole: float) -> Timing:
+    """Seconds of a rollout, with the evaluations between, by a run's clock; the rest of its time is its start.
+
+    Without a clock in the log all of its time is its rollouts'.
+    """
+    timed = isfinite(seconds[0]) and isfinite(seconds[-1]) and seconds[-1] > seconds[0]
+    training = min(float(seconds[-1] - seconds[0]), whole) if timed else whole
+    source = "its evaluation included" if timed else "its start included, for want of a clock in its log"
+    return Timing(0.0, 0.0, float(f"{training / C[-1]:.4g}"), 0.0, f"{MEASURED} the first run, {source}",
+                  float(f"{whole - training:.4g}"))

@@ -1,0 +1,334 @@
+"""One run outside a study: what it would cost, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isocost import methods
+from isocost.can import Can
+from isocost.display import Row, Shown, Table, folder_field, given
+from isocost.errors import Interrupted, UserError
+from isocost.gather import finished
+from isocost.ledger import Ledger
+from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
+from isocost.planner.evaluation import points
+from isocost.planner.training.afford import EVALUATION_SHARE
+from isocost.planner.training.learning_rate import RateRule, starting_rule
+from isocost.planner.training.study_runs import warmup
+from isocost.recipe import describe
+from isocost.runs.arm import Arm
+from isocost.runs.files import FATES, tail
+from isocost.runs.job import Job, method_defaults, recipe_of
+from isocost.runs.speed import rates, told
+from isocost.screen.display import Row, Shown, Table, folder_field, given
+from isocost.screen.words import counted, duration
+from isocost.seams import SIZES, Recipe
+from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned
+from isocost.steps.folder import bill_dry_run
+from isocost.steps.training.pass_rates import pass_rates
+from isocost.units import of_run
+from isocost.worlds.setting import Opened, Setting
+from isocost.worlds.spec import AdapterOptions, spec_of
+
+SHOWN = 8       # warnings of the reward's check that are listed
+
+
+@dataclass(frozen=True)
+class RunCost(Shown):
+    """What one run would cost (`bill`: rollouts, tokens, FLOP, seconds, MB), and what estimating it has sampled.
+
+    `pricing` holds rollouts, tokens (prefill, decode) and seconds; it is written to dry-run.json in `folder`.
+    """
+
+    bill: Bill
+    pricing: Mapping[str, Any]
+    folder: Path | None = folder_field()
+
+    def rows(self) -> list[Row]:
+        """The bill, and what estimating it has sampled."""
+        return [Row("", f"would cost {self.bill.text()}"),
+                Row("", Sampled.of(self.pricing, self.folder).text, "command")]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The bill, and `pricing`."""
+        return self.bill.data() | {"pricing": dict(self.pricing)}
+
+
+@dataclass(frozen=True)
+class RunEnd(Shown):
+    """How one run ended: what end.json says.
+
+    reason: spent, starved, diverged or reward failed; detail: one sentence. steps: updates. seconds: of run time.
+    fates: rollouts by what became of them. notes: cautions. verifier_failures: completions without a reward, by kind,
+    with an example each. end: all of end.json.
+    """
+
+    reason: str
+    detail: str
+    steps: int
+    seconds: float
+    fates: Mapping[str, int]
+    notes: tuple[str, ...]
+    verifier_failures: Mapping[str, int]
+    verifier_examples: Mapping[str, str]
+    timing: Mapping[str, Any]
+    end: Mapping[str, Any]
+    folder: Path | None = folder_field()
+
+    @classmethod
+    def of(cls, end: Mapping[str, Any], folder: Path) -> RunEnd:
+        """From end.json."""
+        return cls(
+            reason=end["reason"],
+            detail=end["detail"],
+            steps=end["steps"],
+            seconds=end["seconds"],
+            fates=end["fates"],
+            notes=tuple(end["notes"]),
+            verifier_failures=end["verifier_failures"],
+            verifier_examples=end.get("verifier_examples", {}),
+            timing=end.get("timing", {}),
+            end=end,
+            folder=folder,
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """0 where the budget is spent, 5 for a run that could not continue, or whose budget was over before an update.
+        """
+        return 0 if self.reason == "spent" and self.steps else 5
+
+    def rows(self) -> list[Row | Table]:
+        """Why it ended, what became of its rollouts, cautions, where its record is, and its speed."""
+        fates = ", ".join(f"{k} {v:,}" for k in FATES if (v := self.fates.get(k)))
+        speed, first = rates(self.timing), self.verifier_examples
+        return given(
+            Row(self.reason, self.detail),
+            Row("", f"{counted(self.steps, 'step')} in {duration(self.seconds)}; rollouts: {fates}"),
+            *(Row("", text, "flag") for text in self.notes),
+            *(Row("", f"verifier failures, {k}: {n:,}" + (f"; the first: {first[k]}" if first.get(k) else ""), "flag")
+              for k, n in self.verifier_failures.items()),
+            Row("record", str(self.folder), "command"),
+            Row("speed", told(speed) if speed else ""),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """end.json."""
+        return dict(self.end)
+
+
+def train_one(
+    method: str,
+    setting: Setting,
+    *,
+    budget: str | None,
+    out: Path | None = None,
+    seed: int = 0,
+    rollouts: int | None = None,
+    groups: int | None = None,
+    lr: float | None = None,
+    sets: Sequence[str] = (),
+    evaluations: int = 8,
+    save_every: int = 0,
+    keep: int = 0,
+    dry_run: bool = False,
+    price: str | None = None,
+    devices: int | None = None,
+    observer: Observer = SILENT,
+) -> RunEnd | RunCost:
+    """Train one method on one setting, in `out` (default runs/METHOD-SEED); a run that is there is continued.
+
+    budget: what training may spend, with a unit ("20k-rollouts", "30m"). rollouts, groups: n and B, the method's own
+    where they are None. lr: learning rate, else the model's own or assumed from its size, by n B. sets:
+    "SEAM.NAME=VALUE". evaluations: points of compute with a held-out reward. save_every: updates between checkpoints
+    beside those. keep: groups of every update whose rollouts are kept as text, besides those that every run keeps. A
+    dry run samples a few completions, writes what they cost to `out`/dry-run.json and returns the cost.
+
+    Raises:
+        UserError: for a method, a setting or a budget that cannot be used, before anything is trained.
+        Interrupted: after a signal, with everything paid for on disk.
+    """
+    if budget is None:
+        raise UserError(
+            "a run needs a --budget with a unit, such as 20k-rollouts, 2M-tokens, 1e15flop or 30m"
+        )
+    written, (method, settings) = method, methods.parted(method)
+    chosen = {**settings_of(settings.split(",") if settings else (), written), **settings_of(sets)}
+    sizes: dict[str, str] = {k: chosen.pop(k) for k in ("rollouts", "groups") if k in chosen}
+    if twice := [k for k, given in (("rollouts", rollouts), ("groups", groups)) if given and k in sizes]:
+        raise UserError(f"{written}: {twice[0]} is given twice: leave it out here, or {OPTIONS[twice[0]]}")
+    own = methods.tuned(methods.recipe(method), sizes)
+    n, B = rollouts or own.rollouts, groups or own.groups
+    size = n * B
+    machine = Machine.priced(price, devices or 1, 1)
+    spend = machine.plannable(Budget.parse(budget), budget)
+    if spend.unit == "rollouts" and spend.amount < size:
+        whose = "" if rollouts and groups else f", {method}'s own sizes where you gave none: give a smaller -n or -B"
+        raise UserError(f"a budget of {spend} does not pay for one update of n B = {n} x {B} = {size}{whose}")
+    spec_of(setting.model).require(Can.LEARN)
+    lr = lr if lr is not None else starting_rule_of(setting).at(size)
+    steps = int(spend.amount // size) if spend.unit == "rollouts" else 0
+    job = Job(
+        name=out.name if out else f"{Path(method).stem}-{seed}",
+        setting=setting,
+        method=method,
+        seed=seed,
+        budget={of_run(spend.unit): spend.amount},
+        arm=Arm(n=n, B=B, lr=lr, warmup=warmup(steps) if steps else 0),
+        sets=chosen,
+        save_every=save_every,
+        keep=keep,
+        export=True,
+        points=_points(spend, size, evaluations),
+    )
+    if set(job.budget) == {"env-steps"} and not job.setting.problems.env:
+        raise UserError("a budget in env-steps needs an environment: name it with --env, or give it in rollouts, "
+                        "tokens or time")
+    recipe = recipe_of(job)  # raises for a mistake in the recipe before anything is opened
+    turns = recipe.pace(Ledger()).max_turns
+    if size * turns > job.budget.get("env-steps", inf):
+        raise UserError(f"a budget of {spend} does not pay for one update, which costs up to {size * turns:,} env-steps"
+                        f": n {n} x B {B} x {turns} turns; give more, or a smaller -n, -B or --max-turns")
+    folder = out or Path("runs") / job.name
+    opened = None if (folder / "run.json").exists() else _opened(job, recipe)
+    observer.on(Started(job))
+    for text in opened.problems.report.warnings[:SHOWN] if opened else ():
+        observer.on(Warned(text))
+    if differs := method_defaults(method, {"n": n, "B": B, **describe(recipe.pace)}):
+        observer.on(Noted(differs))
+    if warning := _evaluating(job, spend, evaluations, opened):
+        observer.on(Warned(warning))
+    if dry_run:
+        return _cost(job, spend, evaluations, opened, folder, observer)
+    return _go(job, folder, opened, observer)
+
+
+def _cost(
+    job: Job, spend: Budget, evaluations: int, opened: Opened | None, folder: Path, observer: Observer
+) -> RunCost:
+    """What a run would cost. What that sampled is recorded even if the budget pays for no update."""
+    known = finished(pass_rates(job.setting, problems=2, method=job.method, opened=opened, bounded=False))
+    bill_dry_run(folder, known["cost"])
+    try:
+        return RunCost(expected_bill(job, spend, evaluations, known), known["cost"], folder)
+    except UserError:
+        observer.on(Sampled.of(known["cost"], folder))
+        raise
+
+
+def _evaluating(job: Job, spend: Budget, evaluations: int, opened: Opened | None) -> str:
+    """A warning if a run's evaluations cost more than a quarter of its training; empty where that is not known."""
+    if opened is None or opened.world.exact is not None or spend.unit != "rollouts":
+        return ""
+    problems, samples, many = len(opened.sides.held_out), job.setting.evaluation.samples, 1 + len(job.points)
+    sampled = many * problems * samples
+    if sampled <= EVALUATION_SHARE * spend.amount:
+        return ""
+    return (f"{counted(many, 'evaluation')} of {problems} held-out problems x {counted(samples, 'sample')} cost "
+            f"{sampled:,} rollouts, {sampled / spend.amount:.0%} of training: --samples, --evaluations or --held-out "
+            "makes them fewer")
+
+
+def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str, Any]) -> Bill:
+    """What a run will cost here, from the length and speed of a few sampled completions.
+
+    Raises UserError if the budget pays for no update.
+    """
+    held_out = known["select"] + known["audit"]
+    timing = expected_timing(known, held_out, None if known["exact"] else job.setting.evaluation.samples)
+    n, B = job.arm["n"], job.arm["B"]
+    prices, size = Prices.of(known), n * B
+    each = prices.bill([(n, B, size, 0)], timing).of_unit(spend.unit)
+    evaluated = prices.bill([(n, B, 0, 2 + evaluations)], timing).of_unit(spend.unit)
+    updates = max(0, int((spend.amount - evaluated) // each))
+    if not updates:
+        beside = f" beside evaluations of {evaluated:.3g}" if evaluated else ""
+        raise UserError(f"a budget of {spend} does not pay for one update of {size:,} rollouts, which takes {each:.3g}"
+                        f"{beside}")
+    return prices.bill([(n, B, size * updates, 2 + evaluations)], timing)
+
+
+def starting_rule_of(setting: Setting) -> RateRule:
+    """The learning rates of a run outside a study: the model's own, else by its size. A model here is loaded."""
+    from isocost.local.models import load
+
+    spec = spec_of(setting.model)
+    if not spec.can(Can.SIZE):
+        return starting_rule(None, adapter=True)
+    loaded = load(setting.model)
+    adapter = isinstance(setting.world, AdapterOptions) and setting.world.lora is not None
+    return starting_rule(loaded.parameters, own=loaded.starting_rate, adapter=adapter)
+
+
+OPTIONS = {
+    "rollouts": "--rollouts",
+    "groups": "--groups",
+    "pace.lr": "--lr",
+    "pace.max_tokens": "--max-tokens",
+    "pace.temperature": "--temperature",
+    "pace.top_p": "--top-p",
+    "pace.top_k": "--top-k",
+}  # settings with an option of their own: the rate, evaluation points, profile and evaluations depend on them
+
+
+def settings_of(pairs: Sequence[str], arm: str = "") -> Mapping[str, str]:
+    """`SEAM.NAME=VALUE` from --set, or of an `arm` of a comparison, by name. An arm may have sizes of its own.
+
+    Raises UserError without a value, and for what has an option of its own.
+    """
+    where = f"arm {arm}:" if arm else "--set"
+    lists = "; a list, or what else has commas in it, goes through --set, for all arms" if arm else ""
+    for pair in pairs:
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise UserError(f"{where} {pair!r} has no value; write SEAM.NAME=VALUE, such as loss.high=0.28{lists}")
+        if path in OPTIONS and not (arm and path in SIZES):
+            raise UserError(f"{where} {pair}: write {OPTIONS[path]} {value}, for more than the recipe depends on it")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _points(spend: Budget, size: int, evaluations: int) -> tuple[float, ...]:
+    """Evaluation points in rollouts, log-spaced; doubling from the first update if the budget is in another unit."""
+    if spend.unit != "rollouts":
+        return tuple(float(size * 2**k) for k in range(24))[:: max(1, 24 // max(evaluations, 1))]
+    every = points(int(spend.amount // size) * size, size, 2)
+    keep = np.unique(np.linspace(0, len(every) - 1, min(evaluations, len(every))).round().astype(int))
+    return tuple(float(every[i]) for i in keep)
+
+
+def _opened(job: Job, recipe: Recipe) -> Opened:
+    """A run's setting, opened: every problem's own answer is checked and two steps of the recipe are tried first.
+
+    Raises UserError for a mistake in either, before anything is paid for or written.
+    """
+    from isocost.contract.check import tried
+    from isocost.worlds.setting import open_setting
+
+    opened = open_setting(job.setting, reference=bool(recipe.enrich), check=True)
+    try:
+        tried(job.method, recipe, sets=job.sets, like=opened.sides.train)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _go(job: Job, out: Path, opened: Opened | None, observer: Observer) -> RunEnd:
+    from isocost.runs.run import run
+
+    def on_step(line: Mapping[str, Any]) -> None:
+        if "eval/select" in line:
+            clock = tail(out / "timing.jsonl", TAIL)
+            speed = rates(clock[-1]) if clock and line["step"] else None
+            observer.on(Evaluated(line["rollouts"], line["step"], line["eval/audit"], speed))
+
+    end = finished(run(job, out, opened=opened, on_step=on_step))
+    if end["reason"] == "interrupted":
+        raise Interrupted(end["signal"])
+    return RunEnd.of(end, out)

@@ -1,0 +1,116 @@
+"""A study from end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from isocost.can import Can
+from isocost.display import Row, Shown, folder_field, write_report
+from isocost.errors import UserError
+from isocost.planner.budget import Budget
+from isocost.planner.builtin import PRESETS
+from isocost.steps.audit import Audit, audit
+from isocost.steps.events import SILENT, Observer, Opening
+from isocost.steps.folder import writes
+from isocost.steps.study import Study
+from isocost.steps.training.audit import Audit, audit
+from isocost.steps.training.fit import fit
+from isocost.steps.training.pilot import pilot
+from isocost.steps.training.plan import pilot_plan, plan
+from isocost.steps.training.plans import PilotPlan, PlanOptions
+from isocost.steps.training.profile import profile
+from isocost.steps.training.train import train
+from isocost.worlds.setting import Setting
+from isocost.worlds.spec import spec_of
+
+
+@dataclass(frozen=True)
+class Whole(Shown):
+    """A study from end to end. `phases` are seconds of wall-clock time by phase; `report` is the file of the report."""
+
+    record: ClassVar[str] = "audit"
+    sections: ClassVar[tuple[str, ...]] = ("answer", "outcome")
+
+    audit: Audit
+    phases: Mapping[str, float]
+    report: Path
+    folder: Path | None = folder_field()
+
+    @property
+    def heading(self) -> str:
+        """That every step has ended."""
+        return "study complete"
+
+    def rows(self) -> list[Row]:
+        """Seconds by phase, and the path of the report."""
+        seconds = "  ".join(f"{k} {v:.0f} s" for k, v in self.phases.items())
+        return [Row("time", f"{seconds}  = {sum(self.phases.values()):.0f} s"),
+                Row("report", str(self.report.resolve()), "command")]
+
+    def to_dict(self) -> dict[str, Any]:
+        """audit.json."""
+        return self.audit.to_dict()
+
+
+@writes(new=True)
+def whole(
+    out: Path,
+    setting: Setting,
+    *,
+    seed: int = 0,
+    size: str = "quick",
+    budget: str | None = None,
+    method: str | None = None,
+    workers: int | None = None,
+    dry_run: bool = False,
+    price: str | None = None,
+    devices: int | None = None,
+    observer: Observer = SILENT,
+) -> Whole | PilotPlan:
+    """Profile, plan, pilot, fit, plan, train, audit and report in `out`; finished steps are not repeated.
+
+    Every step's result goes to the observer when it is there. A dry run profiles and returns the pilot's plan.
+
+    Raises:
+        UserError: as the steps do, and where `out` already contains a study with a different size or budget.
+    """
+    _refuse_other_size(out, size, budget)
+    spec_of(setting.model).require(Can.LEARN)
+    observer.on(Opening(out, size, seed))
+    observer.on(profile(out, setting, seed=seed, method=method, observer=observer))
+    study = Study.read(out)
+    if not study.has("pilot.json"):
+        plan(study, PlanOptions(size=None if budget else size, budget=budget, price=price, devices=devices,
+                                workers=workers))
+    planned = pilot_plan(study.again())
+    if dry_run:
+        return planned
+    observer.on(planned)
+    if not planned.direct:
+        observer.on(pilot(study, workers=workers, observer=observer))
+        observer.on(fit(study))
+    observer.on(plan(study))
+    train(study, workers=workers, observer=observer)
+    verdict = audit(study)
+    observer.on(verdict)
+    with study.phase("report"):
+        write_report(out)
+    file = write_report(out)      # again, so that it holds the report's own time
+    return Whole(verdict, study.again().asked["phases"], file, out)
+
+
+def _refuse_other_size(out: Path, size: str, budget: str | None) -> None:
+    """Raises UserError for an unknown size, and where the study in `out` was planned at another size or budget."""
+    if size not in PRESETS:
+        raise UserError(f"there is no size {size!r}; there are {', '.join(PRESETS)}")
+    requested = Budget.parse(budget) if budget else None
+    if not (out / "pilot.json").exists():
+        return
+    there = Study.read(out).planned
+    same = there.preset == size if requested is None else there.budget and there.budget.as_asked == requested
+    if (there.budget is None) != (requested is None) or not same:
+        asked = there.preset if there.budget is None else str(there.budget)
+        raise UserError(f"{out} already contains a study planned at {asked}; choose another --out, or remove it")

@@ -1,0 +1,1 @@
+"""The built-in problems, one family a file."""

@@ -1,0 +1,60 @@
+"""The built-in families of problems: what is known of each besides its problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from isocost.tasks.builtin import puzzles, sums
+from isocost.types import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A built-in family. Its problems carry its name in `meta["source"]`, and a `solution`, `level` and `kin`."""
+
+    name: str
+    model: str                                               # the built-in model that was taught it
+    listed: Callable[[str], Iterator[Problem]]               # the problems that a specification names
+    verifier: Callable[[str], str]                           # the verifier that goes with a specification
+    tokens: Callable[[str], int]                             # default length limit of a completion, its end included
+    accepts: Callable[[Problem, str], bool]                  # whether a final answer is right
+    check_steps: Callable[[Problem, str], list[bool]]        # whether each step is, the final answer last
+    step: str                                                # ends a step
+
+
+SUMS = Family(
+    "sums", "tiny",
+    listed=lambda spec: sums.listed(sums.Sums.of(spec)),
+    verifier=lambda spec: "final" if sums.Sums.of(spec).work else "exact",
+    tokens=lambda spec: 1 + max(len(str(p.meta["solution"])) for p in sums.listed(sums.Sums.of(spec))),
+    accepts=lambda problem, final: final == problem.answer,
+    check_steps=sums.check_steps,
+    step=sums.STEP,
+)
+PUZZLES = Family(
+    "puzzles", "tiny-puzzles",
+    listed=lambda spec: puzzles.listed(puzzles.Puzzles.of(spec)),
+    verifier=lambda spec: "final",
+    tokens=lambda spec: puzzles.TOKENS,
+    accepts=puzzles.accepts,
+    check_steps=puzzles.check_steps,
+    step=puzzles.STEP,
+)
+FAMILIES = {f.name: f for f in (SUMS, PUZZLES)}
+
+
+def named(spec: str) -> Family | None:
+    """The family that a specification such as "sums:level=1" names; None for a file or another source."""
+    return FAMILIES.get(spec.partition(":")[0])
+
+
+def of(problem: Problem) -> Family | None:
+    """The family that a problem is of; None if it is of no built-in one."""
+    return FAMILIES.get(str(problem.meta.get("source")))
+
+
+def model_for(specs: Sequence[str]) -> str:
+    """The built-in model that can read these problems: their family's if they are all of one, else "tiny"."""
+    models = {f.model if (f := named(spec)) else "" for spec in specs}
+    return models.pop() if len(models) == 1 and "" not in models else SUMS.model

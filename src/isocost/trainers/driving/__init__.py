@@ -1,0 +1,1 @@
+"""Launching another trainer's runs, and writing its configuration: what all trainers share."""

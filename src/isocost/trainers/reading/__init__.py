@@ -1,0 +1,1 @@
+"""From a log of another trainer to a run record: what all formats share."""

@@ -1,0 +1,34 @@
+"""Modules that moved are found at their old names, for one version and with one warning."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from isocost.moved import MODULES
+from isocost.runs.names import today
+
+PACKAGES = {"isocost.envs.sandbox", "isocost.envs.harness", "isocost.tasks.verify"}     # names of rooms now
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_every_old_name_has_what_its_module_has():
+    for old, new in MODULES.items():
+        if old not in PACKAGES:
+            now = importlib.import_module(new)
+            assert {k: v for k, v in vars(importlib.import_module(old)).items() if k[:2] != "__"}.items() >= {
+                k: v for k, v in vars(now).items() if k[:2] != "__"}.items(), old
+
+
+def test_one_process_is_warned_once_and_at_its_own_line(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("from isocost.tasks.grade import Grader\nfrom isocost.planner.rollouts import Plan\n")
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
+    assert done.stderr.count("FutureWarning") == 1
+    assert f"{file}:1: FutureWarning: isocost.tasks.grade is isocost.tasks.verify.grade now" in done.stderr
+
+
+def test_a_recorded_function_has_the_name_of_its_module_now():
+    assert today({"fn": "isocost.tasks.sums:f", "x": [1]}) == {"fn": "isocost.tasks.builtin.sums:f", "x": [1]}
+    assert today({"fn": "isocost.parts.loss:plus"}) == {"fn": "isocost.methods.isoeasy:plus"}
