@@ -24,8 +24,8 @@ from isocost.envs.tiny import rooms
 from isocost.errors import UserError
 from isocost.methods import roc
 from isocost.planner.budget import Budget, Prices
-from isocost.planner.builtin import WORLDS
-from isocost.planner.prescription import Plan
+from isocost.planner.training.builtin import WORLDS
+from isocost.planner.training.prescription import Plan
 from isocost.recipe import tune
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines

@@ -10,10 +10,10 @@ import pytest
 import isocost
 from isocost.can import LEARNER, Able, Can
 from isocost.cli import options as cli_options
+from isocost.disk.shape import flaw
 from isocost.errors import UserError
 from isocost.runs import schema
 from isocost.runs.source import DRIVEN, IMPORTED, OWN, SERVED, STORED
-from isocost.shape import flaw
 from isocost.steps.settings import setting_with
 from isocost.worlds import kinds as home
 from isocost.worlds import spec

@@ -51,8 +51,8 @@ CASES = {
     "one step old": ({"max_age": 1}, SETTING),
     "three steps old": ({"max_age": 3}, SETTING),
     "several bursts": ({"max_age": 1}, LONG),
-    "in torch": ({"max_age": 1}, replace(LONG, kernels="torch")),
-    "two threads": ({"max_age": 1}, replace(LONG, threads=2)),
+    "in torch": ({"max_age": 1}, LONG.but(kernels="torch")),
+    "two threads": ({"max_age": 1}, LONG.but(threads=2)),
     "in bf16": ({"max_age": 1}, SETTING.but(dtype="bf16")),
     "an adapter": ({"max_age": 1}, SETTING.but(lora=4)),
 }

@@ -10,8 +10,8 @@ from isocost.can import Can
 from isocost.errors import UserError
 from isocost.runs import source
 from isocost.runs.source import IMPORTED, OWN, Source
-from isocost.steps.evaluate import evaluate
-from isocost.steps.export import export
+from isocost.steps.look.evaluate import evaluate
+from isocost.steps.look.export import export
 from isocost.steps.study import Study
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"

@@ -18,12 +18,13 @@ from isocost.laws.curves import Curve, curves
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.planner.budget import Bill, Budget, Prices, Timing
-from isocost.planner.builtin import PRESETS
-from isocost.planner.pilot import PilotPlan
-from isocost.planner.prescription import Plan
-from isocost.planner.rollouts import prescribe
-from isocost.planner.study_runs import PlannedRun, Preset
-from isocost.planner.turn_limits import (
+from isocost.planner.training.afford import plan_pilot
+from isocost.planner.training.builtin import PRESETS
+from isocost.planner.training.pilot import PilotPlan
+from isocost.planner.training.prescribe import prescribe
+from isocost.planner.training.prescription import Plan
+from isocost.planner.training.study_runs import PlannedRun, Preset
+from isocost.planner.training.turn_limits import (
     LimitChoice,
     TurnLimit,
     bill_of,

@@ -11,8 +11,8 @@ from typing import Any
 from bench.options import Options
 from bench.worker import cpu_of_children
 from isocost.local.models import load
-from isocost.planner.builtin import PRESETS
-from isocost.planner.learning_rate import starting_rule
+from isocost.planner.training.builtin import PRESETS
+from isocost.planner.training.learning_rate import starting_rule
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job

@@ -34,6 +34,7 @@ from isocost.runs import schema
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.record import RunRecord
+from isocost.screen.console import console
 from isocost.worlds.setting import Setting, setting_names
 
 HERE = Path(__file__).resolve().parent

@@ -8,7 +8,7 @@ import click
 
 from isocost.cli.options import Sectioned, given, json_option, model_options, reported
 from isocost.errors import UserError
-from isocost.terminal import echo
+from isocost.screen.terminal import echo
 
 OF_SERVICE = ("model", "named", "tinker", "data", "lora", "as_json")     # options of a check of a service
 

@@ -23,8 +23,8 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from isocost.errors import UserError
-from isocost.terminal import echo
-from isocost.words import word
+from isocost.screen.terminal import echo
+from isocost.screen.words import word
 from isocost.worlds.spec import kinds
 from isocost.worlds.spec import options as world_options
 
@@ -389,7 +389,7 @@ def given() -> dict[str, str]:
 def samples_said(asked: dict[str, Any]) -> str:
     """What --samples is not. Raises UserError where completions are paid for."""
     from isocost.can import Can
-    from isocost.steps.pass_rates import SAMPLES
+    from isocost.steps.training.pass_rates import SAMPLES
     from isocost.worlds.spec import spec_of
 
     said = (f"a profile samples {SAMPLES} completions of each problem, and --samples {asked['samples']} is of each "

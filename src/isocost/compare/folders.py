@@ -17,6 +17,7 @@ from isocost.runs import measure
 from isocost.runs.files import find_runs, read_json
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import RunLog
+from isocost.screen.words import counted
 from isocost.steps.folder import Home, writing
 from isocost.units import compared
 

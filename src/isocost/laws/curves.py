@@ -22,7 +22,6 @@ from isocost.runs.files import DIVERGED, GO_ON, RunFiles, runs_of
 from isocost.runs.measure import TRAINING
 from isocost.runs.schema import ARM, ARMED
 from isocost.runs.source import RunLog
-from isocost.shape import Size
 from isocost.stats.posterior import USUAL
 
 SIZED = ARMED.needing(arm=ARM.needing(n=Size, B=Size))                  # run.json, as a law of n needs it

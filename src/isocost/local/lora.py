@@ -20,6 +20,8 @@ from torch import Tensor
 
 from isocost.batch import Batch
 from isocost.can import Can
+from isocost.disk.jsonfile import read_json
+from isocost.disk.shape import Either, Keys, Maybe, Size
 from isocost.errors import UserError, foreign, naming
 from isocost.local.decoder import Config
 from isocost.local.learner import LocalLearner, LossFn

@@ -17,6 +17,7 @@ from isocost.runs.names import today
 from isocost.runs.policy import PolicyRun
 from isocost.runs.record import RunRecord
 from isocost.runs.source import RunLog
+from isocost.screen.words import grouped
 from isocost.seams import Recipe
 from isocost.worlds.setting import Opened, open_setting
 from isocost.worlds.spec import may_differ

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from isocost.shape import UNKNOWN, AtLeast, Count, Each, Filled, Keys, Maybe, Row, Size
+from isocost.disk.shape import UNKNOWN, AtLeast, Count, Each, Filled, Keys, Maybe, Row, Size
+from isocost.screen.words import word
 from isocost.units import STOPS
-from isocost.words import word
 from isocost.worlds.spec import options as world_options
 
 VERSION = 2     # of the records that this version writes, and the newest that it reads. 1 had n, B and learning rate as

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost.can import Can
-from isocost.display import Shown, write_report
 from isocost.runs.launch.site import HERE, Site
+from isocost.screen.display import Shown, write_report
 from isocost.steps import study as on_disk
 from isocost.steps.events import Observer, default
 from isocost.steps.look.export import Export, export

@@ -13,7 +13,7 @@ from isocost.contract.conflicts import refuse
 from isocost.envs.opening import EnvironmentSet, open_environment
 from isocost.errors import UserError
 from isocost.local.embedded import EMBEDDED
-from isocost.planner.builtin import WORLDS
+from isocost.planner.training.builtin import WORLDS
 from isocost.recipe import paced
 from isocost.seams import Recipe
 from isocost.tasks.builtin import families

@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from isocost import methods
 from isocost.can import Can
-from isocost.display import Row, Shown, Table, given
+from isocost.disk.jsonfile import fit, write_json
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
@@ -21,6 +21,8 @@ from isocost.runs import source
 from isocost.runs.evaluate import EVALUATION_SEED, Evaluation, scores_of
 from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.schema import TRAINED
+from isocost.screen.display import Row, Shown, Table, given
+from isocost.screen.words import counted
 from isocost.stats.passk import pass_curve
 from isocost.steps.events import SILENT, Observer, Tell, untold
 from isocost.steps.folder import writes

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from isocost.can import Can
-from isocost.display import Text, folder_field
+from isocost.disk.shape import flaw
 from isocost.errors import UserError
 from isocost.runs import measure
 from isocost.runs.arm import Arm
 from isocost.runs.measure import TRAINING, UNNAMED
 from isocost.runs.source import RunLog
-from isocost.shape import flaw
+from isocost.screen.display import Text, folder_field
+from isocost.screen.words import counted, word
 from isocost.steps.study import Study
 from isocost.trainers.driving import export as targets
 from isocost.trainers.driving.export import Prescription

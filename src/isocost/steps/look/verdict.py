@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.can import Can
-from isocost.display import Shown
+from isocost.disk.jsonfile import TAIL, finite
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, curves
 from isocost.laws.law import Law
@@ -18,7 +18,8 @@ from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
 from isocost.runs.files import RunFiles, is_run, tail
 from isocost.runs.schema import BUDGETED, PLACED
-from isocost.steps.spending import machine_of
+from isocost.screen.display import Shown
+from isocost.screen.words import word
 from isocost.steps.study import Study
 from isocost.steps.training.spending import machine_of
 from isocost.types import Cost

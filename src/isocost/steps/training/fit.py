@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost.can import Can
-from isocost.display import OfPlanner, Row, Shown, Table, folder_field, given
 from isocost.errors import UserError
 from isocost.laws import law as laws
 from isocost.laws.bins import binned
@@ -22,6 +21,8 @@ from isocost.planner.training.turn_limits import LimitChoice, choose, extrapolat
 from isocost.runs import measure, source
 from isocost.runs.files import RunFiles
 from isocost.runs.measure import TRAINING
+from isocost.screen.display import OfPlanner, Row, Shown, Table, folder_field, given
+from isocost.screen.words import counted, word
 from isocost.stats.posterior import USUAL
 from isocost.steps.study import Study, changes
 from isocost.steps.training.limits import KEY, of_chosen, of_limit

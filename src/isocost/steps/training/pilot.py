@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost.can import Can
-from isocost.display import Row, Shown, folder_field
 from isocost.errors import Interrupted, UserError
 from isocost.laws.curves import PASS
 from isocost.planner.budget import Machine, measure_timing, worded
@@ -20,8 +19,8 @@ from isocost.runs import rules
 from isocost.runs.files import SCHEMA
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
-from isocost.steps import plans, spending
-from isocost.steps.early import Stops
+from isocost.screen.display import Row, Shown, folder_field
+from isocost.screen.words import counted, word
 from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.outside.early import Stops
 from isocost.steps.outside.settle import settle

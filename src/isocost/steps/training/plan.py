@@ -24,11 +24,8 @@ from isocost.recipe import pace_takes
 from isocost.runs import measure
 from isocost.runs.job import method_defaults
 from isocost.runs.schema import ENDED
-from isocost.steps import imported, spending
-from isocost.steps.fit import choose_metric, overfitted
-from isocost.steps.limits import of_limit
-from isocost.steps.pilot import measured, refuse_sealed, write_pilot
-from isocost.steps.plans import PilotPlan, Plan, PlanOptions
+from isocost.screen.words import word
+from isocost.steps.outside import imported
 from isocost.steps.settings import workers_of
 from isocost.steps.study import Study, changes
 from isocost.steps.training import spending

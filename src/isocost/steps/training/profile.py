@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from isocost.can import Can
-from isocost.display import Row, Shown, Table, folder_field, given
 from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.files import SCHEMA
 from isocost.runs.source import SERVED
-from isocost.steps import by_limit, dialogues
+from isocost.screen.display import Row, Shown, Table, folder_field, given
+from isocost.screen.words import counted, megabytes
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import check, found, restart, writes
 from isocost.steps.settings import method_of

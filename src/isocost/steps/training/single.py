@@ -12,7 +12,7 @@ import numpy as np
 
 from isocost import methods
 from isocost.can import Can
-from isocost.display import Row, Shown, Table, folder_field, given
+from isocost.disk.jsonfile import TAIL
 from isocost.errors import Interrupted, UserError
 from isocost.gather import finished
 from isocost.ledger import Ledger

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from isocost import methods
 from isocost.can import Can
-from isocost.display import OfPlanner, Row, Shown, folder_field
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
 from isocost.planner import forecast as forecasts
@@ -16,7 +15,8 @@ from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs import rules
 from isocost.runs.launch.site import HERE, Site
-from isocost.steps.early import NEVER, Stops
+from isocost.screen.display import OfPlanner, Row, Shown, folder_field
+from isocost.screen.words import counted
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.outside.settle import settle

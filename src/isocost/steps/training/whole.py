@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost.can import Can
-from isocost.display import Row, Shown, folder_field, write_report
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
-from isocost.planner.builtin import PRESETS
-from isocost.steps.audit import Audit, audit
+from isocost.planner.training.builtin import PRESETS
+from isocost.screen.display import Row, Shown, folder_field, write_report
 from isocost.steps.events import SILENT, Observer, Opening
 from isocost.steps.folder import writes
 from isocost.steps.study import Study

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from isocost.planner import study_runs
-from isocost.planner.study_runs import Preset
+from isocost.planner.training import study_runs
+from isocost.planner.training.study_runs import Preset
 
 
 @dataclass(frozen=True)
