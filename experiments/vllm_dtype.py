@@ -151,7 +151,7 @@ def gaps(url: str, folder: Path, dtype: str, lora: int | None) -> list[dict[str,
             for seed in range(DRAWS):
                 drawn(world, seed)
             found = world.engine.gaps[1:]       # type: ignore[attr-defined]
-            out.append({"temperature": temperature, "loads": world.extra["service"]["loads"], "gaps": found,
+            out.append({"temperature": temperature, "loads": world.about.service["loads"], "gaps": found,
                         "median": float(np.median(found)), "largest": max(found)})
     return out
 

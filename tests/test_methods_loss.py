@@ -434,12 +434,12 @@ def test_vcpo_pays_for_one_pass_and_refuses_what_it_cannot_do():
 
 
 def small_world():
-    from isocost.local.world import open_world
+    from isocost.local.world import Compute, open_world
     from isocost.tasks.builtin.sums import sums
     from isocost.tasks.verify.grade import Grader
 
     meter = Meter()
-    return open_world("tiny", sums(count=8), Grader("exact", meter=meter), meter=meter, device="cpu")
+    return open_world("tiny", sums(count=8), Grader("exact", meter=meter), meter=meter, compute=Compute(device="cpu"))
 
 
 @pytest.mark.parametrize("make", [toy.world, small_world])

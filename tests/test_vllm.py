@@ -165,7 +165,7 @@ def test_a_server_in_another_dtype_is_used_only_with_a_bound_that_accepts_it_and
         with opened(url, witness=0.01) as world:
             steps, _ = trained(world, rollouts=24)
             [note] = world.engine.notes()
-        assert len(steps) == 3 and world.extra["service"]["witness"] == 0.01
+        assert len(steps) == 3 and world.about.service["witness"] == 0.01
         assert len(world.engine.gaps) == 4 and world.engine.gaps == pytest.approx([0.004] * 4, rel=0.01)
     assert "at most 4.0e-03 nats at any load (median 4.0e-03, 4 loads; --witness accepts 0.01)" in note
     with pytest.raises(UserError, match="--witness is not an option of tiny"):
@@ -228,7 +228,7 @@ def moving(world, lr):
 def test_an_adapter_is_swapped_after_every_update_and_the_servers_own_weights_stay():
     with serving("tiny") as (url, fake), opened(url, lora=2) as world:
         own = {k: v.clone() for k, v in fake.decoder.named_parameters()}
-        assert world.extra["service"]["loads"] == "adapter"
+        assert world.about.service["loads"] == "adapter"
         steps, ledger = trained(moving(world, 1e-3))
         assert len(steps) == 8 == world.engine.version and sum(ledger.fates.values()) == 64
         assert 0 < world.engine.largest < 1e-5
@@ -297,7 +297,7 @@ def test_a_server_without_adapters_gets_the_merged_weights_and_says_how_to_start
         with opened(url, lora=2) as world:
             steps, _ = trained(world, rollouts=24)
             assert len(steps) == 3 and fake.asked["/collective_rpc"] == 5 and not fake.adapters
-            assert world.extra["service"]["loads"] == "merged weights"
+            assert world.about.service["loads"] == "merged weights"
             [note] = [x for x in world.engine.notes() if "merged weights are loaded" in x]
     assert said in note and "--enable-lora --max-lora-rank 8" in note and note in caplog.text
 
@@ -342,7 +342,7 @@ def test_real_log_probs_are_the_learners(real, temperature):
 def test_real_weights_arrive_after_every_update(real, lora):
     url, folder = real
     with opened(url, str(folder), SLOW, lora=lora, **even(folder)) as world:
-        assert world.extra["service"]["loads"] == ("adapter" if lora else "all weights")
+        assert world.about.service["loads"] == ("adapter" if lora else "all weights")
         before = {k: v.clone() for k, v in world.learner.weights().items()}
         steps, ledger = trained(moving(world, 1e-3), rollouts=64)
         assert len(steps) == 8 == world.engine.version and world.engine.largest < 1e-5

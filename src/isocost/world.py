@@ -260,6 +260,22 @@ class Ask:
         """It holds nothing."""
 
 
+@dataclass(frozen=True)
+class About:
+    """What is known of where a world's policy is. Records and the doctor read it, no recipe does."""
+
+    model: Any = None               # `isocost.local.weights.Model` without its weights; None: it is not on this machine
+    device: str = "cpu"
+    dtype: str = ""                 # of its body
+    kernels: str = ""               # what computes it
+    kernels_why: str = ""           # why not the native ones
+    batch_dependent: str = ""       # how a rollout's last bits depend on the rollouts computed with it
+    lora: int | None = None         # rank of the adapter that is trained
+    service: Mapping[str, Any] = field(default_factory=dict)    # the server that has it, for the record
+    notes: Callable[[], list[str]] = list                       # what the end of a run says of it
+    server: Callable[[], dict[str, Any]] | None = None          # the tally of requests to a server that only samples
+
+
 @dataclass
 class World:
     """Everything that a run happens in."""
@@ -277,7 +293,8 @@ class World:
     failures: Counter[str] = field(default_factory=Counter)   # of environments, by cause
     imagined: bool = False                    # `env` is a learned model of another: its steps are not charged as steps
     critic: Critic | None = None              # a value function, for methods that learn one
-    extra: dict[str, Any] = field(default_factory=dict)   # for example teachers, named by the methods that need them
+    about: About = About()                    # where its policy is
+    extra: dict[str, Any] = field(default_factory=dict)   # of a user's methods alone, such as teachers by name
     overlap: Overlap | None = None            # of sampling and learning; None: they take turns
     close: Callable[[], None] = lambda: None  # ends what it holds outside this process, such as connections
 

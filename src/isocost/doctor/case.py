@@ -111,7 +111,7 @@ class Case:
 
     @property
     def bar(self) -> Bar:
-        return BARS[self.world.extra["dtype"]]
+        return BARS[self.world.about.dtype]
 
     @property
     def recomputed(self) -> tuple[Group, ...]:
@@ -123,8 +123,8 @@ class Case:
         """The reference decoder, float32 for large models, else float64, with the learner's current weights."""
         if self.decoder is None:
             body = torch.float32 if self.large else torch.float64
-            config = self.world.extra["model"].config
-            self.decoder = Decoder(config, body=body, device=self.world.extra["device"]).requires_grad_(False)
+            config = self.world.about.model.config
+            self.decoder = Decoder(config, body=body, device=self.world.about.device).requires_grad_(False)
         weights = self.world.learner.weights()
         for name, p in self.decoder.named_parameters():
             p.data.copy_(weights[name])

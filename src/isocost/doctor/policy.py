@@ -53,7 +53,7 @@ def far(x: ndarray) -> str:
 
 async def cached_decode(case: Case) -> Finding:
     """Log-probs recorded while decoding against the learner's, and both against a plain pass in higher precision."""
-    name, kind = "cached decode", str(case.world.extra["dtype"])
+    name, kind = "cached decode", case.world.about.dtype
     gaps = gaps_of(case, case.recomputed, truth(case).logp)
     if not all(np.isfinite(x).all() for x in (gaps.apart, gaps.sampler, gaps.learner)):
         return Finding(name, "fail", "some log-probs are not finite", "check the model's weights for NaN")
@@ -77,7 +77,7 @@ def _too_far(case: Case, gaps: Gaps, sampling: Sampling, least: float) -> str:
     """
     most = case.bar.wrong * slack(sampling)
     if not gaps.learner.mean() <= most:
-        return f"the learner is wrong by more than the rounding of {case.world.extra['dtype']}"
+        return f"the learner is wrong by more than the rounding of {case.world.about.dtype}"
     if not gaps.sampler.mean() <= min(most, max(TIMES * gaps.learner.mean(), least)):
         return "the sampler is further off than rounding explains"
     return ""
@@ -182,26 +182,26 @@ async def determinism(case: Case) -> Finding:
 
 async def batch_invariance(case: Case) -> Finding:
     """At the model's widths, a row is bit-identical alone and in batches of many sizes and lengths."""
-    name, extra, began = "batch invariance", case.world.extra, time.perf_counter()
-    if extra["device"] != "cpu":
-        return Finding(name, "cannot tell", f"on {extra['device']} bit-identical rows in any batch are not guaranteed")
-    body = getattr(torch, extra["dtype"])
+    name, about, began = "batch invariance", case.world.about, time.perf_counter()
+    if about.device != "cpu":
+        return Finding(name, "cannot tell", f"on {about.device} bit-identical rows in any batch are not guaranteed")
+    body = getattr(torch, about.dtype)
     threads = case.opened.setting.machine.threads
     found = invariance.measure(
-        extra["model"].config, body, torch.device("cpu"), extra["kernels"], threads, many=True
+        about.model.config, body, torch.device("cpu"), about.kernels, threads, many=True
     )
     case.world.meter.charge(Cost(seconds=time.perf_counter() - began))
-    said = f"{found} ({extra['kernels']} kernels, {extra['dtype']})"
+    said = f"{found} ({about.kernels} kernels, {about.dtype})"
     return Finding(name, "ok", said) if found.holds else Finding(name, "warn", said, _steadier(case))
 
 
 def _steadier(case: Case) -> str:
     """What to do if last bits depend on the batch; with torch it is not a bug of isocost."""
-    extra = case.world.extra
-    if extra["kernels"] == "native":
+    about = case.world.about
+    if about.kernels == "native":
         return REPORT
     return "results are reproducible bit for bit only with equal batches: " + invariance.remedy(
-        getattr(torch, extra["dtype"]), extra["kernels_why"]
+        getattr(torch, about.dtype), about.kernels_why
     )
 
 

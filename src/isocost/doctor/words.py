@@ -54,7 +54,7 @@ async def _never(case: Case, said: str) -> Finding:
 
 def _wrong_end(r: Rollout, ids: set[int], case: Case) -> str:
     tokens, limit = own(r.segments[0]).tolist(), case.opened.setting.lengths.max_tokens
-    room = case.world.extra["model"].config.max_len - (len(r.segments[0]) - len(tokens))
+    room = case.world.about.model.config.max_len - (len(r.segments[0]) - len(tokens))
     if any(t in ids for t in tokens[:-1]):
         return "it continues after an end token"
     if r.stop is Stop.DONE and (not tokens or tokens[-1] not in ids):
@@ -68,7 +68,7 @@ def _wrong_end(r: Rollout, ids: set[int], case: Case) -> str:
 
 async def end_ids(case: Case) -> Finding:
     """Answers end at the ids in the model's files and at the one with which its template closes a turn."""
-    name, model, text = "end tokens", case.world.extra["model"], case.world.text
+    name, model, text = "end tokens", case.world.about.model, case.world.text
     ids = list(text.ends)
     outside = [i for i in ids if not 0 <= i < model.config.vocab]
     named = _named_ends(model)
@@ -129,7 +129,7 @@ def _spelled(model: Any, token: int) -> str:
 async def template(case: Case) -> Finding:
     """A prompt contains its messages, is the same twice, and encodes back to the same tokens."""
     name, text = "template", case.world.text
-    spell = _speller(case.world.extra["model"])
+    spell = _speller(case.world.about.model)
     for p in case.problems:
         tokens = list(text.prompt(p.prompt))
         if tokens != list(text.prompt(p.prompt)):

@@ -70,7 +70,7 @@ class PolicyRun:
             "arm": arm_of(job, recipe).data(),
             **self._identity(),
             **_origin(job.method),
-            "machine": {**machine(torch.get_num_threads(), self.world.extra), **sandbox},
+            "machine": {**machine(torch.get_num_threads(), self.world.about), **sandbox},
         }
 
     def refuse_changed(self) -> None:
@@ -202,7 +202,7 @@ class PolicyRun:
         return {
             **({"detail": detail} if detail else {}),
             "fates": fates,
-            "notes": [*self._unmeasured(), *world.extra.get("notes", list)()],
+            "notes": [*self._unmeasured(), *world.about.notes()],
             "verifier_failures": dict(grader.failures), "verifier_examples": dict(grader.examples),
         }
 

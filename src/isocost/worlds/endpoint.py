@@ -27,7 +27,7 @@ from isocost.gather import together
 from isocost.meter import Meter, Payer, payer
 from isocost.screen.words import visible
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
-from isocost.world import Grade, Surrogate, Weights, World
+from isocost.world import About, Grade, Surrogate, Weights, World
 from isocost.worlds.flying import Flying
 from isocost.worlds.http import Client, Limits, Refused, Unanswered
 from isocost.worlds.protocol import CHAT, REFUSED, TEXT, Answer, Dialect, Malformed
@@ -70,7 +70,7 @@ def open_world(
     text = Words()
     return World(
         problems, EndpointEngine(spec, client, dialect, text, meter, known), OnlySampled(spec), text, grade, meter,
-        extra={"server": lambda: {**client.tally.data(), "dropped": list(dialect.dropped)}}, close=client.close,
+        about=About(server=lambda: {**client.tally.data(), "dropped": list(dialect.dropped)}), close=client.close,
     )
 
 

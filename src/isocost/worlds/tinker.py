@@ -24,7 +24,7 @@ from isocost.gather import together
 from isocost.local import lora, models
 from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
-from isocost.world import Grade, Surrogate, Text, Weights, World
+from isocost.world import About, Grade, Surrogate, Text, Weights, World
 from isocost.worlds.conventions import Probe, Reduction, reduction
 from isocost.worlds.flying import Flying
 from isocost.worlds.service import RANK, SEED, Adam, Adapter, Row, Sampler, Service, is_local, text_for
@@ -72,11 +72,10 @@ def open_world(
     return World(
         problems, engine, learner, text, grade, meter, reference=base, close=service.close,
         exact=Exactly(text, learner) if exact else None,
-        extra={
-            "device": "service", "dtype": "the service's", "kernels_why": "",
-            "lora": rank, "notes": learner.notes,
-            "service": {"url": spec.url, "sdk": service.version, "lora": rank, "reduction": found.name},
-        },
+        about=About(
+            device="service", dtype="the service's", lora=rank, notes=learner.notes,
+            service={"url": spec.url, "sdk": service.version, "lora": rank, "reduction": found.name},
+        ),
     )
 
 

@@ -183,7 +183,7 @@ def evaluate_model(
                 methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
                 done=_done(tell, samples, len(problems)),
             ))
-            server = world.extra["server"]() if "server" in world.extra else None
+            server = world.about.server() if world.about.server else None
         finally:
             opened.close()
     _enough(found.right)
@@ -232,7 +232,7 @@ def _measured(
         else:
             problems = load_problems(
                 data, verifier=asked.verifier, system=asked.system, check=True, meter=world.meter,
-                reads=lambda: Reads(world.text, world.extra["model"].config.max_len),
+                reads=lambda: Reads(world.text, world.about.model.config.max_len),
             ).problems
             world.exact = world.exact if all(p.meta.get("exact") for p in problems) else None
         found = finished(policies.evaluate(

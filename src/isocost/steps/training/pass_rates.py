@@ -98,21 +98,21 @@ async def pass_rates(
                         f"{_failures(opened)}")
     sampled = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
     seconds = sampled.seconds
-    local = opened.world.extra.get("model")     # None for a model behind a server
+    about = opened.world.about
     size = opened.world.learner.parameters if spec_of(setting.model).can(Can.SIZE) else parameters
     said = dialogues.summary(found, sampled, setting.lengths.max_turns)
     cut = by_limit.table(found, setting.lengths.max_turns)
     described = {
         "model": setting.model,
         "parameters": size,
-        **({"learned": opened.world.learner.learned} if opened.world.extra.get("lora") else {}),
-        **({"starting_rate": dict(local.starting_rate)} if local and local.starting_rate else {}),
+        **({"learned": opened.world.learner.learned} if about.lora else {}),
+        **({"starting_rate": dict(rate)} if about.model and (rate := about.model.starting_rate) else {}),
         "problems": len(pool),
         "pool": len(opened.sides.train),
         "select": len(opened.sides.select),
         "audit": len(opened.sides.audit),
         "ids": [p.id for p, ok in zip(pool, scored, strict=True) if ok],
-        **({"server": opened.world.extra["server"]()} if "server" in opened.world.extra else {}),
+        **({"server": about.server()} if about.server else {}),
         "levels": [p.meta.get("level") for p, ok in zip(pool, scored, strict=True) if ok],
         "unscored": int(np.isnan(rewards).sum()),
         "verifier_failures": dict(opened.grader.failures),

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from isocost.worlds.spec import AdapterOptions, Kind, Opening, Spec, option
 
 if TYPE_CHECKING:
     from isocost.tasks.load import Reads
-    from isocost.world import World
+    from isocost.world import About, World
 
 log = logging.getLogger("isocost")
 
@@ -36,26 +35,26 @@ def open_world(spec: Spec, opening: Opening, *, dtype: str = "") -> World:
     o, own = opening, opening.options
     assert isinstance(own, LocalOptions)
     opened = world.open_world(
-        spec.name, o.problems, o.grade, meter=o.meter, device=o.machine.device, dtype=dtype or o.machine.dtype,
-        kernels=own.kernels, threads=o.machine.threads, reference=o.reference, exact=o.exact, lora=own.lora,
-        dialogues=o.dialogues, overlap=not own.in_turns,
+        spec.name, o.problems, o.grade, meter=o.meter, reference=o.reference, exact=o.exact, dialogues=o.dialogues,
+        compute=world.Compute(o.machine.device, dtype or o.machine.dtype, own.kernels, o.machine.threads, own.lora,
+                              overlap=not own.in_turns),
     )
-    _warn(opened.extra, own.kernels)
+    _warn(opened.about, own.kernels)
     return opened
 
 
-def _warn(about: Mapping[str, Any], kernels: str) -> None:
+def _warn(about: About, kernels: str) -> None:
     """Once in this process for each: that torch computes the model, and that its last bits depend on the batch."""
     import torch
 
     from isocost.local.invariance import remedy
 
-    if kernels == "auto" and about["device"] == "cpu" and about["kernels_why"]:
-        _warn_once(f"torch computes the model, which is slower: {about['kernels_why']}")
-    if about["batch_dependent"]:
-        do = remedy(getattr(torch, about["dtype"]), about["kernels_why"])
+    if kernels == "auto" and about.device == "cpu" and about.kernels_why:
+        _warn_once(f"torch computes the model, which is slower: {about.kernels_why}")
+    if about.batch_dependent:
+        do = remedy(getattr(torch, about.dtype), about.kernels_why)
         _warn_once("a rollout's last bits depend here on the rollouts computed with it "
-                   f"({about['batch_dependent']}); {do}")
+                   f"({about.batch_dependent}); {do}")
 
 
 @cache
