@@ -86,7 +86,7 @@ if __name__ == "__main__":
     options.add_argument("--home", type=Path, default=Path("studies/problem-set-size"))
     options.add_argument("--out", type=Path, required=True)
     asked = options.parse_args()
-    out = {"setting": asdict(SETTING), "method": METHOD, "B": B, "C": asked.rollouts, "seeds": asked.seeds,
+    out = {"setting": SETTING.to_dict(), "method": METHOD, "B": B, "C": asked.rollouts, "seeds": asked.seeds,
            "lr": f"{LR:g} (nB / {REFERENCE})^0.5", "sizes": {}}
     for D in asked.sizes:
         folders = [made(D, n, seed, asked.rollouts, asked.home) for seed in range(asked.seeds) for n in NS]

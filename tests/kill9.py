@@ -121,9 +121,9 @@ def write_files(folder: Path) -> None:
 def placed(job: Job, folder: Path) -> Job:
     """The same job with its files named where they are."""
     s = job.setting
-    if s.verifier == OWN_REWARD:
-        s = replace(s, verifier=f"{folder}/{OWN_REWARD}")
-    return replace(job, setting=replace(s, data=f"{folder}/{PROBLEMS}") if s.data == PROBLEMS else s)
+    if s.problems.verifier == OWN_REWARD:
+        s = s.but(verifier=f"{folder}/{OWN_REWARD}")
+    return replace(job, setting=s.but(data=f"{folder}/{PROBLEMS}") if s.problems.data == PROBLEMS else s)
 
 
 def dies_at_step(job: Job, folder: Path, step: int, look: Callable[[Workload], object] = bool) -> list[object]:

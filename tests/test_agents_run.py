@@ -253,7 +253,7 @@ def test_an_environment_brings_its_model_limits_problems_and_verifier():
     assert loaded.verifier == "environment" and {p.meta["level"] for p in loaded.problems} == {2}
     assert len(sides.train) + len(sides.held_out) == len(loaded)
     assert setting_with(env="rooms", max_turns=5).max_turns == 5
-    assert Setting.of({"model": "tiny"}).env == "" and Setting.of({}).measured.max_turns == 1
+    assert Setting.of({"model": "tiny"}).problems.env == "" and Setting.of({}).measured.max_turns == 1
 
 
 @pytest.mark.parametrize(("words", "said"), [

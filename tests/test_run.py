@@ -566,7 +566,7 @@ main(sys.argv[1:])
 
 def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_lost(tmp_path, programs_at_once):
     """All steps are made and saved when it is: with room again the same command only writes what is missing."""
-    data = ("--data", SMALL.data, "--held-out", "0.3", "--device", "cpu")
+    data = ("--data", SMALL.problems.data, "--held-out", "0.3", "--device", "cpu")
     command = ("train", "grpo", *data, "--budget", "64-rollouts", "-n", "4", "-B", "4", "--out", "r")
     shell = Shell(tmp_path, programs_at_once)
     done = shell.run(["python", "-c", FULL_AT_THE_END, *command])
