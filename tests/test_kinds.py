@@ -81,7 +81,7 @@ def test_a_file_is_all_that_a_kind_takes(letters):
     assert world.extra["strength"] == 5
     with pytest.raises(UserError, match="letters:http://there#a has no size"):
         spec_of(setting.model).require(Can.SIZE)
-    with pytest.raises(UserError, match="--strength is not an option of tiny: it is one of models such as letters:URL"):
+    with pytest.raises(UserError, match="--strength is not an option of tiny, but of letters:"):
         setting_with(strength=5)
 
 

@@ -8,7 +8,7 @@ capability (`isocost.can`).
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache, partial
 from importlib import import_module
@@ -72,7 +72,7 @@ class Opening:
     meter: Meter
     sampling: Sampling
     machine: MachineOptions
-    options: Options            # of the model's kind
+    options: Any                # `Options` of the model's kind
     limits: Limits              # of requests to a server
     reference: bool = False     # with a frozen copy of the policy
     exact: bool = False         # each problem's answer is the only right text
@@ -179,12 +179,6 @@ def refuse_options(model: str, given: Mapping[str, Any]) -> None:
     own = {f.name for f in fields(spec.of.options)}
     for name, f in options().items():
         if name not in own and given.get(name) not in (None, f.default):
-            raise UserError(f"--{name.replace('_', '-')} is not an option of {spec}: it is one of models such as "
-                            f"{' or '.join(_having(name))}; leave it out")
-
-
-def _having(name: str) -> Iterator[str]:
-    """How models of the kinds with an option are written."""
-    for kind, about in kinds().items():
-        if name in {f.name for f in fields(about.options)}:
-            yield f"{kind}:URL#MODEL" if about.example else "tiny or a folder"
+            having = (about.named for about in kinds().values() if name in {f.name for f in fields(about.options)})
+            raise UserError(f"--{name.replace('_', '-')} is not an option of {spec}, but of {'; '.join(having)}: leave "
+                            "it out")

@@ -24,11 +24,11 @@ from isocost.gather import together
 from isocost.local import lora, models
 from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
-from isocost.world import About, Grade, Surrogate, Text, Weights, World
+from isocost.world import About, Surrogate, Text, Weights, World
 from isocost.worlds.conventions import Probe, Reduction, reduction
 from isocost.worlds.flying import Flying
 from isocost.worlds.service import RANK, SEED, Adam, Adapter, Row, Sampler, Service, is_local, text_for
-from isocost.worlds.spec import Spec
+from isocost.worlds.spec import Opening, Spec
 
 MAX_NORM = 1.0      # the gradient is clipped to this norm where the service can, as by the learner of this machine
 PATH = "service.path"       # the tensor of a checkpoint that holds the service's path, as bytes
@@ -37,11 +37,8 @@ PLAIN = ("a service of the Tinker API gives log-probs at temperature 1 and witho
          "needs those of the distribution that is sampled")
 
 
-def open_world(
-    spec: Spec, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None,
-    sampling: Sampling = Sampling(), rank: int | None = None, reference: bool = False, exact: bool = False,
-) -> World:
-    """A world whose model is trained by the service at the address of `spec`, as a LoRA adapter of this `rank`.
+def open_world(spec: Spec, opening: Opening) -> World:
+    """A world whose model is trained by the service at the address of `spec`, as a LoRA adapter.
 
     The tokenizer is that of the model's folder if `spec` names one on this machine, else the one that the SDK loads.
     How the service reduces a batch is measured on an adapter of its own, charged to the account `check`.
@@ -50,28 +47,30 @@ def open_world(
         UserError: if nothing answers there, the model is not listed, `sampling` is not plain, or the reduction is
             not known.
     """
-    meter = Meter() if meter is None else meter
-    refuse_sampling(sampling)
+    meter, problems = opening.meter, opening.problems
+    refuse_sampling(opening.sampling)
     service = Service.connect(spec.url)
     try:
         known = service.models()
         if known and spec.name not in known:
             raise UserError(f"{spec.url} has no model {spec.name!r}; it has {', '.join(known[:10])}: "
                             "--model tinker:URL#NAME")
-        rank = rank or RANK
+        rank = opening.options.lora or RANK
         adapter = service.adapter(spec.name, rank=rank, seed=SEED)
         text = text_for(spec.name, adapter)
         found = _reduction(service, spec.name, rank, text, problems, meter)
         engine = TinkerEngine(adapter, text, meter)
         size, learned = size_of(spec.name, rank)
         learner = TinkerLearner(adapter, meter, found, parameters=size, learned=learned)
-        base = TinkerLearner(service.adapter(spec.name, rank=rank, seed=SEED), meter, found) if reference else None
+        base = None
+        if opening.reference:
+            base = TinkerLearner(service.adapter(spec.name, rank=rank, seed=SEED), meter, found)
     except BaseException:
         service.close()
         raise
     return World(
-        problems, engine, learner, text, grade, meter, reference=base, close=service.close,
-        exact=Exactly(text, learner) if exact else None,
+        problems, engine, learner, text, opening.grade, meter, reference=base, close=service.close,
+        exact=Exactly(text, learner) if opening.exact else None,
         about=About(
             device="service", dtype="the service's", lora=rank, notes=learner.notes,
             service={"url": spec.url, "sdk": service.version, "lora": rank, "reduction": found.name},

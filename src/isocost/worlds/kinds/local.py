@@ -33,7 +33,6 @@ def open_world(spec: Spec, opening: Opening, *, dtype: str = "") -> World:
     from isocost.local import world
 
     o, own = opening, opening.options
-    assert isinstance(own, LocalOptions)
     opened = world.open_world(
         spec.name, o.problems, o.grade, meter=o.meter, reference=o.reference, exact=o.exact, dialogues=o.dialogues,
         compute=world.Compute(o.machine.device, dtype or o.machine.dtype, own.kernels, o.machine.threads, own.lora,

@@ -15,12 +15,7 @@ def open_world(spec: Spec, opening: Opening) -> World:
     """The world of the service at the address of `spec`."""
     from isocost.worlds import tinker
 
-    o, own = opening, opening.options
-    assert isinstance(own, AdapterOptions)
-    return tinker.open_world(
-        spec, o.problems, o.grade, meter=o.meter, sampling=o.sampling, rank=own.lora, reference=o.reference,
-        exact=o.exact,
-    )
+    return tinker.open_world(spec, opening)
 
 
 ONLY = "{model} can be sampled, trained and evaluated, and nothing else"

@@ -27,7 +27,6 @@ def open_world(spec: Spec, opening: Opening) -> World:
     from isocost.worlds import endpoint, vllm
 
     own = opening.options
-    assert isinstance(own, VllmOptions)
     client = endpoint.client_of(vllm.base_of(spec.url), opening.limits)
     world = local.open_world(spec, opening, dtype="fp32" if opening.machine.dtype == "auto" else "")
     return vllm.sampled_by(
