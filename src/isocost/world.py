@@ -207,8 +207,9 @@ class Environment(Protocol):
     `asyncio.to_thread` around them.
 
     It may also have `wrote(text, of)`, called before `step` with the segment that ends with the turn and its `Text`;
-    `cut()`, a coroutine like `step` for an episode that the limit of turns ends; and `drives = True` if it limits the
-    time of its calls itself, and decides itself what follows a turn that ran out of tokens.
+    `cut()`, a coroutine like `step` for an episode that the limit of turns ends; `drives = True` if it limits the time
+    of its calls itself, and decides itself what follows a turn that ran out of tokens; and `imagined = True` if it is a
+    learned model of another environment, whose steps are not charged as steps.
     """
 
     async def open(self) -> Shown:
@@ -291,7 +292,6 @@ class World:
     env: Callable[[Problem], Environment] = Ask
     env_seconds: float = 60.0                 # for each call of an environment; after that it is a fault
     failures: Counter[str] = field(default_factory=Counter)   # of environments, by cause
-    imagined: bool = False                    # `env` is a learned model of another: its steps are not charged as steps
     critic: Critic | None = None              # a value function, for methods that learn one
     about: About = About()                    # where its policy is
     extra: dict[str, Any] = field(default_factory=dict)   # of a user's methods alone, such as teachers by name
