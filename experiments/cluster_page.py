@@ -25,8 +25,7 @@ ALT = ("Two panels against the hours between failures of a worker, for four kind
 HEAD = """# Run a study on a cluster
 
 With `--launch ray`, the runs of a study go to a [Ray](https://docs.ray.io) cluster instead of processes of this
-machine. Results are the same, byte for byte, if the nodes have the same kind of processor and the same torch. `python
-experiments/cluster_page.py` writes this page; terms are in the [glossary](glossary.md).
+machine. Results are the same, byte for byte, if the nodes have the same kind of processor and the same torch.
 
 ```text
 pip install -e '.[cluster]'         # on every node
@@ -41,8 +40,7 @@ From Python: `study.pilot(site=Site("ray", "HOST:6379"))`, with `Site` from `iso
 ## What it needs
 
 - **A shared file system.** Every node mounts the study's folder, and the working directory of the command, at the same
-  path. A node that does not see them says so. Records are appended to and renamed, so a mount of an object store will
-  not do.
+  path. A node that does not see them says so. A mount of an object store will not do.
 - **The same isocost, torch, Python and Ray on every node.** A node with other sources of isocost says so and runs
   nothing. Environment variables are those of the node, not of the command.
 - **The same kind of device.** `--device auto` is resolved on the node: name the device if nodes differ.
@@ -55,35 +53,26 @@ From Python: `study.pilot(site=Site("ray", "HOST:6379"))`, with `Site` from `iso
 | `--gpus-per-run 1` | GPUs of each run; 0.25 puts four runs on one GPU. Without it a run sees no GPU |
 | `--workers N` | at most N runs at once; without it, as many as the cluster has room for |
 
-A run takes as many processors as the study's `--threads`. The longest runs start first. Hours and money of a plan are
-for the number of workers that it was planned with: give `isocost plan` the cluster's.
+A run takes as many processors as the study's `--threads`. The longest runs start first. Give `isocost plan` the
+cluster's number of workers: hours and money are for it.
 
 ## What happens when something fails
 
-- **A node or process dies**: its runs start again on another node and continue from their last checkpoint. Runs on a
-  cluster save once a minute, besides at evaluations. What was computed again is charged to the account `lost`, so the
-  fates of rollouts still sum to the bill.
+- **A node or process dies**: its runs start again on another node and continue from their last checkpoint, at most a
+  minute old. What was computed again is charged to the account `lost`.
 - **A node asks its processes to stop** (SIGTERM before a preemption): the run saves, and nothing is lost.
-- **Ctrl-C** saves and stops every run, as on one machine; the same command continues. Progress is shown as on one
-  machine too, because it is read from the folders.
+- **Ctrl-C** saves and stops every run; the same command continues.
 - **A run that cannot advance** (ten attempts in a row without a new checkpoint) ends the command with the reason, after
   the others have ended.
 - **A node is taken for dead and still runs**: two processes then have one run's folder. Every attempt has a number, in
-  `attempts.jsonl`. A process reads the last one before it writes, and stops if it is not its own. A later attempt
-  replaces the streams by copies first, so what an earlier one appends after its check is in no record.
+  `attempts.jsonl`; a process stops if the last number is not its own.
 
-Whether a run is over is read from its folder, never from Ray. Tasks and results are JSON; Ray pickles nothing but text.
+Whether a run is over is read from its folder, never from Ray. Ray pickles nothing but text.
 
-### Locks
-
-The lock of a run's folder (`flock`) also keeps a second process out, and makes the accounts exact: a later attempt
-waits until the earlier process has stopped, and charges all that it computed. `flock` holds between nodes on NFS 4, on
-NFS 3 with lockd, on Lustre mounted with `flock`, on CephFS and on GPFS, by their documentation. It does not on NFS
-mounted with `nolock` or `local_lock`, and on Lustre mounted with `localflock`. There only the numbers protect a folder.
-They keep the metrics, journal, samples and weights right. What is not covered then: the work of the earlier process
-between its replacement and its next write, at most one update, is not charged; and a process that is paused between its
-check and the renaming of a checkpoint can leave a checkpoint that the next start skips, so that it computes more again.
-Tested here on one host's file system, with locks and with the locks taken away.
+The lock of a run's folder (`flock`) also keeps a second process out, and makes the accounts exact. By their
+documentation it holds between nodes on NFS 4, NFS 3 with lockd, Lustre mounted with `flock`, CephFS and GPFS; not on
+NFS mounted with `nolock` or `local_lock`, nor on Lustre with `localflock`. There the numbers keep metrics, journal,
+samples and weights right; at most one update of the earlier process is not charged, and a checkpoint may be skipped.
 """
 
 
@@ -111,27 +100,18 @@ def killed(chaos: Record) -> str:
         f"byte for byte, and in {right} of {runs} the fates sum to the bill. Computed again and charged as lost: "
         f"{lost:,} of {billed:,} rollouts, {lost / billed:.1%}. Runs saved every eight updates."
     )
-    rows = [[i + 1, r["kind"], r["kills"], f"{r['seconds']:.0f} s", r["attempts"], f"{r['equal']} of {r['runs']}",
-             f"{r['billed']:,}", f"{r['fated']:,}", f"{r['lost']:,} ({r['lost_share']:.1%})"]
-            for i, r in enumerate(rounds)]
-    table = markdown_table(("round", "kind", "nodes", "time", "attempts", "equal bytes", "bill", "fates", "lost"), rows)
     few = sum(r["kills"] for r in kills)
-    later = [r for r in kills if "rollouts" in r]
-    other = "".join(f"Round {rounds.index(r) + 1} was made with a later version: {r['runs']} runs of "
-                    f"{r['rollouts']:,} rollouts, {r['at_once']} in flight (`{r['command']} --out ...`). "
-                    for r in later)
+    other = "".join(f"Round {i + 1} had {r['runs']} runs of {r['rollouts']:,} rollouts. "
+                    for i, r in enumerate(rounds) if r in kills and "rollouts" in r)
     missing = "" if few >= 50 else (
         f"**Missing:** {50 - few} of the 50 kills that were planned. The machine became too busy to start nodes of "
         "Ray, then and in a later trial. ")
     after = (
         f"{other}{missing}A killed node may have had no run: {sum(sum(r['again'].values()) for r in kills)} of the "
-        "kills ended an attempt. "
-        f"One machine took {chaos['one_machine']['seconds']:.0f} s with "
-        f"{chaos['one_machine']['workers']} workers. All of this ran on two cores that other jobs shared, so the times "
-        "say little."
+        "kills ended an attempt."
     )
     again = "`python experiments/ray_chaos.py --out RECORD.json` makes such rounds until 50 nodes are killed."
-    return "\n\n".join([f"## Measured: {few} killed nodes", said, table.rstrip(), after, again])
+    return "\n\n".join([f"## Measured: {few} killed nodes", said, after, again])
 
 
 def silent(record: Record) -> str:
@@ -151,20 +131,14 @@ def silent(record: Record) -> str:
     said = (
         f"`experiments/results/ray_silent.json`: {record['runs']} runs of {record['rollouts']:,} rollouts, "
         f"{record['at_once']} in flight, on the same kind of cluster. A node that has a run stops answering until the "
-        "cluster takes it for dead. Then its connections to the launcher are closed, and its run is started again "
-        "elsewhere. In the round `partition` only the node's scheduler is stopped, and its workers go on. In the round "
-        "`pause` its workers are stopped too, and continue once their run has been started again."
+        "cluster takes it for dead; then its connections to the launcher are closed. In the round `partition` its "
+        "workers go on; in the round `pause` they are stopped, and continue once their run has been started again."
     )
     after = (
-        "Ray starts a run again about 20 s after its connection is closed; in the round `partition` all runs but one "
-        "had ended by then, on nodes that were taken for dead. "
-        "Ray keeps a task on a node that it takes for dead as long as the connection to its process is open. In a "
-        "trial whose connections stayed open, none of eight partitioned runs was started again: six of them ended on "
-        "nodes that were taken for dead, with the same bytes. A stopped process was waited for until its connection "
-        "was closed after three minutes. So a node that freezes holds up its runs until it wakes or its connections "
-        "time out; nothing is lost. A first round `pause` had no limit on the number of pauses and was stopped by "
-        "hand, when a run had been interrupted four times before its first checkpoint, on a machine with a load of 13. "
-        "The round above has `--kills 8`."
+        "Ray keeps a task on a node that it takes for dead as long as the connection to its process is open: in a "
+        "trial whose connections stayed open, none of eight partitioned runs was started again, and six of them ended "
+        "on nodes that were taken for dead, with the same bytes. So a node that freezes holds up its runs until it "
+        "wakes or its connections time out; nothing is lost."
     )
     title = "## Measured: nodes that stop answering"
     return "\n\n".join([title, said, table.rstrip(), after, f"`{record['command']}`"])
@@ -219,14 +193,11 @@ def simulated(scale: Record) -> str:
     points = [
         f"- **Stragglers cost most, and the launcher does not move their runs.** Without failures the makespan is "
         f"{worded(calm[LONGEST])} times the lower bound with the measured slowdowns alone ({low:.2f} to {high:.2f} in "
-        f"the middle nine tenths), and {worded(slow[LONGEST])} with 2 % of workers four times slower. Slowdowns "
-        "are of a machine that other jobs shared, and a worker keeps its own here, so both are likely too large.",
-        f"- Longest first does not help against them: {worded(slow[LONGEST])} instead of {worded(slow[PLAN])} in "
-        f"the order of the plan; {worded(calm[LONGEST])} instead of {worded(calm[PLAN])} with the measured ones alone.",
+        f"the middle nine tenths), and {worded(slow[LONGEST])} with 2 % of workers four times slower. Both are "
+        "likely too large: the slowdowns are of a machine that other jobs shared.",
         "- Waste if a worker fails once an hour on average: "
         + "; ".join(f"{x['waste'][0]:.1%} with checkpoints {name}" for name, x in hourly.items()) + ". Of the first, "
         f"{hourly[minute]['starts'][0]:.1%} are starts of workers and {hourly[minute]['lost'][0]:.1%} computed again.",
-        "- More failures make the makespan shorter here, because a slow worker that fails gives its run to another.",
     ]
     picture = (
         '<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/cluster-dark.svg">\n'

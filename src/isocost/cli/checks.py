@@ -40,6 +40,6 @@ def doctor(as_json: bool, named: str | None, tinker: str | None, model: str | No
             unused := [written for name, written in given().items() if name not in OF_SERVICE]):
         raise UserError(f"{unused[0]} has no use with a model that a service trains: leave it out")
     shown = observer(as_json)
-    found = diagnose(model, **asked, observer=shown)
+    found = diagnose(model=model, **asked, observer=shown)
     printed(found, shown, as_json)
     return 0 if found.sound else 3

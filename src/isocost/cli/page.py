@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 
 import click
 
 from isocost.cli import commands as cli
 
-SHARED = "model and problems"
+SHARED, SEVERAL = "model and problems", "options of several commands"
 HEAD = f"""# Commands
 
 Generated from the commands by `python -m isocost.cli.page`; a test fails when it is out of date. Every command also
 takes `--help`. A STUDY and a RUN are folders. Commands that open a model share the options under
-[{SHARED}](#{SHARED.replace(" ", "-")}).
+[{SHARED}](#{SHARED.replace(" ", "-")}); others are explained once under
+[{SEVERAL}](#{SEVERAL.replace(" ", "-")}).
 
 A study goes `profile`, `plan`, `pilot`, `fit`, `plan`, `train --plan`, `audit`, `report`. A step that was done is not
 done again; one that was stopped continues when its command is given again.
@@ -34,10 +36,14 @@ number without a unit is an error. A study's budget is everything it may spend; 
 def commands() -> str:
     """The whole page, in Markdown."""
     leaves = list(_leaves(cli.main, "isocost"))
-    index = "\n".join(f"| [`{name}`](#{_anchor(name)}) | {_cell(_idea(command))} |" for name, command in leaves)
-    table = f"| command | what it does |\n| --- | --- |\n{index}"
+    index = ",\n".join(f"[`{name}`](#{_anchor(name)})" for name, _ in leaves) + "."
     shared = f"## {SHARED}\n\n{_options(p for p in _shared() if isinstance(p, click.Option))}"
-    parts = [HEAD, table, *(_entry(name, command) for name, command in leaves), shared, BUDGETS, _exits()]
+    count = Counter(_row(o) for _, command in leaves for o in _own(command))
+    several = [row for row, times in count.most_common() if times > 1]
+    names = Counter(row.split("`")[1].split()[0] for row in several)
+    often = {row: None for row in several if names[row.split("`")[1].split()[0]] == 1}      # one name has one meaning
+    entries = [_entry(name, command, often) for name, command in leaves]
+    parts = [HEAD, index, *entries, shared, f"## {SEVERAL}\n\n{_table(often)}", BUDGETS, _exits()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -55,16 +61,28 @@ def _shared() -> list[click.Parameter]:
     return click.command("any")(cli.model_options(lambda: None)).params
 
 
-def _entry(name: str, command: click.Command) -> str:
-    shared = {p.name for p in _shared()}
-    opens = shared <= {p.name for p in command.params}
-    own = [p for p in command.params if isinstance(p, click.Option) and not (opens and p.name in shared)]
+def _opens(command: click.Command) -> bool:
+    """Whether it takes the options of model and problems."""
+    return {p.name for p in _shared()} <= {p.name for p in command.params}
+
+
+def _own(command: click.Command) -> list[click.Option]:
+    """Its options, without those of model and problems where it takes them all."""
+    shared = {p.name for p in _shared()} if _opens(command) else set()
+    return [p for p in command.params if isinstance(p, click.Option) and p.name not in shared]
+
+
+def _entry(name: str, command: click.Command, often: Collection[str]) -> str:
+    """The section of a command; an option whose row is in `often` is only named."""
+    own = _own(command)
     arguments = [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
     usage = " ".join([name, *arguments, *(["[OPTIONS]"] if own else [])])
     parts = [f"## {name}", inspect.cleandoc(command.help or ""), f"```text\n{usage}\n```"]
-    if own:
-        parts.append(_options(own))
-    if opens:
+    if rows := [row for o in own if (row := _row(o)) not in often]:
+        parts.append(_table(rows))
+    if named := [f"`{spelling}`" for o in own if _row(o) in often for spelling in (*o.opts, *o.secondary_opts)]:
+        parts.append(f"And {', '.join(named)}: [{SEVERAL}](#{_anchor(SEVERAL)}).")
+    if _opens(command):
         taken = {p.name for p in command.params if isinstance(p, click.Argument)}     # doctor's MODEL
         but = "".join(f", except `{p.opts[0]}`" for p in _shared() if p.name in taken)
         parts.append(f"And the options of [{SHARED}](#{_anchor(SHARED)}){but}.")
@@ -72,7 +90,14 @@ def _entry(name: str, command: click.Command) -> str:
 
 
 def _options(options: Iterable[click.Option]) -> str:
-    rows = (f"| {_spelling(o)} | {_default(o)} | {_cell(_help(o))} |" for o in options)
+    return _table(map(_row, options))
+
+
+def _row(option: click.Option) -> str:
+    return f"| {_spelling(option)} | {_default(option)} | {_cell(_help(option))} |"
+
+
+def _table(rows: Iterable[str]) -> str:
     return "\n".join(["| option | default | |", "| --- | --- | --- |", *rows])
 
 
@@ -90,10 +115,6 @@ def _default(option: click.Option) -> str:
 
 def _help(option: click.Option) -> str:
     return re.sub(r"\s*\[default: .*?\]", "", option.help or "")
-
-
-def _idea(command: click.Command) -> str:
-    return inspect.cleandoc(command.help or "").split("\n\n")[0].replace("\n", " ")
 
 
 def _cell(text: str) -> str:
