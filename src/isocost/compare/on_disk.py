@@ -48,11 +48,11 @@ def compare_on_disk(
             one = next(a for a, kind in kinds.items() if kind == EVALUATION)
             raise UserError(f"{one} is {EVALUATION} and {other} is {kinds[other]}: all arms must be of one kind")
         return compare_evaluations(arms, metric=metric, margin=margin, columns=mapped_of(columns), log=log, out=out)
-    labels = labels_of([str(a) for a in arms])
+    labels, given = labels_of([str(a) for a in arms]), sizes or {}
     with tempfile.TemporaryDirectory(prefix="isocost-") as made:
         folders = []
         for label, arm in zip(labels, arms, strict=True):
             if kinds[str(arm)] == LOG:
-                import_logs([arm], Path(made) / label, columns=columns, study=True, **(sizes or {}))
+                import_logs([arm], Path(made) / label, columns=columns, study=True, n=given.get("n"), B=given.get("B"))
             folders.append(Path(made) / label if kinds[str(arm)] == LOG else Path(arm))
         return compare_folders(folders, unit=unit, metric=metric or PASS, margin=margin, seed=seed, log=log, out=out)

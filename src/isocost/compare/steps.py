@@ -144,15 +144,16 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: in
         return ComparisonPlan(d, Bill.of(sealed["expected"]), asked.setting, side_by_side,
                               sealed.get("pricing") or {}, *known_before(home, d, asked.setting))
     alike, known = _estimated(made, asked.sets, asked.setting, observer)
+    samples = asked.setting.evaluation.samples
     try:
         d = design(asked.arms, known, budget=asked.budget, seeds=asked.seeds, rollouts=asked.rollouts,
                    groups=asked.groups, lr=asked.lr, evaluations=asked.evaluations, margin=asked.margin,
-                   metric=asked.metric, seed=asked.seed, samples=asked.setting.samples, parents=asked.parents,
+                   metric=asked.metric, seed=asked.seed, samples=samples, parents=asked.parents,
                    sets=asked.sets, own_sizes=asked.own_sizes)
     except UserError:
         observer.on(Sampled.of(known["cost"]))       # it was paid for even though the design failed
         raise
-    return ComparisonPlan(d, expected(d, known, asked.setting.samples), asked.setting, side_by_side, known["cost"],
+    return ComparisonPlan(d, expected(d, known, samples), asked.setting, side_by_side, known["cost"],
                           *known_before(home, d, asked.setting), tuple(map(tuple, alike)))
 
 

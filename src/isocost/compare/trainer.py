@@ -157,7 +157,7 @@ def _begun(
     """The arms, the design, its folder (or one `below` it) while it is written to, the seal, and what executes jobs."""
     made = Arms.of(arms, trainer, metrics=metrics, columns=columns, stall=stall)
     d = _design(made, budget, seeds, _size(rollouts, groups), lr, evaluations, margin, seed, held_out * samples)
-    setting = Setting(
+    setting = Setting.of(
         model=model or UNNAMED, data=data or UNNAMED, held_out=float(held_out), samples=samples, threads=1
     )
     folder = (Path(out) if out else Path("comparisons") / "-".join(made.words)) / below

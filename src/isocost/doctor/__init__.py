@@ -16,11 +16,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isocost.doctor.model import CHECKS, diagnose, run_checks
+    from isocost.doctor.model import CHECKS, at_a_service, diagnose, run_checks
     from isocost.doctor.reward.audit import diagnose_reward
 
-_HOMES = {"CHECKS": "model", "diagnose": "model", "run_checks": "model", "diagnose_reward": "reward.audit"}
-__all__ = ["CHECKS", "diagnose", "diagnose_reward", "run_checks"]
+_HOMES = {**dict.fromkeys(("CHECKS", "at_a_service", "diagnose", "run_checks"), "model"),
+          "diagnose_reward": "reward.audit"}
+__all__ = ["CHECKS", "at_a_service", "diagnose", "diagnose_reward", "run_checks"]
 
 
 def __getattr__(name: str) -> Any:

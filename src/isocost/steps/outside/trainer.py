@@ -72,7 +72,7 @@ def profile_trainer(
     launch = site.to or PROCESSES
     launcher_of(launch)
     size = held_out or HELD_OUT
-    setting = Setting(
+    setting = Setting.of(
         model=model or UNNAMED, data=data or UNNAMED, held_out=float(size), samples=samples, threads=1
     )
     asked: dict[str, Any] = {"seed": seed, "method": None, "trainer": trainer.data(), "launch": launch}
@@ -136,7 +136,8 @@ def _first(
         "updates": PROFILED, "at": {"n": COMMON, "B": groups, "nB": COMMON * groups, "lr": lr},
         "timing": _timing(curve.C, curve.seconds, end["seconds"]).data(),
         "cost": {k: bill[k] for k in ("rollouts", "decode", "updates") if k in bill} | {"seconds": end["seconds"]},
-        "select": int(setting.held_out), "audit": 0, "samples": setting.samples, "exact": False, "pool": None,
+        "select": int(setting.problems.held_out), "audit": 0, "samples": setting.evaluation.samples, "exact": False,
+        "pool": None,
         "parameters": parameters, "lengths": {"mean": float(np.mean(lengths))} if lengths else None,
         "missing": missing, "seconds": end["seconds"],
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,7 @@ def job_of(
     setting = home.setting
     if evaluation is not None and evaluation.samples is not None:
         evaluated = None if evaluation.held_out is None else evaluation.problems
-        setting = replace(setting, samples=evaluation.samples, evaluated=evaluated)
+        setting = setting.but(samples=evaluation.samples, evaluated=evaluated)
     return Job(
         name=run.name,
         setting=setting,

@@ -58,8 +58,8 @@ def profile_completions(
     mapped = dict(c.split("=", 1) for c in columns)
     cost = None if price is None else TokenPrice.parse(price)
     there = read_completions(file, mapped, skip_broken=skip_broken, scale=scale or measure.UNIT)
-    setting = Setting(
-        model or UNNAMED, str(file), held_out=held_out, skip_broken=skip_broken, samples=samples,
+    setting = Setting.of(
+        model=model or UNNAMED, data=str(file), held_out=held_out, skip_broken=skip_broken, samples=samples,
         temperature=temperature or 1.0, top_p=top_p, top_k=top_k, max_tokens=max_tokens or _longest(there),
     )
     asked: dict[str, Any] = {"seed": seed, "method": method, "profiled": len(there.problems), "source": STORED.name,
