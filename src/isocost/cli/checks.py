@@ -35,9 +35,6 @@ def doctor(
     service is checked, with --data and --lora only: what it makes of gradients, log-probs, seeds and checkpoints. With
     --reward and without a model the reward alone is audited, in seconds. Nothing is written.
     """
-    from isocost.cli.printer import observer, printed
-    from isocost.doctor import at_a_service, diagnose
-
     if tinker is not None:
         there = f"tinker:{tinker.removeprefix('tinker:')}"
         echo(f"--tinker goes with the next version: write --model {there}", err=True)
@@ -49,6 +46,9 @@ def doctor(
         return _doctor_of_reward(as_json, asked, pass_rate=pass_rate, study=study, scale=reward_scale)
     if unused := [written for name, written in given().items() if name in ALONE]:
         raise UserError(f"{unused[0]} is for a reward alone: give --reward and no model")
+    from isocost.cli.printer import observer, printed
+    from isocost.doctor import at_a_service, diagnose
+
     if model and at_a_service(model) and (
             unused := [written for name, written in given().items() if name not in OF_SERVICE]):
         raise UserError(f"{unused[0]} has no use with a model that a service trains: leave it out")
