@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
+from doc_pages import parse
 from docs.build import cli as docs
 from experiments import claim
 from isocost import seams
-from isocost.cli import commands as cli
 from isocost.laws import law
 from isocost.planner import audit, forecast
 from isocost.planner.training import learning_rate as rate
@@ -81,19 +81,6 @@ def test_commands_parse():
             except click.ClickException as e:
                 mistakes.append(f"{page.name}: {line}: {e.format_message()}")
     assert not mistakes, "\n".join(mistakes)
-
-
-def parse(words: list[str]) -> None:
-    """Read a command line as the command would, without running it. Named alone, a command need only exist."""
-    command: click.Command = cli.main
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        name, *words = words
-        if name not in command.commands:
-            raise click.UsageError(f"there is no command {name!r}")
-        command = command.commands[name]
-    words = [w for w in words if w != "[OPTIONS]"]
-    if words and words != ["--help"]:
-        command.make_context(command.name, words)
 
 
 def test_a_wrong_option_is_found():
