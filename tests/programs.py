@@ -47,8 +47,8 @@ def _server(folder: Path) -> Iterator[Path]:
     """The socket of the folder's server, which the first that asks starts. It is there while somebody uses it."""
     folder.mkdir(parents=True, exist_ok=True)
     socket, users = folder / "socket", folder / "users"
-    with _locked(users, fcntl.LOCK_SH), ExitStack() as starting:       # it waits for a server that is ending
-        starting.enter_context(_locked(folder / "gate", fcntl.LOCK_EX))
+    with locked(users, fcntl.LOCK_SH), ExitStack() as starting:       # it waits for a server that is ending
+        starting.enter_context(locked(folder / "gate"))
         if not socket.exists():
             with subprocess.Popen(
                 [sys.executable, str(HERE / "forks.py"), str(folder)], env=_environment(),
@@ -60,7 +60,8 @@ def _server(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(file: Path, how: int) -> Iterator[None]:
+def locked(file: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold a lock on a file, which is made if there is none."""
     held = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(held, how)

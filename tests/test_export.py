@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -28,7 +27,6 @@ from isocost.traits import declared
 from isocost.worlds.setting import Setting
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "fixtures"))
 SCHEMAS = HERE / "fixtures" / "schemas"
 ASKED = {
     "study": "mine",
@@ -309,11 +307,9 @@ def test_cispos_cap_is_where_each_trainer_counts_it_from():
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
+def study(tmp_path_factory, recorded):
     """Records of a study, made by arithmetic."""
-    import study_records as made
-
-    return made.write_study(tmp_path_factory.mktemp("studies") / "mine", upto="plan")
+    return recorded(tmp_path_factory.mktemp("studies") / "mine", "plan")
 
 
 @pytest.mark.parametrize("target", SIZES)

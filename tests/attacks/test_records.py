@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fixtures.study_records import write_run, write_study
+from fixtures.study_records import write_run
 from isocost import report
 from isocost.cli.text_listing import show_listing
 from isocost.disk import jsonfile
@@ -42,9 +42,9 @@ SOURCES = HERE.parent.parent / "src" / "isocost"
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     """A whole study; a case damages one of its files and mends it again."""
-    folder = write_study(tmp_path_factory.mktemp("records") / "study")
+    folder = recorded(tmp_path_factory.mktemp("records") / "study")
     trained = sorted((folder / "runs").glob("train-*"))[0]
     (trained / "journal.jsonl").write_text('{"wave": 0, "slot": 0, "rewards": [1.0, 0.0, null]}\n')
     return folder
