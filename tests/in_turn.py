@@ -63,18 +63,32 @@ def turn(commit: str) -> set[str]:
             if hashlib.sha256(f"{commit} {name}".encode()).digest()[0] % PART == 0}
 
 
+def not_committed(*where: str) -> list[str]:
+    """The files there that differ from the commit's, and new ones."""
+    return [*git("diff", "--name-only", "HEAD", "--", *where),
+            *git("ls-files", "--others", "--exclude-standard", "--", *where)]
+
+
 @cache
 def in_turn() -> frozenset[str]:
     """The methods whose turn it is at this commit."""
     where = [f"src/isocost/{room}" for room in ROOMS]
     try:
         (commit,) = git("rev-parse", "HEAD")
-        changed = [*git("diff", "--name-only", f"HEAD~{SINCE}", "--", where[0]),
-                   *git("diff", "--name-only", "HEAD", "--", *where),
-                   *git("ls-files", "--others", "--exclude-standard", "--", *where)]
+        changed = [*git("diff", "--name-only", f"HEAD~{SINCE}", "--", where[0]), *not_committed(*where)]
     except (OSError, subprocess.CalledProcessError):
         return frozenset(methods.shipped())
     return frozenset(touched(changed) | turn(commit))
+
+
+def when_changed(where: str) -> pytest.MarkDecorator:
+    """A mark for a test that the normal suite need run only while the files of a pattern change."""
+    files = f":(glob){where}"
+    try:
+        changed = git("diff", "--name-only", f"HEAD~{SINCE}", "--", files) + not_committed(files)
+    except (OSError, subprocess.CalledProcessError):
+        changed = [where]
+    return pytest.mark.usefixtures() if changed else pytest.mark.release
 
 
 def in_their_turn(names: Iterable[str]) -> list[object]:

@@ -1,10 +1,13 @@
 """The suite itself: whose turn it is, what a room costs, what is made once."""
 
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from cpu_seconds import KEPT, by_room, pytest_collection_modifyitems, room, table
-from in_turn import PART, in_their_turn, in_turn, rests_on, touched, turn
+from in_turn import PART, in_their_turn, in_turn, rests_on, touched, turn, when_changed
 from isocost import methods
 
 METHODS = "src/isocost/methods"
@@ -31,6 +34,20 @@ def test_no_method_is_left_out_of_both():
     kept, left = {v for v in values if isinstance(v, str)}, [v for v in values if not isinstance(v, str)]
     assert kept == {*in_turn(), "mine"} and {v.values[0] for v in left} == set(methods.shipped()) - in_turn()
     assert all([mark.name for mark in v.marks] == ["release"] for v in left)
+
+
+@pytest.mark.parametrize(("printed", "name"), [([], "release"), (["src/a/kernel/b.cpp"], "usefixtures")])
+def test_what_does_not_change_is_left_to_the_release(monkeypatch, printed, name):
+    monkeypatch.setattr("in_turn.git", lambda *words: printed if words[0] == "diff" else [])
+    assert when_changed("src/**/kernel/*").name == name
+
+
+def test_without_a_history_everything_is_in_its_turn(monkeypatch):
+    def git(*words):
+        raise subprocess.CalledProcessError(128, words)
+
+    monkeypatch.setattr("in_turn.git", git)
+    assert in_turn.__wrapped__() == set(methods.shipped()) and when_changed("src/nowhere/*").name == "usefixtures"
 
 
 def test_every_test_file_has_a_room_with_a_budget_and_seconds_are_summed_by_room():
