@@ -18,7 +18,7 @@ import pytest
 from isocost import methods
 from trees import nodes, sources
 
-SINCE, PART = 20, 4
+SINCE, PART = 10, 4
 HOME = Path(__file__).parents[1]
 ROOMS = ("methods", "parts")        # what a method consists of
 
