@@ -82,7 +82,9 @@ class Seconds:
         if by_room(self.files).keys() == KEPT["rooms"].keys():      # the suite, not a part of it
             terminalreporter.write_line("\n".join(table(self.files)))
         if self.config.getoption("--keep-seconds"):
-            files = {file: round(seconds, 1) for file, seconds in self.files.most_common() if seconds >= 1}
+            every = Counter({**KEPT["files"], **self.files})
+            files = {file: round(seconds, 1) for file, seconds in every.most_common()
+                     if seconds >= 1 and (self.config.rootpath / file).exists()}
             RECORD.write_text(json.dumps({**KEPT, "files": files}, indent=1) + "\n", encoding="utf-8")
 
 

@@ -81,13 +81,13 @@ def in_turn() -> frozenset[str]:
     return frozenset(touched(changed) | turn(commit))
 
 
-def when_changed(where: str) -> pytest.MarkDecorator:
-    """A mark for a test that the normal suite need run only while the files of a pattern change."""
-    files = f":(glob){where}"
+def when_changed(*where: str) -> pytest.MarkDecorator:
+    """A mark for a long test that the normal suite runs only while the files of these patterns change."""
+    files = [f":(glob){pattern}" for pattern in where]
     try:
-        changed = git("diff", "--name-only", f"HEAD~{SINCE}", "--", files) + not_committed(files)
+        changed = bool(git("diff", "--name-only", f"HEAD~{SINCE}", "--", *files) + not_committed(*files))
     except (OSError, subprocess.CalledProcessError):
-        changed = [where]
+        changed = True
     return pytest.mark.usefixtures() if changed else pytest.mark.release
 
 
