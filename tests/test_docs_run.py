@@ -164,7 +164,7 @@ WALKS = {
         leaves=("studies/mine/profile.json", "studies/mine/plan.json", "studies/mine/audit.json",
                 "studies/mine/report.html", "studies/theirs/plan.json"),
     ),
-    "CONTRIBUTING.md": Walk(checkout, slow=("python -m isocost.contract",)),     # pages on methods, in ten seconds
+    "CONTRIBUTING.md": Walk(checkout, slow=("python -m docs.build.catalogue",)),      # pages on methods, in ten seconds
     "docs/agents.md": Walk(
         quick={
             "quickstart --world agents": "quickstart --world agents --dry-run --samples 1 --limit 40",
