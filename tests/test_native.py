@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from in_turn import when_changed
 from isocost import meter
 from isocost.errors import UserError
 from isocost.local import invariance, layout, matrix_unit, native
@@ -272,6 +273,7 @@ def built_for(target, monkeypatch, level):
     monkeypatch.setattr(native, "FLAGS", tuple(f if f != "-O3" else level for f in native.FLAGS))
 
 
+@when_changed("src/isocost/**/kernel/*")        # it builds the kernel anew
 @pytest.mark.parametrize("target", NARROWER)
 def test_machines_with_narrower_vectors_compute_the_same_in_any_batch(monkeypatch, fresh, target):
     source = model(sharp=1.5)

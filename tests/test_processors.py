@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from in_turn import when_changed
 from isocost import processor
 from isocost.doctor import policy, run_checks
 from isocost.local import invariance
@@ -79,7 +80,10 @@ def assert_held(seen):
     assert all(seen[f"rollouts {dtype}"][1] == 24 for dtype in ("fp32", "bf16"))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+OF_BITS = when_changed("src/isocost/local/**", "src/isocost/fast/**", "src/isocost/processor.py")
+
+
+@pytest.mark.parametrize("level", ["avx2", "avx512", pytest.param("sse4.2", marks=OF_BITS)])     # no vectors: slow
 def test_rows_and_rollouts_have_the_same_bits_in_any_batch(level):
     assert_held(swept(level, SHAPES))
 

@@ -47,6 +47,7 @@ from isocost.steps.training.single import RunCost, RunEnd, train_one
 from isocost.steps.training.train import Forecast, Trained, train
 from isocost.steps.training.whole import Whole
 from isocost.worlds.setting import Setting
+from trees import sources
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"
 DATA = "sums:base=easy,count=40"
@@ -382,8 +383,7 @@ def test_coroutines_are_run_in_one_place():
 
     A harness process is another interpreter, perhaps without this package.
     """
-    package = Path(isocost.__file__).parent
-    found = {str(p.relative_to(package)) for p in package.rglob("*.py") if "asyncio.run(" in p.read_text()}
+    found = {module for module, source in sources().items() if "asyncio.run(" in source}
     assert found == {"gather.py", "envs/harness/process.py"}
 
 

@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from fixtures.study_records import write_study
 from isocost.cli import text as tell
 from isocost.cli.commands import main
 from isocost.cli.live import Watch, standing
@@ -245,8 +244,8 @@ def test_one_imported_run_has_a_curve_and_a_list_of_what_a_plan_needs(tmp_path):
 
 
 @pytest.mark.parametrize(("fallback", "also"), [("the law refuses", []), ("", [4, 8])])
-def test_a_run_is_sent_to_another_n_only_where_a_law_says_that_it_may_be_as_good(tmp_path, fallback, also):
-    write_study(tmp_path)
+def test_a_run_is_sent_to_another_n_only_where_a_law_says_that_it_may_be_as_good(tmp_path, recorded, fallback, also):
+    recorded(tmp_path)
     plan = json.loads((tmp_path / "plan.json").read_text())
     n = plan["arms"][0]["n"]
     (tmp_path / "plan.json").write_text(json.dumps(plan | {"fallback": fallback, "equal": [n, 4], "undecided": [8]}))
