@@ -18,7 +18,7 @@ from isocost.cli import text as tell
 from isocost.cli.commands import main
 from isocost.cli.text_compare import detectable
 from isocost.compare import training as comparing
-from isocost.compare.design import design
+from isocost.compare.design import Conditions, design
 from isocost.disk.jsonfile import write_json
 from isocost.doctor import CHECKS, run_checks
 from isocost.errors import UserError
@@ -261,8 +261,8 @@ def planned(seeds):
     known = {"select": 10, "audit": 10, "exact": True, "lengths": {"mean": 3.0}, "parameters": 1000, "rate": {
         "rollouts_per_second": 1000.0, "tokens_per_second": 3000.0}, "cost": {"rollouts": 128, "prefill": 512,
         "decode": 384, "seconds": 0.1}, "prompt": 4.0, "seconds": 0.1}
-    return design(["grpo", "dapo"], known, budget="400k-rollouts", seeds=seeds, rollouts=4, groups=4, lr=None,
-                  evaluations=4, margin=0.01, metric="pass@1", seed=0, parents={}, samples=4, sets={})
+    common = Conditions("400k-rollouts", seeds=seeds, rollouts=4, groups=4, evaluations=4)
+    return design(["grpo", "dapo"], known, common, samples=4)
 
 
 def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch):
