@@ -245,4 +245,4 @@ def _priced(opened: Opened) -> dict[str, Any]:
     """A profile of a few sampled problems; its cost is billed as `pricing`."""
     from isocost.steps.training.pass_rates import pass_rates
 
-    return finished(pass_rates(opened.setting, problems=PRICED, opened=opened))
+    return finished(pass_rates(opened, problems=PRICED))

@@ -76,17 +76,9 @@ def import_logs(
     *,
     source: str | None = None,
     columns: Sequence[str] = (),
-    scale: str | None = None,
-    names: str | None = None,
     study: bool = False,
-    n: int | None = None,
-    B: int | None = None,
-    lr: float | None = None,
-    seed: int | None = None,
-    base: float | None = None,
-    model: str | None = None,
-    data: str | None = None,
     observer: Observer = SILENT,
+    **stated: Any,
 ) -> ImportedRuns:
     """Import the runs of another trainer from its logs: one log as a run, several as a study.
 
@@ -95,13 +87,14 @@ def import_logs(
         out: the folder; by default runs/NAME for one log, studies/imported for several.
         source: the trainer or format that wrote them; by default recognised by content.
         columns: NAME=COLUMN, such as reward=train/score.
-        scale: LOW,HIGH, the least and the largest reward of a rollout if not 0 and 1.
-        names: how a run's name spells its sizes, such as n{n}-s{seed}.
         study: make a study even of one log.
-        n, B, lr, seed: rollouts per problem, problems per update, learning rate and seed where a log lacks them.
-        base: the reward of the policy before training, in the log's units, where a log lacks it.
-        model, data: what was trained on which problems, as text.
         observer: gets a `Skipped` for each log without any reward.
+        **stated: what the logs lack.
+            n, B, lr, seed: rollouts per problem, problems per update, learning rate and seed;
+            names: how a run's name spells its sizes, such as n{n}-s{seed};
+            scale: LOW,HIGH, the least and the largest reward of a rollout if not 0 and 1;
+            base: the reward of the policy before training, in the log's units;
+            model, data: what was trained on which problems, as text.
 
     Raises:
         UserError: for a log that cannot be read or does not fit; then nothing is written.
@@ -109,7 +102,7 @@ def import_logs(
     mapped = mapped_of(columns)
     found: list[Log] = []
     skipped: list[str] = []
-    asked = Asked(Arm(n=n, B=B, lr=lr), seed, scale=scale_of(scale), base=base, pattern=names, model=model, data=data)
+    asked = Asked.of(**stated)
     for path in map(Path, sources):
         try:
             for log in logs.logs(path, source, mapped, skipped):
@@ -134,19 +127,6 @@ def mapped_of(columns: Sequence[str]) -> dict[str, str]:
     if incomplete is not None:
         raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {incomplete!r}")
     return dict(c.split("=", 1) for c in columns)
-
-
-def scale_of(text: str | None) -> tuple[float, float] | None:
-    """LOW,HIGH as numbers. Raises UserError where it is not two numbers, the least first."""
-    if text is None:
-        return None
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise UserError(f"--scale takes LOW,HIGH, such as 0,500, not {text!r}") from None
-    if not low < high:
-        raise UserError(f"--scale takes the least first, such as 0,500, not {text!r}")
-    return low, high
 
 
 def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> tuple[ImportedRun, ...]:
