@@ -156,8 +156,8 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         return
     columns = asked.pop("columns")
     if completions is not None:
+        from isocost.steps.outside.importing import scale_of
         from isocost.steps.training.stored import profile_completions
-        from isocost.trainers.reading.record import scale_of
 
         if unused := [written for name, written in given().items() if name not in STORED]:
             raise UserError(f"{unused[0]} has no use with --completions, which were sampled before: leave it out")

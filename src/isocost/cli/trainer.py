@@ -57,10 +57,9 @@ def profiled(
 ) -> TrainerProfile:
     """The profile of the trainer `text` with these options, of which `given` were given."""
     from isocost.cli.options import site_of
-    from isocost.steps.outside.importing import mapped_of
+    from isocost.steps.outside.importing import mapped_of, scale_of
     from isocost.steps.outside.settle import trainer_of
     from isocost.steps.outside.trainer import GROUPS, profile_trainer
-    from isocost.trainers.reading.record import scale_of
 
     wrong = next((option for name, option in given.items() if name not in TAKES), None)
     if wrong is not None:

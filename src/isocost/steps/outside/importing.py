@@ -102,7 +102,7 @@ def import_logs(
     mapped = mapped_of(columns)
     found: list[Log] = []
     skipped: list[str] = []
-    asked = Asked.of(**stated)
+    asked = _stated(**stated)
     for path in map(Path, sources):
         try:
             for log in logs.logs(path, source, mapped, skipped):
@@ -127,6 +127,25 @@ def mapped_of(columns: Sequence[str]) -> dict[str, str]:
     if incomplete is not None:
         raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {incomplete!r}")
     return dict(c.split("=", 1) for c in columns)
+
+
+def scale_of(text: str | None) -> tuple[float, float] | None:
+    """LOW,HIGH as numbers. Raises UserError where it is not two numbers, the least first."""
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise UserError(f"--scale takes LOW,HIGH, such as 0,500, not {text!r}") from None
+    if not low < high:
+        raise UserError(f"--scale takes the least first, such as 0,500, not {text!r}")
+    return low, high
+
+
+def _stated(*, n: int | None = None, B: int | None = None, lr: float | None = None, scale: str | None = None,
+            names: str | None = None, **others: Any) -> Asked:
+    """What the options say; `others` are seed, base, model and data."""
+    return Asked(Arm(n=n, B=B, lr=lr), scale=scale_of(scale), pattern=names, **others)
 
 
 def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> tuple[ImportedRun, ...]:

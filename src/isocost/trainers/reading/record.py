@@ -47,25 +47,6 @@ class Asked:
     model: str | None = None
     data: str | None = None
 
-    @staticmethod
-    def of(*, n: int | None = None, B: int | None = None, lr: float | None = None, scale: str | None = None,
-           names: str | None = None, **stated: Any) -> Asked:
-        """From the options of `isocost import`; `stated` are seed, base, model and data."""
-        return Asked(Arm(n=n, B=B, lr=lr), scale=scale_of(scale), pattern=names, **stated)
-
-
-def scale_of(text: str | None) -> tuple[float, float] | None:
-    """LOW,HIGH as numbers. Raises UserError where it is not two numbers, the least first."""
-    if text is None:
-        return None
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise UserError(f"--scale takes LOW,HIGH, such as 0,500, not {text!r}") from None
-    if not low < high:
-        raise UserError(f"--scale takes the least first, such as 0,500, not {text!r}")
-    return low, high
-
 
 @dataclass(frozen=True)
 class Imported:
