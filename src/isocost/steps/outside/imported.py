@@ -233,7 +233,7 @@ def _plan_anew(study: Study, asked: PlanOptions) -> Study:
     machine = Machine.priced(asked.price, 1 if asked.devices is None else asked.devices, 1)
     spend: Budget | None
     if asked.budget is not None:
-        spend = asked.spend(machine, uncounted(study))
+        spend = machine.spend(asked.budget, uncounted(study))
     else:
         spend = PilotPlan.of(study.record("pilot.json", "import")).budget
         if spend is not None and spend.asked:

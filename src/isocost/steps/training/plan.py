@@ -77,8 +77,8 @@ def _of_training(study: Study, asked: PlanOptions) -> PilotPlan | Plan:
         before = study.planned
         asked = replace(asked, size=before.preset, budget=None if before.budget is None else str(before.budget))
     if changes or not study.has("pilot.json"):
-        machine = _machine(study, asked)
-        spend = asked.spend(machine, _uncounted(study))
+        machine = _machine(study, asked.price, asked.devices, asked.workers)
+        spend = machine.spend(asked.budget, _uncounted(study))
         if started:
             planned = study.planned
             if planned.direct:
@@ -161,13 +161,13 @@ def _overridden(study: Study, planned: pilots.PilotPlan) -> str:
     return f"{method}: {differs}" if differs else ""
 
 
-def _machine(study: Study, asked: PlanOptions) -> Machine:
-    """The machine of these options; what they leave out is as it was planned before."""
+def _machine(study: Study, price: str | None, devices: int | None, workers: int | None) -> Machine:
+    """The machine of these options; what is None is as it was planned before."""
     before = Machine(1, workers_of(study.setting, None))
     if study.has("pilot.json"):
         before = spending.machine_of(study)
-    now = Machine.priced(asked.price, asked.devices or before.devices, asked.workers or before.side_by_side)
-    return now if asked.price else replace(now, price=before.price, currency=before.currency)
+    now = Machine.priced(price, devices or before.devices, workers or before.side_by_side)
+    return now if price else replace(now, price=before.price, currency=before.currency)
 
 
 def _uncounted(study: Study) -> dict[str, str]:
