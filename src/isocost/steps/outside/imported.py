@@ -79,11 +79,7 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
     for c in seen:
         own.setdefault((c.arm["n"], c.arm["B"]), []).append(c.arm["lr"])
     return RateRule(
-        lr0,
-        reference,
-        float(slope),
-        flags=flags,
-        why=f"as the imported runs had it: {rule}; not tuned here",
+        lr0, reference, float(slope), flags=flags, why=f"as the imported runs had it: {rule}; not tuned here",
         arms=tuple((n, B, exp(float(np.log(lrs).mean()))) for (n, B), lrs in sorted(own.items())),
     )
 

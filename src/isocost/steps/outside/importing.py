@@ -71,14 +71,8 @@ class ImportedRuns(Shown):
 
 
 def import_logs(
-    sources: Sequence[str | Path],
-    out: str | Path | None = None,
-    *,
-    source: str | None = None,
-    columns: Sequence[str] = (),
-    study: bool = False,
-    observer: Observer = SILENT,
-    **stated: Any,
+    sources: Sequence[str | Path], out: str | Path | None = None, *, source: str | None = None,
+    columns: Sequence[str] = (), study: bool = False, observer: Observer = SILENT, **stated: Any,
 ) -> ImportedRuns:
     """Import the runs of another trainer from its logs: one log as a run, several as a study.
 
@@ -245,19 +239,7 @@ def _imported(run: Imported, folder: Path, seed: int) -> ImportedRun:
     first, last = run.evaluations[0], run.evaluations[-1]
     low, high = run.stated.get("scale") or measure.UNIT
     return ImportedRun(
-        run=str(folder),
-        log=run.log.name,
-        source=run.log.source,
-        arm=run.arm,
-        seed=seed,
-        C=run.C,
-        unit=run.log.unit,
-        metric=run.metric,
-        kind=run.kind,
-        points=len(run.evaluations),
-        first=first[1].reward,
-        last=last[1].reward,
-        scale=(low, high),
-        diverged=run.log.end == DIVERGED,
-        missing=tuple(run.missing),
+        run=str(folder), log=run.log.name, source=run.log.source, arm=run.arm, seed=seed, C=run.C, unit=run.log.unit,
+        metric=run.metric, kind=run.kind, points=len(run.evaluations), first=first[1].reward, last=last[1].reward,
+        scale=(low, high), diverged=run.log.end == DIVERGED, missing=tuple(run.missing),
     )

@@ -202,15 +202,9 @@ def fit(study: Study, *, metric: str | None = None) -> Law | NoLaw:
     assert study.law is not None
     own = study.source.can(Can.SPLITS)
     return Law(
-        study.law,
-        turn_limit=study.choice,
-        metric=study.metric,
-        interference=tuple(by_n(_of_law(study))),
-        extendable=study.source.can(Can.PILOT),
-        splits=own,
-        binned=not own and _are_binned(study.curves(PASS)),
-        unit=measure.of(study.any_run)["unit"],
-        folder=study.path,
+        study.law, turn_limit=study.choice, metric=study.metric, interference=tuple(by_n(_of_law(study))),
+        extendable=study.source.can(Can.PILOT), splits=own, binned=not own and _are_binned(study.curves(PASS)),
+        unit=measure.of(study.any_run)["unit"], folder=study.path,
     )
 
 

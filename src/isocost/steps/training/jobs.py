@@ -92,14 +92,7 @@ def job_of(
         evaluated = None if evaluation.held_out is None else evaluation.problems
         setting = replace(setting, samples=evaluation.samples, evaluated=evaluated)
     return Job(
-        name=run.name,
-        setting=setting,
-        method=home.method,
-        seed=run.seed,
-        budget={"rollouts": run.C, **(run.cap or {})},
-        arm=run.arm.but(lr=run.lr(rule), warmup=run.warmup),
-        points=tuple(points),
-        purpose=run.purpose,
-        seal=seal,
-        export=run.purpose == "train",
+        name=run.name, setting=setting, method=home.method, seed=run.seed,
+        budget={"rollouts": run.C, **(run.cap or {})}, arm=run.arm.but(lr=run.lr(rule), warmup=run.warmup),
+        points=tuple(points), purpose=run.purpose, seal=seal, export=run.purpose == "train",
     )

@@ -117,12 +117,8 @@ def pilot_plan(study: Study) -> PilotPlan:
     data = study.record("pilot.json", "plan")
     cost = study.profiled().get("cost") or {}
     return PilotPlan(
-        study.planned,
-        units=data.get("units"),
-        profiled=cost.get("rollouts", 0),
-        overridden=_overridden(study, study.planned),
-        elsewhere=_elsewhere(study),
-        folder=study.path,
+        study.planned, units=data.get("units"), profiled=cost.get("rollouts", 0),
+        overridden=_overridden(study, study.planned), elsewhere=_elsewhere(study), folder=study.path,
     )
 
 
@@ -212,21 +208,10 @@ def _plan_pilot(study: Study, options: PlanOptions, budget: Budget | None) -> pi
     if study.trainer is not None:
         timing = Timing.of(known["timing"])
     planned = plan_pilot(
-        known,
-        preset=options.size or "quick",
-        budget=budget,
-        seed=asked["seed"],
-        parameters=known["parameters"],
-        rate=rate,
-        B=options.groups,
-        batch=options.fixed_batch,
-        evaluation=evaluation,
-        timing=timing,
-        attempts=attempts_of(study.metric),
-        evaluation_share=options.evaluation_share,
-        turns=options.turns,
-        most_samples=samples or max(study.setting.samples, MOST_SAMPLES),
-        rounds=study.source.can(Can.PILOT),
+        known, preset=options.size or "quick", budget=budget, seed=asked["seed"], parameters=known["parameters"],
+        rate=rate, B=options.groups, batch=options.fixed_batch, evaluation=evaluation, timing=timing,
+        attempts=attempts_of(study.metric), evaluation_share=options.evaluation_share, turns=options.turns,
+        most_samples=samples or max(study.setting.samples, MOST_SAMPLES), rounds=study.source.can(Can.PILOT),
     )
     if _caps(study):
         planned = planned.capped()
@@ -258,15 +243,8 @@ def _prescription(study: Study, planned: pilots.PilotPlan) -> plans.Plan:
     bills = [bill.get("train", {}) for run, bill in _bills(study, own) if turns is None or run.purpose == "pilot"]
     own = replace(own, prices=own.prices.measured(bills))
     made = prescribe(
-        law,
-        study.rule,
-        own.budget,
-        measure_timing(seen, own.timing),
-        pilot=own,
-        curves=seen,
-        spent=spent(study, planned),
-        problems=pool,
-        caps=_caps(study),
+        law, study.rule, own.budget, measure_timing(seen, own.timing), pilot=own, curves=seen,
+        spent=spent(study, planned), problems=pool, caps=_caps(study),
     )
     if (choice := study.choice) is not None:
         note = choice.text + (f". To resolve: {choice.settle}" if choice.settle else "")
@@ -298,9 +276,6 @@ def spent(study: Study, planned: pilots.PilotPlan) -> Bill:
     learned = planned.prices.learned
     flops = sum(Cost(**b).flops(int(parameters), learned) for b in bills) if parameters else None
     return replace(
-        sizes,
-        rollouts=int(total("rollouts")),
-        tokens=total("decode"),
-        flops=flops,
+        sizes, rollouts=int(total("rollouts")), tokens=total("decode"), flops=flops,
         seconds=sum(e["seconds"] for e in ends),
     )

@@ -308,14 +308,8 @@ def _cost(
     size = world.learner.parameters if spec.can(Ability.SIZE) else None
     opened.close()
     return ProfileCost(
-        model=setting.model,
-        data=setting.data,
-        problems=len(pool),
-        rollouts=rollouts,
-        tokens=cost.prefill + cost.decode,
-        flops=None if size is None else cost.flops(size),
-        memory_mb=round(500 + 4 * (size or 0) / 1e6),
-        disk_mb=1,
-        prompts=counted,
+        model=setting.model, data=setting.data, problems=len(pool), rollouts=rollouts,
+        tokens=cost.prefill + cost.decode, flops=None if size is None else cost.flops(size),
+        memory_mb=round(500 + 4 * (size or 0) / 1e6), disk_mb=1, prompts=counted,
         money=None if price is None else price.of(cost).data(),
     )

@@ -84,17 +84,9 @@ class RunEnd(Shown):
     def of(cls, end: Mapping[str, Any], folder: Path) -> RunEnd:
         """From end.json."""
         return cls(
-            reason=end["reason"],
-            detail=end["detail"],
-            steps=end["steps"],
-            seconds=end["seconds"],
-            fates=end["fates"],
-            notes=tuple(end["notes"]),
-            verifier_failures=end["verifier_failures"],
-            verifier_examples=end.get("verifier_examples", {}),
-            timing=end.get("timing", {}),
-            end=end,
-            folder=folder,
+            reason=end["reason"], detail=end["detail"], steps=end["steps"], seconds=end["seconds"], fates=end["fates"],
+            notes=tuple(end["notes"]), verifier_failures=end["verifier_failures"],
+            verifier_examples=end.get("verifier_examples", {}), timing=end.get("timing", {}), end=end, folder=folder,
         )
 
     @property

@@ -36,16 +36,8 @@ MOST = 20  # columns whose pairs are tried to separate the runs of one table
 
 
 def logs_of(
-    source: str,
-    path: Path,
-    files: Sequence[Path],
-    rows: Sequence[Row],
-    names: Names,
-    columns: Mapping[str, str],
-    *,
-    facts: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    **options: Any,
+    source: str, path: Path, files: Sequence[Path], rows: Sequence[Row], names: Names, columns: Mapping[str, str], *,
+    facts: Mapping[str, Any] | None = None, name: str | None = None, **options: Any,
 ) -> list[Log]:
     """Rows as logs, by a trainer's names or those that the user gave instead; the options are fields of
     `LoggedRows`.
@@ -165,8 +157,7 @@ class LoggedRows:
             self.source, self.name, self.files,
             tuple(_train(rows, reward, names)) if reward else (), tuple(_held(rows, held, names)) if held else (),
             reward or None, held or None, facts, about, missing=tuple(lacks),
-            end=DIVERGED if collapsed(rows, held or reward or "") else None,
-            rate=_rate(rows, step, names.rollouts),
+            end=DIVERGED if collapsed(rows, held or reward or "") else None, rate=_rate(rows, step, names.rollouts),
             parts={TRAINING: _parts(reward, there), HELD_OUT: _parts(held, there)}, rounding=dict(self.rounding or {}),
             rows=tuple(self.rows), remade=lambda rows: replace(self, rows=rows, joined=True).log(),
         )
@@ -439,10 +430,7 @@ def _held(rows: Sequence[Row], held: str, names: Names) -> list[Point]:
         own, when = (number(row.get(k)) if k else None for k in (names.rollouts, names.seconds))
         out.append(
             Point(
-                policy,
-                value,
-                spent.rollouts if own is None else own,
-                spent.seconds if when is None else when,
+                policy, value, spent.rollouts if own is None else own, spent.seconds if when is None else when,
                 number(row.get(names.epoch)),
             )
         )
