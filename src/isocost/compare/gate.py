@@ -27,7 +27,7 @@ from isocost.compare.design import Design, arm_recipe, labels_of
 from isocost.compare.folders import JUDGED, UNPAIRED, runs_in, seed_unknown
 from isocost.compare.judge import FLOOR, MARGIN, QUESTIONS, SHARES
 from isocost.compare.many import RATE
-from isocost.compare.training import Trials, by_seed, from_pilot, probe_arms, rates, rates_used, recorded_noise
+from isocost.compare.training import Trials, from_pilot, probe_arms, rates, rates_used, recorded_noise
 from isocost.disk.jsonfile import finite
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, curves
@@ -169,14 +169,14 @@ def train_pilot(trials: Trials, seed: int, seeds: int) -> None:
     if seeds < 2:
         raise UserError(f"--pilot {seeds}: the spread between runs needs at least 2 seeds per arm; use {SEEDS}")
     home, d = trials.home, trials.design
-    trials.observer.on(Noted(
+    trials.execution.observer.on(Noted(
         f"pilot: each arm probes its learning rate, then has {counted(seeds, 'run')} at that rate and at half of it, "
         f"each of about {d.rollouts:,} rollouts"))
     told = from_pilot(home)      # rates that are to be used as they are (experiments/claim.py)
     rules = rates(home) if told else probe_arms(trials)
     own = [run_seed(seed, "pilot", FIRST + i) for i in range(seeds)]
     runs = trials.jobs("pilot", rules, own, STEPS[:1] if told else STEPS)
-    trials.phase("pilot", "pilot", by_seed(runs))
+    trials.phase("pilot", "pilot", runs)
     home.write("gate.json", {
         "runs": {label: [job.name for job in jobs] for label, jobs in runs.items()},
         "probes": {label: [f.name for f in find_runs(home.runs) if f.name.startswith(f"probe-{label}-x")]

@@ -32,7 +32,6 @@ from isocost.planner.budget import Bill
 from isocost.planner.forecast import digest
 from isocost.runs import files as records
 from isocost.runs import rules
-from isocost.runs.job import Job
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.names import today
 from isocost.seams import Improve, Recipe
@@ -40,7 +39,6 @@ from isocost.steps.events import SILENT, Observer, Sampled, Warned
 from isocost.steps.execution import Execution
 from isocost.steps.folder import Home, check, found, writing
 from isocost.steps.settings import workers_of
-from isocost.steps.training.jobs import run_jobs
 from isocost.types import Problem
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
 
@@ -117,7 +115,7 @@ def conclude(trials: Trials, setting: Setting, seed: int, lacks: Sequence[str] =
              ) -> MethodComparison | ParentComparison:
     """Train the arms of a sealed design and judge them. `lacks` are notes on what their records lack."""
     home, d, seal = trials.home, trials.design, trials.seal
-    trials.observer.on(Sealed(seal, home.path / "compare.json"))
+    trials.execution.observer.on(Sealed(seal, home.path / "compare.json"))
     if not home.has("rates.json") and (pilot := piloted(home, d, setting)) is not None:
         home.write("rates.json", rates_of(pilot, d))
     trained, notes = tracks_of(trials, train_arms(trials))
@@ -153,11 +151,7 @@ def _begin(asked: Terms, folder: Path, execution: Execution) -> Iterator[Trials]
         execution.observer.on(plan)
         home = found(folder, asked.setting, **asked.asked)
         seal = sealed_in(home, plan.design, plan.expected.data(), pricing=dict(plan.pricing))
-
-        def run(jobs: Sequence[Job], title: str) -> object:
-            return run_jobs(jobs, home.runs, title, execution)
-
-        yield Trials(home, plan.design, seal, execution.observer, method_job, run)
+        yield Trials(home, plan.design, seal, execution, method_job)
 
 
 def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, execution: Execution) -> ComparisonPlan:

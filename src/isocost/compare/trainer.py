@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,7 @@ from isocost.runs.launch.site import HERE, Site
 from isocost.screen.words import counted
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.execution import Execution
-from isocost.steps.folder import Home, found, writing
-from isocost.steps.outside.drive import drive_jobs
+from isocost.steps.folder import found, writing
 from isocost.steps.outside.settle import trainer_of
 from isocost.steps.outside.trainer import Stated
 from isocost.trainers.driving.command import Trainer
@@ -176,7 +174,7 @@ def _begin(asked: TrainerTerms, folder: Path, execution: Execution) -> Iterator[
         home = found(folder, setting, **settings)
         execution.observer.on(TrainerComparisonPlan(d, *known_before(home, d, setting)))
         seal = sealed_in(home, d, {"rollouts": d.total})
-        yield Trials(home, d, seal, execution.observer, _job, partial(_drive, home, asked.arms, execution))
+        yield Trials(home, d, seal, execution, _job, asked.arms.trainers)
 
 
 def _job(trials: Trials, label: str, run: PlannedRun, rule: RateRule) -> Job:
@@ -185,10 +183,3 @@ def _job(trials: Trials, label: str, run: PlannedRun, rule: RateRule) -> Job:
     return Job(name_of(label, run), home.setting, kind, run.seed, {"rollouts": run.C},
                run.arm.but(lr=run.lr(rule), warmup=warmup(run.M)), points=trials.points(run), purpose=run.purpose,
                seal=trials.seal)
-
-
-def _drive(home: Home, arms: Arms, execution: Execution, jobs: Sequence[Job], title: str) -> list[dict[str, Any]]:
-    """Run jobs, each by the trainer of its arm."""
-    own = {job.name: trainer for job in jobs for label, trainer in arms.trainers.items()
-           if re.fullmatch(rf"(probe|pilot|train)-{re.escape(label)}(-x[0-9.]+)?-s[0-9]+", job.name)}
-    return drive_jobs(home, jobs, title, execution.observer, execution.workers, trainers=own)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,22 +20,23 @@ from isocost.runs.files import find_runs, read_json
 from isocost.runs.job import Job, recipe_of
 from isocost.runs.schema import ENDED
 from isocost.stats.power import pooled_sd
-from isocost.steps.events import Observer
+from isocost.steps.execution import Execution
 from isocost.steps.folder import Home
-from isocost.steps.training.jobs import job_of
+from isocost.steps.training.jobs import job_of, run_phase
+from isocost.trainers.driving.command import Trainer
 
 
 @dataclass(frozen=True)
 class Trials:
     """A sealed design that is executed in its folder. `make` gives a planned run of an arm as a job, at the learning
-    rate of a rule; `run` executes jobs under a title."""
+    rate of a rule; `trainers` are those of the arms where a user's trainer runs them."""
 
     home: Home
     design: Design
     seal: str
-    observer: Observer
+    execution: Execution
     make: Callable[[Trials, str, PlannedRun, RateRule], Job]
-    run: Callable[[Sequence[Job], str], object]
+    trainers: Mapping[str, Trainer] = field(default_factory=dict)
 
     def points(self, run: PlannedRun) -> tuple[int, ...]:
         """Where a run is evaluated, in rollouts."""
@@ -53,10 +54,12 @@ class Trials:
 
         return {label: [self.make(self, label, run, rules[label]) for run in planned(label)] for label in d.labels}
 
-    def phase(self, name: str, title: str, jobs: Iterable[Job]) -> None:
-        """Execute jobs as a phase of the comparison."""
+    def phase(self, name: str, title: str, jobs: Mapping[str, Sequence[Job]]) -> None:
+        """Execute the jobs of all arms, in turns: a comparison that is stopped has whole replicates."""
+        own = {job.name: trainer for label, trainer in self.trainers.items() for job in jobs[label]}
         with self.home.phase(name):
-            self.run(list(jobs), title)
+            run_phase(self.home, [job for each in zip(*jobs.values(), strict=True) for job in each], title,
+                      self.execution, trainers=own)
 
 
 def name_of(label: str, run: PlannedRun) -> str:
@@ -69,20 +72,15 @@ def train_arms(trials: Trials) -> dict[str, list[Job]]:
     """Probe every arm's learning rate unless a pilot did, then train it; returns the training jobs by arm."""
     rules = rates(trials.home) if from_pilot(trials.home) else probe_arms(trials)
     trains = trials.jobs("train", rules, trials.design.seeds, (1.0,))
-    trials.phase("train", "runs", by_seed(trains))      # a comparison that is stopped has whole replicates
+    trials.phase("train", "runs", trains)
     return trains
-
-
-def by_seed(jobs: Mapping[str, Sequence[Job]]) -> Iterator[Job]:
-    """The jobs of all arms, seed by seed."""
-    return (job for own in zip(*jobs.values(), strict=True) for job in own)
 
 
 def probe_arms(trials: Trials) -> dict[str, RateRule]:
     """Probe every arm's learning rate; returns its rule."""
     home, d = trials.home, trials.design
     probes = trials.jobs("probe", dict.fromkeys(d.labels, RateRule.of(d.rule)), d.probe_seeds, MULTIPLIERS)
-    trials.phase("probe", "learning rates", (job for own in probes.values() for job in own))
+    trials.phase("probe", "learning rates", probes)
     if not home.has("rates.json"):
         seen = {label: probe_results(curves([home.runs / j.name for j in own], d.metric))
                 for label, own in probes.items()}
@@ -90,7 +88,7 @@ def probe_arms(trials: Trials) -> dict[str, RateRule]:
                                   "noise": measured_noise(home, d, probes)})
     rules = rates(home)
     flags = dict.fromkeys(text for label in d.labels for text in rules[label].flags)
-    trials.observer.on(Probed(
+    trials.execution.observer.on(Probed(
         d, rates_used(home, d),
         tuple((tuple(label for label in d.labels if text in rules[label].flags), text) for text in flags),
         recorded_noise(home),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from isocost.steps.outside.drive import drive_jobs
 from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.settings import workers_of
 from isocost.steps.training import spending
+from isocost.trainers.driving.command import Trainer
 
 
 def execution_for(home: Home, asked: Execution) -> Execution:
@@ -36,12 +37,16 @@ def execution_for(home: Home, asked: Execution) -> Execution:
 
 
 def run_phase(
-    home: Home, jobs: Sequence[Job], title: str, execution: Execution, stops: Stops = NEVER
+    home: Home, jobs: Sequence[Job], title: str, execution: Execution, stops: Stops = NEVER,
+    trainers: Mapping[str, Trainer] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run the jobs of one phase of a study; returns what each end.json says. `stops` is for a user's trainer."""
+    """Run the jobs of one phase of a study or comparison, here or by a user's trainer; returns what each end.json says.
+
+    `stops` is for a user's trainer; `trainers` are those of jobs with one of their own, by name.
+    """
     _refuse_elsewhere(jobs, home.runs)
-    if home.trainer is not None:
-        return drive_jobs(home, jobs, title, execution.observer, execution.workers, stops=stops)
+    if home.trainer is not None or trainers:
+        return drive_jobs(home, jobs, title, execution.observer, execution.workers, stops=stops, trainers=trainers)
     for job in jobs:
         reopen(home.runs / job.name, job)
     return run_jobs(jobs, home.runs, title, execution)
