@@ -3,7 +3,7 @@
     python -m experiments.walk STUDY          # one that `isocost quickstart` made; a copy of it is worked on
 
 A function is read where it is first called. A stay is a run of functions in one file, a return is a stay in a file that
-was left. `fit` reads every function that the command calls; `budget` those that receive the budget (its text, a Budget,
+was left. `fit` reads every function that the command calls; `plan` those that receive the budget (its text, a Budget,
 or a value that has one), from the command to the planner of the pilot.
 """
 
@@ -42,24 +42,18 @@ def receives_budget(frame, found):
     return not any(f == PLANNER for _, f in found) and any(isinstance(x, Budget) or x is BUDGET for x in held)
 
 
-def shown(name, files):
+def walk(made, name, options, later, counts):
+    for _ in range(2):         # the first makes what a process keeps, such as the shapes of records
+        with tempfile.TemporaryDirectory() as folder:
+            study = shutil.copytree(made, Path(folder, "study"), ignore=lambda _, names: set(later) & set(names))
+            files = read([name, str(study), *options], counts)
     stays = [file for i, file in enumerate(files) if not i or files[i - 1] != file]
     back = sum(file in stays[:i] for i, file in enumerate(stays))
     print(f"{name}: {len(stays)} stays in {len(set(stays))} files, {back} returns\n  {' > '.join(stays)}")
 
 
 if __name__ == "__main__":
-    for name, options, later, counts in (
-        ("fit", [], ("law", "plan", "forecast", "audit"), lambda frame, found: True),
-        ("plan", ["--budget", BUDGET], ("law", "plan", "forecast", "audit", "rate", "shift", "pilot"), receives_budget),
-    ):
-        for time in (1, 2):         # the first makes what a process keeps, such as the shapes of records
-            with tempfile.TemporaryDirectory() as folder:
-                study = shutil.copytree(sys.argv[1], Path(folder, "study"))
-                for file in later:
-                    (study / f"{file}.json").unlink(missing_ok=True)
-                if name == "plan":
-                    shutil.rmtree(study / "runs")
-                files = read([name, str(study), *options], counts)
-                if time == 2:
-                    shown(name, files)
+    LATER = ["law.json", "plan.json", "forecast.json", "audit.json"]
+    walk(sys.argv[1], "fit", [], LATER, lambda frame, found: True)
+    walk(sys.argv[1], "plan", ["--budget", BUDGET], [*LATER, "rate.json", "shift.json", "pilot.json", "runs"],
+              receives_budget)

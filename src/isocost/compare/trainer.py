@@ -168,8 +168,9 @@ def pilot_trainer(
 def _begin(asked: TrainerTerms, folder: Path, execution: Execution) -> Iterator[Trials]:
     """The sealed comparison in its folder, while it is written to."""
     d, setting = asked.design(), asked.stated.setting
-    settings = {"seed": asked.common.seed, "method": None, "design": d.data(),
-                "trainers": {k: t.data() for k, t in asked.arms.trainers.items()}, **execution.site.data()}
+    site = execution.site.data()
+    settings = {"seed": asked.common.seed, "method": None, "design": d.data(), "launch": site["launch"],
+                "trainers": {k: t.data() for k, t in asked.arms.trainers.items()}, **site}
     with writing(folder):
         home = found(folder, setting, **settings)
         execution.observer.on(TrainerComparisonPlan(d, *known_before(home, d, setting)))
