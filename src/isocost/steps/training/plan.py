@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
 from isocost import methods
 from isocost.errors import UserError
@@ -18,7 +17,6 @@ from isocost.planner.training import prescribe as plans
 from isocost.planner.training.afford import MOST_SAMPLES, plan_pilot
 from isocost.planner.training.learning_rate import given, starting_rule
 from isocost.planner.training.prescribe import prescribe
-from isocost.planner.training.study_runs import PlannedRun
 from isocost.recipe import pace_takes
 from isocost.runs import measure
 from isocost.runs.job import method_defaults
@@ -240,7 +238,8 @@ def _prescription(study: Study, planned: pilots.PilotPlan) -> plans.Plan:
         return replace(made, bill=_not_here(made.bill), flags=(_exported(study), *made.flags))
     law, turns, own = study.law, study.turns, planned.at(study.turns)
     seen = of_limit(study.curves(), own)
-    bills = [bill.get("train", {}) for run, bill in _bills(study, own) if turns is None or run.purpose == "pilot"]
+    bills = [study.run(r.name).ended(ENDED)["bill"].get("train", {})
+             for r in own.runs if turns is None or r.purpose == "pilot"]
     own = replace(own, prices=own.prices.measured(bills))
     made = prescribe(
         law, study.rule, own.budget, measure_timing(seen, own.timing), pilot=own, curves=seen,
@@ -253,19 +252,9 @@ def _prescription(study: Study, planned: pilots.PilotPlan) -> plans.Plan:
     return made if warning is None else replace(made, flags=(*made.flags, warning))
 
 
-def _ends(study: Study, planned: pilots.PilotPlan) -> list[dict[str, Any]]:
-    """How each of the pilot's runs ended."""
-    return [study.run(r.name).ended(ENDED) for r in planned.runs]
-
-
-def _bills(study: Study, planned: pilots.PilotPlan) -> list[tuple[PlannedRun, dict[str, Any]]]:
-    """Each of the pilot's runs with its accounts."""
-    return [(r, e["bill"]) for r, e in zip(planned.runs, _ends(study, planned), strict=True)]
-
-
 def spent(study: Study, planned: pilots.PilotPlan) -> Bill:
     """What the pilot's runs cost by their own meters: training and what was lost of it, evaluations in seconds."""
-    ends = _ends(study, planned)
+    ends = [study.run(r.name).ended(ENDED) for r in planned.runs]
     bills = [e["bill"].get(account, {}) for e in ends for account in (TRAIN, LOST)]
     sizes = planned.pilot_bill
 
