@@ -30,9 +30,9 @@ def numbers(folder: Path) -> dict[str, float]:
     from dataclasses import replace
 
     import numpy as np
-    from isocost.tasks.sums import HARD, base_rates, operands
 
     from isocost.runs.files import read_json
+    from isocost.tasks.builtin.sums import HARD, base_rates, operands
     from isocost.types import Sampling
     from isocost.worlds.setting import Setting, open_setting
 

@@ -28,13 +28,13 @@ def numbers(folder: Path) -> dict[str, float]:
     from dataclasses import replace
 
     import numpy as np
-    from isocost.tasks.puzzles import Puzzles, base_rates, listed
 
     from isocost import methods
     from isocost.runs.evaluate import evaluate
     from isocost.runs.files import read_json
     from isocost.runs.job import Job
     from isocost.seams import Pace
+    from isocost.tasks.builtin.puzzles import Puzzles, base_rates, listed
     from isocost.worlds.setting import open_setting
 
     job = Job.of(read_json(folder / "run.json")["job"])

@@ -36,12 +36,11 @@ ALT = ("Held-out share right over the tokens after which an answer is forced, 4 
 
 def prepare(home: Path) -> None:
     """The shipped base, taught further to answer at once after any of its steps."""
-    from isocost.tasks.drawn import STEP
-
     import bases
     from isocost import chance
     from isocost.local import weights
-    from isocost.tasks import puzzles
+    from isocost.tasks.builtin import puzzles
+    from isocost.tasks.builtin.drawn import STEP
 
     def lesson(step: int) -> list[tuple[str, str]]:
         draw, rows = chance.generator(0, chance.Purpose.INIT, 9, step), []

@@ -44,12 +44,11 @@ ALT = ("Held-out share right over rounds of thinking before the answer, 0 to 12,
 
 def prepare(home: Path) -> None:
     """The chains, and the shipped base taught to go on from any step and to write the problem that is left."""
-    from isocost.tasks.drawn import STEP
-
     import bases
     from isocost import chance
     from isocost.local import weights
-    from isocost.tasks import chain
+    from isocost.tasks.builtin import chain
+    from isocost.tasks.builtin.drawn import STEP
 
     longest, slips, think = 13, 0.125, 12
 

@@ -13,6 +13,7 @@ import torch
 
 from isocost import processor
 from isocost.errors import UserError
+from isocost.fast.forms import Forms
 from isocost.local import invariance, native
 from isocost.local.critic import LocalCritic
 from isocost.local.decoder import Compute, Config
@@ -99,6 +100,7 @@ def open_world(
         problems, engine, learner, source.text, grade, meter, reference=frozen,
         overlap=Threads(engine, learner, frozen, compute.threads, asked.overlap and where.type == "cpu"),
         exact=Exactly(source.text, learner) if exact else None, critic=LocalCritic(learner),
+        fast=Forms() if used == "native" else None,
         extra={
             "model": source.but(weights={}),     # the learner has them
             "lora": asked.lora,
