@@ -16,7 +16,7 @@ from isocost.errors import UserError
 from isocost.fast.forms import Forms
 from isocost.local import invariance, native
 from isocost.local.critic import LocalCritic
-from isocost.local.decoder import Compute, Config
+from isocost.local.decoder import Backend, Config
 from isocost.local.engine import LocalEngine
 from isocost.local.learner import Adam, LocalLearner
 from isocost.local.lora import LoraLearner
@@ -56,12 +56,12 @@ class WorldOptions:
     lora: int | None = None
     overlap: bool = True
 
-    def compute(self, source: Model) -> tuple[Compute, str]:
+    def backend(self, source: Model) -> tuple[Backend, str]:
         """What computes this model, and why not the native kernels. Raises UserError for what is not available."""
         device = _device(self.device)
         body = _dtype(self.dtype, device, source.parameters)
         kernels, why = _kernels(self.kernels, source.config, body, device)
-        return Compute(device, body, kernels, self.threads), why
+        return Backend(device, body, kernels, self.threads), why
 
 
 def open_world(
@@ -78,19 +78,19 @@ def open_world(
     """
     source, asked = load(model) if isinstance(model, str) else model, WorldOptions(**options)
     meter = Meter() if meter is None else meter
-    compute, why = asked.compute(source)
-    where, used = compute.device, compute.kernels
+    backend, why = asked.backend(source)
+    where, used = backend.device, backend.kernels
     plain = used != "native" and where.type == "cpu"
-    if plain and compute.body == torch.bfloat16:
+    if plain and backend.body == torch.bfloat16:
         processor.keep_onednn_off_amx(_product)
-    seen = invariance.measure(source.config, compute.body, where, used, compute.threads) if plain else None
+    seen = invariance.measure(source.config, backend.body, where, used, backend.threads) if plain else None
     space = _cache_bytes(where) if asked.cache_bytes is None else asked.cache_bytes
-    engine = LocalEngine(source.config, source.text, meter, compute, max_slots=asked.max_slots, cache_bytes=space,
+    engine = LocalEngine(source.config, source.text, meter, backend, max_slots=asked.max_slots, cache_bytes=space,
                          dialogues=dialogues)
     settings: dict[str, Any] = {"ends": source.text.ends, "micro_tokens": asked.micro_tokens, "adam": asked.adam}
     learner = (
-        LoraLearner(source.config, source.weights, meter, compute, rank=asked.lora, **settings) if asked.lora
-        else LocalLearner(source.config, source.weights, meter, compute, **settings)
+        LoraLearner(source.config, source.weights, meter, backend, rank=asked.lora, **settings) if asked.lora
+        else LocalLearner(source.config, source.weights, meter, backend, **settings)
     )
     engine.restore(learner.weights(), 0)
     if used == "native":
@@ -98,13 +98,13 @@ def open_world(
     frozen = learner.frozen() if reference else None
     return World(
         problems, engine, learner, source.text, grade, meter, reference=frozen,
-        overlap=Threads(engine, learner, frozen, compute.threads, asked.overlap and where.type == "cpu"),
+        overlap=Threads(engine, learner, frozen, backend.threads, asked.overlap and where.type == "cpu"),
         exact=Exactly(source.text, learner) if exact else None, critic=LocalCritic(learner),
         fast=Forms() if used == "native" else None,
         extra={
             "model": source.but(weights={}),     # the learner has them
             "lora": asked.lora,
-            "device": str(where), "dtype": str(compute.body).removeprefix("torch."), "kernels": used,
+            "device": str(where), "dtype": str(backend.body).removeprefix("torch."), "kernels": used,
             "kernels_why": why,
             "batch_dependent": "" if seen is None or seen.holds else str(seen),
         },
