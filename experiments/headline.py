@@ -52,13 +52,14 @@ WORLDS = ("puzzles", "sums")
 Numbers = Mapping[str, float]
 # What modules and folders are called now, and what they were called when the headlines were sealed.
 MOVED = (
+    ("isocost.tasks.builtin", "isocost.tasks"),
     ("import bases as make", "from isocost.base import make"), ("make.taught_in_torch(", "make.teach("),
     ("tuple[make.Tensor, make.Tensor]", "make.Batch"), ("import bases\n", "import make_puzzles_base as make\n"),
     ('bases.WHOLE.of["slips"]', "make.Lessons().slips"), ("bases.lessons.SLIPS", "make.SLIPS"),
     ("bases.taught_further(", "make.taught_further("), ("bases.lessons.END", "make.CUT"),
     ("from isocost.tasks import sums as family", "from isocost.problems import family"),
     ("isocost.runs.evaluate", "isocost.evaluate"), ("isocost.runs.files", "isocost.record"),
-    ("isocost.runs.run", "isocost.run"), ("isocost.tasks.builtin.sums", "isocost.problems.family"),
+    ("isocost.runs.run", "isocost.run"), ("isocost.tasks.sums", "isocost.problems.family"),
     ("isocost.worlds.setting", "isocost.setting"), ("isocost.methods.int_ import", "isocost.parts.taught import"),
     ("from isocost.methods import rc as rounds", "from isocost.parts import rounds"),
     ("experiments/headlines/methods/", "records/headlines/methods/"), ('job.arm["n"]', "job.n"),

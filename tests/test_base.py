@@ -11,7 +11,7 @@ import pass_rates
 from isocost.local.decoder import Decoder
 from isocost.local.embedded import BASE
 from isocost.local.models import load
-from isocost.tasks import sums as family
+from isocost.tasks.builtin import sums as family
 
 TINY = bases.BASES["tiny"]
 IDS = {c: i for i, c in enumerate(family.ALPHABET)}

@@ -17,7 +17,8 @@ from isocost.screen.words import counted, freedom, grouped, visible
 from isocost.steps.training.single import RunEnd
 
 HOME = Path(__file__).resolve().parents[1] / "src" / "isocost"
-PRINTERS = ("cli/", "terminal.py", "console.py", "envs/sandbox/process.py", "envs/adapters/textworld_process.py")
+PRINTERS = ("cli/", "screen/terminal.py", "screen/console.py", "envs/sandbox/process.py",
+            "envs/adapters/textworld_process.py")
 
 
 def prints(source: str) -> list[int]:

@@ -36,12 +36,11 @@ ALT = ("Held-out share right over the tokens after which an answer is forced, 4 
 
 def prepare(home: Path) -> None:
     """The shipped base, taught further to answer at once after any of its steps."""
-    from isocost.tasks.drawn import STEP
-
     import bases
     from isocost import chance
     from isocost.local import weights
-    from isocost.tasks import puzzles
+    from isocost.tasks.builtin import puzzles
+    from isocost.tasks.builtin.drawn import STEP
 
     def lesson(step: int) -> list[tuple[str, str]]:
         draw, rows = chance.generator(0, chance.Purpose.INIT, 9, step), []
@@ -70,7 +69,7 @@ def numbers(folder: Path) -> dict[str, float]:
     from isocost.worlds.setting import open_setting
 
     job = Job.of(json.loads((folder / "run.json").read_text())["job"])
-    pace, out = Pace(0.0, job.setting.max_tokens), {}
+    pace, out = Pace(0.0, job.setting.lengths.max_tokens), {}
 
     async def forced(problem: Any, attempts: Any, world: Any, pace: Any, place: Any, start: Any = None, *,
                      budget: int) -> Any:
@@ -88,7 +87,7 @@ def numbers(folder: Path) -> dict[str, float]:
         return said
 
     def measure(model: str, name: str) -> None:
-        opened = open_setting(replace(job.setting, model=model))
+        opened = open_setting(job.setting.but(model=model))
         right = []
         for budget in BUDGETS:
             recipe = methods.load("reinforce").recipe().but(play=partial(forced, budget=budget))

@@ -21,7 +21,6 @@ because answers without rounds, by which probes decide, are right on few of thes
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,12 +43,11 @@ ALT = ("Held-out share right over rounds of thinking before the answer, 0 to 12,
 
 def prepare(home: Path) -> None:
     """The chains, and the shipped base taught to go on from any step and to write the problem that is left."""
-    from isocost.tasks.drawn import STEP
-
     import bases
     from isocost import chance
     from isocost.local import weights
-    from isocost.tasks import chain
+    from isocost.tasks.builtin import chain
+    from isocost.tasks.builtin.drawn import STEP
 
     longest, slips, think = 13, 0.125, 12
 
@@ -124,10 +122,10 @@ def numbers(folder: Path) -> dict[str, float]:
 
     job = Job.of(json.loads((folder / "run.json").read_text())["job"])
     play = partial(rc.walked, rounds=ROUNDS[-1], room=ROOM, condense=CONDENSE)
-    recipe, pace, out = methods.load("reinforce").recipe().but(play=play), Pace(0.0, job.setting.max_tokens), {}
+    recipe, pace, out = methods.load("reinforce").recipe().but(play=play), Pace(0.0, job.setting.lengths.max_tokens), {}
 
     def measure(model: str, name: str) -> None:
-        opened = open_setting(replace(job.setting, model=model))
+        opened = open_setting(job.setting.but(model=model))
         world, audit = opened.world, opened.sides.audit
 
         async def measured() -> dict[str, float]:

@@ -37,7 +37,7 @@ def prepare(home: Path) -> None:
 
     import bases as make
     from isocost import chance
-    from isocost.tasks import sums as family
+    from isocost.tasks.builtin import sums as family
 
     def lesson(lessons: make.Lessons, step: int) -> tuple[make.Tensor, make.Tensor]:
         draw = chance.generator(lessons.seed, chance.Purpose.INIT, 1 + step)

@@ -28,7 +28,7 @@ SCALINGS = {    # of rope: the settings that each needs
 
 
 @dataclass(frozen=True)
-class Compute:
+class Backend:
     """What computes a model: a device, the dtype of the body, kernels ("native", "graphs" or "torch"), threads."""
 
     device: torch.device

@@ -24,7 +24,7 @@ from isocost.columns import WaveColumns, Written
 from isocost.errors import UserError
 from isocost.local.cache import NativeCache
 from isocost.local.caches import open_cache
-from isocost.local.decoder import Compute, Config
+from isocost.local.decoder import Backend, Config
 from isocost.local.native import Kernel, Tape, WaveTapes
 from isocost.local.sampling import check
 from isocost.local.sessions import Sessions
@@ -113,14 +113,14 @@ class LocalEngine:
     """`isocost.world.Engine` on one device. Start it from within an event loop; it decodes while requests wait."""
 
     def __init__(
-        self, config: Config, text: Text, meter: Meter, compute: Compute, *, max_slots: int = 512,
+        self, config: Config, text: Text, meter: Meter, backend: Backend, *, max_slots: int = 512,
         cache_bytes: int = 2**30, burst: int = WINDOW, dialogues: bool = False,
     ):
         """With `dialogues`, rows are kept between the turns of an attempt (`isocost.local.sessions`)."""
-        self.config, self.text, self.meter, self.device = config, text, meter, compute.device
+        self.config, self.text, self.meter, self.device = config, text, meter, backend.device
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
         self.burst = min(burst, WINDOW)      # ticks without a check for new requests, at most
-        self.cache = open_cache(config, compute, TAPE_BYTES, cache_bytes)
+        self.cache = open_cache(config, backend, TAPE_BYTES, cache_bytes)
         self.keeps = True                    # tapes, for a learner with the same weights
         self._tapes: dict[Place, Tape] = {}  # of groups sampled entirely with the current weights, for the learner
         self._last: WaveTapes | None = None  # those of the last wave, number `_waves`

@@ -22,9 +22,10 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
+from isocost.can import LEARNER
 from isocost.columns import WaveColumns, whole
 from isocost.local.cache import NativeCache
-from isocost.local.decoder import Compute, Config, Decoder, attention, wide
+from isocost.local.decoder import Backend, Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
 from isocost.local.layout import Rows, Shared, Units
 from isocost.local.native import Flat, Kernel, Tape, WaveTapes, flatten
@@ -33,7 +34,7 @@ from isocost.meter import Meter
 from isocost.ops import array, plain
 from isocost.traits import slope_form
 from isocost.types import Cost, Sampling
-from isocost.world import CAN, Weights
+from isocost.world import Weights
 
 LossFn = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]
 
@@ -55,13 +56,13 @@ class Adam:
 class LocalLearner:
     """`isocost.world.Learner` on one device."""
 
-    can = CAN
+    can = LEARNER
 
     def __init__(
-        self, config: Config, weights: Weights, meter: Meter, compute: Compute, *, ends: Sequence[int],
+        self, config: Config, weights: Weights, meter: Meter, backend: Backend, *, ends: Sequence[int],
         micro_tokens: int = 16384, adam: Adam = Adam(),
     ):
-        device, body = compute.device, compute.body
+        device, body = backend.device, backend.body
         self.config, self.meter, self.device, self.adam = config, meter, device, adam
         self.vocabulary = config.vocab
         self.ends = torch.tensor(ends, device=device)
@@ -75,7 +76,7 @@ class LocalLearner:
         self._steps = 0.0
         self._read = 0      # tokens through the decoder since the last bill, shared prompts once
         self.spared = 0     # of all tokens, those on the sampler's tapes, which were not read again
-        self._kernel = Kernel(self.decoder, body, compute.threads) if compute.kernels == "native" else None
+        self._kernel = Kernel(self.decoder, body, backend.threads) if backend.kernels == "native" else None
         self._loaded = self._passes = -1
         self._asked: tuple[tuple[Any, ...], list[_Asked]] | None = None    # of the last `sequence_logp`, laid out
         self.sampler: LocalEngine | None = None              # its tapes save a second forward pass
