@@ -2,23 +2,29 @@
 
 import asyncio
 import hashlib
-from dataclasses import fields
+from collections import Counter
+from copy import copy
+from dataclasses import fields, replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from isocost import feed, meter
+from isocost import meter
 from isocost.batch import Batch
-from isocost.columns import Columns, WaveColumns
+from isocost.fast import pack as fast
+from isocost.fast.columns import WaveColumns, WaveGroup
+from isocost.fast.forms import Forms
+from isocost.fast.wave import WholeWave, sampled
 from isocost.gather import finished
+from isocost.local import world as local
 from isocost.pack import pack
 from isocost.parts.play import sample
 from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run
-from isocost.seams import Pace, Whole
-from isocost.traits import wave_form
+from isocost.seams import Pace
 from isocost.types import Group, Message, Place, Problem, Sampling, Score
 from isocost.worlds.setting import Setting
 from local_world import model, sums, world
@@ -31,7 +37,7 @@ def posed(prompts):
 
 def wave_of(w, prompts, counts, pace) -> WaveColumns | None:
     problems, places = posed(prompts)
-    return wave_form(sample)(problems, counts, w, pace, places)
+    return sampled(problems, counts, w, pace, places)
 
 
 def one_by_one(w, prompts, counts, pace) -> list[Group]:
@@ -61,7 +67,7 @@ def test_a_wave_is_what_its_groups_are_one_by_one(dtype, threads):
     assert wave is not None and len(set(wave.lengths)) > 3 and set(map(str, wave.stops)) == {"done", "length"}
     wave.scores = [Score(float(i % 2)) for k in counts for i in range(k)]
     for mine, theirs in zip(wave.groups(), map(scored, groups), strict=True):
-        assert (mine.place, mine.problem) == (theirs.place, theirs.problem) and mine.columns is not None
+        assert (mine.place, mine.problem) == (theirs.place, theirs.problem) and isinstance(mine, WaveGroup)
         assert (mine.size, mine.attempts, mine.scores, mine.stops, mine.lengths, mine.version) == (
             theirs.size, theirs.attempts, theirs.scores, theirs.stops, theirs.lengths, theirs.version)
         assert mine.rewards.tolist() == theirs.rewards.tolist() and mine.ages and theirs.ages
@@ -85,14 +91,16 @@ def test_groups_of_columns_are_packed_as_their_rollouts_are():
     wave.scores = [Score(i / 10) for i in range(10)]
     groups = wave.groups()
     for some in (groups, groups[:2], [groups[3], groups[0]], groups[1::2]):
-        columns, objects = pack(some, version=2), pack([g.of(g.rollouts) for g in some], version=2)
+        columns, objects = fast.pack(some, version=2), pack([g.of(g.rollouts) for g in some], version=2)
         for f in fields(Batch):
             a, b = getattr(columns, f.name), getattr(objects, f.name)
             if isinstance(a, torch.Tensor):
                 assert torch.equal(a, b) and a.dtype == b.dtype, f.name
             elif f.name != "groups":
                 assert a == b, f.name
+    assert fast.pack([*groups[:1], objects.groups[0]], version=2) is None and fast.pack([], version=2) is None
     wave.scores = [None, *wave.scores[1:]]
+    assert fast.pack(wave.groups(), version=2) is fast.pack(wave.groups()[1:], version=2) is None
     with pytest.raises(ValueError, match=r"attempt 0 at .* has no score"):
         pack(wave.groups(), version=2)
 
@@ -100,26 +108,25 @@ def test_groups_of_columns_are_packed_as_their_rollouts_are():
 def test_rollouts_are_made_when_they_are_read_and_once(monkeypatch):
     w, made = world(model(), kernels="native"), []
     wave = wave_of(w, sums(2, 2), [2, 2], Pace(1e-3, 4, Sampling()))
-    real = Columns.rollouts
-    monkeypatch.setattr(Columns, "rollouts", lambda self: made.append(self.number) or real(self))
+    real = WaveColumns.rollouts
+    monkeypatch.setattr(WaveColumns, "rollouts", lambda self, *which: made.append(which[0]) or real(self, *which))
     first, second = wave.groups()
-    assert (first.size, second.lengths, made) == (2, second.columns.lengths, [])
+    assert (first.size, second.lengths, made) == (2, wave.lengths[2:], [])
     assert first.rollouts is first.rollouts and made == [0]
-    assert first.of(first.rollouts[:1]).columns is None
-    with pytest.raises(AttributeError, match="'Group' object has no attribute 'other'"):
-        _ = first.other
+    for other in (first.of(first.rollouts[:1]), replace(first, rollouts=first.rollouts[:1])):
+        assert type(other) is Group and (other.size, other.place) == (1, first.place)
+    assert copy(second).lengths == second.lengths and made == [0]
 
 
 def test_an_attribute_error_names_the_attribute_that_is_missing():
     """Not the property in which it was raised, whether the rollouts are arrays or objects."""
-    class Own(Group):
-        @property
-        def longest(self):
-            return max(r.lenght for r in self.rollouts)
+    def longest(self):
+        return max(r.lenght for r in self.rollouts)
 
     wave = wave_of(world(model(), kernels="native"), sums(1, 2), [2], Pace(1e-3, 4, Sampling()))
     (group,) = wave.groups()
-    for own in (Own.drawn(group.problem, group.place, group.columns), Own(group.problem, group.rollouts)):
+    kinds = [type("Own", (kind,), {"longest": property(longest)}) for kind in (WaveGroup, Group)]
+    for own in (kinds[0].of_rows(wave, 0, 0, 2), kinds[1](group.problem, group.rollouts)):
         with pytest.raises(AttributeError, match="'Rollout' object has no attribute 'lenght'"):
             _ = own.longest
         with pytest.raises(AttributeError, match="'Own' object has no attribute 'rolouts'") as missing:
@@ -152,35 +159,39 @@ def test_logits_that_are_not_finite_are_an_error():
         wave_of(w, sums(2, 2), [2, 2], Pace(1e-3, 4, Sampling()))
 
 
-def test_a_recipe_has_whole_waves_only_where_all_its_seams_declare_them():
+def test_a_recipe_has_whole_waves_only_where_its_schedule_and_play_have_such_a_form():
     from isocost import methods
 
     grpo = methods.recipe("grpo")
-    assert Whole.of(grpo) is not None
-    assert Whole.of(grpo.but(max_age=1)) is not None     # one wave is written after the other
-    assert Whole.of(methods.recipe("april")) is None     # its schedule stops attempts
-    dapo = Whole.of(methods.recipe("dapo"))
-    assert dapo is not None and dapo.reward is None      # each group by its own reward
+    assert WholeWave.of(grpo) == WholeWave(verified=True)
+    assert WholeWave.of(grpo.but(max_age=1, play=partial(sample))) is not None     # one wave is written after the other
+    assert WholeWave.of(methods.recipe("april")) is None     # its schedule stops attempts
+    assert WholeWave.of(methods.recipe("dapo")) == WholeWave(verified=False)     # each group by its own reward
 
 
 @pytest.mark.parametrize("method, n", [("grpo", 2), ("dapo", 4), ("vcpo", 4), ("rloo", 4)])
 def test_a_run_writes_the_same_bytes_without_whole_waves(tmp_path, monkeypatch, method, n):
     job = Job("a", Setting(), method, 3, {"rollouts": 8 * n * 4}, Arm(n=n, B=8, lr=3e-4))
-    whole = 0
-    real = feed.Feed._whole
+    used = Counter()
 
-    async def counted(self, *given):
-        nonlocal whole
-        out = await real(self, *given)
-        whole += out is not None
-        return out
+    def counted(name, real):
+        def call(self, *given):
+            out = real(self, *given)
+            used[name] += out is not None
+            return out
 
-    monkeypatch.setattr(feed.Feed, "_whole", counted)
+        return call
+
+    for name in ("wave", "pack", "line"):
+        monkeypatch.setattr(Forms, name, counted(name, getattr(Forms, name)))
+    monkeypatch.setattr(WholeWave, "__call__", counted("called", WholeWave.__call__))
     finished(run(job, tmp_path / "whole"))
-    assert whole >= 4
-    monkeypatch.setattr(Whole, "of", staticmethod(lambda recipe: None))
-    before, _ = whole, finished(run(job, tmp_path / "apart"))
-    assert whole == before
+    assert used["wave"] == 1 and min(used["called"], used["line"]) >= 4
+    assert (used["pack"] >= 4) == (method != "dapo"), "each group's own reward makes rollouts of it"
+    before = Counter(used)
+    monkeypatch.setattr(local, "Forms", lambda: None)
+    finished(run(job, tmp_path / "apart"))
+    assert used == before
 
     def digests(folder):
         last = max((folder / "checkpoints").glob("step-*"))

@@ -10,18 +10,22 @@ import numpy as np
 import pytest
 import torch
 
-from isocost import columns, methods, ops
+from isocost import methods, ops
 from isocost.batch import Forward
 from isocost.disk import jsonfile
+from isocost.fast import slope
+from isocost.fast.columns import whole
+from isocost.fast.forms import Forms, of_wave
+from isocost.fast.pack import pack
+from isocost.fast.slope import sloped
+from isocost.fast.wave import sampled as sample_wave
 from isocost.ledger import Ledger, Line
 from isocost.loop import train
 from isocost.methods import vade
-from isocost.pack import pack
 from isocost.parts import choose, loss, weight
-from isocost.parts.play import sample
 from isocost.recipe import paced
 from isocost.seams import Pace
-from isocost.traits import draws, slope_form, wave_form, with_slope
+from isocost.traits import draws
 from isocost.types import Cost, Fate, Group, Message, Place, Problem, Rollout, Sampling, Score, Stop
 from local_world import batch, model, sums, world
 from toy import group
@@ -46,7 +50,7 @@ def sampled(counts=(3, 2, 4), scores=None):
     w = world(model(sharp=1.5), kernels="native")
     problems = [Problem(f"{p}\"", (Message("user", p),)) for p in sums(len(counts), 2)]
     places = [Place(7, 3, slot) for slot in range(len(counts))]
-    wave = wave_form(sample)(problems, list(counts), w, Pace(1e-3, 6, Sampling()), places)
+    wave = sample_wave(problems, list(counts), w, Pace(1e-3, 6, Sampling()), places)
     wave.scores = scores or [Score(i / 7) for i in range(sum(counts))]
     return w, wave
 
@@ -102,15 +106,15 @@ def test_lines_of_waves_have_the_bytes_that_the_encoder_gives_them():
     _, wave = sampled()
     for g in wave.groups():
         fates = [Fate.TRAINED if k else Fate.DEAD for k in range(g.size)]
-        assert Line(4, g, fates, 1).json() == jsonfile.line(Line(4, g, fates, 1).data)
+        assert of_wave(Line(4, g, fates, 1)) == jsonfile.line(Line(4, g, fates, 1).data)
     unscored, one = [Score(0.5)] * 8 + [None], Score(math.nan)
-    assert all(Line(0, g, [], 0).json() is None for g in sampled(scores=unscored)[1].groups())
-    assert Line(0, sampled(scores=[one] * 9)[1].groups()[0], [], 0).json() is None
+    assert all(of_wave(Line(0, g, [], 0)) is None for g in sampled(scores=unscored)[1].groups())
+    assert of_wave(Line(0, sampled(scores=[one] * 9)[1].groups()[0], [], 0)) is None
     made = group([0.0, 1.0])
     line = Line(0, made, [Fate.DEAD] * 2, 0)
-    assert line.json() is None and line["rewards"] == [0.0, 1.0]
+    assert of_wave(line) is None and line["rewards"] == [0.0, 1.0]
     for each in (line, Line(4, wave.groups()[0], [], 0)):
-        assert each.text() == jsonfile.line(each.data)
+        assert Forms().line(each) == each.text() == jsonfile.line(each.data)
 
 
 def test_tallies_that_are_read_late_are_those_that_are_read_after_every_group():
@@ -124,34 +128,32 @@ def test_tallies_that_are_read_late_are_those_that_are_read_after_every_group():
         for ledger in (late, early):
             ledger.close(Cost(), 3, {})
     assert late.tallies == early.tallies and late.history == early.history and late == early
-    with pytest.raises(AttributeError, match="no 'other'"):
-        _ = late.other
 
 
 @pytest.mark.parametrize("counts", [(3, 3, 3), (3, 2, 4), (1, 1, 1)])
 def test_a_wave_is_counted_and_settled_as_its_groups_are_one_by_one(counts):
     _, wave = sampled(counts)
-    whole, apart = Ledger(), Ledger()
+    together, apart = Ledger(), Ledger()
     groups = wave.groups()
     objects = [g.of(g.rollouts) for g in groups]
     fates = [[Fate.TRAINED if k else Fate.DEAD for k in range(g.size)] for g in groups]
-    whole.saw(*groups)
-    whole.settle_all(groups, fates)
+    together.saw(*groups)
+    together.settle_all(groups, fates)
     for g, some in zip(objects, fates, strict=True):
         apart.saw(g)
         apart.settle(g, some)
-    assert [dict(line) for line in whole.fresh] == [dict(line) for line in apart.fresh] and whole.fates == apart.fates
-    assert whole.close(Cost(rollouts=9), 3, {}) == apart.close(Cost(rollouts=9), 3, {})
-    assert whole.tallies == apart.tallies and whole.history == apart.history
+    assert list(map(dict, together.fresh)) == list(map(dict, apart.fresh)) and together.fates == apart.fates
+    assert together.close(Cost(rollouts=9), 3, {}) == apart.close(Cost(rollouts=9), 3, {})
+    assert together.tallies == apart.tallies and together.history == apart.history
 
 
 def test_a_wave_with_a_rollout_that_has_no_score_is_counted_group_by_group():
     _, wave = sampled(scores=[None, *[Score(0.5)] * 8])
-    whole, apart = Ledger(), Ledger()
-    whole.saw(*wave.groups())
+    together, apart = Ledger(), Ledger()
+    together.saw(*wave.groups())
     for g in wave.groups():
         apart.saw(g.of(g.rollouts))
-    assert whole.close(Cost(), 3, {}) == apart.close(Cost(), 3, {}) and whole.history == apart.history
+    assert together.close(Cost(), 3, {}) == apart.close(Cost(), 3, {}) and together.history == apart.history
     first, second, _ = wave.groups()
     assert first.scored.attempts == [1, 2] and second.scored is second
 
@@ -159,10 +161,10 @@ def test_a_wave_with_a_rollout_that_has_no_score_is_counted_group_by_group():
 def test_groups_are_a_whole_wave_only_all_together_and_in_order():
     _, wave = sampled()
     groups = wave.groups()
-    assert columns.whole(groups) is wave and columns.whole(wave.groups()) is wave
+    assert whole(groups) is wave and whole(wave.groups()) is wave
     others = sampled()[1].groups()
     for some in ([], groups[:2], groups[1:], groups[::-1], [*groups[:2], others[2]], [groups[0].of(()), *groups[1:]]):
-        assert columns.whole(some) is None
+        assert whole(some) is None
 
 
 @pytest.mark.parametrize("settings", [{}, {"low": 0.0, "high": 0.0}, {"dual": 3.0}])
@@ -172,14 +174,14 @@ def test_the_slope_of_the_clipped_loss_is_what_autograd_finds(settings):
     logp = (-torch.rand(made.tokens.shape)).requires_grad_()
     per_token, said = loss.clipped(Forward(logp, logp.detach()), made, **settings)
     per_token.sum().backward()
-    known = slope_form(partial(loss.clipped, **settings))(Forward(logp.detach(), logp.detach()), made)
+    known = sloped(partial(loss.clipped, **settings))(Forward(logp.detach(), logp.detach()), made)
     assert known is not None
     assert torch.equal(known[0], per_token.detach()) and torch.equal(known[2], logp.grad)
     assert known[1].keys() == said.keys()
     assert all(torch.equal(torch.as_tensor(known[1][k]).expand_as(said[k]), said[k]) for k in said)
 
 
-def test_a_metric_that_is_a_number_is_what_a_tensor_of_it_is():
+def test_a_metric_that_is_a_number_is_what_a_tensor_of_it_is(monkeypatch):
     """Of an update on the sampler's tapes, by the slope and by autograd."""
 
     def known(out, batch):
@@ -190,28 +192,28 @@ def test_a_metric_that_is_a_number_is_what_a_tensor_of_it_is():
         said = {"share": torch.full(batch.tokens.shape, 0.25), "gap": batch.logp}
         return loss.pessimistic(ops.log_ratio(out, batch).exp(), batch.advantage, 0.2, 0.2, 0.0)[0], said
 
-    @with_slope(known)
-    def sloped(out, batch):
+    def with_slope(out, batch):
         return surrogate(out, batch)
 
+    monkeypatch.setattr(slope, "FORMS", [(with_slope, known)])
     (w, wave), asked = sampled(), []
     made = pack(wave.groups(), version=0)
     made = made.but(advantage=ops.spread(made.reward - 0.5, made), weight=weight.rollout_mean(made))
     found = []
-    for fn in (sloped, surrogate):
+    for fn in (with_slope, surrogate):
         found.append((w.learner.gradient(made, fn), w.learner._grad.clone()))
-    (by_slope, slope), (by_autograd, gradient) = found
+    (by_slope, slopes), (by_autograd, gradient) = found
     assert asked and by_slope == pytest.approx(by_autograd, rel=1e-6) and by_slope["share"] == 0.25
-    assert torch.equal(slope, gradient)
+    assert torch.equal(slopes, gradient)
 
 
 def test_autograd_is_left_what_the_slope_does_not_know():
     made = packed()
     made = made.but(advantage=torch.ones(made.tokens.shape))
     out = Forward(*torch.zeros(2, *made.tokens.shape))
-    assert slope_form(partial(loss.clipped, dual=1.0))(out, made) is None
-    assert slope_form(loss.clipped)(out, made.but(old=out.logp)) is None
-    assert slope_form(loss.reweighed) is None
+    assert sloped(partial(loss.clipped, dual=1.0))(out, made) is None
+    assert sloped(loss.clipped)(out, made.but(old=out.logp)) is None
+    assert sloped(loss.reweighed) is None
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])

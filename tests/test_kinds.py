@@ -1,6 +1,8 @@
 """Kinds of world: a new one is one file of `isocost.worlds.kinds`, and nothing else in the package names one."""
 
 import ast
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -139,3 +141,10 @@ def test_what_lacks_a_capability_says_what_to_do():
     assert {c for c in Can if c.of == "learner"} == LEARNER and all(c.remedy for c in LEARNER)
     names = [c.name for c in Can]
     assert len(names) == len(Can.__members__) == len({c.meaning for c in Can})
+
+
+def test_options_of_kinds_are_read_without_their_engines():
+    """`--help` imports every kind's file, and none of what computes."""
+    code = "import sys, isocost.cli.commands; print({'numpy', 'torch', 'httpx2'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

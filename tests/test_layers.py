@@ -15,8 +15,8 @@ from isocost.runs.files import DIVERGED
 
 HOME = Path(__file__).resolve().parent.parent / "src" / "isocost"
 ROOMS = (
-    "screen", "errors", "disk", "core", "stats", "parts", "methods", "strategies", "tasks", "serve", "envs", "local",
-    "worlds", "contract", "control", "runs", "laws", "planner", "trainers", "steps", "compare", "doctor",
+    "screen", "errors", "disk", "core", "stats", "parts", "fast", "methods", "strategies", "tasks", "serve", "envs",
+    "local", "worlds", "contract", "control", "runs", "laws", "planner", "trainers", "steps", "compare", "doctor",
     "report", "cli", "api",
 )
 DOORS = {("isocost.screen.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
@@ -187,6 +187,20 @@ def circles(edges):
 def test_a_room_imports_only_rooms_above_it():
     """Everywhere, inside functions too."""
     assert upward(graph(every())) == {}
+
+
+def test_only_the_engine_and_the_learner_of_one_machine_name_the_second_forms():
+    """All else reaches `fast` by `World.fast`, which may be None: the plain form alone says what is right."""
+    may = ("isocost.fast", "isocost.local")
+    assert [n for n, s in every().items() if not below([n], *may) and below(imported(s), "isocost.fast")] == []
+    assert below(imported("from isocost import fast"), "isocost.fast") == ["isocost.fast"]
+
+
+def test_a_second_form_is_taken_in_two_places_of_the_core_and_by_the_writer_of_the_journal():
+    def takes(source):
+        return any(isinstance(node, ast.Attribute) and node.attr == "fast" for node in ast.walk(ast.parse(source)))
+
+    assert {n for n, s in every().items() if takes(s)} == {"isocost.feed", "isocost.credit", "isocost.runs.policy"}
 
 
 def test_no_modules_import_each_other():

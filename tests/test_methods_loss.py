@@ -129,7 +129,8 @@ def test_a_problem_that_is_solved_later_leaves_after_that_epoch_and_nothing_is_d
 def test_where_an_epoch_begins_is_found_again_from_the_ledger_alone(ahead):
     """Every wave is chosen again by a ledger that knows only what the journal and the step lines would say."""
     waves, ledger, pool = told(lambda name, step: [float(name in "14")] * 2, waves=12, ahead=ahead)
-    later = Ledger(seed=3, step=ledger.step, steps=ledger.steps, history=ledger.history)
+    later = Ledger(seed=3, step=ledger.step, steps=ledger.steps)
+    later.history.update(ledger.history)
     for k, wave in enumerate(waves):
         later.drawn = 2 * k
         assert [p.id for p in scalerl.choose(pool, later, 2, np.random.default_rng(0), rate=0.9)] == wave

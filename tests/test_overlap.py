@@ -35,7 +35,7 @@ def trained(recipe, setting, *, rollouts=160, change=lambda world: None):
     steps = asyncio.run(go())
     weights = {k: v.clone() for k, v in world.learner.weights().items()}
     bill = {k: v.counts() for k, v in world.meter.logical.items()}
-    return (steps, [x.json() or dict(x) for x in ledger.fresh], weights, bill), world
+    return (steps, [x.text() for x in ledger.fresh], weights, bill), world
 
 
 def same(one, other):

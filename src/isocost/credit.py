@@ -20,7 +20,8 @@ def credited(groups: Sequence[Group], recipe: Recipe, world: World, ledger: Ledg
 
     An `improve` that changes which groups an update has calls it again: advantages and averages depend on all of them.
     """
-    batch = pack(groups, version=world.engine.version)                        # (N, T), padded once
+    fast, now = world.fast, world.engine.version
+    batch = (fast and fast.pack(groups, now)) or pack(groups, now)            # (N, T), padded once
     for add in recipe.enrich:
         batch = add(batch, world)                                             # reference, values, teacher
     batch = batch.but(advantage=recipe.advantage(batch, ledger))              # (N, T), who gets the credit

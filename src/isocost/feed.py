@@ -25,13 +25,12 @@ import numpy as np
 
 from isocost import chance, meter, units
 from isocost.beside import Learning, seen_by_sampling
-from isocost.columns import WaveColumns, whole
 from isocost.errors import RewardFailed, UserError
 from isocost.gather import together
 from isocost.ledger import Ahead, Ledger, Played
 from isocost.recipe import functions
 from isocost.screen.words import counted
-from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
+from isocost.seams import Attempts, Pace, Recipe, Wave
 from isocost.traits import draws
 from isocost.types import Cost, Fate, Group, Place, Problem, Stop
 from isocost.world import Learner, World
@@ -76,7 +75,7 @@ class Feed:
             raise UserError("a budget in FLOPs needs the model's number of parameters, which is not known here: give "
                             "the budget in rollouts, tokens or time")
         self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
-        self.whole = Whole.of(recipe)
+        self.whole = None if world.fast is None else world.fast.wave(recipe)    # a second form of `_play` and `_score`
         overlap = world.overlap if recipe.max_age else None
         if overlap is not None:
             overlap.ahead()
@@ -185,11 +184,7 @@ class Feed:
         return out
 
     def _young(self, played: Sequence[Played]) -> list[Played]:
-        now = self.world.engine.version
-        wave = whole([one.group for one in played])
-        if wave is not None and now - wave.written.version <= self.recipe.max_age:
-            return list(played)
-        young: list[Played] = []
+        now, young = self.world.engine.version, list[Played]()
         for one in played:
             if not one.group.ages or now - one.group.version <= self.recipe.max_age:
                 young.append(one)
@@ -215,7 +210,6 @@ class Feed:
         reads of the learner (`isocost.beside`).
         """
         if self.learning is not None and self.in_flight:
-            self.ledger.up_to_date()
             learned = await self.learning.beside(learn, self.in_flight)
         else:
             learned = learn()
@@ -268,7 +262,7 @@ class Feed:
         places = [Place(ledger.seed, number, slot) for slot in range(len(posed))]
         if isinstance(plan, list):
             allocated = _allocated(0, plan, total)
-            if allocated == total and (wave := await self._whole(posed, places, plan, pace)) is not None:
+            if self.whole and allocated == total and (wave := await self._whole(posed, places, plan, pace)) is not None:
                 return wave
         attempts = partial(Attempts, r.play, world, pace, Wave(len(posed), world.engine.halt))
         played: list[Played] = [Played(Group(p, (), at), 0) for p, at in zip(posed, places, strict=True)]
@@ -288,38 +282,22 @@ class Feed:
     async def _whole(
         self, problems: Sequence[Problem], places: Sequence[Place], counts: Sequence[int], pace: Pace
     ) -> list[Played] | None:
-        """A wave by the forms that its seams have for whole waves; None if it is not for them."""
-        if self.whole is None or len(counts) != len(problems) or min(counts, default=0) < 0:
-            return None
-        world, _ = self.shown
+        """A wave in one call; None where each group is played by itself."""
+        assert self.whole is not None
+        groups, kept = None, False
         try:
-            with meter.tab() as tab, meter.begins(True):
-                wave = self.whole.play(problems, counts, world, pace, places)
-        except BaseException:
-            if tab.cost.rollouts:       # it was sampled and charged, and no group has it
+            with meter.tab() as tab:
+                groups = await self.whole(problems, counts, places, pace, self.shown[0], self._scored)
+            kept = not self.recipe.max_age      # else it may be complete and never be taken
+        finally:
+            if tab.cost.rollouts and not kept:
                 each = zip(problems, places, counts, strict=True)
                 self.started += [(Group(p, (), at), meter.Tab(Cost(rollouts=k))) for p, at, k in each]
-            raise
-        if wave is None:
+        if groups is None:
             return None
-        spare = tab.cost.rollouts - sum(counts)
-        try:
-            if self.whole.reward is None:
-                played = await together(*(self._score(Played(group, 0)) for group in wave.groups()))
-            else:
-                await self.whole.reward(wave, world)
-                played = [Played(group, 0) for group in wave.groups()]
-            played[0] = played[0]._replace(cancelled=played[0].cancelled + spare)
-        except BaseException:
-            self._paid(wave)
-            raise
-        if self.recipe.max_age:     # it may be complete and never be taken
-            self._paid(wave)
+        played = [Played(group, 0) for group in groups]
+        played[0] = played[0]._replace(cancelled=tab.cost.rollouts - sum(counts))
         return played
-
-    def _paid(self, wave: WaveColumns) -> None:
-        """The rollouts of a whole wave that may be settled only when this is closed."""
-        self.started += [(group.of(()), meter.Tab(Cost(rollouts=group.size))) for group in wave.groups()]
 
     async def _pose(self, number: int) -> list[Problem]:
         """`groups` variants of whole problems; a problem whose variants do not all fit waits for the next wave."""
@@ -352,9 +330,12 @@ class Feed:
     async def _score(self, one: Played) -> Played:
         if not one.group.rollouts:
             return one
-        scored = await self.recipe.reward(one.group, self.shown[0])
-        self.over += max(scored.size - one.group.size, 0)
-        return Played(scored, one.cancelled)
+        return Played(await self._scored(one.group), one.cancelled)
+
+    async def _scored(self, group: Group) -> Group:
+        scored = await self.recipe.reward(group, self.shown[0])
+        self.over += max(scored.size - group.size, 0)
+        return scored
 
     async def _play(self, one: Played, count: int, attempts: Callable[[Place], Attempts]) -> Played:
         """Add `count` attempts to a slot. Attempt numbers continue from earlier phases."""

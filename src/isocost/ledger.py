@@ -11,15 +11,13 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from itertools import accumulate, chain, pairwise
-from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy import ndarray
 
-from isocost.columns import Columns, WaveColumns, whole
 from isocost.disk import jsonfile
 from isocost.types import Cost, Fate, FaultSource, Group, Problem, Rollout, Stop
 
@@ -86,7 +84,7 @@ class Line(Mapping[str, Any]):
                 "stops": list(map(str, group.stops)),
                 "fates": list(map(str, self.fates)),
                 "cancelled": self.cancelled,
-                **_dialogues(group),
+                **_dialogues(group.noted),
                 **_columns(group.noted),
             }
         return self._made
@@ -102,21 +100,7 @@ class Line(Mapping[str, Any]):
 
     def text(self) -> str:
         """`data` as one line of JSON."""
-        return self.json() or jsonfile.line(self.data)
-
-    def json(self) -> str | None:
-        """`data` as one line of JSON, without making it; None where the encoder has to do it."""
-        group, arrays = self.group, self.group.columns
-        if not isinstance(arrays, Columns) or (values := arrays.values) is None or not math.isfinite(sum(values)):
-            return None
-        place, problem, wave, rows = group.place, group.problem, arrays.wave, slice(arrays.first, arrays.last)
-        return (
-            f'{{"step": {self.step}, "wave": {place.wave}, "slot": {place.slot}, "id": {_quoted(problem.id)}, '
-            f'"variant": {_quoted(problem.variant)}, "version": {wave.written.version}, '
-            f'"attempts": {wave.attempts[rows]}, "rewards": {[round(x, 6) for x in values]}, '
-            f'"lengths": {wave.lengths[rows]}, "stops": ["{_JOIN(wave.stops[rows])}"], '
-            f'"fates": {_listed(self.fates)}, "cancelled": {self.cancelled}}}'
-        )
+        return jsonfile.line(self.data)
 
 
 class Played(NamedTuple):
@@ -137,44 +121,8 @@ class Ahead:
     held: Sequence[Played] = ()
 
 
-_FOLDING = threading.RLock()     # a fold may be read by sampling and by learning at the same time
+_READING = threading.RLock()     # sampling and learning may read at the same time what is brought up to date then
 _FATES, _CANCELLED = list(Fate), str(Fate.CANCELLED)
-_quoted = lru_cache(maxsize=4096)(encode_basestring_ascii)
-
-
-_JOIN = '", "'.join
-
-
-def _listed(names: Sequence[str]) -> str:
-    """A list in JSON of names that need no escapes."""
-    return f'["{_JOIN(names)}"]' if names else "[]"
-
-
-@dataclass(slots=True)
-class _Counted:
-    """Complete groups before selection: one, or all of a wave."""
-
-    problems: Sequence[Problem]
-    sizes: list[int]                # scored rollouts of each group
-    rewards: list[float]            # theirs, group after group
-    lengths: list[int]
-    stops: list[Stop]
-    dialogues: Mapping[str, list[Any]] = field(default_factory=dict)
-    notes: Mapping[str, list[float | None]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, group: Group) -> _Counted:
-        rewards = group.rewards.tolist()
-        notes = _columns([r for r in group.noted if r.score is not None])
-        return cls([group.problem], [len(rewards)], rewards, group.lengths, group.stops, _dialogues(group), notes)
-
-    @classmethod
-    def of_wave(cls, wave: WaveColumns, groups: Sequence[Group]) -> _Counted | None:
-        """Of a wave and its groups; None if a rollout has no score."""
-        if wave.values is None:
-            return None
-        rewards = np.array(wave.values, dtype=np.float32).tolist()
-        return cls([g.problem for g in groups], wave.sizes, rewards, wave.lengths, wave.stops)
 
 
 @dataclass
@@ -190,29 +138,29 @@ class Ledger:
     waves: int = 0  # waves launched
     drawn: int = 0  # problems drawn, over all waves
     spent: Cost = field(default_factory=Cost)  # the training account at the last close: C and its companions
-    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
-    history: dict[int, list[Seen]] = field(default_factory=dict)  # by step: every group with a score
     kept: defaultdict[str, list[Group]] = field(default_factory=lambda: defaultdict(list))  # by name, oldest first
     ahead: Ahead = Ahead()  # part of a checkpoint, too
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
     fresh: list[Line] = field(default_factory=list)  # journal lines not yet written
-    # The groups since the last close, before selection.
-    _seen: list[_Counted] = field(default_factory=list)
+    _seen: list[Group] = field(default_factory=list)  # since the last close, before selection
     _folds: dict[Any, tuple[int, Any]] = field(default_factory=dict)  # of `fold`: steps included, and the outcome
-    # Groups that are not yet in the tallies: their step and problems, how many rewards each has, and all of these.
-    _untold: list[tuple[int, Sequence[Problem], list[int], list[float]]] = field(default_factory=list)
+    _tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    _history: dict[int, list[Seen]] = field(default_factory=dict)
+    # Groups that are not yet in the two: the step, the problem, the rewards and their notes. Most runs read neither.
+    _new: list[tuple[int, Problem, list[float], Mapping[str, list[float | None]]]] = field(default_factory=list)
 
-    def __getattr__(self, name: str) -> Any:
-        """Most runs read neither tallies nor history: they are brought up to date when they are read."""
-        if name not in ("tallies", "history") or "_put_by" not in self.__dict__:
-            raise AttributeError(f"a Ledger has no {name!r}")
-        self.__dict__.update(self.__dict__.pop("_put_by"))
-        untold, self._untold = self._untold, []
-        for step, problems, sizes, rewards in untold:
-            for problem, (a, b) in zip(problems, pairwise(accumulate(sizes, initial=0)), strict=True):
-                self._tally(problem.id, problem.variant, rewards[a:b], step=step)
-        return self.__dict__[name]
+    @property
+    def tallies(self) -> dict[tuple[str, str], Tally]:
+        """By problem and variant."""
+        self._count()
+        return self._tallies
+
+    @property
+    def history(self) -> dict[int, list[Seen]]:
+        """By step: every group with a score."""
+        self._count()
+        return self._history
 
     def of(self, problem_id: str, variant: str = "") -> Tally:
         return self.tallies.get((problem_id, variant), Tally())
@@ -225,30 +173,27 @@ class Ledger:
         checkpoint: the journal contains all of it.
         """
         key = (f.func, f.args, *sorted(f.keywords.items())) if isinstance(f, partial) else f
-        with _FOLDING:
+        with _READING:
             done, state = self._folds.get(key, (0, start))
             for step in range(done, self.step):
                 state = f(state, self.history.get(step, ()))
             self._folds[key] = (self.step, state)
             return state
 
-    def up_to_date(self) -> None:
-        """Bring tallies and history up to date, so that two threads can read them."""
-        len(self.tallies)
-
     def saw(self, *groups: Group) -> None:
         """Count complete groups, before anything is selected from them."""
-        wave = whole(groups)
-        together = None if wave is None else _Counted.of_wave(wave, groups)
-        for counted in [together] if together else [_Counted.of(g) for g in groups]:
-            self._seen.append(counted)
-            if counted.notes:
-                (problem,) = counted.problems
-                self._tally(problem.id, problem.variant, counted.rewards, counted.notes)
-                continue
-            if "tallies" in self.__dict__:
-                self.__dict__["_put_by"] = {k: self.__dict__.pop(k) for k in ("tallies", "history")}
-            self._untold.append((self.step, counted.problems, counted.sizes, counted.rewards))
+        for group in groups:
+            notes = _columns([r for r in group.noted if r.score is not None])
+            self._seen.append(group)
+            self._new.append((self.step, group.problem, group.rewards.tolist(), notes))
+
+    def _count(self) -> None:
+        """Bring tallies and history up to date."""
+        if self._new:
+            with _READING:
+                for step, problem, rewards, notes in self._new:
+                    self._tally(problem.id, problem.variant, rewards, notes, step)
+                self._new.clear()
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
         """Record the fate of each rollout of a group, and how many more were started and cancelled.
@@ -311,7 +256,7 @@ class Ledger:
         notes: Mapping[str, Sequence[float | None]] | None = None, step: int | None = None,
     ) -> None:
         step = self.step if step is None else step
-        t = self.tallies.setdefault((problem_id, variant), Tally())
+        t = self._tallies.setdefault((problem_id, variant), Tally())
         t.last = step
         if rewards:
             if all(r == 0.0 or r == 1.0 for r in rewards):     # exact in any order of summation
@@ -323,12 +268,11 @@ class Ledger:
             t.tries, t.total, t.square = t.tries + len(each), t.total + total, t.square + square
             t.recent = [*t.recent[-15:], total / len(each)]
             known = {k: tuple(x) for k, x in (notes or {}).items() if any(y is not None for y in x)}
-            self.history.setdefault(step, []).append(Seen(problem_id, variant, each, known))
+            self._history.setdefault(step, []).append(Seen(problem_id, variant, each, known))
 
 
-def _dialogues(group: Group) -> dict[str, list[Any]]:
+def _dialogues(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
     """The number of turns that environments answered in each rollout, and of their faults by source; empty if none."""
-    rollouts = group.noted
     if not any(r.turns or r.fault for r in rollouts):
         return {}
     faults = [Counter(str(f.source) for f in r.faults) for r in rollouts]
@@ -353,13 +297,14 @@ def as_measured(line: Mapping[str, Any]) -> dict[str, Any]:
     return {k: math.nan if v is None else v for k, v in line.items()}
 
 
-def _summary(seen: Sequence[_Counted]) -> dict[str, float]:
+def _summary(seen: Sequence[Group]) -> dict[str, float]:
     """Metrics of the groups of a step, under TRL's names."""
-    every = np.array([r for x in seen for r in x.rewards])
-    sizes = [k for x in seen for k in x.sizes if k]
+    rewards = [g.rewards for g in seen]
+    sizes = [len(r) for r in rewards if len(r)]
+    every = np.concatenate([np.zeros(0), *rewards])
     stds = _stds(every, sizes)
-    lengths = [k for x in seen for k in x.lengths]     # whole numbers, whose sum is exact
-    stops = [s for x in seen for s in x.stops]
+    lengths = [k for g in seen for k in g.lengths]     # whole numbers, whose sum is exact
+    stops = [s for g in seen for s in g.stops]
     return {
         "reward": float(np.add.reduce(every) / len(every)) if sizes else float("nan"),  # a third of the time of `mean`
         "reward_std": float(np.add.reduce(stds) / len(stds)) if sizes else float("nan"),
@@ -367,7 +312,7 @@ def _summary(seen: Sequence[_Counted]) -> dict[str, float]:
         "completions/mean_length": sum(lengths) / len(lengths) if lengths else float("nan"),
         "completions/max_length": float(max(lengths)) if lengths else float("nan"),
         "completions/clipped_ratio": stops.count(Stop.LENGTH) / len(stops) if stops else float("nan"),
-        **_of_dialogues([x.dialogues for x in seen if x.dialogues]),
+        **_of_dialogues([x for g in seen if (x := _dialogues(g.noted))]),
     }
 
 

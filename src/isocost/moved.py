@@ -18,6 +18,7 @@ from typing import Any
 ROOMS = {
     ("", "disk"): "jsonfile shape store",
     ("runs", "disk"): "lock",
+    ("", "fast"): "columns",
     ("", "screen"): "console display terminal words",
     ("envs", "envs.tiny"): "boxes desk needle pages rooms shop sql",
     ("envs", "envs.sandbox"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -11,8 +10,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch
-from isocost.columns import Columns, Rows, padded, whole
-from isocost.types import Group, Role, Score, Segment
+from isocost.types import Group, Role, Segment
 
 _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
 
@@ -23,14 +21,7 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
     `version` is the policy's now; a rollout's age is the number of steps since its oldest token was sampled. Raises
     ValueError for a rollout without a score: the feed leaves those out.
     """
-    wave = whole(groups)
-    if wave is not None and wave.values is not None and wave.written.rows is not None:
-        temperature, age = (wave.sampling.temperature,) * len(groups), (version - wave.written.version,) * len(groups)
-        return _pack_rows(tuple(groups), wave.written.rows, wave.values, tuple(wave.sizes), temperature, age)
     groups = tuple(sorted(groups, key=lambda g: (g.place.wave, g.place.slot)))
-    columns = [g.columns for g in groups if isinstance(g.columns, Columns)]
-    if columns and len(columns) == len(groups):
-        return _pack_columns(groups, columns, version)
     rollouts = [(g, r) for g, group in enumerate(groups) for r in group.rollouts]
     segments: list[Segment] = [s for _, r in rollouts for s in r.segments]
     per_rollout = np.array([len(r.segments) for _, r in rollouts])
@@ -72,54 +63,6 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
             for k in sorted({k for _, r in rollouts for k in r.notes.keys() - r.numbers.keys()})
         },
     )
-
-
-def _pack_columns(groups: tuple[Group, ...], columns: Sequence[Columns], version: int) -> Batch:
-    """The same for groups that are columns."""
-    values: list[float] = []
-    for group, c in zip(groups, columns, strict=True):
-        values += c.values or [_scored(group, i, s) for i, s in enumerate(group.scores)]
-    temperature, age = (c.wave.sampling.temperature for c in columns), (version - c.version for c in columns)
-    return _pack_rows(groups, padded(columns), values, tuple(map(len, columns)), tuple(temperature), tuple(age))
-
-
-def _pack_rows(
-    groups: tuple[Group, ...], rows: Rows, values: list[float], sizes: tuple[int, ...],
-    temperatures: tuple[float, ...], ages: tuple[int, ...],
-) -> Batch:
-    """Rows that are a rollout each, of one answer of the policy. Sizes, temperatures and ages are the groups'."""
-    temperature, age, rollout, group = _repeated(sizes, temperatures, ages)
-    return Batch(
-        tokens=torch.from_numpy(rows.tokens),
-        mask=torch.from_numpy(rows.mask),
-        logp=torch.from_numpy(rows.logp),
-        role=torch.from_numpy(rows.role),
-        turn=torch.from_numpy(rows.turn),
-        length=torch.from_numpy(rows.length),
-        temperature=temperature,
-        rollout=rollout,
-        reward=torch.from_numpy(np.array(values, dtype=np.float32)),
-        group=group,
-        age=age,
-        groups=groups,
-    )
-
-
-@lru_cache(maxsize=64)
-def _repeated(
-    sizes: tuple[int, ...], temperature: tuple[float, ...], age: tuple[int, ...]
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Temperature and age of each rollout, its number and that of its group: most batches of a run share all four."""
-    return (
-        torch.from_numpy(np.array(temperature, dtype=np.float32).repeat(sizes)),
-        torch.from_numpy(np.array(age, dtype=np.int64).repeat(sizes)),
-        torch.arange(sum(sizes)),
-        torch.from_numpy(np.arange(len(sizes)).repeat(sizes)),
-    )
-
-
-def _scored(group: Group, i: int, score: Score | None) -> float:
-    return _value(group.rollouts[i]) if score is None else score.value
 
 
 def _value(rollout) -> float:

@@ -15,13 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from isocost.batch import Batch, Forward
-from isocost.traits import Bounds, wave_form
+from isocost.traits import Bounds
 from isocost.types import Group, Place, Problem, Rollout, Sampling, Segment
 
 if typing.TYPE_CHECKING:
     from torch import Tensor
 
-    from isocost.columns import WaveColumns
     from isocost.ledger import Ledger
     from isocost.world import World
 
@@ -94,38 +93,6 @@ class Improve(Protocol):    # how a batch becomes one or more updates
     def __call__(self, batch: Batch, recipe: Recipe, world: World, ledger: Ledger) -> dict[str, float]: ...
 class PaceFn(Protocol):     # what changes as the run goes on
     def __call__(self, ledger: Ledger) -> Pace: ...
-
-
-class WholePlay(Protocol):    # a `play` of all groups of a wave; None where only the play of each group can do it
-    def __call__(
-        self, problems: Sequence[Problem], counts: Sequence[int], world: World, pace: Pace, places: Sequence[Place]
-    ) -> WaveColumns | None: ...
-class WholeReward(Protocol):  # sets the scores of a wave
-    async def __call__(self, wave: WaveColumns, world: World) -> None: ...
-
-
-class Sloped(Protocol):       # a loss with its derivative by each log-prob, (N, T); None where only autograd has it
-    # A metric is (N, T), or a number that it is at every token.
-    def __call__(self, out: Forward, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float], Tensor] | None: ...
-
-
-@dataclass(frozen=True)
-class Whole:
-    """The forms, for a whole wave, of a recipe's play and reward: one call instead of one coroutine per group.
-
-    A reward without such a form scores each group.
-    """
-
-    play: WholePlay
-    reward: WholeReward | None
-
-    @staticmethod
-    def of(recipe: Recipe) -> Whole | None:
-        """None unless schedule and play declare such a form."""
-        schedule, play, reward = (wave_form(f) for f in (recipe.schedule, recipe.play, recipe.reward))
-        if schedule is None or play is None:
-            return None
-        return Whole(schedule(play), reward)
 
 
 @dataclass(frozen=True, slots=True)

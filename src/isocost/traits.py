@@ -7,7 +7,6 @@
     @bounds(low="[0, 1]", high="[0, inf)")          the allowed values of a setting
     @asks("entropy")                                what it needs of the learner: a name of `isocost.can.LEARNER`
     @exported("low", "high", surrogate="clipped")   what it is in the terms that other trainers share
-    @by_wave(form)                                  a second form of it, for all groups of a wave in one call
 
 `isocost.contract.conflicts` checks recipes by these, and `isocost methods check` compares some of them with what the
 function does. A decorator returns the function itself.
@@ -19,7 +18,6 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 from isocost.can import LEARNER, Can
@@ -206,21 +204,6 @@ def exported(*same: str, of: Mapping[str, str] | None = None, when: Mapping[str,
     return _adds(lambda d: replace(d, exports=(made, *d.exports)))
 
 
-def by_wave(form: Callable[..., Any]) -> Callable[[F], F]:
-    """The function has a second form that does the same for all groups of a wave at once: `isocost.seams.Whole`."""
-
-    def decorate(fn: F) -> F:
-        setattr(fn, _BY_WAVE, form)
-        return fn
-
-    return decorate
-
-
-def wave_form(fn: Any) -> Callable[..., Any] | None:
-    """The form of a function, or of a partial of one at the same settings, for whole waves; None if it has none."""
-    return _form(fn, _BY_WAVE)
-
-
 def addressed(fn: F) -> F:
     """A `choose` that leaves its `rng` alone, which is then not made."""
     setattr(fn, _ADDRESSED, True)
@@ -232,28 +215,6 @@ def draws(fn: Any) -> bool:
     return not getattr(fn, _ADDRESSED, False)
 
 
-def with_slope(form: Callable[..., Any]) -> Callable[[F], F]:
-    """The loss has a second form that also gives its derivative: `isocost.seams.Sloped`."""
-
-    def decorate(fn: F) -> F:
-        setattr(fn, _SLOPE, form)
-        return fn
-
-    return decorate
-
-
-def slope_form(fn: Any) -> Callable[..., Any] | None:
-    """The form of a loss, or of a partial of one at the same settings, that gives its derivative; None without one."""
-    return _form(fn, _SLOPE)
-
-
-def _form(fn: Any, attribute: str) -> Callable[..., Any] | None:
-    if not isinstance(fn, partial):
-        return getattr(fn, attribute, None)
-    form = getattr(fn.func, attribute, None)
-    return None if form is None else partial(form, *fn.args, **fn.keywords)
-
-
 def outside(settings: Mapping[str, Any], known: Declared) -> Iterator[tuple[str, Any, str]]:
     """(setting, value, allowed values) of each setting that is out of its bounds."""
     for name, allowed in known.bounds.items():
@@ -261,8 +222,7 @@ def outside(settings: Mapping[str, Any], known: Declared) -> Iterator[tuple[str,
             yield name, settings[name], allowed.text
 
 
-_ATTRIBUTE, _BY_WAVE, _SLOPE = "__isocost_declared__", "__isocost_by_wave__", "__isocost_slope__"
-_ADDRESSED = "__isocost_addressed__"
+_ATTRIBUTE, _ADDRESSED = "__isocost_declared__", "__isocost_addressed__"
 
 
 # Decorators apply from the lowest upwards: each adds in front, so that a list has the order of the source.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
 from operator import add, sub
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -424,26 +424,6 @@ class Rollout:
         )
 
 
-@runtime_checkable
-class Arrays(Protocol):
-    """The rollouts of one group as arrays: `isocost.columns.Columns`."""
-
-    def __len__(self) -> int: ...
-    def rollouts(self) -> tuple[Rollout, ...]: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def attempts(self) -> list[int]: ...
-    @property
-    def scores(self) -> list[Score | None]: ...
-    @property
-    def values(self) -> list[float] | None: ...
-    @property
-    def lengths(self) -> list[int]: ...
-    @property
-    def stops(self) -> list[Stop]: ...
-
-
 @dataclass(frozen=True)
 class Group:
     """Siblings: attempts at the same variant of the same problem, from the same start."""
@@ -452,81 +432,53 @@ class Group:
     rollouts: tuple[Rollout, ...]
     place: Place = Place(0, 0, 0)
 
-    columns: ClassVar[Arrays | None] = None     # of an object: its rollouts as arrays, until they are read
-
-    @classmethod
-    def drawn(cls, problem: Problem, place: Place, columns: Arrays) -> Group:
-        """A group whose rollouts are arrays. `rollouts` makes them objects when it is first read."""
-        group = object.__new__(cls)
-        group.__dict__.update(problem=problem, place=place, columns=columns)
-        return group
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "rollouts" or self.columns is None:
-            # Python asks here also where a property raised AttributeError: asked again, it raises its own
-            return object.__getattribute__(self, name)
-        made = self.__dict__["rollouts"] = self.columns.rollouts()
-        return made
-
     @property
     def size(self) -> int:
-        return len(self.rollouts if self.columns is None else self.columns)
+        return len(self.rollouts)
 
     @property
     def attempts(self) -> list[int]:
-        return [r.attempt for r in self.rollouts] if self.columns is None else self.columns.attempts
+        return [r.attempt for r in self.rollouts]
 
     @property
     def scores(self) -> list[Score | None]:
-        return [r.score for r in self.rollouts] if self.columns is None else self.columns.scores
+        return [r.score for r in self.rollouts]
 
     @property
     def stops(self) -> list[Stop]:
-        return [r.stop for r in self.rollouts] if self.columns is None else self.columns.stops
+        return [r.stop for r in self.rollouts]
 
     @property
     def scored(self) -> Group:
         """The group without the rollouts that have no score."""
-        if (self.columns is not None and self.columns.values is not None) or None not in self.scores:
-            return self
-        return self.of(r for r in self.rollouts if r.score is not None)
+        return self if None not in self.scores else self.of(r for r in self.rollouts if r.score is not None)
 
     @property
     def ages(self) -> bool:
         """Whether the policy wrote any of it in its own wave: replays, and what an earlier wave started, do not age."""
-        return self.columns is not None or any(r.origin == "policy" for r in self.rollouts)
+        return any(r.origin == "policy" for r in self.rollouts)
 
     @property
     def noted(self) -> tuple[Rollout, ...]:
-        """The rollouts, for their notes; empty where none can have any."""
-        return self.rollouts if self.columns is None else ()
+        """The rollouts, for their notes, turns and origin; empty where none has any."""
+        return self.rollouts
 
     @property
     def rewards(self) -> Float[ndarray, "G"]:
-        values = None if self.columns is None else self.columns.values
-        if values is None:
-            values = [s.value for s in self.scores if s is not None]
-        return np.array(values, dtype=np.float32)
-
-    @property
-    def version(self) -> int:
-        """The oldest policy version that wrote any of it, without replays and what an earlier wave started."""
-        return self._version if self.columns is None else self.columns.version
-
-    @property
-    def lengths(self) -> list[int]:
-        """Tokens that the policy sampled in each rollout, over all its segments."""
-        return self._lengths if self.columns is None else self.columns.lengths
+        """Of the rollouts that have a score."""
+        return np.array([s.value for s in self.scores if s is not None], dtype=np.float32)
 
     @cached_property
-    def _version(self) -> int:
+    def version(self) -> int:
+        """The oldest policy version that wrote any of it, without replays and what an earlier wave started."""
         fresh = [s.version for r in self.rollouts if r.origin == "policy" for s in r.segments]
         chosen = np.concatenate(fresh) if fresh else np.zeros(0, dtype=np.int64)
         chosen = chosen[chosen >= 0]
         return int(chosen.min()) if len(chosen) else 0
 
     @cached_property
-    def _lengths(self) -> list[int]:
+    def lengths(self) -> list[int]:
+        """Tokens that the policy sampled in each rollout, over all its segments."""
         roles = [s.role for r in self.rollouts for s in r.segments]
         if not roles:
             return [0] * len(self.rollouts)

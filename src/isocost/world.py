@@ -7,7 +7,7 @@ is that the two agree on the log-probs of sampled tokens, after updates too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -15,9 +15,8 @@ from numpy.random import Generator
 
 from isocost.batch import Batch, Forward
 from isocost.can import Can
-from isocost.columns import Written
 from isocost.meter import Meter
-from isocost.types import Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown
+from isocost.types import Group, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,20 +69,6 @@ class Engine(Protocol):
 
     def restore(self, weights: Weights, version: int) -> None:
         """Take weights as of a version, when a run is resumed from a checkpoint. No call may be unfinished."""
-        ...
-
-
-class WaveEngine(Engine, Protocol):
-    """An engine that can also write short answers of whole waves; any engine may have this method."""
-
-    def wave(
-        self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], *, places: Sequence[Place],
-        sampling: Sampling, max_tokens: int,
-    ) -> Written | None:
-        """Answer each prompt once per attempt, with the tokens and the charges of one `generate` for each prompt.
-
-        None, and nothing is written or charged, where it has to be done by `generate`.
-        """
         ...
 
 
@@ -142,6 +127,36 @@ class Overlap(Protocol):
 
     def share(self, *, sampling: bool, learning: bool) -> None:
         """Divide the cores between the sides that are under way; alone, a side has all. Results do not depend on it."""
+        ...
+
+
+class WholeWave(Protocol):
+    """Plays and scores all groups of a wave of one recipe."""
+
+    async def __call__(
+        self, problems: Sequence[Problem], counts: Sequence[int], places: Sequence[Place], pace: Any, world: World,
+        score: Callable[[Group], Awaitable[Group]],
+    ) -> list[Group] | None:
+        """The groups that have attempts, as the recipe's `schedule`, `play` and `reward` make them, charged alike.
+
+        None, and nothing is charged, where only these can do it. `score` scores one group as `reward` does.
+        """
+        ...
+
+
+class Fast(Protocol):
+    """Second forms, which are only faster: each gives the bytes of the plain form. `isocost.fast` has them."""
+
+    def wave(self, recipe: Any) -> WholeWave | None:
+        """For the feed: how to play and score whole waves of a recipe; None if each group is by itself."""
+        ...
+
+    def pack(self, groups: Sequence[Group], version: int) -> Batch | None:
+        """For `isocost.credit`: what `isocost.pack.pack` gives; None where only that can make it."""
+        ...
+
+    def line(self, line: Any) -> str:
+        """For the journal's writer: what `isocost.ledger.Line.text` gives."""
         ...
 
 
@@ -296,6 +311,7 @@ class World:
     about: About = About()                    # where its policy is
     extra: dict[str, Any] = field(default_factory=dict)   # of a user's methods alone, such as teachers by name
     overlap: Overlap | None = None            # of sampling and learning; None: they take turns
+    fast: Fast | None = None                  # second forms, where the engine writes whole waves
     close: Callable[[], None] = lambda: None  # ends what it holds outside this process, such as connections
 
     def state(self) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy import ndarray
 from torch import Tensor
 
-from isocost.columns import Rows
+from isocost.fast.columns import Rows
 from isocost.local import native
 from isocost.local.decoder import Attend, Config, Decoder, causal
 from isocost.local.native import Tape

@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from operator import add, mul
 
 import numpy as np
@@ -20,93 +19,22 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost import chance
-from isocost.columns import WaveColumns, Written
 from isocost.errors import UserError
+from isocost.fast.columns import WaveColumns, Written
 from isocost.local.cache import NativeCache
 from isocost.local.caches import open_cache
 from isocost.local.decoder import Backend, Config
 from isocost.local.native import Kernel, Tape, WaveTapes
 from isocost.local.sampling import check
 from isocost.local.sessions import Sessions
+from isocost.local.slots import WINDOW, Request, Slots
 from isocost.meter import TRAIN, Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
 from isocost.world import Text, Weights
 
 TAPE_BYTES = 2**29    # memory of all tapes together, at most
-WINDOW = 32      # positions whose random numbers are made at a time
 REACT = 4        # turns of the event loop in which callers whose tokens returned may cancel others, or request more
 _OWN, _PROMPT = int(Role.OWN), int(Role.PROMPT)
-
-
-@dataclass(eq=False)
-class Request:
-    """One call of `generate`: its attempts are rows in slots, or wait for one."""
-
-    tokens: ndarray             # (T,) the start
-    sampling: Sampling
-    attempts: Sequence[int]
-    place: Place
-    turn: int
-    limit: int                  # tokens to write, at most
-    stop: tuple[str, ...]
-    tail: list[int]             # the tokens of this turn in the start
-    future: asyncio.Future[None]
-    said: list[Said | None]
-    tapes: bool                 # the learner will use its activations
-    lead: int                   # tokens before the policy's first one in the start; all if there are none
-    known: int                  # tokens up to the policy's last one in the start; 0 if there are none
-    version: int                # of the weights that wrote that one; -1 if there are none
-    tape: Tape | None = None
-    started: int = 0            # attempts that got a slot
-    ended: int = 0
-    decoded: int = 0
-    read: int = 0               # tokens of prefill that were computed
-    seconds: float = 0.0
-
-
-@dataclass(eq=False)
-class Slots:
-    """Rows being written, one per attempt; the first `live` slots, without gaps."""
-
-    size: int
-    width: int                                              # tokens of a row, at most
-    live: int = 0
-    owner: list[tuple[Request, int]] = field(default_factory=list)   # request, and which of its attempts
-
-    def __post_init__(self) -> None:
-        n = self.size
-        self.length = np.zeros(n, dtype=np.int64)           # tokens whose keys are in the cache
-        self.wrote = np.zeros(n, dtype=np.int64)            # tokens written in this call
-        self.limit = np.zeros(n, dtype=np.int64)
-        self.offset = np.zeros(n, dtype=np.int64)           # the turn's position of token 0, minus the window's start
-        self.last = np.zeros(n, dtype=np.int64)
-        self.seconds = np.zeros(n, dtype=np.float64)        # of each tick, divided among its rows
-        self.temperature = np.ones(n, dtype=np.float32)
-        self.top_p = np.ones(n, dtype=np.float32)
-        self.top_k = np.zeros(n, dtype=np.int64)
-        self.heeds = np.zeros(n, dtype=bool)                # has stop strings
-        self.u = np.zeros((n, WINDOW + 4), dtype=np.float64)
-        self.tokens = np.zeros((n, self.width), dtype=np.int64)
-        self.logp = np.zeros((n, self.width), dtype=np.float32)
-        self.version = np.zeros((n, self.width), dtype=np.int64)
-
-    def arrays(self) -> dict[str, ndarray]:
-        return {k: v for k, v in vars(self).items() if isinstance(v, ndarray)}
-
-    def grown(self, size: int, width: int) -> Slots:
-        """The same rows with room for more."""
-        out = Slots(size, width, self.live, self.owner)
-        for name, new in out.arrays().items():
-            old = getattr(self, name)
-            new[tuple(slice(k) for k in old.shape)] = old
-        return out
-
-    def move(self, source: ndarray, target: ndarray) -> None:
-        for array in self.arrays().values():
-            array[target] = array[source]
-        moved = [self.owner[a] for a in source.tolist()]
-        for b, row in zip(target.tolist(), moved, strict=True):
-            self.owner[b] = row
 
 
 class LocalEngine:
@@ -181,7 +109,7 @@ class LocalEngine:
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], *, places: Sequence[Place],
         sampling: Sampling, max_tokens: int,
     ) -> Written | None:
-        """Short answers of a whole wave in one call of the kernel: see `isocost.world.WaveEngine`.
+        """Short answers of a whole wave in one call of the kernel: see `isocost.fast.wave.WaveEngine`.
 
         None for other caches, for sampling that truncates, for answers longer than `burst`, if they do not fit into
         memory, while other requests are under way, where nobody learns, and from attempt `chance.ATTEMPTS` on.
@@ -233,12 +161,12 @@ class LocalEngine:
     def halt(self, place: Place) -> None:
         """Return the unfinished rows and waiting requests of this wave as they are, and its later ones at once."""
         self._halted.add(place.wave_key)
-        asked = {id(r): r for r in [*(r for r, _ in self._slots.owner), *self._waiting]}.values()
+        asked = {id(r): r for r in [*self._slots.requests(), *self._waiting]}.values()
         for request in [r for r in asked if r.place.wave_key == place.wave_key]:
             request.tapes = False            # an incomplete text is read again
             if request in self._waiting:
                 self._waiting.remove(request)
-            rows = np.array([i for i, (r, _) in enumerate(self._slots.owner) if r is request], dtype=np.int64)
+            rows = self._slots.of(request)
             request.said = [s or Said.nothing(Stop.CANCELLED) for s in request.said]
             request.ended = len(request.attempts) - len(rows)
             self._finish(rows, np.zeros(len(rows), dtype=bool), cut=Stop.CANCELLED)
@@ -258,7 +186,7 @@ class LocalEngine:
         self._tapes, self._last = {}, None
         if self.sessions is not None:
             self.sessions.clear()
-        for request in {id(r): r for r, _ in self._slots.owner}.values():
+        for request in self._slots.requests():
             request.tapes = False            # started under other weights
         if self._slots.live:
             self._read_again()
@@ -392,18 +320,7 @@ class LocalEngine:
         width = max(r.limit for r, _ in new)
         if first + count > self._slots.size or width > self._slots.width:
             self._slots = self._slots.grown(max(first + count, self._slots.size), max(width, self._slots.width))
-        s, rows = self._slots, np.arange(first, first + count)
-        s.live, s.owner = first + count, s.owner[:first] + new
-        requests = [r for r, _ in new]
-        s.length[rows] = [len(r.tokens) for r in requests]
-        s.limit[rows] = [r.limit for r in requests]
-        s.wrote[rows] = 0
-        s.seconds[rows] = 0.0
-        s.temperature[rows] = [r.sampling.temperature for r in requests]
-        s.top_p[rows] = [r.sampling.top_p for r in requests]
-        s.top_k[rows] = [r.sampling.top_k for r in requests]
-        s.heeds[rows] = [bool(r.stop) for r in requests]
-        self._draws(rows)
+        self._slots.open(new)
         return first
 
     def _finish(self, done: ndarray, stopped: ndarray, cut: Stop = Stop.LENGTH) -> None:
@@ -433,23 +350,16 @@ class LocalEngine:
         self._close(done)
 
     def _close(self, done: ndarray) -> None:
-        s, left = self._slots, self._slots.live - len(done)
-        if left:
-            gone = np.zeros(s.live, dtype=bool)
-            gone[done] = True
-            holes, movers = np.flatnonzero(gone[:left]), left + np.flatnonzero(~gone[left:])
-            if len(holes):
-                self.cache.move(movers, holes)
-                s.move(movers, holes)
-        s.live = left
-        del s.owner[left:]
-        self.cache.free(left)
+        source, target = self._slots.close(done)
+        if len(target):
+            self.cache.move(source, target)
+        self.cache.free(self._slots.live)
 
     def _drop(self, request: Request) -> None:
         """Remove a cancelled request's rows; their tokens are added to its bill."""
         if request in self._waiting:
             self._waiting.remove(request)
-        rows = np.array([i for i, (r, _) in enumerate(self._slots.owner) if r is request], dtype=np.int64)
+        rows = self._slots.of(request)
         if len(rows):
             self._bill(rows.tolist())
             for i in rows.tolist():
@@ -492,7 +402,7 @@ class LocalEngine:
         logits = self.cache.tick(s.last[:live], s.length[:live])
         s.length[:live] += 1
         if len(stale := np.flatnonzero(s.wrote[:live] + s.offset[:live] >= WINDOW)):
-            self._draws(stale)
+            s.draw(stale)
         s.seconds[:live] += (time.perf_counter() - began) / live
         self._write(logits, 0)
 
@@ -505,7 +415,7 @@ class LocalEngine:
         ticks = min(most, int(left.max()))
         stale = wrote + s.offset[:live] + np.minimum(left, ticks) > s.u.shape[1]
         if stale.any():
-            self._draws(np.flatnonzero(stale))
+            s.draw(np.flatnonzero(stale))
         here = np.minimum((wrote + s.offset[:live])[:, None] + np.arange(ticks), s.u.shape[1] - 1)
         number: dict[int, int] = {}
         of = np.array([number.setdefault(id(r), len(number)) for r, _ in s.owner], dtype=np.int64)
@@ -569,23 +479,6 @@ class LocalEngine:
             wrote = s.tokens[slot, : s.wrote[slot]][-reach:].tolist()
             text = self.text.decode((request.tail + wrote)[-reach:])
             stopped[i] = any(x in text for x in request.stop)
-
-    def _draws(self, rows: ndarray) -> None:
-        """Random numbers for the next window of these rows, made together for all that share a key."""
-        s = self._slots
-        owners = [s.owner[i] for i in rows.tolist()]
-        position = s.wrote[rows] + [len(r.tail) for r, _ in owners]
-        block = position // 4
-        count = min(WINDOW, int((s.limit[rows] - s.wrote[rows]).max()) + 3) // 4 + 1
-        keys = [chance.key(r.place) for r, _ in owners]
-        for key in dict.fromkeys(keys):
-            some = np.array([i for i, k in enumerate(keys) if k == key])
-            chosen = [owners[i] for i in some]
-            wave, slot, attempt, turn = np.array(
-                [(r.place.wave, r.place.slot, r.attempts[k], r.turn) for r, k in chosen], dtype=np.int64
-            ).T
-            s.u[rows[some], : 4 * count] = chance.blocks(key, wave, slot, attempt, turn, block[some], count)
-        s.offset[rows] = position - 4 * block - s.wrote[rows]
 
     def _read_again(self) -> None:
         """With new weights, compute the keys and values of all tokens of live rows again."""

@@ -23,16 +23,17 @@ from torch import Tensor
 
 from isocost.batch import Batch, Forward
 from isocost.can import LEARNER
-from isocost.columns import WaveColumns, whole
+from isocost.fast.columns import WaveColumns, whole
+from isocost.fast.slope import sloped
+from isocost.local.answers import Asked, answered
 from isocost.local.cache import NativeCache
 from isocost.local.decoder import Backend, Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
 from isocost.local.layout import Rows, Shared, Units
 from isocost.local.native import Flat, Kernel, Tape, WaveTapes, flatten
-from isocost.local.sampling import check, truncate
+from isocost.local.sampling import check, kept_sets, truncate
 from isocost.meter import Meter
 from isocost.ops import array, plain
-from isocost.traits import slope_form
 from isocost.types import Cost, Sampling
 from isocost.world import Weights
 
@@ -78,7 +79,7 @@ class LocalLearner:
         self.spared = 0     # of all tokens, those on the sampler's tapes, which were not read again
         self._kernel = Kernel(self.decoder, body, backend.threads) if backend.kernels == "native" else None
         self._loaded = self._passes = -1
-        self._asked: tuple[tuple[Any, ...], list[_Asked]] | None = None    # of the last `sequence_logp`, laid out
+        self._asked: tuple[tuple[Any, ...], list[Asked]] | None = None    # of the last `sequence_logp`, laid out
         self.sampler: LocalEngine | None = None              # its tapes save a second forward pass
         self._hook = torch.zeros((), requires_grad=True)     # makes autograd call the kernel's backward pass
 
@@ -103,7 +104,7 @@ class LocalLearner:
         if bool((batch.temperature != 1.0).any()):
             logits = logits / temperature.to(logits.dtype)[row, None]
         if batch.kept:
-            logits = logits.masked_fill(~_kept(batch, logits), NEVER)
+            logits = logits.masked_fill(~kept_sets(batch, logits), NEVER)
         dist = F.log_softmax(logits, -1)
         chosen = dist.gather(-1, batch.tokens.to(self.device).flatten()[shared.spot][:, None])[:, 0]
         entropy = -(dist.exp() * dist).sum(-1)
@@ -232,7 +233,7 @@ class LocalLearner:
     def gradient(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         """Leave the gradient of the sum of loss * weight on the parameters; uncharged. Returns `update`'s metrics."""
         self._grad.zero_()
-        sloped = slope_form(loss)
+        slope = sloped(loss)
         sums: list[dict[str, float]] = []       # over the masked tokens of each part
         count = 0
         for part in self._parts(batch):
@@ -242,7 +243,7 @@ class LocalLearner:
             count += here
             taped = self._forward_taped(part)
             out = taped or self.forward(part)
-            known = sloped(out, part) if sloped and taped and _finite(out.logp) else None
+            known = slope(out, part) if slope and taped and _finite(out.logp) else None
             if known is not None and self._kernel is not None:
                 sums.append(self._descended(known, out, part, here))
                 continue
@@ -340,7 +341,7 @@ class LocalLearner:
         if self._kernel is not None and not sampling.truncates:
             asked = prompts, answers, sampling
             if self._asked is None or self._asked[0] != asked:     # evaluations ask the same of many policies
-                laid = [_Asked.of(*x, self.ends.numpy(), sampling) for x in self._blocks(prompts, answers, lengths)]
+                laid = [Asked.of(*x, self.ends.numpy(), sampling) for x in self._blocks(prompts, answers, lengths)]
                 self._asked = asked, laid
             out = self._endings_native(self._asked[1])
         else:
@@ -363,7 +364,7 @@ class LocalLearner:
 
     def _endings(self, rows: list[list[int]], prompt: list[int], sampling: Sampling) -> ndarray:
         laid = Rows.apart(rows, prompt)
-        row, at, after, is_end = _answered(laid)
+        row, at, after, is_end = answered(laid)
         hidden = self.decoder(torch.from_numpy(laid.tokens).to(self.device))
         row_t, at_t, after_t = (torch.from_numpy(x).to(self.device) for x in (row, at, after))
         logits = self.decoder.logits(hidden[row_t, at_t]) / sampling.temperature
@@ -376,7 +377,7 @@ class LocalLearner:
         logp = torch.where(ended, dist[:, self.ends].logsumexp(-1), said).double().cpu().numpy()
         return np.bincount(row, logp, len(rows))
 
-    def _endings_native(self, asked: list[_Asked]) -> ndarray:
+    def _endings_native(self, asked: list[Asked]) -> ndarray:
         """The log-probs of `sequence_logp`, of rows that are laid out."""
         out = np.zeros(sum(len(part.rows) for part in asked))
         for part in asked:
@@ -483,45 +484,6 @@ class _Native(torch.autograd.Function):
         return None, None, None, None, None
 
 
-def _answered(laid: Rows) -> tuple[ndarray, ndarray, ndarray, ndarray]:
-    """Of rows of a prompt and an answer: row and position of each token that predicts one of the answer, or its end.
-
-    Also the token that it predicts, and whether that is the end.
-    """
-    length, here = laid.length, np.arange(laid.tokens.shape[1])[None, :]
-    row, at = np.nonzero((here >= laid.prompt[:, None] - 1) & (here < length[:, None]))
-    after = laid.tokens[row, np.minimum(at + 1, laid.tokens.shape[1] - 1)]
-    return row, at, after, at == length[row] - 1
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Prompts and answers, laid out for the kernel: it takes the log-prob of each answer's tokens and of every end."""
-
-    rows: list[int]
-    units: Units
-    row: ndarray         # (K,) the row of each token that is predicted
-    back: ndarray        # of each log-prob of `units`, which of the K it belongs to
-
-    @classmethod
-    def of(
-        cls, rows: list[int], tokens: list[list[int]], prompt: list[int], ends: ndarray, sampling: Sampling
-    ) -> _Asked:
-        laid = Rows.apart(tokens, prompt)
-        row, at, after, is_end = _answered(laid)
-        times = np.where(is_end, len(ends), 1)
-        which = np.repeat(np.arange(len(row)), times)
-        target = after[which]
-        target[is_end[which]] = np.tile(ends, int(is_end.sum()))
-        longer = Rows(laid.tokens, laid.prompt, laid.length + 1, laid.owner)     # the last token is read as well
-        warm = np.full(len(which), sampling.temperature)
-        units = Units.of(longer.beginning_alike(), row[which], at[which] + 1, target, warm)
-        width = int(at.max(initial=0)) + 2
-        place = np.zeros(len(tokens) * width, dtype=np.int64)
-        place[row * width + at + 1] = np.arange(len(row))
-        return cls(rows, units, row, place[units.row * width + units.position])
-
-
 def _total(x: Tensor, mask: ndarray) -> float:
     """The sum of x (N, T) over the mask; in the order in which `gradient` sums the metrics of autograd's losses."""
     return torch.from_numpy(np.where(mask, x.numpy(), ZERO))[None].sum((1, 2)).item()
@@ -530,23 +492,6 @@ def _total(x: Tensor, mask: ndarray) -> float:
 def _finite(x: Tensor) -> bool:
     """Whether a tensor that numpy can read has only finite numbers, none of which is so large that their sum is not."""
     return math.isfinite(np.add.reduce(x.numpy(), axis=None))
-
-
-def _kept(batch: Batch, logits: Tensor) -> Tensor:
-    """(K, V) the kept set of each masked token; all ids for rows without kept sets."""
-    counts = batch.mask.sum(1).tolist()
-    kept = torch.zeros(logits.shape, dtype=torch.bool)
-    at = 0
-    for ids, count in zip(batch.kept, counts, strict=True):
-        if not ids:
-            kept[at : at + count] = True
-        else:
-            if len(ids) != count:
-                raise ValueError(f"a row has {count} sampled tokens and {len(ids)} kept sets")
-            rows = np.repeat(np.arange(at, at + count), [len(x) for x in ids])
-            kept[torch.from_numpy(rows), torch.from_numpy(np.concatenate(ids))] = True
-        at += count
-    return kept.to(logits.device)
 
 
 def _moved(batch: Batch, device: torch.device) -> Batch:

@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 from isocost import chance, processor
 from isocost.batch import Batch
-from isocost.columns import Rows
 from isocost.disk import store
+from isocost.fast.columns import Rows
 from isocost.local import matrix_unit
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.layout import Units

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.types import Sampling
 
@@ -38,3 +40,20 @@ def draw(logp: Tensor, u: Tensor) -> Tensor:
     """
     cumulative = logp.exp().cumsum(-1, dtype=torch.float64)
     return torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:], right=True)[:, 0]
+
+
+def kept_sets(batch: Batch, logits: Tensor) -> Tensor:
+    """(K, V) the kept set of each masked token; all ids for rows without kept sets."""
+    counts = batch.mask.sum(1).tolist()
+    kept = torch.zeros(logits.shape, dtype=torch.bool)
+    at = 0
+    for ids, count in zip(batch.kept, counts, strict=True):
+        if not ids:
+            kept[at : at + count] = True
+        else:
+            if len(ids) != count:
+                raise ValueError(f"a row has {count} sampled tokens and {len(ids)} kept sets")
+            rows = np.repeat(np.arange(at, at + count), [len(x) for x in ids])
+            kept[torch.from_numpy(rows), torch.from_numpy(np.concatenate(ids))] = True
+        at += count
+    return kept.to(logits.device)

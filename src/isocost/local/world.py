@@ -13,6 +13,7 @@ import torch
 
 from isocost import processor
 from isocost.errors import UserError
+from isocost.fast.forms import Forms
 from isocost.local import invariance, native
 from isocost.local.critic import LocalCritic
 from isocost.local.decoder import Backend, Config
@@ -92,6 +93,7 @@ def open_world(
         problems, engine, learner, source.text, grade, meter, reference=frozen,
         overlap=Threads(engine, learner, frozen, compute.threads, compute.overlap and where.type == "cpu"),
         exact=Exactly(source.text, learner) if exact else None, critic=LocalCritic(learner),
+        fast=Forms() if used == "native" else None,
         about=About(
             source.but(weights={}),     # the learner has them
             str(where), str(body).removeprefix("torch."), used, why,

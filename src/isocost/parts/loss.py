@@ -16,23 +16,12 @@ from isocost import ops
 from isocost.batch import Batch, Forward
 from isocost.errors import UserError
 from isocost.seams import Loss
-from isocost.traits import bounds, exported, gives, with_slope
+from isocost.traits import bounds, exported, gives
 
 Out = tuple[Tensor, dict[str, Tensor]]
 FINITE = 60.0       # limit of the log of a product of ratios: sums of thousands stay finite in float32, and none is 0
 
 
-def _clipped_slope(
-    out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, dual: float = 0.0
-) -> tuple[Tensor, dict[str, Tensor | float], Tensor] | None:
-    """At ratios of exactly 1, where neither clip is active: a loss of -A, whose slope is -A."""
-    if batch.old is not None or dual == 1.0:      # at a dual of 1, autograd halves the slope of a tie
-        return None
-    slope = -credit(batch)
-    return slope, {"clip_ratio/low_mean": 0.0, "clip_ratio/high_mean": 0.0, "clip_ratio/region_mean": 0.0}, slope
-
-
-@with_slope(_clipped_slope)
 @exported("low", "high", "dual", surrogate="clipped")
 @bounds(low="[0, 1]", high="[0, inf]", dual="0 or [1, inf)")
 def clipped(out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, dual: float = 0.0) -> Out:

@@ -18,11 +18,10 @@ import numpy as np
 from numpy import ndarray
 
 from isocost import meter
-from isocost.columns import WaveColumns
 from isocost.gather import together
 from isocost.parts.episode import EnvironmentFailed, Episode, Openings
 from isocost.seams import Pace, Play
-from isocost.traits import by_wave, exported
+from isocost.traits import exported
 from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Segment, Shown, Stop, Turn
 from isocost.world import Ask, World
 
@@ -32,27 +31,6 @@ _OWN = int(Role.OWN)            # a plain int: numpy compares with it ten times 
 _NOTHING = Said.nothing(Stop.DONE)
 
 
-def _wave_sampled(
-    problems: Sequence[Problem], counts: Sequence[int], world: World, pace: Pace, places: Sequence[Place]
-) -> WaveColumns | None:
-    """One question and one answer each, if the engine writes whole waves; else None."""
-    write = getattr(world.engine, "wave", None)
-    if write is None or world.env is not Ask or pace.stop or any(p.prefix for p in problems):
-        return None
-    prompts = [world.text.prompt(p.prompt) for p in problems]
-    attempts = [range(k) for k in counts]
-    with meter.begins(True):
-        written = write(prompts, attempts, places=places, sampling=pace.sampling, max_tokens=pace.max_tokens)
-    if written is None:
-        return None
-    decode, lengths = world.text.decode, written.wrote.tolist()
-    finals = [decode(row[:k]) for row, k in zip(written.tokens.tolist(), lengths, strict=True)]
-    begin = [0, *accumulate(counts)]
-    each = [i for k in attempts for i in k]
-    return WaveColumns(problems, places, prompts, begin, each, written, pace.sampling, finals)
-
-
-@by_wave(_wave_sampled)
 @exported()
 async def sample(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,

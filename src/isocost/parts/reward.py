@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isocost.columns import WaveColumns
-from isocost.traits import by_wave, exported
+from isocost.traits import exported
 from isocost.types import Group, Place, Problem, Rollout, Stop
 from isocost.world import World
 
 
-async def _wave_verified(wave: WaveColumns, world: World) -> None:
-    texts = getattr(world.grade, "texts", None)     # a grader may mark texts, without their rollouts
-    scores = None if texts is None else texts(wave.finals, wave.each_problem())
-    if scores is None:
-        scores = await world.grade([r for g in wave.groups() for r in g.rollouts])
-    wave.scores = scores
-
-
-@by_wave(_wave_verified)
 @exported()
 async def verified(group: Group, world: World) -> Group:
     """The verifier's score, computed once. An attempt whose environment failed is not verified and has no score.

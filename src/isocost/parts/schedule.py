@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isocost.seams import Attempts, WholePlay
-from isocost.traits import by_wave, exported
+from isocost.seams import Attempts
+from isocost.traits import exported
 from isocost.types import Problem, Rollout
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 
-def _at_once(play: WholePlay) -> WholePlay:
-    return play
-
-
-@by_wave(_at_once)
 @exported()
 async def together(problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger) -> list[Rollout]:
     """All at once."""

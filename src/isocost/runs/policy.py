@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,9 @@ class PolicyRun:
         self._journal()
 
     def _journal(self) -> None:
-        self.record.write("journal.jsonl", *(line.text for line in self.ledger.fresh))
+        fast = self.world.fast
+        text = Line.text if fast is None else fast.line
+        self.record.write("journal.jsonl", *(partial(text, line) for line in self.ledger.fresh))
         self.ledger.fresh.clear()
 
     def _rate(self) -> float:

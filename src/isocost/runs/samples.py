@@ -76,11 +76,10 @@ def _first(group: Group) -> range:
 
 def faulty(group: Group) -> list[int]:
     """Which of a group's rollouts have no score, or a turn with a fault of a tool or of the environment."""
-    if group.columns is not None:       # arrays: they have no turns
-        unscored = group.columns.values is None
-        return [i for i, score in enumerate(group.columns.scores) if score is None] if unscored else []
-    return [i for i, r in enumerate(group.rollouts)
-            if r.score is None or any(f.source is not FaultSource.MODEL for f in r.faults)]
+    broken = {i for i, r in enumerate(group.noted) if any(f.source is not FaultSource.MODEL for f in r.faults)}
+    if not broken and group.scored is group:
+        return []
+    return [i for i, score in enumerate(group.scores) if score is None or i in broken]
 
 
 def _faulty(

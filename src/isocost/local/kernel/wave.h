@@ -58,7 +58,7 @@ static bool lay_out(Model* m, int64_t groups, const int64_t* rows, const int64_t
     return row == N;
 }
 
-// A batch of rows, each a prompt and what was written after it, in the fields of `isocost.columns.Rows`.
+// A batch of rows, each a prompt and what was written after it, in the fields of `isocost.fast.columns.Rows`.
 struct Rows {
     int64_t *tokens, *role, *turn, *length;
     uint8_t* mask;
