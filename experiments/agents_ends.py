@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +30,7 @@ def ends(folder: Path, reads: Reads, *, samples: int = 8, play: Play = sample, b
     """
     job = Job.of(json.loads((folder / "run.json").read_text())["job"])
     model = job.setting.model if base else str(folder / "final")
-    opened = open_setting(replace(job.setting, model=model), learn=False)
+    opened = open_setting(job.setting.but(model=model), learn=False)
     recipe = reinforce.recipe().but(play=play)
     found = asyncio.run(evaluate(recipe, opened.world, opened.sides.audit, job.setting.measured, samples=samples,
                                  seed=job.seed, exact=False))

@@ -124,8 +124,8 @@ async def run(seed: int, faulty: bool) -> dict[str, Any]:
         return Faulty(made(problem), kind, lambda k: ends.append((k, time.perf_counter() - began)), read.append)
 
     world.env, world.env_seconds = make, LIMIT
-    recipe = paced(methods.recipe("grpo", groups=B, rollouts=N), max_turns=opened.setting.max_turns,
-                   max_tokens=opened.setting.max_tokens)
+    recipe = paced(methods.recipe("grpo", groups=B, rollouts=N), max_turns=opened.setting.lengths.max_turns,
+                   max_tokens=opened.setting.lengths.max_tokens)
     first: dict[str, list[int]] = {}
     seen = Counter[tuple[int, int, int]]()
     lost: list[int] = []

@@ -105,8 +105,8 @@ async def run(seed: int, driven: bool) -> dict[str, Any]:
             return await in_thread(play, seat, next(order))
 
         world.env = lambda problem: Driven(problem, one, LIMIT)
-    recipe = paced(methods.recipe("grpo", groups=B, rollouts=N), max_turns=opened.setting.max_turns,
-                   max_tokens=opened.setting.max_tokens)
+    recipe = paced(methods.recipe("grpo", groups=B, rollouts=N), max_turns=opened.setting.lengths.max_turns,
+                   max_tokens=opened.setting.lengths.max_tokens)
     first: dict[tuple[int, int], Rollout] = {}
     began, cpu = time.perf_counter(), time.process_time()
     async for step in train(recipe, world, ledger, {"rollouts": B * N * STEPS}):

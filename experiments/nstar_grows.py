@@ -195,7 +195,7 @@ def trained(data: str, regime: str, size: int, n: int, seed: int, rollouts: int,
     method, lr, exponent = RECIPES[regime]
     folder = home / f"{data.replace(':', '-').replace(',', '-')}-D{size}-C{rollouts}-n{n}-s{seed}"
     if not (folder / "end.json").exists():
-        setting = Setting(data=data, held_out=SPLIT)
+        setting = Setting.of(data=data, held_out=SPLIT)
         if regime == "puzzles":                             # their model, and room for their answers
             setting = setting_with(data=data, held_out=SPLIT)
         found = open_setting(setting, reference=True)

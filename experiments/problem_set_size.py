@@ -34,7 +34,7 @@ from isocost.worlds.setting import Opened, Setting, open_setting
 from nstar import winners
 
 NS, B, METHOD = (2, 4, 8, 16, 32), 8, "isoeasy"
-SETTING = Setting(data="sums:base=easy", held_out=0.25)
+SETTING = Setting.of(data="sums:base=easy", held_out=0.25)
 LR, REFERENCE = 1e-4, 256
 
 
@@ -86,7 +86,7 @@ if __name__ == "__main__":
     options.add_argument("--home", type=Path, default=Path("studies/problem-set-size"))
     options.add_argument("--out", type=Path, required=True)
     asked = options.parse_args()
-    out = {"setting": asdict(SETTING), "method": METHOD, "B": B, "C": asked.rollouts, "seeds": asked.seeds,
+    out = {"setting": SETTING.to_dict(), "method": METHOD, "B": B, "C": asked.rollouts, "seeds": asked.seeds,
            "lr": f"{LR:g} (nB / {REFERENCE})^0.5", "sizes": {}}
     for D in asked.sizes:
         folders = [made(D, n, seed, asked.rollouts, asked.home) for seed in range(asked.seeds) for n in NS]

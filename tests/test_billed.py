@@ -311,7 +311,7 @@ def test_a_phase_of_a_study_stops_at_such_a_run(tmp_path):
 
 def test_an_unbilled_record_of_an_earlier_version_ends_where_it_is(tmp_path, monkeypatch):
     """Half-run under a version that did not look: fates above the bill."""
-    job = Job("r", Setting(data="sums:level=1,count=120"), "grpo", 0, {"rollouts": 64}, Arm(n=8, B=2, lr=1e-3),
+    job = Job("r", Setting.of(data="sums:level=1,count=120"), "grpo", 0, {"rollouts": 64}, Arm(n=8, B=2, lr=1e-3),
               save_every=1)
     real = finished(run(job, tmp_path / "r"))
     state = tmp_path / "r" / "checkpoints" / "step-000004" / "state.json"

@@ -152,7 +152,7 @@ def test_a_plan_costs_nothing(tmp_path):
 
 
 def test_a_setting_that_does_not_exist_is_named():
-    with pytest.raises(UserError, match="'colour' is not a setting; settings are model, data"):
+    with pytest.raises(UserError, match="'colour' is not a setting; settings are data, device"):
         compare_methods(["grpo", "dapo"], budget="9k-rollouts", colour="red")
 
 

@@ -24,7 +24,7 @@ def measured(opened, **how):
 
 @pytest.fixture
 def opened():
-    return open_setting(Setting(data="sums:base=easy,count=60"))
+    return open_setting(Setting.of(data="sums:base=easy,count=60"))
 
 
 @pytest.mark.parametrize(("exact", "spent"), [(True, "score"), (False, "decode")])
@@ -81,5 +81,5 @@ def test_measuring_a_policy_again_closes_what_it_opened(monkeypatch):
         return found
 
     monkeypatch.setattr("isocost.worlds.setting.open_setting", opens)
-    right, cost = again._measured(Setting(data="sums:base=easy,count=60"), "tiny", None, 2)
+    right, cost = again._measured(Setting.of(data="sums:base=easy,count=60"), "tiny", None, 2)
     assert len(right) and cost.score and closed

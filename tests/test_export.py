@@ -328,7 +328,7 @@ SAMPLED = {"trl": ("temperature", "top_p", "top_k", "max_completion_length"),
 def test_a_study_of_a_users_trainer_exports_no_setting_that_its_script_has_and_nobody_said(target, study, tmp_path):
     """Its study.json has the defaults of isocost's own sampling, which its runs never had."""
     trainer = trainer_of("cmd: python t.py {n} {B} {lr} {seed} {out}", metrics="{out}/log.jsonl").data()
-    home = found_study(tmp_path / "s", Setting(model=UNNAMED, data=UNNAMED), seed=0, method=None, trainer=trainer)
+    home = found_study(tmp_path / "s", Setting.of(model=UNNAMED, data=UNNAMED), seed=0, method=None, trainer=trainer)
     (home.path / "plan.json").symlink_to(study / "plan.json")
     text = said("export", home.path, "--to", target)
     assert not any(o.endswith(SAMPLED[target]) for o in options(target, text))

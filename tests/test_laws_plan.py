@@ -16,13 +16,14 @@ from isocost.laws.law import Flag, NotIdentified
 from isocost.planner.budget import Bill, Budget, Prices, Timing, measure_timing
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.training.afford import RESERVE, plan_pilot
+from isocost.planner.training.builtin import PRESETS
 from isocost.planner.training.focus import focused
 from isocost.planner.training.learning_rate import given
 from isocost.planner.training.pilot import PilotPlan
 from isocost.planner.training.prescribe import prescribe
 from isocost.planner.training.prescription import Plan
 from isocost.planner.training.seeds import comparison
-from isocost.planner.training.study_runs import PRESETS, arms_of, make_runs, run_seed, warmup, whole
+from isocost.planner.training.study_runs import arms_of, make_runs, run_seed, warmup, whole
 from isocost.runs.arm import Arm
 from isocost.stats.intervals import Interval
 from isocost.stats.power import detectable, detectable_paired

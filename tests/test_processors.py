@@ -140,19 +140,19 @@ def test_what_was_compared_is_as_wide_and_long_as_is_said():
 @pytest.mark.parametrize("planted", FAULTS[1:], indirect=True, ids=["keys"])
 def test_where_bits_depend_on_the_batch_users_doctor_and_record_say_so(planted, caplog, monkeypatch):
     monkeypatch.setattr(processor, "cpuinfo", lambda: {"vendor_id": "GenuineIntel"})
-    opened = open_setting(Setting(data="sums:base=easy,count=24", held_out=0.4, kernels="torch"))
-    said = opened.world.extra["batch_dependent"]
+    opened = open_setting(Setting.of(data="sums:base=easy,count=24", held_out=0.4, kernels="torch"))
+    said = opened.world.about.batch_dependent
     (line,) = caplog.messages
     assert said in line
     assert "kernels=torch asks for torch" in line and "MKL_CBWR=AUTO,STRICT" in line
-    assert record.machine(1, opened.world.extra)["batch_dependent"] == said
+    assert record.machine(1, opened.world.about)["batch_dependent"] == said
     (found,) = asyncio.run(run_checks(opened, checks=[policy.batch_invariance])).findings
     assert found.verdict == "warn" and "MKL_CBWR=AUTO,STRICT" in found.do and "native kernel" in found.do
 
 
 def test_where_they_do_not_nothing_is_logged(caplog):
-    world = open_setting(Setting(data="sums:base=easy,count=24", held_out=0.4, kernels="native")).world
-    assert world.extra["batch_dependent"] == "" and "batch_dependent" not in record.machine(1, world.extra)
+    world = open_setting(Setting.of(data="sums:base=easy,count=24", held_out=0.4, kernels="native")).world
+    assert world.about.batch_dependent == "" and "batch_dependent" not in record.machine(1, world.about)
     assert not caplog.messages
 
 

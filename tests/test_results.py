@@ -9,7 +9,7 @@ import tarfile
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, replace
 from html import unescape
 from pathlib import Path
 
@@ -450,9 +450,10 @@ def test_the_package_offers_its_names_and_no_others():
 
 def test_commands_and_python_have_the_same_defaults():
     options = commands.main.commands["profile"].make_context("profile", ["--out", "s"]).params
-    for field in fields(Setting):
-        if field.name in options and field.name not in ("model", "data", "env", "max_turns", "max_tokens", "threads"):
-            assert options[field.name] == field.default, field.name
+    derived = {"model", "data", "env", "max_turns", "max_tokens", "threads"}
+    for name, default in Setting().to_dict().items():
+        if name in options and name not in derived:
+            assert options[name] == default, name
     python = isocost.study.__kwdefaults__
     assert {k: options[k] for k in ("model", "seed", "method", "problems")} == {
         k: python[k] for k in ("model", "seed", "method", "problems")}

@@ -37,7 +37,7 @@ from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_setting
 
 DATA = ("--data", "sums:base=easy,count=60")
-SETTING = Setting(data=DATA[1])
+SETTING = Setting.of(data=DATA[1])
 PROBLEMS = 8
 CLOCK = ("seconds", "rate", "cost", "lost")
 
@@ -116,7 +116,7 @@ def test_a_profile_that_was_killed_goes_on_and_says_the_same(whole, tmp_path, mo
 
 def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(tmp_path, monkeypatch):
     """Ctrl-C when two problems are marked and the others are half written: in the next profile's bill as lost."""
-    setting, engine = Setting(data="sums:work=1,count=60", max_tokens=14), []
+    setting, engine = Setting.of(data="sums:work=1,count=60", max_tokens=14), []
     kept, write, stopped = tmp_path / "profile.jsonl", profiles.Stream.write, []
 
     def opened():
@@ -174,7 +174,7 @@ def test_rows_whose_answers_are_refused_are_left_out_of_the_runs_too(tmp_path):
     rows.append({"prompt": "7+7=", "answer": "fourteen"})
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(x) + "\n" for x in rows))
-    setting = Setting(data=str(data), verifier="numeric", skip_broken=True)
+    setting = Setting.of(data=str(data), verifier="numeric", skip_broken=True)
     ids = [{p.id for p in open_setting(setting, check=check).problems.problems} for check in (True, False)]
     assert ids[0] == ids[1] and len(ids[0]) == 40
 
@@ -227,7 +227,7 @@ def test_what_takes_minutes_says_how_far_it_is(tmp_path, capfd):
     opening, counts = ("profile", "opening the model and the problems"), "problems x 16 completions"
     assert now.told == [opening, *(("profile", counts, k, 3) for k in range(4))]
     now = Told()
-    evaluate_model(Setting(data="puzzles:count=2", model="tiny-puzzles", max_tokens=4), samples=2, observer=now)
+    evaluate_model(Setting.of(data="puzzles:count=2", model="tiny-puzzles", max_tokens=4), samples=2, observer=now)
     assert now.told[1:] == [("eval", "problems x 2 completions", k, 2) for k in (1, 2)]
     now = Told()
     opened = open_setting(SETTING)

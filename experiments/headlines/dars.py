@@ -27,7 +27,6 @@ def numbers(folder: Path) -> dict[str, float]:
 
     The halves are by the base's exact rate: at most 1 in 16, or more.
     """
-    from dataclasses import replace
 
     import numpy as np
 
@@ -37,8 +36,8 @@ def numbers(folder: Path) -> dict[str, float]:
     from isocost.worlds.setting import Setting, open_setting
 
     setting = Setting.of(read_json(folder / "run.json")["job"]["setting"])
-    opened = open_setting(replace(setting, model=str(folder / "final")))
-    sampling = Sampling(setting.temperature, setting.top_p, setting.top_k)
+    opened = open_setting(setting.but(model=str(folder / "final")))
+    sampling = Sampling(setting.sampling.temperature, setting.sampling.top_p, setting.sampling.top_k)
     now = np.array(opened.world.exact(opened.sides.audit, sampling))
     before = np.array([base_rates()[operands(p)] for p in opened.sides.audit])
     opened.grader.close()

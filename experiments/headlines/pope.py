@@ -36,7 +36,7 @@ def numbers(folder: Path) -> dict[str, float]:
 
     def exactly(setting: Setting) -> float:
         opened, recipe = open_setting(setting), methods.load("grpo").recipe()
-        pace = replace(recipe.pace(Ledger()), max_tokens=setting.max_tokens)
+        pace = replace(recipe.pace(Ledger()), max_tokens=setting.lengths.max_tokens)
         return asyncio.run(evaluate(recipe, opened.world, opened.sides.train, pace, samples=1, seed=0)).mean
 
     setting = Setting.of(json.loads((folder / "run.json").read_text())["job"]["setting"])
@@ -48,7 +48,7 @@ def numbers(folder: Path) -> dict[str, float]:
             right[PARTS * g["step"] // steps] += g["rewards"]
     return {
         "trained on before": exactly(setting),
-        "trained on": exactly(replace(setting, model=str(folder / "final"))),
+        "trained on": exactly(setting.but(model=str(folder / "final"))),
         **{f"trained on, part {i}": sum(part) / len(part) for i, part in enumerate(right, 1)},
     }
 

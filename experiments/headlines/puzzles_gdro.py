@@ -25,7 +25,6 @@ ALT = "pass@k over k on a hard and an easy half of held-out puzzles, for GRPO, R
 def numbers(folder: Path) -> dict[str, float]:
     """pass@k of a run's last policy on all problems that are reported and on either half, from 16 attempts at each."""
     import asyncio
-    from dataclasses import replace
 
     import numpy as np
 
@@ -38,10 +37,10 @@ def numbers(folder: Path) -> dict[str, float]:
     from isocost.worlds.setting import open_setting
 
     job = Job.of(read_json(folder / "run.json")["job"])
-    opened = open_setting(replace(job.setting, model=str(folder / "final")))
+    opened = open_setting(job.setting.but(model=str(folder / "final")))
     known = dict(zip((p.id for p in listed(Puzzles())), base_rates().tolist(), strict=True))
     hard = np.array([known[p.id] <= 0.0625 for p in opened.sides.audit])
-    pace, recipe = Pace(0.0, job.setting.max_tokens), methods.load("reinforce").recipe()
+    pace, recipe = Pace(0.0, job.setting.lengths.max_tokens), methods.load("reinforce").recipe()
     found = asyncio.run(evaluate(recipe, opened.world, opened.sides.audit, pace, samples=16, seed=job.seed))
     opened.grader.close()
     parts = {"": np.ones_like(hard), " hard": hard, " easy": ~hard}

@@ -69,7 +69,7 @@ def numbers(folder: Path) -> dict[str, float]:
     from isocost.worlds.setting import open_setting
 
     job = Job.of(json.loads((folder / "run.json").read_text())["job"])
-    pace, out = Pace(0.0, job.setting.max_tokens), {}
+    pace, out = Pace(0.0, job.setting.lengths.max_tokens), {}
 
     async def forced(problem: Any, attempts: Any, world: Any, pace: Any, place: Any, start: Any = None, *,
                      budget: int) -> Any:
@@ -87,7 +87,7 @@ def numbers(folder: Path) -> dict[str, float]:
         return said
 
     def measure(model: str, name: str) -> None:
-        opened = open_setting(replace(job.setting, model=model))
+        opened = open_setting(job.setting.but(model=model))
         right = []
         for budget in BUDGETS:
             recipe = methods.load("reinforce").recipe().but(play=partial(forced, budget=budget))

@@ -21,7 +21,6 @@ because answers without rounds, by which probes decide, are right on few of thes
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -123,10 +122,10 @@ def numbers(folder: Path) -> dict[str, float]:
 
     job = Job.of(json.loads((folder / "run.json").read_text())["job"])
     play = partial(rc.walked, rounds=ROUNDS[-1], room=ROOM, condense=CONDENSE)
-    recipe, pace, out = methods.load("reinforce").recipe().but(play=play), Pace(0.0, job.setting.max_tokens), {}
+    recipe, pace, out = methods.load("reinforce").recipe().but(play=play), Pace(0.0, job.setting.lengths.max_tokens), {}
 
     def measure(model: str, name: str) -> None:
-        opened = open_setting(replace(job.setting, model=model))
+        opened = open_setting(job.setting.but(model=model))
         world, audit = opened.world, opened.sides.audit
 
         async def measured() -> dict[str, float]:

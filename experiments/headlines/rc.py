@@ -23,7 +23,7 @@ finished.
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -111,10 +111,10 @@ def numbers(folder: Path) -> dict[str, float]:
 
     job = Job.of(json.loads((folder / "run.json").read_text())["job"])
     play = partial(rounds.walked, rounds=ROUNDS[-1], room=ROOM, condense=CONDENSE)
-    recipe, pace, out = methods.load("reinforce").recipe().but(play=play), Pace(0.0, job.setting.max_tokens), {}
+    recipe, pace, out = methods.load("reinforce").recipe().but(play=play), Pace(0.0, job.setting.lengths.max_tokens), {}
 
     def measure(model: str, name: str) -> None:
-        opened = open_setting(replace(job.setting, model=model))
+        opened = open_setting(job.setting.but(model=model))
         world, audit = opened.world, opened.sides.audit
 
         async def measured() -> dict[str, float]:

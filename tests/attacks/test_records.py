@@ -13,7 +13,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.record import RunRecord
 from isocost.screen.console import console
-from isocost.worlds.setting import Setting
+from isocost.worlds.setting import Setting, setting_names
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent.parent / "src" / "isocost"
@@ -153,7 +153,7 @@ VALUES: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
 
 def test_the_shape_of_a_setting_has_the_fields_that_settings_have():
     """A field that the shape lacks would make every record with it unreadable."""
-    assert schema.SETTING.more.keys() == {f.name for f in fields(Setting)}
+    assert schema.SETTING.more.keys() == setting_names()
 
 
 READERS = ("isocost.steps.folder", "isocost.report.records", "isocost.planner.forecast")
@@ -309,7 +309,7 @@ def test_every_line_is_plain_json_where_nothing_was_scored(tmp_path: Path):
     from isocost.runs.run import run
 
     (tmp_path / "none.py").write_text("def reward(completions, **_):\n    raise ValueError('never')\n")
-    setting = Setting(data="sums:base=easy,count=40", held_out=6, verifier=f"{tmp_path}/none.py:reward", samples=2)
+    setting = Setting.of(data="sums:base=easy,count=40", held_out=6, verifier=f"{tmp_path}/none.py:reward", samples=2)
     job = Job("r", setting, "reinforce", 0, {"rollouts": 4}, Arm(n=2, B=2, lr=1e-4))
     end = asyncio.run(run(job, tmp_path / "r"))
     assert end["reason"] in ("starved", "spent") and end["verifier_failures"]["exception"] > 0

@@ -56,9 +56,9 @@ STORED = (       # options of a profile of stored completions
 
 def setting(asked: dict[str, Any]) -> Any:
     """The setting of a command's options, which are taken out of `asked`."""
-    from isocost.steps.settings import OPTIONS, setting_of
+    from isocost.steps.settings import option_names, setting_of
 
-    return setting_of({name: asked.pop(name) for name in OPTIONS})
+    return setting_of({name: asked.pop(name) for name in option_names()})
 
 
 @click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

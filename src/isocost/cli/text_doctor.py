@@ -15,7 +15,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "
 @show.register
 def show_subject(s: Subject, console: Console) -> None:
     """The model, data and verifier, and the warnings on them."""
-    kernels = f", {s.kernels} kernels" if s.kernels is not None else ""
+    kernels = f", {s.kernels} kernels" if s.kernels else ""
     console.print(
         f"[bold]doctor[/]: {s.model} ({s.parameters:,} parameters, {s.dtype} on {s.device}, "
         f"{counted(s.threads, 'thread')}{kernels}) on {s.data}, verifier {s.verifier}"

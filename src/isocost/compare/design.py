@@ -144,7 +144,7 @@ class Design:
         """The planned values of an arm's runs, by the names of `isocost.runs.job.PLANNED`."""
         M, sets = self.rollouts // self.batch(label), self.sets.get(label, {})
         steps = self.recipes[label]["pace"].get("warmup") if "pace.warmup" in sets else warmup(M)
-        return {**asdict(setting), **self.size(label), "lr": "tuned", "warmup": steps}
+        return {**setting.to_dict(), **self.size(label), "lr": "tuned", "warmup": steps}
 
     def alike(self) -> dict[Arm, list[str]]:
         """The methods by n and B."""

@@ -165,7 +165,7 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, execution: 
         return ComparisonPlan(d, Bill.of(sealed["expected"]), asked.setting, side_by_side,
                               sealed.get("pricing") or {}, *known_before(home, d, asked.setting))
     alike, known = _estimated(made, asked.sets, asked.setting, execution.observer)
-    samples = asked.setting.samples
+    samples = asked.setting.evaluation.samples
     try:
         d = design(asked.arms, known, asked.common, samples=samples, parents=asked.parents, sets=asked.sets,
                    own_sizes=asked.own_sizes)

@@ -15,15 +15,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from isocost import meter as meters
+from isocost.can import Can
 from isocost.doctor import marks, policy, sandbox, speed, words
 from isocost.doctor.case import Case, examine
 from isocost.doctor.finding import Diagnosis, Finding, Subject
+from isocost.doctor.service import diagnose_service
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.steps.events import SILENT, Observer, Tell, untold
 from isocost.steps.settings import setting_with
 from isocost.steps.training.pass_rates import OPENING
 from isocost.worlds.setting import Opened, open_setting
+from isocost.worlds.spec import spec_of
 
 Check = Callable[[Case], Awaitable[Finding]]
 CHECKS: tuple[Check, ...] = (
@@ -39,13 +42,16 @@ def diagnose(
     """Check a model with data and a verifier on this machine, in about a minute. Nothing is written.
 
     `model` is 'tiny', 'tiny-puzzles', 'smollm2' or a Hugging Face folder, by default the one that the data's family
-    was made for; `**setting` are other fields of `isocost.worlds.setting.Setting`. The observer receives the `Subject`,
-    then each `Finding` as it is made.
+    was made for; `**setting` are other fields of a setting's record. Of a model whose weights stay with a service the
+    service is checked, with `data` and `lora` only. The observer receives the `Subject`, then each `Finding` as it is
+    made.
 
     Raises:
         UserError: if the model, the data or the verifier cannot be opened, or an option does not exist; and for an
             environment, because the checks are of single answers.
     """
+    if model and at_a_service(model):
+        return diagnose_service(model, data, lora=setting.get("lora"), observer=observer)
     if setting.get("env"):
         raise UserError("doctor checks a model on single answers: leave out --env, and check an environment with "
                         f"`isocost envs check {setting['env']}`")
@@ -56,6 +62,12 @@ def diagnose(
             return finished(run_checks(opened, observer=observer, tell=tell))
         finally:
             opened.grader.close()
+
+
+def at_a_service(model: str) -> bool:
+    """Whether the weights of the model of this spec stay with a service that trains them."""
+    spec = spec_of(model)
+    return spec.can(Can.LEARN) and not spec.can(Can.WEIGHTS)
 
 
 async def run_checks(

@@ -22,6 +22,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
+from isocost.can import LEARNER
 from isocost.fast.columns import WaveColumns, whole
 from isocost.fast.slope import sloped
 from isocost.local.answers import Asked, answered
@@ -34,7 +35,7 @@ from isocost.local.sampling import check, kept_sets, truncate
 from isocost.meter import Meter
 from isocost.ops import array, plain
 from isocost.types import Cost, Sampling
-from isocost.world import CAN, Weights
+from isocost.world import Weights
 
 LossFn = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]
 
@@ -56,7 +57,7 @@ class Adam:
 class LocalLearner:
     """`isocost.world.Learner` on one device."""
 
-    can = CAN
+    can = LEARNER
 
     def __init__(
         self, config: Config, weights: Weights, meter: Meter, backend: Backend, *, ends: Sequence[int],

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from isocost.batch import Batch
+from isocost.can import Can
 from isocost.disk.jsonfile import read_json
 from isocost.disk.shape import Either, Keys, Maybe, Size
 from isocost.errors import UserError, foreign, naming
@@ -220,7 +221,7 @@ def export(folder: Path, world: World, base: str) -> None:
 
     Nothing for a model whose weights stay elsewhere. `base` names the model that was trained.
     """
-    if "weights" in world.learner.can:
+    if Can.WEIGHTS in world.learner.can:
         save(folder / "final", world)
     if isinstance(world.learner, LoraLearner):
         save_adapter(folder / "adapter", world.learner, base)

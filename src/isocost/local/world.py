@@ -24,72 +24,65 @@ from isocost.local.models import load
 from isocost.local.weights import Model
 from isocost.meter import Meter
 from isocost.types import Problem, Sampling
-from isocost.world import Grade, Text, World
+from isocost.world import About, Grade, Text, World
 
 KERNELS = ("auto", "native", "graphs", "torch")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
 @dataclass(frozen=True)
-class WorldOptions:
-    """How a world of this machine is computed.
+class Compute:
+    """What computes a model of this machine, how it is trained, and with how much memory.
 
-    dtype: the body's. Weights, gradients, moments, the residual stream and the head are float32 always; "auto" is bf16
-        on a GPU and for models of more than 20 million parameters, else fp32; fp64, for all numbers, is for checks.
-    kernels: "native" is the compiled decoder on `threads` threads, for processors; with "graphs" a GPU samples by
-        replaying CUDA graphs; "torch" is the plain decoder. "auto" is native or, on a GPU, graphs; else torch.
-    micro_tokens: of a part of a batch. max_slots, cache_bytes: of the engine, rows at once and memory of their keys and
-        values; by default a quarter of what is free.
-    adam: settings of the optimizer. lora: the rank of an adapter that is trained in place of all weights.
-    overlap: sampling and learning run at the same time on a processor where rollouts may be older than the weights,
-        with the same results as in turns.
+    `dtype` is the body's: weights, gradients, moments, the residual stream and the head are float32 always; "auto"
+    is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, for all numbers, is for checks.
+    `kernels` "native" is the compiled decoder on `threads` threads, for processors; with "graphs" a GPU samples by
+    replaying CUDA graphs; "torch" is the plain decoder. "auto" is native or, on a GPU, graphs; else torch.
+    `lora` trains an adapter of this rank in place of all weights (`isocost.local.lora`). With `overlap`, sampling and
+    learning run at the same time on a processor where rollouts may be older than the weights, with the same results as
+    in turns.
     """
 
     device: str = "auto"
     dtype: str = "auto"
     kernels: str = "auto"
     threads: int = 1
-    micro_tokens: int = 16384
-    max_slots: int = 512
-    cache_bytes: int | None = None
-    adam: Adam = Adam()
     lora: int | None = None
     overlap: bool = True
-
-    def backend(self, source: Model) -> tuple[Backend, str]:
-        """What computes this model, and why not the native kernels. Raises UserError for what is not available."""
-        device = _device(self.device)
-        body = _dtype(self.dtype, device, source.parameters)
-        kernels, why = _kernels(self.kernels, source.config, body, device)
-        return Backend(device, body, kernels, self.threads), why
+    micro_tokens: int = 16384       # of a micro-batch
+    max_slots: int = 512            # rollouts sampled at once
+    cache_bytes: int | None = None  # of keys and values; None: a quarter of the memory that is free
+    adam: Adam = Adam()
 
 
 def open_world(
     model: str | Model, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None,
-    reference: bool = False, exact: bool = False, dialogues: bool = False, **options: Any,
+    reference: bool = False, exact: bool = False, dialogues: bool = False, compute: Compute = Compute(),
 ) -> World:
-    """Load a model for sampling and training; **options are fields of `WorldOptions`.
+    """Load a model for sampling and training.
 
     With `exact`, each problem's `answer` is the only right text and pass@1 is computed, not sampled. With `dialogues`
     the engine keeps keys and values between the turns of a rollout. Raises UserError for what is not available.
 
     On a processor a rollout's bits do not depend on the rollouts computed with it. If torch's libraries violate
-    this, which is measured at the model's shapes, `extra["batch_dependent"]` describes the difference.
+    this, which is measured at the model's shapes, `about.batch_dependent` describes the difference.
     """
-    source, asked = load(model) if isinstance(model, str) else model, WorldOptions(**options)
-    meter = Meter() if meter is None else meter
-    backend, why = asked.backend(source)
-    where, used = backend.device, backend.kernels
+    source = load(model) if isinstance(model, str) else model
+    meter, where = Meter() if meter is None else meter, _device(compute.device)
+    body = _dtype(compute.dtype, where, source.parameters)
+    used, why = _kernels(compute.kernels, source.config, body, where)
     plain = used != "native" and where.type == "cpu"
-    if plain and backend.body == torch.bfloat16:
+    if plain and body == torch.bfloat16:
         processor.keep_onednn_off_amx(_product)
-    seen = invariance.measure(source.config, backend.body, where, used, backend.threads) if plain else None
-    space = _cache_bytes(where) if asked.cache_bytes is None else asked.cache_bytes
-    engine = LocalEngine(source.config, source.text, meter, backend, max_slots=asked.max_slots, cache_bytes=space,
+    seen = invariance.measure(source.config, body, where, used, compute.threads) if plain else None
+    space = compute.cache_bytes if compute.cache_bytes is not None else _cache_bytes(where)
+    backend = Backend(where, body, used, compute.threads)
+    engine = LocalEngine(source.config, source.text, meter, backend, max_slots=compute.max_slots, cache_bytes=space,
                          dialogues=dialogues)
-    settings: dict[str, Any] = {"ends": source.text.ends, "micro_tokens": asked.micro_tokens, "adam": asked.adam}
+    settings: dict[str, Any] = {
+        "ends": source.text.ends, "micro_tokens": compute.micro_tokens, "adam": compute.adam}
     learner = (
-        LoraLearner(source.config, source.weights, meter, backend, rank=asked.lora, **settings) if asked.lora
+        LoraLearner(source.config, source.weights, meter, backend, rank=compute.lora, **settings) if compute.lora
         else LocalLearner(source.config, source.weights, meter, backend, **settings)
     )
     engine.restore(learner.weights(), 0)
@@ -98,16 +91,14 @@ def open_world(
     frozen = learner.frozen() if reference else None
     return World(
         problems, engine, learner, source.text, grade, meter, reference=frozen,
-        overlap=Threads(engine, learner, frozen, backend.threads, asked.overlap and where.type == "cpu"),
+        overlap=Threads(engine, learner, frozen, compute.threads, compute.overlap and where.type == "cpu"),
         exact=Exactly(source.text, learner) if exact else None, critic=LocalCritic(learner),
         fast=Forms() if used == "native" else None,
-        extra={
-            "model": source.but(weights={}),     # the learner has them
-            "lora": asked.lora,
-            "device": str(where), "dtype": str(backend.body).removeprefix("torch."), "kernels": used,
-            "kernels_why": why,
-            "batch_dependent": "" if seen is None or seen.holds else str(seen),
-        },
+        about=About(
+            source.but(weights={}),     # the learner has them
+            str(where), str(body).removeprefix("torch."), used, why,
+            "" if seen is None or seen.holds else str(seen), compute.lora,
+        ),
     )
 
 

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.runs.launch.site import HERE, Site
-from isocost.runs.source import Can
 from isocost.screen.display import Shown, write_report
 from isocost.steps import study as on_disk
 from isocost.steps.events import Observer, default

@@ -58,13 +58,11 @@ def problems_of(n: int, B: int, batch: int | None = None) -> int:
     return batch // n if batch else B
 
 
-PRESETS = {
+GENERAL = {      # presets that no world has for itself
     "tiny": Preset((2, 4, 8), 1, 32, 2, 16, 1, 1, 184, 3),
     "quick": Preset((2, 4, 8, 16, 32), 8, 10240, 3, 4096, 1, 1, 40960, 6),
     "standard": Preset((2, 4, 8, 16, 32), 8, 16384, 5, 8192, 2, 2, 131072, 5),
     "long": Preset((2, 4, 8, 16, 32), 8, 65536, 3, 4096, 1, 1, 524288, 3),
-    # Of dialogues: a few minutes in rooms. A rollout that is only sampled takes a tenth of the time of a trained one.
-    "agents": Preset((4, 8, 16), 8, 4096, 3, 1024, 1, 1, 15360, 4, evaluation_share=1.0),
 }
 
 

@@ -152,9 +152,8 @@ def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> 
     runs = [resolve(log, asked) for log in logs]
     many = study or len(runs) > 1 or (out / "study.json").exists()
     if not many:
-        if (out / "run.json").exists() and read_json(out / "run.json").get("imported", {}).get("digest") != (
-            runs[0].digest
-        ):
+        there = source.RunLog.of(read_json(out / "run.json")) if (out / "run.json").exists() else None
+        if (out / "run.json").exists() and (there is None or there.digest != runs[0].digest):
             raise UserError(f"{out} already contains another run; choose another --out")
         seed = runs[0].seed if runs[0].seed is not None else 0
         write(runs[0], out, name=out.resolve().name, purpose="run", seed=seed)
@@ -167,9 +166,12 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
         raise UserError(f"{out} is a run; choose another --out for a study")
     if (out / "study.json").exists() and source.of(read_json(out / "study.json")) is not source.IMPORTED:
         raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
-    there = {f"{t['imported']['name']} ({p.parent})": t for p in sorted((out / "runs").glob("*/run.json"))
-             if (t := read_json(p, schema.IMPORTED))}
-    known = {t["imported"]["digest"]: name for name, t in there.items()}
+    there, known = {}, {}
+    for p in sorted((out / "runs").glob("*/run.json")):
+        t = read_json(p, schema.IMPORTED)
+        if log := source.RunLog.of(t):      # the shape needs it
+            there[name := f"{log.name} ({p.parent})"] = t
+            known[log.digest] = name
     arms = {(t["arm"]["n"], t["seed"]): name for name, t in there.items()}
     indices = {(t["arm"]["n"], int(t["name"].rpartition("-s")[2])) for t in there.values()}
     new = {_where(run): about(run, run.log.name, "pilot", 0) for run in runs}

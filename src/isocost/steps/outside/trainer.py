@@ -64,8 +64,8 @@ class Stated:
     @property
     def setting(self) -> Setting:
         """The setting of a study of such runs."""
-        return Setting(model=self.model or UNNAMED, data=self.data or UNNAMED, held_out=float(self.problems),
-                       samples=self.samples, threads=1)
+        return Setting.of(model=self.model or UNNAMED, data=self.data or UNNAMED, held_out=float(self.problems),
+                          samples=self.samples, threads=1)
 
 
 @writes(new=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.laws.curves import attempts_of, curves
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.runs import rules
 from isocost.runs.files import RunFiles
-from isocost.runs.source import Can
 from isocost.screen.display import OfPlanner, Row, folder_field
 from isocost.steps.study import Study, changes
 

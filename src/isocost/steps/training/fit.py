@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.laws import law as laws
 from isocost.laws.bins import binned
@@ -20,7 +21,6 @@ from isocost.planner.training.turn_limits import LimitChoice, choose, extrapolat
 from isocost.runs import measure, source
 from isocost.runs.files import RunFiles
 from isocost.runs.measure import TRAINING
-from isocost.runs.source import Can
 from isocost.screen.display import OfPlanner, Row, Shown, Table, folder_field, given
 from isocost.screen.words import counted, word
 from isocost.stats.posterior import USUAL
@@ -320,7 +320,7 @@ def choose_metric(study: Study, metric: str | None, samples: int | None = None) 
     """
     if metric is None or metric == study.metric:
         return study
-    k, drawn = attempts_of(metric), samples or study.setting.samples
+    k, drawn = attempts_of(metric), samples or study.setting.evaluation.samples
     if samples is None and study.has("pilot.json"):
         drawn = study.planned.evaluation.samples or drawn
     study.source.require(Can.METRICS, study.path)

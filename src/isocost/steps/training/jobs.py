@@ -95,7 +95,7 @@ def job_of(
     setting = home.setting
     if evaluation is not None and evaluation.samples is not None:
         evaluated = None if evaluation.held_out is None else evaluation.problems
-        setting = replace(setting, samples=evaluation.samples, evaluated=evaluated)
+        setting = setting.but(samples=evaluation.samples, evaluated=evaluated)
     return Job(
         name=run.name, setting=setting, method=home.method, seed=run.seed,
         budget={"rollouts": run.C, **(run.cap or {})}, arm=run.arm.but(lr=run.lr(rule), warmup=run.warmup),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.errors import Interrupted, UserError
 from isocost.laws.curves import PASS
 from isocost.planner.budget import Machine, measure_timing, worded
@@ -18,7 +19,6 @@ from isocost.runs import rules
 from isocost.runs.files import SCHEMA
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
-from isocost.runs.source import Can
 from isocost.screen.display import Row, Shown, folder_field
 from isocost.screen.words import counted, word
 from isocost.steps.events import SILENT, Extended, Observer

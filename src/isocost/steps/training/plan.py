@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from isocost import methods
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.laws.curves import attempts_of
 from isocost.laws.overfit import beyond
@@ -21,7 +22,6 @@ from isocost.recipe import pace_takes
 from isocost.runs import measure
 from isocost.runs.job import method_defaults
 from isocost.runs.schema import ENDED
-from isocost.runs.source import Can
 from isocost.screen.words import word
 from isocost.steps.outside import imported
 from isocost.steps.settings import workers_of
@@ -60,7 +60,7 @@ def _of_training(study: Study, asked: PlanOptions) -> PilotPlan | Plan:
         raise UserError(f"--samples {asked.samples}: evaluations are exact here and sample nothing; leave it out")
     changes = asked.shape or asked.spending
     started = study.runs.exists() or study.has("forecast.json")
-    drawn = asked.samples or study.setting.samples
+    drawn = asked.samples or study.setting.evaluation.samples
     study = choose_metric(study, asked.metric, drawn if changes and not started else None)
     if started and not study.has("pilot.json"):
         raise UserError(f"{study.path} has runs but not the pilot.json that they were planned by: restore it, or start "
@@ -148,7 +148,7 @@ def _overridden(study: Study, planned: pilots.PilotPlan) -> str:
     method = study.asked["method"]
     if method is None:
         return ""
-    used = {**asdict(study.setting), "lr": "by the rule", "warmup": "at most 5 % of the updates",
+    used = {**study.setting.to_dict(), "lr": "by the rule", "warmup": "at most 5 % of the updates",
             "n": ", ".join(map(str, planned.grid or (planned.fallback_n,))),
             "B": f"{planned.batch} / n" if planned.batch else planned.B}
     differs = method_defaults(method, used)
@@ -193,7 +193,7 @@ def _plan_pilot(study: Study, options: PlanOptions, budget: Budget | None) -> pi
     lr, exponent, samples = options.lr, options.lr_exponent, options.samples
     if lr is not None or exponent is not None or at:
         rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
-    evaluation = EvaluationPlan(held_out, None if exact else samples or study.setting.samples)
+    evaluation = EvaluationPlan(held_out, None if exact else samples or study.setting.evaluation.samples)
     if study.trainer is not None:
         evaluation = replace(evaluation, splits=1, even=EVALUATIONS)
     name = str(asked["method"] or (known.get("recipe") or {}).get("method"))
@@ -209,7 +209,8 @@ def _plan_pilot(study: Study, options: PlanOptions, budget: Budget | None) -> pi
         known, preset=options.size or "quick", budget=budget, seed=asked["seed"], parameters=known["parameters"],
         rate=rate, B=options.groups, batch=options.fixed_batch, evaluation=evaluation, timing=timing,
         attempts=attempts_of(study.metric), evaluation_share=options.evaluation_share, turns=options.turns,
-        most_samples=samples or max(study.setting.samples, MOST_SAMPLES), rounds=study.source.can(Can.PILOT),
+        most_samples=samples or max(study.setting.evaluation.samples, MOST_SAMPLES),
+        rounds=study.source.can(Can.PILOT),
     )
     if _caps(study):
         planned = planned.capped()

@@ -9,10 +9,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from isocost.can import Can
 from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.files import SCHEMA
-from isocost.runs.source import SERVED, Can
+from isocost.runs.source import SERVED
 from isocost.screen.display import Row, Shown, Table, folder_field, given
 from isocost.screen.words import counted, megabytes
 from isocost.steps.events import SILENT, Observer
@@ -26,7 +27,7 @@ from isocost.steps.training.served import money as paid
 from isocost.types import Cost
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting
-from isocost.worlds.spec import Ability, spec_of
+from isocost.worlds.spec import spec_of
 
 Data = Mapping[str, Any]
 NAMED = 5       # methods named in a line of many
@@ -258,7 +259,7 @@ def profile(
     server = Served(**served)
     cost = server.token_price
     asked: dict[str, Any] = {"seed": seed, "method": method, "profiled": problems}
-    if not spec_of(setting.model).can(Ability.LEARN):
+    if not spec_of(setting.model).can(Can.LEARN):
         asked["source"] = SERVED.name
     if dry_run:
         return _cost(setting, problems, seed, server.limits, cost)
@@ -301,14 +302,14 @@ def _cost(
     opened = open_setting(setting, check=True, learn=False, limits=limits)
     world = opened.world
     pool = sample(world.problems, problems, seed)
-    counted = spec.can(Ability.CONTEXT)
+    counted = spec.reading is not None
     rollouts = SAMPLES * len(pool)
     prefill = SAMPLES * sum(len(world.text.prompt(p.prompt)) for p in pool) if counted else 0
-    cost = Cost(rollouts, prefill, rollouts * setting.max_tokens * (setting.max_turns or 1))
-    size = world.learner.parameters if spec.can(Ability.SIZE) else None
+    cost = Cost(rollouts, prefill, rollouts * setting.lengths.max_tokens * (setting.lengths.max_turns or 1))
+    size = world.learner.parameters if spec.can(Can.SIZE) else None
     opened.close()
     return ProfileCost(
-        model=setting.model, data=setting.data, problems=len(pool), rollouts=rollouts,
+        model=setting.model, data=setting.problems.data, problems=len(pool), rollouts=rollouts,
         tokens=cost.prefill + cost.decode, flops=None if size is None else cost.flops(size),
         memory_mb=round(500 + 4 * (size or 0) / 1e6), disk_mb=1, prompts=counted,
         money=None if price is None else price.of(cost).data(),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from isocost import methods
+from isocost.can import Can
 from isocost.disk.jsonfile import TAIL
 from isocost.errors import Interrupted, UserError
 from isocost.gather import finished
@@ -33,7 +34,7 @@ from isocost.steps.folder import bill_dry_run
 from isocost.steps.training.pass_rates import pass_rates
 from isocost.units import ENV_STEPS, of_run
 from isocost.worlds.setting import Opened, Setting
-from isocost.worlds.spec import Ability, spec_of
+from isocost.worlds.spec import AdapterOptions, spec_of
 
 SHOWN = 8       # warnings of the reward's check that are listed
 
@@ -163,8 +164,8 @@ class RunOptions:
             mine = self.rollouts and self.groups
             whose = "" if mine else f", {method}'s own sizes where you gave none: give a smaller -n or -B"
             raise UserError(f"a budget of {spend} does not pay for one update of n B = {n} x {B} = {size}{whose}")
-        spec_of(setting.model).require(Ability.LEARN)
-        if spend.unit == ENV_STEPS and not setting.env:
+        spec_of(setting.model).require(Can.LEARN)
+        if spend.unit == ENV_STEPS and not setting.problems.env:
             raise UserError("a budget in env-steps needs an environment: name it with --env, or give it in rollouts, "
                             "tokens or time")
         lr = starting_rule_of(setting).at(size) if self.lr is None else self.lr
@@ -225,7 +226,7 @@ def _evaluating(job: Job, spend: Budget, opened: Opened | None) -> str:
     """A warning if a run's evaluations cost more than a quarter of its training; empty where that is not known."""
     if opened is None or opened.world.exact is not None or spend.unit != "rollouts":
         return ""
-    problems, samples, many = len(opened.sides.held_out), job.setting.samples, 1 + len(job.points)
+    problems, samples, many = len(opened.sides.held_out), job.setting.evaluation.samples, 1 + len(job.points)
     sampled = many * problems * samples
     if sampled <= EVALUATION_SHARE * spend.amount:
         return ""
@@ -240,7 +241,7 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
     Raises UserError if the budget pays for no update.
     """
     held_out = known["select"] + known["audit"]
-    timing = expected_timing(known, held_out, None if known["exact"] else job.setting.samples)
+    timing = expected_timing(known, held_out, None if known["exact"] else job.setting.evaluation.samples)
     n, B = job.arm["n"], job.arm["B"]
     prices, size = Prices.of(known), n * B
     each = prices.bill([(n, B, size, 0)], timing).of_unit(spend.unit)
@@ -258,10 +259,11 @@ def starting_rule_of(setting: Setting) -> RateRule:
     from isocost.local.models import load
 
     spec = spec_of(setting.model)
-    if not spec.can(Ability.SIZE):
+    if not spec.can(Can.SIZE):
         return starting_rule(None, adapter=True)
     loaded = load(setting.model)
-    return starting_rule(loaded.parameters, own=loaded.starting_rate, adapter=setting.lora is not None)
+    adapter = isinstance(setting.world, AdapterOptions) and setting.world.lora is not None
+    return starting_rule(loaded.parameters, own=loaded.starting_rate, adapter=adapter)
 
 
 OPTIONS = {

@@ -58,7 +58,7 @@ def profile_completions(
     cost = None if price is None else TokenPrice.parse(price)
     given = {k: v for k, v in setting.items() if v is not None}
     there = read_completions(file, mapped, skip_broken=given.get("skip_broken", False), scale=scale or measure.UNIT)
-    own = Setting(**{"model": UNNAMED, "data": str(file), "max_tokens": _longest(there), **given})
+    own = Setting.of({"model": UNNAMED, "data": str(file), "max_tokens": _longest(there), **given})
     asked: dict[str, Any] = {"seed": seed, "method": method, "profiled": len(there.problems), "source": STORED.name,
              "columns": dict(sorted(mapped.items())), "digest": records.file_hash(file)}
     if scale is not None:
@@ -66,7 +66,8 @@ def profile_completions(
     restart(out, own, **asked)
     check(out, own, **asked)
     if not (out / "profile.json").exists():
-        described = _described(there, file, seed, own.held_out) | {"model": own.model, "parameters": parameters}
+        described = _described(there, file, seed, own.problems.held_out)
+        described |= {"model": own.model, "parameters": parameters}
         if "temperature" not in given:
             described["found"].append("temperature 1 assumed: --temperature names the one they were sampled at")
         if cost is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost import methods
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
 from isocost.planner import forecast as forecasts
@@ -14,7 +15,6 @@ from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs import rules
 from isocost.runs.launch.site import HERE, Site
-from isocost.runs.source import Can
 from isocost.screen.display import OfPlanner, Row, Shown, folder_field
 from isocost.screen.words import counted
 from isocost.steps.events import SILENT, Observer

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
-from isocost.planner.training.study_runs import PRESETS
+from isocost.planner.training.builtin import PRESETS
 from isocost.screen.display import Row, Shown, folder_field, write_report
 from isocost.steps.events import SILENT, Observer, Opening
 from isocost.steps.folder import writes
@@ -22,7 +23,7 @@ from isocost.steps.training.plans import PilotPlan, PlanOptions
 from isocost.steps.training.profile import profile
 from isocost.steps.training.train import train
 from isocost.worlds.setting import Setting
-from isocost.worlds.spec import Ability, spec_of
+from isocost.worlds.spec import spec_of
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def whole(
     """
     asked = PlanOptions(size=None if options.get("budget") else size, **options)
     _refuse_other_size(out, size, asked.budget)
-    spec_of(setting.model).require(Ability.LEARN)
+    spec_of(setting.model).require(Can.LEARN)
     observer.on(Opening(out, size, seed))
     observer.on(profile(out, setting, seed=seed, method=method, observer=observer))
     study = Study.read(out)
