@@ -18,7 +18,7 @@ test: $(VENV)/dev chromium lint
 	$(VENV)/bin/python -m pytest
 
 lint: $(VENV)/dev
-	$(VENV)/bin/ruff check src tests experiments bench examples
+	$(VENV)/bin/ruff check src tests experiments bench examples docs/build
 	$(VENV)/bin/mypy
 
 # A warning, such as a link that leads nowhere, is an error. Open build/docs/index.html; it needs no server.

@@ -100,20 +100,13 @@ of the memory's bandwidth; the learner's share of the peak (MFU) |
 
 ## How a GPU samples
 
-- A tick reads one token of each row and draws the next one. The first tick of a size is captured as a CUDA graph, later
-  ones replay it. Rows are rounded up to 1, 2, 4, 8, 16, 24, 32, 48, ..., keys to 64, 96, 128, 192, 256, ....
-- Drawn tokens stay on the GPU: it waits for the host once every {chunk} ticks. With top-p, top-k or stop strings the
-  host chooses each token, and waits for each tick.
-- Keys and values lie in memory that is allocated when a row starts, up to its last token; a prompt is read once for its
-  group and copied to its rows. New weights are copied in place, so graphs stay valid.
-- Where a tick cannot be captured, the log says why, and ticks are launched kernel by kernel. `--kernels torch` turns
-  graphs off. `--kernels graphs` runs the same ticks on a processor, uncaptured.
-- The cache is isocost's own, without pages. FlashInfer and FlashAttention have paged ones; they run on GPUs only, so no
-  test here could hold them. A model behind a [vLLM server](vllm.md) has vLLM's.
-
-Tests on a processor: replayed ticks give the plain decoder's bytes, where a replay repeats recorded operations on the
-same memory and no Python. Every method steps on a pretended GPU, a tensor class that remembers its device, which finds
-mixed devices and what a capture forbids.
+- The first tick of a size (one token of each row) is captured as a CUDA graph, later ones replay it. Rows are rounded
+  up to 1, 2, 4, 8, 16, 24, 32, 48, ..., keys to 64, 96, 128, 192, 256, ....
+- The GPU waits for the host once every {chunk} ticks. With top-p, top-k or stop strings it waits for each tick.
+- Keys and values lie in memory that is allocated when a row starts, up to its last token, without pages. A model behind
+  a [vLLM server](vllm.md) has vLLM's cache.
+- Where a tick cannot be captured, the log says why. `--kernels torch` turns graphs off. `--kernels graphs` runs the
+  same ticks on a processor, uncaptured, where tests compare their bytes with the plain decoder's.
 """
 NONE = """**Nothing is measured on a GPU yet**: no machine with one was at hand. Not measured, and not known:
 

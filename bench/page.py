@@ -16,11 +16,10 @@ Records = Mapping[str, Mapping[str, Any]]
 PAGE, IMAGES = ROOT / "docs" / "speed.md", ROOT / "docs" / "images"
 HEAD = """# Speed
 
-This page compares the speed of isocost with TRL and with `generate` of Hugging Face, and with the peaks of the
-machine. `make bench` measures it on your machine; `python -m bench page` writes the page from
-`experiments/results/bench`, where each further machine has a folder. Each contender runs in its own process, and they
-take turns. A ratio is computed within each turn. Its interval is the sign test's for the median (95 %, or the whole
-range with fewer than six turns). Peak memory is that of each contender's own process.
+`make bench` measures on your machine how fast isocost is beside TRL, `generate` of Hugging Face and the machine's own
+peaks. `python -m bench page` writes this page from `experiments/results/bench`, which has every number; each further
+machine has a folder there. Contenders run in processes of their own and take turns, and a ratio is computed within each
+turn. Its interval is the sign test's for the median (95 %, or the whole range with fewer than six turns).
 """
 
 
@@ -29,14 +28,11 @@ PARTS = ("sample", "learn", "evaluate", "rest")     # of a run's time
 WHY = """## Why it is fast
 
 - The prompt of a group is read once, in sampling and in learning, and so are its rollouts while they have written the
-  same. Rollouts keep their own length: there is no padding, and no rollout waits for the longest.
-- Each thread computes its own rows through all layers, so activations stay in its cache, and threads do not wait
-  between operations. There is no Python per token.
+  same. There is no padding, and no rollout waits for the longest.
+- Each thread computes its own rows through all layers: activations stay in its cache, and there is no Python per token.
 - Sampler and learner compute the same bits, so an on-policy update reuses the forward pass of sampling.
-- The backward pass skips dead groups, and multiplies by the weights once for rollouts that are the same. Sums over
-  tokens have them all, so the bits do not change. An exact evaluation reads the beginning that prompts share once.
-- A wave of short answers is one call of the kernel, with its random numbers; the learner's pass over it is another.
-  Rollouts are arrays until a seam reads them as objects.
+- The backward pass skips dead groups, and computes equal rollouts once.
+- A wave of short answers is one call of the kernel. Rollouts are arrays until a seam reads them as objects.
 
 Not implemented: formats smaller than bf16. [A GPU](gpu.md) replays CUDA graphs, which is not measured.
 
@@ -49,15 +45,13 @@ Not implemented: formats smaller than bf16. [A GPU](gpu.md) replays CUDA graphs,
 | AMD with `avx512_bf16` | `vdpbf16ps` |
 | others | as fp32 |
 
-The first model in bf16 checks AMX against vectors on its own widths. If products differ by more than rounding, depend
-on the number of rows, or are not permitted by the system, vectors are used and the log says why. `ISOCOST_AMX=off`
-turns AMX off. The order of sums differs between the rows of this table, and so do the last bits of a result. Resume a
-run on the machine and with the setting that it began with.
+The first model in bf16 checks AMX against vectors. Where products differ by more than rounding, or AMX is not
+permitted, vectors are used and the log says why. `ISOCOST_AMX=off` turns AMX off. The order of sums differs between
+the rows of this table, so resume a run on the machine and with the setting that it began with.
 """
 AMX = "amx_bf16"
 NO_AMX = """
-The speed of AMX is not measured: no machine with AMX was at hand. Its products are tested in a C++ emulation of the
-instructions, and as machine code whose instructions a signal handler executes.
+The speed of AMX is not measured: no machine with AMX was at hand. Its products are tested in an emulation.
 """
 
 
@@ -108,16 +102,21 @@ def page(found: Records, others: Mapping[str, Records] = MappingProxyType({})) -
 
 
 def _targets(found: Records) -> list[str]:
+    """How many targets were reached, and those that were not."""
     lines = targets.lines(found)
-    head = ["what", "target", "measured", ""]
-    return ["## Targets\n\n" + markdown_table(head, (x.values() for x in lines))] if lines else []
+    if not lines:
+        return []
+    rows = [[x["what"], x["target"], x["measured"]] for x in lines if x["verdict"] == "missed"]
+    reached = sum(x["verdict"] == "reached" for x in lines)
+    out = f"## Targets\n\n{reached} of {len(lines)} targets of `bench/targets.py` are reached."
+    return [f"{out} Missed:\n\n{markdown_table(['what', 'target', 'measured'], rows)}" if rows else f"{out}\n"]
 
 
 def _other(found: Records) -> str:
     """Another machine: what was measured there, a level of headings further down."""
     name = next(iter(found.values()))["machine"]["processor"]
     tell = {"step": _variants, "neighbour": _neighbour, "learner": _learner, "products": _products}
-    parts = [_machines(found), *_targets(found), *(tell[case](found[case]) for case in tell if case in found)]
+    parts = [_machines(found), *(tell[case](found[case]) for case in tell if case in found)]
     inside = "\n".join(parts).replace("\n### ", "\n#### ").replace("\n## ", "\n### ")
     return f"## On {name}\n\n{inside}"
 
@@ -130,20 +129,21 @@ def picture(name: str, alt: str) -> str:
 
 
 def _machines(found: Records) -> str:
-    def row(case: str) -> list[Any]:
-        r, m = found[case], found[case]["machine"]
+    """A table of commands for each machine with its versions."""
+    groups: dict[str, list[list[Any]]] = {}
+    for r in found.values():
+        m, trl = r["machine"], r["machine"]["versions"].get("trl")
         packages = [f"{k} {v}" for k, v in m["versions"].items() if isinstance(v, str) and k != "trl"]
-        trl = m["versions"].get("trl")
-        packages += [f"trl {trl['trl']}"] if isinstance(trl, dict) else []
-        cpu = f"{m['processor']}, {m['threads']} of {m['cores']} cores ({', '.join(m['flags'])})"
-        gpu, took = m["gpu"] or "none", f"{r['seconds']:.0f}"
-        return [f"`{r['command']}`", cpu, gpu, ", ".join(packages), m["load_before"], took]
-
-    head = ["command", "processor", "GPU", "versions", "load before", "seconds"]
-    none = [] if any(r["machine"]["gpu"] for r in found.values()) else [
-        "", "This machine had no GPU. The same commands add GPU rows where torch finds one.", ""
-    ]
-    return markdown_table(head, map(row, found)) + "\n".join(none)
+        cpu = f"{m['processor']}, {m['cores']} cores ({', '.join(m['flags'])}), {', '.join(packages)}"
+        gpu = f"; {m['gpu']}" if m["gpu"] else ""
+        command = f"`{r['command'].removeprefix('python -m ')}`"
+        command += f" with trl {trl['trl']}" if isinstance(trl, dict) else ""
+        groups.setdefault(cpu + gpu, []).append([command, m["load_before"], f"{r['seconds']:.0f}"])
+    head = ["`python -m`", "load before", "seconds"]
+    out = [f"{machine}:\n\n{markdown_table(head, rows)}" for machine, rows in groups.items()]
+    if not any(r["machine"]["gpu"] for r in found.values()):
+        out.append("This machine had no GPU. The same commands add GPU rows where torch finds one.\n")
+    return "\n".join(out)
 
 
 def _range(x: Mapping[str, Any], digits: int = 2) -> str:
@@ -153,10 +153,9 @@ def _range(x: Mapping[str, Any], digits: int = 2) -> str:
 def _step(record: Mapping[str, Any]) -> str:
     out = [
         "## RL step\n\nA Llama of 4 layers, 128 wide (0.86M parameters): 16 prompts x 16 rollouts, one update, against "
-        "TRL's `GRPOTrainer`. Same weights, prompts in the same order, temperature 1 without truncation, reward (share "
-        "of tokens with an id below 16), GRPO loss, AdamW, clipping and rate. `base`: prompts of 8 and 24 new tokens. "
-        "`long`: prompts of 256. `ragged`: up to 192 new tokens by a policy that ends after 24 on average, but not at "
-        "all after one prompt in ten.\n",
+        "TRL's `GRPOTrainer` with the same weights, prompts, sampling, reward, loss and optimiser. `base`: prompts of "
+        "8 and 24 new tokens. `long`: prompts of 256. `ragged`: up to 192 new tokens by a policy that ends after 24 on "
+        "average, but not at all after one prompt in ten.\n",
         picture("ratios", "Speed of each contender relative to TRL's best settings, with intervals"),
     ]
     return "\n".join([*out, _variants(record, "###")])
@@ -165,15 +164,14 @@ def _step(record: Mapping[str, Any]) -> str:
 def _variants(record: Mapping[str, Any], level: str = "##") -> str:
     """A table for each variant of the RL step."""
     out = []
-    head = [
-        "contender", "s/step", "µs/sampled token", "times TRL's best", "at equal tokens", "CPU s/step", "first step s",
-        "peak MiB", "late reward", "minus TRL's",
-    ]
+    head = ["contender", "s/step", "times TRL's best", "peak MiB", "late reward minus TRL's"]
     for v in record["variants"]:
-        rows = [_step_row(r, v["best_trl"]) for r in v["rows"]]
+        tried = [r for r in v["rows"] if "ratio_equal_tokens" not in r]
+        rows = [_step_row(r, v["best_trl"]) for r in v["rows"] if r not in tried or r["name"] == v["best_trl"]]
         by_cpu = [f"{r['name']} {_range(r['ratio_cpu'])}" for r in v["rows"] if "ratio_cpu" in r]
         title = f"{level} {'' if level == '###' else 'RL step, '}{v['name']}, {v['device']}"
-        out.append(f"{title}\n\nTRL's best: {v['best_trl']}.\n\n" + markdown_table(head, rows))
+        best = f"TRL's best of {len(tried)} settings: {v['best_trl']}. Ratios are at equal tokens."
+        out.append(f"{title}\n\n{best}\n\n" + markdown_table(head, rows))
         if by_cpu:
             out.append(f"Times TRL's best in CPU seconds, at equal tokens: {'; '.join(by_cpu)}.\n")
         out += [f"Left out: {x['why']}.\n" for x in v["missing"]]
@@ -181,63 +179,49 @@ def _variants(record: Mapping[str, Any], level: str = "##") -> str:
 
 
 def _step_row(r: Mapping[str, Any], best: str) -> list[str]:
-    late = sum(r["late_reward"]) / len(r["late_reward"])
     less = "" if "learning" not in r else f"{r['learning']['mean']:+.3f}"
     if "low" in r.get("learning", {}):
         less += f" ({r['learning']['low']:+.3f} to {r['learning']['high']:+.3f})"
-    ratio = [_range(r[k]) if k in r else "1" if r["name"] == best else "" for k in ("ratio", "ratio_equal_tokens")]
-    return [
-        r["name"], _range(r["seconds"], 3), f"{r['us_per_token']:.1f}", *ratio, f"{r['cpu']:.2f}",
-        f"{r['first_step']:.1f}", f"{r['peak_mb']:.0f}", f"{late:.3f}", less,
-    ]
+    ratio = _range(r["ratio_equal_tokens"]) if "ratio_equal_tokens" in r else "1" if r["name"] == best else ""
+    return [r["name"], _range(r["seconds"], 3), ratio, f"{r['peak_mb']:.0f}", less]
 
 
 def _neighbour(record: Mapping[str, Any]) -> str:
     """The RL step alone and beside a busy process."""
-    head = ["contender", "alone: µs/sampled token", "beside", "alone: times TRL's best", "beside", "share that is left"]
-    rows = [
-        [r["name"], *(_range(r[s], 1) for s in ("alone", "beside")),
-         *((*(_range(r["ratio"][s]) for s in ("alone", "beside")), _range(r["left"])) if "left" in r else [""] * 3)]
-        for r in record["rows"]
-    ]
-    best = record["best_trl"] and "TRL's best: {alone} alone, {beside} beside.".format(**record["best_trl"])
+    rows = [[r["name"], *(_range(r["ratio"][s]) for s in ("alone", "beside")), _range(r["left"])]
+            for r in record["rows"] if "left" in r]
     return (
         "## Beside a busy neighbour\n\nThe RL step `base`, alone and beside a process that keeps one core busy, in "
-        "turns. The share that is left compares the ratio beside with the ratio alone. Steps of isocost get shorter as "
-        f"the policy learns, so ranges are wide. {best or ''}\n\n"
-        + markdown_table(head, rows) + "".join(f"\nLeft out: {x['why']}.\n" for x in record["missing"])
+        "turns. Steps of isocost get shorter as the policy learns, so ranges are wide.\n\n"
+        + markdown_table(["contender", "times TRL's best, alone", "beside", "share that is left"], rows)
+        + "".join(f"\nLeft out: {x['why']}.\n" for x in record["missing"])
     )
 
 
 def _decode(record: Mapping[str, Any]) -> str:
-    names = list(dict.fromkeys(n for r in record["rows"] for n in r["tokens_per_second"]))
-    head = ["model", "precision", "batch", *(f"{n}: tokens/s" for n in names), "roofline", "share of bandwidth",
-            "times the best generate"]
-    rows = [
-        [r["model"], r["dtype"], r["batch"], *(f"{r['tokens_per_second'].get(n, float('nan')):,.0f}" for n in names),
-         f"{r['floor_tokens_per_second']:,.0f}", f"{r['share_of_bandwidth']:.0%}",
-         "; ".join(f"{n.removeprefix('isocost, ')} {_range(x)}" for n, x in r.get("ratio", {}).items())]
-        for r in record["rows"]
-    ]
-    logp = [[x["model"], x["dtype"], x["name"], x["tokens"], *(f"{x[k]:.1e}" for k in ("mean", "p99", "max", "bias"))]
+    head = ["model", "precision", "batch", "tokens/s", "of the roofline", "times the best generate"]
+    rows = []
+    for r in record["rows"]:
+        ours, speed = next((k, x) for k, x in r["tokens_per_second"].items() if k.startswith("isocost"))
+        rows.append([r["model"], r["dtype"], r["batch"], f"{speed:,.0f}", f"{speed / r['floor_tokens_per_second']:.0%}",
+                     _range(r["ratio"][ours]) if ours in r.get("ratio", {}) else ""])
+    logp = [[x["dtype"], x["name"], *(f"{x[k]:.1e}" for k in ("mean", "p99", "max"))]
             for x in record["logp"]]
     out = "## Decode\n\nEqual prompts and numbers of new tokens, sampled at temperature 1; nothing ends early.\n\n"
     out += markdown_table(head, rows)
     if logp:
-        sizes = ["mean", "99th percentile", "largest", "mean with its sign"]
-        out += "\nLog-probs recorded while decoding minus those of Hugging Face's forward pass in float32, by size:\n\n"
-        out += markdown_table(["model", "precision", "contender", "tokens", *sizes], logp)
+        logged = " and ".join(dict.fromkeys(x["model"] for x in record["logp"]))
+        sizes = ["mean", "99th percentile", "largest"]
+        out += f"\nLog-probs of {logged} while decoding, minus those of Hugging Face's float32 pass, by size:\n\n"
+        out += markdown_table(["precision", "contender", *sizes], logp)
     return out + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
 
 
 def _learner(record: Mapping[str, Any]) -> str:
     peaks = record["peaks"]["cpu"]
-    head = ["shape", "width", "precision", "kernels", "device", "tokens/s", "share of matmul peak", "of the roofline",
-            "bound by", "peak MiB"]
-    rows = [
-        [r["shape"], r["hidden"], r["dtype"], r["kernels"], r["device"], f"{r['tokens_per_second']:,.0f}",
-         f"{r['share']:.0%}", f"{r['of_floor']:.0%}", r["bound"], f"{r['peak_mb']:.0f}"] for r in record["rows"]
-    ]
+    head = ["shape", "precision", "kernels", "tokens/s", "share of matmul peak"]
+    rows = [[r["shape"], r["dtype"], r["kernels"], f"{r['tokens_per_second']:,.0f}", f"{r['share']:.0%}"]
+            for r in record["rows"]]
     flops = ", ".join(f"{k} {v / 1e9:.0f} GFLOP/s" for k, v in peaks["flops"].items())
     return (
         f"## Learner\n\nOne update on 256 rollouts. Measured peaks of {peaks['threads']} threads: {flops}, memory "
@@ -270,14 +254,14 @@ def _study(record: Mapping[str, Any]) -> str:
 
 def _pilot(record: Mapping[str, Any]) -> str:
     rows = [
-        [r["n"], *(f"{r['rollouts_per_cpu_second'][side]:,.0f}" for side in ("before", "here")), _range(r["ratio"]),
+        [r["n"], f"{r['rollouts_per_cpu_second']['here']:,.0f}", _range(r["ratio"]),
          *(f"{r['shares'][k]:.0%}" for k in PARTS)] for r in record["by_n"]
     ]
-    rows.append(["all", "", "", _range(record["ratio"]), *(f"{record['shares'][k]:.0%}" for k in PARTS)])
+    rows.append(["all", "", _range(record["ratio"]), *(f"{record['shares'][k]:.0%}" for k in PARTS)])
     load, cores = record["machine"]["load_before"], record["machine"]["cores"]
     busy = "" if load < cores else f" The machine was not idle: the load was {load:g} on {cores} cores."
     same = "the same bytes" if record["same_weights"] else "NOT the same bytes"
-    head = ["n", "before: rollouts per CPU second", "now", "times", "sampling", "learning", "evaluating", "the rest"]
+    head = ["n", "rollouts per CPU second", "times before", "sampling", "learning", "evaluating", "the rest"]
     out = (
         f"## The runs of a pilot\n\nThe runs of a pilot of `sums:level=1` (B = 8, {record['seeds']} seeds, "
         f"{record['C']} rollouts each) against the commit {record['commit_before']}, one run at a time and in turns, "
@@ -301,61 +285,29 @@ def _times(k: int) -> str:
 
 
 def _scaling(record: Mapping[str, Any]) -> str:
-    head = ["axis", "value", "precision", "kernels", "sampling µs/token", "of the floor", "bound by",
-            "learning µs/token", "of the floor", "bound by"]
-    rows = [
-        [r["axis"], r["value"], r["dtype"], r["kernels"]] + [
-            x for w in ("sample", "learn")
-            for x in (f"{r[w]['us_per_token']:.2f}", f"{r[w]['of_floor']:.0%}", r[w]["bound"])
-        ] for r in record["rows"]
-    ]
     return (
         "## Scaling\n\nA Llama of 4 layers, 128 wide unless stated; per sampled token.\n\n"
         + picture("roofline", "Operations per byte against GFLOP/s reached, under the measured roofs")
         + picture("axes", "Microseconds per token along batch, length, width and group size, with the floor")
-        + "\n" + markdown_table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
+        + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
     )
 
 
 def _overlap(record: Mapping[str, Any]) -> str:
     new = record["variants"][0]["task"]["new"]
-    parts = [
-        "## Sampling and learning at the same time\n\n"
-        f"GRPO, 2 rollouts a prompt; those of one prompt write up to {new} "
-        "tokens, the others end after 24 on average. With one thread both sides take about equal CPU time. Contenders "
-        "take turns in blocks of steps; the target is 1.5 times, each side with its better number of threads. Where a "
-        "verifier works elsewhere, sampling waits for it: the base RL step with 8 rollouts a prompt. "
-        "[Sample and learn at the same time](overlap.md) says what is compared.\n"
-    ]
-    head = ["", "max_age", "threads", "s/step", "fastest", "busy sampling", "busy learning", "CPU"]
+    rows = []
     for v in record["variants"]:
-        others, ratios, least = v["cores_used_by_others"], v["ratios"], v["quietest"]
-        load = "" if others is None else f" Other processes used {others:.2f} of {v['cores']} cores meanwhile."
         waits = v["task"].get("marking", 0.0)
-        elsewhere = f", a verifier elsewhere that takes {waits:g} s for a group" if waits else ""
-        parts.append(
-            f"{v['task']['prompts']} prompts{elsewhere}: overlap is {_range(ratios['in turns'])} times as fast as "
-            f"taking turns, and {_range(ratios['synchronous'])} times as fast as synchronous training. With one thread "
-            f"for each side it is {_range(ratios['in turns, 1 threads'])} times as fast as taking turns. Between the "
-            f"fastest blocks the ratios are {least['in turns']:.2f} and {least['synchronous']:.2f}.{load}\n"
-        )
-        rows = [
-            [r["name"], r["max_age"], r["threads"],
-             *(f"{x:.3f}" for x in (r["seconds"]["median"], r["least"], r["sample"], r["learn"], r["cpu"]))]
-            for r in v["rows"]
-        ]
-        parts.append(markdown_table(head, rows))
-    curves = [
-        [f"{c['rollouts']:,}", f"{c['synchronous']:.4f}", f"{c['mean']:+.4f} [{c['low']:+.4f}, {c['high']:+.4f}]"]
-        for c in record["curves"] if "low" in c
-    ]
-    if curves:
-        pairs = record["curves"][0]["pairs"]
-        parts.append(
-            f"Held-out reward of `sums:base=easy`, {pairs} seeds, difference with its 95 % interval:\n\n"
-            + markdown_table(["rollouts", "synchronous", "one step old"], curves)
-        )
-    return "\n".join(parts)
+        elsewhere = f", a verifier elsewhere: {waits:g} s for a group" if waits else ""
+        rows.append([f"{v['task']['prompts']}{elsewhere}",
+                     *(_range(v["ratios"][k]) for k in ("in turns", "in turns, 1 threads", "synchronous"))])
+    return (
+        "## Sampling and learning at the same time\n\n"
+        f"GRPO, 2 rollouts a prompt; those of one prompt write up to {new} tokens, the others end after 24 on average "
+        "(with a verifier elsewhere, the base RL step with 8 rollouts a prompt). Ratios of speed; each side has its "
+        "better number of threads. The target was 1.5 times. [The page on overlap](overlap.md) explains it.\n\n"
+        + markdown_table(["prompts", "against taking turns", "one thread a side", "against synchronous"], rows)
+    )
 
 
 def _overhead(record: Mapping[str, Any]) -> str:

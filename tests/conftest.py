@@ -35,7 +35,7 @@ LONGEST = (
     "test_records", "test_tinker", "test_traps_loss", "test_hostile_text", "test_results", "test_rollouts",
     "test_turn_limits", "test_tutorial", "test_doctor_service", "test_conflicts", "test_doctor", "test_layers",
     "test_folders", "test_begun_records", "test_old_records", "test_local_learner", "test_import_study", "test_overlap",
-    "test_examples", "test_problems_grade", "test_methods_choice", "test_headlines", "test_sessions",
+    "test_examples", "test_problems_grade", "test_methods_choice", "test_claims", "test_sessions",
     "test_methods_play", "test_drive_trainers",
 )
 

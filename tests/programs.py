@@ -32,8 +32,7 @@ import atexit, fcntl, gc, json, multiprocessing, os, pkgutil, runpy, socket, sys
 import altair, numpy, scipy.optimize, scipy.stats, torch, vl_convert
 import isocost
 for module in pkgutil.walk_packages(isocost.__path__, "isocost."):
-    if module.name != "isocost.cli.page":       # which a page runs with -m
-        __import__(module.name)
+    __import__(module.name)
 read, write = os.pipe()         # the script that every report carries, made once: a process of its own makes it, for
 if not os.fork():               # what makes it has threads, which a fork does not take over
     os.close(read)

@@ -198,7 +198,10 @@ def test_a_record_of_overhead_gives_its_page():
     record = {"case": "overhead", "command": command, "machine": machine, "seconds": 3.0, "rows": [row]}
     told = page.page({"overhead": record})
     assert "| 16 | 8 | 25,000 | 50,000 | 0.50 (0.40 to 0.60) |" in told
-    assert "This machine had no GPU" in told and "| at least 20,000 |" in told
+    assert "This machine had no GPU" in told and "1 of 1 targets of `bench/targets.py` are reached.\n" in told
+    slow = {**row, "ours": {**spread, "median": 1e4}}
+    assert "0 of 1 targets" in (told := page.page({"overhead": {**record, "rows": [slow]}}))
+    assert "| at least 20,000 | 10,000" in told
 
 
 def test_the_page_is_what_the_records_give():

@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 import pytest
 
+from docs.build import cli as docs
+from experiments import claim
 from isocost import seams
 from isocost.cli import commands as cli
-from isocost.cli import page as docs
 from isocost.laws import law
 from isocost.planner import audit, forecast
 from isocost.planner.training import learning_rate as rate
@@ -116,7 +117,7 @@ def test_make_targets_and_their_variables_exist():
 
 def test_the_commands_page_is_current():
     said = (HOME / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert said == docs.commands(), "python -m isocost.cli.page > docs/cli.md"
+    assert said == docs.commands(), "python -m docs.build.cli > docs/cli.md"
 
 
 def test_the_glossary_has_every_trainers_names():
@@ -194,7 +195,7 @@ SECTION = re.compile(r"<!-- records: ([\w-]+) -->\n(.*?)(?=<!-- records|^## |\Z)
 def test_every_measurement_names_its_record():
     """A section that begins with `<!-- records: NAME -->` names a file of experiments/results, or a page of them."""
     found = SECTION.findall((HOME / "docs" / "evidence.md").read_text(encoding="utf-8"))
-    assert len(found) == 9
+    assert len(found) == 8
     for name, text in found:
         named = re.findall(r"`(experiments/results/[\w./]+)`", text)
         named += [f"docs/{page}" for page in re.findall(r"\((\w+\.md)", text)]
@@ -202,15 +203,14 @@ def test_every_measurement_names_its_record():
 
 
 def test_the_evidence_counts_the_claims_as_their_records_do():
-    kept = {f.stem: json.loads(f.read_text(encoding="utf-8"))["outcome"]
-            for f in (HOME / "experiments" / "results" / "headlines").glob("*.json")}
+    kept = {name: record["outcome"] for name, record in claim.kept().items() if "outcome" in record}
     text = " ".join((HOME / "docs" / "evidence.md").read_text(encoding="utf-8").split())
-    agents = [outcome for name, outcome in kept.items() if name.startswith(("agents_", "desk_", "boxes_", "needle_"))]
+    agents = [outcome for name, outcome in kept.items() if "--env" in claim.claim_of(name).options]
     holds, fails, unknown = (list(kept.values()).count(x) for x in ("holds", "does not hold", "cannot tell"))
-    assert f"{len(kept)} situations were built" in text
+    assert f"{len(kept)} claims were asked" in text
     assert f"{holds} claims hold, {fails} do not, {unknown} are undecided" in text
     holds, fails, unknown = (agents.count(x) for x in ("holds", "does not hold", "cannot tell"))
-    assert f"these {len(agents)} are about agents: {holds}, {fails} and {unknown}" in text
+    assert f"of these {len(agents)} are about agents: {holds}, {fails} and {unknown}" in text
     assert f"most at one desk: {holds} hold, {fails} do not, {unknown} are undecided" in text
 
 

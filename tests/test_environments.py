@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from episodes import call, first, play, played, text
-from isocost.envs import own_random
+from isocost.envs import opening, own_random, tiny
 from isocost.envs.adapters import openenv
 from isocost.envs.adapters.mcp import Server, ServerEnded
 from isocost.envs.opening import KINDS, open_environment
@@ -54,6 +54,21 @@ def test_a_spec_that_cannot_be_opened_is_an_error(spec: str, says: str | None):
 def test_every_kind_says_what_it_is():
     for name, kind in KINDS.items():
         assert kind.about and len(kind.about) < 90, name
+
+
+def test_an_environment_that_ships_is_a_file_of_its_folder(monkeypatch, tmp_path):
+    for path in Path(tiny.__file__).parent.glob("[!_]*.py"):
+        assert KINDS[path.stem].open(path.stem).problems is not None
+    (tmp_path / "still.py").write_text(
+        "from isocost.envs.environment_set import EnvironmentSet, Kind\n"
+        "from isocost.world import Ask\n"
+        "ENVIRONMENT = Kind('nothing happens', {}, lambda spec: EnvironmentSet(spec, Ask, None))\n")
+    monkeypatch.setattr(tiny, "__path__", [*tiny.__path__, str(tmp_path)])
+    try:
+        assert opening._shipped()["still"].open("still").max_turns == 8
+    finally:
+        sys.modules.pop("isocost.envs.tiny.still")
+        del tiny.still
 
 
 # --- python

@@ -9,6 +9,7 @@ from programs import Shell
 HOME = Path(__file__).resolve().parents[1]
 EXAMPLES = {
     "first_run.py": "step  64: training reward",
+    "loop.py": " 4096 rollouts: pass@1 0.8458",
     "plan_object.py": "train n = 16, B = 8 for M = 698 updates",
     "own_method.py": "kept      It trains",
     "own_reward.py": "over 8 problems, 16 completions each",

@@ -200,6 +200,12 @@ def test_mini_batches_are_a_quarter(target):
         assert (int(found["max_steps"]), int(found["steps_per_generation"])) == (1200, 8)
 
 
+def test_a_function_is_not_exported_as_what_no_trainer_has():
+    with pytest.raises(ValueError, match="exported advantage='length': expected mean, spread, others, batch"):
+        Loss(advantage="length")
+
+
+
 def test_the_method_is_read_off_the_recipe():
     easy = loss_of(describe(methods.load("isoeasy").recipe()))
     assert easy == Loss("clipped", 0.2, 0.2, cap=2.0, kl=1e-3, entropy=1e-3, advantage="mean", average="rollout")

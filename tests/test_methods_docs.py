@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from jaxtyping import config
 
+from docs.build import catalogue as _catalogue
+from experiments import claim, claim_page
+from experiments.claim import outcome_of
 from isocost import methods
 from isocost.batch import Batch
-from isocost.contract import catalogue as _catalogue
 from isocost.ledger import Ledger, Seen, Tally
 from isocost.seams import SEAMS
 from isocost.traits import TRAITS
@@ -44,7 +46,7 @@ def test_every_method_has_a_page_and_all_pages_are_current(written):
     there["methods.md"] = (DOCS / "methods.md").read_text(encoding="utf-8")
     assert set(there) == {"methods.md", *(f"methods/{name}.md" for name in methods.shipped())}
     old = sorted(name for name in written if there[name] != written[name])
-    assert old == [], "run: python -m isocost.contract.catalogue docs"
+    assert old == [], "run: python -m docs.build.catalogue docs"
 
 
 def test_the_index_has_a_row_for_every_method(written):
@@ -100,45 +102,58 @@ def test_the_status_says_what_was_shown_and_where(tmp_path):
 
 
 @pytest.mark.parametrize(("answers", "told"), [
-    (["holds", "holds", "holds"], ("reproduced (T; W)", "headline on another claim: holds (T; W)")),
-    (["holds", "holds", "cannot tell"], ("headline: holds (T; W)", "headline on another claim: cannot tell (T; W)")),
-    (["holds", "does not hold", "holds"],
-     ("headline: does not hold (T; W)", "headline on another claim: holds (T; W)")),
-    (["cannot tell", "holds", "holds"],
-     ("headline: cannot tell (T; W)", "headline on another claim: cannot tell (T; W)")),
+    (["holds", "holds", "holds"], ("reproduced (T; W)", "another claim: holds (T; W)")),
+    (["holds", "holds", "cannot tell"], ("claim: holds (T; W)", "another claim: cannot tell (T; W)")),
+    (["holds", "does not hold", "holds"], ("claim: does not hold (T; W)", "another claim: holds (T; W)")),
+    (["cannot tell", "holds", "holds"], ("claim: cannot tell (T; W)", "another claim: cannot tell (T; W)")),
 ])
-def test_a_headline_reproduces_the_claims_that_it_asks_and_no_others(tmp_path, answers, told):
+def test_a_claim_reproduces_what_it_asks_for_whom_and_nothing_else(tmp_path, answers, told):
     """Question 0 is about both, 1 about `half`, whose claim it is, 2 about `third`, which claims something else."""
-    home = tmp_path / "experiments" / "results" / "headlines"
-    home.mkdir(parents=True)
-    asks = tmp_path / "experiments" / "headlines"
-    asks.mkdir()
-    (asks / "a.py").write_text(
-        "raise SystemExit\n"
-        "HEADLINE = Headline(title='T', methods={'half': (0, 1), 'third': (0, 2)}, own=('half',), claim=C)\n"
-    )
-    outcome = _catalogue.outcome(answers)
-    record = {"outcome": outcome, "answers": [{"answer": a} for a in answers], "reproduces": {"half": "", "third": ""}}
-    (home / "a.json").write_text(json.dumps(record))
-    told = [x.replace("W", "`experiments/results/headlines/a.json`") for x in told]
+    for name in ("claims", "results/claims"):
+        (tmp_path / "experiments" / name).mkdir(parents=True)
+    (tmp_path / "experiments" / "claims" / "all.toml").write_text(
+        "[a]\ntitle = 'T'\nclaim = 'C'\nsource = 'S'\nmethods = ['half', 'third']\nown = ['half']\noptions = []\n"
+        "arms = ['grpo', 'rloo']\ncost = '1-rollouts'\nseeds = 2\n" + "".join(
+            f"[[a.questions]]\nsays = '{i}'\narm = 'rloo'\nmetric = 'm'\ncomparator = 'grpo'\nabove = 0\n{about}"
+            for i, about in enumerate(("", "about = ['half']\n", "about = ['third']\n"))))
+    record = {"outcome": outcome_of(answers), "answers": [{"answer": a} for a in answers]}
+    (tmp_path / "experiments" / "results" / "claims" / "a.json").write_text(json.dumps(record))
+    told = [x.replace("W", "`experiments/results/claims/a.json`") for x in told]
     assert [_catalogue.status(name, tmp_path) for name in ("half", "third", "whole")] == [
         *(f"contract, {x}" for x in told), "contract",
     ]
 
 
-def test_the_pages_say_what_came_of_headlines(written):
-    said = {name: written[f"methods/{name}.md"].partition("\n## Status\n")[2] for name in methods.shipped()}
+def test_the_pages_say_what_came_of_claims(written):
+    said = {name: written[f"methods/{name}.md"].partition("\n## Status\n")[2].partition("\n## ")[0]
+            for name in methods.shipped()}
     reproduced = {name for name, status in said.items() if "reproduced" in status}
     assert reproduced == {"april", "dars", "fbc", "int_", "mcawr", "otc", "pope"}
-    assert "headline under rule 1: holds ([" in said["roc"] and "headline under rule 1: cannot tell" in said["hgpo"]
-    for name, told in (("arrol", "on another claim: holds"), ("bon", ": does not hold"), ("siri", ": does not hold"),
-                       ("darshw", "on another claim: holds"), ("promptgdro", "on another claim: cannot tell"),
-                       ("minpro", ": cannot tell"), ("rc", ": cannot tell")):
-        assert f"headline{' ' * (told[0] != ':')}{told} ([" in said[name]
+    assert "claim under rule 1: holds ([" in said["roc"] and "claim under rule 1: cannot tell" in said["hgpo"]
+    for name, told in (("arrol", "another claim: holds"), ("bon", "claim: does not hold"),
+                       ("siri", "claim: does not hold"), ("darshw", "another claim: holds"),
+                       ("promptgdro", "another claim: cannot tell"), ("minpro", "claim: cannot tell"),
+                       ("rc", "claim: cannot tell")):
+        assert f"- {told} ([" in said[name]
+
+
+def test_a_methods_page_has_every_answer_about_it_with_its_interval_once(written):
+    """Each claim is told in full on one page, and on the pages of its other methods it is a link; so are waves."""
+    every, kept = claim.rows(), claim.kept()
+    for name, row in every.items():
+        homes = [m for m in row.methods if kept[name]["seal"][:12] in written[f"methods/{m}.md"]]
+        assert homes == [claim_page.home_of(row)], name
+        page = written[f"methods/{homes[0]}.md"]
+        for a in kept[name]["answers"]:
+            assert f"{a['says']} |" in page and claim_page._difference(a) in page, (name, a["says"])
+        for other in set(row.methods) - set(homes):
+            assert f"({homes[0]}.md#{claim_page.anchor(row.title)})" in written[f"methods/{other}.md"]
+    for r in claim_page.waves()["rows"]:
+        assert "{:+.3f} [{:+.3f}, {:+.3f}]".format(*r["answers"]["equal cost"]) in written[f"methods/{r['method']}.md"]
 
 
 def test_pages_name_no_file_that_is_not_here(written):
-    unknown = r"\bcard \d|\berrat|\bJ\d|\b(?!write_a_method|headlines|methods)\w+\.md(?!\))"
+    unknown = r"\bcard \d|\berrat|\bJ\d|\b(?!write_a_method|methods)\w+\.md(?![)#])"
     assert {name: re.findall(unknown, page) for name, page in written.items() if re.search(unknown, page)} == {}
 
 

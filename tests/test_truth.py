@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import product
 
 import numpy as np
 import pytest
@@ -15,86 +14,9 @@ from isocost.laws.law import AUDIT, DEAREST
 from isocost.planner.training.next_runs import next_runs
 from isocost.stats.forms import reached, risen, steepness
 from isocost.stats.posterior import ALL, LEFT, LINKED, TRANSIENT, Grid, dearer, form_weights, transient
-from truth import INSIDE, OUTSIDE, Bandit, Design, Planted, oracle, plant
-from truth.bandit import group_credit, softmax
+from truth import INSIDE, OUTSIDE, Design, Planted, oracle, plant
 
 END = 8000.0
-
-
-# the bandit --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def world() -> Bandit:
-    return Bandit.make(np.random.default_rng(0), 0.5, 4, responses=3, features=5, held_out=6)
-
-
-def test_the_base_solves_the_share_it_was_made_for():
-    for solved in (0.05, 0.35):
-        made = Bandit.make(np.random.default_rng(1), 0.5, solved=solved)
-        every = np.concatenate([made.passed(made.start(1), k)[0] for k in ("train", "select", "audit")])
-        assert every.mean() == pytest.approx(solved, abs=1e-6)
-        assert made.train.right.sum(-1).tolist() == [1.0] * 64
-    with pytest.raises(UserError, match="from 0 to 1, not 2"):
-        Bandit.make(np.random.default_rng(1), 2.0)
-
-
-def test_pass_rates_are_those_of_the_policy_by_enumeration(world):
-    rng = np.random.default_rng(2)
-    policy = replace(world.start(1), shared=rng.normal(size=(1, 5)), table=rng.normal(size=(1, 4, 3)))
-    for i, k in enumerate(world.train.right.argmax(-1)):
-        logits = [world.train.base[i, j] + np.sqrt(0.5) * (policy.table[0, i, j]
-                  + world.train.shared[i, j] @ policy.shared[0]) for j in range(3)]
-        assert world.passed(policy, "train")[0, i] == pytest.approx(np.exp(logits[k]) / np.exp(logits).sum())
-        assert world.logits(policy, np.array([[i]]))[0, 0] == pytest.approx(logits)
-    held_out = world.select.base + np.sqrt(0.5) * world.select.shared @ policy.shared[0]
-    assert world.passed(policy, "select")[0] == pytest.approx((softmax(held_out) * world.select.right).sum(-1))
-
-
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_the_expected_gradient_is_that_of_the_reward_times_all_but_one_of_n(world, n):
-    """Over all K^n groups: the group-mean baseline, own reward included, leaves (n - 1) / n of the true gradient."""
-    rng = np.random.default_rng(3)
-    policy = replace(world.start(1), shared=0.3 * rng.normal(size=(1, 5)), table=0.3 * rng.normal(size=(1, 4, 3)))
-    chosen = np.array([[0, 2]])
-    p = softmax(world.logits(policy, chosen))[0]
-    right = world.train.right[chosen[0]]
-    expected = np.zeros((2, 3))
-    for group in product(range(3), repeat=n):
-        counts = np.bincount(group, minlength=3)[None].repeat(2, 0)
-        expected += group_credit(counts, right) * np.prod(p[:, list(group)], axis=1)[:, None]
-    found = world.gradient(policy, chosen, expected[None])
-
-    def reward(shared: np.ndarray, table: np.ndarray) -> float:
-        return float(world.passed(replace(policy, shared=shared, table=table), "train")[0, chosen[0]].mean())
-
-    for name, at in (("shared", (0, 3)), ("table", (0, 2, 1)), ("table", (0, 1, 0))):
-        step = np.zeros_like(getattr(policy, name))
-        step[at] = 1e-5
-        sides = [reward(**{"shared": policy.shared, "table": policy.table, name: getattr(policy, name) + s * step})
-                 for s in (1, -1)]
-        slope = (sides[0] - sides[1]) / 2e-5
-        assert getattr(found, name)[at] == pytest.approx((n - 1) / n * slope, abs=1e-9), (name, at)
-
-
-def test_what_is_shared_reaches_held_out_problems_and_a_table_does_not():
-    kwargs = {"n": 4, "B": 8, "lr": 32.0, "C": [512, 1024], "runs": 2}
-    for rho, moves in ((0.5, True), (0.0, False)):
-        made = Bandit.make(np.random.default_rng(4), rho, 32, held_out=32)
-        found = made.improve(rng=np.random.default_rng(5), **kwargs)
-        assert found["train"][:, 2].min() > found["train"][0, 0] + 0.05
-        assert bool(found["audit"][:, 2].mean() > found["audit"][0, 0] + 0.02) == moves
-        assert found["audit"].shape == (2, 3)
-    with pytest.raises(UserError, match="B = 64 problems needs as many, the world has 32"):
-        made.improve(2, 64, 1.0, [128], 1, np.random.default_rng(0))
-
-
-def test_a_pilot_of_bandits_is_a_pilot():
-    made = Bandit.make(np.random.default_rng(6), 0.6, 32, held_out=32)
-    curves = made.curves((2, 8), 8, 32.0, 64, np.array([128.0, 256.0, 512.0, 1024.0]), 2, np.random.default_rng(7))
-    assert [(c.arm["n"], c.seed) for c in curves] == [(2, 0), (2, 1), (8, 0), (8, 1)]
-    assert [curves[i].arm["lr"] for i in (2, 0)] == pytest.approx([32.0, 16.0])
-    assert fit_law(curves, draws=20).ns == (2, 8)
 
 
 # planted laws ------------------------------------------------------------------------------------------------------

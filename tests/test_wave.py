@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +10,6 @@ import numpy as np
 import pytest
 
 from isocost import methods
-from isocost.cli.commands import main as command
 from isocost.compare.judge import QUESTIONS, compare
 from isocost.compare.many import RATE, Wave, accepted, wave
 from isocost.errors import UserError
@@ -109,123 +105,18 @@ def test_one_error_for_every_answer_where_it_is_given():
     assert [x.p for x in shared] == [x.p for x in compare(pair, alpha=0.03).answers]
 
 
-def load_record(name="wave"):
-    file = Path(__file__).parents[1] / "experiments" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"{name}_record", file)
-    record = sys.modules[f"{name}_record"] = importlib.util.module_from_spec(spec)     # where dataclasses look it up
-    spec.loader.exec_module(record)
-    return record
-
-
-def a_part(label: str, gain: float, rng: np.random.Generator, parent: str = "grpo") -> dict:
-    """A record of a part, with one method and its parent, from runs whose gains are known."""
-    runs = {name: [{"run": x.run, "seed": x.seed, "cost": x.cost.tolist(), "reward": x.reward.tolist(),
-                    "diverged": False, "family": "", "resolution": 0.0} for x in arm(own, rng)]
-            for name, own in ((parent, 0.5), (label, gain))}
-    return {"runs": runs, "design": {"parents": {label: parent}, "sizes": {}, "n": 8, "B": 16, "seeds": [0, 1, 2, 3]},
-            "rates": dict.fromkeys(runs, 1e-4), "bill": {"train": {"runs": 8, "seconds": 3600.0}}, "ended": [],
-            "setting": {"data": "puzzles"}}
-
-
-def test_parts_of_a_world_are_judged_together_each_with_its_own_parent():
-    record, rng = load_record(), np.random.default_rng(3)
-    parts = {"stale": a_part("minpro", 0.7, rng, "cispo"), "grpo": a_part("arrol@schedule.at=10", 0.5, rng),
-             "large": a_part("roc", 0.3, rng)}
-    found = record.judged(parts)
-    assert {record._name(c.method): c.verdict for c in found.changes} | {"arrol": ""} == {
-        "minpro": "better", "arrol": "", "roc": "worse"}
-    assert found.asked == 9 and [c.parent for c in found.changes] == ["stale cispo", "grpo grpo", "large grpo"]
-    assert record.judged({}) is None
-
-
-def test_the_page_begins_with_the_hypothesis_and_lists_misses_first():
-    record, rng = load_record(), np.random.default_rng(3)
-    page = record.page({"puzzles": {"stale": a_part("minpro", 0.7, rng, "cispo"), "large": a_part("roc", 0.3, rng)}})
-    assert "**1 of 4 do**: `minpro` better on puzzles; `arrol` not run" in " ".join(page.split())
-    assert page.index("| `roc`") < page.index("| `minpro`, `max_age=8` | 8, 16 | `cispo` | better (equal cost)")
-    assert "Not run here for lack of time on the machine: siri, dars," in " ".join(page.split())
-
-
-def test_every_method_of_the_earlier_wave_is_in_one_part_but_tti():
-    record = load_record()
-    tried = [arm for part in record.PARTS.values() for arm in part.arms]
-    earlier = json.loads(record.EARLIER.read_text(encoding="utf-8"))["design"]["parents"]
-    assert sorted(tried) == sorted(set(earlier) - {"tti"}) and len(set(tried)) == len(tried)
-    for part in record.PARTS.values():
-        named = {methods.load(arm).CARD.parent for arm in part.arms} - set(part.arms)
-        assert len(named) == part.parents
-
-
-@pytest.mark.parametrize("file", sorted(load_record().RESULTS.glob("*.json")), ids=lambda f: f.stem)
-def test_a_parts_record_is_of_its_design(file):
-    """The command is the script's, every arm has every seed, and all cost the same."""
-    record = load_record()
-    world, _, name = file.stem.partition("-")
-    part = json.loads(file.read_text(encoding="utf-8"))
-    assert part["command"] == " ".join(["isocost", "compare", *record.words_of(world, name)])
-    design = part["design"]
-    assert set(part["runs"]) == set(design["labels"])
-    for label, runs in part["runs"].items():
-        assert [r["seed"] for r in runs] == design["seeds"], label
-        assert all(0.8 * design["cost"] < max(r["cost"]) <= 1.05 * design["cost"] for r in runs), label
-
-
-def test_the_page_is_that_of_the_records():
-    """Every number of docs/wave.md and its pictures is one of experiments/results/waves."""
-    record = load_record()
-    found = record.kept()
-    assert record.PAGE.read_text(encoding="utf-8") == record.page(found), "python experiments/wave.py page"
-    for name, picture in record.pictures(found).items():
-        assert (record.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/wave.py page"
-
-
-def test_a_methods_own_sizes_stand_beside_the_waves_where_they_are_others():
-    record = load_record("wave_earlier")
-    assert [record.own_sizes(name, 8, 16) for name in ("grpo", "mcgrpo", "dots", "scalerl")] == [
-        "", "n = 9", "B = 8", "n = 16, B = 48",
-    ]
-    assert record.own_sizes("mcgrpo", 9, 8) == "B = 16"
-    assert "| `brpo` | n = 36 | `grpo` | worse" in record.PAGE.read_text(encoding="utf-8")
-
-
-def test_a_wave_at_own_sizes_says_so_and_the_sizes():
-    record = load_record("wave_earlier")
-    data = json.loads(record.KEPT.read_text(encoding="utf-8"))
-    data["design"]["sizes"] = {"brpo": [36, 16]}
-    page = record.page(data)
-    assert "| `brpo` | n = 36, B = 16 | `grpo` |" in page and "| `ppo` | n = 8, B = 16 | `reinforce` |" in page
-    assert "--to-parents --own-sizes --data" in page and "All arms ran at one n and B" not in page
-
-
-def test_the_page_names_the_methods_whose_needs_fail_on_its_problems(tmp_path):
-    """Those of the wave that `isocost profile` lists, by the titles of their cards, and no others."""
-    record = load_record("wave_earlier")
-    data = json.loads(record.KEPT.read_text(encoding="utf-8"))
-    with pytest.raises(SystemExit) as end:
-        command(args=["profile", "--data", data["setting"]["data"], "--out", str(tmp_path)])
-    assert end.value.code in (0, None)
-    told = json.loads((tmp_path / "profile.json").read_text(encoding="utf-8"))["methods"]
-    fail = {m["name"] for m in told if m["state"] == "fails"} & set(data["design"]["parents"])
-    (names,) = re.findall(
-        r"the preconditions of (\w+(?:, \w+)* and \w+) fail on these problems", " ".join(record.CARE.split())
-    )
-    fail -= {"tti"}     # its needs were stated later
-    assert set(re.split(", | and ", names)) == {methods.load(name).CARD.title for name in fail}
-
-
-def test_the_earlier_page_is_that_of_its_record():
-    """Every number of docs/wave_earlier.md and its pictures is one of experiments/results/wave.json."""
-    record = load_record("wave_earlier")
-    data = json.loads(record.KEPT.read_text(encoding="utf-8"))
-    assert record.PAGE.read_text(encoding="utf-8") == record.page(data), "python experiments/wave_earlier.py"
-    for name, picture in record.pictures(data).items():
-        assert (record.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/wave_earlier.py"
-
-
-def test_the_record_is_what_its_runs_said():
-    """The answers of the earlier record are those of its p-values: as many believed as the rule keeps."""
-    home = Path(__file__).parents[1]
-    found = json.loads((home / "experiments" / "results" / "wave.json").read_text(encoding="utf-8"))["found"]
-    p = [a["p"] for c in found["changes"] for a in c["answers"]]
-    assert (found["asked"], found["called"]) == (len(p), accepted(p, found["rate"]))
-    assert found["alpha"] == pytest.approx(found["rate"] * max(found["called"], 1) / len(p))
+def test_what_is_kept_of_waves_follows_from_the_verdicts_and_is_of_shipped_methods():
+    """A verdict of better or worse has an interval without 0 for what decided it; counts are those that were judged."""
+    kept = json.loads((Path(__file__).parents[1] / "experiments" / "results" / "waves.json").read_text())
+    rows = kept["rows"]
+    assert len(rows) == 103 and {r["method"] for r in rows} | {r["parent"] for r in rows} <= set(methods.shipped())
+    none = {"equal cost": 0.0, "efficiency": 1.0, "asymptote": 0.0}
+    for world, w in kept["worlds"].items():
+        own = [r for r in rows if r["world"] == world]
+        assert w["asked"] == len(QUESTIONS) * len(own) and w["alpha"] == pytest.approx(RATE * w["called"] / w["asked"])
+        clear = [(r["method"], q) for r in own for q, (value, low, high) in r["answers"].items()
+                 if value is not None and not low <= none[q] <= high]
+        assert abs(len(clear) - w["called"]) <= 1        # the last that is believed may lie on the edge itself
+        assert {(r["method"], r["by"]) for r in own if r["verdict"] in ("better", "worse")} <= set(clear)
+        for r in own:
+            assert r["answers"]["equal cost"][0] == pytest.approx(r["reward"] - r["parents"], abs=2e-6)

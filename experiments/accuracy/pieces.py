@@ -13,6 +13,7 @@ from isocost.report import theme
 Record = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 Target = tuple[str, str, str, bool | str | None]     # what, the target, what was measured, whether it holds
+HELD = " of commit 21b990aa"     # after the command of a record whose script is no longer here
 
 
 def picture(key: str, alt_text: str) -> str:

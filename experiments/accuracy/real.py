@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import altair as alt
 
-from accuracy.pieces import Record, Target, covers, percent, picture, spec
+from accuracy.pieces import HELD, Record, Target, covers, percent, picture, spec
 from isocost.report import theme
 from isocost.screen.words import markdown_table
 
@@ -43,8 +43,6 @@ def section(r: Record) -> str:
 
 
 def _identified(summary: Record) -> str:
-    if "identified" not in summary:      # an older record
-        return ""
     better = summary["better"].get("prescribed", 0)
     return (f" The law was identified in {summary['identified']} of {summary['studies']}, and the prescription followed"
             " from it. At equal rollouts it was significantly better than n = 8 (or the runner-up where n = 8 is"
@@ -72,13 +70,11 @@ def backtest(r: Record) -> str:
         " identified still has curves; these are counted separately.\n\n"
         + markdown_table(head, rows)
         + _together(r)
-        + "\n`python experiments/backtest.py --out experiments/results/backtest.json`\n"
+        + f"\n`python experiments/backtest.py --out experiments/results/backtest.json`{HELD}\n"
     )
 
 
 def _together(r: Record) -> str:
-    if "together" not in r:
-        return ""
     own = {k: (f"{x['predictions']} predictions, {percent(x['held'])} of the intervals cover, median outcome minus"
                f" prediction {x['above']:+.4f}, median width {x['width']:.3f}") for k, x in r["together"].items()}
     return f"\nTogether: {own['all']}. Of an identified law: {own.get('identified', 'none')}.\n"
@@ -102,9 +98,7 @@ def targets(r: Record) -> list[Target]:
 
 
 def backtest_targets(r: Record) -> list[Target]:
-    """What the forecasts from the first part of real runs must show; an older record has no medians."""
-    if "together" not in r:
-        return []
+    """What the forecasts from the first part of real runs must show."""
     own = r["together"]["all"]
     return [
         (f"first part of real runs: outcome minus prediction, median of {own['predictions']}",
@@ -116,14 +110,8 @@ def backtest_targets(r: Record) -> list[Target]:
 
 def pictures(r: Record) -> Iterable[tuple[str, theme.Spec]]:
     rows = [
-        {
-            "seed": str(x["seed"]),
-            "forecast": x["forecast"],
-            "low": x["low"],
-            "high": x["high"],
-            "outcome": x["outcome"],
-            "held": "inside" if x["low"] <= x["outcome"] <= x["high"] else "outside",
-        }
+        {"seed": str(x["seed"]), **{k: x[k] for k in ("forecast", "low", "high", "outcome")},
+         "held": "inside" if x["low"] <= x["outcome"] <= x["high"] else "outside"}
         for x in r["studies"]
         if x["low"] is not None and x["outcome"] is not None
     ]

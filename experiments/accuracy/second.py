@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from accuracy.pieces import Record, Target, percent
+from accuracy.pieces import HELD, Record, Target, percent
 from isocost.screen.words import markdown_table
 
 LEAST, WIDER = 0.8, 1.1     # share of 90 % intervals that hold on two stages; widening on one stage
-WORDS = {"two-stage": "two stages", "beyond": "two stages, outside the law's prior", "one stage": "one stage, all",
-         "inside": "– inside the forms", "rough": "– n not ordered", "unrelated": "– curves unrelated across n",
-         "moving": "– n* rises in the pilot", "outside": "– outside the forms"}
+WORDS = {"two-stage": "two stages", "beyond": "two stages, outside the law's prior", "one stage": "one stage"}
 
 
 def _row(name: str, g: Record, at: int) -> list[str]:
@@ -24,7 +22,7 @@ def section(r: Record) -> str:
     at = r["times"].index(4)
     head = ["truths", "studies", "coverage at 90 %", "without", "width", "without", "ratio of widths: median", "mean",
             "median error", "without", "mean probability of a second rise"]
-    rows = [_row(words, r["groups"][name], at) for name, words in WORDS.items()]
+    rows = [_row(WORDS[name], r["groups"][name], at) for name in WORDS]
     other, before = (r["groups"]["unrelated"][k]["held"][at] for k in ("with", "without"))
     wide = r["groups"]["two-stage"]["ratio"]["median"]
     return (
@@ -40,7 +38,7 @@ def section(r: Record) -> str:
         " of 0.7 to 3 pilots, exponent 2) is about that of these truths. The second row has truths outside it: 10 to"
         " 60 % of the gain, midpoints of 0.4 to 6 pilots, exponents of 1.2 to 3.5. In noisy logs of other trainers no"
         " second rise is looked for.\n\n"
-        "`python experiments/second_rise.py --twice 40 --out experiments/results/second_rise.json`\n"
+        f"`python experiments/second_rise.py --twice 40 --out experiments/results/second_rise.json`{HELD}\n"
     )
 
 

@@ -68,21 +68,12 @@ def _cover_part(r: Record) -> str:
     ]
     rows = []
     for group, g in _told(r).items():
-        for name, own in (
-            (_name(group), g),
-            *((f"– {k}", v) for k, v in g["by_kind"].items() if "cover" in v),
-        ):
-            c = own["cover"]
-            rows.append(
-                [
-                    name,
-                    own["studies"],
-                    *(percent(c[f"reward@{t}"]["prediction"][AT_90]) for t in r["times"]),
-                    percent(c["reward@4"]["confidence"][AT_90]),
-                    *(percent(c[k]["confidence"][AT_90]) if k in c else "" for k in PARAMETERS),
-                    percent(c["n_star"]["confidence_90"]) if "n_star" in c else "",
-                ]
-            )
+        c = g["cover"]
+        rows.append([_name(group), g["studies"],
+                     *(percent(c[f"reward@{t}"]["prediction"][AT_90]) for t in r["times"]),
+                     percent(c["reward@4"]["confidence"][AT_90]),
+                     *(percent(c[k]["confidence"][AT_90]) if k in c else "" for k in PARAMETERS),
+                     percent(c["n_star"]["confidence_90"]) if "n_star" in c else ""])
     low = [
         (n, kind, v["cover"]["reward@4"]["prediction"][AT_90])
         for n, g in _told(r).items()
@@ -99,7 +90,7 @@ def _cover_part(r: Record) -> str:
           " wide."
         f" Coverage is lowest for the truth `{worst[1]}` ({_name(worst[0])}): {percent(worst[2])} at 90 %. The table"
         " shows the coverage of 90 % prediction intervals (mean of three new runs), by distance beyond the pilot's"
-        " longest run:\n\n" + markdown_table(head, rows) + _unrelated(r)
+        " longest run; the record has each kind of truth:\n\n" + markdown_table(head, rows) + _unrelated(r)
     )
 
 
@@ -118,27 +109,14 @@ def _unrelated(r: Record) -> str:
 
 
 def _width_part(r: Record) -> str:
-    head = [
-        "truths",
-        "width at its end",
-        *(f"at {t} times" for t in r["times"][1:]),
-        "error at 4 times",
-        "bias at 4 times",
-        "width relative to the oracle's at 4 times: mean curve",
-        "prediction",
-    ]
+    head = ["truths", "width at its end", *(f"at {t} times" for t in r["times"][1:]), "error at 4 times",
+            "bias at 4 times", "width relative to the oracle's at 4 times: mean curve", "prediction"]
     rows = []
     for group, g in _told(r).items():
         c, o = g["cover"], g.get("oracle")
-        rows.append(
-            [
-                _name(group),
-                *(f"{c[f'reward@{t}']['width'][1]:.3f}" for t in r["times"]),
-                f"{c['reward@4']['error']:.3f}",
-                f"{c['reward@4']['bias']:+.3f}",
-                *(f"{o[k]:.2f}" if o else "" for k in ("ratio_of_confidence", "ratio_of_prediction")),
-            ]
-        )
+        rows.append([_name(group), *(f"{c[f'reward@{t}']['width'][1]:.3f}" for t in r["times"]),
+                     f"{c['reward@4']['error']:.3f}", f"{c['reward@4']['bias']:+.3f}",
+                     *(f"{o[k]:.2f}" if o else "" for k in ("ratio_of_confidence", "ratio_of_prediction"))])
     return (
         "### Width of the intervals\n\n"
         + picture("width", "Median width of prediction intervals against extrapolation, and the oracle's at four times")
@@ -150,52 +128,28 @@ def _width_part(r: Record) -> str:
 
 
 def _refusal_part(r: Record) -> str:
-    rows = [
-        [name, "sufficient", v["studies"], percent(v["refused"]), ""]
-        for name, v in r["groups"].get("inside", {}).get("by_design", {}).items()
-    ]
-    rows += [
-        [name, "insufficient", v["studies"], percent(v["refused"]), percent(v["asymptote"])]
-        for name, v in r.get("unidentifiable", {}).get("by_design", {}).items()
-    ]
+    enough, few = r["groups"].get("inside", {}).get("by_design", {}), r.get("unidentifiable", {}).get("by_design", {})
     return (
         "### When the law is not identified\n\n"
         + picture("refusals", "Share of studies without an identified law, for sufficient and insufficient pilots")
-        + "\nA sufficient pilot contains enough runs to identify the law, so "
-        '"not identified" is an error there. For an insufficient pilot, a fitted law is the error. The last column also'
-        " counts laws whose asymptote is flagged as not identified.\n\n"
-        + markdown_table(["pilot", "", "studies", "not identified", "or asymptote flagged"], rows)
+        + "\nA sufficient pilot contains enough runs to identify the law, so \"not identified\" is an error there:"
+        f" {_most(enough)} of studies, for the worst of {len(enough)} kinds. For an insufficient pilot a fitted law is"
+        f" the error: {_most(few, least=True)} were not identified, for the worst of {len(few)} kinds.\n"
     )
 
 
+def _most(kinds: Record, least: bool = False) -> str:
+    """The largest share of studies without an identified law over kinds of pilots, or the least."""
+    shares = [v["refused"] for v in kinds.values()]
+    return percent((min if least else max)(shares)) if shares else "–"
+
+
 def _choice_part(r: Record) -> str:
-    head = [
-        "truths",
-        "prescribed at",
-        "extra compute: median",
-        "75th",
-        "90th percentile",
-        "to within 0.01 of the best: median",
-        "75th",
-        "90th percentile",
-        "reward lost: 90th percentile",
-        "best n in the equal set",
-        "its size",
-    ]
-    rows = []
-    for group, g in _told(r).items():
-        for at, c in g["choice"].items():
-            rows.append(
-                [
-                    _name(group),
-                    _asked(at),
-                    *map(_reached, c["extra"]),
-                    *map(_reached, c["extra_to_margin"]),
-                    f"{c['lost'][2]:.3f}" if c["lost"][2] is not None else "–",
-                    percent(c["held"]) if "held" in c else "",
-                    f"{c['size']:.1f}" if "size" in c else "",
-                ]
-            )
+    head = ["truths", "prescribed at", "extra compute: median", "75th", "90th percentile",
+            "reward lost: 90th percentile", "best n in the equal set"]
+    rows = [[_name(group), _asked(at), *map(_reached, c["extra"]),
+             f"{c['lost'][2]:.3f}" if c["lost"][2] is not None else "–", percent(c["held"]) if "held" in c else ""]
+            for group, g in _told(r).items() for at, c in g["choice"].items() if at.startswith("@4")]
     return (
         "### Cost of a wrong n\n\n"
         + picture(
@@ -258,17 +212,8 @@ def _nominal(r: Record) -> theme.Spec:
     for group, g in groups.items():
         for kind, own in (("all", g), *((k, v) for k, v in g["by_kind"].items() if "cover" in v)):
             for level, share in zip(r["levels"], own["cover"]["reward@4"]["prediction"], strict=True):
-                rows.append(
-                    {
-                        "group": _name(group),
-                        "kind": kind,
-                        "key": f"{group} {kind}",
-                        "level": level,
-                        "share": share,
-                        **_bounds(share, own["studies"]),
-                        "all": kind == "all",
-                    }
-                )
+                rows.append({"group": _name(group), "kind": kind, "key": f"{group} {kind}", "level": level,
+                             "share": share, **_bounds(share, own["studies"]), "all": kind == "all"})
     base = alt.Chart(alt.Data(values=rows))
     x = alt.X(
         "level:Q",

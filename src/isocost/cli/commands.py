@@ -377,13 +377,15 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.argument("arms", nargs=-1, required=True, metavar="A B...", shell_complete=a_method)
 @click.option("--budget", help="methods: cost of all probes and runs: 200k-rollouts, 2M-tokens, 1h")
 @click.option("--seeds", type=SOME, default=5, show_default=True, help="methods: runs per arm, paired by seed")
-@click.option("--rollouts", "-n", type=SOME, help="methods: n of every arm, per problem  [default: 8]")
-@click.option("--groups", "-B", type=SOME, help="methods: B of every arm, problems per update  [default: 16]")
+@click.option("--rollouts", "-n", type=SOME, help="n of every arm, per problem; of logs that lack it  [default: 8]")
+@click.option("--groups", "-B", type=SOME, help="B of every arm, problems per update; of logs that lack it "
+              " [default: 16]")
 @click.option("--own-sizes", is_flag=True, help="methods: every arm at its method's own n and B")
 @click.option("--lr", type=POSITIVE, help="methods: the middle learning rate; each arm probes 1/4, 1 and 4 times it")
 @click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: evaluations per run, doubling")
 @click.option("--margin", type=POSITIVE, default=0.01, show_default=True, help="reward within which arms are the same")
-@click.option("--metric", default="pass@1", show_default=True, help="pass@1, best@4 or worst@4")
+@click.option("--metric", default="pass@1", show_default=True,
+              help="pass@1, best@4 or worst@4; of evaluation files, the name of a score")
 @click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")
 @click.option("--to-parents", is_flag=True, help="methods: compare each with its parent only")
 @click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="methods: a setting of every arm")
@@ -393,18 +395,22 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @launched
 @trainer_option
 @click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
-@click.option("--map", "columns", multiple=True, metavar="NAME=COLUMN", help="with --trainer: columns of its log")
+@click.option("--map", "columns", multiple=True, metavar="NAME=COLUMN", help="columns of logs, or of evaluation files")
 @click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
 @click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
+@click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="counts what was asked, so that many "
+              "comparisons in a row keep the error rate of one")
 @click.option("--pilot", metavar="SEEDS|FOLDER", help="is the comparison decidable? Train a pilot of this many seeds "
               "per arm (4 as a rule), or read an earlier one, and stop")
 @json_option
 @model_options
 @reported
 def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -> int:
-    """Judge which is better at equal cost: methods, which are trained, or folders of runs, which are read.
+    """Judge which is better at equal cost: methods, which are trained, or what is on disk, which is read.
 
-    A and B are names (see `isocost methods`), .py files, or folders. METHOD@SEAM.NAME=VALUE,... is a method with its
+    A and B are names (see `isocost methods`) or .py files; or folders of runs, logs that `isocost import` reads, or
+    evaluation files (lm-eval, verifiers, lighteval, Inspect, JSON lines, CSV), paired by problem.
+    METHOD@SEAM.NAME=VALUE,... is a method with its
     own settings, including n and B (rollouts=9). Every method's learning rate is tuned alike within the budget. With
     --trainer, A and B are NAME=WORDS, and the words replace {arm} in the command.
     Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell; with --pilot 0 if

@@ -10,7 +10,8 @@ from isocost.cli.options import site_of
 from isocost.errors import UserError
 from isocost.steps.events import Observer
 
-READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
+READS = ("arms", "unit", "metric", "margin", "seed", "columns", "log", "out", "as_json")     # of what is on disk
+SIZES = ("rollouts", "groups")      # of a log that lacks them
 PILOTED = ("arms", "pilot", "seeds", "margin", "metric", "unit", "as_json")     # options that read an earlier pilot
 THEIRS = ("metrics", "columns", "stall")        # options of a trainer of the user's
 
@@ -21,34 +22,42 @@ def compared(
     """The answer of a comparison, its plan with `dry_run`, or the gate of a pilot, by the command's options `asked`, of
     which `given` were given. Raises UserError for options that do not fit the arms."""
     from isocost.compare import steps
-    from isocost.compare.folders import compare_folders
-    from isocost.compare.terms import are_folders
+    from isocost.compare.on_disk import LOG, compare_on_disk, kind_of
+    from isocost.compare.terms import are_on_disk
 
-    site, unit, pilot = site_of(asked), asked.pop("unit"), asked.pop("pilot")
+    site, unit, pilot, log = site_of(asked), asked.pop("unit"), asked.pop("pilot"), asked.pop("log")
     seeds = _seeds(pilot, given, dry_run)
     if pilot is not None and seeds is None:
         from isocost.compare.gate import read_pilot
 
         return read_pilot(pilot, arms, unit=unit, **{k: asked[k] for k in ("seeds", "margin", "metric")})
-    if (trainer := asked.pop("trainer")) is not None:
+    trainer = asked.pop("trainer")
+    if lost := next((x for x in (arm.partition("@")[0] for arm in arms) if trainer is None and "/" in x
+                     and not Path(x).exists()), None):
+        raise UserError(f"there is no folder or file {lost}: name folders of runs, methods (see `isocost methods`) or "
+                        ".py files")
+    if trainer is not None:
         from isocost.cli import trainer as of_trainer
 
         return of_trainer.compared(arms, trainer, asked, given, site, observer, dry_run=dry_run, pilot=seeds)
+    if log is not None and not are_on_disk(arms):
+        raise UserError("--log counts comparisons of what is on disk: name folders of runs, logs or evaluation files")
+    if are_on_disk(arms):
+        if seeds is not None:
+            raise UserError(f"--pilot {seeds} trains methods, and {arms[0]} is on disk: give --pilot the folder that "
+                            "holds a folder of runs for each arm")
+        read = READS + (SIZES if any(kind_of(Path(a)) is LOG for a in arms) else ())
+        if unused := [option for name, option in given.items() if name not in read]:
+            raise UserError(f"{unused[0]} is for methods, which are trained; what is on disk is compared as it is: "
+                            "leave it out, or name methods")
+        metric = asked["metric"] if "metric" in given else ""
+        sizes = {"n": asked["rollouts"], "B": asked["groups"]}
+        return compare_on_disk(arms, unit=unit, metric=metric, log=log, sizes=sizes,
+                               **{k: asked[k] for k in ("margin", "seed", "columns", "out")})
     for name in THEIRS:
         if asked.pop(name):
             raise UserError(f"{given[name]} is for a comparison of settings of your own trainer: name it with "
                             "--trainer")
-    if lost := next((x for x in (arm.partition("@")[0] for arm in arms) if "/" in x and not Path(x).exists()), None):
-        raise UserError(f"there is no folder or file {lost}: name folders of runs, methods (see `isocost methods`) or "
-                        ".py files")
-    if are_folders(arms):
-        if seeds is not None:
-            raise UserError(f"--pilot {seeds} trains methods, and {arms[0]} is a folder of runs: give --pilot the "
-                            "folder that holds a folder of runs for each arm")
-        if unused := [option for name, option in given.items() if name not in READS]:
-            raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "
-                            "leave it out, or name methods")
-        return compare_folders(arms, unit=unit, **{k: asked[k] for k in ("metric", "margin", "seed", "out")})
     if unit != "rollouts":
         raise UserError(f"--unit {unit} is for folders of runs; methods are compared in the unit of their --budget")
     if seeds is not None:

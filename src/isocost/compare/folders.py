@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from isocost.compare.asked import ALPHA, ask
 from isocost.compare.design import labels_of
-from isocost.compare.judge import MARGIN, compare
+from isocost.compare.judge import MARGIN, SHARES, compare
 from isocost.compare.results import FolderComparison
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
 from isocost.laws.tracks import Track, tracks
 from isocost.runs import measure
-from isocost.runs.files import find_runs, read_json
+from isocost.runs.files import canonical, find_runs, read_json
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import RunLog
 from isocost.screen.words import counted
@@ -29,13 +31,14 @@ JUDGED = ("kind", "metric", "scale", "unit", "model")     # what must be the sam
 
 def compare_folders(
     folders: Sequence[str | Path], *, unit: str = "rollouts", metric: str = PASS, margin: float = MARGIN,
-    seed: int = 0, out: str | Path | None = None,
+    seed: int = 0, log: str | Path | None = None, out: str | Path | None = None,
 ) -> FolderComparison:
     """Judge recorded runs at the largest cost that all of them reached. Each folder is one arm and holds its runs.
 
     `unit` of cost is rollouts, tokens, flops or seconds; `metric` is pass@1, best@4 or worst@4; `margin` is the
     difference in reward below which two arms count as the same; `seed` is that of the bootstrap. With `out`, the answer
-    is kept in `out/comparison.json`. Learning-rate probes and edge runs in the folders are left out.
+    is kept in `out/comparison.json`. With `log`, the question is counted there, and answered at its error rate
+    (`isocost.compare.asked`). Learning-rate probes and edge runs in the folders are left out.
 
     Raises:
         UserError: if a folder holds no run, or runs of several arms; if the runs are not measured alike, or a record
@@ -58,7 +61,12 @@ def compare_folders(
     measured = [(label, measure.of(r)) for label, own in recorded.items() for r in own]
     measure.one(measured, JUDGED)
     notes += _cautions(recorded, arms)
-    answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes)
+    share = 1.0
+    if log is not None:
+        alpha, number = ask(Path(log), _digest(arms, unit, metric, margin), f"{' or '.join(labels)} at equal {unit}")
+        share = alpha / ALPHA
+        notes.append(f"question {number} of {log}, answered at an error rate of {alpha:.2g}")
+    answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes, shares=[x * share for x in SHARES])
     logged = unit == "seconds" and any(RunLog.of(r) for runs in recorded.values() for r in runs)
     counted_in = LOGGED if logged else compared(unit)
     answer = replace(answer, missing=(*answer.missing, *((EVALUATED,) if logged else ())))
@@ -78,6 +86,12 @@ def runs_in(folder: Path) -> list[Path]:
     if not runs:
         raise UserError(f"{folder} holds no run: expected {folder}/run.json, or folders below it with one")
     return runs
+
+
+def _digest(arms: Mapping[str, Sequence[Track]], unit: str, metric: str, margin: float) -> str:
+    """Of all that a comparison of folders is made from: the points of every run, and what is asked of them."""
+    points = sorted([[t.seed, t.cost.tolist(), t.reward.tolist()] for t in own] for own in arms.values())
+    return hashlib.sha256(canonical([points, unit, metric, margin]).encode()).hexdigest()[:16]
 
 
 def seed_unknown(run: Mapping[str, Any]) -> bool:

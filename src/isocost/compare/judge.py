@@ -169,14 +169,15 @@ class Comparison:
 
 
 def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost: float | None = None,
-            margin: float = MARGIN, seed: int = 0, missing: Iterable[str] = (), alpha: float | None = None
-            ) -> Comparison:
+            margin: float = MARGIN, seed: int = 0, missing: Iterable[str] = (), alpha: float | None = None,
+            shares: Sequence[float] = SHARES) -> Comparison:
     """Judge two arms or more by their runs.
 
     `cost` is where they are compared, in `unit`; by default the largest that every run reached. A run that ended before
     half of its arm's longest run (or before `cost`) is left out. A run that diverged counts with its last reward.
     `missing` are notes that are kept with the answers. `alpha` is the error rate of every single answer; it is given
-    where errors are controlled over more than this comparison (`isocost.compare.many`).
+    where errors are controlled over more than this comparison (`isocost.compare.many`). Else `shares` are the error
+    rates of the three questions.
 
     Raises:
         UserError: for fewer than two arms, an arm without runs, a seed twice in one arm, arms evaluated on different
@@ -196,7 +197,7 @@ def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost
         _ends(whole, pairs, C),
     )
     if alpha is None:
-        alphas = error_shares([[w.p for w in way] for way in ways], SHARES)
+        alphas = error_shares([[w.p for w in way] for way in ways], shares)
     else:
         alphas = [[alpha] * len(pairs)] * len(ways)
     answers = [

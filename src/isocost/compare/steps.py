@@ -220,6 +220,7 @@ def opened(home: Home) -> Design:
     sealed = _unchanged(home)
     fit(home.path / "compare.json", sealed["design"], Design)
     d = Design.of(sealed["design"])
+    rules.refuse_other_runs(records.runs_of(home.path), home.path)
     for label in d.labels:
         rules.refuse_other(home.path, d.recipes[label], home.asked.get("code"))
         if records.canonical(d.recipe(label)) != records.canonical(today(d.recipes[label])):

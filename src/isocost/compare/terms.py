@@ -25,21 +25,22 @@ TRIED = 1e-3            # learning rate of the steps tried in the toy world; any
 TWO = "expected at least two methods, such as `isocost compare grpo dapo`, or two folders of runs"
 
 
-def are_folders(arms: Sequence[str]) -> bool:
-    """Whether the arms of a comparison are folders of runs rather than methods.
+def are_on_disk(arms: Sequence[str]) -> bool:
+    """Whether the arms of a comparison are folders or files that are read, rather than methods.
 
     Raises:
-        UserError: for a mixture of both, or fewer than two folders.
+        UserError: for a mixture of both, or fewer than two arms on disk.
     """
-    folders = [Path(a).is_dir() and ("/" in a or a not in catalogue.names()) for a in arms]
-    if all(folders) and len(arms) < 2:
+    there = [Path(a).exists() and not a.endswith(".py") and ("/" in a or a not in catalogue.names()) for a in arms]
+    if all(there) and len(arms) < 2:
         raise UserError(TWO)
-    if any(folders) and not all(folders):
-        one, other = arms[folders.index(True)], arms[folders.index(False)]
+    if any(there) and not all(there):
+        one, other = arms[there.index(True)], arms[there.index(False)]
         known = other in catalogue.names() or other.endswith(".py")
         what = "a method: all arms must be of one kind" if known else "neither a folder nor a method"
-        raise UserError(f"{one} is a folder of runs and {other} is {what}")
-    return all(folders)
+        kind = "a folder of runs" if Path(one).is_dir() else "a file"
+        raise UserError(f"{one} is {kind} and {other} is {what}")
+    return all(there)
 
 
 @dataclass(frozen=True)

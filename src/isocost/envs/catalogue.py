@@ -1,4 +1,4 @@
-"""The environments with tools and the adapters of other libraries, by the first word of their spec."""
+"""The sandbox and the adapters of other libraries, by the first word of their spec; `opening` finds those of `tiny`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from isocost.envs.environment_set import EnvironmentSet, Kind
 from isocost.envs.harness import kinds as harness_kinds
 from isocost.envs.harness import library as harness_library
 from isocost.envs.sandbox import python
-from isocost.envs.tiny import shop, sql
 from isocost.envs.user_file import load_class
 from isocost.errors import UserError
 
@@ -22,18 +21,6 @@ def _python(spec: str) -> EnvironmentSet:
     sandbox = python.opened(which)         # a machine without one is an error now, not at the first episode
     return EnvironmentSet(spec, partial(python.Programs, which=which), None, "", 6, 512,
                           machine={"sandbox": sandbox.record()})
-
-
-def _sql(spec: str) -> EnvironmentSet:
-    which = sql.Sql.of(spec)
-    make = partial(sql.Statements, which=which)
-    if which.file:
-        return EnvironmentSet(spec, make, None, "", 8, 256)
-    return EnvironmentSet(spec, make, partial(sql.problems, which), max_tokens=256)
-
-
-def _shop(spec: str) -> EnvironmentSet:
-    return EnvironmentSet(spec, shop.Service, partial(shop.problems, shop.Shop.of(spec)), max_turns=12, max_tokens=256)
 
 
 def _tools(spec: str) -> EnvironmentSet:
@@ -62,8 +49,6 @@ def _mcp(spec: str) -> EnvironmentSet:
 REAL: Mapping[str, Kind] = {
     "python": Kind("a Python tool in a sandbox, for problems of --data", asdict(python.Python()), _python,
                    needs="Linux 5.13 with Landlock and seccomp"),
-    "sql": Kind("questions and changes over a small database, by SQL", asdict(sql.Sql()), _sql),
-    "shop": Kind("requests at a shop's service desk: tools change its state", asdict(shop.Shop()), _shop),
     "tools": Kind("a class for TRL's environment_factory, for problems of --data or its own", {}, _tools,
                   "tools:my_env.py:Class, or tools:my_env.py:Class#count=500 if reset makes the task"),
     "mcp": Kind("the tools of an MCP server, for problems of --data", {}, _mcp, "mcp:COMMAND"),

@@ -2,61 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from isocost.envs import user_file
+from isocost.envs import tiny, user_file
 from isocost.envs.catalogue import REAL
 from isocost.envs.environment_set import TOKENS, TURNS, EnvironmentSet, Kind
 from isocost.envs.harness.kinds import open_harness
-from isocost.envs.tiny import boxes, desk, needle, pages, rooms
 from isocost.envs.user_file import load, load_class
 from isocost.errors import UserError
 
 METHODS = ("open", "step", "close")     # that are coroutines
 
-def _rooms(spec: str) -> EnvironmentSet:
-    which = rooms.Rooms.of(spec)
-    return EnvironmentSet(spec, rooms.Walk, partial(rooms.problems, which), max_turns=12, max_tokens=2,
-                          model="tiny-agents")
+
+def _shipped() -> dict[str, Kind]:
+    """The environments of the folder `tiny`: each of its files has an `ENVIRONMENT`, and nothing is registered."""
+    found = {m.name: importlib.import_module(f"{tiny.__name__}.{m.name}") for m in pkgutil.iter_modules(tiny.__path__)}
+    return {name: module.ENVIRONMENT for name, module in sorted(found.items())}
 
 
-def _pages(spec: str) -> EnvironmentSet:
-    which = pages.Pages.of(spec)
-    return EnvironmentSet(spec, pages.Search, partial(pages.problems, which), max_turns=12, max_tokens=1 + which.asked,
-                          model="tiny-tools")
-
-
-def _desk(spec: str) -> EnvironmentSet:
-    which = desk.Desk.of(spec)
-    room = 6 if which.store else 3 + 2 * (which.digits or 3)
-    return EnvironmentSet(spec, desk.Work, partial(desk.problems, which), max_turns=6, max_tokens=room,
-                          model="tiny-tools")
-
-
-def _boxes(spec: str) -> EnvironmentSet:
-    which = boxes.Boxes.of(spec)
-    return EnvironmentSet(spec, boxes.Screen, partial(boxes.problems, which), max_turns=1, max_tokens=5,
-                          model="tiny-tools")
-
-
-def _needle(spec: str) -> EnvironmentSet:
-    which = needle.Needle.of(spec)
-    return EnvironmentSet(spec, needle.Hunt, partial(needle.problems, which), max_turns=12, max_tokens=4,
-                          model="tiny-tools")
-
-
-KINDS: Mapping[str, Kind] = {
-    "rooms": Kind("find a room in a house with a locked door, one letter a move", vars(rooms.Rooms()), _rooms),
-    "pages": Kind("find a fact on the pages of a house's rooms, one letter a move", vars(pages.Pages()), _pages),
-    "desk": Kind("a calculator with a fee and noise, or a store with rules", vars(desk.Desk()), _desk),
-    "boxes": Kind("point at an element on a screen of characters, in one turn", vars(boxes.Boxes()), _boxes),
-    "needle": Kind("find a detail in pictures: search, look, zoom, answer", vars(needle.Needle()), _needle),
-    **REAL,
-}
+KINDS: Mapping[str, Kind] = {**_shipped(), **REAL}
 
 
 def open_environment(spec: str) -> EnvironmentSet:

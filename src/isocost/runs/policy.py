@@ -27,7 +27,7 @@ from isocost.ledger import Ledger, Line, as_measured
 from isocost.local.lora import export
 from isocost.loop import Step, train
 from isocost.recipe import describe, fingerprint
-from isocost.runs import files, schema, shelf
+from isocost.runs import files, rules, schema, shelf
 from isocost.runs.driver import Driver
 from isocost.runs.evaluate import ATTEMPTS, EVALUATION_SEED, Evaluation, evaluate
 from isocost.runs.files import COMPLETE, DIVERGED, REWARD_FAILED, UNBILLED, read_json, read_lines
@@ -102,7 +102,8 @@ class PolicyRun:
             "problems": {
                 "spec": setting.problems.data, "hash": fingerprint([p.id for p in sides.train]),
                 "train": len(sides.train), "select": len(sides.select), "audit": len(sides.audit),
-                "verifier": verifier, "verifier_source": _source(verifier), **_environment(setting.problems.env),
+                "verifier": verifier, "verifier_source": _source(verifier), **rules.of_verifier(verifier),
+                **_environment(setting.problems.env),
             },
             "model": model_of(setting.model, self.world.learner),
         }

@@ -74,7 +74,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     if RunLog.of(there) is not None:
         raise UserError(f"{out} holds a run that was imported; choose another --out")
     fit(out / "run.json", there, schema.TRAINED)
-    rules.refuse_other(out, there["recipe"], there.get("code"))
+    rules.refuse_other(out, there["recipe"], there.get("code"), there.get("problems"))
     old, new = there["job"]["setting"], job.setting.to_dict()
     left, right = today(there["recipe"]), describe(recipe)
     differs = [k for k, v in right.items() if fingerprint(left.get(k)) != fingerprint(v)]

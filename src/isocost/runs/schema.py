@@ -60,7 +60,7 @@ ARM = Keys({}, rest=NUMBER)     # which values it needs is said where they are r
 MODEL = Keys({}, {"name": str, "parameters": NUMBER, "learned": NUMBER})
 PROBLEMS = Keys({}, {
     "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
-    "verifier_source": str | None, "environment": str, "environment_source": str,
+    "verifier_source": str | None, "verifier_rule": Size, "environment": str, "environment_source": str,
 })
 LOG = Keys({}, {        # the log of an imported run
     "source": str, "name": str, "unit": str, "digest": str, "files": list[OBJECT], "about": OBJECT,

@@ -13,7 +13,7 @@
 
 Everything is a function of arrays. Rewards are in [0, 1]. A half-width is that of the planned interval: Student's, of
 the mean difference between runs of one seed, with the pilot's spread. The thresholds were checked on the kept records
-of `experiments/results/headlines` (docs/claims.md has the table).
+of `experiments/results/claims` (docs/claims.md has the table).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The environments that ship, each in one file."""
+"""The environments that ship, each in one file, which has an `ENVIRONMENT` and is found by it."""

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import floor, log2
 
 from isocost import chance
+from isocost.envs.environment_set import EnvironmentSet, Kind
 from isocost.envs.tiny.rooms import NAMES
 from isocost.errors import UserError
 from isocost.options import read
@@ -100,3 +102,11 @@ class Screen:
 
     async def close(self) -> None:
         """It holds nothing."""
+
+
+def open_set(spec: str) -> EnvironmentSet:
+    return EnvironmentSet(spec, Screen, partial(problems, Boxes.of(spec)), max_turns=1, max_tokens=5,
+                          model="tiny-tools")
+
+
+ENVIRONMENT = Kind("point at an element on a screen of characters, in one turn", vars(Boxes()), open_set)

@@ -26,8 +26,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from isocost import chance
+from isocost.envs.environment_set import EnvironmentSet, Kind
 from isocost.errors import UserError
 from isocost.options import read
 from isocost.types import Fault, Message, Problem, Shown
@@ -164,3 +166,12 @@ class Work:
         if not self.held:
             return f":{self.told}"
         return f"{''.join(map(str, sorted(self.read)))}:{','.join(self.held)}"
+
+
+def open_set(spec: str) -> EnvironmentSet:
+    which = Desk.of(spec)
+    room = 6 if which.store else 3 + 2 * (which.digits or 3)
+    return EnvironmentSet(spec, Work, partial(problems, which), max_turns=6, max_tokens=room, model="tiny-tools")
+
+
+ENVIRONMENT = Kind("a calculator with a fee and noise, or a store with rules", vars(Desk()), open_set)

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from isocost import chance
+from isocost.envs.environment_set import EnvironmentSet, Kind
 from isocost.envs.tiny.rooms import NAMES
 from isocost.errors import UserError
 from isocost.options import read
@@ -140,3 +142,11 @@ class Hunt:
     def _key(self) -> str:
         """The last action that was one."""
         return self.last or "?"
+
+
+def open_set(spec: str) -> EnvironmentSet:
+    return EnvironmentSet(spec, Hunt, partial(problems, Needle.of(spec)), max_turns=12, max_tokens=4,
+                          model="tiny-tools")
+
+
+ENVIRONMENT = Kind("find a detail in pictures: search, look, zoom, answer", vars(Needle()), open_set)

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import comb
 
 from isocost import chance
+from isocost.envs.environment_set import EnvironmentSet, Kind
 from isocost.envs.tiny.rooms import NAMES, House, State, _house, distances
 from isocost.errors import UserError
 from isocost.options import read
@@ -199,3 +200,12 @@ class Search:
         room, has_key = self.state
         here = any(s in self.pages[room] for s in self.subject)
         return NAMES[room] + "*" * has_key + "=" * here
+
+
+def open_set(spec: str) -> EnvironmentSet:
+    which = Pages.of(spec)
+    return EnvironmentSet(spec, Search, partial(problems, which), max_turns=12, max_tokens=1 + which.asked,
+                          model="tiny-tools")
+
+
+ENVIRONMENT = Kind("find a fact on the pages of a house's rooms, one letter a move", vars(Pages()), open_set)

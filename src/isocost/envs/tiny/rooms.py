@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 from isocost import chance
+from isocost.envs.environment_set import EnvironmentSet, Kind
 from isocost.errors import UserError
 from isocost.options import read
 from isocost.types import Fault, Message, Problem, Shown
@@ -211,3 +212,11 @@ def route(which: Rooms, state: State, goal: int) -> Sequence[State]:
     """The next states on a shortest route, the best first: all moves, by their distance to the goal."""
     known = distances(which.house, goal)
     return sorted(which.house.moves(*state), key=lambda t: known.get(t, len(known)))
+
+
+def open_set(spec: str) -> EnvironmentSet:
+    return EnvironmentSet(spec, Walk, partial(problems, Rooms.of(spec)), max_turns=12, max_tokens=2,
+                          model="tiny-agents")
+
+
+ENVIRONMENT = Kind("find a room in a house with a locked door, one letter a move", vars(Rooms()), open_set)

@@ -12,13 +12,14 @@ import copy
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from typing import Any, Literal
 
 from numpy.random import Generator
 
 from isocost import chance
+from isocost.envs.environment_set import EnvironmentSet, Kind
 from isocost.envs.tool_episode import ToolEpisode
 from isocost.envs.tools import Toolbox, ToolFailed, tool
 from isocost.errors import UserError
@@ -338,3 +339,10 @@ class Service(ToolEpisode):
     def key(self) -> str:
         """The state of the shop."""
         return hashlib.sha256(json.dumps(self.desk.state, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def open_set(spec: str) -> EnvironmentSet:
+    return EnvironmentSet(spec, Service, partial(problems, Shop.of(spec)), max_turns=12, max_tokens=256)
+
+
+ENVIRONMENT = Kind("requests at a shop's service desk: tools change its state", asdict(Shop()), open_set)

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from numpy.random import Generator
 
 from isocost import chance
+from isocost.envs.environment_set import EnvironmentSet, Kind
 from isocost.envs.threads import in_thread
 from isocost.envs.tool_episode import ToolEpisode
 from isocost.envs.tools import Toolbox, ToolFailed, tool
@@ -374,3 +375,14 @@ def _number(answer: str) -> float | str:
         return float(plain.replace(",", ""))
     except ValueError:
         return plain
+
+
+def open_set(spec: str) -> EnvironmentSet:
+    which = Sql.of(spec)
+    make = partial(Statements, which=which)
+    if which.file:
+        return EnvironmentSet(spec, make, None, "", 8, 256)
+    return EnvironmentSet(spec, make, partial(problems, which), max_tokens=256)
+
+
+ENVIRONMENT = Kind("questions and changes over a small database, by SQL", asdict(Sql()), open_set)

@@ -1,6 +1,6 @@
 """Whether the best n is likely to grow with compute on these problems, from what the plan and the profile know.
 
-The study behind it (`experiments/nstar_grows.py`, docs/when_n_grows.md) varied interference, the share of hard
+The study behind it (docs/when_n_grows.md) varied interference, the share of hard
 problems, the number of training problems, the batch, the learning-rate rule, the optimiser and the metric, mostly on
 softmax bandits. Two quantities that are known before training carry the answer: rollouts per training problem, C / P,
 and the share of hard problems. Interference as a pilot measures it did not predict the answer, so it is not used.

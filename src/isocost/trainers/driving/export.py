@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from isocost import trainers
 from isocost.errors import UserError
@@ -46,6 +46,14 @@ class Loss:
     refill: bool = False
     max_age: int = 0
     odd: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a word that no trainer's configuration is written for: a function is `exported` as it.
+        """
+        for name, kind in get_type_hints(Loss).items():
+            if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
+                raise ValueError(f"exported {name}={getattr(self, name)!r}: expected {', '.join(get_args(kind))}; "
+                                 "leave out `exported` for what other trainers lack")
 
 
 @dataclass(frozen=True)

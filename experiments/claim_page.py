@@ -1,0 +1,416 @@
+"""What is told of claims: docs/claims.md and its picture, and the part of a method's page that is about its claims.
+
+`python -m experiments.claim page` writes the first, `python -m docs.build.catalogue docs` the second.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from math import inf
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from experiments.claim import (
+    FAILS,
+    FLOOR,
+    HOLDS,
+    HOME,
+    REWARDS,
+    UNKNOWN,
+    WAVES,
+    Claim,
+    Question,
+    earlier,
+    failed,
+    gate_text,
+    kept,
+    outcome_of,
+    rows,
+)
+from isocost import methods
+from isocost.compare.design import arm_of
+from isocost.report import theme
+from isocost.runs import rules
+from isocost.screen.words import counted, markdown_table
+from isocost.stats import decidable
+
+PAGE, IMAGES, PICTURE = HOME / "docs" / "claims.md", HOME / "docs" / "images", "claims"
+Records = Mapping[str, Mapping[str, Any]]
+ORDER = (FAILS, UNKNOWN, HOLDS)                 # misses first
+COLOURS = {FAILS: "alarm", UNKNOWN: "soft", HOLDS: "accent"}
+SHARES = (*REWARDS, "trained on", "after ", "vote", "one")      # metrics that are shares of attempts, on one axis
+STANDINGS = ("worse", "cannot tell", "same", "better")
+ALT = ("Difference in the share of right attempts between the arm and its baseline, with its interval, for each claim "
+       "that has one: most intervals of claims that hold lie right of 0")
+
+HEAD = """# Claims
+
+This page tests claims of papers in small worlds, in situations that the methods were made for: problems that are never
+solved, stale rollouts, answers of very different lengths, long dialogues. Each situation is made of the embedded models
+and is small enough for anyone to run again. `python -m experiments.claim page` writes the page from
+`experiments/claims/` and `experiments/results/claims/`. A title leads to the page of its method, which has the
+situation, all questions with their numbers, and earlier tries.
+
+A claim is a row of a TOML file. A *gate* decides from a pilot whether the claim is decidable: every arm is trained at
+full length with other seeds, at the probed learning rate and at half of it, and ten rules are applied
+([Compare](compare.md) describes them). The row, the pilot and the gate are sealed before the first run of the
+comparison, which uses the lower rate. A question *holds* if its 95 % interval lies in the claimed range, one-sided
+where the claim is. A claim holds if all its questions do. It does not hold if the interval of one of them lies outside,
+at an error rate that is divided by their number.
+
+{older} claims are older than the gate. Their arms, options, questions and measuring functions were sealed as source
+text: the files `NAME.py` in the folder headlines of experiments, commit {commit}. Their intervals are two-sided, of
+95 % for all questions of a claim together. Settings were searched on other seeds, until the situation was there (plain
+RL fails in it), not until the claim held. `python -m experiments.claim repeat NAME` trains a claim again.
+
+That a claim holds means that the mechanism works as described in this small world. That it does not hold means only
+that this world does not show it. Runs of all arms share their seeds and cost the same. The bill of a claim contains
+training, probes and evaluations, and excludes what was read of the last policies afterwards.
+"""
+SHOWN = """The table shows one question for each claim, the first that has the claim's answer: what the arm has more
+than its baseline, with its interval. *Tries* counts the claim and those that it asks again. The picture has the same
+effects where they are shares of right attempts.
+"""
+NOT_ASKED = (
+    "TTI on puzzles: it grows the number of turns of a dialogue, and a puzzle has one turn.",
+    "MinPRO and VCPO on puzzles: where old rollouts broke the ratio for each token, fresh ones did badly as well. With "
+    "updates of 16 and 32 rollouts and four rates from 6e-5 to 1.5e-4, old rollouts lost 0.02 to 0.04 more than fresh "
+    "ones that learned at all; at 1.5e-4 both fell, from 0.54 to 0.14 and 0.42.",
+)
+BACK = """## What the gate would have done
+
+This table applies four rules of the gate to the first question of each older claim about held-out reward of two arms,
+with the record's first four seeds as the pilot. It is a check in hindsight: pilot and answer share runs. Half-widths
+are those of the record's own level and seeds. A claim is refused if a run fell or all pairs are equal; "more than" also
+if the baseline gains less than 0.15 or has too few half-widths of headroom; "no worse by a margin" also if the
+half-width exceeds the margin. The gate uses a headroom of 3.
+"""
+WAVE = """## Methods against their parents
+
+A wave compares methods with their parents, the methods that they change, by held-out reward at equal FLOP. All answers
+of a world are judged together, at a false discovery rate of 10 %. `puzzles` and `sums` ran each method at its own n and
+B; `easy sums`, an older world of answers of four characters, all at n = 8 and B = 16. Runs are short, and with few
+seeds small effects are not detected. The methods' pages have each effect with its interval. The runs are in
+`experiments/results` of commit {commit}.
+"""
+HYPOTHESIS = """Fixed before the first run of `puzzles` and `sums`: each of 4 methods that were identical to their
+parents on easy sums (minpro, arrol, rolloutgdro, gdpo) differs from its parent in at least one of the two. {count} of 4
+do.
+"""
+
+
+# the page -------------------------------------------------------------------------------------------------------------
+
+
+def page(found: Records) -> str:
+    """docs/claims.md; the same records give the same text."""
+    every = rows()
+    done = {name: found[name] for name in ordered(every, found)}
+    older = [c for c in every.values() if c.sealed]
+    begun = [r["row"]["title"] for r in found.values() if "seal" in r and "outcome" not in r]
+    refused = [(every[n], r) for n, r in found.items() if "seal" not in r and not r["decidable"]]
+    count = {x: sum(r["outcome"] == x for r in done.values()) for x in ORDER}
+    table = markdown_table(("claim", "answer", "effect", "seeds", "tries"), [
+        (f"`{n}` [{every[n].title}]({_where(every[n])})",
+         ", ".join((f"**{r['outcome']}**", *_marks(r))), _effect(every[n], r), r["answers"][0]["seeds"],
+         1 + len(earlier(every[n], every))) for n, r in done.items()])
+    parts = [HEAD.format(older=len(older), commit=older[0].sealed) if older else HEAD.partition("{older}")[0],
+             f"## Answers\n\n{count[HOLDS]} claims hold, {count[FAILS]} do not, {count[UNKNOWN]} are undecided.\n",
+             SHOWN, table] if done else [HEAD.partition("{older}")[0], "No claim has been asked yet.\n"]
+    parts += [_picture()] if done else []
+    if begun:
+        parts.append("Sealed and not yet run: " + ", ".join(begun) + ".\n")
+    parts.append("## Not asked, because\n")
+    parts.append(markdown_table(("claim", "because"), [(f"{c.title}: {c.claim}", failed(r)) for c, r in refused])
+                 if refused else "No claim was refused by the gate yet.\n")
+    parts += [*(f"- {line}" for line in NOT_ASKED), "", BACK, back_table(back_test(every, found)), _waves()]
+    commands = (f"python -m experiments.claim {x} liteppo-hard-sums" for x in ("pilot", "seal", "run"))
+    return _filled("\n".join([*parts, "## Ask a claim\n", "```sh", *commands, "```\n"]))
+
+
+def _filled(text: str) -> str:
+    """The text with long lines of prose broken at 120 characters; tables, pictures and commands stay."""
+    return "\n".join(line if line[:1] in ("|", "<", " ") or len(line) <= 120 else textwrap.fill(
+        line, 120, break_on_hyphens=False, break_long_words=False, subsequent_indent="  " * (line[:2] == "- "))
+                     for line in text.split("\n"))
+
+
+def ordered(every: Mapping[str, Claim], found: Records) -> list[str]:
+    """The names of claims with an answer, misses first, each kind by its effect if that is a share."""
+    def place(name: str) -> tuple[int, float]:
+        shown = _shown(every[name], found[name])
+        return ORDER.index(found[name]["outcome"]), shown[1]["value"] if _share(shown[0]) else -inf
+
+    return sorted((n for n in every if "outcome" in found.get(n, {})), key=place)
+
+
+def _shown(claim: Claim, record: Mapping[str, Any]) -> tuple[Question, Mapping[str, Any]]:
+    """The first question that has the claim's answer, of two arms if there is one."""
+    asked = [(q, a) for q, a in zip(claim.questions, record["answers"], strict=True)
+             if a["answer"] == record["outcome"]]
+    return next((x for x in asked if x[0].arm != x[0].comparator), asked[0])
+
+
+def _share(q: Question) -> bool:
+    return q.metric.startswith(SHARES)
+
+
+def _effect(claim: Claim, record: Mapping[str, Any]) -> str:
+    q, a = _shown(claim, record)
+    return f"{q.says}: {_difference(a)}"
+
+
+def _difference(a: Mapping[str, Any]) -> str:
+    return f"{_signed(a['value'])} [{_signed(a['low'])}, {_signed(a['high'])}]"
+
+
+def _marks(record: Mapping[str, Any]) -> list[str]:
+    """What to know of an answer: an older rule of a method, and a gate that was not passed."""
+    return [*filter(None, (other_rules(record), failed(record) if "anyway" in record else ""))]
+
+
+def other_rules(record: Mapping[str, Any]) -> str:
+    """Which of a record's methods have another rule now: "rule 1 of roc (2 in this version)"; empty if none has."""
+    named = {arm_of(label)[0] for label in record["rates"]} & {*methods.shipped()}
+    now = {name: rule for name in named if (rule := rules.of_file(name)) != 1}
+    return rules.differences(record.get("rules", {}), now)
+
+
+def home_of(claim: Claim) -> str:
+    """The method on whose page a claim is told."""
+    return (claim.own or claim.methods)[0]
+
+
+def _where(claim: Claim) -> str:
+    return f"methods/{home_of(claim)}.md#{anchor(claim.title)}"
+
+
+def anchor(title: str) -> str:
+    """A heading's anchor, as GitHub makes it."""
+    return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+
+
+def _picture() -> str:
+    return (f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/{PICTURE}-dark.svg">\n'
+            f'  <img alt="{ALT}" src="images/{PICTURE}-light.svg">\n</picture>\n')
+
+
+def picture(found: Records, dark: bool) -> str:
+    """A line for each claim whose effect is a share of attempts: its interval, by answer. Legible at 390 pixels."""
+    every = rows()
+    names = [n for n in ordered(every, found) if _share(_shown(every[n], found[n])[0])]
+    data = theme.data_of([{"claim": n, "answer": found[n]["outcome"], **{k: a[k] for k in ("value", "low", "high")}}
+                          for n in names for a in (_shown(every[n], found[n])[1],)])
+    base = alt.Chart(data).encode(
+        y=alt.Y("claim:N", sort=names, title=None, axis=alt.Axis(labelFontSize=11, labelColor="var(--ink)",
+                                                                 labelPadding=4, grid=True)),
+        color=alt.Color("answer:N", title=None, sort=list(ORDER), scale=alt.Scale(
+            domain=list(ORDER), range=theme.variables(*COLOURS.values()))))
+    shape = alt.Shape("answer:N", title=None, sort=list(ORDER), scale=alt.Scale(
+        domain=list(ORDER), range=["square", "triangle-up", "circle"]))
+    title = "arm less baseline, share of right attempts"
+    bars = base.mark_rule(strokeWidth=3, opacity=0.5).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    points = base.mark_point(size=42, filled=True).encode(x=alt.X("value:Q", title=title), shape=shape)
+    zero = alt.Chart(theme.data_of([{"value": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="value:Q")
+    return theme.svg(theme.finish(alt.layer(zero, bars, points), ALT, 16 * len(names)), width=390, dark=dark)
+
+
+def write(found: Records) -> None:
+    """The page and its picture."""
+    PAGE.write_text(page(found), encoding="utf-8")
+    for name, dark in (("light", False), ("dark", True)):
+        (IMAGES / f"{PICTURE}-{name}.svg").write_text(picture(found, dark), encoding="utf-8")
+
+
+# the gate in hindsight ------------------------------------------------------------------------------------------------
+
+
+def back_test(every: Mapping[str, Claim], found: Records) -> list[dict[str, Any]]:
+    """What the gate would have said of each older claim, of its first question about pass@1 of two arms.
+
+    A row has the name, the kind (more, margin), the question's answer, and by the first four seeds `ratio`: headroom,
+    or the margin, over the predicted half-width; the baseline's `gain`; whether a run `fell`, all pairs are `equal`.
+    """
+    out = []
+    for name in (n for n, c in every.items() if c.sealed and n in found):
+        record = found[name]
+        for q, answer in zip(every[name].questions, record["answers"], strict=True):
+            if q.arm == q.comparator or q.metric != q.less or q.metric != "pass@1" or q.below != inf:
+                continue
+            a, b = ({s: n["pass@1"] for s, n in list(record["runs"][x].items())[:4]} for x in (q.arm, q.comparator))
+            ends = [np.array(list(x.values())) for x in (a, b)]
+            base = next(iter(record["runs"][q.comparator].values()))["pass@1 before"]
+            known = decidable.spread([np.array([a[s] - b[s] for s in a if s in b])], FLOOR)
+            assert known is not None
+            half = known.half_width(answer["seeds"], 1 - answer["level"])
+            room = -q.above if q.above < 0 else 1 - float(ends[1].mean())
+            out.append({"name": name, "kind": "margin" if q.above < 0 else "more", "answer": answer["answer"],
+                        "ratio": room / half, "gain": float(ends[1].mean()) - base,
+                        "fell": any(bool(decidable.fell(base, x).any()) for x in ends),
+                        "equal": all(a[s] == b[s] for s in a if s in b)})
+            break
+    return out
+
+
+def back_table(found: Sequence[Mapping[str, Any]]) -> str:
+    """The back test as a table: how many of each answer a rule refuses or passes."""
+    def cell(kind: str, answer: str, refused: Callable[[Mapping[str, Any]], bool]) -> str:
+        own = [x for x in found if x["kind"] == kind and x["answer"] == answer]
+        down = sum(map(refused, own))
+        return f"{down} of {len(own)} refused" if answer == UNKNOWN else f"{len(own) - down} of {len(own)} passed"
+
+    def more(k: float) -> Callable[[Mapping[str, Any]], bool]:
+        return lambda x: x["ratio"] < k or x["gain"] < decidable.GAIN or x["fell"] or x["equal"]
+
+    kinds: list[tuple[str, str, Callable[[Mapping[str, Any]], bool]]] = [
+        *((f'"more than", headroom of {k:g}', "more", more(k)) for k in (2.0, decidable.HALVES, 4.0)),
+        ('"no worse", half-width below the margin', "margin", lambda x: x["ratio"] < 1 or x["fell"] or x["equal"]),
+    ]
+    answers = (UNKNOWN, HOLDS, FAILS)
+    return markdown_table(("claim", *answers),
+                          [(says, *(cell(kind, a, rule) for a in answers)) for says, kind, rule in kinds])
+
+
+# waves ----------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def waves() -> dict[str, Any]:
+    """The kept answers of methods against their parents: `worlds`, and `rows` of a method in a world."""
+    return dict(json.loads(WAVES.read_text(encoding="utf-8")))
+
+
+def _waves() -> str:
+    """Counts of verdicts by world, with the methods' names, and the hypothesis."""
+    worlds, found = waves()["worlds"], waves()["rows"]
+    table = []
+    for world, w in worlds.items():
+        names = {x: [r["method"] for r in found if r["world"] == world and r["verdict"] == x] for x in STANDINGS}
+        cells = (f"{len(own)}" + (f" ({', '.join(own)})" if own and x not in ("cannot tell", "same") else "")
+                 for x, own in names.items())
+        table.append((f"{world} (`{w['data']}`)", *cells, f"{w['called']} of {w['asked']}",
+                      f"{w['runs']}, {w['hours']:.1f} h"))
+    count = len({r["method"] for r in found if r["method"] in ("minpro", "arrol", "rolloutgdro", "gdpo")
+                 and r["world"] != "easy sums" and r["verdict"] in ("better", "worse")})
+    return "\n".join([
+        WAVE.format(commit=next(iter(worlds.values()))["held_by"]),
+        markdown_table(("world", *STANDINGS, "significant answers", "runs"), table),
+        HYPOTHESIS.format(count=count)])
+
+
+# a method's page ------------------------------------------------------------------------------------------------------
+
+
+def of_method(name: str, every: Mapping[str, Claim] | None = None, found: Records | None = None) -> str:
+    """The part of a method's page about its claims and waves, in Markdown; empty if nothing was asked."""
+    every, found = rows() if every is None else every, kept() if found is None else found
+    own = [_section(name, c, found[n], every) for n, c in every.items() if name in c.methods and "outcome" in found[n]]
+    tried = [(r["world"], f"`{r['arm']}`" + (f", `max_age={r['max_age']}`" if r["max_age"] else ""),
+              f"{r['n']}, {r['B']}", f"{r['rate']:.2g}", f"{r['reward']:.3f}", f"{r['parents']:.3f}",
+              "{:+.3f} [{:+.3f}, {:+.3f}]".format(*r["answers"]["equal cost"]), r["verdict"], r["seeds"])
+             for r in waves()["rows"] if r["method"] == name]
+    parents = [r["parent"] for r in waves()["rows"] if r["method"] == name]
+    if tried:
+        own.append("### Against its parent\n\nHeld-out reward less that of `" + parents[0] + "`, at equal FLOP "
+                   "([how](../claims.md#methods-against-their-parents)).\n\n" + markdown_table(
+                       ("world", "arm", "n, B", "rate", "reward", "parent's", "difference", "verdict", "seeds"), tried))
+    return "\n".join(own).rstrip("\n")
+
+
+def _section(name: str, claim: Claim, record: Mapping[str, Any], every: Mapping[str, Claim]) -> str:
+    """One claim on the page of one of its methods: told there, or where it is told."""
+    if name != home_of(claim):
+        return (f"### {claim.title}\n\n{claim.claim} **{record['outcome'].capitalize()}**. Told on the page of "
+                f"[{home_of(claim)}]({home_of(claim)}.md#{anchor(claim.title)}).\n")
+    runs, seconds = (sum(part[k] for part in record["bill"].values()) for k in ("runs", "seconds"))
+    amount = f"{record['cost']:.2g} FLOP" if record["unit"] == "flops" else f"{record['cost']:,.0f} {record['unit']}"
+    rates = (f"learning rate {claim.rate:g}, not tuned" if claim.rate is not None else
+             "learning rates " + ", ".join(f"{label} {rate:.2g}" for label, rate in record["rates"].items()))
+    again = [f"[{every[n].title}]({'' if home_of(every[n]) == name else home_of(every[n]) + '.md'}"
+             f"#{anchor(every[n].title)})" for n in earlier(claim, every)]
+    return "\n".join([
+        f"### {claim.title}\n",
+        " ".join(filter(None, (f"{claim.claim} **{record['outcome'].capitalize()}**.", _whose(claim),
+                               f"Source: {claim.source}.", again and f"It asks again: {', '.join(again)}."))) + "\n",
+        *([" ".join(claim.note.split()) + "\n"] if claim.note else []),
+        markdown_table(("question", "arm", "baseline", "difference", "claimed", "answer"), [
+            (a["says"], _short(a["of"]), _short(a["less"]), _difference(a), _claimed(q), a["answer"])
+            for a, q in zip(record["answers"], claim.questions, strict=True)]),
+        f"{counted(record['answers'][0]['seeds'], 'seed')} per arm, {amount} a run, n = {record['n']}, "
+        f"B = {record['B']}; {rates}. {counted(runs, 'run')} with pilot and probes, {seconds / 60:.0f} minutes of run "
+        f"time. {_sealed(claim, record)}\n",
+        *_notes(record),
+        *(["```text", gate_text(record), "```\n"] if "gate" in record else []),
+    ])
+
+
+def _whose(claim: Claim) -> str:
+    """Which methods' own claim this is, and which claim something else."""
+    others = [m for m in claim.methods if m not in claim.own]
+    said = [f"This is the claim of {_listed(claim.own)}."] if claim.own else []
+    said += [f"{_listed(others)} {'claims' if len(others) == 1 else 'claim'} something else."] if others else []
+    return " ".join(said)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(f"`{n}`" for n in names)
+
+
+def _sealed(claim: Claim, record: Mapping[str, Any]) -> str:
+    """What was sealed, and how to ask again."""
+    how = f"as source text, commit {claim.sealed}, digest" if claim.sealed else "with its pilot,"
+    again = f"Not to be repeated: {claim.not_repeatable}." if claim.not_repeatable else (
+        f"`python -m experiments.claim repeat {claim.name}` trains it again.")
+    return f"Sealed {how} {record['seal'][:12]}. {again}"
+
+
+def _notes(record: Mapping[str, Any]) -> list[str]:
+    notes = [*record.get("ended", ())]
+    code = record["code"]
+    if isinstance(code, Mapping) and code["probe"] != code["train"]:
+        notes.append("The package's sources changed between the learning-rate probes and the runs.")
+    if len(code["train"] if isinstance(code, Mapping) else code) > 1:
+        notes.append("The package's sources changed during the runs.")
+    if any("max_age" in label for label in record["rates"]) and record.get("age") != "exact":
+        notes.append("Made by a version in which rollouts were at most as old as `max_age`; now they are exactly that "
+                     "old ([Sample and learn at the same time](../overlap.md)).")
+    if other := other_rules(record):
+        notes.append(f"Made under {other}: it is not evidence for the method as it is now.")
+    return ["".join(f"- {n}\n" for n in notes)] if notes else []
+
+
+def evidence_of(name: str, every: Mapping[str, Claim], found: Records) -> list[tuple[str, str, Claim]]:
+    """(state, the claim's record file, claim) of each answer about a method: reproduced, claim, or another claim."""
+    out = []
+    for n, c in every.items():
+        record = found.get(n, {})
+        if name not in c.methods or "outcome" not in record:
+            continue
+        told = outcome_of([record["answers"][i]["answer"] for i in c.of_method(name)])
+        asked = name in c.own
+        state = ("reproduced" if asked and told == record["outcome"] == HOLDS else
+                 f"{'claim' if asked else 'another claim'}: {told}")
+        rule = int(record.get("rules", {}).get(name, 1))
+        if name in methods.shipped() and rule != methods.load(name).CARD.rule:
+            state = f"claim under rule {rule}: {told}"
+        out.append((state, f"experiments/results/claims/{n}.json", c))
+    return out
+
+
+def _short(x: float) -> str:
+    return f"{x:.3f}" if abs(x) < 10 else f"{x:.1f}"
+
+
+def _signed(x: float) -> str:
+    return f"{x:+.3f}" if abs(x) < 10 else f"{x:+.1f}"
+
+
+def _claimed(q: Question) -> str:
+    if q.below == inf:
+        return f"above {q.above:g}"
+    return f"below {q.below:g}" if q.above == -inf else f"from {q.above:g} to {q.below:g}"

@@ -1,0 +1,1 @@
+"""Evaluation files of other programs, compared problem by problem."""

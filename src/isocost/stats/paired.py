@@ -1,0 +1,133 @@
+"""The difference between two evaluations on the same problems, with an interval that knows what repeats.
+
+The unit is the problem: the samples of a problem are averaged first, so that they count once. Where problems come in
+clusters (several questions on one text), the unit is the cluster, by the CR1 sandwich estimator; see Miller, "Adding
+Error Bars to Evals" (arXiv 2411.00640), section 3. Seeds of training, where there are several, add their own variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, comb, inf, sqrt
+
+import numpy as np
+from numpy import ndarray
+from scipy.special import ndtri, stdtr, stdtrit
+
+from isocost.stats.power import POWER
+
+EXACT = 25          # problems that differ, up to which single answers of 0 or 1 are tested exactly (McNemar)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean with its standard error, in the unit of the values, and the degrees of freedom of that error."""
+
+    value: float
+    se: float
+    dof: float
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """The central Student interval of level 1 - alpha."""
+        half = float(stdtrit(self.dof, 1 - alpha / 2)) * self.se if self.se else 0.0
+        return self.value - half, self.value + half
+
+    @property
+    def p(self) -> float:
+        """The p-value of a mean of 0, two-sided."""
+        if not self.se:
+            return float(self.value == 0)
+        return float(2 * stdtr(self.dof, -abs(self.value) / self.se))
+
+
+def mean_of(values: ndarray, clusters: Sequence[str] | None = None) -> Mean:
+    """The mean of values, shape (N,), which are independent or, given the cluster of each, between clusters only.
+
+    Raises ValueError for fewer than two independent values.
+    """
+    n = len(values)
+    if clusters is None:
+        if n < 2:
+            raise ValueError(f"a standard error needs at least two values, got {n}")
+        return Mean(float(values.mean()), float(values.std(ddof=1)) / sqrt(n), n - 1)
+    codes = np.unique(np.asarray(clusters), return_inverse=True)[1]
+    groups = int(codes.max(initial=-1)) + 1
+    if groups < 2:
+        raise ValueError(f"a standard error needs at least two clusters, got {groups}")
+    sums = np.bincount(codes, weights=values - values.mean())
+    return Mean(float(values.mean()), sqrt(groups / (groups - 1) * float(sums @ sums)) / n, groups - 1)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where the variance of a difference of means comes from, per problem, in squared score.
+
+    `problems` is the variance of the difference between problems, without sampling; `sample` the variance of one
+    sample of each arm together, None where no problem has two; `seed` the variance of the difference between seeds of
+    training, None with one seed.
+    """
+
+    problems: float
+    sample: float | None
+    seed: float | None
+
+
+def difference(
+    a: Sequence[ndarray], b: Sequence[ndarray], clusters: Sequence[str] | None = None,
+    seeds: ndarray | None = None,
+) -> tuple[Mean, Spread]:
+    """The mean of a - b over N problems that both have, and where its variance comes from.
+
+    `a[i]` and `b[i]` are the scores of the samples of problem i; `seeds` is the difference at each seed of training,
+    shape (S,), where there are several. The standard error is at least that of one sample of one problem more or less:
+    that no problem differs is no proof that none does. Raises ValueError for fewer than two problems or clusters.
+    """
+    gaps = np.array([x.mean() - y.mean() for x, y in zip(a, b, strict=True)])
+    mean = mean_of(gaps, clusters)
+    many = [(len(x), len(y)) for x, y in zip(a, b, strict=True)]
+    noise = [x.var(ddof=1) / len(x) + y.var(ddof=1) / len(y)
+             for x, y in zip(a, b, strict=True) if len(x) > 1 and len(y) > 1]
+    total = mean.se**2 * len(gaps)
+    sample = None
+    if noise:
+        sample = float(np.mean([x.var(ddof=1) + y.var(ddof=1)
+                                for x, y in zip(a, b, strict=True) if len(x) > 1 and len(y) > 1]))
+        total = max(total - float(np.mean(noise)), 0.0)
+    least = float(np.ptp(np.concatenate([*a, *b]))) / (len(gaps) * max(max(k) for k in many))
+    mean = Mean(mean.value, max(mean.se, least), mean.dof)
+    if seeds is None or len(seeds) < 2:
+        return mean, Spread(total, sample, None)
+    between = mean_of(seeds)
+    dof = min(mean.dof, between.dof)
+    return (Mean(mean.value, sqrt(mean.se**2 + between.se**2), dof),
+            Spread(total, sample, between.se**2 * len(seeds)))
+
+
+def exact_p(gaps: ndarray) -> float | None:
+    """McNemar's exact two-sided p-value for single answers of 0 or 1; None where `EXACT` is exceeded or a gap, a - b,
+    is no whole number."""
+    if not np.isin(gaps, (-1.0, 0.0, 1.0)).all() or (differ := int(np.abs(gaps).sum())) > EXACT:
+        return None
+    fewer = int(min((gaps > 0).sum(), (gaps < 0).sum()))
+    return min(1.0, 2 * sum(comb(differ, i) for i in range(fewer + 1)) / 2**differ)
+
+
+def effective(alpha: float, power: float = POWER) -> float:
+    """How many standard errors a difference must be, to be found with this power: normal quantiles."""
+    return float(ndtri(1 - alpha / 2) + ndtri(power))
+
+
+def problems_needed(variance: float, effect: float, alpha: float) -> int | None:
+    """Problems that find a difference of `effect` with 80 % power; `variance` is that of one problem's difference.
+    None for no effect."""
+    return ceil(effective(alpha) ** 2 * variance / effect**2) if effect else None
+
+
+def samples_needed(spread: Spread, problems: int, effect: float, alpha: float) -> float | None:
+    """Samples of each problem, in each arm, that find `effect` on these problems; inf where no number does, None where
+    the samples' variance is not known."""
+    if spread.sample is None or not effect:
+        return None
+    left = problems * (effect / effective(alpha)) ** 2 - spread.problems
+    return inf if left <= 0 else max(1.0, float(ceil(spread.sample / left)))
