@@ -36,11 +36,6 @@ def test_an_evaluation_is_charged_to_its_own_account_and_never_to_training(opene
     assert opened.world.meter.total == own
 
 
-def test_a_probe_is_charged_where_its_caller_says(opened):
-    measured(opened, exact=False, account=meter.PROBE)
-    assert opened.world.meter.of(meter.PROBE).rollouts == 30 and opened.world.meter.of(meter.EVALUATION).rollouts == 0
-
-
 def test_one_seed_draws_the_same_and_another_does_not(opened):
     said = [[r.final for g in measured(opened, exact=False, seed=s).groups for r in g.rollouts] for s in (1, 1, 2)]
     assert said[0] == said[1] != said[2]

@@ -841,7 +841,7 @@ def test_totals_of_rows_out_of_order_are_those_of_the_last_row_with_so_many_upda
     """They are found by halving: of a log of 200,000 lines each line was compared with every other."""
     rng = np.random.default_rng(4)
     rows = [{"step": int(i), "took": x} for i, x in zip(rng.integers(12, size=60), rng.random(60), strict=True)]
-    totals = points._totals(rows, "step", names.Names("mine", "step", ("reward",), span="took", first=0), {})
+    totals = points._totals(rows, names.Names("mine", "step", ("reward",), span="took", first=0))
     assert all(a.updates < b.updates for a, b in itertools.pairwise(totals))
     spent, last, every = 0.0, 0.0, []
     for row in rows:

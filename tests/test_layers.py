@@ -18,6 +18,7 @@ ROOMS = (
 )
 DOORS = {("isocost.screen.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
 LARGEST = 600       # lines of a file
+PARAMETERS = 8      # of a function
 # What is of n and B: methods, laws of n, the planner that compares n, and what names both for a trainer or for a user
 # (`isocost import`'s options, a prescription's properties). All else holds an arm.
 OF_N = ("stats", "methods", "laws", "planner", "trainers.driving.command", "trainers.driving.export",
@@ -204,6 +205,24 @@ def test_no_modules_import_each_other():
 
 def test_no_file_is_too_long_to_read():
     assert {n: k for n, s in every().items() if (k := len(s.splitlines())) >= LARGEST} == {}
+
+
+def crowded(source):
+    """The functions of more than `PARAMETERS` parameters, with their lines; what a ** takes is fields of a value."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            a = node.args
+            names = [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs) if x.arg not in ("self", "cls")]
+            if len(names) > PARAMETERS:
+                yield f"{node.lineno} {getattr(node, 'name', 'lambda')} {len(names)}"
+
+
+def test_no_function_has_more_parameters_than_can_be_told_apart():
+    """Of methods and parts a function's signature is the schema of its settings. All others take the thing they are."""
+    planted = "def f(a, b, c, d, /, e, g, h, *, i, j=1): ...\nclass C:\n    def f(self, a, b, c, d, e, f, g, h, **k): 0"
+    assert list(crowded(planted)) == ["1 f 9"]
+    found = {n: list(crowded(s)) for n, s in every().items() if not below([n], "isocost.methods", "isocost.parts")}
+    assert {n: many for n, many in found.items() if many} == {}
 
 
 def test_the_reason_of_a_run_that_diverged_has_one_name():

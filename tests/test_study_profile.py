@@ -18,7 +18,7 @@ from isocost.cli import text as tell
 from isocost.cli.commands import main
 from isocost.cli.text_compare import detectable
 from isocost.compare import training as comparing
-from isocost.compare.design import design
+from isocost.compare.design import Conditions, design
 from isocost.disk.jsonfile import write_json
 from isocost.doctor import CHECKS, run_checks
 from isocost.errors import UserError
@@ -57,7 +57,7 @@ def whole(tmp_path_factory):
     """A profile that nobody stopped, the lines that it wrote, and what its meter says."""
     kept = tmp_path_factory.mktemp("profile") / "profile.jsonl"
     opened = open_setting(SETTING, check=True)
-    found = asyncio.run(pass_rates(SETTING, problems=PROBLEMS, opened=opened, kept=kept))
+    found = asyncio.run(pass_rates(opened, problems=PROBLEMS, kept=kept))
     return found, read_lines(kept), opened.world.meter
 
 
@@ -66,7 +66,7 @@ def test_what_was_opened_is_closed_though_nothing_could_be_sampled(tmp_path):
     opened.world.close = lambda: closed.append(True)
     kept.write_text("no JSON\n")
     with pytest.raises(UserError, match="line 1, is not whole JSON"):
-        asyncio.run(pass_rates(SETTING, problems=PROBLEMS, opened=opened, kept=kept))
+        asyncio.run(pass_rates(opened, problems=PROBLEMS, kept=kept))
     assert closed
 
 
@@ -135,7 +135,7 @@ def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(
     try:
         with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
             m.setattr(profiles.Stream, "write", interrupts)
-            asyncio.run(pass_rates(setting, problems=PROBLEMS, opened=opened(), kept=kept))
+            asyncio.run(pass_rates(opened(), problems=PROBLEMS, kept=kept))
     finally:
         signal.signal(signal.SIGINT, before)
     lines, spent = read_lines(kept), engine[0].meter.total
@@ -143,7 +143,7 @@ def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(
     assert len({x["slot"] for x in lines}) == len(lines) and len(marked) >= 2
     assert sum((Cost.of(x["cost"]) for x in lines), Cost()).counts() == spent.counts()
     assert spent.rollouts > sum(x["cost"]["rollouts"] for x in marked)
-    found = asyncio.run(pass_rates(setting, problems=PROBLEMS, opened=opened(), kept=kept))
+    found = asyncio.run(pass_rates(opened(), problems=PROBLEMS, kept=kept))
     both = [Cost.of(found[k]) for k in ("cost", "lost")]
     assert sum(both, Cost()).counts() == (spent + engine[1].meter.total).counts()
     assert both[0].rollouts == PROBLEMS * SAMPLES and both[1].decode > 0
@@ -261,8 +261,8 @@ def planned(seeds):
     known = {"select": 10, "audit": 10, "exact": True, "lengths": {"mean": 3.0}, "parameters": 1000, "rate": {
         "rollouts_per_second": 1000.0, "tokens_per_second": 3000.0}, "cost": {"rollouts": 128, "prefill": 512,
         "decode": 384, "seconds": 0.1}, "prompt": 4.0, "seconds": 0.1}
-    return design(["grpo", "dapo"], known, budget="400k-rollouts", seeds=seeds, rollouts=4, groups=4, lr=None,
-                  evaluations=4, margin=0.01, metric="pass@1", seed=0, parents={}, samples=4, sets={})
+    common = Conditions("400k-rollouts", seeds=seeds, rollouts=4, groups=4, evaluations=4)
+    return design(["grpo", "dapo"], known, common, samples=4)
 
 
 def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch):

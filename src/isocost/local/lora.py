@@ -23,7 +23,7 @@ from isocost.can import Can
 from isocost.disk.jsonfile import read_json
 from isocost.disk.shape import Either, Keys, Maybe, Size
 from isocost.errors import UserError, foreign, naming
-from isocost.local.decoder import Config
+from isocost.local.decoder import Backend, Config
 from isocost.local.learner import LocalLearner, LossFn
 from isocost.local.weights import Model, halved, paired, read_tensors, save, save_tensors
 from isocost.meter import Meter
@@ -96,9 +96,10 @@ class LoraLearner(LocalLearner):
     """`LocalLearner` that trains adapters of one rank; `weights()` are the merged ones."""
 
     def __init__(
-        self, config: Config, weights: Weights, meter: Meter, *, rank: int, alpha: float = ALPHA, **settings: Any
+        self, config: Config, weights: Weights, meter: Meter, backend: Backend, *, rank: int, alpha: float = ALPHA,
+        **settings: Any,
     ):
-        super().__init__(config, weights, meter, **settings)
+        super().__init__(config, weights, meter, backend, **settings)
         if rank > (most := min(min(p.shape) for p in places(config))):
             raise UserError(f"--lora {rank} is more than the smallest side of the model's matrices, {most}: give less")
         self.rank, self.alpha, self.places = rank, alpha, places(config)

@@ -16,7 +16,7 @@ from isocost.errors import UserError
 from isocost.fast.forms import Forms
 from isocost.local import invariance, native
 from isocost.local.critic import LocalCritic
-from isocost.local.decoder import Config
+from isocost.local.decoder import Backend, Config
 from isocost.local.engine import LocalEngine
 from isocost.local.learner import Adam, LocalLearner
 from isocost.local.lora import LoraLearner
@@ -76,17 +76,14 @@ def open_world(
         processor.keep_onednn_off_amx(_product)
     seen = invariance.measure(source.config, body, where, used, compute.threads) if plain else None
     space = compute.cache_bytes if compute.cache_bytes is not None else _cache_bytes(where)
-    engine = LocalEngine(
-        source.config, source.text, meter, device=where, body=body, max_slots=compute.max_slots, cache_bytes=space,
-        kernels=used, threads=compute.threads, dialogues=dialogues,
-    )
+    backend = Backend(where, body, used, compute.threads)
+    engine = LocalEngine(source.config, source.text, meter, backend, max_slots=compute.max_slots, cache_bytes=space,
+                         dialogues=dialogues)
     settings: dict[str, Any] = {
-        "ends": source.text.ends, "device": where, "body": body, "micro_tokens": compute.micro_tokens,
-        "adam": compute.adam, "kernels": used, "threads": compute.threads,
-    }
+        "ends": source.text.ends, "micro_tokens": compute.micro_tokens, "adam": compute.adam}
     learner = (
-        LoraLearner(source.config, source.weights, meter, rank=compute.lora, **settings) if compute.lora
-        else LocalLearner(source.config, source.weights, meter, **settings)
+        LoraLearner(source.config, source.weights, meter, backend, rank=compute.lora, **settings) if compute.lora
+        else LocalLearner(source.config, source.weights, meter, backend, **settings)
     )
     engine.restore(learner.weights(), 0)
     if used == "native":

@@ -168,15 +168,15 @@ def cut(text: str, most: int = 78) -> str:
 
 
 def diagnose_reward(
-    reward: str, data: str | None = None, *, limit: int | None = None, skip_broken: bool = False, system: str = "",
-    scale: tuple[float, float] = (0.0, 1.0), pass_rate: float | None = None, study: str | Path | None = None,
-    observer: Observer = SILENT,
+    reward: str, data: str | None = None, *, scale: tuple[float, float] = (0.0, 1.0), pass_rate: float | None = None,
+    study: str | Path | None = None, observer: Observer = SILENT, **rows: Any,
 ) -> RewardDiagnosis:
     """Audit a reward on built cases: `reward` is `file.py:function` or a built-in verifier. Nothing is written.
 
-    `data` is what `isocost.tasks.load.load_problems` reads, by default examples of all kinds of answers. `scale` is
-    the least and the largest reward; half of it counts as paid. `pass_rate`, or the law of `study`, is what costs are
-    computed at. The observer receives the `RewardSubject`, then each `Finding`.
+    `data` is what `isocost.tasks.load.load_problems` reads, by default examples of all kinds of answers, and **rows
+    are its limit, skip_broken and system. `scale` is the least and the largest reward; half of it counts as paid.
+    `pass_rate`, or the law of `study`, is what costs are computed at. The observer receives the `RewardSubject`,
+    then each `Finding`.
 
     Raises:
         UserError: if the reward or the data cannot be opened; if the reward gives no reward to any of four reference
@@ -186,7 +186,7 @@ def diagnose_reward(
     if verify.find(reward).of_turns:
         raise UserError(f"the verifier {reward} reads the rewards of turns: there is no text to audit")
     with observer.counting("doctor") as tell, meters.on(meters.PROBE):
-        problems, of = _problems(reward, data, limit, skip_broken, system)
+        problems, of = _problems(reward, data, **rows)
         items, unknown = items_of(problems)
         if not items:
             name, answer = next(iter(unknown.items()))
@@ -230,9 +230,7 @@ def diagnose_reward(
                            time.perf_counter() - began)
 
 
-def _problems(
-    reward: str, data: str | None, limit: int | None, skip_broken: bool, system: str
-) -> tuple[list[Problem], int]:
+def _problems(reward: str, data: str | None, limit: int | None = None, **rows: Any) -> tuple[list[Problem], int]:
     """The problems to audit, evenly spaced, and how many there are."""
     if data is None:
         with Grader(reward, timeout=TIMEOUT) as grader:
@@ -240,7 +238,7 @@ def _problems(
                 else set()
         return [p for p in EXAMPLES if p.id not in wrong], len(EXAMPLES)
     check = verify.find(reward).must_agree
-    problems = load_problems(data, reward, limit, skip_broken=skip_broken, system=system, check=check).problems
+    problems = load_problems(data, reward, limit, check=check, **rows).problems
     most = len(problems) if limit else min(len(problems), MOST)
     return [problems[i * len(problems) // most] for i in range(most)], len(problems)
 

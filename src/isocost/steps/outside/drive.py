@@ -52,7 +52,7 @@ def drive_jobs(
     folder = folder or home.runs
     runs = []
     for job in jobs:
-        trainer = home.trainer if trainers is None else trainers[job.name]
+        trainer = trainers[job.name] if trainers else home.trainer
         assert trainer is not None
         runs.append(_Run.of(home, trainer, job, folder / job.name))
     for run in runs:

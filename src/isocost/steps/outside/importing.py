@@ -71,22 +71,8 @@ class ImportedRuns(Shown):
 
 
 def import_logs(
-    sources: Sequence[str | Path],
-    out: str | Path | None = None,
-    *,
-    source: str | None = None,
-    columns: Sequence[str] = (),
-    scale: str | None = None,
-    names: str | None = None,
-    study: bool = False,
-    n: int | None = None,
-    B: int | None = None,
-    lr: float | None = None,
-    seed: int | None = None,
-    base: float | None = None,
-    model: str | None = None,
-    data: str | None = None,
-    observer: Observer = SILENT,
+    sources: Sequence[str | Path], out: str | Path | None = None, *, source: str | None = None,
+    columns: Sequence[str] = (), study: bool = False, observer: Observer = SILENT, **stated: Any,
 ) -> ImportedRuns:
     """Import the runs of another trainer from its logs: one log as a run, several as a study.
 
@@ -95,13 +81,14 @@ def import_logs(
         out: the folder; by default runs/NAME for one log, studies/imported for several.
         source: the trainer or format that wrote them; by default recognised by content.
         columns: NAME=COLUMN, such as reward=train/score.
-        scale: LOW,HIGH, the least and the largest reward of a rollout if not 0 and 1.
-        names: how a run's name spells its sizes, such as n{n}-s{seed}.
         study: make a study even of one log.
-        n, B, lr, seed: rollouts per problem, problems per update, learning rate and seed where a log lacks them.
-        base: the reward of the policy before training, in the log's units, where a log lacks it.
-        model, data: what was trained on which problems, as text.
         observer: gets a `Skipped` for each log without any reward.
+        **stated: what the logs lack.
+            n, B, lr, seed: rollouts per problem, problems per update, learning rate and seed;
+            names: how a run's name spells its sizes, such as n{n}-s{seed};
+            scale: LOW,HIGH, the least and the largest reward of a rollout if not 0 and 1;
+            base: the reward of the policy before training, in the log's units;
+            model, data: what was trained on which problems, as text.
 
     Raises:
         UserError: for a log that cannot be read or does not fit; then nothing is written.
@@ -109,7 +96,7 @@ def import_logs(
     mapped = mapped_of(columns)
     found: list[Log] = []
     skipped: list[str] = []
-    asked = Asked(Arm(n=n, B=B, lr=lr), seed, scale=scale_of(scale), base=base, pattern=names, model=model, data=data)
+    asked = _stated(**stated)
     for path in map(Path, sources):
         try:
             for log in logs.logs(path, source, mapped, skipped):
@@ -147,6 +134,12 @@ def scale_of(text: str | None) -> tuple[float, float] | None:
     if not low < high:
         raise UserError(f"--scale takes the least first, such as 0,500, not {text!r}")
     return low, high
+
+
+def _stated(*, n: int | None = None, B: int | None = None, lr: float | None = None, scale: str | None = None,
+            names: str | None = None, **others: Any) -> Asked:
+    """What the options say; `others` are seed, base, model and data."""
+    return Asked(Arm(n=n, B=B, lr=lr), scale=scale_of(scale), pattern=names, **others)
 
 
 def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> tuple[ImportedRun, ...]:
@@ -248,19 +241,7 @@ def _imported(run: Imported, folder: Path, seed: int) -> ImportedRun:
     first, last = run.evaluations[0], run.evaluations[-1]
     low, high = run.stated.get("scale") or measure.UNIT
     return ImportedRun(
-        run=str(folder),
-        log=run.log.name,
-        source=run.log.source,
-        arm=run.arm,
-        seed=seed,
-        C=run.C,
-        unit=run.log.unit,
-        metric=run.metric,
-        kind=run.kind,
-        points=len(run.evaluations),
-        first=first[1].reward,
-        last=last[1].reward,
-        scale=(low, high),
-        diverged=run.log.end == DIVERGED,
-        missing=tuple(run.missing),
+        run=str(folder), log=run.log.name, source=run.log.source, arm=run.arm, seed=seed, C=run.C, unit=run.log.unit,
+        metric=run.metric, kind=run.kind, points=len(run.evaluations), first=first[1].reward, last=last[1].reward,
+        scale=(low, high), diverged=run.log.end == DIVERGED, missing=tuple(run.missing),
     )

@@ -24,8 +24,8 @@ from isocost.runs.measure import TRAINING
 from isocost.screen.display import OfPlanner, Row, Shown, Table, folder_field, given
 from isocost.screen.words import counted, word
 from isocost.stats.posterior import USUAL
-from isocost.steps.study import Study, changes
-from isocost.steps.training.limits import KEY, of_chosen, of_limit
+from isocost.steps.study import CHOICE, Study, changes
+from isocost.steps.training.limits import of_chosen, of_limit
 from isocost.units import ENV_STEPS, ROLLOUTS
 
 # Public logs that the law was not developed on, and the share of its 90 % intervals that held there, of all and of
@@ -197,20 +197,14 @@ def fit(study: Study, *, metric: str | None = None) -> Law | NoLaw:
     if not study.has("law.json"):
         with study.phase("fit"):
             law, choice = _law(study)
-            beside = {"metric": study.metric} | ({} if choice is None else {KEY: choice.data()})
+            beside = {"metric": study.metric} | ({} if choice is None else {CHOICE: choice.data()})
             study = study.write("law.json", law.data() | beside)
     assert study.law is not None
     own = study.source.can(Can.SPLITS)
     return Law(
-        study.law,
-        turn_limit=study.choice,
-        metric=study.metric,
-        interference=tuple(by_n(_of_law(study))),
-        extendable=study.source.can(Can.PILOT),
-        splits=own,
-        binned=not own and _are_binned(study.curves(PASS)),
-        unit=measure.of(study.any_run)["unit"],
-        folder=study.path,
+        study.law, turn_limit=study.choice, metric=study.metric, interference=tuple(by_n(_of_law(study))),
+        extendable=study.source.can(Can.PILOT), splits=own, binned=not own and _are_binned(study.curves(PASS)),
+        unit=measure.of(study.any_run)["unit"], folder=study.path,
     )
 
 

@@ -32,10 +32,10 @@ from isocost.screen.display import Row
 from isocost.stats import passk as passrate
 from isocost.steps.events import Tell, untold
 from isocost.steps.training import by_limit, dialogues
+from isocost.steps.training.served import Served
 from isocost.tasks.sample import sample
 from isocost.types import Cost, Group, Place, Problem, Stop
 from isocost.world import Text
-from isocost.worlds.http import Limits
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
 from isocost.worlds.spec import spec_of
 
@@ -51,36 +51,28 @@ Line = Mapping[str, Any]  # one problem's attempts, as they are written down
 
 
 async def pass_rates(
-    setting: Setting,
-    *,
-    seed: int = 0,
-    problems: int = PROBLEMS,
-    method: str | None = None,
-    opened: Opened | None = None,
-    kept: Path | None = None,
-    begin: Callable[[], None] = lambda: None,
-    bounded: bool = True,
-    limits: Limits = Limits(),
-    parameters: float | None = None,
-    tell: Tell = untold,
+    of: Setting | Opened, *, seed: int = 0, problems: int = PROBLEMS, method: str | None = None,
+    kept: Path | None = None, begin: Callable[[], None] = lambda: None, bounded: bool = True, tell: Tell = untold,
+    **served: Any,
 ) -> dict[str, Any]:
-    """Sample `problems` training problems 16 times each and describe the completions.
+    """Sample `problems` training problems of a setting 16 times each and describe the completions.
 
     The problems are random by seed, each level in proportion (`isocost.tasks.sample`). Difficulty is assigned on one
     half of the samples and reported on the other. Returns the data of profile.json: counts, histogram, dead groups,
     lengths, regime, the recipe that follows (or the requested `method`'s), and which methods' preconditions hold.
 
     Completions are written to the file `kept` when they are graded; `begin` is called before its first line. Lines of a
-    killed profile there are used again; `lost` is the cost of those that cannot be. `limits` are of the requests to a
-    model's server; `parameters` is its size, where the model does not say. `tell` receives how many problems are done.
+    killed profile there are used again; `lost` is the cost of those that cannot be. `tell` receives how many problems
+    are done. **served: fields of `Served`. What is opened is closed.
 
     Raises:
         UserError: for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no law
             can be fitted to.
     """
-    began = time.perf_counter()
+    began, asked = time.perf_counter(), Served(**served)
     tell(OPENING)
-    opened = opened or open_setting(setting, check=True, learn=False, limits=limits)
+    opened = of if isinstance(of, Opened) else open_setting(of, check=True, learn=False, limits=asked.limits)
+    setting = opened.setting
     checked = opened.world.meter.of(meters.CHECK)
     try:
         if bounded:
@@ -99,7 +91,7 @@ async def pass_rates(
     sampled = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
     seconds = sampled.seconds
     about = opened.world.about
-    size = opened.world.learner.parameters if spec_of(setting.model).can(Can.SIZE) else parameters
+    size = opened.world.learner.parameters if spec_of(setting.model).can(Can.SIZE) else asked.parameters
     said = dialogues.summary(found, sampled, setting.lengths.max_turns)
     cut = by_limit.table(found, setting.lengths.max_turns)
     described = {

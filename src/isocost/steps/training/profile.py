@@ -22,8 +22,8 @@ from isocost.steps.settings import method_of
 from isocost.steps.study import Study
 from isocost.steps.training import by_limit, dialogues
 from isocost.steps.training.pass_rates import MOST_CUT, PROBLEMS, SAMPLES, pass_rates, pass_row
+from isocost.steps.training.served import Served, spent
 from isocost.steps.training.served import money as paid
-from isocost.steps.training.served import spent
 from isocost.types import Cost
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting
@@ -242,15 +242,13 @@ def unmet(methods: Sequence[Mapping[str, str]]) -> list[str]:
 @writes(new=True)
 def profile(
     out: Path, setting: Setting, *, seed: int = 0, method: str | None = None, problems: int = PROBLEMS,
-    dry_run: bool = False, parameters: float | None = None, price: str | None = None, limits: Limits = Limits(),
-    observer: Observer = SILENT,
+    dry_run: bool = False, observer: Observer = SILENT, **served: Any,
 ) -> Profile | ProfileCost:
     """Start a study in `out` and profile the model on `problems` training problems, or continue a profile that was
     killed. A study that is profiled is not profiled again.
 
-    `method` replaces the recipe that follows from the profile. For a model behind a server: `parameters` is its size,
-    `price` what its tokens cost ("0.15usd/M-input,0.60usd/M-output"), `limits` how it is asked. A dry run loads the
-    model and the problems, writes nothing and returns the cost.
+    `method` replaces the recipe that follows from the profile. **served are fields of `Served`, for a model behind a
+    server. A dry run loads the model and the problems, writes nothing and returns the cost.
 
     Raises:
         UserError: for a setting that cannot be used, which leaves no study, and where `out` already contains a study
@@ -258,12 +256,13 @@ def profile(
     """
     if method is not None:
         method_of(method, setting)
-    cost = None if price is None else TokenPrice.parse(price)
+    server = Served(**served)
+    cost = server.token_price
     asked: dict[str, Any] = {"seed": seed, "method": method, "profiled": problems}
     if not spec_of(setting.model).can(Can.LEARN):
         asked["source"] = SERVED.name
     if dry_run:
-        return _cost(setting, problems, seed, limits, cost)
+        return _cost(setting, problems, seed, server.limits, cost)
     restart(out, setting, **asked)
     if (out / "study.json").exists():
         Study.read(out).source.require(Can.PROFILE, out)
@@ -277,8 +276,8 @@ def profile(
                 timed.enter_context(home.phase("profile", began))
 
             sampled = finished(
-                pass_rates(setting, seed=seed, problems=problems, method=method, kept=kept, begin=begin,
-                           limits=limits, parameters=parameters, tell=tell)
+                pass_rates(setting, seed=seed, problems=problems, method=method, kept=kept, begin=begin, tell=tell,
+                           **served)
             )
             if cost is not None:
                 spent = Cost.of(sampled["cost"]) + Cost.of(sampled["lost"])
@@ -310,14 +309,8 @@ def _cost(
     size = world.learner.parameters if spec.can(Can.SIZE) else None
     opened.close()
     return ProfileCost(
-        model=setting.model,
-        data=setting.problems.data,
-        problems=len(pool),
-        rollouts=rollouts,
-        tokens=cost.prefill + cost.decode,
-        flops=None if size is None else cost.flops(size),
-        memory_mb=round(500 + 4 * (size or 0) / 1e6),
-        disk_mb=1,
-        prompts=counted,
+        model=setting.model, data=setting.problems.data, problems=len(pool), rollouts=rollouts,
+        tokens=cost.prefill + cost.decode, flops=None if size is None else cost.flops(size),
+        memory_mb=round(500 + 4 * (size or 0) / 1e6), disk_mb=1, prompts=counted,
         money=None if price is None else price.of(cost).data(),
     )
