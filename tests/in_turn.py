@@ -88,7 +88,7 @@ def when_changed(*where: str) -> pytest.MarkDecorator:
         changed = bool(git("diff", "--name-only", f"HEAD~{SINCE}", "--", *files) + not_committed(*files))
     except (OSError, subprocess.CalledProcessError):
         changed = True
-    return pytest.mark.usefixtures() if changed else pytest.mark.release
+    return pytest.mark.skipif(False, reason="it changed") if changed else pytest.mark.release
 
 
 def in_their_turn(names: Iterable[str]) -> list[object]:
