@@ -27,13 +27,17 @@ from isocost.trainers.driving.export import (
     uncounted,
     unsaid,
 )
-from isocost.trainers.reading.names import Names
+from isocost.trainers.reading.names import Names, Settings
 
 TITLE = "NeMo-RL"
 SIZES = (
     "grpo.num_generations_per_prompt = {n}",
     "grpo.num_prompts_per_step = {B}",
     "grpo.max_num_steps = {M}",
+)
+SETTINGS = Settings(
+    model=("policy.model_name",), data=("data.train.dataset_name", "data.dataset_name", "data.train_data_path"),
+    max_age=("grpo.async_grpo.max_trajectory_age_steps",),
 )
 LOGGED = Names(
     "NeMo-RL",

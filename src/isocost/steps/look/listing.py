@@ -25,6 +25,8 @@ from isocost.runs.names import today
 from isocost.screen.display import Shown, Text
 from isocost.screen.words import counted
 from isocost.seams import SEAMS
+from isocost.trainers.reading import configs
+from isocost.trainers.reading.configs import Configuration, ConfigurationDifference, is_configuration
 
 FILES = (
     "profile.json", "pilot.json", "law.json", "plan.json", "forecast.json", "audit.json", "comparison.json",
@@ -413,6 +415,24 @@ def compare_recipes(a: str, b: str) -> Difference:
         if left.get(k) != right.get(k) and k != "name"
     }
     return Difference(a, b, changed, (_code(a), _code(b)))
+
+
+def compare(a: str, b: str) -> Difference | ConfigurationDifference:
+    """The differences between two recipes, or in one vocabulary where a side is a configuration of another trainer.
+
+    Raises:
+        UserError: for a name that is no method, method file, run folder or configuration.
+    """
+    if not any(is_configuration(Path(name)) and not is_run(Path(name)) for name in (a, b)):
+        return compare_recipes(a, b)
+    return ConfigurationDifference(*map(_configuration, (a, b)))
+
+
+def _configuration(name: str) -> Configuration:
+    path = Path(name)
+    if is_configuration(path) and not is_run(path):
+        return configs.read(path)
+    return configs.of_recipe(name, _described(name), read_json(path / "run.json") if path.is_dir() else {})
 
 
 def _described(name: str) -> dict[str, Any]:
