@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isocost import methods as catalogue
 from isocost.disk.jsonfile import finite
@@ -25,8 +25,9 @@ from isocost.runs.names import today
 from isocost.screen.display import Shown, Text
 from isocost.screen.words import counted
 from isocost.seams import SEAMS
-from isocost.trainers.reading import configs
-from isocost.trainers.reading.configs import Configuration, ConfigurationDifference, is_configuration
+
+if TYPE_CHECKING:
+    from isocost.trainers.reading.configs import ConfigurationDifference
 
 FILES = (
     "profile.json", "pilot.json", "law.json", "plan.json", "forecast.json", "audit.json", "comparison.json",
@@ -423,16 +424,23 @@ def compare(a: str, b: str) -> Difference | ConfigurationDifference:
     Raises:
         UserError: for a name that is no method, method file, run folder or configuration.
     """
-    if not any(is_configuration(Path(name)) and not is_run(Path(name)) for name in (a, b)):
+    from isocost.trainers.reading import configs    # lists need none of it
+
+    def side(name: str) -> configs.Configuration:
+        path = Path(name)
+        if foreign(path):
+            return configs.read(path)
+        return configs.of_recipe(name, _described(name), read_json(path / "run.json") if path.is_dir() else {})
+
+    def foreign(path: Path) -> bool:
+        return not is_run(path) and configs.is_configuration(path)
+
+    gone = next((x for x in (a, b) if Path(x).suffix in (*configs.SUFFIXES, ".sh") and not Path(x).exists()), None)
+    if gone is not None:
+        raise UserError(f"there is no file {gone}; name a method, a run's folder or a trainer's configuration")
+    if not any(foreign(Path(name)) for name in (a, b)):
         return compare_recipes(a, b)
-    return ConfigurationDifference(*map(_configuration, (a, b)))
-
-
-def _configuration(name: str) -> Configuration:
-    path = Path(name)
-    if is_configuration(path) and not is_run(path):
-        return configs.read(path)
-    return configs.of_recipe(name, _described(name), read_json(path / "run.json") if path.is_dir() else {})
+    return configs.ConfigurationDifference(side(a), side(b))
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -440,7 +448,8 @@ def _described(name: str) -> dict[str, Any]:
     if path.is_dir():
         if not is_run(path):
             raise UserError(
-                f"{name} is a folder without run.json; name a method, a .py file or a run's folder"
+                f"{name} is a folder without run.json; name a method, a .py file, a run's folder or a trainer's "
+                "configuration"
             )
         run = read_json(path / "run.json")
         if not run.get("recipe"):

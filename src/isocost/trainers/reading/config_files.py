@@ -19,6 +19,7 @@ from isocost.errors import UserError
 from isocost.trainers.reading.text import cell, head, json_of, number
 from isocost.trainers.trl import arguments_in
 
+SUFFIXES = (".json", ".toml", ".yaml", ".yml")     # a tree; other files are scripts
 LISTED = ("training_args.json", "args.json", "config.yaml", "config.yml", "config.json", "configs/rl.json", "rl.toml",
           "config.toml", ".hydra/config.yaml", "files/config.yaml")     # in a run's folder
 LAUNCHED = re.compile(r"[+]{0,2}[A-Za-z_][\w./@-]*=")
@@ -40,7 +41,7 @@ def flat_of(path: Path) -> list[tuple[dict[str, Any], list[str]]]:
     """The (flat configuration, what of it is not read) that a file may be: one, or for a script one a command."""
     if path.is_dir():
         return [(flattened(arguments_in(path)), [])]
-    if path.suffix in (".json", ".toml", ".yaml", ".yml"):
+    if path.suffix in SUFFIXES:
         notes: list[str] = []
         return [(_filled(flattened(_whole(path, notes))), notes)]
     if "\0" in head(path, 4096):
@@ -76,7 +77,7 @@ def _whole(path: Path, notes: list[str]) -> dict[str, Any]:
         if base.is_file():
             below = _merged(below, _whole(base, notes))
         else:
-            notes.append(f"it is on top of {name}, which is not beside it: what only that file states is not stated")
+            notes.append(f"it is on top of {name}, which is not in its folder: what only that file states is not read")
     return _merged(below, tree)
 
 
@@ -91,7 +92,7 @@ def _yaml(path: Path) -> Any:
     try:
         import yaml
     except ImportError:
-        raise UserError(f"reading {path} needs PyYAML: pip install 'isocost[yaml]'") from None
+        raise UserError(f"reading {path} needs PyYAML: pip install pyyaml") from None
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except (yaml.YAMLError, UnicodeDecodeError) as e:
@@ -192,7 +193,7 @@ def _launched(words: Sequence[str], path: Path) -> tuple[dict[str, Any], list[st
         if found is not None:
             below |= flattened(_whole(found, notes))
         else:
-            notes.append(f"it is on top of {name}, which is not found: what only that file states is not stated")
+            notes.append(f"it is on top of {name}, which is not in its folder: what only that file states is not read")
     return _filled({**below, **flat}), notes
 
 

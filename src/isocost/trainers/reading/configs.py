@@ -24,7 +24,7 @@ from isocost.screen.display import Row, Shown
 from isocost.screen.words import counted, visible
 from isocost.trainers.driving.export import Loss, Prescription
 from isocost.trainers.driving.loss import loss_of
-from isocost.trainers.reading.config_files import flat_of, flattened, in_folder
+from isocost.trainers.reading.config_files import SUFFIXES, flat_of, flattened, in_folder
 from isocost.trainers.reading.names import Settings
 from isocost.trainers.reading.text import cell, number
 
@@ -81,6 +81,12 @@ class Configuration:
     words: Mapping[str, Value]
     others: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def since(self) -> list[str]:
+        """The trainer and version whose defaults are among the values."""
+        found = (re.search(r"default of ([^;]+)$", v.where) for v in self.words.values() if v.value is not None)
+        return sorted({m[1] for m in found if m})
 
     def of(self, word: str) -> Value:
         """What it says of a word."""
@@ -144,7 +150,10 @@ class ConfigurationDifference(Shown):
                 out.append(Row(f"not compared, of {_seen(x.name)}", f"{counted(len(rest), 'key')}: {', '.join(rest)}"))
         if self.a.trainer == self.b.trainer and (same := len({**self.a.others, **self.b.others}) - len(self.own)):
             out.append(Row(f"other keys of {self.a.trainer} that are the same", str(same)))
-        return [*out, *(Row("", f"{_seen(x.name)}: {note}", "flag") for x in (self.a, self.b) for note in x.notes)]
+        notes = [f"{_seen(x.name)}: {note}" for x in (self.a, self.b) for note in x.notes]
+        if since := dict.fromkeys(s for x in (self.a, self.b) for s in x.since):
+            notes.append(f"defaults are of {' and '.join(since)}; another version may have others")
+        return [*out, *(Row("", note, "flag") for note in notes)]
 
     def _both(self, word: str) -> str:
         return " | ".join(_told(word, x.of(word)) for x in (self.a, self.b))
