@@ -424,7 +424,7 @@ def compare(a: str, b: str) -> Difference | ConfigurationDifference:
     Raises:
         UserError: for a name that is no method, method file, run folder or configuration.
     """
-    from isocost.trainers.reading import configs    # lists need none of it
+    from isocost.trainers.reading import configs  # lists need none of it
 
     def side(name: str) -> configs.Configuration:
         path = Path(name)
@@ -435,12 +435,9 @@ def compare(a: str, b: str) -> Difference | ConfigurationDifference:
     def foreign(path: Path) -> bool:
         return not is_run(path) and configs.is_configuration(path)
 
-    gone = next((x for x in (a, b) if Path(x).suffix in (*configs.SUFFIXES, ".sh") and not Path(x).exists()), None)
-    if gone is not None:
-        raise UserError(f"there is no file {gone}; name a method, a run's folder or a trainer's configuration")
-    if not any(foreign(Path(name)) for name in (a, b)):
-        return compare_recipes(a, b)
-    return configs.ConfigurationDifference(side(a), side(b))
+    if foreign(Path(a)) or foreign(Path(b)):
+        return configs.ConfigurationDifference(side(a), side(b))
+    return compare_recipes(a, b)
 
 
 def _described(name: str) -> dict[str, Any]:

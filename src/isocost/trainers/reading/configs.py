@@ -170,7 +170,12 @@ class ConfigurationDifference(Shown):
 
 
 def is_configuration(path: Path) -> bool:
-    """Whether a name is that of a file other than a method's, or of a folder with a trainer's configuration."""
+    """Whether a name is that of a file other than a method's, or of a folder with a trainer's configuration.
+
+    Raises UserError for the name of such a file that is not there.
+    """
+    if path.suffix in (*SUFFIXES, ".sh") and not path.exists():
+        raise UserError(f"there is no file {path}; name a method, a run's folder or a trainer's configuration")
     return path.suffix != ".py" if path.is_file() else path.is_dir() and bool(in_folder(path))
 
 
