@@ -206,6 +206,7 @@ def test_files_on_top_of_others(tmp_path):
     said = values(configs.read(top))
     assert (said["n"], said["B"], said["updates"], said["max_tokens"], said["max_age"]) == (16, 32, 2, 512, 0)
     assert (said["surrogate"], said["high"]) == ("truncated", 1.8)
+    assert values(configs.read(tmp_path / "base.yaml"))["surrogate"] == "clipped"      # two flags that are absent
 
 
 def test_folders_of_runs(tmp_path):

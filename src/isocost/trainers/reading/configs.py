@@ -339,7 +339,7 @@ class Trainer:
         if shut is not None:
             return Value(NONE[word], found.where([shut]))
         defaults = getattr(self.module, "DEFAULTS", {})
-        if value.value is None and word in defaults and not found.since and not any(p.key in found.flat for p in every):
+        if value.value is None and word in defaults and not any(p.key in found.flat for p in every):
             option, text = defaults[word]
             known = number(cell(text))
             value = Value(known, f"{option}{'' if known is not None else f' = {text}'}, default of {self.version}")
@@ -540,7 +540,7 @@ def _told(word: str, x: Value) -> str:
     if x.value is None:
         return f"not stated ({x.where})" if x.where else "not stated"
     text = SENTENCES.get(word, {}).get(x.value, _written(x.value)) if isinstance(x.value, str) else _written(x.value)
-    if x.where == text:
-        return text
+    if " = " in text:       # a value that the vocabulary lacks
+        return x.where
     where = x.where if ";" in x.where else re.sub(rf" = {re.escape(_written(x.value))}(?=$|, default)", "", x.where)
     return f"{text} ({where})"
