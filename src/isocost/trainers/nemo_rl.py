@@ -36,6 +36,7 @@ SIZES = (
     "grpo.max_num_steps = {M}",
 )
 SETTINGS = Settings(
+    lr=("policy.megatron_cfg.optimizer.lr",),       # where policy.optimizer is null
     model=("policy.model_name",), data=("data.train.dataset_name", "data.dataset_name", "data.train_data_path"),
     max_age=("grpo.async_grpo.max_trajectory_age_steps",),
 )
