@@ -568,11 +568,15 @@ def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
 @json_option
 @reported
 def diff(a: str, b: str, as_json: bool) -> None:
-    """Show the seams at which two methods, runs or method files differ, with all defaults."""
-    from isocost.cli.printer import observer, printed
-    from isocost.steps.look.listing import compare_recipes
+    """Show the seams at which two methods, runs or method files differ, with all defaults.
 
-    printed(compare_recipes(a, b), observer(as_json), as_json)
+    A or B may be the configuration of another trainer: a YAML, JSON or TOML file, a script with its launch line, or the
+    folder of a run. Both sides are then compared in one vocabulary.
+    """
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.look.listing import compare
+
+    printed(compare(a, b), observer(as_json), as_json)
 
 
 main.add_command(doctor)

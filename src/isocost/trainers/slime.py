@@ -18,11 +18,17 @@ from typing import Any
 from isocost.trainers.driving.drive import Begin, Drive, Setup, checkpoints, marked, pass_over
 from isocost.trainers.driving.export import shown
 from isocost.trainers.reading.logs import Row
-from isocost.trainers.reading.names import Names
+from isocost.trainers.reading.names import Names, Settings
 from isocost.trainers.tensorboard import board, events_below
 
 TITLE = "slime"
 SIZES = ("--n-samples-per-prompt {n}", "--rollout-batch-size {B}", "--num-rollout {M}")
+SETTINGS = Settings(
+    lr=("lr",), seed=("rollout-seed", "seed"), model=("hf-checkpoint",), data=("prompt-data",),
+    temperature=("rollout-temperature",), max_tokens=("rollout-max-response-len",), top_p=("rollout-top-p",),
+    top_k=("rollout-top-k",), kl=("kl-loss-coef",), low=("eps-clip",), high=("eps-clip-high",),
+    entropy=("entropy-coef",), minibatch=("global-batch-size",),
+)
 LOGGED = Names(
     "slime",
     "step",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isocost import methods as catalogue
 from isocost.disk.jsonfile import finite
@@ -25,6 +25,9 @@ from isocost.runs.names import today
 from isocost.screen.display import Shown, Text
 from isocost.screen.words import counted
 from isocost.seams import SEAMS
+
+if TYPE_CHECKING:
+    from isocost.trainers.reading.configs import ConfigurationDifference
 
 FILES = (
     "profile.json", "pilot.json", "law.json", "plan.json", "forecast.json", "audit.json", "comparison.json",
@@ -415,12 +418,35 @@ def compare_recipes(a: str, b: str) -> Difference:
     return Difference(a, b, changed, (_code(a), _code(b)))
 
 
+def compare(a: str, b: str) -> Difference | ConfigurationDifference:
+    """The differences between two recipes, or in one vocabulary where a side is a configuration of another trainer.
+
+    Raises:
+        UserError: for a name that is no method, method file, run folder or configuration.
+    """
+    from isocost.trainers.reading import configs  # lists need none of it
+
+    def side(name: str) -> configs.Configuration:
+        path = Path(name)
+        if foreign(path):
+            return configs.read(path)
+        return configs.of_recipe(name, _described(name), read_json(path / "run.json") if path.is_dir() else {})
+
+    def foreign(path: Path) -> bool:
+        return not is_run(path) and configs.is_configuration(path)
+
+    if foreign(Path(a)) or foreign(Path(b)):
+        return configs.ConfigurationDifference(side(a), side(b))
+    return compare_recipes(a, b)
+
+
 def _described(name: str) -> dict[str, Any]:
     path = Path(name)
     if path.is_dir():
         if not is_run(path):
             raise UserError(
-                f"{name} is a folder without run.json; name a method, a .py file or a run's folder"
+                f"{name} is a folder without run.json; name a method, a .py file, a run's folder or a trainer's "
+                "configuration"
             )
         run = read_json(path / "run.json")
         if not run.get("recipe"):
