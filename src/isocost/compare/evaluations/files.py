@@ -161,7 +161,7 @@ def _entry(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> byte
     try:
         import pyarrow
     except ImportError:
-        raise UserError(f"{path} is compressed by zstd: pip install 'isocost[parquet]', or convert it with `inspect "
+        raise UserError(f"{path} is compressed by zstd: pip install pyarrow, or convert it with `inspect "
                         "log convert --to json`") from None
     with path.open("rb") as file:       # a local header is 30 bytes, a name and an extra field
         file.seek(entry.header_offset)
