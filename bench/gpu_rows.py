@@ -31,7 +31,7 @@ from bench.worker import ROOT, Failed
 from isocost import methods
 from isocost.batch import Batch
 from isocost.local import roofline
-from isocost.local.decoder import Config, Decoder
+from isocost.local.decoder import Backend, Config, Decoder
 from isocost.local.engine import LocalEngine
 from isocost.local.learner import LocalLearner
 from isocost.local.roofline import Peaks
@@ -131,9 +131,8 @@ def opened(
     meter, room = Meter(), 2**28
     if b.cuda:
         room = torch.cuda.mem_get_info(b.device)[0] // 3
-    engine = LocalEngine(config, Silent(), meter, device=b.device, body=body, max_slots=slots, cache_bytes=room,
-                         kernels=kernels)
-    learner = LocalLearner(config, weights, meter, ends=Silent.ends, device=b.device, body=body)
+    engine = LocalEngine(config, Silent(), meter, Backend(b.device, body, kernels), max_slots=slots, cache_bytes=room)
+    learner = LocalLearner(config, weights, meter, Backend(b.device, body), ends=Silent.ends)
     engine.restore(learner.weights(), 0)
     return engine, learner
 

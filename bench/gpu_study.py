@@ -13,7 +13,7 @@ from isocost.runs.launch.local import run_all
 
 def chosen(device: str, which: str, *, tiny: bool) -> list[Job]:
     """The thirty runs of the case `study` on this device, or the cheapest of them; at toy size two short ones."""
-    jobs = [replace(j, setting=replace(j.setting, device=device)) for j in listed()]
+    jobs = [replace(j, setting=j.setting.but(device=device)) for j in listed()]
     if tiny:
         jobs = [replace(j, budget={"rollouts": 64}, points=()) for j in jobs[:2]]
     return jobs[-1:] if which == "one" else jobs

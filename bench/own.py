@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from bench.worker import serve
 from isocost import meter, methods
 from isocost.ledger import Ledger
 from isocost.local.models import load
-from isocost.local.world import open_world
+from isocost.local.world import Compute, open_world
 from isocost.loop import Step, train
 from isocost.meter import Meter
 from isocost.methods import grpo
@@ -61,16 +60,12 @@ def opened(
             await asyncio.sleep(marking)
         return [Score(reward(r.segments[0].tokens[r.segments[0].own].tolist())) for r in rollouts]
 
-    chosen = {k: v for k, v in {"kernels": kernels, "threads": threads}.items() if takes(k)}
-    world = open_world(model, problems, grade, meter=meter, dtype=dtype, device=device, **chosen)
-    inside = world.extra.get("kernels", "torch")
+    compute = Compute(device, dtype, kernels, threads)
+    world = open_world(model, problems, grade, meter=meter, compute=compute)
+    inside = world.about.kernels
     if inside != kernels:
-        raise ValueError(f"{kernels} kernels are not to be had: {world.extra.get('kernels_why', f'it has {inside}')}")
+        raise ValueError(f"{kernels} kernels are not to be had: {world.about.kernels_why or f'it has {inside}'}")
     return world
-
-
-def takes(name: str) -> bool:
-    return name in inspect.signature(open_world).parameters
 
 
 class Steps:

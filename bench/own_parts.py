@@ -25,7 +25,7 @@ live: dict[str, Any] = {}
 def open_parts(folder: str, **how: Any) -> dict[str, Any]:
     world = opened(read(folder, 2**30), (), **how)
     live.update(world=world, wave=0)
-    return {"parameters": world.learner.parameters, "kernels": world.extra.get("kernels", "torch")}
+    return {"parameters": world.learner.parameters, "kernels": world.about.kernels}
 
 
 def sample(groups: int, n: int, prompt: int, new: int) -> dict[str, Any]:

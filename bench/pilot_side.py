@@ -36,7 +36,7 @@ def _job(n: int, seed: int, B: int, C: int, lr: float, points: list[int]) -> Any
         pass
     else:
         arm = {"arm": Arm(arm)}
-    return Job(f"n{n}-s{seed}", Setting(threads=1), "grpo", seed, {"rollouts": C}, **arm, points=tuple(points))
+    return Job(f"n{n}-s{seed}", Setting.of({"threads": 1}), "grpo", seed, {"rollouts": C}, **arm, points=tuple(points))
 
 
 def where() -> dict[str, Any]:

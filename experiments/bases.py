@@ -46,7 +46,7 @@ from isocost.local.embedded import EMBEDDED
 from isocost.local.learner import Adam
 from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model
-from isocost.local.world import open_world
+from isocost.local.world import Compute, open_world
 from isocost.runs.files import read_lines
 from isocost.screen.words import markdown_table
 from isocost.tasks.builtin import puzzles, sums
@@ -97,7 +97,7 @@ def teach(base: Base, report: int = 0) -> Model:
         return Model("", model.config, _detached(model), Characters(base.alphabet, end))
     first = models.load(base.after) if base.after else _random(own, base.alphabet)
     adam = Adam(betas=(0.9, 0.99), weight_decay=0.01)
-    learner = open_world(first, (), lambda *_: None, device="cpu", adam=adam).learner
+    learner = open_world(first, (), lambda *_: None, compute=Compute(device="cpu", adam=adam)).learner
     for step in range(own.steps):
         seen = learner.update(batch(_rows(base, step), base.alphabet), imitate, lr=own.lr * pace(step, own.steps))
         if report and (step + 1) % report == 0:

@@ -30,7 +30,7 @@ from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job, recipe_of
 from isocost.seams import Pace, Play
 from isocost.tasks.builtin import puzzles, sums
-from isocost.types import Group, Place, Role, Rollout, Sampling, Stop
+from isocost.types import Group, Place, Role, Rollout, Stop
 from isocost.worlds.setting import Setting, open_setting
 
 Numbers = dict[str, float]
@@ -184,7 +184,7 @@ def ends(folder: Path, *, samples: int, play: Play = sample, base: bool = False)
 
 
 def _evaluated(job: Job, model: str, pace: Pace, samples: int, play: Play = sample) -> Evaluation:
-    opened = open_setting(replace(job.setting, model=model), learn=False)
+    opened = open_setting(job.setting.but(model=model), learn=False)
     recipe = methods.load("reinforce").recipe().but(play=play)
     found = asyncio.run(evaluate(recipe, opened.world, opened.sides.audit, pace, samples=samples, seed=job.seed,
                                  exact=False))
@@ -244,8 +244,8 @@ def halves(folder: Path) -> Numbers:
     The hard half are sums that the base gets right at most once in 16 attempts.
     """
     setting = Setting.of(read_json(folder / "run.json")["job"]["setting"])
-    opened = open_setting(replace(setting, model=str(folder / "final")))
-    sampling = Sampling(setting.temperature, setting.top_p, setting.top_k)
+    opened = open_setting(setting.but(model=str(folder / "final")))
+    sampling = setting.sampling
     now = np.array(opened.world.exact(opened.sides.audit, sampling))
     before = np.array([sums.base_rates()[sums.operands(p)] for p in opened.sides.audit])
     opened.grader.close()
@@ -258,7 +258,7 @@ def puzzle_halves(folder: Path, samples: int = 16) -> Numbers:
     """pass@k up to 8 of a run's last policy on the test split and on either half, from sampled attempts."""
     job = Job.of(read_json(folder / "run.json")["job"])
     known = dict(zip((p.id for p in puzzles.listed(puzzles.Puzzles())), puzzles.base_rates().tolist(), strict=True))
-    found = _evaluated(job, str(folder / "final"), Pace(0.0, job.setting.max_tokens), samples)
+    found = _evaluated(job, str(folder / "final"), Pace(0.0, job.setting.lengths.max_tokens), samples)
     hard = np.array([known[g.problem.id] <= sums.HARD[1] for g in found.groups])
     return {f"pass@{k}{part}": float(np.mean(found.best(k)[which]))
             for part, which in _by_halves(hard).items() for k in KS[:4]}
@@ -272,7 +272,7 @@ def unaided(folder: Path) -> Numbers:
     """The chance of being right without help on the problems trained on, before and after, and the share by parts."""
     def exactly(setting: Setting) -> float:
         opened, recipe = open_setting(setting), methods.load("grpo").recipe()
-        pace = replace(recipe.pace(Ledger()), max_tokens=setting.max_tokens)
+        pace = replace(recipe.pace(Ledger()), max_tokens=setting.lengths.max_tokens)
         return asyncio.run(evaluate(recipe, opened.world, opened.sides.train, pace, samples=1, seed=0)).mean
 
     setting = Setting.of(read_json(folder / "run.json")["job"]["setting"])
@@ -283,7 +283,7 @@ def unaided(folder: Path) -> Numbers:
         if not g["variant"]:
             right[PARTS * g["step"] // steps] += g["rewards"]
     return {"trained on before": exactly(setting),
-            "trained on": exactly(replace(setting, model=str(folder / "final"))),
+            "trained on": exactly(setting.but(model=str(folder / "final"))),
             **{f"trained on, part {i}": sum(part) / len(part) for i, part in enumerate(right, 1)}}
 
 

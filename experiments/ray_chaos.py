@@ -80,8 +80,8 @@ def jobs(runs: int, rollouts: int) -> list[Job]:
     """The study's runs: every n in turn, then the next seed."""
     return [
         Job(arm=Arm(n=n, B=BATCH, lr=8.5e-5 * (n * BATCH / 256) ** 0.37), name=f"n{n}-s{seed}",
-            setting=Setting(data="sums:level=1", device="cpu"), method="grpo", seed=seed, budget={"rollouts": rollouts},
-            points=(rollouts // 4, rollouts // 2), save_every=8, export=True)
+            setting=Setting.of(data="sums:level=1", device="cpu"), method="grpo", seed=seed,
+            budget={"rollouts": rollouts}, points=(rollouts // 4, rollouts // 2), save_every=8, export=True)
         for i in range(runs) for n, seed in [(SIZES[i % len(SIZES)], i // len(SIZES))]
     ]
 

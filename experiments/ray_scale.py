@@ -70,7 +70,7 @@ def jobs(count: int, n: int, rollouts: int) -> list[Any]:
     from isocost.runs.job import Job
     from isocost.worlds.setting import Setting
 
-    return [Job(arm=Arm(n=n, B=8, lr=1e-4), name=f"s{i}", setting=Setting(data="sums:level=1", device="cpu"),
+    return [Job(arm=Arm(n=n, B=8, lr=1e-4), name=f"s{i}", setting=Setting.of(data="sums:level=1", device="cpu"),
                 method="grpo", seed=i, budget={"rollouts": rollouts}) for i in range(count)]
 
 

@@ -32,12 +32,13 @@ from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
 from isocost.planner.budget import MEASURED, UNTIMED, Budget, Timing
 from isocost.planner.training.afford import plan_pilot
+from isocost.planner.training.builtin import PRESETS
 from isocost.planner.training.focus import focused
 from isocost.planner.training.learning_rate import RateRule
 from isocost.planner.training.pilot import PilotPlan
 from isocost.planner.training.prescribe import prescribe
 from isocost.planner.training.standing import means
-from isocost.planner.training.study_runs import PRESETS, PlannedRun, Preset
+from isocost.planner.training.study_runs import PlannedRun, Preset
 from isocost.runs.arm import Arm
 from isocost.steps.training.limits import of_limit
 from sweeps import CHECKED, OUT, SITUATIONS

@@ -122,7 +122,7 @@ def opened(url: str, folder: Path, **changes: Any) -> Iterator[World]:
     """The world of the model in this folder, sampled by the server."""
     given: dict[str, Any] = {"max_tokens": 8, "witness": ACCEPTED, "verifier": f"{folder / 'even.py'}:even", **changes}
     found = open_setting(
-        Setting(model=f"vllm:{url}#{folder}", data="sums:base=easy,count=60", **given),
+        Setting.of(model=f"vllm:{url}#{folder}", data="sums:base=easy,count=60", **given),
         limits=Limits(concurrency=8, timeout=300.0),
     )
     try:
@@ -151,7 +151,7 @@ def gaps(url: str, folder: Path, dtype: str, lora: int | None) -> list[dict[str,
             for seed in range(DRAWS):
                 drawn(world, seed)
             found = world.engine.gaps[1:]       # type: ignore[attr-defined]
-            out.append({"temperature": temperature, "loads": world.extra["service"]["loads"], "gaps": found,
+            out.append({"temperature": temperature, "loads": world.about.service["loads"], "gaps": found,
                         "median": float(np.median(found)), "largest": max(found)})
     return out
 

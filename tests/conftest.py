@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,27 +23,12 @@ import pytest  # noqa: E402 - after the hook
 import torch  # noqa: E402 - after the hook, or the shapes would not be checked
 
 import isocost  # noqa: E402, F401 - before torch's first product: it makes the settings of torch's libraries
-from programs import Shell, programs  # noqa: E402 - it imports isocost
+from fixtures.study_records import write_study  # noqa: E402 - it imports isocost
+from programs import Shell, locked, programs  # noqa: E402 - it imports isocost
 
 torch.set_num_threads(1)
 
-# The files that take longest, first: a worker that began one of them last would leave the others without work.
-LONGEST = (
-    "test_docs_run", "test_methods", "test_study", "test_cli", "test_native", "test_local_engine", "test_verifiers",
-    "test_laws_fit", "test_methods_learn", "test_report", "test_processors", "test_agents_run", "test_vllm",
-    "test_drive", "test_two_processes", "test_compare_methods", "test_run", "test_harness", "test_laws_plan",
-    "test_printing", "test_methods_docs", "test_truth", "test_study_own", "test_docs_site", "test_endpoint",
-    "test_records", "test_tinker", "test_traps_loss", "test_hostile_text", "test_results", "test_rollouts",
-    "test_turn_limits", "test_tutorial", "test_doctor_service", "test_conflicts", "test_doctor", "test_layers",
-    "test_folders", "test_begun_records", "test_old_records", "test_local_learner", "test_import_study", "test_overlap",
-    "test_examples", "test_problems_grade", "test_methods_choice", "test_claims", "test_sessions",
-    "test_methods_play", "test_drive_trainers",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    place = {name: i for i, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(place)))      # stable: within a file nothing moves
+pytest_plugins = ["cpu_seconds"]
 
 
 def pytest_collection_finish() -> None:
@@ -66,9 +52,32 @@ def programs_at_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 
     The processes of the suite share it: to make it takes four seconds of processor time.
     """
-    own = tmp_path_factory.getbasetemp()
-    with programs(forked=True, shared=(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "server") as bin:
+    with programs(forked=True, shared=shared(tmp_path_factory) / "server") as bin:
         yield bin
+
+
+def shared(factory: pytest.TempPathFactory) -> Path:
+    """The folder of this session that all of its processes see."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`recorded(folder, upto="train")` makes the folder a study whose records arithmetic made (`study_records.py`).
+
+    It is made once a session, by the first process that asks, and copied.
+    """
+    home = shared(tmp_path_factory) / "recorded"
+    home.mkdir(exist_ok=True)
+
+    def copy(folder: Path, upto: str = "train") -> Path:
+        with locked(home / f"{upto}.lock"):
+            if not (home / upto).exists():
+                write_study(home / f"{upto}.new", upto=upto).rename(home / upto)
+        return shutil.copytree(home / upto, folder, dirs_exist_ok=True)
+
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
+from isocost.cli import commands as cli
+
 HOME = Path(__file__).parents[1]
 WIDTH = 120
 KINDS = ("sh", "console", "python", "toml", "text")
@@ -90,3 +94,16 @@ def same(shown: str, said: str) -> bool:
         if text != line:
             return False
     return not rest
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line as the command would, without running it. Named alone, a command need only exist."""
+    command: click.Command = cli.main
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, *words = words
+        if name not in command.commands:
+            raise click.UsageError(f"there is no command {name!r}")
+        command = command.commands[name]
+    words = [w for w in words if w != "[OPTIONS]"]
+    if words and words != ["--help"]:
+        command.make_context(command.name, words)

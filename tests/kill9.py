@@ -42,7 +42,7 @@ from isocost.worlds.setting import Setting
 
 COMPARED = ("metrics.jsonl", "journal.jsonl", "samples.jsonl")
 AGAIN = 7       # every so many runs one is killed in its second life too
-JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="killed", setting=Setting(data="sums:base=easy,count=400", held_out=0.4),
+JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="killed", setting=Setting.of(data="sums:base=easy,count=400", held_out=0.4),
           method="isohard", seed=3, budget={"rollouts": 640}, points=(64, 160, 320), save_every=4, export=True)
 FASTER = JOB.arm.but(lr=1e-3)
 OWN_REWARD = "own_reward.py:reward"     # these two are written into the folder in which the runs are made
@@ -51,7 +51,7 @@ PROBLEMS = "problems.parquet"
 
 def _job(method: str, *, setting: Mapping[str, Any] | None = None, **changes: Any) -> Job:
     """`JOB` with another method and what else differs."""
-    return replace(JOB, method=method, setting=replace(JOB.setting, **(setting or {})), **changes)
+    return replace(JOB, method=method, setting=JOB.setting.but(**(setting or {})), **changes)
 
 
 SAMPLED = {"data": "sums:work=1,count=80", "max_tokens": 14, "samples": 2, "held_out": 0.2}
@@ -77,7 +77,7 @@ CONFIGURATIONS: dict[str, Job] = {
     "sampled evaluations, checkpoints there only": _job("drgrpo", setting=SAMPLED, save_every=0,
                                                         budget={"rollouts": 320}),
     "problems from Parquet, sampling cut at top-p": _job("rloo", save_every=3, setting={
-        "data": PROBLEMS if find_spec("pyarrow") else JOB.setting.data, "top_p": 0.9, "temperature": 0.8}),
+        "data": PROBLEMS if find_spec("pyarrow") else JOB.setting.problems.data, "top_p": 0.9, "temperature": 0.8}),
 }
 NOISY = {"model": "tiny-agents", "env": "rooms:slip=0.2", "data": "rooms:slip=0.2", "max_tokens": 2, "max_turns": 8,
          "samples": 1, "held_out": 0.2}
@@ -121,9 +121,9 @@ def write_files(folder: Path) -> None:
 def placed(job: Job, folder: Path) -> Job:
     """The same job with its files named where they are."""
     s = job.setting
-    if s.verifier == OWN_REWARD:
-        s = replace(s, verifier=f"{folder}/{OWN_REWARD}")
-    return replace(job, setting=replace(s, data=f"{folder}/{PROBLEMS}") if s.data == PROBLEMS else s)
+    if s.problems.verifier == OWN_REWARD:
+        s = s.but(verifier=f"{folder}/{OWN_REWARD}")
+    return replace(job, setting=s.but(data=f"{folder}/{PROBLEMS}") if s.problems.data == PROBLEMS else s)
 
 
 def dies_at_step(job: Job, folder: Path, step: int, look: Callable[[Workload], object] = bool) -> list[object]:

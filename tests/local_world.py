@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from isocost.batch import Batch
 from isocost.local.decoder import Config, Decoder
 from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model
-from isocost.local.world import open_world
+from isocost.local.world import Compute, open_world
 from isocost.pack import pack
 from isocost.types import Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment
 from isocost.world import World
@@ -44,7 +45,8 @@ async def no_grade(rollouts):
 def world(source: Model | str | None = None, **settings) -> World:
     if settings.get("dtype") != "fp64":
         settings.setdefault("kernels", KERNELS)
-    return open_world(model() if source is None else source, (), no_grade, device="cpu", **settings)
+    compute = Compute(device="cpu", **{f.name: settings.pop(f.name) for f in fields(Compute) if f.name in settings})
+    return open_world(model() if source is None else source, (), no_grade, compute=compute, **settings)
 
 
 def start(w: World, prompt: str, sampling: Sampling = Sampling()) -> Segment:

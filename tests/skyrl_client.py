@@ -19,7 +19,7 @@ from isocost.batch import Batch
 from isocost.doctor.service import diagnose_service
 from isocost.local import lora
 from isocost.local.models import load
-from isocost.local.world import open_world
+from isocost.local.world import Compute, open_world
 from isocost.meter import Meter
 from isocost.types import Message, Problem
 from isocost.worlds.conventions import Reduction
@@ -54,7 +54,8 @@ def norms(url: str, checkpoints: Path) -> list[dict[str, float]]:
     service = Service.connect(url)
     adapter = service.adapter("tiny", rank=RANK, seed=0)
     there, loss, out = TinkerLearner(adapter, Meter(), Reduction(ITS, {})), methods.recipe("grpo").loss, []
-    own = open_world(load("tiny"), [Problem("0", (Message("user", "1"),))], None, lora=RANK, kernels="torch")
+    own = open_world(load("tiny"), [Problem("0", (Message("user", "1"),))], None,
+                     compute=Compute(lora=RANK, kernels="torch"))
     for k in range(3):
         batch = batch_of(there, load("tiny").text)
         name = f"norm{k}"
@@ -81,7 +82,7 @@ if __name__ == "__main__":
     url, checkpoints = sys.argv[1], Path(sys.argv[2])
     measured = norms(url, checkpoints)
     print(json.dumps(measured), flush=True)
-    found = diagnose_service(f"{url}#tiny", lora=RANK)
+    found = diagnose_service(f"tinker:{url}#tiny", lora=RANK)
     rows = [{"name": f.name, "verdict": f.verdict, "said": f.said} for f in found.findings]
     print(json.dumps({"norms": measured, "findings": rows, "seconds": found.seconds,
                       "worst": float(np.max([x["relative"] for x in measured]))}))

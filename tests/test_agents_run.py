@@ -24,6 +24,7 @@ from isocost.envs.tiny import rooms
 from isocost.errors import UserError
 from isocost.methods import roc
 from isocost.planner.budget import Budget, Prices
+from isocost.planner.training.builtin import WORLDS
 from isocost.planner.training.prescription import Plan
 from isocost.recipe import tune
 from isocost.runs.arm import Arm
@@ -245,14 +246,14 @@ def test_a_profile_in_rooms_reports_success_by_turns_faults_and_the_cost_of_a_su
 
 def test_an_environment_brings_its_model_limits_problems_and_verifier():
     setting = setting_with(env="rooms:level=2")
-    assert (setting.model, setting.max_turns, setting.max_tokens, setting.data) == (
+    assert (setting.model, setting.lengths.max_turns, setting.lengths.max_tokens, setting.problems.data) == (
         "tiny-agents", 12, 2, "rooms:level=2")
     assert setting.marks == "environment" and setting.measured.max_turns == 12
     loaded, sides = open_problems(setting)
     assert loaded.verifier == "environment" and {p.meta["level"] for p in loaded.problems} == {2}
     assert len(sides.train) + len(sides.held_out) == len(loaded)
     assert setting_with(env="rooms", max_turns=5).max_turns == 5
-    assert Setting.of({"model": "tiny"}).env == "" and Setting.of({}).measured.max_turns == 1
+    assert Setting.of({"model": "tiny"}).problems.env == "" and Setting.of({}).measured.max_turns == 1
 
 
 @pytest.mark.parametrize(("words", "said"), [
@@ -314,6 +315,8 @@ def test_a_world_by_name_stands_for_its_options_and_the_size_of_its_study():
     assert of_world("agents", {"size": None}) == {"size": "agents", "env": "rooms", "held_out": 0.4, "samples": 8}
     assert of_world("agents", {"size": "tiny"})["size"] == "tiny" and of_world(None, {"size": None}) == {"size": None}
     assert setting_with(**{k: v for k, v in of_world("puzzles", {}).items() if k != "size"}).model == "tiny-puzzles"
+    helps = {p.name: p.help for p in main.commands["quickstart"].params if hasattr(p, "help")}
+    assert all(name in helps["world"] and (not row.preset or name in helps["size"]) for name, row in WORLDS.items())
     with pytest.raises(UserError, match="there is no world 'mars'; there are sums, puzzles, agents"):
         of_world("mars", {})
     with pytest.raises(UserError, match="leave out --env"):

@@ -52,7 +52,8 @@ def test_all_stages_take_half_an_hour_at_most():
 
 def test_on_a_gpu_the_study_has_thirty_runs_and_the_step_has_vllm(tmp_path):
     jobs = gpu_study.chosen("cuda", "all", tiny=False)
-    assert [j.name for j in jobs] == [j.name for j in study.listed()] and {j.setting.device for j in jobs} == {"cuda"}
+    assert [j.name for j in jobs] == [j.name for j in study.listed()]
+    assert {j.setting.machine.device for j in jobs} == {"cuda"}
     assert gpu_study.chosen("cpu", "one", tiny=True)[0].budget == {"rollouts": 64}
     three = gpu_rows.contenders(gpu.Bench(torch.device("cuda"), False, tmp_path))
     assert [c.name for c in three] == ["isocost", "TRL with vLLM", "TRL"]

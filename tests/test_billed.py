@@ -32,7 +32,7 @@ from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.seams import Pace
-from isocost.steps.events import SILENT
+from isocost.steps.execution import Execution
 from isocost.steps.training.jobs import run_jobs
 from isocost.types import Cost, End, Group, Message, Place, Problem, Role, Rollout, Score, Segment
 from isocost.worlds import toy
@@ -306,12 +306,12 @@ def test_a_phase_of_a_study_stops_at_such_a_run(tmp_path):
                                                               ("spent", "unbilled")])
     jobs = [Job(name, Setting(), "grpo", 0, {"rollouts": 64}, Arm(n=8, B=2, lr=1e-3)) for name in ("a", "b")]
     with pytest.raises(UserError, match="run b: 8 rollouts"):
-        run_jobs(jobs, tmp_path, "pilot", SILENT, None, site)
+        run_jobs(jobs, tmp_path, "pilot", Execution(site=site))
 
 
 def test_an_unbilled_record_of_an_earlier_version_ends_where_it_is(tmp_path, monkeypatch):
     """Half-run under a version that did not look: fates above the bill."""
-    job = Job("r", Setting(data="sums:level=1,count=120"), "grpo", 0, {"rollouts": 64}, Arm(n=8, B=2, lr=1e-3),
+    job = Job("r", Setting.of(data="sums:level=1,count=120"), "grpo", 0, {"rollouts": 64}, Arm(n=8, B=2, lr=1e-3),
               save_every=1)
     real = finished(run(job, tmp_path / "r"))
     state = tmp_path / "r" / "checkpoints" / "step-000004" / "state.json"

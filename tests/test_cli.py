@@ -405,7 +405,7 @@ def test_a_reward_that_fails_once_it_runs_ends_the_run_before_its_budget_is_spen
 
 @pytest.mark.parametrize("command", [
     (*RUN, "--budget", "64-rollouts"), (*RUN, "--budget", "64-rollouts", "--dry-run"), ("profile", "--out", "s", *DATA),
-    ("compare", "grpo", "dapo", "--budget", "50k-rollouts", *DATA), ("doctor", *DATA)])
+    ("compare", "grpo", "dapo", "--budget", "50k-rollouts", *DATA), ("doctor", "tiny", *DATA)])
 @pytest.mark.parametrize(("reward", "told"), [
     ("my.py:dies", "RuntimeError: no"),
     ("my.py:words", "TypeError: words returned '1.0' (str) where a number was expected")])

@@ -34,7 +34,7 @@ from isocost.runs.launch.site import HERE, Site
 from isocost.runs.run import run
 from isocost.worlds.setting import Setting
 
-JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="a", setting=Setting(data="sums:base=easy,count=120", held_out=0.3),
+JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="a", setting=Setting.of(data="sums:base=easy,count=120", held_out=0.3),
           method="grpo", seed=5, budget={"rollouts": 192}, points=(64,), save_every=2, export=True)
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from isocost import methods
 from isocost.cli.commands import main
 from isocost.compare import compare_methods, plan_comparison
-from isocost.compare.design import Design, arm_of, design, expected, labels_of
+from isocost.compare.design import Conditions, Design, arm_of, design, expected, labels_of
 from isocost.compare.parents import with_parents
 from isocost.compare.steps import PRICED
 from isocost.errors import UserError
@@ -152,7 +152,7 @@ def test_a_plan_costs_nothing(tmp_path):
 
 
 def test_a_setting_that_does_not_exist_is_named():
-    with pytest.raises(UserError, match="'colour' is not a setting; settings are model, data"):
+    with pytest.raises(UserError, match="'colour' is not a setting; settings are data, device"):
         compare_methods(["grpo", "dapo"], budget="9k-rollouts", colour="red")
 
 
@@ -245,9 +245,7 @@ KNOWN = {"select": 10, "audit": 10, "exact": True, "parameters": 1000, "lengths"
 
 
 def designed(*arms, budget, **changes):
-    ask = {"seeds": 2, "rollouts": 8, "groups": 16, "lr": None, "evaluations": 4, "margin": 0.01, "metric": "pass@1",
-           "seed": 0, "samples": 4, "parents": {}, "sets": {}}
-    return design(arms, KNOWN, budget=budget, **{**ask, **changes})
+    return design(arms, KNOWN, Conditions(budget, seeds=2, evaluations=4), samples=4, **changes)
 
 
 def test_an_arm_that_reads_a_reference_is_priced_with_it():

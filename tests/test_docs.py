@@ -4,24 +4,26 @@ import dataclasses
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import click
 import pytest
 
+from doc_pages import parse
 from docs.build import cli as docs
 from experiments import claim
 from isocost import seams
-from isocost.cli import commands as cli
 from isocost.laws import law
 from isocost.planner import audit, forecast
 from isocost.planner.training import learning_rate as rate
 from isocost.planner.training import pilot
 from isocost.planner.training import prescribe as plan
 from isocost.trainers.driving import sizes
+from trees import sources
 
 HOME = Path(__file__).parents[1]
-PAGES = sorted([*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")])
+TEXTS = {p: p.read_text(encoding="utf-8") for p in sorted([*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")])}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.M | re.S)
 
 
@@ -30,9 +32,10 @@ def prose(text: str) -> str:
     return FENCE.sub("", text)
 
 
-def slugs(text: str) -> set[str]:
+@cache
+def slugs(page: Path) -> set[str]:
     """Anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.*)$", prose(text), flags=re.M)
+    headings = re.findall(r"^#+ (.*)$", prose(page.read_text(encoding="utf-8")), flags=re.M)
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
@@ -51,47 +54,33 @@ def named(text: str) -> set[str]:
 # links and names ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(HOME)))
-def test_links_lead_somewhere(page):
-    text = page.read_text(encoding="utf-8")
-    found = re.findall(r"\]\(([^)\s]+)\)", prose(text)) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
-    for link in (x for x in found if "://" not in x):
-        path, _, anchor = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
-        assert target.exists(), f"{page.name}: {link}"
-        if anchor:
-            assert anchor in slugs(target.read_text(encoding="utf-8")), f"{page.name}: {link}"
+def test_links_lead_somewhere():
+    dead = []
+    for page, text in TEXTS.items():
+        found = re.findall(r"\]\(([^)\s]+)\)", prose(text)) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
+        for link in (x for x in found if "://" not in x):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if not target.exists() or (anchor and anchor not in slugs(target)):
+                dead.append(f"{page.name}: {link}")
+    assert dead == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(HOME)))
-def test_files_that_are_named_exist(page):
-    for name in named(page.read_text(encoding="utf-8")):
-        if re.fullmatch(r"(src|isocost|tests|docs|examples|experiments)(/[\w.]+)+/?", name):
-            assert (HOME / name).exists(), f"{page.name}: {name}"
+def test_files_that_are_named_exist():
+    files = r"(src|isocost|tests|docs|examples|experiments)(/[\w.]+)+/?"
+    assert [f"{page.name}: {name}" for page, text in TEXTS.items() for name in named(text)
+            if re.fullmatch(files, name) and not (HOME / name).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(HOME)))
-def test_commands_parse(page):
+def test_commands_parse():
     mistakes = []
-    for line in lines(page.read_text(encoding="utf-8")):
-        try:
-            parse(shlex.split(line)[1:])
-        except click.ClickException as e:
-            mistakes.append(f"{page.name}: {line}: {e.format_message()}")
+    for page, text in TEXTS.items():
+        for line in lines(text):
+            try:
+                parse(shlex.split(line)[1:])
+            except click.ClickException as e:
+                mistakes.append(f"{page.name}: {line}: {e.format_message()}")
     assert not mistakes, "\n".join(mistakes)
-
-
-def parse(words: list[str]) -> None:
-    """Read a command line as the command would, without running it. Named alone, a command need only exist."""
-    command: click.Command = cli.main
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        name, *words = words
-        if name not in command.commands:
-            raise click.UsageError(f"there is no command {name!r}")
-        command = command.commands[name]
-    words = [w for w in words if w != "[OPTIONS]"]
-    if words and words != ["--help"]:
-        command.make_context(command.name, words)
 
 
 def test_a_wrong_option_is_found():
@@ -103,8 +92,8 @@ def test_a_wrong_option_is_found():
 
 def test_make_targets_and_their_variables_exist():
     makefile = (HOME / "Makefile").read_text(encoding="utf-8")
-    for page in PAGES:
-        text = " ".join(page.read_text(encoding="utf-8").split())
+    for page, written in TEXTS.items():
+        text = " ".join(written.split())
         for target, variable in re.findall(
             r"\bmake (quickstart|test|docs|lint|bench|attack|clean)\b(?: ([A-Z]+)=)?", text
         ):
@@ -132,8 +121,7 @@ def test_the_tour_is_of_this_code():
     assert "four sizes" in said and len(seams.SIZES) == 4
     assert all(seam in said for seam in ("choose", "guide", "allocate", "schedule", "play", "reward", "select"))
     for name in ("_launch_ahead", "_sift", "RunRecord.save", "RunRecord.restore", "Driver.go"):
-        sources = "".join(p.read_text(encoding="utf-8") for p in (HOME / "src" / "isocost").rglob("*.py"))
-        assert name in said and f"def {name.split('.')[-1]}(" in sources
+        assert name in said and any(f"def {name.split('.')[-1]}(" in source for source in sources().values())
 
 
 def test_the_glossary_is_alphabetical_and_each_term_is_explained_once():

@@ -1,18 +1,20 @@
 """Every command block of the README and of docs/ runs as it is written, page by page, in a folder of its own.
 
-The normal suite runs most commands at a reduced size. The slow tests (`-m slow`, before a release) run them in
-processes of their own, with the models that the pages name and nearly all of their sizes. What either runs instead of
-what is written stands in `WALKS`, and nowhere else: the package does not know that it is being tested.
+The normal suite runs the first block of each page that runs anything, and reads all others. `-m release` follows each
+page to its end. Both run most commands at a reduced size. The slow tests (`-m slow`, before a release) run them in
+processes of their own, with the models that the pages name and nearly all of their sizes. What is run instead of what
+is written stands in `WALKS`, and nowhere else: the package does not know that it is being tested.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +22,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from doc_pages import BLOCK, HOME, Block, blocks, pages, same
+from doc_pages import BLOCK, HOME, Block, blocks, pages, parse, same
 from isocost.cli import commands as cli
 from isocost.contract.check import check
 from isocost.planner.budget import Budget
@@ -40,9 +42,9 @@ VERDICTS = {"isocost audit": (0, 3, 4), "isocost compare": (0, 3, 4)}
 class Walk:
     """How a page is followed.
 
-    `needs` makes what the page takes to be there. `quick` and `full` are what the normal suite and the slow tests run
-    (right) instead of a part of a command as written (left). Commands that begin as in `slow` run in the slow tests
-    only. `ends` is how commands end of which the page says that they do not end with 0: words of the command as it is
+    `needs` makes what the page takes to be there. `quick` is what is run (right) instead of a part of a command as
+    written (left), and `full` what the slow tests run. Commands that begin as in `slow` run in the slow tests only.
+    `ends` is how commands end of which the page says that they do not end with 0: words of the command as it is
     run, the exit codes, and a pattern of what it prints. `leaves` are files that must be there in the end.
     """
 
@@ -162,7 +164,7 @@ WALKS = {
         leaves=("studies/mine/profile.json", "studies/mine/plan.json", "studies/mine/audit.json",
                 "studies/mine/report.html", "studies/theirs/plan.json"),
     ),
-    "CONTRIBUTING.md": Walk(checkout, slow=("python -m isocost.contract",)),     # pages on methods, in ten seconds
+    "CONTRIBUTING.md": Walk(checkout, slow=("python -m docs.build.catalogue",)),      # pages on methods, in ten seconds
     "docs/agents.md": Walk(
         quick={
             "quickstart --world agents": "quickstart --world agents --dry-run --samples 1 --limit 40",
@@ -204,6 +206,10 @@ WALKS = {
     "docs/your_trainer.md": Walk(
         lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 60k-rollouts"},
         leaves=("studies/mine/report.html",),
+    ),
+    "docs/reward.md": Walk(
+        mine, quick={"mine.jsonl": "mine.jsonl --limit 20"}, slow=("python experiments/reward_peers.py",),
+        ends={"my_reward.py:reward": ((3,), r"wrong answers paid[\s\S]*denied answer 100%")},
     ),
     "docs/use_your_own.md": Walk(
         lambda shell: given(shell, "examples"),
@@ -305,9 +311,20 @@ def shown(block: Block, out: str) -> None:
         pytest.fail(f"{block.place} shows\n{output}\nand it printed\n{out}", pytrace=False)
 
 
+def runs(block: Block, walk: Walk, *, full: bool) -> bool:
+    """Whether something is run of a block at this size."""
+    return any(chosen(block, walk, full=full)) or (block.kind == "python" and not block.file)
+
+
+def begun(page: str) -> tuple[Block, ...]:
+    """The blocks of a page up to the first of which something is run; none if there is none."""
+    found, walk = read(page), WALKS.get(page, Walk())
+    return next((found[: i + 1] for i, block in enumerate(found) if runs(block, walk, full=False)), ())
+
+
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory, programs_at_once) -> Callable[[str], Followed]:
-    """Follows a page at the size of the normal suite, once."""
+    """Follows a page to its end at a reduced size, once."""
 
     @cache
     def walk(page: str) -> Followed:
@@ -317,16 +334,52 @@ def walked(tmp_path_factory, programs_at_once) -> Callable[[str], Followed]:
     return walk
 
 
-def expected(page: str, *, full: bool) -> set[str]:
-    """The commands of a page, as written, and the places of its Python blocks, that are run at this size."""
-    walk = WALKS.get(page, Walk())
-    places = {b.place for b in read(page) if b.kind == "python" and not b.file}
-    return places | {command for b in read(page) for command, _ in chosen(b, walk, full=full)}
+def expected(found: Sequence[Block], walk: Walk, *, full: bool) -> set[str]:
+    """The commands of these blocks, as written, and the places of Python blocks, that are run at this size."""
+    places = {b.place for b in found if b.kind == "python" and not b.file}
+    return places | {command for b in found for command, _ in chosen(b, walk, full=full)}
 
 
-@pytest.mark.parametrize("page", PAGES)
+READ_BELOW = ("docs/use_your_own.md", "docs/write_a_method.md")     # tests below read what these leave
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if begun(page) and page not in READ_BELOW])
+def test_a_page_begins_as_it_is_written(page, tmp_path, programs_at_once):
+    walk = replace(WALKS.get(page, Walk()), leaves=())
+    followed = follow(begun(page), walk, Shell(tmp_path, programs_at_once), full=False)
+    assert set(followed.ended) == expected(begun(page), walk, full=False)
+
+
+@pytest.mark.parametrize("page", [
+    page if page in READ_BELOW else pytest.param(page, marks=pytest.mark.release) for page in PAGES if begun(page)
+])
 def test_a_page_runs_as_it_is_written(walked, page):
-    assert set(walked(page).ended) == expected(page, full=False)
+    assert set(walked(page).ended) == expected(read(page), WALKS.get(page, Walk()), full=False)
+
+
+def unreadable(block: Block, walk: Walk) -> Iterator[str]:
+    """Why a block could not run: its Python, its TOML, an option of a command as written or as it is run."""
+    try:
+        if block.kind == "python":
+            compile(block.body, block.place, "exec")
+        elif block.kind == "toml":
+            tomllib.loads(block.body)
+    except (SyntaxError, tomllib.TOMLDecodeError) as error:
+        yield f"{block.place}: {error}"
+    for command in {*block.commands(), *(run for full in (False, True) for _, run in chosen(block, walk, full=full))}:
+        if command.startswith("isocost "):
+            try:
+                parse(shlex.split(command)[1:])
+            except click.ClickException as error:
+                yield f"{block.place}: {command}: {error.format_message()}"
+
+
+def test_every_block_can_be_read():
+    walks = {page: WALKS.get(page, Walk()) for page in PAGES}
+    assert [why for page, walk in walks.items() for block in read(page) for why in unreadable(block, walk)] == []
+    planted = blocks("```python\nx =\n```\n\n```toml\na = \n```\n\n```sh\nisocost plan here --bugdet 2h\n```\n")
+    whys = [why for block in planted for why in unreadable(block, Walk())]
+    assert [why.split(":")[1] for why in whys] == ["1", "5", "9"] and "--bugdet" in whys[-1]
 
 
 @pytest.mark.slow       # with SmolLM2 and the budgets of the pages: an hour on two cores
@@ -334,7 +387,7 @@ def test_a_page_runs_as_it_is_written(walked, page):
 def test_a_page_runs_in_full(tmp_path, page):
     with programs(forked=False) as bin:
         followed = follow(read(page), WALKS.get(page, Walk()), Shell(tmp_path, bin), full=True)
-    assert set(followed.ended) == expected(page, full=True)
+    assert set(followed.ended) == expected(read(page), WALKS.get(page, Walk()), full=True)
 
 
 # what the pages say of what they leave --------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from isocost.tasks.verify import verifiers
 from isocost.types import Sampling, Stop
 from isocost.worlds.setting import Setting, open_setting
 
-SETTING = Setting(data="sums:base=easy,count=24", held_out=0.4)
+SETTING = Setting.of(data="sums:base=easy,count=24", held_out=0.4)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def looked(opened, *checks):
 
 
 def opened(**changes):
-    return open_setting(replace(SETTING, **changes))
+    return open_setting(SETTING.but(**changes))
 
 
 def only(found):
@@ -122,7 +122,7 @@ def around(engine, monkeypatch, change):
 
 def untempered(world):
     """What a sampler would record that forgets temperature and truncation."""
-    decoder = Decoder(world.extra["model"].config, body=torch.float64)
+    decoder = Decoder(world.about.model.config, body=torch.float64)
     for name, p in decoder.named_parameters():
         p.data.copy_(world.learner.weights()[name])
 
@@ -155,7 +155,7 @@ def test_wrong_kept_sets_are_found(fault, monkeypatch):
     def change(said, start, call):
         if not said.kept:
             return said
-        whole = np.arange(o.world.extra["model"].config.vocab)
+        whole = np.arange(o.world.about.model.config.vocab)
         wrong = {"none": (), "all": tuple(whole for _ in said.kept),
                  "one less": tuple(k[k != t] for k, t in zip(said.kept, said.tokens, strict=True))}
         return replace(said, kept=wrong[fault])
@@ -195,7 +195,7 @@ def test_a_model_that_rounds_more_is_no_bug_while_sampler_and_learner_agree(dtyp
     true = policy.kept_logp
     for off, verdict in ((rounds, "ok"), (wrong, "fail")):
         o = opened(dtype=dtype)
-        assert o.world.extra["kernels"] == "native"                    # the two agree to the last bit
+        assert o.world.about.kernels == "native"                    # the two agree to the last bit
         monkeypatch.setattr(policy, "kept_logp", lambda logits, x, off=off: true(logits, x) - off)
         found = looked(o, policy.sampling, policy.weights)
         assert {f.verdict for f in found.values()} == {verdict}, found
@@ -453,7 +453,7 @@ def test_answers_that_are_not_right_by_their_own_verifier_are_found(monkeypatch)
 def test_the_floor_of_what_was_sampled_is_counted_tick_by_tick():
     o = opened()
     case = asyncio.run(examine(o))
-    config, known = o.world.extra["model"].config, Peaks({"fp32": 1.0}, 1e30, 1)     # seconds are operations
+    config, known = o.world.about.model.config, Peaks({"fp32": 1.0}, 1e30, 1)     # seconds are operations
     seconds, limit = speed._decode_floor(case, known, "fp32", 4)
     by_hand, prompt = 0.0, len(case.groups[0].rollouts[0].segments[0]) - case.groups[0].lengths[0]
     for g in case.groups:
@@ -465,10 +465,10 @@ def test_the_floor_of_what_was_sampled_is_counted_tick_by_tick():
 def test_slow_is_a_warning_that_says_what_to_do():
     case = asyncio.run(examine(opened()))
     case.had, case.seconds = 1.0, 60.0
-    case.world.extra |= {"kernels": "torch", "kernels_why": "no compiler was found"}
+    case.world.about = replace(case.world.about, kernels="torch", kernels_why="no compiler was found")
     found = asyncio.run(speed.sampling_speed(case))
     assert found.verdict == "warn" and "no compiler was found" in found.do and "C++ compiler" in found.do
-    case.world.extra["kernels"] = "native"
+    case.world.about = replace(case.world.about, kernels="native")
     assert "batches" in asyncio.run(speed.sampling_speed(case)).do
     case.had = 0.4
     found = asyncio.run(speed.sampling_speed(case))

@@ -1,4 +1,4 @@
-"""`isocost doctor --tinker`: each planted fault of a service is named, with what was measured; a sound one passes."""
+"""`isocost doctor` of a service: each planted fault is named, with what was measured; a sound one passes."""
 
 import json
 import re
@@ -12,6 +12,7 @@ from isocost.doctor.service import CHECKS, diagnose_service
 from isocost.errors import Unreachable, UserError
 
 URL = "http://localhost:8000#tiny"
+MODEL = f"tinker:{URL}"
 # By fault: the check that finds it, its verdict, and what it says, as a pattern. Last digits are the processor's.
 NEAR_1 = r"(1|1\.0\d|0\.99\d?)"
 FOUND = {
@@ -40,7 +41,7 @@ def test_every_fault_of_the_fake_is_looked_for():
 
 def test_a_sound_service_passes_every_check(monkeypatch):
     install(monkeypatch)
-    found = diagnose_service(URL)
+    found = diagnose_service(MODEL)
     assert [f.verdict for f in found.findings] == ["ok"] * len(CHECKS) and found.sound
     assert found.subject.model == "tiny" and found.cost.rollouts > 0 and found.cost.train > 0
     assert found.to_dict()["sound"] is True
@@ -52,20 +53,22 @@ def test_each_fault_is_named_with_its_measurement(monkeypatch, fault):
     name, verdict, said = FOUND[fault]
     if name != "draws":
         monkeypatch.setattr("isocost.doctor.service.DRAWS", 16)
-    findings = {f.name: f for f in diagnose_service(URL).findings}
+    findings = {f.name: f for f in diagnose_service(MODEL).findings}
     assert findings[name].verdict == verdict and re.search(said, findings[name].said), findings[name]
     assert bool(findings[name].do) == (verdict != "ok")
 
 
 def test_the_command_prints_a_row_for_each_check_and_fails_with_the_service(monkeypatch):
     install(monkeypatch, "clip")
-    found = CliRunner().invoke(main, ["doctor", "--tinker", URL, "--lora", "8"])
+    found = CliRunner().invoke(main, ["doctor", "--model", MODEL, "--lora", "8"])
     assert found.exit_code == 3 and "ratios are clipped" in " ".join(found.output.split())
     assert "tiny at http://localhost:8000 (adapter of rank 8)" in " ".join(found.output.split())
-    data = json.loads(CliRunner().invoke(main, ["doctor", "--tinker", f"tinker:{URL}", "--json"]).output)
+    data = json.loads(CliRunner().invoke(main, ["doctor", MODEL, "--json"]).output)
     assert data["rank"] == 32 and [f["name"] for f in data["findings"] if f["verdict"] == "fail"] == ["clipping"]
-    other = CliRunner().invoke(main, ["doctor", "--tinker", URL, "--temperature", "0.5"])
-    assert other.exit_code == 2 and "--temperature has no use with --tinker" in other.output
+    other = CliRunner().invoke(main, ["doctor", MODEL, "--temperature", "0.5"])
+    assert other.exit_code == 2 and "--temperature has no use with a model that a service trains" in other.output
+    old = CliRunner().invoke(main, ["doctor", "--tinker", URL, "--json"])
+    assert f"write --model {MODEL}" in old.stderr and json.loads(old.stdout) | {"seconds": 0} == data | {"seconds": 0}
 
 
 def test_a_call_that_is_rejected_is_a_finding_and_a_lost_server_ends_it(monkeypatch):
@@ -76,7 +79,7 @@ def test_a_call_that_is_rejected_is_a_finding_and_a_lost_server_ends_it(monkeypa
         raise UserError("the service rejects save_state: disk full")
 
     monkeypatch.setattr(Adapter, "save", rejects)
-    found = diagnose_service(URL).findings[-1]
+    found = diagnose_service(MODEL).findings[-1]
     assert (found.name, found.verdict) == ("checkpoint", "fail") and found.said.endswith("save_state: disk full")
 
     def gone(self, name):
@@ -84,5 +87,5 @@ def test_a_call_that_is_rejected_is_a_finding_and_a_lost_server_ends_it(monkeypa
 
     monkeypatch.setattr(Adapter, "save", gone)
     with pytest.raises(Unreachable):
-        diagnose_service(URL)
+        diagnose_service(MODEL)
     assert server.calls > 0

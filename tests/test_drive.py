@@ -37,7 +37,7 @@ from waiting import until
 
 SCRIPT = Path(__file__).parent.parent / "examples" / "own_trainer.py"
 OPTIONS = "--n {n} --groups {B} --updates {M} --lr {lr} --seed {seed} --eval-every {eval_every} --out {out}"
-SETTING = Setting(model="softmax", data="larger of two", held_out=64.0, samples=4)
+SETTING = Setting.of(model="softmax", data="larger of two", held_out=64.0, samples=4)
 
 
 def command(*more):

@@ -30,7 +30,7 @@ from test_export import flat, known, schema
 HERE = Path(__file__).parent
 DRIVEN = json.loads((HERE / "fixtures" / "schemas" / "drive.json").read_text())
 TRAINERS = list(DRIVEN)
-SETTING = Setting(model="m", data="d", held_out=64.0, samples=4)
+SETTING = Setting.of(model="m", data="d", held_out=64.0, samples=4)
 SIZES = Sizes("pilot-n4-s0", n=4, B=8, C=32 * 24, lr=2e-4, warmup=3, seed=7, points=(256, 512, 768), samples=3)
 LATE = ("skyrl", "nemo-rl", "openrlhf", "slime")
 OWN = {"openrlhf": "--data.max_samples 16"}

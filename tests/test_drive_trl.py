@@ -29,7 +29,7 @@ from test_drive import killer, lines
 from test_export import trl_python
 
 HOME = Path(__file__).parent.parent
-SETTING = Setting(model="tiny", data="sums", held_out=128.0, samples=4)
+SETTING = Setting.of(model="tiny", data="sums", held_out=128.0, samples=4)
 SIZES = Sizes("a", n=4, B=8, C=4 * 8 * 24, lr=1e-4, warmup=1, seed=5, points=(256, 512, 768))
 
 

@@ -83,7 +83,7 @@ def model(served):
 
 
 def profile(model, limits=QUICK, **kept):
-    return asyncio.run(pass_rates(Setting(model=model, data=DATA), problems=PROBLEMS, limits=limits, **kept))
+    return asyncio.run(pass_rates(Setting.of(model=model, data=DATA), problems=PROBLEMS, limits=limits, **kept))
 
 
 def said(*args, code=0):
@@ -102,7 +102,7 @@ def plain(served):
 def test_a_profile_is_of_the_model_behind_the_server(plain):
     """Rewards are those of the local model: its exact pass@1 of the same problems, within four standard errors."""
     found, asked = plain
-    local = open_setting(Setting(data=DATA))
+    local = open_setting(Setting.of(data=DATA))
     by = {p.id: p for p in local.sides.train}
     exact = np.array(local.world.exact([by[i] for i in found["ids"]], Sampling()))
     deviation = np.sqrt((exact * (1 - exact)).sum() / 16) / PROBLEMS
@@ -222,7 +222,7 @@ def test_parameters_that_a_server_does_not_take_are_left_out(server, model):
     found = profile(model)
     assert sorted(found["server"]["dropped"]) == ["min_p", "repeat_penalty", "repetition_penalty", "seed", "top_k"]
     with pytest.raises(UserError, match=r"does not take top_k = 5 .*with --top-k"):
-        open_setting(Setting(model=model, data=DATA, top_k=5), learn=False)
+        open_setting(Setting.of(model=model, data=DATA, top_k=5), learn=False)
 
 
 def test_what_a_refusal_names_is_changed():
@@ -241,7 +241,7 @@ def test_what_a_refusal_names_is_changed():
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 def test_log_probs_of_a_server_are_the_learner_s(server, served, path):
     """Where they were asked for; else they are NaN, and lengths are those of the usage counts."""
-    local = open_setting(Setting(data=DATA)).world
+    local = open_setting(Setting.of(data=DATA)).world
     problems = local.problems[:3]
     spec = Spec("openai", "tiny", served[1] + path)
     for wanted in (True, False):
@@ -264,7 +264,7 @@ def test_log_probs_of_a_server_are_the_learner_s(server, served, path):
 
 def test_a_wave_that_is_halted_returns_what_it_has(server, served):
     server.reset(lambda k, body: 20.0 if k > 1 else None)
-    local = open_setting(Setting(data=DATA)).world
+    local = open_setting(Setting.of(data=DATA)).world
     world = endpoint.open_world(Spec("openai", "tiny", served[1]), local.problems, local.grade, limits=QUICK)
     place = Place(0, 0, 0, 0)
 
@@ -362,7 +362,7 @@ def test_an_address_that_cannot_be_used_says_what_is_wrong(server, served, monke
     monkeypatch.delenv("ISOCOST_API_KEY", raising=False)
 
     def opening(model):
-        return open_setting(Setting(model=model, data=DATA), learn=False, limits=QUICK)
+        return open_setting(Setting.of(model=model, data=DATA), learn=False, limits=QUICK)
 
     with pytest.raises(UserError, match=r"no server answers at http://127.0.0.1:9/v1 .*start it"):
         opening("openai:http://127.0.0.1:9/v1#m")
@@ -401,7 +401,7 @@ def test_the_key_is_sent_and_stands_nowhere_else(server, model, monkeypatch, tmp
     assert set(keys) == {None}      # the key of another host stays at home
     monkeypatch.setenv("ISOCOST_API_KEY", "sk-very-secret")
     with pytest.raises(UserError, match="is not encrypted"):
-        open_setting(Setting(model="openai:http://example.org/v1#m", data=DATA), learn=False)
+        open_setting(Setting.of(model="openai:http://example.org/v1#m", data=DATA), learn=False)
 
 
 def test_requests_go_through_the_proxy_of_the_environment_and_past_it_to_a_server_in_no_proxy(served, monkeypatch):
@@ -431,7 +431,7 @@ def test_requests_go_through_the_proxy_of_the_environment_and_past_it_to_a_serve
 def test_without_its_http_package_an_endpoint_names_the_extra(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(UserError, match=r"behind a server needs httpx2, of the extra \[endpoint\]: pip install httpx2"):
-        open_setting(Setting(model=model, data=DATA), learn=False)
+        open_setting(Setting.of(model=model, data=DATA), learn=False)
 
 
 def test_a_client_sends_from_every_event_loop_and_leaves_no_thread(served, monkeypatch):
@@ -499,8 +499,8 @@ def test_a_dry_run_counts_what_can_be_counted(server, model, tmp_path):
 
 def test_a_model_is_evaluated_on_all_problems(server, model):
     """As a local model is, where it is computed exactly."""
-    found = evaluate_model(Setting(model=model, data="sums:base=easy,count=12"), samples=8, limits=QUICK)
-    exact = evaluate_model(Setting(data="sums:base=easy,count=12"))
+    found = evaluate_model(Setting.of(model=model, data="sums:base=easy,count=12"), samples=8, limits=QUICK)
+    exact = evaluate_model(Setting.of(data="sums:base=easy,count=12"))
     assert exact.samples == 0 and exact.problems == found.problems == 12 and found.samples == 8
     assert abs(found.right.value - exact.right.value) < 4 * 0.5 / np.sqrt(12 * 8)
     assert [x["k"] for x in found.pass_at] == [1, 2, 4, 8] and found.pass_at[0]["value"] == found.right.value

@@ -18,7 +18,7 @@ from isocost.types import End, Fate, Score
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting, open_setting
 
-SETTING = Setting(data="sums:base=easy,count=60", held_out=0.2)
+SETTING = Setting.of(data="sums:base=easy,count=60", held_out=0.2)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def by_need(problems, ledger, total):
 )
 def test_a_run_that_is_stopped_cancels_rollouts_in_flight(changes):
     """After whichever step: waves not begun, half written, waiting to be taken, and groups held for a later step."""
-    setting, cancelled = Setting(data="sums:work=1,count=60", held_out=0.2, max_tokens=14), 0
+    setting, cancelled = Setting.of(data="sums:work=1,count=60", held_out=0.2, max_tokens=14), 0
 
     async def stopped(after, world, ledger):
         async with aclosing(train(recipe_of(**changes), world, ledger, {"rollouts": 256})) as steps:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fixtures.study_records import write_lines, write_run, write_study
+from fixtures.study_records import write_lines, write_run
 from isocost import report
 from isocost.report.records import MOST, load
 from isocost.report.sections import turns as rollouts
@@ -29,8 +29,8 @@ def _watch(event, arguments):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
-    return write_study(tmp_path_factory.mktemp("grown") / "study")
+def whole(tmp_path_factory, recorded) -> Path:
+    return recorded(tmp_path_factory.mktemp("grown") / "study")
 
 
 def more_runs(study: Path, purpose: str, count: int) -> list[str]:

@@ -519,24 +519,6 @@ def test_no_reply_waits_for_the_client_to_acknowledge_its_head():
     asyncio.run(work())
 
 
-def test_what_is_no_http_ends_its_connection_alone():
-    async def work() -> None:
-        gateway = Gateway.here()
-        session = await gateway.open()
-        at = urlsplit(session.base_url)
-        for raw in (b"hello\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"x" * 70_000,
-                    f"POST {at.path}/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab".encode()):
-            reader, writer = await asyncio.open_connection(at.hostname, at.port)
-            writer.write(raw)
-            writer.write_eof()
-            assert not await asyncio.wait_for(reader.read(), 5) or raw.startswith(b"POST") is False
-            writer.close()
-        assert (await asyncio.to_thread(request, session.base_url, "/models", None, "GET"))[0] == 200
-        await gateway.close(session)
-
-    asyncio.run(work())
-
-
 # faults ------------------------------------------------------------------------------------------------------------
 
 

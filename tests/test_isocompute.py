@@ -41,7 +41,7 @@ def test_the_rate_follows_the_root_of_the_batch():
 @pytest.mark.parametrize("method", ["isoeasy", "dapo"])
 def test_compute_counts_every_rollout_that_was_begun_filtered_groups_included(method, tmp_path):
     """C is the sum over groups of n; dapo throws groups away and pays for them."""
-    job = Job(arm=Arm(n=4, B=4, lr=1e-4), name="r", setting=Setting(data="sums:base=hard,count=120", held_out=0.3),
+    job = Job(arm=Arm(n=4, B=4, lr=1e-4), name="r", setting=Setting.of(data="sums:base=hard,count=120", held_out=0.3),
               method=method, seed=1, budget={"rollouts": 256})
     end = asyncio.run(run(job, tmp_path))
     journal = read_lines(tmp_path / "journal.jsonl")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import isocost.laws.fit as fit
+from in_turn import when_changed
 from isocost.errors import UserError
 from isocost.laws import Curve, Growth, Law, NotIdentified, fit_law
 from isocost.laws.identify import bend, cautions, refusal, upward
@@ -21,6 +22,7 @@ from truth import Design, plant
 
 C = np.concatenate([[0], np.geomspace(250, 8000, 8)])
 END = 8000.0
+when_laws_change = when_changed("src/isocost/laws/**", "src/isocost/stats/**")      # many studies are fitted
 
 
 def rising(A: float = 0.9, Cmid: float = 1500.0, b: float = 1.2, R0: float = 0.3) -> np.ndarray:
@@ -114,6 +116,7 @@ def test_duplicated_checkpoints_and_runs_do_not_shrink_intervals():
         assert fit_law(dense, draws=60).predict(8, at)[1].width > 0.55 * once.predict(8, at)[1].width
 
 
+@when_laws_change
 def test_three_seeds_cover(monkeypatch):
     """40 pilots of 4 arms and 3 seeds: 90 % intervals of 3 new runs and of the mean cover 90 % of the time.
 
@@ -136,6 +139,7 @@ def test_three_seeds_cover(monkeypatch):
     assert np.mean(percentile) <= 0.82
 
 
+@when_laws_change
 def test_the_reported_frontier_is_unbiased_where_the_naive_maximum_is_not(monkeypatch):
     """80 studies of 4 identical arms (trap of A3): reported minus true within 2.6 Monte Carlo errors of 0, and 0.001
     for a prior that leans to A = 1.
@@ -162,6 +166,7 @@ def test_the_reported_frontier_is_unbiased_where_the_naive_maximum_is_not(monkey
         assert np.mean(planted) - mean[-1] > 5 * np.std(planted) / np.sqrt(80)
 
 
+@when_laws_change
 def test_intervals_far_beyond_the_pilot_hold_inside_and_outside_the_forms(monkeypatch):
     """4 studies of each truth: at 4 and 8 times the pilot at least 8 of 10 outcomes are covered, not by being useless.
 

@@ -89,8 +89,8 @@ def test_a_plan_is_warned_beyond_the_pass_it_began_at():
 def test_a_real_run_on_sixteen_problems_over_fits(tmp_path):
     """And one of the same size on many problems does not."""
     held = "sums:base=easy,count=128,seed=1"
-    few = Setting(data="sums:base=easy,count=200,seed=3", limit=16, held_out_data=held)
-    many = replace(few, data="sums:base=easy", limit=None)
+    few = Setting.of(data="sums:base=easy,count=200,seed=3", limit=16, held_out_data=held)
+    many = few.but(data="sums:base=easy", limit=None)
     for name, setting in (("few", few), ("many", many)):
         job = Job(arm=Arm(n=8, B=16, lr=3e-4), name=name, setting=setting, method="isohard", seed=0,
                   budget={"rollouts": 1280}, points=(128, 384, 768))

@@ -16,13 +16,14 @@ from isocost.laws.law import Flag, NotIdentified
 from isocost.planner.budget import Bill, Budget, Prices, Timing, measure_timing
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.training.afford import RESERVE, plan_pilot
+from isocost.planner.training.builtin import PRESETS
 from isocost.planner.training.focus import focused
 from isocost.planner.training.learning_rate import given
 from isocost.planner.training.pilot import PilotPlan
 from isocost.planner.training.prescribe import prescribe
 from isocost.planner.training.prescription import Plan
 from isocost.planner.training.seeds import comparison
-from isocost.planner.training.study_runs import PRESETS, make_runs, run_seed, warmup, whole
+from isocost.planner.training.study_runs import arms_of, make_runs, run_seed, warmup, whole
 from isocost.runs.arm import Arm
 from isocost.stats.intervals import Interval
 from isocost.stats.power import detectable, detectable_paired
@@ -140,7 +141,7 @@ def test_small_batches_are_dearer_per_rollout():
 
 def test_timing_is_measured_from_runs():
     truth = Timing(0.004, 0.0005, 0.0002, 0.07, "")
-    runs = [r for B in (4, 16) for r in make_runs(0, "pilot", (2, 8, 32), B, 4096, 1)]
+    runs = [r for B in (4, 16) for r in make_runs(0, "pilot", arms_of((2, 8, 32), B), 4096, 1)]
     found = measure_timing([curve(r, 0.8, truth) for r in runs], TIMING)
     assert (found.update, found.problem, found.rollout, found.evaluation) == pytest.approx(
         (0.004, 0.0005, 0.0002, 0.07), rel=0.02)
@@ -151,7 +152,7 @@ def test_timing_is_measured_from_runs():
 def test_slow_stretches_count_as_much_as_fast_ones():
     """A machine that is shared: every stretch takes 1 or 3 times as long, so twice on average, and free rollouts
     are no reason to forget what was timed."""
-    runs, rng = make_runs(0, "pilot", (2, 8, 32), 8, 4096, 6), np.random.default_rng(2)
+    runs, rng = make_runs(0, "pilot", arms_of((2, 8, 32), 8), 4096, 6), np.random.default_rng(2)
     loaded = []
     for r in runs:
         c = curve(r, 0.8, TIMING)
@@ -168,10 +169,11 @@ def test_slow_stretches_count_as_much_as_fast_ones():
 def test_runs_of_one_batch_size_tell_seconds_per_rollout_and_per_evaluation():
     """At n B = 64 an update of B = 8 takes 0.004 + 8 x 0.0005 + 64 x 0.0002 = 0.0208 s, one of B = 32 0.0328 s."""
     truth = Timing(0.004, 0.0005, 0.0002, 0.07, "")
-    one = measure_timing([curve(r, 0.8, truth) for r in make_runs(0, "pilot", (8,), 8, 4096, 2)], TIMING)
+    one = measure_timing([curve(r, 0.8, truth) for r in make_runs(0, "pilot", arms_of((8,), 8), 4096, 2)], TIMING)
     assert (one.update, one.problem, one.evaluation) == (0, 0, pytest.approx(0.07, rel=0.02))
     assert one.rollout * 64 == pytest.approx(0.0208, rel=0.02)
-    both = measure_timing([curve(r, 0.8, truth) for r in make_runs(0, "pilot", (2, 8), 8, 4096, 1, batch=64)], TIMING)
+    pair = make_runs(0, "pilot", arms_of((2, 8), 8, 64), 4096, 1)
+    both = measure_timing([curve(r, 0.8, truth) for r in pair], TIMING)
     assert 64 * both.per_rollout(8, 8) == pytest.approx(0.0208, rel=0.02)
     assert 64 * both.per_rollout(2, 32) == pytest.approx(0.0328, rel=0.02)
 
@@ -309,7 +311,7 @@ def test_trained_runs_never_share_a_seed_with_the_pilot():
     pilot = {run_seed(s, "pilot", i) for s in range(20) for i in range(5)}
     trained = {run_seed(s, "train", i) for s in range(20) for i in range(5)}
     assert len(pilot) == len(trained) == 100 and not pilot & trained
-    a, b = make_runs(3, "train", (4, 8), 8, 1024, 1)
+    a, b = make_runs(3, "train", arms_of((4, 8), 8), 1024, 1)
     assert a.seed == b.seed and a.index == b.index
 
 

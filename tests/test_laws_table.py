@@ -65,15 +65,6 @@ def test_metrics_cut_short_of_their_end_are_refused(tmp_path):
     assert len(curves(tmp_path)[0].C) == 2
 
 
-def test_a_line_torn_by_a_kill_is_not_read_and_a_broken_one_is_named(tmp_path):
-    write(tmp_path, "a", [0.3, 0.4], torn='{"step": 9, "rollouts": 99, "eval/sel')
-    assert len(curves(tmp_path)[0].C) == 2
-    path = tmp_path / "runs" / "a" / "metrics.jsonl"
-    path.write_text("not json\n")
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line 1"):
-        curves(tmp_path)
-
-
 def test_a_run_without_an_evaluation_is_left_out(tmp_path):
     write(tmp_path, "a", [0.3, 0.4])
     write(tmp_path, "b", [])

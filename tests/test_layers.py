@@ -6,14 +6,11 @@ import subprocess
 import sys
 import textwrap
 from functools import cache
-from pathlib import Path
-
-import pytest
 
 from isocost import methods
 from isocost.runs.files import DIVERGED
+from trees import PACKAGE, nodes, sources
 
-HOME = Path(__file__).resolve().parent.parent / "src" / "isocost"
 ROOMS = (
     "screen", "errors", "disk", "core", "stats", "parts", "fast", "methods", "strategies", "tasks", "serve", "envs",
     "local", "worlds", "contract", "control", "runs", "laws", "planner", "trainers", "steps", "compare", "doctor",
@@ -21,6 +18,7 @@ ROOMS = (
 )
 DOORS = {("isocost.screen.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
 LARGEST = 600       # lines of a file
+PARAMETERS = 8      # of a function
 # What is of n and B: methods, laws of n, the planner that compares n, and what names both for a trainer or for a user
 # (`isocost import`'s options, a prescription's properties). All else holds an arm.
 OF_N = ("stats", "methods", "laws", "planner", "trainers.driving.command", "trainers.driving.export",
@@ -30,27 +28,24 @@ CORE = ("loop", "feed", "pack", "ledger", "seams", "types", "meter", "chance", "
 NAMES = set(methods.names())
 
 
-def files(*parts):
-    """Source files of these modules and packages, by the name they are imported under."""
-    found = {}
-    for part in parts:
-        path = HOME / part
-        for f in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
-            found[".".join(f.relative_to(HOME.parent).with_suffix("").parts)] = f.read_text()
-    assert found
-    return found
-
-
+@cache
 def every():
-    return files(*(p.name if p.is_dir() else p.stem for p in HOME.iterdir() if p.suffix in (".py", "")
-                   and (p.is_file() or any(p.glob("*.py")))))
+    """The text of every module, by the name it is imported under."""
+    return {f"isocost.{name.removesuffix('.py').replace('/', '.')}": source for name, source in sources().items()}
+
+
+def files(*parts):
+    """Those of these modules and packages."""
+    roots = [f"isocost.{part.replace('/', '.')}" for part in parts]
+    assert all(below(every(), root) for root in roots)
+    return {name: every()[name] for name in below(every(), *roots)}
 
 
 @cache
 def imported(source):
     """Everything a file imports, wherever in it, as dotted names (of modules and of what is taken from them)."""
     out = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             out |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -65,7 +60,7 @@ def below(names, *roots):
 def compared(source, names):
     """Strings that are compared with, or matched, and name a method."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         inside = []
         if isinstance(node, ast.Compare):
             inside = [node.left, *node.comparators]
@@ -81,36 +76,38 @@ def compared(source, names):
 def names_read(source):
     """Lines that take `.name` of a recipe: of `recipe`, of `r`, of `anything.recipe`."""
     return [
-        n.lineno for n in ast.walk(ast.parse(source))
+        n.lineno for n in nodes(source)
         if isinstance(n, ast.Attribute) and n.attr == "name"
         and getattr(n.value, "id", getattr(n.value, "attr", "")) in ("recipe", "r")
     ]
 
 
-@pytest.mark.parametrize(("name", "source"), files(*CORE).items(), ids=lambda x: x if len(x) < 40 else "")
-def test_the_core_imports_no_method_and_no_part_and_branches_on_no_recipes_name(name, source):
-    assert below(imported(source), "isocost.methods", "isocost.parts") == []
-    assert compared(source, NAMES) == set()
-    assert not names_read(source), f"{name} reads a recipe's name"
+def banned_in(found, *roots):
+    """Module -> what it imports of these."""
+    return {name: bad for name, source in found.items() if (bad := below(imported(source), *roots))}
 
 
-@pytest.mark.parametrize(("name", "source"), files("methods", "parts").items(), ids=lambda x: x if len(x) < 40 else "")
-def test_methods_and_parts_import_no_loop_no_feed_and_no_world_of_their_own(name, source):
-    if name.endswith("methods.__init__"):
-        return
+def test_the_core_imports_no_method_and_no_part_and_branches_on_no_recipes_name():
+    core = files(*CORE)
+    assert banned_in(core, "isocost.methods", "isocost.parts") == {}
+    assert {name: found for name, source in core.items() if (found := compared(source, NAMES))} == {}
+    assert {name: lines for name, source in core.items() if (lines := names_read(source))} == {}
+
+
+def test_methods_and_parts_import_no_loop_no_feed_and_no_world_of_their_own():
     banned = ("loop", "feed", "local", "worlds", "runs", "steps", "cli", "tasks", "laws", "planner", "report")
-    assert below(imported(source), *(f"isocost.{b}" for b in banned)) == []
+    found = files("methods", "parts")
+    del found["isocost.methods.__init__"]
+    assert banned_in(found, *(f"isocost.{b}" for b in banned)) == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "source"), files("stats", "laws", "planner", "report").items(), ids=lambda x: x if len(x) < 40 else ""
-)
-def test_laws_and_report_import_no_torch_and_no_trainer(name, source):
+def test_laws_and_report_import_no_torch_and_no_trainer():
     banned = ("loop", "feed", "pack", "local", "runs.run", "runs.policy", "runs.driver", "parts", "worlds", "world",
               "ops", "runs.evaluate", "steps")
-    assert below(imported(source), "torch", "safetensors", *(f"isocost.{b}" for b in banned)) == []
-    if name != "isocost.report.sections.recipe":  # it compares a record's recipe with the method as shipped
-        assert below(imported(source), "isocost.methods", "isocost.seams") == []
+    found = files("stats", "laws", "planner", "report")
+    assert banned_in(found, "torch", "safetensors", *(f"isocost.{b}" for b in banned)) == {}
+    del found["isocost.report.sections.recipe"]      # it compares a record's recipe with the method as shipped
+    assert banned_in(found, "isocost.methods", "isocost.seams") == {}
 
 
 def test_the_driver_of_runs_knows_no_tokens_no_problems_and_no_recipes():
@@ -126,7 +123,7 @@ def room(module):
     parts = module.split(".")
     if len(parts) == 1 or parts[1] == "__main__":
         return "api"
-    return parts[1] if (HOME / parts[1]).is_dir() or parts[1] == "errors" else "core"
+    return parts[1] if (PACKAGE / parts[1]).is_dir() or parts[1] == "errors" else "core"
 
 
 def graph(sources):
@@ -134,7 +131,7 @@ def graph(sources):
     out = set()
     for name, source in sources.items():
         own = name.removesuffix(".__init__")
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes(source):
             named = []
             if isinstance(node, ast.Import):
                 named = [a.name for a in node.names]
@@ -210,6 +207,24 @@ def test_no_file_is_too_long_to_read():
     assert {n: k for n, s in every().items() if (k := len(s.splitlines())) >= LARGEST} == {}
 
 
+def crowded(source):
+    """The functions of more than `PARAMETERS` parameters, with their lines; what a ** takes is fields of a value."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            a = node.args
+            names = [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs) if x.arg not in ("self", "cls")]
+            if len(names) > PARAMETERS:
+                yield f"{node.lineno} {getattr(node, 'name', 'lambda')} {len(names)}"
+
+
+def test_no_function_has_more_parameters_than_can_be_told_apart():
+    """Of methods and parts a function's signature is the schema of its settings. All others take the thing they are."""
+    planted = "def f(a, b, c, d, /, e, g, h, *, i, j=1): ...\nclass C:\n    def f(self, a, b, c, d, e, f, g, h, **k): 0"
+    assert list(crowded(planted)) == ["1 f 9"]
+    found = {n: list(crowded(s)) for n, s in every().items() if not below([n], "isocost.methods", "isocost.parts")}
+    assert {n: many for n, many in found.items() if many} == {}
+
+
 def test_the_reason_of_a_run_that_diverged_has_one_name():
     """Code compares with `DIVERGED` of runs/files.py."""
     by_hand = {name for name, source in every().items() if compared(source, {DIVERGED})}
@@ -221,35 +236,45 @@ def test_only_the_environments_own_libraries_are_ever_unpickled_or_compiled():
     for name, source in every().items():
         got = imported(source)
         assert below(got, "pickle", "dill", "cloudpickle", "torch.utils.cpp_extension", "triton", "numba") == [], name
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes(source):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 assert (node.value.id, node.attr) not in {("torch", "load"), ("torch", "compile"), ("np", "load")}, name
 
 
-def after(code):
-    """Modules loaded by a few lines in a fresh process."""
-    tail = "\nimport sys; print(' '.join(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code) + tail], capture_output=True, text=True, check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    return set(done.stdout.split())
+def fresh(code):
+    """A few lines, run in a process of their own."""
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-@pytest.mark.parametrize("module", [
-    "isocost", "isocost.cli.commands", "isocost.laws", "isocost.planner", "isocost.report", "isocost.trainers",
-    "isocost.runs.files", "isocost.runs.job", "isocost.ledger", "isocost.worlds.setting", "isocost.steps",
-    "isocost.compare", "isocost.envs",
-])
-def test_reading_planning_and_reporting_load_no_torch(module):
-    """Neither a package nor any module of it: torch takes a second to import, longer than most commands."""
+WITHOUT_TORCH = (
+    "isocost", "isocost.cli.commands", "isocost.runs.files", "isocost.runs.job", "isocost.ledger",
+    "isocost.worlds.setting", *(f"isocost.{room}.*" for room in (
+        "laws", "planner", "report", "trainers", "steps", "compare", "envs")),
+)
+
+
+def test_reading_planning_and_reporting_load_no_torch():
+    """Neither these modules nor, with a star, any below: torch takes a second to import, longer than most commands."""
     code = f"""
-        import importlib, pkgutil
-        top = importlib.import_module({module!r})
-        for m in pkgutil.iter_modules(getattr(top, "__path__", ()) if {module!r} != "isocost" else ()):
-            importlib.import_module(f"{module}.{{m.name}}")
+        import importlib, pkgutil, sys
+        sys.modules["torch"] = None         # its import is an ImportError
+        loading = []
+        for name in {(*WITHOUT_TORCH, "isocost.loop")!r}:
+            try:
+                top = importlib.import_module(name.removesuffix(".*"))
+                below = pkgutil.walk_packages(top.__path__, f"{{top.__name__}}.") if name.endswith("*") else ()
+                modules = [m.name for m in below]
+            except ImportError:
+                modules = [name]
+            for module in modules:
+                try:
+                    importlib.import_module(module)
+                except ImportError:
+                    loading.append(module)
+        print(*loading)
     """
-    assert "torch" not in after(code)
+    assert fresh(code).stdout.split() == ["isocost.loop"]      # which trains
 
 
 def test_commands_that_read_load_no_torch_and_no_package_of_an_extra(tmp_path):
@@ -259,8 +284,11 @@ def test_commands_that_read_load_no_torch_and_no_package_of_an_extra(tmp_path):
         from isocost.cli.commands import main
         for words in (["ls", {str(tmp_path)!r}], ["envs"], ["laws"]):
             assert CliRunner().invoke(main, words).exit_code == 0
+        import sys
+        print(*sys.modules)
     """
-    assert not {"torch", "scipy.stats", "httpx2", "starlette", "uvicorn", "websockets"} & after(code)
+    loaded = set(fresh(code).stdout.split())
+    assert not {"torch", "scipy.stats", "httpx2", "starlette", "uvicorn", "websockets"} & loaded
 
 
 def test_a_plant_is_found():
@@ -277,7 +305,7 @@ def test_a_plant_is_found():
 
 def sizes_in(source):
     """The functions that take a parameter n or B, and the classes that have one, with their lines."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             args = node.args
             if {a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)} & {"n", "B"}:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
-from isocost.planner.training.study_runs import make_runs
+from isocost.planner.training.study_runs import arms_of, make_runs
 from isocost.recipe import describe
 from isocost.runs.files import code, file_hash
 from isocost.runs.record import RunRecord
@@ -67,7 +67,7 @@ def test_a_broken_study_is_named_and_hides_no_other(runs):
 def test_a_pilot_is_listed_by_how_much_of_it_has_run(tmp_path):
     (tmp_path / "study.json").write_text(json.dumps({"setting": {"model": "m", "data": "d"}}))
     (tmp_path / "profile.json").write_text("{}")
-    pilot = make_runs(0, "pilot", (4, 8), 2, 64, 1)
+    pilot = make_runs(0, "pilot", arms_of((4, 8), 2), 64, 1)
 
     def steps():
         (row,) = [r for r in json.loads(CliRunner().invoke(main, ["ls", str(tmp_path), "--json"]).output)

@@ -48,7 +48,7 @@ def same(a, b) -> bool:
 def test_sampler_and_learner_agree_after_updates_within_the_learners_own_rounding():
     w = world("tiny")
     teach(w, 4, lr=2e-3)
-    exact = world(w.extra["model"].but(weights=w.learner.weights()), dtype="fp64").learner
+    exact = world(w.about.model.but(weights=w.learner.weights()), dtype="fp64").learner
     for sampling in SETTINGS:
         b = batch(w, sums(24, 9), 8, sampling=sampling)
         ours, true = w.learner.score(b).logp, exact.score(b).logp
@@ -84,7 +84,7 @@ def test_planted_faults_exceed_the_bar_a_hundred_times(fault):
 @pytest.mark.parametrize("heads, kv_heads, head_dim", [(4, 2, 32), (4, 4, 16), (1, 1, 16)])
 def test_what_else_is_in_flight_cannot_change_a_byte(heads, kv_heads, head_dim, apart):
     source = model(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
-    promised(world(source).extra["batch_dependent"])
+    promised(world(source).about.batch_dependent)
     prompts = ["1+2=", "47+38=", "1" * 17, "9=" * 20, "5"]
     limits = [4, 30, 9, 40, 20]
 
@@ -110,7 +110,7 @@ def test_rows_of_several_blocks_of_keys_are_the_same_in_company_and_are_right(dt
     """Where keys are many, torch sums them in several products."""
     source = model(heads=4, kv_heads=2, head_dim=32, max_len=600)
     w = world(source, dtype=dtype)
-    promised(w.extra["batch_dependent"])
+    promised(w.about.batch_dependent)
     assert lone_and_together(kernels, dtype, source) == (0, 24)
     b = batch(w, LONG, 4, tokens=12)
     true = world(source, dtype="fp64").learner.score(b).logp
@@ -549,9 +549,9 @@ def test_batched_random_numbers_are_those_of_each_place():
 def test_any_device_writes_what_it_scores(device):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU here")
-    from isocost.local.world import open_world
+    from isocost.local.world import Compute, open_world
 
-    w = open_world(model(), (), None, meter=Meter(), device=device, dtype="fp32", exact=True)
+    w = open_world(model(), (), None, meter=Meter(), exact=True, compute=Compute(device=device, dtype="fp32"))
     b = batch(w, sums(6), 4)
     assert float((w.learner.score(b).logp - b.logp)[b.mask].abs().max()) < 1e-4
     assert np.isfinite(w.learner.update(b, pull, lr=1e-3)["grad_norm"])

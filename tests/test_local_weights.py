@@ -289,9 +289,9 @@ def test_missing_things_are_named(tmp_path):
     with pytest.raises(UserError, match="safetensors"):
         load(str(tmp_path))
     with pytest.raises(UserError, match="gpu9"):
-        from isocost.local.world import open_world
+        from isocost.local.world import Compute, open_world
 
-        open_world(model(), (), None, device="gpu9")
+        open_world(model(), (), None, compute=Compute(device="gpu9"))
     with pytest.raises(UserError, match="fp8"):
         world(dtype="fp8")
 

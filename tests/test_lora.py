@@ -43,7 +43,7 @@ def moved(source=None, steps=3, **settings):
 
 def by_formula(w, factors):
     """The merged weights by Hugging Face's names, from the equation: W0 + (alpha / r) B A."""
-    base = to_hub(w.extra["model"].config, model().weights)
+    base = to_hub(w.about.model.config, model().weights)
     for name in {k.removeprefix(lora.PREFIX).rsplit(".lora_", 1)[0] for k in factors}:
         a, b = (factors[f"{lora.PREFIX}{name}.lora_{x}.weight"] for x in "AB")
         base[f"{name}.weight"] = base[f"{name}.weight"] + w.learner.alpha / RANK * b @ a
@@ -54,7 +54,7 @@ def test_an_adapter_starts_as_the_base_and_counts_what_it_learns():
     w, plain = world(lora=RANK), world()
     batch = written(plain)
     assert torch.equal(w.learner.score(batch).logp, plain.learner.score(batch).logp)
-    c = w.extra["model"].config
+    c = w.about.model.config
     q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
     sides = [(q, c.hidden), (kv, c.hidden), (kv, c.hidden), (c.hidden, q), (c.mlp, c.hidden), (c.mlp, c.hidden),
              (c.hidden, c.mlp)]
@@ -75,7 +75,7 @@ def test_the_gradient_of_the_factors_is_that_of_autograd():
     w, batch = moved(kernels="torch", steps=2)
     learner, (tokens, mask) = w.learner, (batch.tokens, batch.mask)
     factors = {k: v.clone().requires_grad_() for k, v in learner.adapter().items()}
-    c = w.extra["model"].config
+    c = w.about.model.config
     decoder = type(learner.decoder)(c)
     weights = from_hub(c, by_formula(w, factors))
     hidden = torch.func.functional_call(decoder, weights, (tokens,))
@@ -100,7 +100,7 @@ def test_the_sampler_has_the_merged_weights(kernels):
     gap = (w.learner.score(batch).logp - batch.logp)[batch.mask].abs().max()
     base = (world().learner.score(batch).logp - batch.logp)[batch.mask].abs().max()
     assert gap < 2e-5 and base > 1e-2
-    for name, whole in to_hub(w.extra["model"].config, w.learner.weights()).items():
+    for name, whole in to_hub(w.about.model.config, w.learner.weights()).items():
         torch.testing.assert_close(whole, by_formula(w, w.learner.adapter())[name], rtol=0, atol=1e-6)
 
 
@@ -206,7 +206,7 @@ def test_peft_reads_what_is_written_and_its_adapters_are_read(tmp_path):
 
 def test_a_run_with_an_adapter_continues_exactly_and_writes_both_folders(tmp_path):
     def job(budget):
-        setting = Setting(model="tiny", data="sums:level=1", limit=120, lora=RANK)
+        setting = Setting.of(model="tiny", data="sums:level=1", limit=120, lora=RANK)
         return Job("r", setting, "grpo", 0, {"rollouts": budget}, arm=Arm(n=4, B=4, lr=3e-3), save_every=2, export=True)
 
     asyncio.run(run(job(96), tmp_path / "whole"))

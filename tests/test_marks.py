@@ -132,3 +132,24 @@ def test_rows_in_bare_latex_are_tried_in_a_box(tmp_path):
 )
 def test_where_the_answer_stands(text, found):
     assert answers.final(text) == found
+
+
+DENIED = ["The answer is definitely not 42.", "It is certainly not 42, though.", "We can rule out 42", "It can't be 42",
+          "It is either 49 or 42.", "It might be 49, but it could also be 42.", "The answer is 42 (this is wrong).",
+          r"The answer is 42 \text{ is wrong}.", "The answer is 49 = 42.", r"\boxed{49 = 42}", r"\boxed{49 or 42}"]
+ASSERTED = ["It is not 41 but 42.", "6 is not prime, so we take 42.", r"\boxed{42 = 42.0}", "6*7 = 42",
+            "The answer is x = 42.", "We cannot use 41. The answer is 42.", "42 is not a prime",
+            "That makes 84/2 or 42.", "The sum is 40 + 2 = 42.", "I do not need more steps: 42"]
+
+
+@pytest.mark.parametrize("verifier", ["math", "numeric"])
+def test_a_number_that_is_denied_or_one_of_two_is_no_answer(verifier):
+    assert [text for text in DENIED if mark(verifier, "42", text) != 0.0] == []
+    assert [text for text in ASSERTED if mark(verifier, "42", text) != 1.0] == []
+    assert mark(verifier, "50%", r"\boxed{1/2 = 50\%}") == 1.0 and mark(verifier, "1/3", "1/3 = 0.333333") == 1.0
+
+
+def test_math_reads_yes_and_no_in_any_case():
+    assert mark("math", "yes", "Yes.") == mark("math", "no", r"\boxed{\text{NO}}") == 1.0
+    assert mark("math", "True", "true") == 1.0
+    assert mark("math", "yes", "no") == mark("math", "no", "not") == 0.0

@@ -294,7 +294,7 @@ def test_a_run_with_a_shelf_goes_on_from_plain_data_as_if_nothing_had_happened()
 
 def test_a_run_that_died_goes_on_with_its_shelf(tmp_path):
     """From its checkpoint, byte for byte as a run that nobody disturbed."""
-    small = Setting(data="sums:base=easy,count=60", held_out=0.2)
+    small = Setting.of(data="sums:base=easy,count=60", held_out=0.2)
     job = Job(arm=Arm(n=4, B=4, lr=1e-4), name="dots", setting=small, method="dots", seed=5, budget={"rollouts": 96},
               save_every=2)
     asyncio.run(runs.run(job, tmp_path / "whole"))

@@ -11,6 +11,7 @@ from jaxtyping import config
 from docs.build import catalogue as _catalogue
 from experiments import claim, claim_page
 from experiments.claim import outcome_of
+from in_turn import in_turn
 from isocost import methods
 from isocost.batch import Batch
 from isocost.ledger import Ledger, Seen, Tally
@@ -32,25 +33,50 @@ def test_the_tutorial_lists_every_trait():
     assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", TUTORIAL.split("| trait |")[1], flags=re.M)) == TRAITS
 
 
+def kept():
+    """The pages that are there, by their names below docs/."""
+    return {p.relative_to(DOCS).as_posix(): p.read_text(encoding="utf-8")
+            for p in (DOCS / "methods.md", *(DOCS / "methods").glob("*.md"))}
+
+
+def generated(measured):
+    """Every generated page as this version writes it, with the cost of these methods; the others' as it is there."""
+    overhead, there = _catalogue._overhead, kept()
+
+    def cost(name):
+        if name in measured:
+            return overhead(name)
+        return there[f"methods/{name}.md"].partition("\n## Cost\n\n")[2].partition("\n\n## Status\n")[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_catalogue, "_overhead", cost)
+        return _catalogue.pages()
+
+
 @pytest.fixture(scope="module")
 def written():
-    """Every generated page as this version writes it. Shapes are checked where methods are tested."""
+    """The pages, with the cost of the methods in their turn. Shapes are checked where methods are tested."""
     config.update("jaxtyping_disable", True)
-    found = _catalogue.pages()
+    found = generated(in_turn())
     config.update("jaxtyping_disable", False)
     return found
 
 
 def test_every_method_has_a_page_and_all_pages_are_current(written):
-    there = {str(p.relative_to(DOCS)): p.read_text(encoding="utf-8") for p in (DOCS / "methods").glob("*.md")}
-    there["methods.md"] = (DOCS / "methods.md").read_text(encoding="utf-8")
+    there = kept()
     assert set(there) == {"methods.md", *(f"methods/{name}.md" for name in methods.shipped())}
     old = sorted(name for name in written if there[name] != written[name])
     assert old == [], "run: python -m docs.build.catalogue docs"
 
 
+@pytest.mark.release
+def test_the_cost_of_every_method_is_current(unchecked_shapes):
+    there = kept()
+    assert [name for name, page in generated(methods.shipped()).items() if page != there[name]] == []
+
+
 def test_the_index_has_a_row_for_every_method(written):
-    row = r"^\| \[(\w+)\]\(methods/(\w+)\.md\) \| .* \| (\d{4}) \| (.+) \| (.+\.) \| contract, numeric"
+    row = r"^\| \[(\w+)\]\(methods/(\w+)\.md\) \| .* \| (.+) \| (.+\.) \| contract, numeric"
     rows = re.findall(row, written["methods.md"], re.M)
     assert [name for name, *_ in rows] == [page for _, page, *_ in rows] == methods.shipped()
 
@@ -65,14 +91,24 @@ def test_pages_are_written_and_those_of_methods_that_are_gone_removed(tmp_path, 
     }
 
 
-@pytest.mark.parametrize("name", methods.shipped())
-def test_a_page_is_whole_and_has_numbers_from_its_paper(name, written):
-    page, card = written[f"methods/{name}.md"], methods.load(name).CARD
-    assert page.startswith(f"# {card.title}\n") and card.paper in page and f"- Claim: {card.claim}\n" in page
-    assert re.search(r"^## Equations\n\n```text\n.+?\n```$", page, re.M | re.S)
-    assert f"| differs in | {card.parent} |" in page or card.parent is None
-    assert all(re.search(rf"^\| {word} \| [\d.]+ \|", page, re.M) for word in ("sampled", "scored", "trained"))
-    assert "\n## Needs\n" in page and re.search(r"^- numeric \(`tests/test_methods_", page, re.M)
+def lacks(page, card):
+    """What a method's page has not."""
+    there = {
+        "title": page.startswith(f"# {card.title}\n"),
+        "paper": card.paper in page,
+        "claim": f"- Claim: {card.claim}\n" in page,
+        "equations": re.search(r"^## Equations\n\n```text\n.+?\n```$", page, re.M | re.S),
+        "differences": f"| differs in | {card.parent} |" in page or card.parent is None,
+        **{word: re.search(rf"^\| {word} \| [\d.]+ \|", page, re.M) for word in ("sampled", "scored", "trained")},
+        "needs": "\n## Needs\n" in page,
+        "numeric": re.search(r"^- numeric \(`tests/test_methods_", page, re.M),
+    }
+    return [part for part, found in there.items() if not found]
+
+
+def test_a_page_is_whole_and_has_numbers_from_its_paper(written):
+    assert {name: parts for name in methods.shipped()
+            if (parts := lacks(written[f"methods/{name}.md"], methods.load(name).CARD))} == {}
 
 
 def test_a_page_lists_settings_and_how_a_method_works(written):

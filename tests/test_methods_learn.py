@@ -2,14 +2,12 @@
 
 import pytest
 
+from in_turn import in_their_turn
 from isocost import methods
 from isocost.ledger import Ledger
 from isocost.recipe import tune
 from isocost.worlds import toy
 from toy import run
-
-ALL = methods.names()
-
 
 # B, n and rollouts in all. BRPO compares traces of one problem, and eight rollouts are one trace with its answers;
 # ETTRL and RC need twice as many rollouts as the others.
@@ -19,7 +17,7 @@ SETTINGS = {"agentrlvr": {"schedule.words": "{problem}{hint}!"}}       # that th
 TURNS = 2       # of a dialogue, for methods that need turns: its first answer has to become right
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", in_their_turn(methods.names()))
 def test_learns(name, unchecked_shapes):
     groups, rollouts, budget = SIZES.get(name, (10, 8, 400))
     recipe = methods.load(name).recipe(groups=groups, rollouts=rollouts)

@@ -3,7 +3,7 @@
 import pytest
 
 from isocost.contract.check import check
-from isocost.local.world import open_world
+from isocost.local.world import Compute, open_world
 from isocost.meter import Meter
 from isocost.tasks.builtin.sums import sums
 from isocost.tasks.verify.grade import Grader
@@ -12,7 +12,8 @@ from isocost.world import World
 
 def small_world() -> World:
     meter = Meter()
-    return open_world("tiny", sums(count=64), Grader("exact", meter=meter), meter=meter, device="cpu", reference=True)
+    return open_world("tiny", sums(count=64), Grader("exact", meter=meter), meter=meter, reference=True,
+                      compute=Compute(device="cpu"))
 
 
 @pytest.mark.parametrize("name", ["gspo", "dapo", "isoeasy"])

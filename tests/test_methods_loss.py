@@ -435,12 +435,12 @@ def test_vcpo_pays_for_one_pass_and_refuses_what_it_cannot_do():
 
 
 def small_world():
-    from isocost.local.world import open_world
+    from isocost.local.world import Compute, open_world
     from isocost.tasks.builtin.sums import sums
     from isocost.tasks.verify.grade import Grader
 
     meter = Meter()
-    return open_world("tiny", sums(count=8), Grader("exact", meter=meter), meter=meter, device="cpu")
+    return open_world("tiny", sums(count=8), Grader("exact", meter=meter), meter=meter, compute=Compute(device="cpu"))
 
 
 @pytest.mark.parametrize("make", [toy.world, small_world])
@@ -685,7 +685,7 @@ def test_a_world_without_a_critic_says_so():
 
 def test_a_run_of_ppo_keeps_its_critic_in_the_checkpoint(tmp_path):
     """A run that dies in its third step and goes on ends as the one that did not, critic and policy."""
-    job = Job("ppo", Setting(data="sums:base=easy,count=60"), "ppo", 1, {"rollouts": 64}, Arm(n=4, B=4, lr=0.003),
+    job = Job("ppo", Setting.of(data="sums:base=easy,count=60"), "ppo", 1, {"rollouts": 64}, Arm(n=4, B=4, lr=0.003),
               save_every=1)
 
     def once(folder, dies=False):

@@ -222,7 +222,7 @@ def test_deferred_groups_are_continued_once_the_oldest_first_and_the_newest_are_
 
 def test_a_run_that_died_continues_with_its_deferred_groups(tmp_path):
     """From its checkpoint, byte for byte as a run that nobody disturbed; all that was begun has a fate."""
-    job = Job("april", Setting(data="sums:base=easy,count=60", held_out=0.2), "april", 5, {"rollouts": 96},
+    job = Job("april", Setting.of(data="sums:base=easy,count=60", held_out=0.2), "april", 5, {"rollouts": 96},
               Arm(n=4, B=4, lr=1e-4), save_every=2)
     asyncio.run(runs.run(job, tmp_path / "whole"))
     waiting = kill9.dies_at_step(job, tmp_path / "died", 4, lambda r: bool(r.ledger.kept[april.UNFINISHED]))

@@ -11,7 +11,6 @@ import torch
 
 from isocost import methods, ops
 from isocost.batch import Forward
-from isocost.contract.conflicts import refuse
 from isocost.credit import credited
 from isocost.envs.tiny import boxes, needle, rooms
 from isocost.errors import UserError
@@ -570,13 +569,6 @@ def test_rmcts_forks_where_the_tree_says_and_remembers_one_turn_of_each_problem(
 
 
 # refusals -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [n for n in OURS if n not in ("guig1", "guirc", "vragrl", "timemaster", "webrl")])
-def test_where_there_is_one_turn_they_would_be_their_parent_and_are_refused(name):
-    with pytest.raises(UserError, match="turns of a dialogue"):
-        refuse(methods.recipe(name), turns=1)
-    refuse(methods.recipe(name), turns=4)
 
 
 def test_what_they_need_is_said():

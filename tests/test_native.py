@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from in_turn import when_changed
 from isocost import meter
 from isocost.errors import UserError
 from isocost.local import invariance, layout, matrix_unit, native
@@ -227,7 +228,7 @@ def test_a_second_forward_pass_before_the_way_back_is_an_error():
 def test_without_a_compiler_torch_does_it_and_says_why(monkeypatch, fresh):
     monkeypatch.setattr(native.shutil, "which", lambda name: None)
     w = world("tiny")
-    assert w.extra["kernels"] == "torch" and "C++ compiler" in w.extra["kernels_why"]
+    assert w.about.kernels == "torch" and "C++ compiler" in w.about.kernels_why
     assert len(asyncio.run(say(w, "1+2=", [0]))[0].tokens)
     with pytest.raises(UserError, match=r"kernels is native, but there is no C\+\+ compiler"):
         world("tiny", kernels="native")
@@ -238,7 +239,7 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch, fresh, tmp_path):
     broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho 'fatal: out of paper' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setattr(native.shutil, "which", lambda name: str(broken) if name == "c++" else None)
-    assert "out of paper" in world("tiny").extra["kernels_why"]
+    assert "out of paper" in world("tiny").about.kernels_why
     assert not list(fresh.glob("*.so"))
 
 
@@ -249,14 +250,14 @@ def test_a_full_disk_is_tried_once_and_named(monkeypatch, fresh, tmp_path):
                     "echo '/tmp/x.s: Fatal error: cannot write: No space left on device' >&2\nexit 1\n")
     full.chmod(0o755)
     monkeypatch.setattr(native.shutil, "which", lambda name: str(full) if name == "c++" else None)
-    why = world("tiny").extra["kernels_why"]
+    why = world("tiny").about.kernels_why
     assert "no space is left in" in why and "set TMPDIR to a folder with 50 MB" in why
     assert (tmp_path / "tries").read_text() == "x\n"
 
 
 def test_widths_that_vectors_do_not_divide_are_left_to_torch():
     odd = model(heads=4, kv_heads=2, head_dim=10)
-    assert "head size that is a multiple" in world(odd, kernels="auto").extra["kernels_why"]
+    assert "head size that is a multiple" in world(odd, kernels="auto").about.kernels_why
 
 
 NARROWER = ("-march=x86-64-v3", "-march=x86-64")
@@ -272,6 +273,7 @@ def built_for(target, monkeypatch, level):
     monkeypatch.setattr(native, "FLAGS", tuple(f if f != "-O3" else level for f in native.FLAGS))
 
 
+@when_changed("src/isocost/**/kernel/*")        # it builds the kernel anew
 @pytest.mark.parametrize("target", NARROWER)
 def test_machines_with_narrower_vectors_compute_the_same_in_any_batch(monkeypatch, fresh, target):
     source = model(sharp=1.5)

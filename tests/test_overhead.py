@@ -128,7 +128,7 @@ def test_every_charge_is_on_disk_at_once(tmp_path, monkeypatch):
 
 def test_a_group_is_scored_while_its_siblings_still_decode():
     """A verifier's processes work while the engine does, within one wave too."""
-    world = open_setting(Setting(data="sums:base=easy,count=60", held_out=0.2)).world
+    world = open_setting(Setting.of(data="sums:base=easy,count=60", held_out=0.2)).world
     recipe = methods.load("grpo").recipe(groups=3, rollouts=2)
     happened: list[str] = []
     last = asyncio.Event()

@@ -20,8 +20,8 @@ from isocost.types import Score
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting, open_setting
 
-SETTING = Setting(data="sums:base=easy,count=60", held_out=0.2)
-LONG = Setting(data="sums:work=1,count=60", held_out=0.2, max_tokens=14)      # rollouts of several bursts
+SETTING = Setting.of(data="sums:base=easy,count=60", held_out=0.2)
+LONG = Setting.of(data="sums:work=1,count=60", held_out=0.2, max_tokens=14)      # rollouts of several bursts
 
 
 def trained(recipe, setting, *, rollouts=160, change=lambda world: None):
@@ -51,17 +51,17 @@ CASES = {
     "one step old": ({"max_age": 1}, SETTING),
     "three steps old": ({"max_age": 3}, SETTING),
     "several bursts": ({"max_age": 1}, LONG),
-    "in torch": ({"max_age": 1}, replace(LONG, kernels="torch")),
-    "two threads": ({"max_age": 1}, replace(LONG, threads=2)),
-    "in bf16": ({"max_age": 1}, replace(SETTING, dtype="bf16")),
-    "an adapter": ({"max_age": 1}, replace(SETTING, lora=4)),
+    "in torch": ({"max_age": 1}, LONG.but(kernels="torch")),
+    "two threads": ({"max_age": 1}, LONG.but(threads=2)),
+    "in bf16": ({"max_age": 1}, SETTING.but(dtype="bf16")),
+    "an adapter": ({"max_age": 1}, SETTING.but(lora=4)),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_bytes_are_those_of_taking_turns(case):
     changes, setting = CASES[case]
-    runs = [trained(recipe_of(**changes), replace(setting, in_turns=not on))[0] for on in (True, False)]
+    runs = [trained(recipe_of(**changes), setting.but(in_turns=not on))[0] for on in (True, False)]
     same(*runs)
     assert len(runs[0][0]) >= 8
 
@@ -71,7 +71,7 @@ def test_bytes_are_those_of_taking_turns_for_methods_that_use_more_than_an_updat
     """Refilled batches, a second forward pass, a critic, groups kept by learning, a learner read by sampling."""
     kept = {"select": methods.load("grpo").recipe().select} if name == "webgym" else {}
     recipe = methods.load(name).recipe(groups=4, rollouts=4).but(max_age=1, **kept)
-    same(*(trained(recipe, replace(SETTING, in_turns=not on))[0] for on in (True, False)))
+    same(*(trained(recipe, SETTING.but(in_turns=not on))[0] for on in (True, False)))
 
 
 def every_other(pool, ledger, count, rng):
@@ -81,7 +81,7 @@ def every_other(pool, ledger, count, rng):
 
 def test_what_a_seam_of_sampling_counts_in_the_ledger_is_counted_in_both():
     recipe = recipe_of(max_age=1, choose=every_other)
-    same(*(trained(recipe, replace(SETTING, in_turns=not on))[0] for on in (True, False)))
+    same(*(trained(recipe, SETTING.but(in_turns=not on))[0] for on in (True, False)))
 
 
 JOB = kill9._job("grpo", setting={"held_out": 0.4, "data": "sums:base=easy,count=60"}, budget={"rollouts": 160},
@@ -90,7 +90,7 @@ JOB = kill9._job("grpo", setting={"held_out": 0.4, "data": "sums:base=easy,count
 
 @pytest.mark.parametrize("changes", [
     {"sets": {"max_age": "1"}},
-    {"sets": {"max_age": "3"}, "setting": replace(JOB.setting, in_turns=True)},
+    {"sets": {"max_age": "3"}, "setting": JOB.setting.but(in_turns=True)},
     {"method": "dapo", "sets": {"max_age": "2"}},
 ], ids=["one step old", "three steps old, in turns", "refilled batches"])
 def test_a_killed_run_goes_on_with_the_rollouts_that_were_ahead(changes, tmp_path):
@@ -167,7 +167,7 @@ def test_what_sampling_reads_of_the_learner_waits_for_the_update_that_is_under_w
     seen = {True: [], False: []}
     for on, noted in seen.items():
         recipe = recipe_of(max_age=1, reward=partial(scored, seen=noted))
-        trained(recipe, replace(SETTING, in_turns=not on), rollouts=80)
+        trained(recipe, SETTING.but(in_turns=not on), rollouts=80)
     assert seen[True] == seen[False]
     assert {w: steps for w, steps in seen[True] if w > 1} == {2: 2.0, 3: 3.0, 4: 4.0}
 
@@ -187,7 +187,7 @@ def broken(world, *, at):
 
 @pytest.mark.parametrize("on", [True, False])
 def test_an_engine_that_raises_ends_the_loop_after_the_step_beside_it_and_every_rollout_has_a_fate(on):
-    world, ledger, steps = open_setting(replace(SETTING, in_turns=not on)).world, Ledger(seed=4), []
+    world, ledger, steps = open_setting(SETTING.but(in_turns=not on)).world, Ledger(seed=4), []
     broken(world, at=3)
 
     async def go():

@@ -9,7 +9,7 @@ from fake_cuda import FakeCuda, FakeGraphs, pretend
 from isocost import methods
 from isocost.ledger import Ledger
 from isocost.local import learner, static
-from isocost.local.world import open_world
+from isocost.local.world import Compute, open_world
 from isocost.loop import train
 from isocost.recipe import paced, tune
 from isocost.types import Sampling
@@ -33,7 +33,7 @@ def stepped(name, steps=2, **setting):
         return done
 
     with fake:
-        opened = open_setting(Setting(data="sums:level=1", limit=200, device="cuda", dtype="fp32", temperature=0.7,
+        opened = open_setting(Setting.of(data="sums:level=1", limit=200, device="cuda", dtype="fp32", temperature=0.7,
                                       **setting), reference=True)
         recipe = paced(methods.recipe(name, groups=4), lr=1e-4, warmup=0, max_tokens=4, temperature=0.7, top_p=1.0,
                        top_k=0)
@@ -76,11 +76,11 @@ def test_sampling_in_bf16_is_captured_on_a_gpu(monkeypatch, sampling):
         return [s for some in await asyncio.gather(*each) for s in some]
 
     with FakeCuda() as fake:
-        w = open_world(model(sharp=1.0), (), no_grade, device="cuda", max_slots=8)
+        w = open_world(model(sharp=1.0), (), no_grade, compute=Compute(device="cuda", max_slots=8))
         said = asyncio.run(go(w))
         cache = w.engine.cache
         assert not fake.mixed, fake.mixed
-        assert (w.extra["kernels"], w.extra["dtype"], cache.why) == ("graphs", "bfloat16", "")
+        assert (w.about.kernels, w.about.dtype, cache.why) == ("graphs", "bfloat16", "")
         assert FakeGraphs.captures >= len(cache._ticks) > 0 and cache._cache.is_cuda
         assert {t.draws for t in cache._ticks} == {not sampling.truncates}
     assert {int(v) for s in said for v in s.version} == {0, 1} and len({len(s.tokens) for s in said}) > 1

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ from rich.console import Console
 from isocost.cli.text_run import show
 from isocost.screen.words import counted, freedom, grouped, visible
 from isocost.steps.training.single import RunEnd
+from trees import nodes, sources
 
-HOME = Path(__file__).resolve().parents[1] / "src" / "isocost"
 PRINTERS = ("cli/", "screen/terminal.py", "screen/console.py", "envs/sandbox/process.py",
             "envs/adapters/textworld_process.py")
 
@@ -24,7 +23,7 @@ PRINTERS = ("cli/", "screen/terminal.py", "screen/console.py", "envs/sandbox/pro
 def prints(source: str) -> list[int]:
     """Lines that print: print, echo, click.echo, secho, and print of anything called a console."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if not isinstance(node, ast.Call):
             continue
         f = node.func
@@ -39,14 +38,9 @@ def prints(source: str) -> list[int]:
     return found
 
 
-@cache
-def files() -> dict[str, Path]:
-    return {str(p.relative_to(HOME)): p for p in sorted(HOME.rglob("*.py"))}
-
-
-@pytest.mark.parametrize("name", [n for n in files() if not n.startswith(PRINTERS)])
-def test_a_module_outside_the_command_line_prints_nothing(name):
-    assert prints(files()[name].read_text()) == []
+def test_a_module_outside_the_command_line_prints_nothing():
+    quiet = {name: source for name, source in sources().items() if not name.startswith(PRINTERS)}
+    assert {name: lines for name, source in quiet.items() if (lines := prints(source))} == {}
 
 
 @pytest.mark.parametrize("line", ["print(1)", "echo(1)", "click.echo(1)", "console.print(1)", "self.console.print(1)",
@@ -122,8 +116,8 @@ def test_counts_are_singular_where_the_number_that_is_printed_is_one():
 def test_one_helper_makes_plurals():
     """A template that adds its own s gets one of the two wrong sooner or later."""
     own = re.compile(r"""['"]s?['"] if [^{}"']*(?:==|!=|>|<) ?1\b[^{}]*else ['"]s?['"]""")
-    found = [f"{path.relative_to(HOME)}: {line.strip()}" for path in sorted(HOME.rglob("*.py"))
-             for line in path.read_text(encoding="utf-8").splitlines() if own.search(line)]
+    found = [f"{name}: {line.strip()}" for name, source in sources().items()
+             for line in source.splitlines() if own.search(line)]
     assert found == [] and own.search("{k} step{'s' if k > 1 else ''}") and own.search("{'' if k == 1 else 's'}")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from in_turn import when_changed
 from isocost import processor
 from isocost.doctor import policy, run_checks
 from isocost.local import invariance
@@ -79,7 +80,10 @@ def assert_held(seen):
     assert all(seen[f"rollouts {dtype}"][1] == 24 for dtype in ("fp32", "bf16"))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+OF_BITS = when_changed("src/isocost/local/**", "src/isocost/fast/**", "src/isocost/processor.py")
+
+
+@pytest.mark.parametrize("level", ["avx2", "avx512", pytest.param("sse4.2", marks=OF_BITS)])     # no vectors: slow
 def test_rows_and_rollouts_have_the_same_bits_in_any_batch(level):
     assert_held(swept(level, SHAPES))
 
@@ -140,19 +144,19 @@ def test_what_was_compared_is_as_wide_and_long_as_is_said():
 @pytest.mark.parametrize("planted", FAULTS[1:], indirect=True, ids=["keys"])
 def test_where_bits_depend_on_the_batch_users_doctor_and_record_say_so(planted, caplog, monkeypatch):
     monkeypatch.setattr(processor, "cpuinfo", lambda: {"vendor_id": "GenuineIntel"})
-    opened = open_setting(Setting(data="sums:base=easy,count=24", held_out=0.4, kernels="torch"))
-    said = opened.world.extra["batch_dependent"]
+    opened = open_setting(Setting.of(data="sums:base=easy,count=24", held_out=0.4, kernels="torch"))
+    said = opened.world.about.batch_dependent
     (line,) = caplog.messages
     assert said in line
     assert "kernels=torch asks for torch" in line and "MKL_CBWR=AUTO,STRICT" in line
-    assert record.machine(1, opened.world.extra)["batch_dependent"] == said
+    assert record.machine(1, opened.world.about)["batch_dependent"] == said
     (found,) = asyncio.run(run_checks(opened, checks=[policy.batch_invariance])).findings
     assert found.verdict == "warn" and "MKL_CBWR=AUTO,STRICT" in found.do and "native kernel" in found.do
 
 
 def test_where_they_do_not_nothing_is_logged(caplog):
-    world = open_setting(Setting(data="sums:base=easy,count=24", held_out=0.4, kernels="native")).world
-    assert world.extra["batch_dependent"] == "" and "batch_dependent" not in record.machine(1, world.extra)
+    world = open_setting(Setting.of(data="sums:base=easy,count=24", held_out=0.4, kernels="native")).world
+    assert world.about.batch_dependent == "" and "batch_dependent" not in record.machine(1, world.about)
     assert not caplog.messages
 
 

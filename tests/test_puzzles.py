@@ -206,7 +206,7 @@ def test_families_name_model_verifier_and_room():
     assert families.of(SOME[0]) is families.PUZZLES and families.of(sums.problem(1, 2)) is families.SUMS
     assert families.SUMS.check_steps(sums.problem(47, 38, 1), "15;8;85") == [True] * 3
     setting = setting_with(data="puzzles:count=50")
-    assert (setting.model, setting.max_tokens, setting.marks) == ("tiny-puzzles", puzzles.TOKENS, "final")
+    assert (setting.model, setting.lengths.max_tokens, setting.marks) == ("tiny-puzzles", puzzles.TOKENS, "final")
     assert setting_with(data="50% puzzles + 50% puzzles:level=1").model == "tiny-puzzles"
     assert setting_with(data="sums:work=1").model == "tiny" and setting_with(data="sums:work=1").marks == "final"
     assert setting_with(data="sums:base=easy").marks == "exact" and setting_with(data="rows.jsonl").marks == ""

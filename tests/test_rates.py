@@ -24,7 +24,7 @@ from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_setting
 from waiting import until
 
-JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="small", setting=Setting(data="sums:base=easy,count=120", held_out=0.3),
+JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="small", setting=Setting.of(data="sums:base=easy,count=120", held_out=0.3),
           method="grpo", seed=5, budget={"rollouts": 128})
 LINE = {
     "step": 8, "rollouts": 128, "tokens": 400, "seconds": 4.0, "sample": 1.5, "score": 0.5, "learn": 1.0,

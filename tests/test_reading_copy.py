@@ -33,7 +33,7 @@ def trained(settings, out):
     No command names the toy world, so it is opened here. All ten questions are its validation split.
     """
     world, own = toy.world(settings.seed), asdict(settings)
-    setting = Setting(model="toy", data="toy", max_tokens=toy.LONGEST)
+    setting = Setting.of(model="toy", data="toy", max_tokens=toy.LONGEST)
     problems = ProblemSet(tuple(world.problems), "exact")
     opened = Opened(setting, problems, Split(problems.problems, problems.problems, ()), world, Grader("exact"))
     job = Job("copy", setting, "grpo", own["seed"], {"rollouts": own["budget"]},

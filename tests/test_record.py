@@ -158,7 +158,7 @@ def test_lines_are_in_the_order_in_which_they_were_given(tmp_path):
 
 
 def test_a_torn_line_is_not_read(tmp_path):
-    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2')
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2')     # as a kill leaves it
     assert read_lines(tmp_path / "metrics.jsonl") == [{"step": 1}]
 
 

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import urllib.parse
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -98,8 +99,8 @@ def _rows(page: str, key: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_study(tmp_path_factory.mktemp("reports") / "whole")
+def study(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
+    return recorded(tmp_path_factory.mktemp("reports") / "whole")
 
 
 @pytest.fixture(scope="module")
@@ -656,8 +657,8 @@ def test_the_mean_of_an_arm_is_over_its_kth_evaluations():
 @pytest.mark.parametrize(
     ("upto", "step"), [("profile", "isocost pilot"), ("pilot", "isocost fit"), ("plan", "isocost train")]
 )
-def test_a_study_under_way_says_what_comes_next(tmp_path: Path, upto: str, step: str):
-    text = Page(report.write(write_study(tmp_path, upto=upto)).read_text())
+def test_a_study_under_way_says_what_comes_next(recorded: Callable[..., Path], tmp_path: Path, upto: str, step: str):
+    text = Page(report.write(recorded(tmp_path, upto)).read_text())
     assert [a["id"] for a in text.of("section")] == SECTIONS
     assert step in text.text
 

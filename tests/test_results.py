@@ -9,7 +9,7 @@ import tarfile
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, replace
 from html import unescape
 from pathlib import Path
 
@@ -47,6 +47,7 @@ from isocost.steps.training.single import RunCost, RunEnd, train_one
 from isocost.steps.training.train import Forecast, Trained, train
 from isocost.steps.training.whole import Whole
 from isocost.worlds.setting import Setting
+from trees import sources
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"
 DATA = "sums:base=easy,count=40"
@@ -382,8 +383,7 @@ def test_coroutines_are_run_in_one_place():
 
     A harness process is another interpreter, perhaps without this package.
     """
-    package = Path(isocost.__file__).parent
-    found = {str(p.relative_to(package)) for p in package.rglob("*.py") if "asyncio.run(" in p.read_text()}
+    found = {module for module, source in sources().items() if "asyncio.run(" in source}
     assert found == {"gather.py", "envs/harness/process.py"}
 
 
@@ -450,9 +450,10 @@ def test_the_package_offers_its_names_and_no_others():
 
 def test_commands_and_python_have_the_same_defaults():
     options = commands.main.commands["profile"].make_context("profile", ["--out", "s"]).params
-    for field in fields(Setting):
-        if field.name in options and field.name not in ("model", "data", "env", "max_turns", "max_tokens", "threads"):
-            assert options[field.name] == field.default, field.name
+    derived = {"model", "data", "env", "max_turns", "max_tokens", "threads"}
+    for name, default in Setting().to_dict().items():
+        if name in options and name not in derived:
+            assert options[name] == default, name
     python = isocost.study.__kwdefaults__
     assert {k: options[k] for k in ("model", "seed", "method", "problems")} == {
         k: python[k] for k in ("model", "seed", "method", "problems")}

@@ -26,6 +26,7 @@ from isocost.runs import rules
 from isocost.runs.files import code, read_json
 from isocost.runs.job import Job
 from isocost.runs.run import run
+from isocost.tasks.verify.verifiers import BUILT_IN
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_7782f41.tar.xz"
 CHANGED = ("aepo", "arpo", "hgpo", "roc")       # rule 2
@@ -162,3 +163,23 @@ def test_a_forecast_is_sealed_with_the_rules_that_are_not_1(old):
     sealed = forecasts.read(old / "sealed" / "forecast.json")
     assert forecasts.rules_of(sealed) == {} and "rules" not in sealed.hashes
     assert rules.now(describe(methods.recipe("roc"))) == {"roc": 2} and rules.now(describe(grpo.recipe())) == {}
+
+
+def test_a_run_whose_verifier_has_another_rule_is_not_continued_and_can_be_read(tmp_path, monkeypatch):
+    """Its later marks would be of another rule. The verifier's rule is in the record of a run if it is not 1."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(20, 30) for b in range(20, 24)]
+    Path("d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    train = ("train", "grpo", "--data", "d.jsonl", "--verifier", "numeric", "--lr", 1e-4, "-n", 4, "-B", 2, "--budget",
+             "8-rollouts", "--evaluations", 0, "--out", "r")
+    printed(*train)
+    there = read_json(Path("r/run.json"))
+    assert there["problems"]["verifier_rule"] == BUILT_IN["numeric"].rule == 2
+    assert "verifier_rule" not in rules.of_verifier("exact") | rules.of_verifier("mine.py:f")
+    printed(*train)                 # it has ended, under this rule
+    del there["problems"]["verifier_rule"]
+    Path("r/run.json").write_text(json.dumps(there))
+    said = printed(*train, code=2)
+    assert "r was begun under rule 1 of the verifier numeric (2 in this version), so it is not continued" in said
+    printed("ls", "r")
+    printed("report", "r")

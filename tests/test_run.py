@@ -42,7 +42,7 @@ from isocost.worlds.setting import Setting, open_problems, open_setting
 from programs import Shell
 
 HERE = Path(__file__).parent
-SMALL = Setting(data="sums:base=easy,count=120", held_out=0.3)
+SMALL = Setting.of(data="sums:base=easy,count=120", held_out=0.3)
 JOB = Job(arm=Arm(n=4, B=4, lr=1e-4), name="small", setting=SMALL, method="grpo", seed=5, budget={"rollouts": 256},
           points=(64, 128), export=True)
 PATHS = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
@@ -120,7 +120,7 @@ def test_a_run_that_ends_with_nan_names_the_seam_that_made_it(tmp_path, seams, n
 
 @pytest.mark.parametrize("kernels", ["auto", "torch"])
 def test_weights_that_cannot_be_sampled_from_end_a_run_as_diverged(tmp_path, kernels):
-    end = go(replace(JOB, arm=JOB.arm.but(lr=1e38), setting=replace(JOB.setting, kernels=kernels)), tmp_path / "run")
+    end = go(replace(JOB, arm=JOB.arm.but(lr=1e38), setting=JOB.setting.but(kernels=kernels)), tmp_path / "run")
     assert sum(end["fates"].values()) == end["bill"]["train"]["rollouts"]      # those of the broken wave, too
     assert end["reason"] == "diverged" and end["steps"] == 1
     assert end["detail"] == "update 1: the policy's logits are not finite at version 1; its learning rate was 1e+38"
@@ -247,9 +247,9 @@ def test_a_run_begun_before_the_base_was_kept_goes_on_without(tmp_path):
 
 def test_too_few_samples_say_so(tmp_path):
     """Worked sums are sampled: two samples each cannot tell of four attempts, four can."""
-    setting = replace(SMALL, data="sums:work=1,count=60", max_tokens=14)
+    setting = SMALL.but(data="sums:work=1,count=60", max_tokens=14)
     for samples in (2, 4):
-        job = replace(JOB, setting=replace(setting, samples=samples), budget={"rollouts": 16}, points=(), export=False)
+        job = replace(JOB, setting=setting.but(samples=samples), budget={"rollouts": 16}, points=(), export=False)
         end = go(job, tmp_path / str(samples))
         last = read_lines(tmp_path / str(samples) / "metrics.jsonl")[-1]
         assert last["eval/samples"] == samples and sum(last["eval/histogram"]) > 10
@@ -261,11 +261,11 @@ def test_too_few_samples_say_so(tmp_path):
 
 def test_the_length_of_what_an_evaluation_sampled_is_written_down(tmp_path):
     """Of characters that are tokens, and an end where it was not cut; an exact evaluation samples nothing."""
-    setting = replace(SMALL, data="sums:work=1,count=60", held_out=4, max_tokens=8)
+    setting = SMALL.but(data="sums:work=1,count=60", held_out=4, max_tokens=8)
     go(replace(JOB, setting=setting, budget={"rollouts": 16}, points=(), export=False), tmp_path / "sampled")
     last = [x for x in read_lines(tmp_path / "sampled" / "metrics.jsonl") if "eval/audit" in x][-1]
     said = [a for g in read_lines(tmp_path / "sampled" / "samples.jsonl")[-4:] for a in g["attempts"]]
-    assert len(said) == 4 * setting.samples and {a["stop"] for a in said} == {"length", "done"}
+    assert len(said) == 4 * setting.evaluation.samples and {a["stop"] for a in said} == {"length", "done"}
     assert last["eval/length"] == pytest.approx(np.mean([len(a["text"]) + (a["stop"] == "done") for a in said]))
     go(replace(JOB, budget={"rollouts": 16}, points=(), export=False), tmp_path / "exact")
     assert not any("eval/length" in x for x in read_lines(tmp_path / "exact" / "metrics.jsonl"))
@@ -287,8 +287,8 @@ def test_what_was_asked_is_in_the_record_with_every_default_bound(whole):
         ({"arm": JOB.arm.but(lr=2e-4)}, "pace"),
         ({"arm": JOB.arm.but(n=8)}, r"rollouts differs? \(recipe's rollouts 4 there, 8 here"),
         ({"method": "dapo"}, "loss"),
-        ({"setting": replace(SMALL, verifier="final")}, "verifier"),
-        ({"setting": replace(SMALL, data="sums:base=easy,count=121")}, "data"),
+        ({"setting": SMALL.but(verifier="final")}, "verifier"),
+        ({"setting": SMALL.but(data="sums:base=easy,count=121")}, "data"),
     ],
 )
 def test_a_folder_that_holds_another_run_is_refused_though_that_one_has_ended(whole, change, named):
@@ -298,7 +298,7 @@ def test_a_folder_that_holds_another_run_is_refused_though_that_one_has_ended(wh
 
 def test_what_was_opened_for_a_run_is_closed_though_the_folder_holds_another(whole, tmp_path):
     shutil.copy(whole / "run.json", tmp_path)
-    opened = open_setting(replace(SMALL, data="sums:base=easy,count=121"))
+    opened = open_setting(SMALL.but(data="sums:base=easy,count=121"))
     closed = []
     opened.world.close = lambda: closed.append(True)
     with pytest.raises(UserError, match="its problems have changed since"):
@@ -401,7 +401,7 @@ def test_the_check_of_the_answer_key_is_in_the_bill_though_the_run_dies_before_i
 @pytest.mark.parametrize("why", ["interrupted", "diverged"])
 def test_rollouts_in_flight_when_a_run_stops_are_billed_and_cancelled(tmp_path, monkeypatch, why):
     """Nothing is charged after the last checkpoint, which is one of its own, and the journal has every rollout."""
-    setting = replace(SMALL, data="sums:work=1,count=60", max_tokens=14)
+    setting = SMALL.but(data="sums:work=1,count=60", max_tokens=14)
     job = replace(JOB, setting=setting, points=(), save_every=1, export=False, sets={"max_age": "2"})
     world, saved = open_setting(setting), []
     save = RunRecord.save
@@ -566,7 +566,7 @@ main(sys.argv[1:])
 
 def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_lost(tmp_path, programs_at_once):
     """All steps are made and saved when it is: with room again the same command only writes what is missing."""
-    data = ("--data", SMALL.data, "--held-out", "0.3", "--device", "cpu")
+    data = ("--data", SMALL.problems.data, "--held-out", "0.3", "--device", "cpu")
     command = ("train", "grpo", *data, "--budget", "64-rollouts", "-n", "4", "-B", "4", "--out", "r")
     shell = Shell(tmp_path, programs_at_once)
     done = shell.run(["python", "-c", FULL_AT_THE_END, *command])
@@ -600,7 +600,7 @@ def test_the_policy_at_the_end_is_evaluated_where_its_last_waves_were_paid_for_b
 
 
 def test_a_run_that_starves_says_why(tmp_path):
-    sure = replace(SMALL, temperature=0.001)  # siblings all say the same
+    sure = SMALL.but(temperature=0.001)  # siblings all say the same
     end = go(replace(JOB, method="dapo", setting=sure, budget={"rollouts": 64}), tmp_path)
     assert end["reason"] == "starved" and "never solved" in end["detail"]
 

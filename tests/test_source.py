@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 import isocost
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.runs import source
-from isocost.runs.source import IMPORTED, OWN, Can, Source
+from isocost.runs.source import IMPORTED, OWN, Source
 from isocost.steps.look.evaluate import evaluate
 from isocost.steps.look.export import export
 from isocost.steps.study import Study
@@ -77,4 +78,5 @@ def test_a_record_names_its_source():
     driven = source.of({"trainer": {"kind": "cmd"}, "imported": {}})    # its runs are read from logs too
     assert driven.name == "driven" and all(map(driven.can, (Can.PILOT, Can.TRAIN, Can.SEAL))) and not driven.can(
         Can.SPLITS)
-    assert all(OWN.can(c) for c in Can) and [c for c in Can if IMPORTED.can(c)] == [Can.SAMPLING]
+    assert all(OWN.can(c) for c in Can)
+    assert [c for c in Can if c.of == "source" and IMPORTED.can(c)] == [Can.SAMPLING]

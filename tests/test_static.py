@@ -100,7 +100,7 @@ def test_a_text_that_goes_on_is_read_as_a_whole(monkeypatch):
         text = start(w, "47+38=").wrote(first).cut(11)
         more = asyncio.run(w.engine.generate(text, [2, 3], place=Place(7, 0, 0), turn=0, max_tokens=8))
         found.append(bits([first, *more]))
-        assert w.extra["kernels"] == "torch" or not w.engine.cache.why
+        assert w.about.kernels == "torch" or not w.engine.cache.why
     assert found[0] == found[1]
 
 
@@ -171,4 +171,4 @@ def test_on_a_processor_work_is_not_captured():
     work = torch.zeros
     assert graphs.uncaptured(work) is work
     assert world(kernels="graphs").engine.cache._capture is graphs.uncaptured
-    assert world(kernels="torch").extra["kernels"] == "torch" and world(kernels="graphs").extra["kernels"] == "graphs"
+    assert world(kernels="torch").about.kernels == "torch" and world(kernels="graphs").about.kernels == "graphs"

@@ -41,7 +41,7 @@ def reward(completions, answer, **columns):
 def test_a_graded_reward_is_profiled_by_all_that_it_pays(tmp_path):
     """Dead groups are those whose 16 rewards, as they were marked, are all equal; by hand from what was sampled."""
     (tmp_path / "mine.py").write_text(GRADED)
-    setting = Setting(data=str(write(tmp_path / "mine.jsonl")), verifier=f"{tmp_path / 'mine.py'}:reward")
+    setting = Setting.of(data=str(write(tmp_path / "mine.jsonl")), verifier=f"{tmp_path / 'mine.py'}:reward")
     kept = tmp_path / "profile.jsonl"
     found = asyncio.run(pass_rates(setting, problems=12, kept=kept))
     rewards = [x["rewards"] for x in read_lines(kept) if x["rewards"]]
@@ -61,7 +61,7 @@ def test_a_profile_of_rows_in_order_of_level_has_every_level(tmp_path):
     """160 rows, level 2 to 5 in the order of the file: a quarter of 40 problems is of each, whatever the order."""
     ids = []
     for name, rows in (("a", ROWS), ("b", ROWS[::-1])):
-        setting = Setting(data=str(write(tmp_path / f"{name}.jsonl", rows)))
+        setting = Setting.of(data=str(write(tmp_path / f"{name}.jsonl", rows)))
         found = asyncio.run(pass_rates(setting, seed=3, problems=40))
         share = Counter(p.meta["level"] for p in open_problems(setting)[1].train)
         there = Counter(found["levels"])
@@ -143,12 +143,12 @@ def test_every_budget_has_a_plan(tmp_path, profiled, budget):
 
 
 def sides_of(data):
-    return open_problems(Setting(data=str(data), held_out=0.4))[1]
+    return open_problems(Setting.of(data=str(data), held_out=0.4))[1]
 
 
 def test_evaluated_problems_do_not_depend_on_the_order_of_rows(tmp_path):
     one, other = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl", ROWS[::-1])
-    sides = [open_problems(Setting(data=str(p), held_out=0.4, evaluated=20))[1] for p in (one, other)]
+    sides = [open_problems(Setting.of(data=str(p), held_out=0.4, evaluated=20))[1] for p in (one, other)]
     ids = [({p.id for p in s.select}, {p.id for p in s.audit}) for s in sides]
     assert ids[0] == ids[1] and sum(map(len, ids[0])) == 20 and min(map(len, ids[0])) >= 8
     for k in (2, 3, 31, 32, 33, 63):

@@ -18,7 +18,7 @@ from isocost.cli import text as tell
 from isocost.cli.commands import main
 from isocost.cli.text_compare import detectable
 from isocost.compare import training as comparing
-from isocost.compare.design import design
+from isocost.compare.design import Conditions, design
 from isocost.disk.jsonfile import write_json
 from isocost.doctor import CHECKS, run_checks
 from isocost.errors import UserError
@@ -37,7 +37,7 @@ from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_setting
 
 DATA = ("--data", "sums:base=easy,count=60")
-SETTING = Setting(data=DATA[1])
+SETTING = Setting.of(data=DATA[1])
 PROBLEMS = 8
 CLOCK = ("seconds", "rate", "cost", "lost")
 
@@ -57,7 +57,7 @@ def whole(tmp_path_factory):
     """A profile that nobody stopped, the lines that it wrote, and what its meter says."""
     kept = tmp_path_factory.mktemp("profile") / "profile.jsonl"
     opened = open_setting(SETTING, check=True)
-    found = asyncio.run(pass_rates(SETTING, problems=PROBLEMS, opened=opened, kept=kept))
+    found = asyncio.run(pass_rates(opened, problems=PROBLEMS, kept=kept))
     return found, read_lines(kept), opened.world.meter
 
 
@@ -66,7 +66,7 @@ def test_what_was_opened_is_closed_though_nothing_could_be_sampled(tmp_path):
     opened.world.close = lambda: closed.append(True)
     kept.write_text("no JSON\n")
     with pytest.raises(UserError, match="line 1, is not whole JSON"):
-        asyncio.run(pass_rates(SETTING, problems=PROBLEMS, opened=opened, kept=kept))
+        asyncio.run(pass_rates(opened, problems=PROBLEMS, kept=kept))
     assert closed
 
 
@@ -116,7 +116,7 @@ def test_a_profile_that_was_killed_goes_on_and_says_the_same(whole, tmp_path, mo
 
 def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(tmp_path, monkeypatch):
     """Ctrl-C when two problems are marked and the others are half written: in the next profile's bill as lost."""
-    setting, engine = Setting(data="sums:work=1,count=60", max_tokens=14), []
+    setting, engine = Setting.of(data="sums:work=1,count=60", max_tokens=14), []
     kept, write, stopped = tmp_path / "profile.jsonl", profiles.Stream.write, []
 
     def opened():
@@ -135,7 +135,7 @@ def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(
     try:
         with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
             m.setattr(profiles.Stream, "write", interrupts)
-            asyncio.run(pass_rates(setting, problems=PROBLEMS, opened=opened(), kept=kept))
+            asyncio.run(pass_rates(opened(), problems=PROBLEMS, kept=kept))
     finally:
         signal.signal(signal.SIGINT, before)
     lines, spent = read_lines(kept), engine[0].meter.total
@@ -143,7 +143,7 @@ def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(
     assert len({x["slot"] for x in lines}) == len(lines) and len(marked) >= 2
     assert sum((Cost.of(x["cost"]) for x in lines), Cost()).counts() == spent.counts()
     assert spent.rollouts > sum(x["cost"]["rollouts"] for x in marked)
-    found = asyncio.run(pass_rates(setting, problems=PROBLEMS, opened=opened(), kept=kept))
+    found = asyncio.run(pass_rates(opened(), problems=PROBLEMS, kept=kept))
     both = [Cost.of(found[k]) for k in ("cost", "lost")]
     assert sum(both, Cost()).counts() == (spent + engine[1].meter.total).counts()
     assert both[0].rollouts == PROBLEMS * SAMPLES and both[1].decode > 0
@@ -174,7 +174,7 @@ def test_rows_whose_answers_are_refused_are_left_out_of_the_runs_too(tmp_path):
     rows.append({"prompt": "7+7=", "answer": "fourteen"})
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(x) + "\n" for x in rows))
-    setting = Setting(data=str(data), verifier="numeric", skip_broken=True)
+    setting = Setting.of(data=str(data), verifier="numeric", skip_broken=True)
     ids = [{p.id for p in open_setting(setting, check=check).problems.problems} for check in (True, False)]
     assert ids[0] == ids[1] and len(ids[0]) == 40
 
@@ -227,7 +227,7 @@ def test_what_takes_minutes_says_how_far_it_is(tmp_path, capfd):
     opening, counts = ("profile", "opening the model and the problems"), "problems x 16 completions"
     assert now.told == [opening, *(("profile", counts, k, 3) for k in range(4))]
     now = Told()
-    evaluate_model(Setting(data="puzzles:count=2", model="tiny-puzzles", max_tokens=4), samples=2, observer=now)
+    evaluate_model(Setting.of(data="puzzles:count=2", model="tiny-puzzles", max_tokens=4), samples=2, observer=now)
     assert now.told[1:] == [("eval", "problems x 2 completions", k, 2) for k in (1, 2)]
     now = Told()
     opened = open_setting(SETTING)
@@ -261,8 +261,8 @@ def planned(seeds):
     known = {"select": 10, "audit": 10, "exact": True, "lengths": {"mean": 3.0}, "parameters": 1000, "rate": {
         "rollouts_per_second": 1000.0, "tokens_per_second": 3000.0}, "cost": {"rollouts": 128, "prefill": 512,
         "decode": 384, "seconds": 0.1}, "prompt": 4.0, "seconds": 0.1}
-    return design(["grpo", "dapo"], known, budget="400k-rollouts", seeds=seeds, rollouts=4, groups=4, lr=None,
-                  evaluations=4, margin=0.01, metric="pass@1", seed=0, parents={}, samples=4, sets={})
+    common = Conditions("400k-rollouts", seeds=seeds, rollouts=4, groups=4, evaluations=4)
+    return design(["grpo", "dapo"], known, common, samples=4)
 
 
 def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch):

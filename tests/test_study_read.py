@@ -15,7 +15,6 @@ from isocost.steps.study import Study
 from isocost.steps.training.audit import audit
 from isocost.steps.training.fit import fit
 from isocost.steps.training.plan import PLANNERS
-from isocost.steps.training.plans import PlanOptions
 from isocost.units import FLOPS, SECONDS, TOKENS
 
 QUICKSTART = Path(__file__).parents[1] / "experiments" / "results" / "quickstart"
@@ -96,7 +95,7 @@ def test_a_budget_in_a_unit_that_does_not_fit_names_those_that_do():
     lacking = {TOKENS: "no log has tokens", FLOPS: "no size"}
     with pytest.raises(UserError, match=r"a budget of 2,000,000 tokens cannot be counted: no log has tokens; give "
                                         r"rollouts, seconds or env-steps, such as 50k-rollouts"):
-        PlanOptions(budget="2M-tokens").spend(Machine(), lacking)
-    assert PlanOptions(budget="2h").spend(Machine(), lacking).unit == SECONDS
+        Machine().spend("2M-tokens", lacking)
+    assert Machine().spend("2h", lacking).unit == SECONDS
     with pytest.raises(UserError, match="cannot be counted: no clock"):     # money is time
-        PlanOptions(budget="20usd").spend(Machine(), {SECONDS: "no clock"})
+        Machine().spend("20usd", {SECONDS: "no clock"})

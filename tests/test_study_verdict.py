@@ -1,14 +1,13 @@
 """`isocost verdict` and the live table, on records as a run writes them."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from fixtures.study_records import write_study
 from isocost.cli import text as tell
 from isocost.cli.commands import main
 from isocost.cli.live import Watch, standing
@@ -43,7 +42,7 @@ def write(folder, name, rewards, budget=None, answers=None, best=None):
     run.mkdir(parents=True)
     (run / "run.json").write_text(json.dumps({
         "schema": 1, "name": name, "purpose": "train", "seed": 0, "budget": dict(asked.budget),
-        "job": {**asdict(asked), "arm": asked.arm.data()}, "method": "grpo", "model": {"parameters": 1000},
+        "job": {**asked.to_dict(), "arm": asked.arm.data()}, "method": "grpo", "model": {"parameters": 1000},
         "arm": {"n": 8, "B": 16, "lr": 1e-3, "multiplier": 1.0},
         "problems": {"select": 128, "audit": 128},
     }))
@@ -155,7 +154,7 @@ def test_progress_is_that_of_the_limit_that_is_nearest(tmp_path, budget, share):
 def study_of_best(folder):
     """A study whose laws are of best@4."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "study.json").write_text(json.dumps({"schema": 1, "setting": asdict(Setting()), "metric": "best@4"}))
+    (folder / "study.json").write_text(json.dumps({"schema": 1, "setting": Setting().to_dict(), "metric": "best@4"}))
 
 
 def test_a_run_is_judged_by_its_study_s_metric(tmp_path):
@@ -245,8 +244,8 @@ def test_one_imported_run_has_a_curve_and_a_list_of_what_a_plan_needs(tmp_path):
 
 
 @pytest.mark.parametrize(("fallback", "also"), [("the law refuses", []), ("", [4, 8])])
-def test_a_run_is_sent_to_another_n_only_where_a_law_says_that_it_may_be_as_good(tmp_path, fallback, also):
-    write_study(tmp_path)
+def test_a_run_is_sent_to_another_n_only_where_a_law_says_that_it_may_be_as_good(tmp_path, recorded, fallback, also):
+    recorded(tmp_path)
     plan = json.loads((tmp_path / "plan.json").read_text())
     n = plan["arms"][0]["n"]
     (tmp_path / "plan.json").write_text(json.dumps(plan | {"fallback": fallback, "equal": [n, 4], "undecided": [8]}))

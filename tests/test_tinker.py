@@ -29,7 +29,7 @@ from isocost.types import Place, Role, Sampling, Segment, Stop
 from isocost.worlds import service
 from isocost.worlds.conventions import REDUCTIONS, Reduction
 from isocost.worlds.setting import Setting, open_setting
-from isocost.worlds.spec import KINDS, TINKER, spec_of
+from isocost.worlds.spec import spec_of
 from turns import OF_ONE_TURN
 
 MODEL = "tinker:http://localhost:8000#tiny"
@@ -41,7 +41,7 @@ REFUSED = {
 
 
 def opened(model=MODEL, **setting):
-    return open_setting(Setting(model=model, data="sums:level=1", limit=120, kernels="torch", **setting))
+    return open_setting(Setting.of(model=model, data="sums:level=1", limit=120, kernels="torch", **setting))
 
 
 def batch_of(world, groups=3, attempts=4):
@@ -196,7 +196,7 @@ def test_methods_whose_loss_cannot_travel_are_refused_with_the_reason():
     found = {}
     for name in methods.names():
         try:
-            refuse(paced(methods.recipe(name), temperature=1.0), can=KINDS[TINKER].learner, where=MODEL)
+            refuse(paced(methods.recipe(name), temperature=1.0), can=spec_of(MODEL).of.learner, where=MODEL)
         except UserError as e:
             found[name] = str(e)
     assert found.keys() == REFUSED.keys()
@@ -221,7 +221,7 @@ def test_what_the_service_cannot_do_is_one_line(monkeypatch, tmp_path, options, 
 
 
 def test_the_rate_of_an_adapter_is_ten_times_that_of_all_weights_of_a_model_of_unknown_size():
-    rule = starting_rule_of(Setting(model=MODEL))
+    rule = starting_rule_of(Setting.of(model=MODEL))
     assert rule.at(64) == pytest.approx(10 * starting_rule(None).at(64)) and "for an adapter" in rule.why
 
 
@@ -265,7 +265,7 @@ def test_a_world_is_not_opened_where_gradients_would_be_wrong(monkeypatch, fault
 
 
 def job(budget):
-    setting = Setting(model=MODEL, data="sums:level=1", limit=120, lora=8, evaluated=10)
+    setting = Setting.of(model=MODEL, data="sums:level=1", limit=120, lora=8, evaluated=10)
     return Job("r", setting, "grpo", 0, {"rollouts": budget}, arm=Arm(n=4, B=4, lr=3e-4), save_every=2, export=True)
 
 
@@ -324,10 +324,10 @@ WIDE = ("agentrlvr", "webagentr1")      # their words need more letters than the
 def test_every_other_method_steps(monkeypatch, name):
     if name in OF_ONE_TURN:
         install(monkeypatch)
-        setting = Setting(model=MODEL, data="sums:level=1", limit=200)
+        setting = Setting.of(model=MODEL, data="sums:level=1", limit=200)
     else:
         install(monkeypatch, model="tiny-agents")
-        setting = Setting(model=f"{MODEL}-agents", env="rooms", max_turns=4, limit=100)
+        setting = Setting.of(model=f"{MODEL}-agents", env="rooms", max_turns=4, limit=100)
     world = open_setting(setting, reference=True).world
     recipe = paced(methods.recipe(name), lr=1e-4, warmup=0, max_tokens=4, temperature=1.0, top_p=1.0, top_k=0)
     recipe = paced(recipe, max_turns=4).but(groups=4, rollouts=max(4, min(recipe.rollouts, 8)))

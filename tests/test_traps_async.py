@@ -15,7 +15,7 @@ from isocost.tasks.verify.grade import Grader
 from isocost.types import Group, Place
 from isocost.worlds.setting import Setting, open_setting
 
-SETTING = Setting(data="sums:base=easy,count=60", held_out=0.2)
+SETTING = Setting.of(data="sums:base=easy,count=60", held_out=0.2)
 RECIPE = methods.load("grpo").recipe(groups=4, rollouts=4)
 
 

@@ -19,10 +19,11 @@ from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.planner.budget import Bill, Budget, Prices, Timing
 from isocost.planner.training.afford import plan_pilot
+from isocost.planner.training.builtin import PRESETS
 from isocost.planner.training.pilot import PilotPlan
 from isocost.planner.training.prescribe import prescribe
 from isocost.planner.training.prescription import Plan
-from isocost.planner.training.study_runs import PRESETS, PlannedRun, Preset
+from isocost.planner.training.study_runs import PlannedRun, Preset
 from isocost.planner.training.turn_limits import (
     LimitChoice,
     TurnLimit,

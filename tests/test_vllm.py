@@ -27,6 +27,7 @@ from isocost.loop import train
 from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run
+from isocost.steps.settings import setting_with
 from isocost.types import Place, Role, Sampling, Segment
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting, open_setting
@@ -40,7 +41,7 @@ DATA = "sums:base=easy,count=60"
 
 @contextmanager
 def opened(url, model="tiny", limits=FAST, **changes):
-    found = open_setting(Setting(model=f"vllm:{url}#{model}", data=DATA, **changes), limits=limits)
+    found = open_setting(Setting.of(model=f"vllm:{url}#{model}", data=DATA, **changes), limits=limits)
     try:
         yield found.world
     finally:
@@ -164,11 +165,11 @@ def test_a_server_in_another_dtype_is_used_only_with_a_bound_that_accepts_it_and
         with opened(url, witness=0.01) as world:
             steps, _ = trained(world, rollouts=24)
             [note] = world.engine.notes()
-        assert len(steps) == 3 and world.extra["service"]["witness"] == 0.01
+        assert len(steps) == 3 and world.about.service["witness"] == 0.01
         assert len(world.engine.gaps) == 4 and world.engine.gaps == pytest.approx([0.004] * 4, rel=0.01)
     assert "at most 4.0e-03 nats at any load (median 4.0e-03, 4 loads; --witness accepts 0.01)" in note
-    with pytest.raises(UserError, match="--witness is for a model that a vLLM server samples, and tiny is none"):
-        open_setting(Setting(data=DATA, witness=0.01))
+    with pytest.raises(UserError, match="--witness is not an option of tiny"):
+        setting_with(data=DATA, witness=0.01)
 
 
 def test_an_overloaded_server_is_asked_again_and_one_that_stays_so_ends_the_run():
@@ -204,7 +205,7 @@ def test_a_run_is_recorded_with_its_server_and_goes_on_after_a_kill(tmp_path):
     import kill9
 
     with serving("tiny") as (url, _):
-        setting = Setting(model=f"vllm:{url}#tiny", data=DATA, held_out=0.4)
+        setting = Setting.of(model=f"vllm:{url}#tiny", data=DATA, held_out=0.4)
         job = Job("served", setting, "grpo", 3, {"rollouts": 48}, Arm(n=4, B=2, lr=1e-4), save_every=2, export=True)
         end = asyncio.run(run(job, tmp_path / "whole"))
         assert end["reason"] == "spent" and any("differed by at most" in note for note in end["notes"])
@@ -227,7 +228,7 @@ def moving(world, lr):
 def test_an_adapter_is_swapped_after_every_update_and_the_servers_own_weights_stay():
     with serving("tiny") as (url, fake), opened(url, lora=2) as world:
         own = {k: v.clone() for k, v in fake.decoder.named_parameters()}
-        assert world.extra["service"]["loads"] == "adapter"
+        assert world.about.service["loads"] == "adapter"
         steps, ledger = trained(moving(world, 1e-3))
         assert len(steps) == 8 == world.engine.version and sum(ledger.fates.values()) == 64
         assert 0 < world.engine.largest < 1e-5
@@ -296,7 +297,7 @@ def test_a_server_without_adapters_gets_the_merged_weights_and_says_how_to_start
         with opened(url, lora=2) as world:
             steps, _ = trained(world, rollouts=24)
             assert len(steps) == 3 and fake.asked["/collective_rpc"] == 5 and not fake.adapters
-            assert world.extra["service"]["loads"] == "merged weights"
+            assert world.about.service["loads"] == "merged weights"
             [note] = [x for x in world.engine.notes() if "merged weights are loaded" in x]
     assert said in note and "--enable-lora --max-lora-rank 8" in note and note in caplog.text
 
@@ -341,7 +342,7 @@ def test_real_log_probs_are_the_learners(real, temperature):
 def test_real_weights_arrive_after_every_update(real, lora):
     url, folder = real
     with opened(url, str(folder), SLOW, lora=lora, **even(folder)) as world:
-        assert world.extra["service"]["loads"] == ("adapter" if lora else "all weights")
+        assert world.about.service["loads"] == ("adapter" if lora else "all weights")
         before = {k: v.clone() for k, v in world.learner.weights().items()}
         steps, ledger = trained(moving(world, 1e-3), rollouts=64)
         assert len(steps) == 8 == world.engine.version and world.engine.largest < 1e-5

@@ -146,7 +146,7 @@ def curves(options: Options) -> list[dict[str, Any]]:
     """The difference of held-out reward, one step old minus synchronous, at equal rollouts."""
     home = options.work / "overlap"
     shutil.rmtree(home, ignore_errors=True)
-    setting = Setting(data="sums:base=easy", held_out=0.3, threads=1)
+    setting = Setting.of(data="sums:base=easy", held_out=0.3, threads=1)
     lr = starting_rule(load("tiny").parameters).at(SIZE["n"] * SIZE["B"])
     found: dict[int, list[list[float]]] = {0: [], 1: []}
     for seed in range(options.seeds):

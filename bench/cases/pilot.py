@@ -24,8 +24,9 @@ from bench.stats import paired
 from bench.worker import ROOT, Failed, Worker
 from isocost.local.models import load
 from isocost.planner.evaluation import points
+from isocost.planner.training.builtin import PRESETS
 from isocost.planner.training.learning_rate import starting_rule
-from isocost.planner.training.study_runs import PRESETS, whole
+from isocost.planner.training.study_runs import whole
 
 NS, B = (2, 4, 8, 16, 32), 8
 

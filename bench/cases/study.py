@@ -11,8 +11,8 @@ from typing import Any
 from bench.options import Options
 from bench.worker import cpu_of_children
 from isocost.local.models import load
+from isocost.planner.training.builtin import PRESETS
 from isocost.planner.training.learning_rate import starting_rule
-from isocost.planner.training.study_runs import PRESETS
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
@@ -49,7 +49,7 @@ def listed() -> list[Job]:
     """The runs, the costliest arms first, so that no worker is left with a long one at the end."""
     C, rule = PRESETS["quick"].C, starting_rule(load("tiny").parameters)
     points = tuple(sorted({round(C ** (k / POINTS)) for k in range(POINTS // 2, POINTS)}))
-    setting = Setting(threads=1)
+    setting = Setting.of(threads=1)
     return [
         Job(f"n{n}-B{B}-s{seed}", setting, "grpo", seed, {"rollouts": C}, Arm(n=n, B=B, lr=rule.at(n * B)),
             points=points)

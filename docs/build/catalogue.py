@@ -35,21 +35,17 @@ COUNTS = {"sampled": "decode", "scored": "score", "trained": "train"}
 
 HEAD = """# Methods
 
-isocost ships {count} methods. Each is one file in `src/isocost/methods`. Each has a page with its equations, what it
-changes in its parent, its settings, its needs, its cost and the evidence for it. All pages are generated from the files
-by `python -m docs.build.catalogue docs`; a test fails when one is out of date. To add a method, see
-[Write a method](write_a_method.md).
+isocost ships {count} methods, one file each in `src/isocost/methods`. A page has a method's equations, what it changes
+in its parent, its settings, needs, cost and evidence. `python -m docs.build.catalogue docs` generates the pages from
+the files. To add one, see [Write a method](write_a_method.md).
 
 With one update on a batch of fresh rollouts every importance ratio ρ is exactly 1, so methods that differ only in their
 clip take the same step. The clip matters from the second update on (`improve.minibatches`, `improve.epochs`) and on
 stale rollouts (`max_age`).
 
-**Cost** is read from the meter after four waves of four groups in `isocost.worlds.toy`, at the method's own n. It
-counts tokens sampled, scored without a gradient, and trained on, for each rollout that carried an advantage into an
-update.
-Prompts there have two tokens and answers about three, and nothing is learned. Methods for dialogues, and their parents
-beside them, are counted in dialogues of that world. Only the factors relative to the parent carry over, and only
-roughly. A mechanism that has no effect in so small a world shows the factors of its sizes alone.
+**Cost** is read from the meter after four waves of four groups in `isocost.worlds.toy`, at the method's own n: tokens
+sampled, scored without a gradient, and trained on, for each rollout that carried an advantage into an update. Methods
+for dialogues are counted in dialogues. Only the factors relative to the parent carry over, and only roughly.
 
 **Status** lists the evidence:
 
@@ -70,10 +66,10 @@ def index(names: Sequence[str]) -> str:
     """The index: a table of these methods, and their family tree."""
     cards = {name: methods.load(name).CARD for name in names}
     rows = [
-        f"| [{n}](methods/{n}.md) | {c.title}, {_paper(c)} | {c.year} | {_touched(n)} | {c.claim} | {_states(n)} |"
+        f"| [{n}](methods/{n}.md) | {c.title}, {_paper(c)} | {_touched(n)} | {c.claim} | {_states(n)} |"
         for n, c in cards.items()
     ]
-    table = ["| name | paper | year | changes | claim | status |", "| --- | --- | --- | --- | --- | --- |", *rows]
+    table = ["| name | paper | changes | claim | status |", "| --- | --- | --- | --- | --- |", *rows]
     family = f"A method is indented below the one that it changes.\n\n```text\n{methods.tree(names)}\n```"
     parts = [HEAD.format(count=len(names)).strip(), "\n".join(table), "## Family tree", family]
     return "\n\n".join(parts) + "\n"

@@ -5,7 +5,7 @@
     @gives("reference")                             what it provides to functions that require it
     @shares(gamma="gamma")                          a setting that must have one value in the whole recipe
     @bounds(low="[0, 1]", high="[0, inf)")          the allowed values of a setting
-    @asks("entropy")                                what it needs of the learner, of `isocost.world.CAN`
+    @asks("entropy")                                what it needs of the learner: a name of `isocost.can.LEARNER`
     @exported("low", "high", surrogate="clipped")   what it is in the terms that other trainers share
 
 `isocost.contract.conflicts` checks recipes by these, and `isocost methods check` compares some of them with what the
@@ -19,6 +19,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+
+from isocost.can import LEARNER, Can
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,15 +55,6 @@ TRAITS = {
     "needs_turns": "it acts on the turns of a dialogue; on one question and one answer it is its parent",
     # improve
     "by_rollout": "it needs one advantage and one weight for all tokens of a rollout",
-}
-# What a learner may lack: names of `isocost.world.CAN`, with what is missing then.
-ASKED = {
-    "entropy": "the entropy of the distribution that each token was drawn from",
-    "gradients": "the gradient of each rollout alone",
-    "forget": "a reset of the optimiser",
-    "temperature": "log-probs at temperatures other than 1",
-    "truncation": "log-probs under top-p and top-k",
-    "critic": "a value function, trained beside the policy",
 }
 COMPARED = {"<": operator.lt, ">": operator.gt}
 
@@ -143,7 +136,7 @@ class Declared:
     shares: Mapping[str, str] = field(default_factory=dict)     # the number's name: the setting that holds it
     bounds: Mapping[str, Bounds] = field(default_factory=dict)  # by setting
     exports: tuple[Export, ...] = ()                            # later ones override; empty: no trainer has it
-    asks: frozenset[str] = frozenset()                          # what the learner must be able to do
+    asks: frozenset[Can] = frozenset()                          # what the learner must be able to do
 
     def has(self, name: str, settings: Mapping[str, Any]) -> Trait | None:
         """The trait of this name, if the function has it at these settings."""
@@ -181,10 +174,14 @@ def shares(**numbers: str) -> Callable[[F], F]:
 
 
 def asks(*abilities: str) -> Callable[[F], F]:
-    """The function needs a learner with these abilities. Raises ValueError for a name that is not in `ASKED`."""
-    if bad := next((name for name in abilities if name not in ASKED), None):
-        raise ValueError(f"unknown ability {bad!r}; expected one of {', '.join(ASKED)}")
-    return _adds(lambda d: replace(d, asks=d.asks | set(abilities)))
+    """The function needs a learner with these capabilities, by their names in small letters.
+
+    Raises ValueError for a name that is not of `isocost.can.LEARNER`.
+    """
+    known = {c.name.lower(): c for c in LEARNER}
+    if bad := next((name for name in abilities if name not in known), None):
+        raise ValueError(f"unknown ability {bad!r}; expected one of {', '.join(sorted(known))}")
+    return _adds(lambda d: replace(d, asks=d.asks | {known[name] for name in abilities}))
 
 
 def bounds(**ranges: str) -> Callable[[F], F]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from numpy.random import Generator
 
 from isocost.batch import Batch, Forward
+from isocost.can import Can
 from isocost.meter import Meter
 from isocost.types import Group, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown
 
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Weights: TypeAlias = "Mapping[str, Tensor]"
-# What a learner may be able to do besides log-probs and updates; a recipe whose functions need more is refused.
-CAN = frozenset({
-    "entropy",      # of the distribution that each token was drawn from, in `forward` and `score`
-    "gradients",    # of each rollout alone, and a step with one
-    "forget",       # a reset of the optimiser
-    "temperature",  # log-probs at temperatures other than 1
-    "truncation",   # log-probs under top-p and top-k
-    "weights",      # as tensors
-    "critic",       # a value function beside the policy
-})
 _CRITIC = "critic."                    # prefix of the names of its tensors in a checkpoint
 # A loss, unreduced (N, T), and metrics like it.
 Surrogate: TypeAlias = "Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]"
@@ -87,7 +78,7 @@ class Learner(Protocol):
     parameters: int                                 # how many numbers it has, all read for every token
     learned: int                                    # how many it trains: as many, or those of an adapter
     vocabulary: int                                 # tokens that the policy chooses from; 0: not known
-    can: frozenset[str]                             # of `CAN`
+    can: frozenset[Can]                             # of `isocost.can.LEARNER`
 
     def forward(self, batch: Batch) -> Forward:
         """Log-probs and entropies, with gradient. Each row's temperature and kept sets are applied."""
@@ -231,8 +222,9 @@ class Environment(Protocol):
     `asyncio.to_thread` around them.
 
     It may also have `wrote(text, of)`, called before `step` with the segment that ends with the turn and its `Text`;
-    `cut()`, a coroutine like `step` for an episode that the limit of turns ends; and `drives = True` if it limits the
-    time of its calls itself, and decides itself what follows a turn that ran out of tokens.
+    `cut()`, a coroutine like `step` for an episode that the limit of turns ends; `drives = True` if it limits the time
+    of its calls itself, and decides itself what follows a turn that ran out of tokens; and `imagined = True` if it is a
+    learned model of another environment, whose steps are not charged as steps.
     """
 
     async def open(self) -> Shown:
@@ -284,6 +276,22 @@ class Ask:
         """It holds nothing."""
 
 
+@dataclass(frozen=True)
+class About:
+    """What is known of where a world's policy is. Records and the doctor read it, no recipe does."""
+
+    model: Any = None               # `isocost.local.weights.Model` without its weights; None: it is not on this machine
+    device: str = "cpu"
+    dtype: str = ""                 # of its body
+    kernels: str = ""               # what computes it
+    kernels_why: str = ""           # why not the native ones
+    batch_dependent: str = ""       # how a rollout's last bits depend on the rollouts computed with it
+    lora: int | None = None         # rank of the adapter that is trained
+    service: Mapping[str, Any] = field(default_factory=dict)    # the server that has it, for the record
+    notes: Callable[[], list[str]] = list                       # what the end of a run says of it
+    server: Callable[[], dict[str, Any]] | None = None          # the tally of requests to a server that only samples
+
+
 @dataclass
 class World:
     """Everything that a run happens in."""
@@ -299,9 +307,9 @@ class World:
     env: Callable[[Problem], Environment] = Ask
     env_seconds: float = 60.0                 # for each call of an environment; after that it is a fault
     failures: Counter[str] = field(default_factory=Counter)   # of environments, by cause
-    imagined: bool = False                    # `env` is a learned model of another: its steps are not charged as steps
     critic: Critic | None = None              # a value function, for methods that learn one
-    extra: dict[str, Any] = field(default_factory=dict)   # for example teachers, named by the methods that need them
+    about: About = About()                    # where its policy is
+    extra: dict[str, Any] = field(default_factory=dict)   # of a user's methods alone, such as teachers by name
     overlap: Overlap | None = None            # of sampling and learning; None: they take turns
     fast: Fast | None = None                  # second forms, where the engine writes whole waves
     close: Callable[[], None] = lambda: None  # ends what it holds outside this process, such as connections

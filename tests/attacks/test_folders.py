@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fixtures.study_records import write_study
 from isocost.cli.commands import main
 from isocost.steps.look import listing
 
@@ -38,9 +37,9 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     """A whole study."""
-    return write_study(tmp_path_factory.mktemp("folders") / "study")
+    return recorded(tmp_path_factory.mktemp("folders") / "study")
 
 
 @pytest.fixture

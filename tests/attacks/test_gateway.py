@@ -269,6 +269,8 @@ HEADS = {
     "many headers": b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 5000 + b"\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "bytes": bytes(range(128, 256)) + b"\r\n\r\n",
+    "no length": b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+    "cut": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab",
     "no path": b"GET  HTTP/1.1\r\n\r\n", "far up": b"GET /s/../../etc/passwd HTTP/1.1\r\n\r\n",
 }
 

@@ -87,9 +87,9 @@ def poison(path: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hostile(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     """A study in whose records every text is hostile that may be anything, keys of free objects among them."""
-    folder = write_study(tmp_path_factory.mktemp("hostile") / FOLDER)
+    folder = recorded(tmp_path_factory.mktemp("hostile") / FOLDER)
     runs = sorted(p for p in (folder / "runs").iterdir() if p.name.startswith(("pilot-n2-", "pilot-n4-", "train-")))
     for run in (folder / "runs").iterdir():
         if run not in runs:
@@ -296,9 +296,9 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def planned(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     """A study with a plan, in a folder whose name would be a line of its own."""
-    folder = write_study(tmp_path_factory.mktemp("export") / f"study\n{LINE}\udcff", upto="plan")
+    folder = recorded(tmp_path_factory.mktemp("export") / f"study\n{LINE}\udcff", "plan")
     for run in sorted((folder / "runs").iterdir())[1:]:
         shutil.rmtree(run)
     return folder

@@ -13,14 +13,14 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fixtures.study_records import write_run, write_study
+from fixtures.study_records import write_run
 from isocost import report
 from isocost.cli.text_listing import show_listing
 from isocost.disk import jsonfile
@@ -35,16 +35,16 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.record import RunRecord
 from isocost.screen.console import console
-from isocost.worlds.setting import Setting
+from isocost.worlds.setting import Setting, setting_names
+from trees import nodes, sources
 
 HERE = Path(__file__).resolve().parent
-SOURCES = HERE.parent.parent / "src" / "isocost"
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     """A whole study; a case damages one of its files and mends it again."""
-    folder = write_study(tmp_path_factory.mktemp("records") / "study")
+    folder = recorded(tmp_path_factory.mktemp("records") / "study")
     trained = sorted((folder / "runs").glob("train-*"))[0]
     (trained / "journal.jsonl").write_text('{"wave": 0, "slot": 0, "rewards": [1.0, 0.0, null]}\n')
     return folder
@@ -153,7 +153,7 @@ VALUES: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
 
 def test_the_shape_of_a_setting_has_the_fields_that_settings_have():
     """A field that the shape lacks would make every record with it unreadable."""
-    assert schema.SETTING.more.keys() == {f.name for f in fields(Setting)}
+    assert schema.SETTING.more.keys() == setting_names()
 
 
 READERS = ("isocost.steps.folder", "isocost.report.records", "isocost.planner.forecast")
@@ -309,7 +309,7 @@ def test_every_line_is_plain_json_where_nothing_was_scored(tmp_path: Path):
     from isocost.runs.run import run
 
     (tmp_path / "none.py").write_text("def reward(completions, **_):\n    raise ValueError('never')\n")
-    setting = Setting(data="sums:base=easy,count=40", held_out=6, verifier=f"{tmp_path}/none.py:reward", samples=2)
+    setting = Setting.of(data="sums:base=easy,count=40", held_out=6, verifier=f"{tmp_path}/none.py:reward", samples=2)
     job = Job("r", setting, "reinforce", 0, {"rollouts": 4}, Arm(n=2, B=2, lr=1e-4))
     end = asyncio.run(run(job, tmp_path / "r"))
     assert end["reason"] in ("starved", "spent") and end["verifier_failures"]["exception"] > 0
@@ -565,12 +565,12 @@ CLOCKS = {"time.time", "time.time_ns", "time.ctime", "time.localtime", "time.gmt
 def test_nothing_reads_the_clock_on_the_wall_or_a_files_age():
     """Seconds are measured by clocks that only go forward, so a clock that is put back cannot break a record."""
     found = []
-    for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for module, source in sources().items():
+        for node in nodes(source):
             if isinstance(node, ast.Attribute):
                 name = ast.unparse(node)
                 if any(name.endswith(clock) for clock in CLOCKS) or node.attr.startswith(("st_mtime", "st_ctime")):
-                    found.append(f"{path.name}:{node.lineno} {name}")
+                    found.append(f"{module}:{node.lineno} {name}")
     assert found == []
 
 

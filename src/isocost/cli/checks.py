@@ -1,4 +1,4 @@
-"""The command `doctor`: checks of a model, or of a service, on this machine."""
+"""The command `doctor`: checks of a model, of the service that trains it, or of a reward alone."""
 
 from __future__ import annotations
 
@@ -6,41 +6,68 @@ from typing import Any
 
 import click
 
-from isocost.cli.options import Sectioned, given, json_option, reported, setting_options
+from isocost.cli.options import Sectioned, given, json_option, model_options, reported
 from isocost.errors import UserError
+from isocost.screen.terminal import echo
+
+ALONE = ("pass_rate", "study", "reward_scale")      # options of the audit of a reward alone
+OF_SERVICE = ("model", "named", "tinker", "data", "lora", "as_json")     # options of a check of a service
 
 
 @click.command(cls=Sectioned)
-@click.argument("model", required=False)
-@click.option("--tinker", metavar="URL#MODEL", help="check a service of the Tinker API: what it makes of gradients, "
-              "log-probs, seeds and checkpoints; with --data and --lora only")
+@click.argument("named", metavar="[MODEL]", required=False)
+@click.option("--tinker", metavar="URL#MODEL", help="--model tinker:URL#MODEL as earlier versions wrote it")
+@click.option("--pass-rate", type=click.FloatRange(0, 1), help="of a reward alone: the pass rate at which its errors "
+              "are priced  [default: that of the data or the study, else 0.3]")
+@click.option("--study", metavar="STUDY", help="of a reward alone: price its errors by the law of this study")
+@click.option("--scale", "reward_scale", metavar="LOW,HIGH", help="of a reward alone: its least and largest value, if "
+              "not 0 and 1")
 @json_option
-@setting_options
+@model_options
 @reported
-def doctor(as_json: bool, tinker: str | None, **asked: Any) -> int:
+def doctor(
+    as_json: bool, named: str | None, tinker: str | None, model: str | None, pass_rate: float | None,
+    study: str | None, reward_scale: str | None, **asked: Any,
+) -> int:
     """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if a check fails.
 
-    MODEL is what --model is elsewhere: 'tiny', 'tiny-puzzles', 'smollm2' or a Hugging Face folder. With --tinker a
-    service is checked instead. Nothing is written.
+    MODEL is what --model is, which may be given instead. Of a model that a service trains (tinker:URL#MODEL) the
+    service is checked, with --data and --lora only: what it makes of gradients, log-probs, seeds and checkpoints. With
+    --reward and without a model the reward alone is audited, in seconds. Nothing is written.
     """
     if tinker is not None:
-        return _doctor_of_service(tinker, as_json, asked)
+        there = f"tinker:{tinker.removeprefix('tinker:')}"
+        echo(f"--tinker goes with the next version: write --model {there}", err=True)
+        model = model or there
+    if named and model:
+        raise UserError(f"MODEL is {named} and --model is {model}: leave one out")
+    model = named or model
+    if asked["verifier"] and not model and not asked["env"]:
+        return _doctor_of_reward(as_json, asked, pass_rate=pass_rate, study=study, scale=reward_scale)
+    if unused := [written for name, written in given().items() if name in ALONE]:
+        raise UserError(f"{unused[0]} is for a reward alone: give --reward and no model")
     from isocost.cli.printer import observer, printed
-    from isocost.doctor import diagnose
+    from isocost.doctor import at_a_service, diagnose
 
+    if model and at_a_service(model) and (
+            unused := [written for name, written in given().items() if name not in OF_SERVICE]):
+        raise UserError(f"{unused[0]} has no use with a model that a service trains: leave it out")
     shown = observer(as_json)
-    found = diagnose(**asked, observer=shown)
+    found = diagnose(model=model, **asked, observer=shown)
     printed(found, shown, as_json)
     return 0 if found.sound else 3
 
 
-def _doctor_of_service(url: str, as_json: bool, asked: dict[str, Any]) -> int:
+def _doctor_of_reward(as_json: bool, asked: dict[str, Any], scale: str | None, **more: Any) -> int:
     from isocost.cli.printer import observer, printed
-    from isocost.doctor.service import diagnose_service
+    from isocost.doctor.reward.audit import diagnose_reward
+    from isocost.steps.outside.importing import scale_of
 
-    if unused := [written for name, written in given().items() if name not in ("tinker", "data", "lora", "as_json")]:
-        raise UserError(f"{unused[0]} has no use with --tinker: leave it out")
+    taken = ("verifier", "data", "limit", "skip_broken", "system")
+    if unused := [w for name, w in given().items() if name not in (*taken, *ALONE, "as_json")]:
+        raise UserError(f"{unused[0]} has no use for a reward alone: leave it out, or name a model to check with it")
     shown = observer(as_json)
-    found = diagnose_service(url, asked["data"], lora=asked["lora"], observer=shown)
+    named = {k: asked[k] for k in taken[1:]}
+    found = diagnose_reward(asked["verifier"], scale=scale_of(scale) or (0.0, 1.0), **named, **more, observer=shown)
     printed(found, shown, as_json)
     return 0 if found.sound else 3

@@ -56,9 +56,9 @@ STORED = (       # options of a profile of stored completions
 
 def setting(asked: dict[str, Any]) -> Any:
     """The setting of a command's options, which are taken out of `asked`."""
-    from isocost.steps.settings import OPTIONS, setting_of
+    from isocost.steps.settings import option_names, setting_of
 
-    return setting_of({name: asked.pop(name) for name in OPTIONS})
+    return setting_of({name: asked.pop(name) for name in option_names()})
 
 
 @click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -241,16 +241,18 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @worth_option
 @json_option
 @reported
-def pilot(study: Path, as_json: bool, **asked: Any) -> None:
+def pilot(
+    study: Path, as_json: bool, longer: tuple[str, ...], seeds: tuple[str, ...], turns: int | None, **asked: Any
+) -> None:
     """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate.
 
     --longer and --seeds add the runs that a law or a plan names; what was run is not paid for again.
     """
     from isocost.cli.printer import observer, printed
-    from isocost.steps.training.pilot import pilot
+    from isocost.steps.training.pilot import Additions, pilot
 
-    shown, site = observer(as_json), site_of(asked)
-    printed(pilot(study_in(study), site=site, observer=shown, **asked), shown, as_json)
+    shown, site, added = observer(as_json), site_of(asked), Additions(longer, seeds, turns)
+    printed(pilot(study_in(study), added, site=site, observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -318,8 +320,8 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 @model_options
 @reported
 def train(
-    method: str | None, study: Path | None, workers: int | None, dry_run: bool, trainer: str | None, stop: bool,
-    worth: float | None, as_json: bool, **asked: Any,
+    method: str | None, study: Path | None, workers: int | None, trainer: str | None, stop: bool, worth: float | None,
+    as_json: bool, **asked: Any,
 ) -> int:
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
     from isocost.cli.printer import observer, printed
@@ -331,14 +333,14 @@ def train(
         from isocost.steps.outside.early import Stops
         from isocost.steps.training.train import train
 
-        printed(train(study_in(study), workers=workers, dry_run=dry_run, trainer=trainer, site=site,
+        printed(train(study_in(study), workers=workers, dry_run=asked["dry_run"], trainer=trainer, site=site,
                       stops=Stops(worth, stop), observer=shown), shown, as_json)
         return 0
     if trainer is not None or site.to is not None or stop or worth is not None:
         raise UserError("--trainer, --stop, --worth and --launch are for a study: `isocost train --plan STUDY`")
     from isocost.steps.training.single import RunEnd, train_one
 
-    run = train_one(method or "", setting(asked), dry_run=dry_run, observer=shown, **asked)
+    run = train_one(method or "", setting(asked), observer=shown, **asked)
     printed(run, shown, as_json)
     return run.exit_code if isinstance(run, RunEnd) else 0
 

@@ -12,7 +12,7 @@ import select
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -25,6 +25,8 @@ from click.shell_completion import CompletionItem
 from isocost.errors import UserError
 from isocost.screen.terminal import echo
 from isocost.screen.words import word
+from isocost.worlds.spec import kinds
+from isocost.worlds.spec import options as world_options
 
 if TYPE_CHECKING:
     from isocost.steps.study import Study
@@ -33,7 +35,7 @@ SECTIONS = {        # of a command's help: options that several commands share
     "Model and problems": ("model", "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit",
                            "skip_broken", "system"),
     "Sampling": ("temperature", "top_p", "top_k", "max_tokens", "samples"),
-    "What computes": ("lora", "device", "dtype", "kernels", "in_turns", "witness", "threads"),
+    "What computes": (*world_options(), "device", "dtype", "threads"),
     "Where runs are executed": ("workers", "launch", "address", "gpus_per_run"),
     "Your own trainer": ("trainer", "metrics", "stall", "scale", "worth", "stop"),
     "A model behind a server": ("concurrency", "per_minute", "timeout", "retries"),
@@ -190,34 +192,25 @@ _SAMPLING = (    # how the policy is sampled
         help="completions per held-out problem of an evaluation, when pass@1 cannot be computed exactly",
     ),
 )
+def _of_kind(name: str, about: Mapping[str, Any], default: Any) -> Callable:
+    """The option of a kind of world."""
+    flag, kind, above = f"--{name.replace('_', '-')}", about["kind"], about["above"]
+    if kind is bool:
+        return click.option(flag, is_flag=True, help=about["help"])
+    if above is not None:
+        kind = click.IntRange(min=above + 1) if kind is int else click.FloatRange(min=above, min_open=True)
+    return click.option(flag, type=kind, metavar=about["metavar"], default=default, show_default=default is not None,
+                        help=about["help"])
+
+
 _COMPUTING = (    # what is trained, and what computes it
-    click.option("--lora", type=SOME, metavar="RANK", help="train a LoRA adapter of this rank in place of all "
-                 "weights; a model behind the Tinker API always has one  [its default: 32]"),
+    *(_of_kind(name, f.metadata, f.default) for name, f in world_options().items()),
     click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
     click.option(
         "--dtype",
         default="auto",
         show_default=True,
         help="of the model's body: auto, fp32 or bf16; the head is fp32",
-    ),
-    click.option(
-        "--kernels",
-        default="auto",
-        show_default=True,
-        help="auto, native (compiled on first use, for processors), graphs (CUDA graphs, for GPUs) or torch",
-    ),
-    click.option(
-        "--in-turns",
-        is_flag=True,
-        help="with max_age above 0, sample and learn one after the other, not at the same time; results do not "
-        "depend on it",
-    ),
-    click.option(
-        "--witness",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="NATS",
-        help="how far log-probs of a vLLM server may be from the learner's after a load, for a server in "
-        "another dtype  [default: 1e-5, or 1e-5 / temperature below 1]",
     ),
     click.option(
         "--threads",
@@ -231,9 +224,8 @@ def model_options(f: Callable) -> Callable:
     """The options of every command that opens a model and problems."""
     model = click.option(
         "--model",
-        help="one that ships with isocost (tiny, tiny-puzzles, tiny-agents, tiny-tools), 'smollm2', or a Hugging Face "
-        "folder (Llama, SmolLM2, Qwen2/2.5/3); vllm:URL#MODEL; openai:URL#MODEL for `profile` and `eval`  [default: "
-        "the environment's, tiny-puzzles for puzzles, else tiny]",
+        help=f"{'; '.join(kind.named for kind in kinds().values())}  [default: the environment's, tiny-puzzles for "
+        "puzzles, else tiny]",
     )
     return model(setting_options(f))
 
@@ -396,12 +388,13 @@ def given() -> dict[str, str]:
 
 def samples_said(asked: dict[str, Any]) -> str:
     """What --samples is not. Raises UserError where completions are paid for."""
+    from isocost.can import Can
     from isocost.steps.training.pass_rates import SAMPLES
-    from isocost.worlds.spec import Ability, spec_of
+    from isocost.worlds.spec import spec_of
 
     said = (f"a profile samples {SAMPLES} completions of each problem, and --samples {asked['samples']} is of each "
             "held-out problem in an evaluation")
-    if asked["model"] and not spec_of(asked["model"]).can(Ability.LEARN):
+    if asked["model"] and not spec_of(asked["model"]).can(Can.LEARN):
         raise UserError(f"{said}, which this model has none of: leave it out; --problems says of how many problems")
     return said
 

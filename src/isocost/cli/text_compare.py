@@ -41,7 +41,7 @@ WORDS = {"better": "better", "worse": "[bold]worse[/]", "same": "the same", "can
 def show_plan(plan: ComparisonPlan, console: Console) -> None:
     """What will be trained, what it costs and what it can detect."""
     d, setting, b = plan.design, plan.setting, plan.expected
-    where = f"{setting.data} with {setting.model}"
+    where = f"{setting.problems.data} with {setting.model}"
     against = "method against its parent" if len(d.parents) == 1 else f"{len(d.parents)} methods against their parents"
     what = against if d.parents else f"comparison of {', '.join(d.labels)}"
     sizes = [(worded(arm), ", ".join(f"{x:.2g}" for x in d.rates_at(d.batch(own[0]))), own)

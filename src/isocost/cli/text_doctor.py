@@ -7,6 +7,7 @@ from rich.table import Table
 
 from isocost.cli.text import show
 from isocost.doctor.finding import Diagnosis, Finding, ServiceSubject, Subject
+from isocost.doctor.reward.subject import RewardSubject
 from isocost.screen.words import counted, duration
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "cyan"}
@@ -15,7 +16,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "
 @show.register
 def show_subject(s: Subject, console: Console) -> None:
     """The model, data and verifier, and the warnings on them."""
-    kernels = f", {s.kernels} kernels" if s.kernels is not None else ""
+    kernels = f", {s.kernels} kernels" if s.kernels else ""
     console.print(
         f"[bold]doctor[/]: {s.model} ({s.parameters:,} parameters, {s.dtype} on {s.device}, "
         f"{counted(s.threads, 'thread')}{kernels}) on {s.data}, verifier {s.verifier}"
@@ -29,6 +30,17 @@ def show_service(s: ServiceSubject, console: Console) -> None:
     """The service, the model and the prompt."""
     sdk = f", SDK {s.sdk}" if s.sdk else ""
     console.print(f"[bold]doctor[/]: {s.model} at {s.url} (adapter of rank {s.rank}{sdk}), prompt {_plain(s.prompt)!r}")
+
+
+@show.register
+def show_reward(s: RewardSubject, console: Console) -> None:
+    """The reward, the data, the kinds of answers, and the warnings of the trial."""
+    kinds = ", ".join(f"{k} {many:,}" for k, many in s.kinds.items())
+    few = f" of {s.of:,}" if s.of > s.problems + s.unknown else ""
+    console.print(f"[bold]doctor[/]: reward {_plain(s.reward)} on {_plain(s.data)}, {counted(s.problems, 'problem')}"
+                  f"{few} ({kinds}), without a model")
+    for warning in s.warnings:
+        console.print(f"[yellow]! {_plain(warning)}[/]")
 
 
 @show.register

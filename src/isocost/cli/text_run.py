@@ -38,7 +38,7 @@ def started(e: Started, console: Console) -> None:
     job = e.job
     budget = ", ".join(f"{grouped(v)} {k}" for k, v in job.budget.items())
     console.print(
-        f"[bold]{job.method}[/] on {job.setting.data} with {job.setting.model}: {worded(job.arm)}, "
+        f"[bold]{job.method}[/] on {job.setting.problems.data} with {job.setting.model}: {worded(job.arm)}, "
         f"lr = {job.arm['lr']:.2g}, seed {job.seed}, {budget}"
     )
 

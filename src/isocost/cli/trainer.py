@@ -18,6 +18,7 @@ TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "colu
 
 COMPARED = ("arms", "budget", "seeds", "rollouts", "groups", "lr", "evaluations", "margin", "seed", "held_out",
             "samples", "metrics", "columns", "stall", "model", "data", "out", "workers")      # of a comparison
+EXECUTED = ("out", "workers")       # of these, those that a plan does not have
 SHARED = ("trainer", "launch", "address", "gpus_per_run", "dry_run", "pilot", "as_json")
 
 
@@ -38,8 +39,7 @@ def compared(
     options |= {k: int(options[k]) for k in ("held_out",) if k in options}
     options["columns"] = mapped_of(asked["columns"])
     if dry_run:
-        unused = ("model", "data", "out", "workers")
-        return plan_trainer_comparison(arms, trainer, **{k: v for k, v in options.items() if k not in unused})
+        return plan_trainer_comparison(arms, trainer, **{k: v for k, v in options.items() if k not in EXECUTED})
     if pilot is not None:
         return pilot_trainer(arms, trainer, pilot=pilot, site=site, observer=observer, **options)
     return compare_trainer(arms, trainer, site=site, observer=observer, **options)

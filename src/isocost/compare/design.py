@@ -14,9 +14,10 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 from isocost import methods
-from isocost.compare.judge import QUESTIONS, SHARES
+from isocost.compare.judge import MARGIN, QUESTIONS, SHARES
 from isocost.compare.many import RATE
 from isocost.errors import UserError
+from isocost.laws.curves import PASS
 from isocost.planner.budget import Bill, Budget, Prices, expected_timing
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.training.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
@@ -36,6 +37,56 @@ SHARE = 1 / 4           # cost of a probe run over that of a run: shorter probes
 MANY = 10               # seeds from which a learning rate is probed with two seeds instead of one
 SIZES = {"n": "rollouts", "B": "groups"}    # of an arm, by their names in a recipe
 LEAST = 16              # least updates of a run; its probes then have four
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What every arm of a comparison has.
+
+    budget: the cost of all probes and runs, with a unit. seeds: runs per arm, paired by seed.
+    rollouts, groups: n and B (default 8 and 16). lr: where the learning-rate probe starts; None: by the model's size.
+    evaluations: of a run. margin: the difference in reward below which two arms count as the same. metric: what rewards
+    are. seed: of everything that is drawn at random.
+
+    Raises UserError without a budget, and for fewer than two seeds.
+    """
+
+    budget: str
+    seeds: int = 5
+    rollouts: int | None = None
+    groups: int | None = None
+    lr: float | None = None
+    evaluations: int = 8
+    margin: float = MARGIN
+    metric: str = PASS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.budget is None:
+            raise UserError("a comparison trains its arms and needs a --budget for all of them, such as 200k-rollouts")
+        if self.seeds < 2:
+            raise UserError(f"--seeds {self.seeds}: the spread between runs needs at least 2 seeds per arm; use 5 or "
+                            "more for a useful power")
+
+    @property
+    def arm(self) -> Arm:
+        """n and B."""
+        return Arm(n=self.rollouts or Recipe.rollouts, B=self.groups or Recipe.groups)
+
+    @property
+    def spend(self) -> Budget:
+        """The budget of the whole comparison. Raises UserError for a text that is none."""
+        return Budget.parse(self.budget)
+
+    def seeds_of(self, purpose: str) -> tuple[int, ...]:
+        """The seeds of the runs or of the probes of every arm."""
+        many = self.seeds if purpose == "train" else 2 if self.seeds >= MANY else 1
+        return tuple(run_seed(self.seed, purpose, i) for i in range(many))
+
+    def each(self, arms: int) -> float:
+        """The training budget of each run: equal shares for all arms, each for its probes and its runs."""
+        probes = len(MULTIPLIERS) * len(self.seeds_of("probe")) * SHARE
+        return self.spend.amount / (arms * (self.seeds + probes))
 
 
 @dataclass(frozen=True)
@@ -93,7 +144,7 @@ class Design:
         """The planned values of an arm's runs, by the names of `isocost.runs.job.PLANNED`."""
         M, sets = self.rollouts // self.batch(label), self.sets.get(label, {})
         steps = self.recipes[label]["pace"].get("warmup") if "pace.warmup" in sets else warmup(M)
-        return {**asdict(setting), **self.size(label), "lr": "tuned", "warmup": steps}
+        return {**setting.to_dict(), **self.size(label), "lr": "tuned", "warmup": steps}
 
     def alike(self) -> dict[Arm, list[str]]:
         """The methods by n and B."""
@@ -147,31 +198,26 @@ def arm_recipe(method: str, sets: Mapping[str, str], size: Mapping[str, float] =
     return methods.tuned(methods.recipe(method, **{SIZES[k]: int(v) for k, v in size.items()}), sets)
 
 
-def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds: int, rollouts: int, groups: int,
-           lr: float | None, evaluations: int, margin: float, metric: str, seed: int, samples: int,
-           parents: Mapping[str, str], sets: Mapping[str, str], own_sizes: bool = False) -> Design:
+def design(arms: Sequence[str], known: Mapping[str, Any], common: Conditions, *, samples: int,
+           parents: Mapping[str, str] = MappingProxyType({}), sets: Mapping[str, str] = MappingProxyType({}),
+           own_sizes: bool = False) -> Design:
     """The design that a budget pays for: equal shares for all arms, each for a probe of three rates and its runs.
 
-    `known` is a profile with the completions' lengths, the speed and the number of held-out problems. With `own_sizes`
-    an arm has its method's n and B instead of `rollouts` and `groups`. Runs cost, and are evaluated at, multiples of
-    every arm's n B, or of the largest n B if the budget is too small for that.
+    `known` is a profile with the completions' lengths, the speed and the number of held-out problems, of which each has
+    `samples` completions. With `own_sizes` an arm has its method's n and B instead of those in `common`. Runs cost, and
+    are evaluated at, multiples of every arm's n B, or of the largest n B if the budget is too small for that.
 
     Raises:
-        UserError: for a budget that is too small or in a unit that cannot stop a run, and for fewer than two seeds.
+        UserError: for a budget that is too small, or in a unit that cannot stop a run.
     """
-    labels, spend = labels_of(arms), Budget.parse(budget)
+    labels, spend, shared = labels_of(arms), common.spend, common.arm
     if spend.unit not in UNITS:
         raise UserError(f"a comparison needs a budget in {', '.join(UNITS)}, because runs stop by one of these; "
                         f"got {spend}")
-    if seeds < 2:
-        raise UserError(f"--seeds {seeds}: the spread between runs needs at least 2 seeds per arm; use 5 or more for a "
-                        "useful power")
-    probe_seeds = 2 if seeds >= MANY else 1
-    each = spend.amount / (len(arms) * (seeds + len(MULTIPLIERS) * probe_seeds * SHARE))
+    each = common.each(len(arms))
     held_out, exact = known["select"] + known["audit"], bool(known["exact"])
     timing = expected_timing(known, held_out, None if exact else samples)
     named = {label: arm_of(arm, sets) for label, arm in zip(labels, arms, strict=True)}
-    shared = Arm(n=rollouts, B=groups)
     made = {label: arm_recipe(method, own, {} if own_sizes else shared) for label, (method, own) in named.items()}
     sizes = {label: Arm(n=r.rollouts, B=r.groups) for label, r in made.items()}
     batch = {label: r.rollouts * r.groups for label, r in made.items()}
@@ -183,19 +229,20 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     if int(M) < LEAST:
         least = ceil(1.001 * LEAST * spend.amount / M)
         updates = counted(int(M), "update")
-        raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {updates} of {size:,} rollouts "
-                        f"a run; the minimum is {LEAST}: give {least:,.0f} {spend.unit}, or fewer seeds"
+        raise UserError(f"{spend} over {len(arms)} arms of {common.seeds} seeds pays for {updates} of {size:,} "
+                        f"rollouts a run; the minimum is {LEAST}: give {least:,.0f} {spend.unit}, or fewer seeds"
                         + ("" if own_sizes else ", or a smaller n or B"))
-    common = lcm(*batch.values())
+    whole = lcm(*batch.values())
     rollouts_paid = min(pays[label] * batch[label] for label in labels)
-    step = common if rollouts_paid / common >= LEAST else size
+    step = whole if rollouts_paid / whole >= LEAST else size
     room = rollouts_paid / step
     C, probe_C = step * int(room), step * max(int(SHARE * room), 1)
+    shared_batch = int(shared["n"] * shared["B"])
     rule = starting_rule(known["parameters"], own=known.get("starting_rate"), adapter="learned" in known)
-    if lr is not None:
-        rule = given(lr, rollouts * groups)
+    if common.lr is not None:
+        rule = given(common.lr, shared_batch)
     in_rollouts = spend.unit == "rollouts"
-    at = points(C, step, 1)[-evaluations:]
+    at = points(C, step, 1)[-common.evaluations:]
     beyond = () if in_rollouts else (2 * C,)     # if completions get shorter, the budget pays for more rollouts
     d = Design(
         arms={label: method for label, (method, _) in named.items()}, labels=tuple(labels), recipes={},
@@ -205,10 +252,9 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
         cost=float(C) if in_rollouts else each, probe_cost=float(probe_C) if in_rollouts else SHARE * each,
         rollouts=C, probe_rollouts=probe_C, points=(*at, *beyond),
         probe_points=points(probe_C, step, 0), rule=rule.data(),
-        rates=tuple(rule.at(rollouts * groups, x) for x in MULTIPLIERS),
-        seeds=tuple(run_seed(seed, "train", i) for i in range(seeds)),
-        probe_seeds=tuple(run_seed(seed, "probe", i) for i in range(probe_seeds)),
-        margin=margin, metric=metric,
+        rates=tuple(rule.at(shared_batch, x) for x in MULTIPLIERS),
+        seeds=common.seeds_of("train"), probe_seeds=common.seeds_of("probe"),
+        margin=common.margin, metric=common.metric,
         sd=hypot(NOISE, EvaluationPlan(known["audit"], None if exact else samples).sd),
         parents={label: labels[list(arms).index(parents[arm])] for label, arm in zip(labels, arms, strict=True)
                  if arm in parents},

@@ -18,6 +18,7 @@ from isocost.laws.tracks import Track, tracks
 from isocost.runs import measure
 from isocost.runs.files import canonical, find_runs, read_json
 from isocost.runs.measure import TRAINING
+from isocost.runs.source import RunLog
 from isocost.screen.words import counted
 from isocost.steps.folder import Home, writing
 from isocost.units import compared
@@ -66,7 +67,7 @@ def compare_folders(
         share = alpha / ALPHA
         notes.append(f"question {number} of {log}, answered at an error rate of {alpha:.2g}")
     answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes, shares=[x * share for x in SHARES])
-    logged = unit == "seconds" and any(r.get("imported") for runs in recorded.values() for r in runs)
+    logged = unit == "seconds" and any(RunLog.of(r) for runs in recorded.values() for r in runs)
     counted_in = LOGGED if logged else compared(unit)
     answer = replace(answer, missing=(*answer.missing, *((EVALUATED,) if logged else ())))
     if out is None:
@@ -95,7 +96,7 @@ def _digest(arms: Mapping[str, Sequence[Track]], unit: str, metric: str, margin:
 
 def seed_unknown(run: Mapping[str, Any]) -> bool:
     """Whether an imported run's seed was not in its log: then its number pairs it with no other run."""
-    return bool(run.get("imported")) and any(m.startswith("the seed") for m in run.get("missing") or ())
+    return bool(RunLog.of(run)) and any(m.startswith("the seed") for m in run.get("missing") or ())
 
 
 def _check_one_arm(folder: Path, runs: Sequence[Mapping[str, Any]]) -> None:

@@ -27,13 +27,13 @@ from isocost.compare.design import Design, arm_recipe, labels_of
 from isocost.compare.folders import JUDGED, UNPAIRED, runs_in, seed_unknown
 from isocost.compare.judge import FLOOR, MARGIN, QUESTIONS, SHARES
 from isocost.compare.many import RATE
-from isocost.compare.training import Make, Run, from_pilot, probed, rates, recorded_noise
+from isocost.compare.training import Trials, from_pilot, probe_arms, rates, rates_used, recorded_noise
 from isocost.disk.jsonfile import finite
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, curves
 from isocost.laws.tracks import Track, tracks
 from isocost.planner.training.learning_rate import given
-from isocost.planner.training.study_runs import PlannedRun, run_seed
+from isocost.planner.training.study_runs import run_seed
 from isocost.recipe import functions
 from isocost.runs import measure
 from isocost.runs.files import canonical, find_runs, read_json
@@ -43,7 +43,7 @@ from isocost.seams import Recipe
 from isocost.stats import decidable
 from isocost.stats.decidable import Line, Spread
 from isocost.stats.power import pooled_sd
-from isocost.steps.events import Noted, Observer
+from isocost.steps.events import Noted
 from isocost.steps.folder import Home
 from isocost.units import FLOPS, compared
 from isocost.worlds.setting import Setting
@@ -161,23 +161,22 @@ class Gate(Shown):
 # training -------------------------------------------------------------------------------------------------------------
 
 
-def train_pilot(home: Home, d: Design, seed: int, seeds: int, seal: str, observer: Observer, run: Run, make: Make
-                ) -> None:
+def train_pilot(trials: Trials, seed: int, seeds: int) -> None:
     """Probe every arm of a comparison's design, then train it with `seeds` seeds of the pilot at two learning rates.
 
     `seed` is the comparison's. A pilot that was stopped continues. Raises UserError for fewer than two seeds.
     """
     if seeds < 2:
         raise UserError(f"--pilot {seeds}: the spread between runs needs at least 2 seeds per arm; use {SEEDS}")
-    observer.on(Noted(f"pilot: each arm probes its learning rate, then has {counted(seeds, 'run')} at that rate and at "
-                      f"half of it, each of about {d.rollouts:,} rollouts"))
+    home, d = trials.home, trials.design
+    trials.execution.observer.on(Noted(
+        f"pilot: each arm probes its learning rate, then has {counted(seeds, 'run')} at that rate and at half of it, "
+        f"each of about {d.rollouts:,} rollouts"))
     told = from_pilot(home)      # rates that are to be used as they are (experiments/claim.py)
-    rules = rates(home) if told else probed(home, d, seal, observer, run, make)
-    runs = {label: [make(home, d, label, PlannedRun("pilot", d.size(label).but(multiplier=x), d.rollouts, i,
-                                                    run_seed(seed, "pilot", FIRST + i)), rules[label], seal)
-                    for i in range(seeds) for x in (STEPS[:1] if told else STEPS)] for label in d.labels}
-    with home.phase("pilot"):
-        run([job for jobs in zip(*runs.values(), strict=True) for job in jobs], "pilot")
+    rules = rates(home) if told else probe_arms(trials)
+    own = [run_seed(seed, "pilot", FIRST + i) for i in range(seeds)]
+    runs = trials.jobs("pilot", rules, own, STEPS[:1] if told else STEPS)
+    trials.phase("pilot", "pilot", runs)
     home.write("gate.json", {
         "runs": {label: [job.name for job in jobs] for label, jobs in runs.items()},
         "probes": {label: [f.name for f in find_runs(home.runs) if f.name.startswith(f"probe-{label}-x")]
@@ -207,8 +206,7 @@ def rates_of(found: Pilot, d: Design) -> dict[str, Any]:
 def known_before(home: Home, d: Design, setting: Setting) -> tuple[Mapping[str, float] | None, Mapping[str, float]]:
     """The spread between runs, if probes or a pilot measured it, and the learning rates of a pilot, empty without."""
     if home.has("rates.json"):
-        found = rates(home) if from_pilot(home) else {}
-        return recorded_noise(home), {label: rule.at(d.batch(label)) for label, rule in found.items()}
+        return recorded_noise(home), rates_used(home, d) if from_pilot(home) else {}
     pilot = piloted(home, d, setting)
     return (None, {}) if pilot is None else (rates_of(pilot, d)["noise"], pilot.used)
 

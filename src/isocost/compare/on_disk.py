@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from isocost.compare.design import labels_of
 from isocost.compare.evaluations.files import evaluations_in, is_evaluation
 from isocost.compare.evaluations.judge import EvaluationComparison, compare_evaluations
 from isocost.compare.folders import compare_folders
-from isocost.compare.judge import MARGIN
 from isocost.compare.results import FolderComparison
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
@@ -30,16 +30,15 @@ def kind_of(arm: Path) -> str:
 
 
 def compare_on_disk(
-    arms: Sequence[str | Path], *, unit: str = "rollouts", metric: str = "", margin: float = MARGIN, seed: int = 0,
-    columns: Sequence[str] = (), sizes: Mapping[str, int | None] | None = None,
-    log: str | Path | None = None, out: str | Path | None = None,
+    arms: Sequence[str | Path], *, unit: str = "rollouts", metric: str = "", seed: int = 0,
+    columns: Sequence[str] = (), sizes: Mapping[str, int | None] | None = None, **judged: Any,
 ) -> FolderComparison | EvaluationComparison:
     """Judge what is on disk: runs and logs at equal cost, evaluations problem by problem.
 
     The arguments are those of `isocost.compare.folders.compare_folders` and
-    `isocost.compare.evaluations.judge.compare_evaluations`; `columns` are NAME=COLUMN, as for `isocost import`. A log
-    is imported for the comparison only; `sizes` are its n and B where it lacks them. Raises UserError for arms of which
-    some are evaluations and some are not, and as those two do.
+    `isocost.compare.evaluations.judge.compare_evaluations`, **judged those of both: margin, log and out. `columns` are
+    NAME=COLUMN, as for `isocost import`. A log is imported for the comparison only; `sizes` are its n and B where it
+    lacks them. Raises UserError for arms of which some are evaluations and some are not, and as those two do.
     """
     kinds = {str(a): kind_of(Path(a)) for a in arms}
     if EVALUATION in kinds.values():
@@ -47,12 +46,12 @@ def compare_on_disk(
         if other is not None:
             one = next(a for a, kind in kinds.items() if kind == EVALUATION)
             raise UserError(f"{one} is {EVALUATION} and {other} is {kinds[other]}: all arms must be of one kind")
-        return compare_evaluations(arms, metric=metric, margin=margin, columns=mapped_of(columns), log=log, out=out)
-    labels = labels_of([str(a) for a in arms])
+        return compare_evaluations(arms, metric=metric, columns=mapped_of(columns), **judged)
+    labels, given = labels_of([str(a) for a in arms]), sizes or {}
     with tempfile.TemporaryDirectory(prefix="isocost-") as made:
         folders = []
         for label, arm in zip(labels, arms, strict=True):
             if kinds[str(arm)] == LOG:
-                import_logs([arm], Path(made) / label, columns=columns, study=True, **(sizes or {}))
+                import_logs([arm], Path(made) / label, columns=columns, study=True, n=given.get("n"), B=given.get("B"))
             folders.append(Path(made) / label if kinds[str(arm)] == LOG else Path(arm))
-        return compare_folders(folders, unit=unit, metric=metric or PASS, margin=margin, seed=seed, log=log, out=out)
+        return compare_folders(folders, unit=unit, metric=metric or PASS, seed=seed, **judged)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from isocost import methods as catalogue
-from isocost.compare.design import arm_of, arm_recipe, labels_of
-from isocost.compare.judge import MARGIN
+from isocost.compare.design import Conditions, arm_of, arm_recipe, labels_of
 from isocost.compare.parents import with_parents
 from isocost.errors import UserError
-from isocost.laws.curves import PASS
 from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs.arm import Arm
@@ -50,35 +48,36 @@ class Terms:
     """The arguments of a comparison of methods, checked: see `compare_methods`.
 
     `arms` are the methods with missing parents put first, and `parents` the parent of each method that is judged
-    against it. `rollouts` is n, `groups` is B.
+    against it.
     """
 
     arms: tuple[str, ...]
     parents: Mapping[str, str]
     setting: Setting
-    budget: str
-    seeds: int
-    rollouts: int
-    groups: int
     own_sizes: bool
-    lr: float | None
-    evaluations: int
-    margin: float
-    metric: str
     sets: Mapping[str, str]
-    seed: int
+    common: Conditions
 
-    @property
-    def size(self) -> Arm:
-        """n and B of all arms; empty if each has those of its method."""
-        return Arm() if self.own_sizes else Arm(n=self.rollouts, B=self.groups)
+    @staticmethod
+    def of(methods: Sequence[str], *, own_sizes: bool = False, sets: Sequence[str] = (), to_parents: bool = False,
+           **options: Any) -> Terms:
+        """`options` are those of `Conditions` and of a setting. Raises UserError for those that do not fit."""
+        if len(methods) < 2 and not to_parents:
+            raise UserError(TWO)
+        if own_sizes and (options.get("rollouts") or options.get("groups")):
+            raise UserError("--own-sizes gives every arm its method's own n and B: leave -n and -B out, or give one "
+                            "arm its sizes, such as mcgrpo@rollouts=9, without --own-sizes")
+        common = Conditions(**{f.name: options.pop(f.name) for f in fields(Conditions) if f.name in options})
+        arms, parents = with_parents(methods) if to_parents else (tuple(methods), {})
+        return Terms(arms, parents, setting_with(**options), own_sizes, settings_of(sets), common)
 
     @property
     def asked(self) -> dict[str, Any]:
         """The arguments as study.json records them."""
-        return {"seed": self.seed, "method": " ".join(self.arms), "budget": self.budget, "seeds": self.seeds,
-                "n": self.rollouts, "B": self.groups, "lr": self.lr, "evaluations": self.evaluations,
-                "margin": self.margin, "metric": self.metric, "to_parents": bool(self.parents), "sets": self.sets,
+        c = self.common
+        return {"seed": c.seed, "method": " ".join(self.arms), "budget": c.budget, "seeds": c.seeds,
+                "n": int(c.arm["n"]), "B": int(c.arm["B"]), "lr": c.lr, "evaluations": c.evaluations,
+                "margin": c.margin, "metric": c.metric, "to_parents": bool(self.parents), "sets": self.sets,
                 "own_sizes": self.own_sizes}
 
     @property
@@ -96,29 +95,11 @@ class Terms:
         made = {}
         for arm in self.arms:
             method, own = arm_of(arm, self.sets)
-            recipe = arm_recipe(method, own, self.size)
+            recipe = arm_recipe(method, own, {} if self.own_sizes else self.common.arm)
             job = Job(arm, self.setting, method, 0, {}, Arm(n=recipe.rollouts, B=recipe.groups, lr=TRIED), sets=own)
             made[arm] = recipe_of(job)
         _check_differ({arm: describe(recipe) for arm, recipe in made.items()})
         return made
-
-
-def terms_of(methods: Sequence[str], *, budget: str | None, seeds: int = 5, rollouts: int | None = None,
-           groups: int | None = None, own_sizes: bool = False, lr: float | None = None, evaluations: int = 8,
-           margin: float = MARGIN, metric: str = PASS, sets: Sequence[str] = (), seed: int = 0,
-           to_parents: bool = False, **setting: Any) -> Terms:
-    """The arguments of `compare_methods`, checked. Raises UserError for those that do not fit."""
-    if len(methods) < 2 and not to_parents:
-        raise UserError(TWO)
-    if own_sizes and (rollouts or groups):
-        raise UserError("--own-sizes gives every arm its method's own n and B: leave -n and -B out, or give one arm "
-                        "its sizes, such as mcgrpo@rollouts=9, without --own-sizes")
-    if budget is None:
-        raise UserError("comparing methods trains them and needs a --budget for the whole comparison, such as "
-                        "200k-rollouts")
-    arms, parents = with_parents(methods) if to_parents else (tuple(methods), {})
-    return Terms(arms, parents, setting_with(**setting), budget, seeds, rollouts or Recipe.rollouts,
-                 groups or Recipe.groups, own_sizes, lr, evaluations, margin, metric, settings_of(sets), seed)
 
 
 def _check_differ(recipes: Mapping[str, Any]) -> None:

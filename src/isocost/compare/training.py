@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,36 +20,67 @@ from isocost.runs.files import find_runs, read_json
 from isocost.runs.job import Job, recipe_of
 from isocost.runs.schema import ENDED
 from isocost.stats.power import pooled_sd
-from isocost.steps.events import Observer
+from isocost.steps.execution import Execution
 from isocost.steps.folder import Home
-from isocost.steps.training.jobs import job_of
-
-Run = Callable[[Sequence[Job], str], object]        # executes jobs under a title
-Make = Callable[[Home, Design, str, PlannedRun, RateRule, str], Job]
+from isocost.steps.training.jobs import job_of, run_phase
+from isocost.trainers.driving.command import Trainer
 
 
-def run_arms(home: Home, d: Design, seal: str, observer: Observer, run: Run, make: Make) -> dict[str, list[Job]]:
-    """Probe every arm's learning rate unless a pilot did, then train it; returns the training jobs by arm.
+@dataclass(frozen=True)
+class Trials:
+    """A sealed design that is executed in its folder. `make` gives a planned run of an arm as a job, at the learning
+    rate of a rule; `trainers` are those of the arms where a user's trainer runs them."""
 
-    `make` is a planned run of an arm as a job, `run` executes jobs.
-    """
-    rules = rates(home) if from_pilot(home) else probed(home, d, seal, observer, run, make)
-    trains = {label: [make(home, d, label, _planned(d, label, "train", i, s), rules[label], seal)
-                      for i, s in enumerate(d.seeds)] for label in d.labels}
-    with home.phase("train"):       # seed by seed: a comparison that is stopped has whole replicates
-        jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
-        run(jobs, "runs")
+    home: Home
+    design: Design
+    seal: str
+    execution: Execution
+    make: Callable[[Trials, str, PlannedRun, RateRule], Job]
+    trainers: Mapping[str, Trainer] = field(default_factory=dict)
+
+    def points(self, run: PlannedRun) -> tuple[int, ...]:
+        """Where a run is evaluated, in rollouts."""
+        return self.design.probe_points if run.purpose == "probe" else self.design.points
+
+    def jobs(self, purpose: str, rules: Mapping[str, RateRule], seeds: Sequence[int], multipliers: Sequence[float]
+             ) -> dict[str, list[Job]]:
+        """The runs of every arm: of each seed, at these multiples of its rule's rate."""
+        d = self.design
+        C = d.probe_rollouts if purpose == "probe" else d.rollouts
+
+        def planned(label: str) -> Iterator[PlannedRun]:
+            return (PlannedRun(purpose, d.size(label).but(multiplier=x), C, i, s)
+                    for i, s in enumerate(seeds) for x in multipliers)
+
+        return {label: [self.make(self, label, run, rules[label]) for run in planned(label)] for label in d.labels}
+
+    def phase(self, name: str, title: str, jobs: Mapping[str, Sequence[Job]]) -> None:
+        """Execute the jobs of all arms, in turns: a comparison that is stopped has whole replicates."""
+        own = {job.name: trainer for label, trainer in self.trainers.items() for job in jobs[label]}
+        with self.home.phase(name):
+            run_phase(self.home, [job for each in zip(*jobs.values(), strict=True) for job in each], title,
+                      self.execution, trainers=own)
+
+
+def name_of(label: str, run: PlannedRun) -> str:
+    """A job's name: PURPOSE-ARM-sINDEX, with the multiple of the learning rate unless it is trained."""
+    times = "" if run.purpose == "train" else f"-x{run.multiplier:g}"
+    return f"{run.purpose}-{label}{times}-s{run.index}"
+
+
+def train_arms(trials: Trials) -> dict[str, list[Job]]:
+    """Probe every arm's learning rate unless a pilot did, then train it; returns the training jobs by arm."""
+    rules = rates(trials.home) if from_pilot(trials.home) else probe_arms(trials)
+    trains = trials.jobs("train", rules, trials.design.seeds, (1.0,))
+    trials.phase("train", "runs", trains)
     return trains
 
 
-def probed(home: Home, d: Design, seal: str, observer: Observer, run: Run, make: Make) -> dict[str, RateRule]:
+def probe_arms(trials: Trials) -> dict[str, RateRule]:
     """Probe every arm's learning rate; returns its rule."""
-    start = RateRule.of(d.rule)
-    probes = {label: [make(home, d, label, _planned(d, label, "probe", i, s, x), start, seal)
-                      for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
-    with home.phase("probe"):
-        jobs = [job for own in probes.values() for job in own]
-        run(jobs, "learning rates")
+    home, d = trials.home, trials.design
+    probes = trials.jobs("probe", dict.fromkeys(d.labels, RateRule.of(d.rule)), d.probe_seeds, MULTIPLIERS)
+    trials.phase("probe", "learning rates", probes)
     if not home.has("rates.json"):
         seen = {label: probe_results(curves([home.runs / j.name for j in own], d.metric))
                 for label, own in probes.items()}
@@ -57,17 +88,17 @@ def probed(home: Home, d: Design, seal: str, observer: Observer, run: Run, make:
                                   "noise": measured_noise(home, d, probes)})
     rules = rates(home)
     flags = dict.fromkeys(text for label in d.labels for text in rules[label].flags)
-    observer.on(Probed(
-        d, {label: rules[label].at(d.batch(label)) for label in d.labels},
+    trials.execution.observer.on(Probed(
+        d, rates_used(home, d),
         tuple((tuple(label for label in d.labels if text in rules[label].flags), text) for text in flags),
         recorded_noise(home),
     ))
     return rules
 
 
-def _planned(d: Design, label: str, purpose: str, index: int, seed: int, multiplier: float = 1.0) -> PlannedRun:
-    C = d.probe_rollouts if purpose == "probe" else d.rollouts
-    return PlannedRun(purpose, d.size(label).but(multiplier=multiplier), C, index, seed)
+def rates_used(home: Home, d: Design) -> dict[str, float]:
+    """The learning rate of every arm."""
+    return {label: rule.at(d.batch(label)) for label, rule in rates(home).items()}
 
 
 def from_pilot(home: Home) -> bool:
@@ -100,28 +131,27 @@ def rates(home: Home) -> dict[str, RateRule]:
     return {label: RateRule.of(rule) for label, rule in found.items()}
 
 
-def method_job(home: Home, d: Design, label: str, run: PlannedRun, rule: RateRule, seal: str) -> Job:
+def method_job(trials: Trials, label: str, run: PlannedRun, rule: RateRule) -> Job:
     """One run of one arm, as the job of a study, with the arm's method and a budget in the comparison's unit."""
-    probe = run.purpose == "probe"
-    job = job_of(home, run, rule, d.probe_points if probe else d.points, seal)
-    times = "" if run.purpose == "train" else f"-x{run.multiplier:g}"
+    d = trials.design
+    job = job_of(trials.home, run, rule, trials.points(run), trials.seal)
     job = replace(
-        job, name=f"{run.purpose}-{label}{times}-s{run.index}", method=d.arms[label], sets=d.sets.get(label, {}),
-        budget={units.of_arm(d.unit): d.probe_cost if probe else d.cost}, arm=job.arm.but(warmup=warmup(run.M)),
+        job, name=name_of(label, run), method=d.arms[label], sets=d.sets.get(label, {}),
+        budget={units.of_arm(d.unit): d.probe_cost if run.purpose == "probe" else d.cost},
+        arm=job.arm.but(warmup=warmup(run.M)),
     )
     recipe_of(job)      # a mistake in the recipe is found before anything is opened
     return job
 
 
-def tracks_of(home: Home, d: Design, trains: Mapping[str, Sequence[Job]], seal: str
-            ) -> tuple[dict[str, list[Track]], list[str]]:
+def tracks_of(trials: Trials, trains: Mapping[str, Sequence[Job]]) -> tuple[dict[str, list[Track]], list[str]]:
     """Every arm's runs, and notes on those that did not spend their budget. Raises UserError for another seal."""
-    arms, notes = {}, []
+    arms, notes, d = {}, [], trials.design
     for label, jobs in trains.items():
-        folders = [home.runs / j.name for j in jobs]
+        folders = [trials.home.runs / j.name for j in jobs]
         for f in folders:
-            if read_json(f / "run.json").get("seal") != seal:
-                raise UserError(f"{f} does not have the seal {seal[:12]}: it was not trained with this design")
+            if read_json(f / "run.json").get("seal") != trials.seal:
+                raise UserError(f"{f} does not have the seal {trials.seal[:12]}: it was not trained with this design")
             end = read_json(f / "end.json")
             if end["reason"] != "spent":
                 notes.append(f"{f.name} ended as {end['reason']}: {end.get('detail', '')}")

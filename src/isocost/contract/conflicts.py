@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
+from isocost.can import LEARNER, Can
 from isocost.errors import UserError
 from isocost.recipe import Used, functions
 from isocost.seams import SEAMS, SIZE_BOUNDS, Recipe
-from isocost.traits import ASKED, outside
-from isocost.world import CAN
+from isocost.traits import outside
 
 BINARY = ("exact", "final", "words", "numeric", "math")     # verifiers whose score is 0 or 1
 
@@ -128,14 +129,13 @@ ONE_NUMBER = "they represent one number; set both to one value"
 
 
 def refuse(
-    recipe: Recipe, *, verifier: str = "", turns: int = 0, shows: Sequence[str] = (), can: frozenset[str] = CAN,
+    recipe: Recipe, *, verifier: str = "", turns: int = 0, shows: Sequence[str] = (), can: frozenset[Can] = LEARNER,
     where: str = "",
 ) -> None:
     """Raises UserError, with the reason, for a recipe with a value out of its bounds or with a conflict.
 
     `verifier` is its name and `turns` the limit of a dialogue, if known; `shows` are traits of its advantage that no
-    function declares, but that were observed; `can` is what the learner can do (`isocost.world.CAN`), and `where`
-    names its model.
+    function declares, but that were observed; `can` is what the learner can do, and `where` names its model.
     """
     used = {seam: list(functions(getattr(recipe, seam))) for seam in SEAMS}
     for said in (*_out_of_bounds(recipe, used), *_conflicting(recipe, used, Known(verifier, turns), shows),
@@ -179,24 +179,24 @@ def _lacking(used: dict[str, list[Used]]) -> Iterator[str]:
                 yield f"{x.name} requires {need.thing} from `{need.at}`, which is {has}: {need.why}"
 
 
-def needs(recipe: Recipe) -> frozenset[str]:
-    """What a recipe's functions need of the learner, of `isocost.world.CAN`; its pace aside."""
+def needs(recipe: Recipe) -> frozenset[Can]:
+    """What a recipe's functions need of the learner; its pace aside."""
     return frozenset().union(*(x.declared.asks for seam in SEAMS for x in functions(getattr(recipe, seam))))
 
 
-def _beyond(used: dict[str, list[Used]], can: frozenset[str], where: str) -> Iterator[str]:
+def _beyond(used: dict[str, list[Used]], can: frozenset[Can], where: str) -> Iterator[str]:
     """What a function needs of the learner, and the learner cannot do."""
     for x in (x for there in used.values() for x in there):
-        for name in sorted(x.declared.asks - can):
-            yield (f"{x.name} needs {ASKED[name]}, which the model {where} cannot give: choose another method, or a "
-                   "model on this machine")
+        for need in sorted(x.declared.asks - can, key=attrgetter("name")):
+            yield (f"{x.name} needs {need.meaning}, which the model {where} cannot give: {need.remedy}, or a model on "
+                   "this machine")
     settings = [x.settings for x in used["pace"]]
-    for name, plain, ability in (("temperature", 1.0, "temperature"), ("top_p", 1.0, "truncation"),
-                                 ("top_k", 0, "truncation")):
+    for name, plain, need in (("temperature", 1.0, Can.TEMPERATURE), ("top_p", 1.0, Can.TRUNCATION),
+                              ("top_k", 0, Can.TRUNCATION)):
         value = next((s[name] for s in settings if name in s), plain)
-        if value != plain and ability not in can:
-            yield (f"{name} is {value:g}: training needs {ASKED[ability]}, which the model {where} cannot give; leave "
-                   f"it at {plain:g}")
+        if value != plain and need not in can:
+            yield (f"{name} is {value:g}: training needs {need.meaning}, which the model {where} cannot give; leave it "
+                   f"at {plain:g}")
 
 
 def _apart(recipe: Recipe, used: dict[str, list[Used]]) -> Iterator[str]:

@@ -91,12 +91,11 @@ class Case:
 
     @property
     def sampling(self) -> Sampling:
-        s = self.opened.setting
-        return Sampling(s.temperature, s.top_p, s.top_k)
+        return self.opened.setting.sampling
 
     @property
     def pace(self) -> Pace:
-        return Pace(lr=0.0, max_tokens=self.opened.setting.max_tokens, sampling=self.sampling)
+        return Pace(lr=0.0, max_tokens=self.opened.setting.lengths.max_tokens, sampling=self.sampling)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -112,7 +111,7 @@ class Case:
 
     @property
     def bar(self) -> Bar:
-        return BARS[self.world.extra["dtype"]]
+        return BARS[self.world.about.dtype]
 
     @property
     def recomputed(self) -> tuple[Group, ...]:
@@ -124,8 +123,8 @@ class Case:
         """The reference decoder, float32 for large models, else float64, with the learner's current weights."""
         if self.decoder is None:
             body = torch.float32 if self.large else torch.float64
-            config = self.world.extra["model"].config
-            self.decoder = Decoder(config, body=body, device=self.world.extra["device"]).requires_grad_(False)
+            config = self.world.about.model.config
+            self.decoder = Decoder(config, body=body, device=self.world.about.device).requires_grad_(False)
         weights = self.world.learner.weights()
         for name, p in self.decoder.named_parameters():
             p.data.copy_(weights[name])
@@ -148,7 +147,7 @@ async def examine(opened: Opened) -> Case:
     """Sample a few answers to the first training problems, as a run does, and grade them."""
     empty = Case(opened, (), 0.0, 1.0)
     tokens = TOKENS_LARGE if empty.large else TOKENS
-    problems = opened.sides.train[: size(len(opened.sides.train), opened.setting.max_tokens, tokens)]
+    problems = opened.sides.train[: size(len(opened.sides.train), opened.setting.lengths.max_tokens, tokens)]
     await sampled(empty, problems[:2], Place(SEED, 1, 0, int(Purpose.PROFILE)), 2)   # buffers, caches, kernels
     took: list[tuple[float, float]] = []
     groups: list[Group] = []
@@ -159,7 +158,7 @@ async def examine(opened: Opened) -> Case:
     seconds, cpu = sorted(took)[len(took) // 2]
     marked = [g.of([r.but(score=s) for r, s in zip(g.rollouts, await _scores(opened.world, g), strict=True)])
               for g in groups]
-    return Case(opened, tuple(marked), seconds, share_available(opened.setting.threads, cpu, seconds))
+    return Case(opened, tuple(marked), seconds, share_available(opened.setting.machine.threads, cpu, seconds))
 
 
 async def _scores(world: World, group: Group) -> list[Score | None]:
@@ -175,7 +174,7 @@ async def sampled(
 ) -> list[Group]:
     """Groups of attempts, all sampled concurrently; the i-th problem has slot `place.slot` + i."""
     pace = Pace(
-        lr=0.0, max_tokens=max_tokens or case.opened.setting.max_tokens, sampling=sampling or case.sampling
+        lr=0.0, max_tokens=max_tokens or case.opened.setting.lengths.max_tokens, sampling=sampling or case.sampling
     )
     places = [Place(place.seed, place.wave, place.slot + i, place.purpose) for i in range(len(problems))]
     each = zip(problems, places, strict=True)

@@ -11,7 +11,7 @@ from isocost.types import Cost, plain
 from isocost.worlds.setting import Opened
 
 Verdict = Literal["ok", "warn", "fail", "cannot tell"]
-OPTIONAL = ("kernels", "kernels_why")       # facts that only some engines have
+KERNELS = ("kernels", "kernels_why")       # facts of models of this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +44,25 @@ class Subject:
     threads: int
     device: str
     dtype: str
-    kernels: str | None
-    kernels_why: str | None
+    kernels: str
+    kernels_why: str
     warnings: tuple[str, ...]
 
     @classmethod
     def of(cls, opened: Opened) -> Subject:
         """Of an opened setting."""
-        s, extra = opened.setting, opened.world.extra
+        s, about = opened.setting, opened.world.about
+        drawn = s.sampling
         return cls(
-            s.model, opened.world.learner.parameters, s.data, len(opened.problems), opened.problems.verifier,
-            s.temperature, s.top_p, s.top_k, s.max_tokens, s.threads, str(extra["device"]), str(extra["dtype"]),
-            extra.get("kernels"), extra.get("kernels_why"), tuple(opened.problems.report.warnings),
+            s.model, opened.world.learner.parameters, s.problems.data, len(opened.problems), opened.problems.verifier,
+            drawn.temperature, drawn.top_p, drawn.top_k, s.lengths.max_tokens, s.machine.threads,
+            about.device, about.dtype, about.kernels, about.kernels_why,
+            tuple(opened.problems.report.warnings),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without warnings and without facts that the engine does not have."""
-        return {k: v for k, v in asdict(self).items() if k != "warnings" and not (k in OPTIONAL and v is None)}
+        return {k: v for k, v in asdict(self).items() if k != "warnings" and not (k in KERNELS and not self.kernels)}
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def far(x: ndarray) -> str:
 
 async def cached_decode(case: Case) -> Finding:
     """Log-probs recorded while decoding against the learner's, and both against a plain pass in higher precision."""
-    name, kind = "cached decode", str(case.world.extra["dtype"])
+    name, kind = "cached decode", case.world.about.dtype
     gaps = gaps_of(case, case.recomputed, truth(case).logp)
     if not all(np.isfinite(x).all() for x in (gaps.apart, gaps.sampler, gaps.learner)):
         return Finding(name, "fail", "some log-probs are not finite", "check the model's weights for NaN")
@@ -77,7 +77,7 @@ def _too_far(case: Case, gaps: Gaps, sampling: Sampling, least: float) -> str:
     """
     most = case.bar.wrong * slack(sampling)
     if not gaps.learner.mean() <= most:
-        return f"the learner is wrong by more than the rounding of {case.world.extra['dtype']}"
+        return f"the learner is wrong by more than the rounding of {case.world.about.dtype}"
     if not gaps.sampler.mean() <= min(most, max(TIMES * gaps.learner.mean(), least)):
         return "the sampler is further off than rounding explains"
     return ""
@@ -87,7 +87,7 @@ async def sampling(case: Case) -> Finding:
     """Recorded log-probs are those of the tempered, truncated, renormalised distribution; kept sets are correct."""
     name, decoder = "temperature and top-p", case.reference()
     settings = list(dict.fromkeys((case.sampling, *SETTINGS)))
-    tokens, problems = min(SHORT, case.opened.setting.max_tokens), case.problems[: 1 if case.large else 2]
+    tokens, problems = min(SHORT, case.opened.setting.lengths.max_tokens), case.problems[: 1 if case.large else 2]
     each = [sampled(case, problems, Place(SEED, 2, 4 * i, PROBE), tokens, attempts=range(2), sampling=s)
             for i, s in enumerate(settings)]
     gaps = []
@@ -156,7 +156,7 @@ async def draws(case: Case) -> Finding:
 async def determinism(case: Case) -> Finding:
     """Sampling at the same address gives the same tokens: again, alone, one attempt alone, and among other rows."""
     name, problem, there = "determinism", case.problems[0], case.groups[0].place
-    tokens = min(SHORT, case.opened.setting.max_tokens) if case.large else None      # the first ones suffice
+    tokens = min(SHORT, case.opened.setting.lengths.max_tokens) if case.large else None      # the first ones suffice
     again = partial(sampled, case, [problem], there, tokens)
     other = sampled(case, case.problems[1:5], Place(SEED, 3, 1, PROBE), tokens, attempts=range(2),
                     sampling=Sampling(1.3))
@@ -182,25 +182,26 @@ async def determinism(case: Case) -> Finding:
 
 async def batch_invariance(case: Case) -> Finding:
     """At the model's widths, a row is bit-identical alone and in batches of many sizes and lengths."""
-    name, extra, began = "batch invariance", case.world.extra, time.perf_counter()
-    if extra["device"] != "cpu":
-        return Finding(name, "cannot tell", f"on {extra['device']} bit-identical rows in any batch are not guaranteed")
-    body = getattr(torch, extra["dtype"])
+    name, about, began = "batch invariance", case.world.about, time.perf_counter()
+    if about.device != "cpu":
+        return Finding(name, "cannot tell", f"on {about.device} bit-identical rows in any batch are not guaranteed")
+    body = getattr(torch, about.dtype)
+    threads = case.opened.setting.machine.threads
     found = invariance.measure(
-        extra["model"].config, body, torch.device("cpu"), extra["kernels"], case.opened.setting.threads, many=True
+        about.model.config, body, torch.device("cpu"), about.kernels, threads, many=True
     )
     case.world.meter.charge(Cost(seconds=time.perf_counter() - began))
-    said = f"{found} ({extra['kernels']} kernels, {extra['dtype']})"
+    said = f"{found} ({about.kernels} kernels, {about.dtype})"
     return Finding(name, "ok", said) if found.holds else Finding(name, "warn", said, _steadier(case))
 
 
 def _steadier(case: Case) -> str:
     """What to do if last bits depend on the batch; with torch it is not a bug of isocost."""
-    extra = case.world.extra
-    if extra["kernels"] == "native":
+    about = case.world.about
+    if about.kernels == "native":
         return REPORT
     return "results are reproducible bit for bit only with equal batches: " + invariance.remedy(
-        getattr(torch, extra["dtype"]), extra["kernels_why"]
+        getattr(torch, about.dtype), about.kernels_why
     )
 
 
@@ -294,7 +295,7 @@ async def _after_update(case: Case, canaries: int) -> Finding:
     if not _holds(case, world.learner.weights()):
         return Finding(name, "fail", "after an update the sampler's checksum differs from the learner's", REPORT)
     place = Place(SEED, 5, 0, PROBE)
-    now = await sampled(case, [g.problem for g in few], place, min(SHORT, case.opened.setting.max_tokens))
+    now = await sampled(case, [g.problem for g in few], place, min(SHORT, case.opened.setting.lengths.max_tokens))
     decoder, rows = case.reference(), [r.segments[0] for g in now for r in g.rollouts]
     gaps = gaps_of(case, now, np.concatenate([kept_logp(plain_logits(case, decoder, x), x).numpy() for x in rows]))
     gap, plain, moved = gaps.apart.mean(), gaps.sampler.mean(), _moved(case, few)

@@ -29,10 +29,9 @@ from isocost.steps.events import SILENT, Observer
 from isocost.types import Cost
 from isocost.world import Text
 from isocost.worlds.conventions import EPS, Probe, reduction
-from isocost.worlds.service import Adam, Adapter, Row, Sampled, Sampler, Service
+from isocost.worlds.service import RANK, SEED, Adam, Adapter, Row, Sampled, Sampler, Service, text_for
 from isocost.worlds.setting import Setting, open_problems
-from isocost.worlds.spec import TINKER, spec_of
-from isocost.worlds.tinker import RANK, SEED, text_for
+from isocost.worlds.spec import spec_of
 
 COMPLETIONS = 8     # sampled of one prompt
 TOKENS = 8          # of each, at most
@@ -49,7 +48,7 @@ REPORT = "report it to the service with these numbers, and do not train with it"
 def diagnose_service(
     model: str, data: str | None = None, *, lora: int | None = None, observer: Observer = SILENT
 ) -> Diagnosis:
-    """Check the service and the model of `tinker:URL#MODEL`, with the first prompt of `data`.
+    """Check the service and the model of a spec, with the first prompt of `data`.
 
     By default these are the built-in sums. Nothing is written.
 
@@ -58,8 +57,8 @@ def diagnose_service(
     Raises:
         UserError: if the spec, the data or the service cannot be used.
     """
-    spec = spec_of(model if model.startswith(f"{TINKER}:") else f"{TINKER}:{model}")
-    problems, _ = open_problems(Setting(model=str(spec), data=data or Setting().data), whole=True)
+    spec = spec_of(model)
+    problems, _ = open_problems(Setting.of({"data": data} if data else {}), whole=True)
     started, meter, rank = time.perf_counter(), Meter(), lora or RANK
     service = Service.connect(spec.url)
     with observer.counting("doctor") as tell, closing(service):

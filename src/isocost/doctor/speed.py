@@ -47,7 +47,7 @@ async def learning_speed(case: Case) -> Finding:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         read = case.world.meter.physical[account].train - before
         if wall < best:
-            best, had = wall, share_available(case.opened.setting.threads, cpu, wall)
+            best, had = wall, share_available(case.opened.setting.machine.threads, cpu, wall)
     work = _train_work(case, groups, read, body)
     share = roofline.floor(work, peaks, kind) / best
     return _judged(case, "speed of learning", read / best, share, roofline.bound(work, peaks, kind), had,
@@ -58,7 +58,7 @@ def _judged(
     case: Case, name: str, rate: float, share: float, limit: str, had: float, what: str
 ) -> Finding:
     said = f"{rate:,.0f} tokens/s {what}: {share:.0%} of what the machine's {limit} permits"
-    if case.world.extra["device"] == "cpu" and had < TAKEN:
+    if case.world.about.device == "cpu" and had < TAKEN:
         return Finding(name, "cannot tell", f"{said}; but other work took {1 - had:.0%} of the processor meanwhile",
                        "run it again on an idle machine")
     if share >= LOW:
@@ -68,14 +68,14 @@ def _judged(
 
 def _kernels(case: Case) -> str:
     """What to do if torch computes instead of the native kernels."""
-    if case.world.extra.get("kernels") != "torch":
+    if case.world.about.kernels != "torch":
         return ""
-    why = case.world.extra.get("kernels_why") or "no reason is known"
+    why = case.world.about.kernels_why or "no reason is known"
     return f"the native kernels are not in use ({why}): install a C++ compiler to make this faster"
 
 
 def _advice(case: Case, limit: str) -> str:
-    threads, cores = case.opened.setting.threads, os.cpu_count() or 1
+    threads, cores = case.opened.setting.machine.threads, os.cpu_count() or 1
     if case.large and threads < cores:
         return f"use more cores: --threads {cores}"
     if not case.large and threads > 1:
@@ -87,18 +87,18 @@ def _advice(case: Case, limit: str) -> str:
 
 def _machine(case: Case) -> tuple[Peaks | None, str, int]:
     """Peak speeds, measured once per case; the name of the body's precision in `roofline`, and its bytes per number."""
-    kind = NAMES.get(str(case.world.extra["dtype"]))
+    kind = NAMES.get(case.world.about.dtype)
     if kind is None:
         return None, "", 8
     if case.peaks is None:
-        device = str(case.world.extra["device"])
-        case.peaks = roofline.measure(case.opened.setting.threads, device, 1.5)
+        device = case.world.about.device
+        case.peaks = roofline.measure(case.opened.setting.machine.threads, device, 1.5)
     return case.peaks, kind, {"fp32": 4, "bf16": 2}[kind]
 
 
 def _decode_floor(case: Case, peaks: Peaks, kind: str, body: int) -> tuple[float, str]:
     """Least seconds for the sampled answers, token by token with the rows still open, and the limit of most."""
-    config = case.world.extra["model"].config
+    config = case.world.about.model.config
     prompts = np.array([len(g.rollouts[0].segments[0]) - g.lengths[0] for g in case.groups])
     lengths = np.array([g.lengths for g in case.groups])
     mean = float(prompts.mean())
@@ -127,5 +127,5 @@ def _train_work(case: Case, groups: Sequence[Group], tokens: int, body: int) -> 
         for n in g.lengths:
             looks, count = looks + sum(range(prompt + 1, prompt + n)), count + max(n - 1, 0)
             predicted += n
-    config = case.world.extra["model"].config
+    config = case.world.about.model.config
     return roofline.train_work(config, min(tokens, count), context=looks / count, predicted=predicted, body=body)

@@ -29,7 +29,7 @@ async def ends(case: Case) -> Finding:
             return Finding(name, "fail", f"problem {r.problem.id}, attempt {r.attempt}: {why}",
                            "report this as a bug of isocost")
     done = float(np.mean([r.stop is Stop.DONE for r in case.rollouts]))
-    limit = case.opened.setting.max_tokens
+    limit = case.opened.setting.lengths.max_tokens
     said = f"{done:.0%} of {len(case.rollouts)} answers end within {limit} tokens"
     if done == 0:
         return await _never(case, said)
@@ -41,7 +41,7 @@ async def ends(case: Case) -> Finding:
 
 async def _never(case: Case, said: str) -> Finding:
     """No answer ended: sample a few with more room, to tell long answers from missing end tokens."""
-    limit = max(LONG, 4 * case.opened.setting.max_tokens)
+    limit = max(LONG, 4 * case.opened.setting.lengths.max_tokens)
     groups = await sampled(case, case.problems[:4], Place(SEED, 6, 0, int(Purpose.PROFILE)), limit, attempts=range(2))
     done = [r.segments[0].written for g in groups for r in g.rollouts if r.stop is Stop.DONE]
     many = sum(len(g.rollouts) for g in groups)
@@ -53,8 +53,8 @@ async def _never(case: Case, said: str) -> Finding:
 
 
 def _wrong_end(r: Rollout, ids: set[int], case: Case) -> str:
-    tokens, limit = own(r.segments[0]).tolist(), case.opened.setting.max_tokens
-    room = case.world.extra["model"].config.max_len - (len(r.segments[0]) - len(tokens))
+    tokens, limit = own(r.segments[0]).tolist(), case.opened.setting.lengths.max_tokens
+    room = case.world.about.model.config.max_len - (len(r.segments[0]) - len(tokens))
     if any(t in ids for t in tokens[:-1]):
         return "it continues after an end token"
     if r.stop is Stop.DONE and (not tokens or tokens[-1] not in ids):
@@ -68,7 +68,7 @@ def _wrong_end(r: Rollout, ids: set[int], case: Case) -> str:
 
 async def end_ids(case: Case) -> Finding:
     """Answers end at the ids in the model's files and at the one with which its template closes a turn."""
-    name, model, text = "end tokens", case.world.extra["model"], case.world.text
+    name, model, text = "end tokens", case.world.about.model, case.world.text
     ids = list(text.ends)
     outside = [i for i in ids if not 0 <= i < model.config.vocab]
     named = _named_ends(model)
@@ -129,7 +129,7 @@ def _spelled(model: Any, token: int) -> str:
 async def template(case: Case) -> Finding:
     """A prompt contains its messages, is the same twice, and encodes back to the same tokens."""
     name, text = "template", case.world.text
-    spell = _speller(case.world.extra["model"])
+    spell = _speller(case.world.about.model)
     for p in case.problems:
         tokens = list(text.prompt(p.prompt))
         if tokens != list(text.prompt(p.prompt)):

@@ -21,6 +21,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED, GO_ON, RunFiles, runs_of
 from isocost.runs.measure import TRAINING
 from isocost.runs.schema import ARM, ARMED
+from isocost.runs.source import RunLog
 from isocost.stats.posterior import USUAL
 
 SIZED = ARMED.needing(arm=ARM.needing(n=Size, B=Size))                  # run.json, as a law of n needs it
@@ -139,7 +140,8 @@ def curves(source: str | Path | Iterable[str | Path | RunFiles], metric: str = P
 def _read(run: RunFiles, metric: str, timed: bool) -> Curve | None:
     folder, record, ended = run.folder, run.about(MEASURED), run.end
     every = run.lines("metrics.jsonl")
-    if "imported" not in record:
+    log = RunLog.of(record)
+    if log is None:
         _whole(folder, every, ended)
     lines = [line for line in every if "eval/select" in line]
     if not lines:
@@ -155,8 +157,8 @@ def _read(run: RunFiles, metric: str, timed: bool) -> Curve | None:
         seconds=np.array([_number(clock.get(line["step"])) for line in lines]),
         epochs=np.array([_number(line.get("epoch")) for line in lines]),
         purpose=record.get("purpose", "run"),
-        train=_train(every), problems=held_out, samples=_samples(record, lines), noisy="imported" in record,
-        training=_trained(record),
+        train=_train(every), problems=held_out, samples=_samples(record, lines), noisy=log is not None,
+        training=log is not None and log.kind == TRAINING,
         env_steps=_spent(every, "env_steps"), tokens=_spent(every, "decode"),
     )
     fell = ended.get("reason") == DIVERGED or diverged(curve, held_out)    # by pass@1, whatever the metric
@@ -276,11 +278,6 @@ def point_noise(values: ndarray) -> float:
     """
     second = values[1:-1] - (values[:-2] + values[2:]) / 2
     return math.sqrt(float((second**2).mean()) / 1.5) if len(second) else math.nan
-
-
-def _trained(record: dict[str, Any]) -> bool:
-    """Whether a run's evaluations are training rewards, because its log has no others."""
-    return ((record.get("imported") or {}).get("metric") or {}).get("kind") == TRAINING
 
 
 def _size(problems: dict[str, Any]) -> int:

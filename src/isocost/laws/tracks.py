@@ -17,6 +17,7 @@ from numpy import ndarray
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve, curves
 from isocost.runs.files import RunFiles
+from isocost.runs.source import RunLog
 from isocost.units import ENV_STEPS, UNITS
 
 LENGTH = "completions/mean_length"      # key in metrics.jsonl: mean tokens of a completion
@@ -100,7 +101,7 @@ def _spent(run: RunFiles, unit: str) -> tuple[ndarray, ndarray]:
     folder, record, lines = run.folder, run.about(), run.lines("metrics.jsonl")
     if unit == "seconds":
         rows = [(x["rollouts"], _seconds(x)) for x in run.lines("timing.jsonl") if "rollouts" in x]
-    elif unit == "tokens" and record.get("imported"):
+    elif unit == "tokens" and RunLog.of(record):
         rows = written(lines)
     else:
         size = float((record.get("model") or {}).get("parameters") or 0)

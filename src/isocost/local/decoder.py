@@ -28,6 +28,16 @@ SCALINGS = {    # of rope: the settings that each needs
 
 
 @dataclass(frozen=True)
+class Backend:
+    """What computes a model: a device, the dtype of the body, kernels ("native", "graphs" or "torch"), threads."""
+
+    device: torch.device
+    body: torch.dtype = torch.float32
+    kernels: str = "torch"
+    threads: int = 1
+
+
+@dataclass(frozen=True)
 class Config:
     """The shape of a decoder. `Config.of` reads a Hugging Face config.json, `data` writes one."""
 

@@ -23,7 +23,7 @@ from isocost.errors import UserError
 from isocost.fast.columns import WaveColumns, Written
 from isocost.local.cache import NativeCache
 from isocost.local.caches import open_cache
-from isocost.local.decoder import Config
+from isocost.local.decoder import Backend, Config
 from isocost.local.native import Kernel, Tape, WaveTapes
 from isocost.local.sampling import check
 from isocost.local.sessions import Sessions
@@ -41,15 +41,14 @@ class LocalEngine:
     """`isocost.world.Engine` on one device. Start it from within an event loop; it decodes while requests wait."""
 
     def __init__(
-        self, config: Config, text: Text, meter: Meter, *, device: torch.device, body: torch.dtype = torch.float32,
-        max_slots: int = 512, cache_bytes: int = 2**30, kernels: str = "torch", threads: int = 1, burst: int = WINDOW,
-        tape_bytes: int = TAPE_BYTES, dialogues: bool = False,
+        self, config: Config, text: Text, meter: Meter, backend: Backend, *, max_slots: int = 512,
+        cache_bytes: int = 2**30, burst: int = WINDOW, dialogues: bool = False,
     ):
         """With `dialogues`, rows are kept between the turns of an attempt (`isocost.local.sessions`)."""
-        self.config, self.text, self.meter, self.device = config, text, meter, device
+        self.config, self.text, self.meter, self.device = config, text, meter, backend.device
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
         self.burst = min(burst, WINDOW)      # ticks without a check for new requests, at most
-        self.cache = open_cache(config, body, device, kernels, threads, tape_bytes, cache_bytes)
+        self.cache = open_cache(config, backend, TAPE_BYTES, cache_bytes)
         self.keeps = True                    # tapes, for a learner with the same weights
         self._tapes: dict[Place, Tape] = {}  # of groups sampled entirely with the current weights, for the learner
         self._last: WaveTapes | None = None  # those of the last wave, number `_waves`

@@ -19,7 +19,7 @@ from torch import Tensor
 from isocost import processor
 from isocost.local.cache import Cache
 from isocost.local.caches import open_cache
-from isocost.local.decoder import Config, Decoder
+from isocost.local.decoder import Backend, Config, Decoder
 
 TICKS = 2            # tokens each row writes
 VOCABULARY = 4096    # ids of the head that are compared
@@ -57,7 +57,7 @@ def measure(
     """Compare rows alone and in batches, at the widths of `config`; `many` for more lengths and larger batches."""
     small = replace(config, layers=1, vocab=min(config.vocab, VOCABULARY))
     decoder = Decoder.from_config(small, torch.Generator().manual_seed(0))
-    store = open_cache(small, body, device, kernels, threads, 0)
+    store = open_cache(small, Backend(device, body, kernels, threads), 0)
     store.load({k: p.detach() for k, p in decoder.named_parameters()})
     rng = np.random.default_rng(0)
     lengths = [n for n in (MANY_LENGTHS if many else LENGTHS) if n + TICKS <= config.max_len]

@@ -22,11 +22,12 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
+from isocost.can import LEARNER
 from isocost.fast.columns import WaveColumns, whole
 from isocost.fast.slope import sloped
 from isocost.local.answers import Asked, answered
 from isocost.local.cache import NativeCache
-from isocost.local.decoder import Config, Decoder, attention, wide
+from isocost.local.decoder import Backend, Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
 from isocost.local.layout import Rows, Shared, Units
 from isocost.local.native import Flat, Kernel, Tape, WaveTapes, flatten
@@ -34,7 +35,7 @@ from isocost.local.sampling import check, kept_sets, truncate
 from isocost.meter import Meter
 from isocost.ops import array, plain
 from isocost.types import Cost, Sampling
-from isocost.world import CAN, Weights
+from isocost.world import Weights
 
 LossFn = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]
 
@@ -56,13 +57,13 @@ class Adam:
 class LocalLearner:
     """`isocost.world.Learner` on one device."""
 
-    can = CAN
+    can = LEARNER
 
     def __init__(
-        self, config: Config, weights: Weights, meter: Meter, *, ends: Sequence[int], device: torch.device,
-        body: torch.dtype = torch.float32, micro_tokens: int = 16384, adam: Adam = Adam(), kernels: str = "torch",
-        threads: int = 1,
+        self, config: Config, weights: Weights, meter: Meter, backend: Backend, *, ends: Sequence[int],
+        micro_tokens: int = 16384, adam: Adam = Adam(),
     ):
+        device, body = backend.device, backend.body
         self.config, self.meter, self.device, self.adam = config, meter, device, adam
         self.vocabulary = config.vocab
         self.ends = torch.tensor(ends, device=device)
@@ -76,7 +77,7 @@ class LocalLearner:
         self._steps = 0.0
         self._read = 0      # tokens through the decoder since the last bill, shared prompts once
         self.spared = 0     # of all tokens, those on the sampler's tapes, which were not read again
-        self._kernel = Kernel(self.decoder, body, threads) if kernels == "native" else None
+        self._kernel = Kernel(self.decoder, body, backend.threads) if backend.kernels == "native" else None
         self._loaded = self._passes = -1
         self._asked: tuple[tuple[Any, ...], list[Asked]] | None = None    # of the last `sequence_logp`, laid out
         self.sampler: LocalEngine | None = None              # its tapes save a second forward pass

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from isocost.batch import Batch
+from isocost.can import Can
 from isocost.disk.jsonfile import read_json
 from isocost.disk.shape import Either, Keys, Maybe, Size
 from isocost.errors import UserError, foreign, naming
-from isocost.local.decoder import Config
+from isocost.local.decoder import Backend, Config
 from isocost.local.learner import LocalLearner, LossFn
 from isocost.local.weights import Model, halved, paired, read_tensors, save, save_tensors
 from isocost.meter import Meter
@@ -95,9 +96,10 @@ class LoraLearner(LocalLearner):
     """`LocalLearner` that trains adapters of one rank; `weights()` are the merged ones."""
 
     def __init__(
-        self, config: Config, weights: Weights, meter: Meter, *, rank: int, alpha: float = ALPHA, **settings: Any
+        self, config: Config, weights: Weights, meter: Meter, backend: Backend, *, rank: int, alpha: float = ALPHA,
+        **settings: Any,
     ):
-        super().__init__(config, weights, meter, **settings)
+        super().__init__(config, weights, meter, backend, **settings)
         if rank > (most := min(min(p.shape) for p in places(config))):
             raise UserError(f"--lora {rank} is more than the smallest side of the model's matrices, {most}: give less")
         self.rank, self.alpha, self.places = rank, alpha, places(config)
@@ -219,7 +221,7 @@ def export(folder: Path, world: World, base: str) -> None:
 
     Nothing for a model whose weights stay elsewhere. `base` names the model that was trained.
     """
-    if "weights" in world.learner.can:
+    if Can.WEIGHTS in world.learner.can:
         save(folder / "final", world)
     if isinstance(world.learner, LoraLearner):
         save_adapter(folder / "adapter", world.learner, base)

@@ -140,7 +140,7 @@ def save(folder: Path, world: World) -> None:
     part = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(part, ignore_errors=True)
     try:
-        save_model(part, world.extra["model"], world.learner.weights())
+        save_model(part, world.about.model, world.learner.weights())
         shutil.rmtree(folder, ignore_errors=True)
         part.rename(folder)
     except OSError as e:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
@@ -15,7 +16,7 @@ from isocost.errors import UserError
 from isocost.fast.forms import Forms
 from isocost.local import invariance, native
 from isocost.local.critic import LocalCritic
-from isocost.local.decoder import Config
+from isocost.local.decoder import Backend, Config
 from isocost.local.engine import LocalEngine
 from isocost.local.learner import Adam, LocalLearner
 from isocost.local.lora import LoraLearner
@@ -23,53 +24,66 @@ from isocost.local.models import load
 from isocost.local.weights import Model
 from isocost.meter import Meter
 from isocost.types import Problem, Sampling
-from isocost.world import Grade, Text, World
+from isocost.world import About, Grade, Text, World
 
 KERNELS = ("auto", "native", "graphs", "torch")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
-def open_world(
-    model: str | Model, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None, device: str = "auto",
-    dtype: str = "auto", kernels: str = "auto", threads: int = 1, reference: bool = False, exact: bool = False,
-    micro_tokens: int = 16384, max_slots: int = 512, cache_bytes: int | None = None, adam: Adam = Adam(),
-    lora: int | None = None, dialogues: bool = False, overlap: bool = True,
-) -> World:
-    """Load a model for sampling and training.
+@dataclass(frozen=True)
+class Compute:
+    """What computes a model of this machine, how it is trained, and with how much memory.
 
     `dtype` is the body's: weights, gradients, moments, the residual stream and the head are float32 always; "auto"
     is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, for all numbers, is for checks.
     `kernels` "native" is the compiled decoder on `threads` threads, for processors; with "graphs" a GPU samples by
     replaying CUDA graphs; "torch" is the plain decoder. "auto" is native or, on a GPU, graphs; else torch.
-    `lora` trains an adapter of this rank in place of all weights (`isocost.local.lora`). With `exact`, each problem's
-    `answer` is the only right text and pass@1 is computed, not sampled. With `dialogues` the engine keeps keys and
-    values between the turns of a rollout. With `overlap`, sampling and learning run at the same time on a processor
-    where rollouts may be older than the weights, with the same results as in turns. Raises UserError for what is not
-    available.
+    `lora` trains an adapter of this rank in place of all weights (`isocost.local.lora`). With `overlap`, sampling and
+    learning run at the same time on a processor where rollouts may be older than the weights, with the same results as
+    in turns.
+    """
+
+    device: str = "auto"
+    dtype: str = "auto"
+    kernels: str = "auto"
+    threads: int = 1
+    lora: int | None = None
+    overlap: bool = True
+    micro_tokens: int = 16384       # of a micro-batch
+    max_slots: int = 512            # rollouts sampled at once
+    cache_bytes: int | None = None  # of keys and values; None: a quarter of the memory that is free
+    adam: Adam = Adam()
+
+
+def open_world(
+    model: str | Model, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None,
+    reference: bool = False, exact: bool = False, dialogues: bool = False, compute: Compute = Compute(),
+) -> World:
+    """Load a model for sampling and training.
+
+    With `exact`, each problem's `answer` is the only right text and pass@1 is computed, not sampled. With `dialogues`
+    the engine keeps keys and values between the turns of a rollout. Raises UserError for what is not available.
 
     On a processor a rollout's bits do not depend on the rollouts computed with it. If torch's libraries violate
-    this, which is measured at the model's shapes, `extra["batch_dependent"]` describes the difference.
+    this, which is measured at the model's shapes, `about.batch_dependent` describes the difference.
     """
     source = load(model) if isinstance(model, str) else model
-    meter, where = Meter() if meter is None else meter, _device(device)
-    body = _dtype(dtype, where, source.parameters)
-    used, why = _kernels(kernels, source.config, body, where)
+    meter, where = Meter() if meter is None else meter, _device(compute.device)
+    body = _dtype(compute.dtype, where, source.parameters)
+    used, why = _kernels(compute.kernels, source.config, body, where)
     plain = used != "native" and where.type == "cpu"
     if plain and body == torch.bfloat16:
         processor.keep_onednn_off_amx(_product)
-    seen = invariance.measure(source.config, body, where, used, threads) if plain else None
-    space = cache_bytes if cache_bytes is not None else _cache_bytes(where)
-    engine = LocalEngine(
-        source.config, source.text, meter, device=where, body=body, max_slots=max_slots, cache_bytes=space,
-        kernels=used, threads=threads, dialogues=dialogues,
-    )
+    seen = invariance.measure(source.config, body, where, used, compute.threads) if plain else None
+    space = compute.cache_bytes if compute.cache_bytes is not None else _cache_bytes(where)
+    backend = Backend(where, body, used, compute.threads)
+    engine = LocalEngine(source.config, source.text, meter, backend, max_slots=compute.max_slots, cache_bytes=space,
+                         dialogues=dialogues)
     settings: dict[str, Any] = {
-        "ends": source.text.ends, "device": where, "body": body, "micro_tokens": micro_tokens, "adam": adam,
-        "kernels": used, "threads": threads,
-    }
+        "ends": source.text.ends, "micro_tokens": compute.micro_tokens, "adam": compute.adam}
     learner = (
-        LoraLearner(source.config, source.weights, meter, rank=lora, **settings) if lora
-        else LocalLearner(source.config, source.weights, meter, **settings)
+        LoraLearner(source.config, source.weights, meter, backend, rank=compute.lora, **settings) if compute.lora
+        else LocalLearner(source.config, source.weights, meter, backend, **settings)
     )
     engine.restore(learner.weights(), 0)
     if used == "native":
@@ -77,15 +91,14 @@ def open_world(
     frozen = learner.frozen() if reference else None
     return World(
         problems, engine, learner, source.text, grade, meter, reference=frozen,
-        overlap=Threads(engine, learner, frozen, threads, overlap and where.type == "cpu"),
+        overlap=Threads(engine, learner, frozen, compute.threads, compute.overlap and where.type == "cpu"),
         exact=Exactly(source.text, learner) if exact else None, critic=LocalCritic(learner),
         fast=Forms() if used == "native" else None,
-        extra={
-            "model": source.but(weights={}),     # the learner has them
-            "lora": lora,
-            "device": str(where), "dtype": str(body).removeprefix("torch."), "kernels": used, "kernels_why": why,
-            "batch_dependent": "" if seen is None or seen.holds else str(seen),
-        },
+        about=About(
+            source.but(weights={}),     # the learner has them
+            str(where), str(body).removeprefix("torch."), used, why,
+            "" if seen is None or seen.holds else str(seen), compute.lora,
+        ),
     )
 
 

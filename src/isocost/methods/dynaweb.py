@@ -81,6 +81,8 @@ class Dreamt:
     An action that was never seen in its state ends the episode without a reward: the model does not know what follows.
     """
 
+    imagined = True
+
     def __init__(self, table: Table, depth: int, problem: Problem):
         self.table, self.left, self.problem = table, depth, problem
         self.key, self.said = table.opens[last_word(problem.text)], ""
@@ -129,7 +131,7 @@ async def schedule(
     table = learned([g for g in ledger.kept[REAL] if g.place.wave < place.wave][-room:], world)
     known = len(table) >= least and last_word(problem.text) in table.opens
     count = max(round(real * len(attempts)), 1) if known else len(attempts)
-    asleep = replace(play, world=replace(world, env=partial(dreamt, table, depth), imagined=True))
+    asleep = replace(play, world=replace(world, env=partial(dreamt, table, depth)))
     awake, dreams = await together(play(problem, attempts[:count]), _some(asleep, problem, attempts[count:]))
     kept = sorted([*ledger.kept[REAL], Group(problem, tuple(awake), place)], key=_when)
     ledger.kept[REAL] = kept[max(len(kept) - 2 * room, 0) :]      # waves that overlap still find the latest `room`

@@ -198,7 +198,7 @@ class Episode:
 
     def _charge(self, replay: bool = False) -> None:
         """One step of the environment. A replay was paid for when it was new: only the machine takes it again."""
-        if not self.world.imagined:
+        if not getattr(self._env, "imagined", False):
             self.world.meter.charge(_NOTHING if replay else _STEP, _STEP)
 
     async def _answer(self, said: str, luck: tuple[int, ...], own: bool, text: Segment | None = None) -> Shown:

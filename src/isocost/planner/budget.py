@@ -186,6 +186,21 @@ class Machine:
         wall = amount / self.devices if unit == DEVICE_SECONDS else amount
         return Budget(wall * self.side_by_side, SECONDS, asked or str(budget))
 
+    def spend(self, asked: str | None, uncounted: Mapping[str, str]) -> Budget | None:
+        """A budget as a user writes it, in a unit of plans; None without one. `uncounted` is unit -> why it cannot be
+        counted.
+
+        Raises UserError, naming the units that can be counted, for a budget in another.
+        """
+        if asked is None:
+            return None
+        budget = Budget.parse(asked)
+        if why := uncounted.get(budget.unit if budget.unit in units.UNITS else SECONDS):
+            *most, last = (units.TABLE[unit].asked for unit in units.UNITS if unit not in uncounted)
+            others = f"{', '.join(most)} or {last}" if most else last
+            raise UserError(f"a budget of {budget} cannot be counted: {why}; give {others}, such as 50k-rollouts")
+        return self.plannable(budget, asked.strip())
+
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)

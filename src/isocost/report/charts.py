@@ -6,6 +6,7 @@ Every function takes rows (plain dicts, which the CSV download contains) and ret
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import altair as alt
@@ -151,13 +152,20 @@ def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None, r
     return finish(alt.layer(*layers), alt_text, 380, zoom=True)
 
 
-def overview(
-    points: Rows, fits: Rows, lines: Rows, sealed: Rows, ends: Rows, words: Rows, reach: Rows, alt_text: str,
-    chosen: int,
-) -> Spec:
-    """Pilot, forecast and outcome. points, fits and reach as in `curves`; lines: n, run, C, reward; sealed (at most
-    one): C, value, low, high; ends: n, C, reward, the means at the end; words: C, reward, text, right of the end.
-    """
+@dataclass(frozen=True)
+class AfterPilot:
+    """What training showed. lines: n, run, C, reward; sealed (at most one forecast): C, value, low, high; ends: n, C,
+    reward, the means at the end; words: C, reward, text, right of the end."""
+
+    lines: Rows
+    sealed: Rows
+    ends: Rows
+    words: Rows
+
+
+def overview(points: Rows, fits: Rows, reach: Rows, outcome: AfterPilot, alt_text: str, chosen: int) -> Spec:
+    """Pilot, forecast and outcome. points, fits and reach as in `curves`."""
+    lines, sealed, ends, words = outcome.lines, outcome.sealed, outcome.ends, outcome.words
     sizes = sorted({r["n"] for r in (*points, *fits, *lines)})
     color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
     first, last = (f(r["C"] for r in (*points, *lines, *sealed, *ends)) for f in (min, max))

@@ -29,6 +29,7 @@ from isocost.report.sections import (
 )
 from isocost.report.sections import turns as rollouts
 from isocost.runs.measure import UNNAMED
+from isocost.runs.source import RunLog
 
 HERE = Path(__file__).parent
 SECTIONS = (
@@ -134,7 +135,7 @@ def _section(study: Study, section: Section) -> Safe:
 
 def as_measured(study: Study, body: Safe) -> Safe:
     """The page with the name of the measured reward: another metric, or training reward of imported logs."""
-    kinds = {as_dict(as_dict(r.about.get("imported")).get("metric")).get("kind") for r in study.runs}
+    kinds: set[str | None] = {log.kind if (log := RunLog.of(r.about)) else None for r in study.runs}
     kinds = kinds or {study["comparison"].get("kind")}  # of folders, whose runs lie elsewhere
     words = ("training", "reward") if kinds == {"training"} else ("held-out", "reward")
     if study.metric != PASS:

@@ -19,6 +19,7 @@ from isocost.disk.jsonfile import Absent, Damaged
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
 from isocost.runs.files import DIVERGED, good_lines, read_json
+from isocost.runs.source import RunLog
 
 if TYPE_CHECKING:
     from isocost.laws.law import Law
@@ -179,7 +180,7 @@ class Study:
     @property
     def imported(self) -> bool:
         """Whether every run came from another trainer's log."""
-        return bool(self.runs) and all("imported" in r.about for r in self.runs)
+        return bool(self.runs) and all(RunLog.of(r.about) for r in self.runs)
 
     @property
     def driven(self) -> bool:

@@ -79,30 +79,22 @@ def scores_of(group: Group) -> list[float]:
 
 
 async def evaluate(
-    recipe: Recipe,
-    world: World,
-    problems: Sequence[Problem],
-    pace: Pace,
-    *,
-    samples: int,
-    seed: int = 0,
-    purpose: Purpose = Purpose.EVALUATION,
-    account: str = meter.EVALUATION,
-    exact: bool = True,
-    done: Callable[[int], None] = lambda problems: None,
+    recipe: Recipe, world: World, problems: Sequence[Problem], pace: Pace, *, samples: int, seed: int = 0,
+    exact: bool = True, done: Callable[[int], None] = lambda problems: None,
 ) -> Evaluation:
-    """Pass@1 of each problem. Samples with one `seed` share their random numbers across arms and steps. `done` is
-    called with the number of problems that are sampled and graded, each time there is one more."""
+    """Pass@1 of each problem, charged to the account `evaluation`. Samples with one `seed` share their random numbers
+    across arms and steps. `done` is called with the number of problems that are sampled and graded, each time there is
+    one more."""
     so_far = 0
 
     async def one(slot: int, problem: Problem) -> Group:
         nonlocal so_far
-        group = await group_of(recipe, world, problem, Place(seed, 0, slot, int(purpose)), samples, pace)
+        group = await group_of(recipe, world, problem, Place(seed, 0, slot, int(Purpose.EVALUATION)), samples, pace)
         so_far += 1
         done(so_far)
         return group
 
-    with meter.on(account):
+    with meter.on(meter.EVALUATION):
         if exact and world.exact is not None:
             return Evaluation(np.asarray(world.exact(problems, pace.sampling), dtype=np.float64), exact=True)
         groups = await together(*(one(slot, p) for slot, p in enumerate(problems)))

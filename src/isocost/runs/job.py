@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,14 @@ class Job:
         return cls(**{**own, "arm": Arm.of(data), "setting": Setting.of(data["setting"]),
                       "points": tuple(data["points"])})
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, which `of` reads."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"setting": self.setting.to_dict()}
+
     @property
     def turns(self) -> int:
         """The turn limit of training; evaluations always have the setting's."""
-        return int(self.arm.get("turns", self.setting.max_turns))
+        return int(self.arm.get("turns", self.setting.lengths.max_turns))
 
 
 def recipe_of(job: Job) -> Recipe:
@@ -62,12 +66,12 @@ def recipe_of(job: Job) -> Recipe:
     s = job.setting
     recipe = methods.recipe(job.method, groups=job.arm["B"], rollouts=job.arm["n"])
     planned = {"lr": job.arm["lr"], "warmup": job.arm.get("warmup", 0)}
-    planned |= {k: getattr(s, k) for k in PLANNED if hasattr(s, k)}
-    if s.env:
+    planned |= {"max_tokens": s.lengths.max_tokens, **asdict(s.sampling)}
+    if s.problems.env:
         planned["max_turns"] = job.turns
     recipe = methods.tuned(paced(recipe, **planned), job.sets)
     model = spec_of(s.model)
-    refuse(recipe, verifier=s.marks, turns=job.turns, can=model.learner, where=str(model))
+    refuse(recipe, verifier=s.marks, turns=job.turns, can=model.of.learner, where=str(model))
     return recipe
 
 

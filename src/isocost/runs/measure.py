@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.runs.source import RunLog
 from isocost.units import ROLLOUTS
 
 HELD_OUT, TRAINING = "held-out", "training"  # the kinds of reward
@@ -27,14 +28,13 @@ UNIT = (0.0, 1.0)  # the scale of rewards in records
 def of(run: Mapping[str, Any]) -> dict[str, str]:
     """The value of each key of `ONE` in a run.json, as text; empty if it has none. isocost's own runs name no metric
     and have held-out rewards from 0 to 1 at a C in rollouts."""
-    log = run.get("imported") or {}
-    metric = log.get("metric") or {}
+    log = RunLog.of(run) or RunLog()
     low, high = scale_of(run)
     values = {
-        "kind": metric.get("kind") or HELD_OUT,
-        "metric": metric.get("name"),
+        "kind": log.kind or HELD_OUT,
+        "metric": log.metric,
         "scale": f"from {low:g} to {high:g}",
-        "unit": log.get("unit") or ROLLOUTS,
+        "unit": log.unit or ROLLOUTS,
         "model": (run.get("model") or {}).get("name"),
         "data": (run.get("problems") or {}).get("spec"),
     }
@@ -43,8 +43,8 @@ def of(run: Mapping[str, Any]) -> dict[str, str]:
 
 def scale_of(run: Mapping[str, Any]) -> tuple[float, float]:
     """The least and the greatest reward of a rollout of this run.json, on the scale of its log."""
-    low, high = ((run.get("imported") or {}).get("stated") or {}).get("scale") or UNIT
-    return float(low), float(high)
+    log = RunLog.of(run)
+    return (log and log.scale) or UNIT
 
 
 def in_its_units(scale: Sequence[float], *rewards: float) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from isocost.ledger import Ledger, Line, as_measured
 from isocost.local.lora import export
 from isocost.loop import Step, train
 from isocost.recipe import describe, fingerprint
-from isocost.runs import files, schema, shelf
+from isocost.runs import files, rules, schema, shelf
 from isocost.runs.driver import Driver
 from isocost.runs.evaluate import ATTEMPTS, EVALUATION_SEED, Evaluation, evaluate
 from isocost.runs.files import COMPLETE, DIVERGED, REWARD_FAILED, UNBILLED, read_json, read_lines
@@ -64,14 +63,15 @@ class PolicyRun:
 
     def about(self) -> dict[str, Any]:
         job, recipe, setting = self.job, self.recipe, self.job.setting
-        sandbox = open_environment(setting.env).machine if setting.env else {}  # not what a run is, but where it is
+        env = setting.problems.env
+        sandbox = open_environment(env).machine if env else {}  # not what a run is, but where it is
         return {
             "name": job.name, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget), "seal": job.seal,
-            "method": job.method, "recipe": describe(recipe), "job": asdict(job),
+            "method": job.method, "recipe": describe(recipe), "job": job.to_dict(),
             "arm": arm_of(job, recipe).data(),
             **self._identity(),
             **_origin(job.method),
-            "machine": {**machine(torch.get_num_threads(), self.world.extra), **sandbox},
+            "machine": {**machine(torch.get_num_threads(), self.world.about), **sandbox},
         }
 
     def refuse_changed(self) -> None:
@@ -100,9 +100,10 @@ class PolicyRun:
         setting, sides, verifier = self.job.setting, self.opened.sides, self.opened.problems.verifier
         return {
             "problems": {
-                "spec": setting.data, "hash": fingerprint([p.id for p in sides.train]),
+                "spec": setting.problems.data, "hash": fingerprint([p.id for p in sides.train]),
                 "train": len(sides.train), "select": len(sides.select), "audit": len(sides.audit),
-                "verifier": verifier, "verifier_source": _source(verifier), **_environment(setting.env),
+                "verifier": verifier, "verifier_source": _source(verifier), **rules.of_verifier(verifier),
+                **_environment(setting.problems.env),
             },
             "model": model_of(setting.model, self.world.learner),
         }
@@ -146,11 +147,11 @@ class PolicyRun:
     async def evaluate(self) -> dict[str, Any]:
         """Held-out reward, on both splits."""
         setting, sides = self.job.setting, self.opened.sides
-        turns = setting.max_turns if "turns" in self.job.arm else None
-        pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling, turns)
+        turns = setting.lengths.max_turns if "turns" in self.job.arm else None
+        pace = self.recipe.pace(self.ledger).evaluated(setting.lengths.max_tokens, setting.sampling, turns)
         asked = self.recipe, self.world, (*sides.select, *sides.audit), pace
         with self._naming_the_rate():
-            found = await evaluate(*asked, samples=setting.samples, seed=EVALUATION_SEED)
+            found = await evaluate(*asked, samples=setting.evaluation.samples, seed=EVALUATION_SEED)
         half = len(sides.select)
         if not self.step:
             self.base = [None if x != x else float(x) for x in found.right]
@@ -161,7 +162,7 @@ class PolicyRun:
             "epoch": round(self.ledger.drawn / len(sides.train), 6),
             "eval/select": _mean(found.right[:half]), "eval/audit": _mean(found.right[half:]),
             "eval/exact": found.exact, "eval/unscored": found.unscored,
-            **({} if found.exact else {"eval/samples": setting.samples}),
+            **({} if found.exact else {"eval/samples": setting.evaluation.samples}),
             **_of_several(found, half),
             **{f"eval/{k}": v for k, v in changes.items()},
         }
@@ -205,13 +206,13 @@ class PolicyRun:
         return {
             **({"detail": detail} if detail else {}),
             "fates": fates,
-            "notes": [*self._unmeasured(), *world.extra.get("notes", list)()],
+            "notes": [*self._unmeasured(), *world.about.notes()],
             "verifier_failures": dict(grader.failures), "verifier_examples": dict(grader.examples),
         }
 
     def _unmeasured(self) -> list[str]:
         """A note if evaluations have too few samples for best@k and worst@k."""
-        samples = self.job.setting.samples
+        samples = self.job.setting.evaluation.samples
         if self.world.exact is not None or samples >= ATTEMPTS:
             return []
         said = f"best@{ATTEMPTS} and worst@{ATTEMPTS} need {ATTEMPTS} samples a problem, evaluations drew {samples}"

@@ -43,7 +43,7 @@ from isocost.runs.attempts import Fence, fence_of, own
 from isocost.runs.files import SCHEMA, Line, Stream, file_hash, no_link, read_json, read_lines
 from isocost.runs.schema import STREAMS
 from isocost.types import Cost
-from isocost.world import Learner
+from isocost.world import About, Learner
 
 KEEP = 2  # checkpoints kept: if the last is damaged, the one before is used
 PATIENCE_LINES = 0.1   # seconds that a line of a stream waits for later ones, at most
@@ -295,9 +295,9 @@ def model_of(name: str, learner: Learner) -> dict[str, Any]:
     return {"name": name, "parameters": learner.parameters, **adapter}
 
 
-def machine(threads: int, world: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run's bytes and seconds depend on; `world` has its device, dtype and kernels."""
-    device = world.get("device", "cpu")
+def machine(threads: int, about: About) -> dict[str, Any]:
+    """What a run's bytes and seconds depend on."""
+    known = {k: getattr(about, k) for k in ("dtype", "kernels", "kernels_why", "batch_dependent", "service")}
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -305,8 +305,8 @@ def machine(threads: int, world: Mapping[str, Any]) -> dict[str, Any]:
         "processor": processor.name(),
         "cores": os.cpu_count(),
         "threads": threads,
-        "device": device,
-        **{k: world[k] for k in ("dtype", "kernels", "kernels_why", "batch_dependent", "service") if world.get(k)},
-        "gpu": torch.cuda.get_device_name() if device.startswith("cuda") else None,
+        "device": about.device,
+        **{k: v for k, v in known.items() if v},
+        "gpu": torch.cuda.get_device_name() if about.device.startswith("cuda") else None,
         "byteorder": sys.byteorder,
     }

@@ -1,4 +1,5 @@
-"""The rules by which a record was begun: of its method's functions (`isocost.methods.Card.rule`), and of the meter.
+"""The rules by which a record was begun: of its method's functions (`isocost.methods.Card.rule`), of the meter, and of
+its verifier (`isocost.tasks.verify.verifiers.Kind.rule`).
 
 A number that a record does not have is 1. What was begun under other rules than this version's is not continued,
 because one part of it would be of one rule and the next of another. It can be read, audited and reported.
@@ -17,8 +18,15 @@ from isocost.errors import UserError
 from isocost.recipe import METHODS, calls
 from isocost.runs.files import RunFiles
 from isocost.runs.names import today
+from isocost.tasks.verify.verifiers import BUILT_IN
 
 METER = "the meter"
+VERIFIERS = {name: f"the verifier {name}" for name, kind in BUILT_IN.items() if kind.rule != 1}
+
+
+def of_verifier(name: str) -> dict[str, int]:
+    """What a run's record says of the rule of its verifier: nothing of rule 1."""
+    return {"verifier_rule": BUILT_IN[name].rule} if name in VERIFIERS else {}
 
 
 def recorded(recipe: Mapping[str, Any], code: Mapping[str, Any] | None = None) -> dict[str, int]:
@@ -47,14 +55,24 @@ def of_file(name: str) -> int:
 
 def differences(there: Mapping[str, int], here: Mapping[str, int], where: str = "in this version") -> str:
     """Which rules differ: "rule 1 of roc (2 in this version)"; empty if none does."""
-    known = {*methods.shipped(), METER}     # that of another file is part of its source, whose hash is compared
+    known = {*methods.shipped(), METER, *VERIFIERS.values()}     # of another file the source's hash is compared
     changed = [k for k in sorted({*there, *here} & known) if there.get(k, 1) != here.get(k, 1)]
     return " and ".join(f"rule {there.get(k, 1)} of {k} ({here.get(k, 1)} {where})" for k in changed)
 
 
-def refuse_other(where: Path, recipe: Mapping[str, Any], code: Mapping[str, Any] | None = None) -> None:
-    """Raises UserError if what is in a folder was begun under other rules than those of this version."""
-    if text := differences(recorded(recipe, code), now(recipe)):
+def refuse_other(
+    where: Path, recipe: Mapping[str, Any], code: Mapping[str, Any] | None = None,
+    problems: Mapping[str, Any] | None = None,
+) -> None:
+    """Raises UserError if what is in a folder was begun under other rules than those of this version.
+
+    `problems` are those of a run's record, which name its verifier and that verifier's rule.
+    """
+    there, here, verifier = recorded(recipe, code), now(recipe), (problems or {}).get("verifier")
+    if verifier in VERIFIERS:
+        there[VERIFIERS[verifier]] = int((problems or {}).get("verifier_rule", 1))
+        here[VERIFIERS[verifier]] = BUILT_IN[verifier].rule
+    if text := differences(there, here):
         raise UserError(f"{where} was begun under {text}, so it is not continued: it can still be read, audited and "
                         "reported. Begin again in another folder")
 
@@ -62,5 +80,5 @@ def refuse_other(where: Path, recipe: Mapping[str, Any], code: Mapping[str, Any]
 def refuse_other_runs(runs: Iterable[RunFiles], where: Path) -> None:
     """`refuse_other` of the study in a folder, for each of its runs that has a recipe on record."""
     for run in runs:
-        if recipe := run.about().get("recipe"):
-            refuse_other(where, recipe, run.about().get("code"))
+        if recipe := (about := run.about()).get("recipe"):
+            refuse_other(where, recipe, about.get("code"), about.get("problems"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,11 @@ from isocost.runs.job import Job, compares, recipe_of
 from isocost.runs.names import today
 from isocost.runs.policy import PolicyRun
 from isocost.runs.record import RunRecord
+from isocost.runs.source import RunLog
 from isocost.screen.words import grouped
 from isocost.seams import Recipe
 from isocost.worlds.setting import Opened, open_setting
+from isocost.worlds.spec import may_differ
 
 LATER = {"env": "", "max_turns": 0}     # settings that records of earlier versions lack, at what they were then
 SHORT = 60      # characters of a value that a message shows, at most
@@ -65,16 +66,16 @@ async def run(
 def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     """Raises UserError, naming what differs, if the run in `out`, ended or not, has different settings.
 
-    Device, threads and kernels may differ: they change bytes, but not the settings.
+    What only says how a run is computed may differ: device, threads, and such options of the model's kind.
     """
     if not (out / "run.json").exists():
         return
     there = read_json(out / "run.json")
-    if "imported" in there:
+    if RunLog.of(there) is not None:
         raise UserError(f"{out} holds a run that was imported; choose another --out")
     fit(out / "run.json", there, schema.TRAINED)
-    rules.refuse_other(out, there["recipe"], there.get("code"))
-    old, new = there["job"]["setting"], asdict(job)["setting"]
+    rules.refuse_other(out, there["recipe"], there.get("code"), there.get("problems"))
+    old, new = there["job"]["setting"], job.setting.to_dict()
     left, right = today(there["recipe"]), describe(recipe)
     differs = [k for k, v in right.items() if fingerprint(left.get(k)) != fingerprint(v)]
     changed = {f"recipe's {k}": (left.get(k), right[k]) for k in differs}
@@ -83,8 +84,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     if there["seed"] != job.seed:
         changed["seed"] = there["seed"], job.seed
     old = {**LATER, **old}
-    changed |= {k: (old.get(k), v) for k, v in new.items()
-                if k not in ("device", "threads", "kernels", "in_turns") and old.get(k) != v}
+    changed |= {k: (old.get(k), v) for k, v in new.items() if k not in may_differ() and old.get(k) != v}
     if changed:
         verb = "differs" if len(changed) == 1 else "differ"
         both = [f"{k} {a} there, {b} here" for k, (a, b) in changed.items() if max(len(str(a)), len(str(b))) <= SHORT]

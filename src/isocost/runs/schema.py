@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from isocost.disk.shape import UNKNOWN, Count, Each, Filled, Keys, Maybe, Row, Size
+from isocost.disk.shape import UNKNOWN, AtLeast, Count, Each, Filled, Keys, Maybe, Row, Size
 from isocost.screen.words import word
 from isocost.units import STOPS
+from isocost.worlds.spec import options as world_options
 
 VERSION = 2     # of the records that this version writes, and the newest that it reads. 1 had n, B and learning rate as
                 # fields of a job, a planned run, a forecast and a design; 2 has an arm
@@ -39,18 +40,27 @@ NUMBER = float | None       # null is not a number
 OBJECT = dict[str, Any]
 HELD_OUT = Count | list[str] | None     # the number of problems, or their ids
 
+def _of_kinds() -> dict[str, Any]:
+    """The shapes of the options of all kinds of world."""
+    found: dict[str, Any] = {}
+    for name, f in world_options().items():
+        kind, above = f.metadata["kind"], f.metadata["above"]
+        shape = Annotated[int, AtLeast(above + 1)] if kind is int and above is not None else kind
+        found[name] = shape if f.default is not None else shape | None
+    return found
+
+
 SETTING = Keys({}, {
     "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
-    "max_tokens": int, "samples": Size, "evaluated": Size | None, "lora": Size | None,
-    "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
-    "in_turns": bool, "env": str, "max_turns": Count, "witness": NUMBER,
+    "max_tokens": int, "samples": Size, "evaluated": Size | None, "system": str, "device": str, "dtype": str,
+    "threads": Size, "env": str, "max_turns": Count, **_of_kinds(),
 }, rest=UNKNOWN)
 ARM = Keys({}, rest=NUMBER)     # which values it needs is said where they are read
 MODEL = Keys({}, {"name": str, "parameters": NUMBER, "learned": NUMBER})
 PROBLEMS = Keys({}, {
     "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
-    "verifier_source": str | None, "environment": str, "environment_source": str,
+    "verifier_source": str | None, "verifier_rule": Size, "environment": str, "environment_source": str,
 })
 LOG = Keys({}, {        # the log of an imported run
     "source": str, "name": str, "unit": str, "digest": str, "files": list[OBJECT], "about": OBJECT,

@@ -7,33 +7,17 @@ which `of` finds by what its records hold.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from isocost.can import Able, Can
 from isocost.errors import UserError
 from isocost.screen.words import word
 
 
-class Can(Enum):
-    """What isocost can do with a study of a source, or knows of its runs."""
-
-    PROFILE = auto()    # sample the policy before training
-    PILOT = auto()      # launch runs of a chosen n, B, learning rate and length, and add runs later
-    TRAIN = auto()      # launch the prescribed runs
-    SEAL = auto()       # seal a forecast before the prescribed runs, and audit it
-    STOP = auto()       # stop runs, or change n, while they train
-    EVALUATE = auto()   # evaluate a final policy again
-    BASE = auto()       # every run is evaluated before its first update
-    SPLITS = auto()     # held-out problems are divided into a validation and a test split
-    METRICS = auto()    # evaluations hold other metrics than pass@1
-    RECIPE = auto()     # the recipe of the runs is on record
-    SAMPLING = auto()   # temperature, truncation and length of completions are on record, as far as they are known
-
-
 @dataclass(frozen=True)
-class Source:
+class Source(Able):
     """A source of runs.
 
     `name` is the source in one word, and `described` what a message says of a study or run of it. `start` says how a
@@ -48,14 +32,36 @@ class Source:
     lacks: Mapping[Can, str]
     kind: str = "training"
 
-    def can(self, capability: Can) -> bool:
-        """Whether the source has the capability."""
-        return capability not in self.lacks
-
     def require(self, capability: Can, path: Path) -> None:
         """Raises UserError for the study or run in `path`, with what to do instead, without the capability."""
         if not self.can(capability):
-            raise UserError(f"{path} {self.described}: {self.lacks[capability].format(path=word(path))}")
+            raise UserError(f"{path} {self.described}: {self.why(capability).format(path=word(path))}")
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """The log of another trainer that a run was read from."""
+
+    name: str = ""
+    unit: str = ""          # what its compute is counted in; empty: rollouts
+    digest: str = ""        # of its data: the same for the same log
+    metric: str | None = None
+    kind: str = ""          # whether the metric is of held-out problems or of training
+    scale: tuple[float, float] | None = None    # the least and the greatest reward, where they were stated
+    says: Mapping[str, Any] = field(default_factory=dict)       # the trainer's own settings
+
+    @staticmethod
+    def of(run: Mapping[str, Any]) -> RunLog | None:
+        """That of a run.json; None for a run of isocost's own."""
+        if "imported" not in run:
+            return None
+        log = run["imported"] or {}
+        metric, scale = log.get("metric") or {}, (log.get("stated") or {}).get("scale")
+        return RunLog(
+            log.get("name") or "", log.get("unit") or "", log.get("digest") or "", metric.get("name"),
+            metric.get("kind") or "", None if scale is None else (float(scale[0]), float(scale[1])),
+            (log.get("about") or {}).get("trainer_says") or {},
+        )
 
 
 THEIRS = "its trainer is yours: `isocost export {path} --to ...` writes the prescription as its configuration"

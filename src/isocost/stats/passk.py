@@ -254,7 +254,7 @@ def dead_tallies(
     def far(a: ndarray, b: ndarray, n: int) -> ndarray:
         return np.asarray(np.exp(betaln(a + n, b) - betaln(a, b)))
 
-    return _dead(np.ones(len(tallied)), fits, dead, far, m, ns, level, draws, seed)
+    return _dead(_Kinds(m, np.ones(len(tallied)), fits, dead, far), ns, level, draws, seed)
 
 
 def dead_groups(
@@ -273,31 +273,41 @@ def dead_groups(
     over 0..m right, so that a problem never solved in m samples is not treated as unsolvable.
     """
     h = np.asarray(histogram(right, m), dtype=float)
-    return _dead(h, np.eye(m + 1)[None], lambda n: _dead_table(m, n), _beta_dead, m, ns, level, draws, seed)
+    return _dead(_Kinds(m, h, np.eye(m + 1)[None], lambda n: _dead_table(m, n), _beta_dead), ns, level, draws, seed)
 
 
-def _dead(
-    h: ndarray, fits: ndarray, dead: Callable[[int], ndarray], far: Callable[[ndarray, ndarray, int], ndarray],
-    m: int, ns: Sequence[int], level: float, draws: int, seed: int,
-) -> list[Dead]:
-    """Dead-group shares from K kinds of problems, `h` (K,) of each.
+@dataclass(frozen=True)
+class _Kinds:
+    """K kinds of problems with m samples, `h` (K,) of each.
 
     `dead(n)` (K,) is the probability that a group of n <= m is dead. `fits` (F, K, m + 1) is each kind's cell in the F
     histograms that a beta-binomial is fitted to; beyond m samples the shares `far(a, b, n)` of the fits are added.
     """
+
+    m: int
+    h: ndarray
+    fits: ndarray
+    dead: Callable[[int], ndarray]
+    far: Callable[[ndarray, ndarray, int], ndarray]
+
+
+def _dead(kinds: _Kinds, ns: Sequence[int], level: float, draws: int, seed: int) -> list[Dead]:
+    """Dead-group shares of these problems at each n, with intervals over problems."""
+    m, h = kinds.m, kinds.h
     rng = chance.generator(seed, chance.Purpose.BOOTSTRAP, m)
     resampled = rng.gamma(np.broadcast_to(h, (draws, len(h))) + 1e-12)    # weights of the kinds
     pseudo = rng.gamma(1.0, size=(draws, 1)) / (m + 1)
     beyond = [n for n in ns if n > m]
-    fitted = [beta_binomial(np.vstack([h @ fit + 1 / (m + 1), resampled @ fit + pseudo])) for fit in fits if beyond]
+    fitted = [beta_binomial(np.vstack([h @ fit + 1 / (m + 1), resampled @ fit + pseudo]))
+              for fit in kinds.fits if beyond]
     tail = (1 - level) / 2
     out = []
     for n in ns:
         if n <= m:
-            table = dead(n)
+            table = kinds.dead(n)
             share, spread = float(table @ h / h.sum()), resampled @ table / resampled.sum(-1)
         else:
-            values = np.minimum(sum(far(a, b, n) for a, b in fitted), 1.0)
+            values = np.minimum(sum(kinds.far(a, b, n) for a, b in fitted), 1.0)
             share, spread = float(values[0]), values[1:]
         low, high = np.quantile(spread, [tail, 1 - tail])
         kind = "unbiased" if n <= m else "beta-binomial"

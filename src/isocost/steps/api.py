@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.runs.launch.site import HERE, Site
-from isocost.runs.source import Can
 from isocost.screen.display import Shown, write_report
 from isocost.steps import study as on_disk
 from isocost.steps.events import Observer, default
@@ -19,7 +19,7 @@ from isocost.steps.settings import setting_with
 from isocost.steps.training.audit import Audit, audit
 from isocost.steps.training.fit import Law, NoLaw, fit
 from isocost.steps.training.pass_rates import PROBLEMS
-from isocost.steps.training.pilot import Pilot, pilot
+from isocost.steps.training.pilot import Additions, Pilot, pilot
 from isocost.steps.training.plan import plan
 from isocost.steps.training.plans import PilotPlan, Plan, PlanOptions
 from isocost.steps.training.profile import Profile, ProfileCost, profile
@@ -88,7 +88,7 @@ class Study(Shown):
         """Run the planned pilot, in processes of its own or where `site` says. `longer=["4=4x"]` and `seeds=["8=2"]`
         add runs to it, at the turn limit `turns` or at all that it compares. Runs of a user's trainer are ended once
         the rest of them is unlikely to gain `worth`."""
-        return pilot(self._read, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, turns=turns, site=site,
+        return pilot(self._read, Additions(longer, seeds, turns), workers=workers, dry_run=dry_run, site=site,
                      worth=worth, observer=self.observer)
 
     def fit(self, *, metric: str | None = None) -> Law | NoLaw:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from shutil import rmtree
@@ -161,7 +161,7 @@ def check(path: Path, setting: Setting, **asked: Any) -> None:
     if not home.has("study.json"):
         return
     there = home.asked
-    old, new = {**there["setting"], **there}, {**asdict(setting), **asked}
+    old, new = {**there["setting"], **there}, {**setting.to_dict(), **asked}
     changed = sorted(k for k in new if (k in old or new[k])
                      and records.canonical(old.get(k)) != records.canonical(new[k]))
     if changed:
@@ -191,7 +191,7 @@ def restart(path: Path, setting: Setting, **asked: Any) -> None:
         return
     asks, attempts = home.asked, path.glob("*/attempts/*/launch.json")
     runs = any(not (p.parent / "ended.json").exists() for p in attempts)
-    if runs or asks.get("imported") or (asks.get("source") and home.has("profile.jsonl")):
+    if runs or source.of(asks) is source.IMPORTED or (asks.get("source") and home.has("profile.jsonl")):
         return
     try:
         check(path, setting, **asked)
@@ -211,7 +211,7 @@ def found(path: Path, setting: Setting, **asked: Any) -> Home:
     home = Home(path)
     if not home.has("study.json"):
         path.mkdir(parents=True, exist_ok=True)
-        asks = {"setting": asdict(setting), **asked}
+        asks = {"setting": setting.to_dict(), **asked}
         home.write("study.json", {**asks, "code": records.code(), "phases": {}})
     return home
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,23 @@ from isocost.contract.conflicts import refuse
 from isocost.envs.opening import EnvironmentSet, open_environment
 from isocost.errors import UserError
 from isocost.local.embedded import EMBEDDED
+from isocost.planner.training.builtin import WORLDS
 from isocost.recipe import paced
 from isocost.seams import Recipe
 from isocost.tasks.builtin import families
 from isocost.tasks.mix import parts
-from isocost.worlds.setting import Setting
-from isocost.worlds.spec import spec_of
+from isocost.worlds.setting import Setting, setting_names
+from isocost.worlds.spec import refuse_options, spec_of
 
 SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
 
 
-COPIED = (       # options that are fields of a setting as they are
-    "model", "data", "verifier", "held_out", "held_out_data", "limit", "skip_broken", "system", "temperature", "top_p",
-    "top_k", "samples", "device", "dtype", "kernels", "in_turns", "lora", "env", "witness",
-)
-OPTIONS = (*COPIED, "threads", "max_tokens", "max_turns")
+DERIVED = ("threads", "max_tokens", "max_turns")    # of which the defaults depend on the others
+
+
+def option_names() -> list[str]:
+    """The fields of a setting that are options."""
+    return sorted(setting_names() - {"evaluated"})
 
 
 def setting_of(asked: Mapping[str, Any]) -> Setting:
@@ -35,26 +37,26 @@ def setting_of(asked: Mapping[str, Any]) -> Setting:
 
     The model defaults to the one that was taught the data's family, or the environment. Threads default to one for
     small models, else to every core; `max_tokens` to what the built-in problems or the environment need, else to 64;
-    `max_turns` to the environment's. Options that are not in `OPTIONS` are not read.
+    `max_turns` to the environment's. Options that are none of a setting are not read.
 
     Raises UserError for an environment that does not exist, one without problems if no data is given, and for `data` or
     `max_turns` that have no use.
     """
-    chosen = Setting(**{k: asked[k] for k in COPIED if asked.get(k) is not None})
+    chosen = Setting.of({k: asked[k] for k in option_names() if k not in DERIVED and asked.get(k) is not None})
     environment = _environment(asked)
     if environment is not None and environment.problems is not None:
-        chosen = replace(chosen, data=environment.spec)
+        chosen = chosen.but(data=environment.spec)
     if asked.get("model"):
-        chosen = replace(chosen, model=str(spec_of(chosen.model)))
+        chosen = chosen.but(model=str(spec_of(chosen.model)))
     elif environment is not None and environment.model:
-        chosen = replace(chosen, model=environment.model)
+        chosen = chosen.but(model=environment.model)
     else:
-        chosen = replace(chosen, model=families.model_for([part.spec for part in parts(chosen.data)]))
-    turns = asked.get("max_turns") or (environment.max_turns if environment else 0)
-    return replace(
-        chosen,
-        max_tokens=asked.get("max_tokens") or (environment.max_tokens if environment else answer_room(chosen.data)),
-        max_turns=turns,
+        chosen = chosen.but(model=families.model_for([part.spec for part in parts(chosen.problems.data)]))
+    refuse_options(chosen.model, asked)
+    tokens = environment.max_tokens if environment else answer_room(chosen.problems.data)
+    return chosen.but(
+        max_tokens=asked.get("max_tokens") or tokens,
+        max_turns=asked.get("max_turns") or (environment.max_turns if environment else 0),
         threads=asked.get("threads") or (1 if is_small(chosen.model) else os.cpu_count() or 1),
     )
 
@@ -75,19 +77,10 @@ def _environment(asked: Mapping[str, Any]) -> EnvironmentSet | None:
     return found
 
 
-WORLDS: Mapping[str, Mapping[str, Any]] = {     # built-in worlds by name: the options that they stand for
-    "sums": {"data": "sums:base=hard"}, "puzzles": {"data": "puzzles"}, "agents": {"env": "rooms"},
-}
-MEASURED: Mapping[str, Mapping[str, Any]] = {      # how a world is evaluated, where it is not the default
-    "agents": {"held_out": 0.4, "samples": 8},     # of 176 problems 70, so that an evaluation's noise is below 0.03
-}
-SIZES = {"agents": "agents"}       # of a study of a world, where it is not the default
-
-
 def of_world(world: str | None, given: Mapping[str, Any], written: Collection[str] = ()) -> dict[str, Any]:
     """The options with those of a built-in world, and the `size` of its study where none is given.
 
-    `written` are the names of the options that the user wrote: these hold in place of the world's `MEASURED`.
+    `written` are the names of the options that the user wrote: these hold in place of how the world is evaluated.
 
     Raises UserError for an unknown world, and where both a world and its options are given.
     """
@@ -97,18 +90,20 @@ def of_world(world: str | None, given: Mapping[str, Any], written: Collection[st
         raise UserError(f"there is no world {world!r}; there are {', '.join(WORLDS)}")
     if there := [k for k in ("data", "env", "model") if given.get(k)]:
         raise UserError(f"--world {world} names the model and the problems: leave out --{there[0]}")
-    measured = {k: v for k, v in MEASURED.get(world, {}).items() if k not in written}
-    return {**given, **WORLDS[world], **measured, "size": given.get("size") or SIZES.get(world)}
+    row = WORLDS[world]
+    evaluated = {k: v for k, v in row.evaluated.items() if k not in written}
+    size = given.get("size") or (world if row.preset else None)
+    return {**given, **row.options, **evaluated, "size": size}
 
 
 def setting_with(**options: Any) -> Setting:
-    """The setting of these options, by their names in `OPTIONS`, with the defaults of `setting_of`.
+    """The setting of these options, by their names, with the defaults of `setting_of`.
 
     Raises:
         UserError: for an unknown name.
     """
-    if unknown := [k for k in options if k not in OPTIONS]:
-        raise UserError(f"{unknown[0]!r} is not a setting; settings are {', '.join(OPTIONS)}")
+    if unknown := [k for k in options if k not in option_names()]:
+        raise UserError(f"{unknown[0]!r} is not a setting; settings are {', '.join(option_names())}")
     return setting_of(options)
 
 
@@ -137,8 +132,8 @@ def method_of(name: str, setting: Setting) -> Recipe:
             raise UserError(f"--method {name}: a study does not use {pair}: {why}. Remove it from --method")
     recipe = methods.recipe(name)
     model = spec_of(setting.model)
-    sampled = {k: getattr(setting, k) for k in ("temperature", "top_p", "top_k")}     # in place of the method's own
-    refuse(paced(recipe, **sampled), verifier=setting.marks, turns=setting.max_turns, can=model.learner,
+    sampled = asdict(setting.sampling)     # in place of the method's own
+    refuse(paced(recipe, **sampled), verifier=setting.marks, turns=setting.lengths.max_turns, can=model.of.learner,
            where=str(model))
     if method not in methods.shipped():
         from isocost.contract.check import tried
@@ -163,4 +158,4 @@ def answer_room(data: str) -> int:
 
 def workers_of(setting: Setting, asked: int | None) -> int:
     """Runs side by side: the requested number, else as many as the cores have room for."""
-    return asked or max(1, (os.cpu_count() or 1) // setting.threads)
+    return asked or max(1, (os.cpu_count() or 1) // setting.machine.threads)

@@ -27,7 +27,8 @@ from isocost.runs import source
 from isocost.runs.files import RunFiles, read_json, runs_of
 from isocost.screen.words import word
 from isocost.steps.folder import Home, writing
-from isocost.steps.training.limits import choice_of
+
+CHOICE = "turn_limit"       # of law.json, where several were compared
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,7 +127,8 @@ class Study(Home):
     @property
     def choice(self) -> LimitChoice | None:
         """The turn limits that the law was chosen among; None without a law, and with fewer than two limits."""
-        return choice_of(self.record("law.json", "fit")) if self.has("law.json") else None
+        law = self.record("law.json", "fit") if self.has("law.json") else {}
+        return LimitChoice.of(law[CHOICE]) if law.get(CHOICE) else None
 
     @property
     def turns(self) -> int | None:

@@ -107,10 +107,28 @@ class Reads:
         return ""
 
 
+@dataclass(frozen=True)
+class Loading:
+    """How the rows of problems are read and checked, the same for every part of a mix.
+
+    `system` is put before problems that have no system message. With `check`, every problem's own answer must be right
+    by its verifier; the cost goes to the account `check` of the `meter`. A user's reward is tried on a few rows first
+    (`verify.try_reward`), without `check` too if `tried`. With `reads`, called at the first row, a prompt that the
+    policy cannot be given makes its row a broken one. `skip_broken` leaves broken rows out and reports them.
+    """
+
+    verifier: str | None = None
+    skip_broken: bool = False
+    system: str = ""
+    check: bool = True
+    meter: Meter | None = None
+    reads: Callable[[], Reads] | None = None
+    tried: bool = False
+
+
 def load_problems(
-    spec: str, verifier: str | None = None, limit: int | None = None, *, skip_broken: bool = False, system: str = "",
-    check: bool = True, meter: Meter | None = None, reads: Callable[[], Reads] | None = None, tried: bool = False,
-    listed: Callable[[], Iterable[Problem]] | None = None,
+    spec: str, verifier: str | None = None, limit: int | None = None, *,
+    listed: Callable[[], Iterable[Problem]] | None = None, **how: Any,
 ) -> ProblemSet:
     """Load what `spec` names: "sums[:...]", "puzzles[:...]", "reasoning-gym:TASK[:key=value,...]", or a .jsonl or
     .parquet file.
@@ -120,31 +138,33 @@ def load_problems(
     A row has `prompt` (text or messages; also `question`, `problem`, `messages`) and `answer` (also `ground_truth`,
     `final_answer`, `solution`, or verl's `reward_model.ground_truth`; "#### 72" at its end is the answer), and may
     have `system`, `solution`, `level` and `id`. Everything else is kept as columns for rewards that name them.
-    `limit` takes the first so many good rows; `system` is put before problems that have no system message. With
-    `check`, every problem's own answer must be right by its verifier; the cost goes to the account `check` of the
-    `meter`. A user's reward is tried on a few rows first (`verify.try_reward`), without `check` too if `tried`.
-    With `reads`, called at the first row, a prompt that the policy cannot be given makes its row a broken one. With
-    `listed` the problems are those that it returns, such as an environment's, and `spec` only names them.
+    `limit` takes the first so many good rows; **how are the other fields of `Loading`. With `listed` the problems are
+    those that it returns, such as an environment's, and `spec` only names them.
 
-    Raises UserError naming the broken rows (the first 20), unless `skip_broken` leaves them out and reports them;
-    and for a spec, file, task or verifier that does not exist.
+    Raises UserError naming the broken rows (the first 20), unless `skip_broken` leaves them out; and for a spec, file,
+    task or verifier that does not exist.
     """
     if limit is not None and limit < 1:
         raise UserError(f"limit is at least 1, not {limit}")
+    own = Loading(verifier, **how)
     if listed is None and len(parts := mix.parts(spec)) > 1:
-        load = partial(
-            load_problems, verifier=verifier, skip_broken=skip_broken, system=system, check=check, meter=meter,
-            reads=reads, tried=tried,
-        )
-        return _mixed(parts, [load(part.spec) for part in parts], limit)
+        return _mixed(parts, [_load(part.spec, own, None, None) for part in parts], limit)
+    return _load(spec, own, limit, listed)
+
+
+def _load(
+    spec: str, how: Loading, limit: int | None, listed: Callable[[], Iterable[Problem]] | None
+) -> ProblemSet:
+    """Problems of one part."""
+    verifier, check, meter, reads = how.verifier, how.check, how.meter, how.reads
     rows, read, default = _source(spec) if listed is None else (numbered("problem", iter(listed())), _itself, None)
     stateful = listed is not None and verifier is not None and verifiers.find(verifier).of_turns
-    good, broken, duplicates, count, unfit = _gather(rows, read, limit, system, reads, stateful)
+    good, broken, duplicates, count, unfit = _gather(rows, read, limit, how.system, reads, stateful)
     name = verifier or default or _guess([p for _, p in good])
     warnings: tuple[str, ...] = ()
     paid = (0.0, 1.0)
     kind = verifiers.find(name)
-    if len(unfit) < len(good) and (check or tried) and not (kind.must_agree or kind.of_turns):
+    if len(unfit) < len(good) and (check or how.tried) and not (kind.must_agree or kind.of_turns):
         trial = _try([x for x in good if x[0] not in unfit], name, meter, reads)
         warnings, paid = trial.warnings, (trial.low, trial.high)
     refused: list[Broken] = []
@@ -153,7 +173,7 @@ def load_problems(
         broken += refused
         warnings += said
     fit = [(where, p) for where, p in good if where not in unfit]
-    if fit or skip_broken or not good:
+    if fit or how.skip_broken or not good:
         broken += [Broken(where, unfit[where]) for where, _ in good if where in unfit]
     elif not broken:        # errors of the file itself come first
         raise UserError(f"{spec}: the model can be given none of the {count:,} rows. {good[0][0]}: {unfit[good[0][0]]}")
@@ -161,11 +181,11 @@ def load_problems(
     problems = tuple(_marked_exact(p, name) for _, p in good)
     solved = sum("solution" in p.meta for p in problems) / max(len(problems), 1)
     report = Report(count, tuple(broken), tuple(duplicates), warnings, solved, paid)
-    if broken and not skip_broken:
+    if broken and not how.skip_broken:
         shown = "\n  ".join(replace(report, duplicates=(), warnings=()).lines())
-        how = name if verifier or default else f"{name}, as guessed from the answers; --verifier names another"
-        how = f"marked by {how}; " if len(good) + len(refused) else ""
-        head = f"{spec}: {len(broken):,} of {count:,} rows cannot be used ({how}--skip-broken leaves them out):"
+        by = name if verifier or default else f"{name}, as guessed from the answers; --verifier names another"
+        by = f"marked by {by}; " if len(good) + len(refused) else ""
+        head = f"{spec}: {len(broken):,} of {count:,} rows cannot be used ({by}--skip-broken leaves them out):"
         raise UserError(f"{head}\n  {shown}")
     if not problems:
         raise UserError("\n  ".join((f"{spec} contains no usable problem", *report.lines())))

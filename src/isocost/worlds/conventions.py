@@ -141,7 +141,7 @@ class Reduction:
         """
         if not self.name:
             raise UserError(f"the service's reduction is not known ({self.text}): the size of every gradient would be "
-                            "wrong. `isocost doctor --tinker URL#MODEL` measures it")
+                            "wrong. `isocost doctor --model tinker:URL#MODEL` measures it")
         return REDUCTIONS[self.name](targets)
 
     @property

@@ -21,16 +21,17 @@ from torch import Tensor
 from isocost import chance
 from isocost import meter as meters
 from isocost.batch import Batch, Forward
+from isocost.can import Can
 from isocost.errors import Unreachable, UserError
 from isocost.gather import together
 from isocost.meter import Meter, Payer, payer
 from isocost.screen.words import visible
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
-from isocost.world import Grade, Surrogate, Weights, World
+from isocost.world import About, Grade, Surrogate, Weights, World
 from isocost.worlds.flying import Flying
 from isocost.worlds.http import Client, Limits, Refused, Unanswered
 from isocost.worlds.protocol import CHAT, REFUSED, TEXT, Answer, Dialect, Malformed
-from isocost.worlds.spec import Ability, Spec
+from isocost.worlds.spec import Spec
 
 log = logging.getLogger("isocost")
 KEY, OPENAI_KEY, OPENAI_HOST = "ISOCOST_API_KEY", "OPENAI_API_KEY", "api.openai.com"
@@ -69,7 +70,7 @@ def open_world(
     text = Words()
     return World(
         problems, EndpointEngine(spec, client, dialect, text, meter, known), OnlySampled(spec), text, grade, meter,
-        extra={"server": lambda: {**client.tally.data(), "dropped": list(dialect.dropped)}}, close=client.close,
+        about=About(server=lambda: {**client.tally.data(), "dropped": list(dialect.dropped)}), close=client.close,
     )
 
 
@@ -177,22 +178,22 @@ class EndpointEngine:
         self._flying.halt(place)
 
     async def load(self, weights: Weights) -> None:
-        self.spec.require(Ability.LEARN)
+        self.spec.require(Can.LEARN)
 
     def restore(self, weights: Weights, version: int) -> None:
-        self.spec.require(Ability.LEARN)
+        self.spec.require(Can.LEARN)
 
 
 class OnlySampled:
     """`isocost.world.Learner` of a model that cannot be trained: every method raises a UserError."""
 
-    parameters, learned, vocabulary, can = 0, 0, 0, frozenset[str]()
+    parameters, learned, vocabulary, can = 0, 0, 0, frozenset[Can]()
 
     def __init__(self, spec: Spec):
         self.spec = spec
 
     def _no(self) -> NoReturn:
-        self.spec.require(Ability.LEARN)
+        self.spec.require(Can.LEARN)
         raise AssertionError(f"{self.spec} is opened as a model that cannot learn")
 
     def forward(self, batch: Batch) -> Forward: self._no()

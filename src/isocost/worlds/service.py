@@ -23,10 +23,14 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import Unreachable, UserError
+from isocost.local.embedded import EMBEDDED
+from isocost.world import Text
 
 KEY, NO_KEY = "TINKER_API_KEY", "tml-none"      # the SDK wants a key of this form, also for servers that have none
 LOCAL = ("localhost", "127.0.0.1", "::1")
 IMPORTANCE, CROSS_ENTROPY = "importance_sampling", "cross_entropy"      # losses, by the API's names
+RANK = 32           # of the adapter where the user names none: the SDK's own
+SEED = 0            # of its initial weights: all runs start alike
 ANSWERS = 10.0      # seconds in which a server must accept a connection
 T = TypeVar("T")
 
@@ -169,6 +173,18 @@ class Adapter:
             )
             for r in rows
         ]
+
+
+def text_for(name: str, adapter: Adapter) -> Text:
+    """The tokenizer of a model: that of its folder on this machine, else the one that the SDK loads."""
+    from isocost.local import models, weights
+
+    return models.reading(name)[0] if is_local(name) else weights.text_of({}, adapter.tokenizer_files())
+
+
+def is_local(name: str) -> bool:
+    """Whether a model of this name is on this machine too."""
+    return name in EMBEDDED or (Path(name) / "config.json").is_file()
 
 
 class Service:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 
+from isocost.can import Can
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
+from isocost.local.embedded import DEFAULT
 from isocost.meter import Meter
 from isocost.seams import Pace
 from isocost.tasks.builtin.families import FAMILIES, named
@@ -21,63 +23,107 @@ from isocost.tasks.verify.verifiers import find
 from isocost.types import Sampling
 from isocost.world import World
 from isocost.worlds.http import Limits
-from isocost.worlds.spec import Ability, spec_of
-
-log = logging.getLogger("isocost")
+from isocost.worlds.spec import MachineOptions, Opening, Options, here, kind_of, kinds, options, spec_of
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What all runs of a study share: the model, the problems and their verifier."""
+class ProblemOptions:
+    """What is asked, who answers turns, what marks the answers, and what is held out."""
 
-    model: str = "tiny"
     data: str = "sums:level=1"
     verifier: str | None = None
     held_out: float = 0.2  # share of problems, or a count when 1 or more; half validation, half test split
     held_out_data: str | None = None  # or a separate set
     limit: int | None = None
     skip_broken: bool = False
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    max_tokens: int = 4
-    samples: int = 4  # per held-out problem and evaluation, when pass@1 cannot be computed exactly
     system: str = ""
-    device: str = "auto"
-    dtype: str = "auto"
-    kernels: str = "auto"  # or "native", "graphs", "torch": the implementation of the model
-    threads: int = 1
-    evaluated: int | None = None  # held-out problems to evaluate, both splits together; None: all
-    lora: int | None = None  # rank of the adapter that is trained; None: all weights, or a service's default
     env: str = ""  # the environment that answers turns; empty: one question and one answer
-    max_turns: int = 0  # of a dialogue; 0 without an environment
-    in_turns: bool = False  # with max_age, sample and learn one after the other and not at the same time
-    witness: float | None = None  # nats that log-probs of a vLLM server may be off after a load; None: rounding only
 
-    @property
-    def sampling(self) -> Sampling:
-        """Temperature and truncation, the same in training and in every evaluation."""
-        return Sampling(self.temperature, self.top_p, self.top_k)
+
+@dataclass(frozen=True)
+class Lengths:
+    """The limits of a completion and of a dialogue."""
+
+    max_tokens: int = 4
+    max_turns: int = 0  # 0 without an environment
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How a policy is evaluated on held-out problems."""
+
+    samples: int = 4  # per problem and evaluation, when pass@1 cannot be computed exactly
+    evaluated: int | None = None  # problems, both splits together; None: all
+
+
+PARTS: Mapping[str, type] = {       # of a setting, beside its model and the options of the model's kind
+    "problems": ProblemOptions, "sampling": Sampling, "lengths": Lengths, "evaluation": EvaluationOptions,
+    "machine": MachineOptions,
+}
+_PART_OF = {f.name: part for part, kind in PARTS.items() for f in fields(kind)}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all runs of a study share. A record holds the fields of all parts side by side."""
+
+    model: str = DEFAULT
+    problems: ProblemOptions = ProblemOptions()
+    sampling: Sampling = Sampling()     # the same in training and in every evaluation
+    lengths: Lengths = Lengths()
+    evaluation: EvaluationOptions = EvaluationOptions()
+    machine: MachineOptions = MachineOptions()
+    world: Options = field(default_factory=lambda: kinds()[here()].options())    # of the model's kind
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any] = MappingProxyType({}), /, **given: Any) -> Setting:
+        """From a record's fields, or some of them by name; options of other kinds of model are left out.
+
+        Raises TypeError for a name that no setting has.
+        """
+        given = {**record, **given}
+        if unknown := given.keys() - setting_names():
+            raise TypeError(f"{min(unknown)!r} is not a field of a setting")
+        model = given.get("model", DEFAULT)
+        kind = kinds()[kind_of(model)].options
+        own = {f.name for f in fields(kind)}
+        parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        for name, part in _PART_OF.items():
+            if name in given:
+                parts[part][name] = given[name]
+        return cls(model, world=kind(**{k: v for k, v in given.items() if k in own}),
+                   **{part: PARTS[part](**those) for part, those in parts.items()})
+
+    def but(self, **changes: Any) -> Setting:
+        """The same with other values of some fields."""
+        return Setting.of(self.to_dict(), **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its record, which `of` reads."""
+        parts = (getattr(self, name) for name in (*PARTS, "world"))
+        return {"model": self.model, **{f.name: getattr(part, f.name) for part in parts for f in fields(part)}}
 
     @property
     def measured(self) -> Pace:
         """The pace at which a policy is measured outside a run."""
-        return Pace(lr=0.0, max_tokens=self.max_tokens, sampling=self.sampling, max_turns=self.max_turns or 1)
+        return Pace(lr=0.0, max_tokens=self.lengths.max_tokens, sampling=self.sampling,
+                    max_turns=self.lengths.max_turns or 1)
 
     @property
     def marks(self) -> str:
         """The verifier's name if it follows from the setting; empty if the problem set decides."""
-        if self.verifier:
-            return self.verifier
-        if self.env and (own := open_environment(self.env).verifier):
+        asked = self.problems
+        if asked.verifier:
+            return asked.verifier
+        if asked.env and (own := open_environment(asked.env).verifier):
             return own
-        names = {f.verifier(part.spec) if (f := named(part.spec)) else "" for part in parts(self.data)}
-        return names.pop() if len(names) == 1 else ""
+        known = {f.verifier(part.spec) if (f := named(part.spec)) else "" for part in parts(asked.data)}
+        return known.pop() if len(known) == 1 else ""
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Setting:
-        """From the plain data of a record."""
-        return cls(**data)
+
+def setting_names() -> frozenset[str]:
+    """The fields of a setting's record, with the options of every kind of model."""
+    return frozenset(("model", *_PART_OF, *options()))
 
 
 @dataclass(frozen=True)
@@ -108,29 +154,30 @@ def open_problems(
 
     Raises UserError naming what is wrong with the problems.
     """
-    environment = open_environment(setting.env) if setting.env else None
-    verifier = setting.verifier or (environment.verifier or None if environment else None)
+    asked = setting.problems
+    environment = open_environment(asked.env) if asked.env else None
+    verifier = asked.verifier or (environment.verifier or None if environment else None)
     own = verifier is not None and not find(verifier).must_agree
     listed = environment.problems if environment else None
     load = partial(
         load_problems,
         verifier=verifier,
-        system=setting.system,
-        check=check or (setting.skip_broken and not own),
-        skip_broken=setting.skip_broken,
+        system=asked.system,
+        check=check or (asked.skip_broken and not own),
+        skip_broken=asked.skip_broken,
         meter=meter,
         reads=reads,
         tried=tried,
     )
-    loaded = load(setting.data, limit=setting.limit, listed=listed)
+    loaded = load(asked.data, limit=asked.limit, listed=listed)
     if whole:
         return loaded, Split(loaded.problems, (), ())
-    if setting.held_out_data:
-        other = load(setting.held_out_data)
-        sides = split_given(loaded.problems, other.problems, samples=setting.samples)
+    if asked.held_out_data:
+        other = load(asked.held_out_data)
+        sides = split_given(loaded.problems, other.problems, samples=setting.evaluation.samples)
     else:
-        sides = split(loaded.problems, setting.held_out, samples=setting.samples)
-    return loaded, sides if setting.evaluated is None else sides.evaluated(setting.evaluated)
+        sides = split(loaded.problems, asked.held_out, samples=setting.evaluation.samples)
+    return loaded, sides if setting.evaluation.evaluated is None else sides.evaluated(setting.evaluation.evaluated)
 
 
 def open_setting(
@@ -147,57 +194,44 @@ def open_setting(
     """
     import torch
 
-    from isocost.local.invariance import remedy
-    from isocost.worlds.opening import Opening, open_world, reading
-
+    spec, asked, machine = spec_of(setting.model), setting.problems, setting.machine
     if learn:
-        spec_of(setting.model).require(Ability.LEARN)
-    torch.set_num_threads(setting.threads)
+        spec.require(Can.LEARN)
+    torch.set_num_threads(machine.threads)
     meter = Meter()
     if check or tried or whole or not _built_in(setting):
-        reads = reading(setting.model)
-        loaded, sides = open_problems(
-            setting, check=check, tried=tried, meter=meter, reads=None if reads is None else cache(reads), whole=whole,
-        )
+        reads = None if spec.reading is None else cache(spec.reading)
+        loaded, sides = open_problems(setting, check=check, tried=tried, meter=meter, reads=reads, whole=whole)
     else:
         loaded, sides = _built_in_problems(setting)
     grader = Grader(loaded.verifier, meter=meter)
     every = (*sides.train, *sides.select, *sides.audit)
     try:
-        world = open_world(setting.model, Opening(
-            sides.train, grader, meter, setting.sampling, setting.device, setting.dtype, setting.kernels,
-            setting.threads, reference, not setting.env and all(p.meta.get("exact") for p in every), limits,
-            setting.lora, bool(setting.env), setting.in_turns, setting.witness,
+        world = spec.open(Opening(
+            sides.train, grader, meter, setting.sampling, machine, setting.world, limits, reference,
+            exact=not asked.env and all(p.meta.get("exact") for p in every), dialogues=bool(asked.env),
         ))
-        if setting.env:
-            world.env = open_environment(setting.env).make
+        if asked.env:
+            world.env = open_environment(asked.env).make
     except BaseException:
         grader.close()
         raise
-    extra = world.extra
-    if setting.kernels == "auto" and extra.get("device") == "cpu" and extra["kernels_why"]:
-        _warn_once(f"torch computes the model, which is slower: {extra['kernels_why']}")
-    if extra.get("batch_dependent"):
-        do = remedy(getattr(torch, extra["dtype"]), extra["kernels_why"])
-        _warn_once("a rollout's last bits depend here on the rollouts computed with it "
-                   f"({extra['batch_dependent']}); {do}")
     return Opened(setting, loaded, sides, world, grader)
 
 
 def _built_in(setting: Setting) -> bool:
     """Whether nothing outside the package, such as a file, decides which problems a setting has."""
-    named_sets = [part.spec for spec in (setting.data, setting.held_out_data) if spec for part in parts(spec)]
+    asked = setting.problems
+    named_sets = [part.spec for spec in (asked.data, asked.held_out_data) if spec for part in parts(spec)]
     model = setting.model in {f.model for f in FAMILIES.values()}
-    own_marks = setting.verifier is None and not setting.skip_broken and not setting.env
+    own_marks = asked.verifier is None and not asked.skip_broken and not asked.env
     return model and own_marks and all(named(spec) for spec in named_sets)
 
 
 @lru_cache(maxsize=4)
 def _built_in_problems(setting: Setting) -> tuple[ProblemSet, Split]:
     """The problems of a setting that is built in, the same for all of a process's runs."""
-    from isocost.worlds.opening import reading
-
-    reads = reading(setting.model)
+    reads = spec_of(setting.model).reading
     return open_problems(setting, reads=None if reads is None else cache(reads))
 
 
@@ -207,9 +241,3 @@ def refuse_unbounded(problems: ProblemSet) -> None:
     if low < 0 or high > 1:
         raise UserError(f"the reward {problems.verifier} paid {low:g} to {high:g} on the rows it was tried on, and a "
                         "study or comparison needs rewards between 0 and 1: rescale it")
-
-
-@cache
-def _warn_once(text: str) -> None:
-    """Log it once in this process."""
-    log.warning(text)

@@ -2,7 +2,7 @@
 
 Any loss of log-probs travels as `importance_sampling`, -exp(log π - logprobs) · advantages: with `logprobs` the current
 ones and `advantages` -dL/dlog π, its gradient is that of L. How the service reduces a batch is measured when the world
-is opened (`conventions`), and undone. What needs more than log-probs at temperature 1 is not in `CAN`.
+is opened (`conventions`), and undone. What needs more than log-probs at temperature 1 it cannot do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -19,33 +18,27 @@ from torch import Tensor
 
 from isocost import chance
 from isocost.batch import Batch, Forward
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.gather import together
 from isocost.local import lora, models
-from isocost.local.embedded import EMBEDDED
-from isocost.local.weights import text_of
 from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
-from isocost.world import Grade, Surrogate, Text, Weights, World
+from isocost.world import About, Surrogate, Text, Weights, World
 from isocost.worlds.conventions import Probe, Reduction, reduction
 from isocost.worlds.flying import Flying
-from isocost.worlds.service import Adam, Adapter, Row, Sampler, Service
-from isocost.worlds.spec import Spec
+from isocost.worlds.service import RANK, SEED, Adam, Adapter, Row, Sampler, Service, is_local, text_for
+from isocost.worlds.spec import Opening, Spec
 
-RANK = 32           # of the adapter where the user names none: the SDK's own
-SEED = 0            # of its initial weights: all runs start alike
 MAX_NORM = 1.0      # the gradient is clipped to this norm where the service can, as by the learner of this machine
 PATH = "service.path"       # the tensor of a checkpoint that holds the service's path, as bytes
-CAN = frozenset[str]()      # of `isocost.world.CAN`, what this learner can do: nothing but log-probs and updates
+CAN = frozenset[Can]()      # of `isocost.can.LEARNER`: nothing but log-probs and updates
 PLAIN = ("a service of the Tinker API gives log-probs at temperature 1 and without top-p and top-k only, and training "
          "needs those of the distribution that is sampled")
 
 
-def open_world(
-    spec: Spec, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None,
-    sampling: Sampling = Sampling(), rank: int | None = None, reference: bool = False, exact: bool = False,
-) -> World:
-    """A world whose model is trained by the service at the address of `spec`, as a LoRA adapter of this `rank`.
+def open_world(spec: Spec, opening: Opening) -> World:
+    """A world whose model is trained by the service at the address of `spec`, as a LoRA adapter.
 
     The tokenizer is that of the model's folder if `spec` names one on this machine, else the one that the SDK loads.
     How the service reduces a batch is measured on an adapter of its own, charged to the account `check`.
@@ -54,33 +47,34 @@ def open_world(
         UserError: if nothing answers there, the model is not listed, `sampling` is not plain, or the reduction is
             not known.
     """
-    meter = Meter() if meter is None else meter
-    refuse_sampling(sampling)
+    meter, problems = opening.meter, opening.problems
+    refuse_sampling(opening.sampling)
     service = Service.connect(spec.url)
     try:
         known = service.models()
         if known and spec.name not in known:
             raise UserError(f"{spec.url} has no model {spec.name!r}; it has {', '.join(known[:10])}: "
                             "--model tinker:URL#NAME")
-        rank = rank or RANK
+        rank = opening.options.lora or RANK
         adapter = service.adapter(spec.name, rank=rank, seed=SEED)
         text = text_for(spec.name, adapter)
         found = _reduction(service, spec.name, rank, text, problems, meter)
         engine = TinkerEngine(adapter, text, meter)
         size, learned = size_of(spec.name, rank)
         learner = TinkerLearner(adapter, meter, found, parameters=size, learned=learned)
-        base = TinkerLearner(service.adapter(spec.name, rank=rank, seed=SEED), meter, found) if reference else None
+        base = None
+        if opening.reference:
+            base = TinkerLearner(service.adapter(spec.name, rank=rank, seed=SEED), meter, found)
     except BaseException:
         service.close()
         raise
     return World(
-        problems, engine, learner, text, grade, meter, reference=base, close=service.close,
-        exact=Exactly(text, learner) if exact else None,
-        extra={
-            "device": "service", "dtype": "the service's", "kernels_why": "",
-            "lora": rank, "notes": learner.notes,
-            "service": {"url": spec.url, "sdk": service.version, "lora": rank, "reduction": found.name},
-        },
+        problems, engine, learner, text, opening.grade, meter, reference=base, close=service.close,
+        exact=Exactly(text, learner) if opening.exact else None,
+        about=About(
+            device="service", dtype="the service's", lora=rank, notes=learner.notes,
+            service={"url": spec.url, "sdk": service.version, "lora": rank, "reduction": found.name},
+        ),
     )
 
 
@@ -94,18 +88,6 @@ def refuse_sampling(sampling: Sampling) -> None:
 def vars_of(sampling: Sampling) -> dict[str, float]:
     """Its values by name."""
     return {k: getattr(sampling, k) for k in ("temperature", "top_p", "top_k")}
-
-
-def text_for(name: str, adapter: Adapter) -> Text:
-    """The tokenizer of a model: that of its folder on this machine, else the one that the SDK loads."""
-    if is_local(name):
-        return models.reading(name)[0]
-    return text_of({}, adapter.tokenizer_files())
-
-
-def is_local(name: str) -> bool:
-    """Whether a model of this name is on this machine too."""
-    return name in EMBEDDED or (Path(name) / "config.json").is_file()
 
 
 def size_of(name: str, rank: int) -> tuple[int, int]:
@@ -125,10 +107,10 @@ def _reduction(
     one = probe.calibrate()
     if one < 0:
         raise UserError("a positive advantage makes a token less likely: the service's sign is turned round, and "
-                        "training would make the model worse. `isocost doctor --tinker URL#MODEL` says more")
+                        "training would make the model worse. `isocost doctor --model tinker:URL#MODEL` says more")
     if one == 0:
         raise UserError("no step changes the service's log-probs: its optimiser or its gradients do not work. "
-                        "`isocost doctor --tinker URL#MODEL` says more")
+                        "`isocost doctor --model tinker:URL#MODEL` says more")
     found = reduction(probe, one)
     found.scale(np.array([2]))      # raises for one that is not known
     return found

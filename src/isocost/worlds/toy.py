@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from isocost import chance
 from isocost.batch import Batch, Forward
+from isocost.can import LEARNER
 from isocost.meter import Meter, payer
 from isocost.recipe import functions
 from isocost.seams import SEAMS, Recipe
 from isocost.types import Cost, Fault, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown, Stop
-from isocost.world import CAN, Luck, World
+from isocost.world import Luck, World
 
 ALPHABET = "abc.0123456789?!"     # the policy writes the first four; it only reads the rest
 SAYS, END = 4, 3
@@ -212,7 +213,7 @@ class Adam:
 class Learner:
     """Adam on the table. `micro` rows at a time; None: the whole batch at once."""
 
-    can, vocabulary = CAN, SAYS
+    can, vocabulary = LEARNER, SAYS
 
     def __init__(self, policy: Policy, meter: Meter, micro: int | None = None):
         self.policy, self.meter, self.micro = policy, meter, micro

@@ -85,7 +85,7 @@ def sampled_by(
     with ExitStack() as closing:
         closing.callback(client.close)
         closing.callback(os.close, _only_one(client.base))
-        server = Server(client, spec, world.extra["model"])
+        server = Server(client, spec, world.about.model)
         closing.callback(server.close)
         carrier = carried(server, world.learner)
         closing.callback(carrier.close)
@@ -95,7 +95,7 @@ def sampled_by(
     about = {"url": spec.url, "vllm": server.version, "loads": carrier.loads, **({"witness": most} if most else {})}
     return replace(
         world, engine=engine, overlap=Elsewhere(overlap), close=opened.close,
-        extra={**world.extra, "service": about, "notes": engine.notes, "server": client.tally.data},
+        about=replace(world.about, service=about, notes=engine.notes, server=client.tally.data),
     )
 
 

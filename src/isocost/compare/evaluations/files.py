@@ -139,7 +139,7 @@ def _rows(path: Path) -> list[Row]:
         if not isinstance(data, list):
             raise UserError(f"{path} is no list of rows: expected one row for each sample, with a problem and a score")
         return [x for x in data if isinstance(x, dict)]
-    rows = []
+    rows: list[Row] = []
     for place, row in rows_of(path, "evaluations"):
         if isinstance(row, Exception) or not isinstance(row, dict):
             raise UserError(f"{path}, {place}: {row if isinstance(row, Exception) else 'expected an object'}")
@@ -261,14 +261,14 @@ def _plain(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, str]
     problem = columns.get("problem") or _first(rows[0], PROBLEM)
     score = columns.get("score") or metric or _first(rows[0], SCORE)
     for what, column in (("problem", problem), ("score", score)):
-        if column is None or column not in rows[0]:
-            named = "" if column is None else f" {column!r}"
+        if column not in rows[0]:
+            named = f" {column!r}" if column else ""
             raise UserError(f"{path} has no column{named} for the {what}: name one with --map {what}=COLUMN; it has "
                             f"{', '.join(map(str, rows[0]))}")
     for r in rows:
         found.add(r.get(problem), r.get(score), r.get(columns.get("cluster", "cluster")),
                   r.get(columns.get("tokens", "tokens")))
-    return str(score)
+    return score
 
 
 READERS = {
@@ -292,8 +292,9 @@ def _chosen(path: Path, names: list[str], metric: str) -> str:
     raise UserError(f"{path} has {what}: choose one with --metric, of {', '.join(names) or 'none'}")
 
 
-def _first(row: Row, names: Iterable[str]) -> str | None:
-    return next((n for n in names if row.get(n) is not None), None)
+def _first(row: Row, names: Iterable[str]) -> str:
+    """The first of these names that the row has a value for, empty without one."""
+    return next((n for n in names if row.get(n) is not None), "")
 
 
 def _number(x: Any) -> float | None:

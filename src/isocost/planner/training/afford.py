@@ -1,7 +1,7 @@
 """The largest pilot that a budget pays for and that is precise enough, or why there is none.
 
-Shapes are tried from the preset's to smaller ones. The pilot takes at most a third of the budget, so that it costs at
-most half of training, and its largest run is at least an eighth as long as the prescribed one.
+The rule is in `_PilotSearch.largest`, and what it is made of follows in the order in which it is needed: what a pilot
+detects, what it runs, what that costs, how it is evaluated. Shapes are tried from the preset's to smaller ones.
 """
 
 from __future__ import annotations
@@ -38,71 +38,70 @@ MOST_SAMPLES = 16       # most samples per held-out problem that a plan chooses:
 MOST_SEEDS = 64         # a pilot that needs more seeds per arm is reported as impossible
 
 
-def plan_pilot(
-    profile: Mapping[str, Any],
-    *,
-    preset: str = "standard",
-    budget: Budget | None = None,
-    seed: int = 0,
-    parameters: float | None = None,
-    rate: RateRule | None = None,
-    grid: Sequence[int] | None = None,
-    B: int | None = None,
-    batch: int | None = None,
-    evaluation: EvaluationPlan | None = None,
-    timing: Timing | None = None,
-    sd: float | None = None,
-    worth: float = WORTH,
-    attempts: int = 1,
-    evaluation_share: float | None = None,
-    most_samples: int = MOST_SAMPLES,
-    turns: Sequence[int] | None = None,
-    rounds: bool = True,
-) -> PilotPlan:
-    """The pilot for this profile: the preset's shape at the preset's size, or at the size that a budget allows.
+@dataclass(frozen=True)
+class PilotOptions:
+    """What is asked of a pilot; by default what the preset and the profile say.
 
-    `rate` (a user's rule) replaces the starting rule; no probe is planned if it is marked as measured. `sd` is a
-    measured run-to-run standard deviation of held-out reward; without it 0.02 is assumed, plus the sampling noise of
-    best@k or worst@k with k = `attempts`. With a budget, shapes are tried from the preset's to smaller ones (fewer n,
-    fewer seeds, smaller B); the first is taken whose runs are long enough and whose minimum detectable difference is at
-    most `worth`. If there is none the plan is `direct`. `batch` fixes n B instead of B: the arms are the n of the grid
-    that divide it, each with batch / n problems per update, all with one learning rate and number of updates.
+    preset, grid, B, batch: its shape. `batch` fixes n B instead of B: the arms are the n of the grid that divide it,
+        each with batch / n problems per update, all with one learning rate and number of updates.
+    budget: what pilot and training may spend; without one the size is the preset's.
+    seed: of its runs. turns: the turn limits that it compares, of dialogues.
+    rounds: its grid is shorter, and what is saved is spent after it, where the choice of n and of its rate is open
+        (`planner.training.focus`). Without, or with several turn limits, all of its runs are planned now.
+    rate: a user's rule in place of the starting rule; no probe is planned if it is marked as measured.
+    parameters, timing: the model's size and the seconds of its parts, where they are known better than by the profile.
+    worth: the difference in reward that it must detect. sd: a measured run-to-run standard deviation of held-out
+        reward; without it 0.02 is assumed, plus the sampling noise of best@k or worst@k with k = `attempts`.
+    evaluation: problems and samples. It gets more samples, up to `most_samples`, if `worth` needs them to be detected.
+        It is then reduced until it costs at most `evaluation_share` of training in the budget's unit: first the early
+        points, then samples, then held-out problems. Best@k and worst@k keep at least k samples.
 
-    With `rounds`, the pilot's grid is shorter, and what is saved is spent after it, where the choice of n and of its
-    rate is open (`planner.focus`). Without, or with several turn limits, all of its runs are planned now.
+    Raises UserError for an evaluation share of 0 or less.
+    """
+
+    preset: str = "standard"
+    grid: Sequence[int] | None = None
+    B: int | None = None
+    batch: int | None = None
+    budget: Budget | None = None
+    seed: int = 0
+    turns: Sequence[int] | None = None
+    rounds: bool = True
+    rate: RateRule | None = None
+    parameters: float | None = None
+    timing: Timing | None = None
+    worth: float = WORTH
+    sd: float | None = None
+    attempts: int = 1
+    evaluation: EvaluationPlan | None = None
+    most_samples: int = MOST_SAMPLES
+    evaluation_share: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.evaluation_share is not None and not self.evaluation_share > 0:
+            raise UserError(f"expected an evaluation share above 0, got {self.evaluation_share:g}")
+
+
+def plan_pilot(profile: Mapping[str, Any], **options: Any) -> PilotPlan:
+    """The pilot for this profile, with these `PilotOptions`: of the preset's shape and size, or with a budget the
+    largest that keeps the rule of `_PilotSearch.largest`. If there is none the plan is `direct`.
 
     With an environment the grid is crossed with turn limits: `turns`, by default those of `turn_limits.candidates`. A
     budget that does not pay for that is planned without them.
-
-    `evaluation` gets more samples per held-out problem, up to `most_samples`, if `worth` needs them to be detected. It
-    is then reduced until it costs at most `evaluation_share` of training in the budget's unit, by default that of the
-    preset: first the early points, then samples, then held-out problems. Best@k and worst@k keep at least k samples.
 
     Raises:
         UserError: for an unknown preset, an n below 2, a batch that the default n does not divide or that fewer than
             two n of the grid divide, both B and batch, a FLOP budget without the model's size, or turn limits that
             the profile does not have.
     """
-    shape = shape_of(preset, grid, B, batch)
-    evaluation = evaluation or EvaluationPlan.of_profile(profile)
-    if evaluation_share is None:
-        evaluation_share = shape.evaluation_share or EVALUATION_SHARE
-    if not evaluation_share > 0:
-        raise UserError(f"expected an evaluation share above 0, got {evaluation_share:g}")
-    prices = Prices.of(profile, parameters)
-    rate = rate or starting_rule(
-        prices.parameters, own=profile.get("starting_rate"), adapter="learned" in profile,
-    )
-    timing = timing or expected_timing(profile, evaluation.problems, evaluation.samples)
-    search = _PilotSearch(
-        preset, budget, seed, prices, timing, evaluation, evaluation_share, most_samples, attempts, rate, sd, worth,
-        int(profile.get("pool") or 0), *_live_n(profile, shape.grid), *_limits(profile, turns), rounds,
-    )
-    if budget is None:
+    asked = PilotOptions(**options)
+    shape = shape_of(asked.preset, asked.grid, asked.B, asked.batch)
+    search = _PilotSearch.of(profile, asked, shape)
+    if asked.budget is None:
         return search.pilot(shape, search.unpaid(shape), shape.train_C)
     found = search.largest(shape)
-    if found is None and turns is None and search.limits:
-        own = f"the environment's turn limit alone: {budget} does not pay for a pilot of several"
+    if found is None and asked.turns is None and search.limits:
+        own = f"the environment's turn limit alone: {asked.budget} does not pay for a pilot of several"
         search = replace(search, limits=(), limits_why=own)
         found = search.largest(shape)
     if found is None:
@@ -112,251 +111,69 @@ def plan_pilot(
     return search.pilot(shape, C, train_C)
 
 
-def _limits(profile: Mapping[str, Any], turns: Sequence[int] | None) -> tuple[tuple[TurnLimit, ...], str]:
-    """(the turn limits to compare, why): the requested ones, else those that the profile proposes."""
-    rows = profile.get("by_limit") or ()
-    if turns is None:
-        return candidates(rows)
-    there = [r["turns"] for r in rows]
-    wrong = [h for h in turns if h not in there]
-    if not there or wrong:
-        known = f"this profile has limits of 1 to {there[-1]} turns" if there else \
-            "this study has no profile of dialogues: start one with `isocost profile --env ...`"
-        raise UserError(f"cannot plan the turn limits {', '.join(map(str, turns))}: {known}")
-    asked = sorted(set(turns))
-    return tuple(limit_of(rows, h) for h in asked), f"turn limits as requested: {', '.join(map(str, asked))}"
-
-
-def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:
-    """(n, why) if no n were compared: the smallest n with at most half of its groups dead."""
-    ns = sorted({n for n in (*grid, COMMON) if n >= 4}) or [max(grid)]
-    dead = {d["n"]: d["share"] for d in profile.get("dead", ())}
-    if not set(ns) <= set(dead) and profile.get("right"):
-        m, tallies = int(profile["samples"]), profile.get("tallies")
-        found = dead_tallies(tallies, m, ns, draws=2) if tallies else dead_groups(profile["right"], m, ns, draws=2)
-        dead |= {d.n: d.share for d in found}
-    known = [n for n in ns if n in dead]
-    if not known:
-        return COMMON, f"n = {COMMON}, the common default: the profile has no dead-group shares"
-    for n in known:
-        if dead[n] <= 0.5:
-            return n, (f"n = {n}, the smallest from 4 on with at most half of its groups dead "
-                       f"({dead[n]:.0%} by the profile)")
-    n = min(known, key=lambda k: (dead[k], k))
-    return n, f"n = {n}, with the fewest dead groups ({dead[n]:.0%} by the profile; no n tried has at most half dead)"
-
-
 @dataclass(frozen=True)
 class _PilotSearch:
-    """What is constant while shapes are tried on a budget. `evaluation` and `timing` are the requested ones."""
+    """What is constant while shapes are tried on a budget. `evaluation` and `timing` are the requested ones, `share` is
+    the largest cost of evaluations over training, `fallback` the n if no n were compared, and why."""
 
-    preset: str
+    asked: PilotOptions
     budget: Budget | None
-    seed: int
     prices: Prices
     timing: Timing
     evaluation: EvaluationPlan
     share: float
-    most_samples: int
-    attempts: int
     rate: RateRule
-    measured_sd: float | None
-    worth: float
     pool: int
-    live_n: int
-    live_why: str
+    fallback: tuple[int, str]
     limits: tuple[TurnLimit, ...] = ()
     limits_why: str = ""
-    rounds: bool = True
 
-    @property
-    def reserve(self) -> float:
-        """What is spent after the grid, as a multiple of its cost."""
-        return RESERVE if self.rounds and not self.limits else 0.0
-
-    def first(self, shape: Preset) -> int:
-        """Rollouts of a run of the grid of a preset without a budget; where it is made shorter, enough for a curve."""
-        share, least = (SCOUT, LEAST_POINTS) if self.reserve else (1.0, 1)
-        return max(least, round(share * shape.C / shape.unit)) * shape.unit
-
-    def unpaid(self, shape: Preset) -> int:
-        """Rollouts of a run of the grid without a budget: the preset's, or where a reserve follows as many as keep the
-        pilot at half of training."""
-        C, unit, half = self.first(shape), shape.unit, shape.train_seeds * shape.train_C    # training is of two arms
-        if not self.reserve:
-            return C
-        return max(1, largest_that(lambda k: self.pilot_bill(shape, k * unit).rollouts <= half, C // unit)) * unit
-
-    # evaluations ----------------------------------------------------------------------------------------------
-
-    def timed(self, e: EvaluationPlan) -> Timing:
-        """The timing with this evaluation: its seconds are proportional to its rollouts."""
-        requested = self.evaluation.rollouts
-        if not requested:
-            return self.timing
-        return replace(self.timing, evaluation=self.timing.evaluation * e.rollouts / requested)
-
-    def sd(self, e: EvaluationPlan) -> float:
-        """Standard deviation between runs of one n, the noise of this evaluation included."""
-        return sqrt(NOISE**2 + e.sd_of(self.attempts) ** 2) if self.measured_sd is None else self.measured_sd
-
-    def sd_source(self, e: EvaluationPlan) -> str:
-        if self.measured_sd is not None:
-            return "measured"
-        sampled = e.sd_of(self.attempts)
-        return f"assumed: {NOISE:g} between runs" + (f", {sampled:.3f} from sampling" if sampled else "")
-
-    def effect(self, shape: Preset, e: EvaluationPlan) -> float:
-        """The minimum detectable difference between two n of a grid of this shape."""
-        return detectable(shape.seeds, len(shape.grid), self.sd(e))
-
-    def cost(self, runs: Sequence[Size], many: int, e: EvaluationPlan) -> float:
-        """The cost of `many` evaluations in all, relative to training these runs."""
-        seconds = self.timed(e).evaluation
-        training = self.prices.bill([(*run, 0) for run in runs], self.timing)
-        return over(self.prices.sampling(many * e.rollouts, many * seconds), training, self.budget)
-
-    def needed(self, shape: Preset) -> float:
-        """Samples of the metric (of `attempts` rollouts each) per split with which this shape detects `worth`."""
-        per = detectable(shape.seeds, len(shape.grid), 1.0)
-        return 0.25 / max((self.worth / per) ** 2 - NOISE**2, 1e-9) * (1 - 1e-9)
-
-    def precise(self, shape: Preset) -> EvaluationPlan:
-        """The requested evaluation, with more samples if this shape needs them to detect `worth`, up to the limit."""
-        e = self.evaluation
-        if e.samples is None or e.even or self.effect(shape, e) <= self.worth:
-            return e
-        samples = ceil(self.needed(shape) / (e.problems / e.splits)) * self.attempts
-        return replace(e, samples=max(e.samples, min(samples, self.most_samples)))
-
-    def evaluated(self, shape: Preset, runs: Sequence[Size]) -> EvaluationPlan:
-        """The evaluation that a grid of this shape needs, reduced to the share of training that it may cost."""
-        needed = self.precise(shape)
-        if needed.samples is None:
-            return needed
-        for e in self.rarer(needed, shape, runs):
-            cost = self.cost(runs, evaluations_of(e, runs, shape.unit), e)
-            if cost <= self.share:
-                return e
-        return self.fewer(e, cost)
-
-    def rarer(self, e: EvaluationPlan, shape: Preset, runs: Sequence[Size]) -> list[EvaluationPlan]:
-        """An evaluation, and the same at fewer and fewer points, down to `LEAST_POINTS`."""
-        if e.even:      # the trainer evaluates in its own way: only how often can be chosen
-            return [replace(e, even=k) for k in range(e.even, min(LEAST_POINTS, e.even) - 1, -1)]
-        every = e.points(max(C for *_, C in runs), shape.unit)
-        return [e, *(replace(e, first=p) for p in every[1 : len(every) - LEAST_POINTS + 1])]
-
-    def sufficient_share(self, shape: Preset, runs: Sequence[Size]) -> float | None:
-        """The least evaluation share with which these runs detect `worth`; None if no share is enough."""
-        needed = self.precise(shape)
-        if needed.samples is None or self.effect(shape, needed) > self.worth:
-            return None
-        e = self.rarer(needed, shape, runs)[-1]
-        return _percent_above(self.cost(runs, evaluations_of(e, runs, shape.unit), e))
-
-    def fewer(self, e: EvaluationPlan, cost: float) -> EvaluationPlan:
-        """An evaluation that costs `cost` times training, with fewer samples, then problems, so that it costs the
-        share.
-
-        It keeps at least `LEAST_EVALUATED` rollouts, and at least as many samples as the metric has attempts.
-        """
-        if e.samples is None or e.even or cost <= self.share:
-            return e
-        most = max(int(e.rollouts * self.share / cost), min(LEAST_EVALUATED, e.problems * self.attempts))
-        samples = max(min(e.samples, most // e.problems), self.attempts)
-        problems = min(e.problems, max(most // samples, 2))
-        return replace(e, samples=samples, problems=problems, held_out=e.problems if problems < e.problems else None)
-
-    def notes(self, e: EvaluationPlan, cost: float) -> tuple[str, ...]:
-        """Notes for the user: how an evaluation was reduced, or that it costs more than its share."""
-        requested, out = self.evaluation, []
-        assert e.samples is None or requested.samples is not None
-        if e != requested:
-            samples = f"{e.samples} instead of {requested.samples} samples per held-out problem"
-            problems = f"{e.problems} of {requested.problems} held-out problems"
-            kept = [samples if e.samples != requested.samples else "",
-                    problems if e.problems != requested.problems else "",
-                    f"about {e.even} instead of {requested.even} evaluations of a run" * (e.even != requested.even),
-                    f"no evaluation between the base and {e.first:,} rollouts" if e.first else ""]
-            out.append(f"evaluations are planned to cost at most {self.share:.0%} of training: "
-                       f"{', '.join(filter(None, kept))}. The standard error of one is at most "
-                       f"{e.sd_of(self.attempts):.3f}, with those requested {requested.sd_of(self.attempts):.3f}")
-        if cost > self.share:
-            why = f"an evaluation needs at least {LEAST_EVALUATED} rollouts"
-            if e.even:
-                why = f"a run needs at least {LEAST_POINTS} evaluations, and what one costs is up to your trainer"
-            out.append(f"evaluations cost {cost:.3g} times training, more than {self.share:g}: {why}")
-        return tuple(out)
-
-    # the pilot ------------------------------------------------------------------------------------------------
-
-    def pilot_runs(self, shape: Preset, C: int) -> tuple[PlannedRun, ...]:
-        unit = shape.unit
-        ends = (min(shape.grid), max(shape.grid))
-        probe_C = max(unit, round(C * shape.probe_C / self.first(shape) / unit) * unit)
-        last = self.limits[-1].turns if self.limits else None
-        probes = () if self.rate.measured else make_runs(
-            self.seed, "probe", ends, shape.B, probe_C, shape.probe_seeds, MULTIPLIERS, shape.batch, last
+    @staticmethod
+    def of(profile: Mapping[str, Any], asked: PilotOptions, shape: Preset) -> _PilotSearch:
+        """The search for a pilot of this profile."""
+        prices = Prices.of(profile, asked.parameters)
+        evaluation = asked.evaluation or EvaluationPlan.of_profile(profile)
+        limits, limits_why = _limits(profile, asked.turns)
+        return _PilotSearch(
+            asked, asked.budget, prices, evaluation=evaluation,
+            timing=asked.timing or expected_timing(profile, evaluation.problems, evaluation.samples),
+            share=asked.evaluation_share or shape.evaluation_share or EVALUATION_SHARE,
+            rate=asked.rate or starting_rule(prices.parameters, own=profile.get("starting_rate"),
+                                             adapter="learned" in profile),
+            pool=int(profile.get("pool") or 0), fallback=_live_n(profile, shape.grid), limits=limits,
+            limits_why=limits_why,
         )
-        grid = [r for turns, length in self.lengths(C, unit) for r in make_runs(
-            self.seed, "pilot", shape.grid, shape.B, length, shape.seeds, batch=shape.batch, turns=turns
-        )]
-        grid.sort(key=lambda r: r.index)        # whole replicates first
-        if self.reserve:
-            return (*probes, *grid)
-        return (*probes, *grid, *make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch,
-                                           last))
 
-    def lengths(self, C: int, unit: int) -> list[tuple[int | None, int]]:
-        """(turn limit, rollouts per run) of the grid: each costs as much as C rollouts at the largest limit."""
-        if not self.limits:
-            return [(None, C)]
-        name = self.budget.unit if self.budget else ENV_STEPS
-        whole = self.limits[-1].share(name)
-        return [(x.turns, max(1, round(C * whole / x.share(name) / unit)) * unit) for x in self.limits]
-
-    def pilot_evaluation(self, shape: Preset, C: int) -> EvaluationPlan:
-        """The evaluation of the runs of such a pilot, and of those trained after it."""
-        return self.evaluated(shape, sizes_of(self.pilot_runs(shape, C)))
-
-    def bill(self, shape: Preset, runs: Sequence[Size], e: EvaluationPlan) -> Bill:
-        each = {C: 1 + len(e.points(C, shape.unit)) for C in {C for *_, C in runs}}
-        return self.prices.bill([(*run, each[run[2]]) for run in runs], self.timed(e))
-
-    def pilot_bill(self, shape: Preset, C: int) -> Bill:
-        e = self.pilot_evaluation(shape, C)
-        runs = [(r, 1 + len(e.points(r.C, shape.unit))) for r in self.pilot_runs(shape, C)]
-        bill = bill_of(runs, self.prices, self.timed(e), self.limits)
-        if not self.reserve:
-            return bill
-        grid = bill_of([x for x in runs if x[0].purpose == "pilot"], self.prices, self.timed(e), self.limits)
-        return bill + grid.times(self.reserve)
-
-    def train_bill(self, shape: Preset, C: int, e: EvaluationPlan) -> Bill:
-        """The expected cost of training, before there is a law: arms at the grid's middle n and at the default."""
-        arms = (shape.grid[len(shape.grid) // 2], COMMON)
-        return self.bill(shape, [(n, shape.B_of(n), C) for n in arms for _ in range(shape.train_seeds)], e)
+    # the rule -------------------------------------------------------------------------------------------------
 
     def largest(self, shape: Preset) -> tuple[Preset, int] | None:
-        """(shape, C) of the first pilot of `ladder` that the budget pays for and that is precise enough, or None."""
+        """(shape, C): the pilot that the budget pays for, or None. It is the first shape of `ladder` whose runs of C
+        rollouts keep the rule:
+
+        1. The pilot detects a difference of `worth` between two n, with evaluations at their share of training.
+        2. Its runs have at least 16 updates at the largest n.
+        3. It costs at most a third of the budget.
+        4. It costs at most half of the training after it, whose runs are at most eight times as long as its own.
+
+        A longer run pays for better evaluations, so 1 and 2 give the least C and 3 and 4 the largest, which is taken.
+        """
         for smaller in ladder(shape):
-            least = self.shortest(smaller)
-            if least is None or not self.within(smaller, least):
+            least = self.shortest(smaller)                              # by 1 and 2
+            if least is None or not self.within(smaller, least):        # 3
                 continue
-            C = self.largest_pilot(smaller)
+            C = self.largest_pilot(smaller)                             # by 3 and 4
             if least <= C and self.detects(smaller, C):
                 return smaller, C
         return None
 
     def detects(self, shape: Preset, C: int) -> bool:
         """Whether a pilot of runs of C rollouts is evaluated precisely enough."""
-        return self.effect(shape, self.pilot_evaluation(shape, C)) <= self.worth
+        return self.effect(shape, self.pilot_evaluation(shape, C)) <= self.asked.worth
 
     def shortest(self, shape: Preset) -> int | None:
         """The fewest rollouts per run with enough updates and precise enough evaluations; None if there are none."""
         least = ceil(LEAST_UPDATES * max(n * shape.B_of(n) for n in shape.grid) / shape.unit)
-        if self.effect(shape, self.precise(shape)) > self.worth:
+        if self.effect(shape, self.precise(shape)) > self.asked.worth:
             return None
         short = largest_that(lambda k: not self.detects(shape, (least + k - 1) * shape.unit), 2**24)
         return (least + short) * shape.unit if short < 2**24 else None
@@ -402,6 +219,177 @@ class _PilotSearch:
         more = int(left / self.train_bill(replace(shape, train_seeds=1), train_C, e).of_unit(name))
         return replace(shape, train_seeds=min(max(seeds, more), 2 * seeds)), train_C
 
+    # what it detects ------------------------------------------------------------------------------------------
+
+    def effect(self, shape: Preset, e: EvaluationPlan) -> float:
+        """The minimum detectable difference between two n of a grid of this shape."""
+        return detectable(shape.seeds, len(shape.grid), self.sd(e))
+
+    def sd(self, e: EvaluationPlan) -> float:
+        """Standard deviation between runs of one n, the noise of this evaluation included."""
+        return sqrt(NOISE**2 + e.sd_of(self.asked.attempts) ** 2) if self.asked.sd is None else self.asked.sd
+
+    def sd_source(self, e: EvaluationPlan) -> str:
+        if self.asked.sd is not None:
+            return "measured"
+        sampled = e.sd_of(self.asked.attempts)
+        return f"assumed: {NOISE:g} between runs" + (f", {sampled:.3f} from sampling" if sampled else "")
+
+    def needed(self, shape: Preset) -> float:
+        """Samples of the metric (of `attempts` rollouts each) per split with which this shape detects `worth`."""
+        per = detectable(shape.seeds, len(shape.grid), 1.0)
+        return 0.25 / max((self.asked.worth / per) ** 2 - NOISE**2, 1e-9) * (1 - 1e-9)
+
+    def precise(self, shape: Preset) -> EvaluationPlan:
+        """The requested evaluation, with more samples if this shape needs them to detect `worth`, up to the limit."""
+        e = self.evaluation
+        if e.samples is None or e.even or self.effect(shape, e) <= self.asked.worth:
+            return e
+        samples = ceil(self.needed(shape) / (e.problems / e.splits)) * self.asked.attempts
+        return replace(e, samples=max(e.samples, min(samples, self.asked.most_samples)))
+
+    # what it runs ---------------------------------------------------------------------------------------------
+
+    @property
+    def reserve(self) -> float:
+        """What is spent after the grid, as a multiple of its cost."""
+        return RESERVE if self.asked.rounds and not self.limits else 0.0
+
+    def first(self, shape: Preset) -> int:
+        """Rollouts of a run of the grid of a preset without a budget; where it is made shorter, enough for a curve."""
+        share, least = (SCOUT, LEAST_POINTS) if self.reserve else (1.0, 1)
+        return max(least, round(share * shape.C / shape.unit)) * shape.unit
+
+    def unpaid(self, shape: Preset) -> int:
+        """Rollouts of a run of the grid without a budget: the preset's, or where a reserve follows as many as keep the
+        pilot at half of training."""
+        C, unit, half = self.first(shape), shape.unit, shape.train_seeds * shape.train_C    # training is of two arms
+        if not self.reserve:
+            return C
+        return max(1, largest_that(lambda k: self.pilot_bill(shape, k * unit).rollouts <= half, C // unit)) * unit
+
+    def lengths(self, C: int, unit: int) -> list[tuple[int | None, int]]:
+        """(turn limit, rollouts per run) of the grid: each costs as much as C rollouts at the largest limit."""
+        if not self.limits:
+            return [(None, C)]
+        name = self.budget.unit if self.budget else ENV_STEPS
+        whole = self.limits[-1].share(name)
+        return [(x.turns, max(1, round(C * whole / x.share(name) / unit)) * unit) for x in self.limits]
+
+    def pilot_runs(self, shape: Preset, C: int) -> tuple[PlannedRun, ...]:
+        unit = shape.unit
+        probe_C = max(unit, round(C * shape.probe_C / self.first(shape) / unit) * unit)
+        extremes = shape.arms((min(shape.grid), max(shape.grid)), self.limits[-1].turns if self.limits else None)
+        probes = () if self.rate.measured else make_runs(
+            self.asked.seed, "probe", extremes, probe_C, shape.probe_seeds, MULTIPLIERS)
+        grid = [r for turns, length in self.lengths(C, unit) for r in make_runs(
+            self.asked.seed, "pilot", shape.arms(shape.grid, turns), length, shape.seeds)]
+        grid.sort(key=lambda r: r.index)        # whole replicates first
+        edges = () if self.reserve else make_runs(self.asked.seed, "edge", extremes, C, shape.edge_seeds, EDGES)
+        return (*probes, *grid, *edges)
+
+    # what it costs --------------------------------------------------------------------------------------------
+
+    def bill(self, shape: Preset, runs: Sequence[Size], e: EvaluationPlan) -> Bill:
+        each = {C: 1 + len(e.points(C, shape.unit)) for C in {C for *_, C in runs}}
+        return self.prices.bill([(*run, each[run[2]]) for run in runs], self.timed(e))
+
+    def pilot_bill(self, shape: Preset, C: int) -> Bill:
+        e = self.pilot_evaluation(shape, C)
+        runs = [(r, 1 + len(e.points(r.C, shape.unit))) for r in self.pilot_runs(shape, C)]
+        bill = bill_of(runs, self.prices, self.timed(e), self.limits)
+        if not self.reserve:
+            return bill
+        grid = bill_of([x for x in runs if x[0].purpose == "pilot"], self.prices, self.timed(e), self.limits)
+        return bill + grid.times(self.reserve)
+
+    def train_bill(self, shape: Preset, C: int, e: EvaluationPlan) -> Bill:
+        """The expected cost of training, before there is a law: arms at the grid's middle n and at the default."""
+        arms = (shape.grid[len(shape.grid) // 2], COMMON)
+        return self.bill(shape, [(n, shape.B_of(n), C) for n in arms for _ in range(shape.train_seeds)], e)
+
+    # its evaluations ------------------------------------------------------------------------------------------
+
+    def pilot_evaluation(self, shape: Preset, C: int) -> EvaluationPlan:
+        """The evaluation of the runs of such a pilot, and of those trained after it."""
+        return self.evaluated(shape, sizes_of(self.pilot_runs(shape, C)))
+
+    def evaluated(self, shape: Preset, runs: Sequence[Size]) -> EvaluationPlan:
+        """The evaluation that a grid of this shape needs, reduced to the share of training that it may cost."""
+        needed = self.precise(shape)
+        if needed.samples is None:
+            return needed
+        for e in self.rarer(needed, shape, runs):
+            cost = self.cost(runs, evaluations_of(e, runs, shape.unit), e)
+            if cost <= self.share:
+                return e
+        return self.fewer(e, cost)
+
+    def rarer(self, e: EvaluationPlan, shape: Preset, runs: Sequence[Size]) -> list[EvaluationPlan]:
+        """An evaluation, and the same at fewer and fewer points, down to `LEAST_POINTS`."""
+        if e.even:      # the trainer evaluates in its own way: only how often can be chosen
+            return [replace(e, even=k) for k in range(e.even, min(LEAST_POINTS, e.even) - 1, -1)]
+        every = e.points(max(C for *_, C in runs), shape.unit)
+        return [e, *(replace(e, first=p) for p in every[1 : len(every) - LEAST_POINTS + 1])]
+
+    def fewer(self, e: EvaluationPlan, cost: float) -> EvaluationPlan:
+        """An evaluation that costs `cost` times training, with fewer samples, then problems, so that it costs the
+        share.
+
+        It keeps at least `LEAST_EVALUATED` rollouts, and at least as many samples as the metric has attempts.
+        """
+        if e.samples is None or e.even or cost <= self.share:
+            return e
+        most = max(int(e.rollouts * self.share / cost), min(LEAST_EVALUATED, e.problems * self.asked.attempts))
+        samples = max(min(e.samples, most // e.problems), self.asked.attempts)
+        problems = min(e.problems, max(most // samples, 2))
+        return replace(e, samples=samples, problems=problems, held_out=e.problems if problems < e.problems else None)
+
+    def cost(self, runs: Sequence[Size], many: int, e: EvaluationPlan) -> float:
+        """The cost of `many` evaluations in all, relative to training these runs."""
+        seconds = self.timed(e).evaluation
+        training = self.prices.bill([(*run, 0) for run in runs], self.timing)
+        return over(self.prices.sampling(many * e.rollouts, many * seconds), training, self.budget)
+
+    def timed(self, e: EvaluationPlan) -> Timing:
+        """The timing with this evaluation: its seconds are proportional to its rollouts."""
+        requested = self.evaluation.rollouts
+        if not requested:
+            return self.timing
+        return replace(self.timing, evaluation=self.timing.evaluation * e.rollouts / requested)
+
+    def sufficient_share(self, shape: Preset, runs: Sequence[Size]) -> float | None:
+        """The least evaluation share with which these runs detect `worth`; None if no share is enough."""
+        needed = self.precise(shape)
+        if needed.samples is None or self.effect(shape, needed) > self.asked.worth:
+            return None
+        e = self.rarer(needed, shape, runs)[-1]
+        return _percent_above(self.cost(runs, evaluations_of(e, runs, shape.unit), e))
+
+    def notes(self, e: EvaluationPlan, cost: float) -> tuple[str, ...]:
+        """Notes for the user: how an evaluation was reduced, or that it costs more than its share."""
+        requested, out = self.evaluation, []
+        assert e.samples is None or requested.samples is not None
+        if e != requested:
+            samples = f"{e.samples} instead of {requested.samples} samples per held-out problem"
+            problems = f"{e.problems} of {requested.problems} held-out problems"
+            kept = [samples if e.samples != requested.samples else "",
+                    problems if e.problems != requested.problems else "",
+                    f"about {e.even} instead of {requested.even} evaluations of a run" * (e.even != requested.even),
+                    f"no evaluation between the base and {e.first:,} rollouts" if e.first else ""]
+            now, before = (x.sd_of(self.asked.attempts) for x in (e, requested))
+            out.append(f"evaluations are planned to cost at most {self.share:.0%} of training: "
+                       f"{', '.join(filter(None, kept))}. The standard error of one is at most {now:.3f}, with those "
+                       f"requested {before:.3f}")
+        if cost > self.share:
+            why = f"an evaluation needs at least {LEAST_EVALUATED} rollouts"
+            if e.even:
+                why = f"a run needs at least {LEAST_POINTS} evaluations, and what one costs is up to your trainer"
+            out.append(f"evaluations cost {cost:.3g} times training, more than {self.share:g}: {why}")
+        return tuple(out)
+
+    # as a plan ------------------------------------------------------------------------------------------------
+
     def pilot(self, shape: Preset, C: int, train_C: int) -> PilotPlan:
         unit = shape.unit
         runs, e = self.pilot_runs(shape, C), self.pilot_evaluation(shape, C)
@@ -415,16 +403,26 @@ class _PilotSearch:
                f"{detects(effect)}")
         cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
         flags = self.notes(e, cost)
-        if effect > self.worth and self.effect(shape, replace(e, samples=None)) <= self.worth:
+        if effect > self.asked.worth and self.effect(shape, replace(e, samples=None)) <= self.asked.worth:
             share = self.sufficient_share(shape, sizes_of(runs))
             resolve = self.enough(shape, e) if share is None else (
                 f"To resolve: evaluations that cost more (`isocost plan --evaluation-share {share:g}`)")
             flags += (f"imprecise evaluations: this pilot detects no difference below {effect:.3f} between two n "
-                      f"(worth detecting: {self.worth:g}). {resolve}",)
+                      f"(worth detecting: {self.asked.worth:g}). {resolve}",)
         return self._plan(
             shape, False, why, e, runs=runs, C=C, points=e.points(C, unit), probe_points=e.points(probe_C, unit),
             train_C=train_C, train_arms=2, train_seeds=shape.train_seeds, detectable=effect, flags=flags,
             pilot_bill=self.pilot_bill(shape, C), train_bill=self.train_bill(shape, train_C, e),
+        )
+
+    def _plan(self, shape: Preset, direct: bool, why: str, e: EvaluationPlan, **rest: Any) -> PilotPlan:
+        return PilotPlan(
+            preset=self.asked.preset, budget=self.budget, seed=self.asked.seed, direct=direct, why=why,
+            grid=shape.grid, B=shape.B,
+            seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timed(e),
+            evaluation=e, sd=self.sd(e), sd_source=self.sd_source(e), fallback_n=self.fallback[0],
+            fallback_why=self.fallback[1], batch=shape.batch, limits=() if direct else self.limits,
+            limits_why="" if direct else self.limits_why, reserve=0.0 if direct else self.reserve, **rest,
         )
 
     # no pilot -------------------------------------------------------------------------------------------------
@@ -435,30 +433,30 @@ class _PilotSearch:
         best = max(ladder(shape), key=lambda s: (s.seeds, len(s.grid)))
         e = self.precise(best)
         effect = self.effect(best, e)
-        if effect <= self.worth:
+        if effect <= self.asked.worth:
             least, share = self.least_budget(shape), self.least_share(shape)
             costlier = f"evaluations that cost more (`isocost plan --evaluation-share {share:g}`)" if share else ""
             would = [f"a budget of at least {least}" if least else "", costlier]
             more = f". To resolve: {', or '.join(filter(None, would))}" if any(would) else ""
             return (f"{self.budget} does not pay for a pilot whose runs are long enough ({LEAST_UPDATES} updates at "
-                    f"the largest n) and which detects differences of {self.worth:g} between two n{more}")
+                    f"the largest n) and which detects differences of {self.asked.worth:g} between two n{more}")
         known = f"{counted(best.seeds, 'seed')} of {len(best.grid)} n detect only differences above {effect:.3f}"
-        if e.samples is not None and self.effect(best, replace(e, samples=None)) <= self.worth:
+        if e.samples is not None and self.effect(best, replace(e, samples=None)) <= self.asked.worth:
             return (f"no budget pays for a pilot here: {e.problems} held-out problems with at most "
-                    f"{counted(e.samples, 'sample')} each are too few. {known} (worth detecting: {self.worth:g}). "
-                    f"{self.enough(best, e)}")
+                    f"{counted(e.samples, 'sample')} each are too few. {known} (worth detecting: "
+                    f"{self.asked.worth:g}). {self.enough(best, e)}")
         seeds = next((k for k in range(best.seeds, MOST_SEEDS) if detectable(k, len(best.grid), self.sd(e))
-                      <= self.worth), None)
+                      <= self.asked.worth), None)
         needed = f"it needs {seeds} seeds" if seeds else f"even {MOST_SEEDS} seeds are not enough"
         return (f"no budget pays for a pilot here: runs of one n differ by {self.sd(e):.3f} ({self.sd_source(e)}), so "
-                f"{known} (worth detecting: {self.worth:g}); {needed}")
+                f"{known} (worth detecting: {self.asked.worth:g}); {needed}")
 
     def enough(self, shape: Preset, e: EvaluationPlan) -> str:
         """The fewest samples, or held-out problems, with which this shape detects `worth`."""
         assert e.samples is not None
         needed, held_out = self.needed(shape), self.evaluation.problems
-        samples = ceil(needed / (held_out / e.splits)) * self.attempts
-        problems = e.splits * ceil(needed / max(e.samples // self.attempts, 1))
+        samples = ceil(needed / (held_out / e.splits)) * self.asked.attempts
+        problems = e.splits * ceil(needed / max(e.samples // self.asked.attempts, 1))
         whole = self.pool + held_out
         more = f"`isocost profile --held-out {problems}`"
         if self.pool and problems >= whole:
@@ -504,7 +502,7 @@ class _PilotSearch:
     def direct(self, shape: Preset, why: str) -> PilotPlan:
         """No pilot: the whole budget trains the fallback, against the common default where two arms are affordable."""
         assert self.budget is not None
-        name, n = self.budget.unit, self.live_n
+        name, n = self.budget.unit, self.fallback[0]
         B = max(1, DIRECT_BATCH // n)
         shape = replace(shape, B=shape.B if shape.batch else B, grid=())
         unit = shape.batch or lcm(n * B, COMMON * B)
@@ -551,14 +549,39 @@ class _PilotSearch:
         both = " and the difference between the two n" if arms > 1 else ""
         return f"{lead}. What the runs will show: the gain over the base{both}, with intervals over {seeds} seeds"
 
-    def _plan(self, shape: Preset, direct: bool, why: str, e: EvaluationPlan, **rest: Any) -> PilotPlan:
-        return PilotPlan(
-            preset=self.preset, budget=self.budget, seed=self.seed, direct=direct, why=why, grid=shape.grid, B=shape.B,
-            seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timed(e),
-            evaluation=e, sd=self.sd(e), sd_source=self.sd_source(e), fallback_n=self.live_n,
-            fallback_why=self.live_why, batch=shape.batch, limits=() if direct else self.limits,
-            limits_why="" if direct else self.limits_why, reserve=0.0 if direct else self.reserve, **rest,
-        )
+
+def _limits(profile: Mapping[str, Any], turns: Sequence[int] | None) -> tuple[tuple[TurnLimit, ...], str]:
+    """(the turn limits to compare, why): the requested ones, else those that the profile proposes."""
+    rows = profile.get("by_limit") or ()
+    if turns is None:
+        return candidates(rows)
+    there = [r["turns"] for r in rows]
+    wrong = [h for h in turns if h not in there]
+    if not there or wrong:
+        known = f"this profile has limits of 1 to {there[-1]} turns" if there else \
+            "this study has no profile of dialogues: start one with `isocost profile --env ...`"
+        raise UserError(f"cannot plan the turn limits {', '.join(map(str, turns))}: {known}")
+    asked = sorted(set(turns))
+    return tuple(limit_of(rows, h) for h in asked), f"turn limits as requested: {', '.join(map(str, asked))}"
+
+
+def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:
+    """(n, why) if no n were compared: the smallest n with at most half of its groups dead."""
+    ns = sorted({n for n in (*grid, COMMON) if n >= 4}) or [max(grid)]
+    dead = {d["n"]: d["share"] for d in profile.get("dead", ())}
+    if not set(ns) <= set(dead) and profile.get("right"):
+        m, tallies = int(profile["samples"]), profile.get("tallies")
+        found = dead_tallies(tallies, m, ns, draws=2) if tallies else dead_groups(profile["right"], m, ns, draws=2)
+        dead |= {d.n: d.share for d in found}
+    known = [n for n in ns if n in dead]
+    if not known:
+        return COMMON, f"n = {COMMON}, the common default: the profile has no dead-group shares"
+    for n in known:
+        if dead[n] <= 0.5:
+            return n, (f"n = {n}, the smallest from 4 on with at most half of its groups dead "
+                       f"({dead[n]:.0%} by the profile)")
+    n = min(known, key=lambda k: (dead[k], k))
+    return n, f"n = {n}, with the fewest dead groups ({dead[n]:.0%} by the profile; no n tried has at most half dead)"
 
 
 def _percent_above(share: float) -> float:

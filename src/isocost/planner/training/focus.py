@@ -86,7 +86,7 @@ def checks(pilot: PilotPlan, n: int) -> list[PlannedRun]:
     """The runs of n at the rule's rate and at one step below and above it, with the grid's seeds and `LONGER`."""
     arm = [r for r in pilot.of_purpose("pilot") if r.n == n]
     C = max(arm[0].C, min(int(LONGER * arm[0].C / pilot.unit + 1e-9) * pilot.unit, longest(pilot, n)))
-    new = make_runs(pilot.seed, "edge", (n,), pilot.B, C, len(arm), EDGES, pilot.batch, arm[0].turns)
+    new = make_runs(pilot.seed, "edge", [arm[0].arm], C, len(arm), EDGES)
     first = arm[0].first_C or arm[0].C
     return [replace(r, C=C, first_C=None if first == C else first) for r in (*arm, *new)]
 

@@ -29,6 +29,7 @@ from isocost.planner.training.study_runs import (
     CAPPED,
     COMMON,
     PlannedRun,
+    arms_of,
     capped,
     largest_that,
     make_runs,
@@ -166,8 +167,8 @@ class PilotPlan:
             for n, k in seeds.items():
                 old = [r for r in replace(self, runs=tuple(runs)).arm_runs if r.n == n and r.turns == h]
                 C = old[0].C if old else ceil(shortest / unit[n]) * unit[n]
-                new = make_runs(self.seed, old[0].purpose if old else "pilot", (n,), self.B, C, len(old) + k,
-                                (self.rate_of(n),), self.batch, h)
+                new = make_runs(self.seed, old[0].purpose if old else "pilot", arms_of((n,), self.B, self.batch, h), C,
+                                len(old) + k, (self.rate_of(n),))
                 runs += [replace(r, first_C=old[0].first_C if old else None) for r in new[len(old):]]
         runs = [self.recapped(r) for r in runs]
         C = max(r.C for r in runs if r.turns in (None, self.turns[-1]))

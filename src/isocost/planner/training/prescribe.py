@@ -8,8 +8,10 @@ and named. The prescription is compared with the default n, and with the n that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import isfinite
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from isocost.planner.training.pilot import LEAST_SEEDS, PilotPlan
 from isocost.planner.training.prescription import Check, Marginal, Plan, PlannedArm
 from isocost.planner.training.standing import ahead, ends, means
 from isocost.planner.training.study_runs import CAPPED, COMMON, PlannedRun, capped, largest_that, make_runs, warmup
+from isocost.runs.arm import Arm
 from isocost.screen.words import counted
 from isocost.units import ROLLOUTS
 
@@ -32,27 +35,30 @@ EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extra
 IMPORTED = "imported"   # preset of a pilot made from another trainer's logs, which have one split
 
 
-def prescribe(
-    law: Law | None,
-    rate: RateRule,
-    budget: Budget | None,
-    timing: Timing,
-    *,
-    pilot: PilotPlan,
-    curves: Sequence[Curve] = (),
-    spent: Bill | None = None,
-    problems: int | None = None,
-    margin: float = MARGIN,
-    prices: Mapping[int, Prices] | None = None,
-    caps: bool = False,
-) -> Plan:
-    """The plan for the rest of the budget.
+@dataclass(frozen=True)
+class Evidence:
+    """What a prescription is made from beside the law and the pilot's plan.
 
-    `spent` is the cost of the pilot (by default that of its plan), `problems` the number of training problems, `curves`
-    the pilot's runs, for its epochs and for the fallback. Without a budget the size is that of the preset. C per run is
-    at most eight times the pilot's largest run, and both arms and all seeds are paid for. `prices` are those of a
-    rollout at each n, if they differ (by default the pilot's). If training is one arm, each n is compared at the C that
-    the budget pays for at this n.
+    curves: the pilot's runs, for its epochs and for the fallback. spent: the cost of the pilot, by default that of its
+    plan. problems: the number of training problems. prices: those of a rollout at each n, where they differ; by default
+    the pilot's.
+    """
+
+    curves: Sequence[Curve] = ()
+    spent: Bill | None = None
+    problems: int | None = None
+    prices: Mapping[int, Prices] = field(default_factory=dict)
+
+
+def prescribe(
+    law: Law | None, rate: RateRule, budget: Budget | None, timing: Timing, *, pilot: PilotPlan,
+    margin: float = MARGIN, caps: bool = False, **evidence: Any,
+) -> Plan:
+    """The plan for the rest of the budget; **evidence are fields of `Evidence`.
+
+    Without a budget the size is that of the preset. C per run is at most eight times the pilot's largest run, and both
+    arms and all seeds are paid for. If training is one arm, each n is compared at the C that the budget pays for at
+    this n. Two n whose rewards differ by at most `margin` count as equal.
 
     With `caps`, runs end at their share of a budget in environment steps or tokens: what is left of it, divided equally
     among them. What a rollout costs in these units changes while training, so C is planned for a tenth less: a run
@@ -62,10 +68,7 @@ def prescribe(
         UserError: if nothing of the budget is spent yet and it does not pay for the smallest run; or if what the pilot
             left does not pay for runs as long as its own.
     """
-    usable = tuple(c for c in curves if c.purpose == "pilot" and not c.diverged)
-    spent = spent or pilot.pilot_bill
-    return _Prescriber(law, rate, budget, timing, pilot, usable, spent, problems, margin, prices or {},
-                       caps).plan()
+    return _Prescriber(law, rate, budget, timing, pilot, Evidence(**evidence), margin, caps).plan()
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,19 @@ class _Prescriber:
     budget: Budget | None
     timing: Timing
     pilot: PilotPlan
-    curves: tuple[Curve, ...]
-    spent: Bill
-    problems: int | None
+    evidence: Evidence
     margin: float
-    prices: Mapping[int, Prices]
-    caps: bool = False
+    caps: bool
+
+    @cached_property
+    def curves(self) -> tuple[Curve, ...]:
+        """The runs that can be compared."""
+        return tuple(c for c in self.evidence.curves if c.purpose == "pilot" and not c.diverged)
+
+    @property
+    def spent(self) -> Bill:
+        """The cost of the pilot."""
+        return self.evidence.spent or self.pilot.pilot_bill
 
     @property
     def capped(self) -> Budget | None:
@@ -132,8 +142,8 @@ class _Prescriber:
 
     def runs(self, arms: Sequence[PlannedArm], seeds: int, turns: int | None) -> tuple[PlannedRun, ...]:
         """The runs of these arms, seeds outermost, so that an interrupted phase has whole replicates."""
-        each = [make_runs(self.pilot.seed, "train", (a.n,), self.pilot.B, a.C, seeds, (self.pilot.rate_of(a.n),),
-                          self.pilot.batch, turns) for a in arms]
+        each = [make_runs(self.pilot.seed, "train", [Arm(n=a.n, B=a.B, turns=turns)], a.C, seeds,
+                          (self.pilot.rate_of(a.n),)) for a in arms]
         return tuple(run for replicate in zip(*each, strict=True) for run in replicate)
 
     def left(self, bill: Bill) -> float:
@@ -251,9 +261,9 @@ class _Prescriber:
         """The bill of training: n -> rollouts of each of its runs."""
         sizes = [(n, self.pilot.B_of(n), C, 1 + len(self.pilot.train_points(C)))
                  for n, C in lengths.items() for _ in range(self.pilot.train_seeds)]
-        if not self.prices:
+        if not self.evidence.prices:
             return self.pilot.prices.bill(sizes, self.timing)
-        bills = [self.prices.get(size[0], self.pilot.prices).bill([size], self.timing) for size in sizes]
+        bills = [self.evidence.prices.get(size[0], self.pilot.prices).bill([size], self.timing) for size in sizes]
         return sum(bills[1:], bills[0])
 
     # which n -------------------------------------------------------------------------------------------------------
@@ -368,7 +378,7 @@ class _Prescriber:
     def update(self, n: int) -> Bill:
         """The bill of one update at n, without evaluations."""
         B = self.pilot.B_of(n)
-        return self.prices.get(n, self.pilot.prices).bill([(n, B, n * B, 0)], self.timing)
+        return self.evidence.prices.get(n, self.pilot.prices).bill([(n, B, n * B, 0)], self.timing)
 
     # against what --------------------------------------------------------------------------------------------------
 
@@ -412,7 +422,7 @@ class _Prescriber:
         return PlannedArm(role, n, B, M, C, lr, warmup(M), self.epochs(n, C), seconds, confidence, prediction)
 
     def epochs(self, n: int, C: int) -> float | None:
-        return C / (n * self.problems) if self.problems else None
+        return C / (n * self.evidence.problems) if self.evidence.problems else None
 
     def pilot_epochs(self) -> float | None:
         """The most passes over the training problems that any pilot run made."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from isocost.errors import UserError
+from isocost.planner.training.builtin import PRESETS
 from isocost.planner.training.pilot import LEAST_SEEDS
-from isocost.planner.training.study_runs import COMMON, PRESETS, Preset
+from isocost.planner.training.study_runs import COMMON, Preset
 
 
 def shape_of(preset: str, grid: Sequence[int] | None, B: int | None, batch: int | None) -> Preset:

@@ -43,6 +43,10 @@ class Preset:
         """Problems per update of arm n."""
         return problems_of(n, self.B, self.batch)
 
+    def arms(self, ns: Sequence[int], turns: int | None) -> list[Arm]:
+        """The arms of these n at a turn limit."""
+        return arms_of(ns, self.B, self.batch, turns)
+
     @property
     def unit(self) -> int:
         """The fewest rollouts that are a whole number of updates for every n, and for the default n."""
@@ -54,13 +58,11 @@ def problems_of(n: int, B: int, batch: int | None = None) -> int:
     return batch // n if batch else B
 
 
-PRESETS = {
+GENERAL = {      # presets that no world has for itself
     "tiny": Preset((2, 4, 8), 1, 32, 2, 16, 1, 1, 184, 3),
     "quick": Preset((2, 4, 8, 16, 32), 8, 10240, 3, 4096, 1, 1, 40960, 6),
     "standard": Preset((2, 4, 8, 16, 32), 8, 16384, 5, 8192, 2, 2, 131072, 5),
     "long": Preset((2, 4, 8, 16, 32), 8, 65536, 3, 4096, 1, 1, 524288, 3),
-    # Of dialogues: a few minutes in rooms. A rollout that is only sampled takes a tenth of the time of a trained one.
-    "agents": Preset((4, 8, 16), 8, 4096, 3, 1024, 1, 1, 15360, 4, evaluation_share=1.0),
 }
 
 
@@ -162,16 +164,18 @@ def run_seed(seed: int, purpose: str, index: int) -> int:
     return int(generator(seed, Purpose.INIT, _ORDER.index(kind), index).integers(2**31))
 
 
+def arms_of(ns: Sequence[int], B: int, batch: int | None = None, turns: int | None = None) -> list[Arm]:
+    """An arm for each n. `batch` fixes n B instead of B, `turns` is the turn limit."""
+    return [Arm(n=n, B=problems_of(n, B, batch), turns=turns) for n in ns]
+
+
 def make_runs(
-    seed: int, purpose: str, ns: Sequence[int], B: int, C: int, seeds: int, multipliers: Sequence[float] = (1.0,),
-    batch: int | None = None, turns: int | None = None,
+    seed: int, purpose: str, arms: Sequence[Arm], C: int, seeds: int, multipliers: Sequence[float] = (1.0,)
 ) -> tuple[PlannedRun, ...]:
-    """Every combination, seeds outermost, so that an interrupted phase has whole replicates. `batch` fixes n B, `turns`
-    is the turn limit."""
+    """Every combination, seeds outermost, so that an interrupted phase has whole replicates."""
     return tuple(
-        PlannedRun(purpose, Arm(n=n, B=problems_of(n, B, batch), multiplier=x, turns=turns), C, i,
-                   run_seed(seed, purpose, i))
-        for i in range(seeds) for n in ns for x in multipliers
+        PlannedRun(purpose, arm.but(multiplier=x), C, i, run_seed(seed, purpose, i))
+        for i in range(seeds) for arm in arms for x in multipliers
     )
 
 

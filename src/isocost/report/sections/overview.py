@@ -55,7 +55,7 @@ def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
         alt_text += (f", the sealed forecast {share(sealed[0]['value'])} ({share(sealed[0]['low'])} to"
                      f" {share(sealed[0]['high'])}) at {count(top)} rollouts")
     alt_text += "".join(f", {text}" for _, text in placed if not text.startswith("forecast"))
-    spec = charts.overview(points, fits, lines, sealed, ends, words, reach_of(study), alt_text, n)
+    spec = charts.overview(points, fits, reach_of(study), charts.AfterPilot(lines, sealed, ends, words), alt_text, n)
     rows = [*(r | {"kind": "pilot"} for r in points), *({"kind": "run", **r} for r in lines),
             *({"kind": "forecast", **r} for r in sealed), *({"kind": "mean at the end", **r} for r in ends)]
     return spec, alt_text, rows

@@ -96,7 +96,7 @@ class _Loop:
         while self.waiting and not self.stopping and (self.side is None or len(self.flying) < self.side):
             run = self.waiting.popleft()
             try:
-                self.flying[self.cluster.submit(run.task(), run.job.setting.threads)] = run
+                self.flying[self.cluster.submit(run.task(), run.job.setting.machine.threads)] = run
             except UserError as e:
                 self.errors.append(e)
 

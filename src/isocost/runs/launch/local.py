@@ -71,7 +71,7 @@ def stops() -> Iterator[list[int]]:
 def _run_until(
     stopped: Sequence[int], jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], None]
 ) -> None:
-    threads = max(j.setting.threads for j in jobs)
+    threads = max(j.setting.machine.threads for j in jobs)
     pool = ProcessPoolExecutor(
         workers, mp_context=_context(), initializer=_set_up, initargs=(threads, dict(os.environ), log_is_shown())
     )

@@ -12,7 +12,6 @@ import platform
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ def task_of(job: Job, run: Path, attempt: int) -> str:
     from isocost.runs.files import code
 
     where = {"run": str(run.resolve()), "home": str(Path.cwd()), "attempt": attempt, "code": code()}
-    return json.dumps({"job": asdict(job), **where}, default=plain)
+    return json.dumps({"job": job.to_dict(), **where}, default=plain)
 
 
 def attempt(task: str) -> str:

@@ -36,6 +36,11 @@ class Site:
             option = "--address" if self.address else "--gpus-per-run"
             raise UserError(f"{option} is of a cluster: add --launch ray, or leave it out")
 
+    def data(self) -> dict[str, Any]:
+        """As the settings of a study of a user's trainer have it."""
+        return {"launch": self.to or PROCESSES,
+                **({"address": self.address, "gpus": self.gpus} if self.address or self.gpus else {})}
+
     @property
     def fills(self) -> bool:
         """Whether the site itself decides how many runs go side by side, unless a number is given."""

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from isocost import methods
+from isocost.can import Can
 from isocost.disk.jsonfile import fit, write_json
 from isocost.errors import UserError
 from isocost.gather import finished
@@ -20,7 +21,6 @@ from isocost.runs import source
 from isocost.runs.evaluate import EVALUATION_SEED, Evaluation, scores_of
 from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.schema import TRAINED
-from isocost.runs.source import Can
 from isocost.screen.display import Row, Shown, Table, given
 from isocost.screen.words import counted
 from isocost.stats.passk import pass_curve
@@ -183,14 +183,14 @@ def evaluate_model(
                 methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
                 done=_done(tell, samples, len(problems)),
             ))
-            server = world.extra["server"]() if "server" in world.extra else None
+            server = world.about.server() if world.about.server else None
         finally:
             opened.close()
     _enough(found.right)
     total = world.meter.total
     return MeasuredModel(
-        setting.model, setting.data, len(problems), 0 if found.exact else samples, _mean(found.right), found.unscored,
-        total.data(), _pass_at(found), None if cost is None else cost.of(total).data(), server,
+        setting.model, setting.problems.data, len(problems), 0 if found.exact else samples, _mean(found.right),
+        found.unscored, total.data(), _pass_at(found), None if cost is None else cost.of(total).data(), server,
     )
 
 
@@ -212,7 +212,6 @@ def _measured(
     setting: Setting, model: str, data: str | None, samples: int, tell: Tell = untold
 ) -> tuple[np.ndarray, Cost]:
     """(P,) pass rates, and what measuring them cost."""
-    from dataclasses import replace
 
     from isocost.envs.opening import open_environment
     from isocost.runs import evaluate as policies
@@ -220,19 +219,20 @@ def _measured(
     from isocost.types import Problem
     from isocost.worlds.setting import open_setting
 
-    there = setting.env and open_environment(setting.env).problems is not None     # problems are an environment's
+    asked = setting.problems
+    there = asked.env and open_environment(asked.env).problems is not None     # problems are an environment's
     if data is not None and there:
-        setting = replace(setting, env=data, data=data)
+        setting = setting.but(env=data, data=data)
     tell(OPENING)
-    opened = open_setting(replace(setting, model=model, evaluated=None), whole=data is not None and bool(there))
+    opened = open_setting(setting.but(model=model, evaluated=None), whole=data is not None and bool(there))
     world = opened.world
     try:
         if data is None or there:
             problems: Sequence[Problem] = opened.sides.train if data else opened.sides.held_out
         else:
             problems = load_problems(
-                data, verifier=setting.verifier, system=setting.system, check=True, meter=world.meter,
-                reads=lambda: Reads(world.text, world.extra["model"].config.max_len),
+                data, verifier=asked.verifier, system=asked.system, check=True, meter=world.meter,
+                reads=lambda: Reads(world.text, world.about.model.config.max_len),
             ).problems
             world.exact = world.exact if all(p.meta.get("exact") for p in problems) else None
         found = finished(policies.evaluate(

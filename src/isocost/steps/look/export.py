@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from isocost.can import Can
 from isocost.disk.shape import flaw
 from isocost.errors import UserError
 from isocost.runs import measure
 from isocost.runs.arm import Arm
 from isocost.runs.measure import TRAINING, UNNAMED
-from isocost.runs.source import Can
+from isocost.runs.source import RunLog
 from isocost.screen.display import Text, folder_field
 from isocost.screen.words import counted, word
 from isocost.steps.study import Study
@@ -156,8 +157,8 @@ def _as_run(study: Study) -> tuple[str, ...]:
     """What is not carried over of runs of a trainer: its method, with its settings in the logs."""
     settings: dict[str, set[str]] = {}
     for run in study.runs_read:
-        says = ((run.about().get("imported") or {}).get("about") or {}).get("trainer_says") or {}
-        for key, value in says.items():
+        log = RunLog.of(run.about())
+        for key, value in log.says.items() if log else ():
             settings.setdefault(str(key), set()).add(str(value))
     same = ", ".join(f"{k}: {next(iter(v))}" for k, v in sorted(settings.items()) if len(v) == 1)
     seen = f" (their logs say {same})" if same else ""

@@ -44,21 +44,40 @@ class Rollouts(Shown):
         }
 
 
-def find_rollouts(
-    folder: str | Path, *, run: str | None = None, update: int | None = None, part: str | None = None,
-    outcome: str | None = None, fault: str | None = None, problem: str | None = None, attempt: int | None = None,
-    first: int = 3,
-) -> Rollouts:
-    """The kept rollouts below a folder that match all that is given, in order; the `first` of them are returned.
+@dataclass(frozen=True)
+class Wanted:
+    """Which rollouts are looked for: those that match all that is not None.
 
     update: updates that were made before it was sampled. part: "training" or "held-out". outcome: one of `Outcome`.
-    fault: a source of faults ("tool", "model", "environment") or "any".
+    fault: a source of faults ("tool", "model", "environment") or "any". problem, attempt: its id, and the number of the
+    attempt in its group.
+    """
+
+    update: int | None = None
+    part: str | None = None
+    outcome: str | None = None
+    fault: str | None = None
+    problem: str | None = None
+    attempt: int | None = None
+
+    def match(self, r: KeptRollout) -> bool:
+        """Whether a rollout is one."""
+        alike = ((self.update, r.step), (self.part, r.part), (self.outcome, r.outcome), (self.problem, r.problem),
+                 (self.attempt, r.attempt))
+        faulty = self.fault is None or (bool(r.sources) if self.fault == ANY_FAULT else self.fault in r.sources)
+        return faulty and all(wanted is None or wanted == own for wanted, own in alike)
+
+
+def find_rollouts(folder: str | Path, *, run: str | None = None, first: int = 3, **wanted: Any) -> Rollouts:
+    """The kept rollouts below a folder that match all that is given, in order; the `first` of them are returned.
+
+    **wanted: fields of `Wanted`.
 
     Raises:
         UserError: without a run or a profile below the folder, or for a run or an update that it does not have.
     """
-    folder = Path(folder)
-    there = _all(folder)
+    folder, asked = Path(folder), Wanted(**wanted)
+    there, update = _all(folder), asked.update
     if run is not None:
         if run not in there:
             raise UserError(f"{folder} has no run {run!r}; it has {_some(list(there))}")
@@ -66,20 +85,12 @@ def find_rollouts(
     every = [r for _, rollouts in there.values() for r in rollouts]
     if update is not None and update not in (updates := sorted({r.step for r in every})):
         raise UserError(f"no rollout of update {update} was kept; there are some of {_some(updates)}")
-    wanted = {"step": update, "part": part, "outcome": outcome, "problem": problem, "attempt": attempt}
-    matching = [
-        r for r in every
-        if all(x is None or getattr(r, k) == x for k, x in wanted.items()) and (fault is None or _has(r, fault))
-    ]
+    matching = [r for r in every if asked.match(r)]
     outcomes = Counter(str(r.outcome) for r in matching)
     return Rollouts(
         folder, tuple(there), sum(n for n, _ in there.values()), len(every), len(matching),
         {str(o): outcomes[str(o)] for o in Outcome if outcomes[str(o)]}, tuple(matching[:first]),
     )
-
-
-def _has(r: KeptRollout, fault: str) -> bool:
-    return bool(r.sources) if fault == ANY_FAULT else fault in r.sources
 
 
 def _all(folder: Path) -> dict[str, tuple[int, list[KeptRollout]]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isocost.can import Can
 from isocost.disk.jsonfile import TAIL, finite
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, curves
@@ -17,7 +18,6 @@ from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
 from isocost.runs.files import RunFiles, is_run, tail
 from isocost.runs.schema import BUDGETED, PLACED
-from isocost.runs.source import Can
 from isocost.screen.display import Shown
 from isocost.screen.words import word
 from isocost.steps.study import Study

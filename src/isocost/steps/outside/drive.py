@@ -52,7 +52,7 @@ def drive_jobs(
     folder = folder or home.runs
     runs = []
     for job in jobs:
-        trainer = home.trainer if trainers is None else trainers[job.name]
+        trainer = trainers[job.name] if trainers else home.trainer
         assert trainer is not None
         runs.append(_Run.of(home, trainer, job, folder / job.name))
     for run in runs:
@@ -89,13 +89,13 @@ class _Run:
     def of(home: Home, trainer: Trainer, job: Job, folder: Path) -> _Run:
         arm = Arm({"multiplier": 1.0, "warmup": 0, **job.arm})
         sizes = Sizes(job.name, arm["n"], arm["B"], int(job.budget["rollouts"]), arm["lr"], arm["warmup"], job.seed,
-                      tuple(int(p) for p in job.points), job.setting.samples)
-        held_out = home.setting.held_out
+                      tuple(int(p) for p in job.points), job.setting.evaluation.samples)
+        held_out = home.setting.problems.held_out
         known = home.asked
-        asked = asked_of(sizes, job.setting.model, job.setting.data, known.get("scale"), known.get("base"))
+        asked = asked_of(sizes, job.setting.model, job.setting.problems.data, known.get("scale"), known.get("base"))
         more = {"purpose": job.purpose, "arm": arm.data(), "seal": job.seal,
-                "problems": {"spec": job.setting.data, "select": int(held_out), "audit": 0},
-                "job": {"setting": {"samples": job.setting.samples}}}
+                "problems": {"spec": job.setting.problems.data, "select": int(held_out), "audit": 0},
+                "job": {"setting": {"samples": job.setting.evaluation.samples}}}
         return _Run(DrivenRun(trainer, sizes, folder, home.path.resolve().name), asked, more)
 
     @property

@@ -79,11 +79,7 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
     for c in seen:
         own.setdefault((c.arm["n"], c.arm["B"]), []).append(c.arm["lr"])
     return RateRule(
-        lr0,
-        reference,
-        float(slope),
-        flags=flags,
-        why=f"as the imported runs had it: {rule}; not tuned here",
+        lr0, reference, float(slope), flags=flags, why=f"as the imported runs had it: {rule}; not tuned here",
         arms=tuple((n, B, exp(float(np.log(lrs).mean()))) for (n, B), lrs in sorted(own.items())),
     )
 
@@ -233,7 +229,7 @@ def _plan_anew(study: Study, asked: PlanOptions) -> Study:
     machine = Machine.priced(asked.price, 1 if asked.devices is None else asked.devices, 1)
     spend: Budget | None
     if asked.budget is not None:
-        spend = asked.spend(machine, uncounted(study))
+        spend = machine.spend(asked.budget, uncounted(study))
     else:
         spend = PilotPlan.of(study.record("pilot.json", "import")).budget
         if spend is not None and spend.asked:

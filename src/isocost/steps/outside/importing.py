@@ -71,22 +71,8 @@ class ImportedRuns(Shown):
 
 
 def import_logs(
-    sources: Sequence[str | Path],
-    out: str | Path | None = None,
-    *,
-    source: str | None = None,
-    columns: Sequence[str] = (),
-    scale: str | None = None,
-    names: str | None = None,
-    study: bool = False,
-    n: int | None = None,
-    B: int | None = None,
-    lr: float | None = None,
-    seed: int | None = None,
-    base: float | None = None,
-    model: str | None = None,
-    data: str | None = None,
-    observer: Observer = SILENT,
+    sources: Sequence[str | Path], out: str | Path | None = None, *, source: str | None = None,
+    columns: Sequence[str] = (), study: bool = False, observer: Observer = SILENT, **stated: Any,
 ) -> ImportedRuns:
     """Import the runs of another trainer from its logs: one log as a run, several as a study.
 
@@ -95,13 +81,14 @@ def import_logs(
         out: the folder; by default runs/NAME for one log, studies/imported for several.
         source: the trainer or format that wrote them; by default recognised by content.
         columns: NAME=COLUMN, such as reward=train/score.
-        scale: LOW,HIGH, the least and the largest reward of a rollout if not 0 and 1.
-        names: how a run's name spells its sizes, such as n{n}-s{seed}.
         study: make a study even of one log.
-        n, B, lr, seed: rollouts per problem, problems per update, learning rate and seed where a log lacks them.
-        base: the reward of the policy before training, in the log's units, where a log lacks it.
-        model, data: what was trained on which problems, as text.
         observer: gets a `Skipped` for each log without any reward.
+        **stated: what the logs lack.
+            n, B, lr, seed: rollouts per problem, problems per update, learning rate and seed;
+            names: how a run's name spells its sizes, such as n{n}-s{seed};
+            scale: LOW,HIGH, the least and the largest reward of a rollout if not 0 and 1;
+            base: the reward of the policy before training, in the log's units;
+            model, data: what was trained on which problems, as text.
 
     Raises:
         UserError: for a log that cannot be read or does not fit; then nothing is written.
@@ -109,7 +96,7 @@ def import_logs(
     mapped = mapped_of(columns)
     found: list[Log] = []
     skipped: list[str] = []
-    asked = Asked(Arm(n=n, B=B, lr=lr), seed, scale=scale_of(scale), base=base, pattern=names, model=model, data=data)
+    asked = _stated(**stated)
     for path in map(Path, sources):
         try:
             for log in logs.logs(path, source, mapped, skipped):
@@ -149,6 +136,12 @@ def scale_of(text: str | None) -> tuple[float, float] | None:
     return low, high
 
 
+def _stated(*, n: int | None = None, B: int | None = None, lr: float | None = None, scale: str | None = None,
+            names: str | None = None, **others: Any) -> Asked:
+    """What the options say; `others` are seed, base, model and data."""
+    return Asked(Arm(n=n, B=B, lr=lr), scale=scale_of(scale), pattern=names, **others)
+
+
 def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> tuple[ImportedRun, ...]:
     """Write logs as one run, or as runs of a study: with several logs, with `study`, or if `out` is a study.
 
@@ -159,9 +152,8 @@ def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> 
     runs = [resolve(log, asked) for log in logs]
     many = study or len(runs) > 1 or (out / "study.json").exists()
     if not many:
-        if (out / "run.json").exists() and read_json(out / "run.json").get("imported", {}).get("digest") != (
-            runs[0].digest
-        ):
+        there = source.RunLog.of(read_json(out / "run.json")) if (out / "run.json").exists() else None
+        if (out / "run.json").exists() and (there is None or there.digest != runs[0].digest):
             raise UserError(f"{out} already contains another run; choose another --out")
         seed = runs[0].seed if runs[0].seed is not None else 0
         write(runs[0], out, name=out.resolve().name, purpose="run", seed=seed)
@@ -174,9 +166,12 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
         raise UserError(f"{out} is a run; choose another --out for a study")
     if (out / "study.json").exists() and source.of(read_json(out / "study.json")) is not source.IMPORTED:
         raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
-    there = {f"{t['imported']['name']} ({p.parent})": t for p in sorted((out / "runs").glob("*/run.json"))
-             if (t := read_json(p, schema.IMPORTED))}
-    known = {t["imported"]["digest"]: name for name, t in there.items()}
+    there, known = {}, {}
+    for p in sorted((out / "runs").glob("*/run.json")):
+        t = read_json(p, schema.IMPORTED)
+        if log := source.RunLog.of(t):      # the shape needs it
+            there[name := f"{log.name} ({p.parent})"] = t
+            known[log.digest] = name
     arms = {(t["arm"]["n"], t["seed"]): name for name, t in there.items()}
     indices = {(t["arm"]["n"], int(t["name"].rpartition("-s")[2])) for t in there.values()}
     new = {_where(run): about(run, run.log.name, "pilot", 0) for run in runs}
@@ -246,19 +241,7 @@ def _imported(run: Imported, folder: Path, seed: int) -> ImportedRun:
     first, last = run.evaluations[0], run.evaluations[-1]
     low, high = run.stated.get("scale") or measure.UNIT
     return ImportedRun(
-        run=str(folder),
-        log=run.log.name,
-        source=run.log.source,
-        arm=run.arm,
-        seed=seed,
-        C=run.C,
-        unit=run.log.unit,
-        metric=run.metric,
-        kind=run.kind,
-        points=len(run.evaluations),
-        first=first[1].reward,
-        last=last[1].reward,
-        scale=(low, high),
-        diverged=run.log.end == DIVERGED,
-        missing=tuple(run.missing),
+        run=str(folder), log=run.log.name, source=run.log.source, arm=run.arm, seed=seed, C=run.C, unit=run.log.unit,
+        metric=run.metric, kind=run.kind, points=len(run.evaluations), first=first[1].reward, last=last[1].reward,
+        scale=(low, high), diverged=run.log.end == DIVERGED, missing=tuple(run.missing),
     )

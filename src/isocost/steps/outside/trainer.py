@@ -6,6 +6,7 @@ before and after its updates, and its seconds are those that the pilot is planne
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.launch.launchers import launcher_of
-from isocost.runs.launch.site import HERE, PROCESSES, Site
+from isocost.runs.launch.site import HERE, Site
 from isocost.runs.measure import UNNAMED
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, found, restart, writes
@@ -40,104 +41,106 @@ NAME = "profile"    # of the first run, and of its folder in the study
 BASE = "base"       # of the run that measures the base, where one is needed
 
 
+@dataclass(frozen=True)
+class Stated:
+    """What a user says of a trainer's runs, because no log holds it.
+
+    model, data: labels; parameters: the model's size. held_out: problems of an evaluation, 256 where it is not said;
+    samples: completions of each. scale: the least and the largest reward of a rollout.
+    """
+
+    model: str | None = None
+    data: str | None = None
+    parameters: float | None = None
+    held_out: int | None = None
+    samples: int = 1
+    scale: tuple[float, float] | None = None
+
+    @property
+    def problems(self) -> int:
+        """Held-out problems of an evaluation."""
+        return self.held_out or HELD_OUT
+
+    @property
+    def setting(self) -> Setting:
+        """The setting of a study of such runs."""
+        return Setting.of(model=self.model or UNNAMED, data=self.data or UNNAMED, held_out=float(self.problems),
+                          samples=self.samples, threads=1)
+
+
 @writes(new=True)
 def profile_trainer(
-    out: Path,
-    trainer: Trainer,
-    *,
-    seed: int = 0,
-    site: Site = HERE,
-    lr: float | None = None,
-    groups: int = GROUPS,
-    held_out: int | None = None,
-    samples: int = 1,
-    model: str | None = None,
-    data: str | None = None,
-    parameters: float | None = None,
-    scale: tuple[float, float] | None = None,
-    observer: Observer = SILENT,
+    out: Path, trainer: Trainer, *, seed: int = 0, lr: float | None = None, groups: int = GROUPS, site: Site = HERE,
+    observer: Observer = SILENT, **stated: Any,
 ) -> TrainerProfile:
     """Start a study in `out` whose runs are this trainer's, with a first run of a few updates.
 
-    site: where its runs are executed.
-    lr, groups: its learning rate, from which the probe of the pilot starts, and its problems per update.
-    held_out, samples: how many held-out problems an evaluation has, and completions of each.
-    model, data, parameters: labels, and the model's size; scale: the least and the largest reward of a rollout.
+    lr, groups: its learning rate, from which the probe of the pilot starts, and its problems per update. site: where
+    the study's runs are executed. **stated: fields of `Stated`.
 
     Raises:
         UserError: for a run that does not start, does not log what a study needs, or logs other sizes than it was
             asked for, and where `out` already contains a study with different settings.
         Interrupted: after a signal, with the process gone.
     """
-    launch = site.to or PROCESSES
-    launcher_of(launch)
-    size = held_out or HELD_OUT
-    setting = Setting(
-        model=model or UNNAMED, data=data or UNNAMED, held_out=float(size), samples=samples, threads=1
-    )
-    asked: dict[str, Any] = {"seed": seed, "method": None, "trainer": trainer.data(), "launch": launch}
-    if site.address or site.gpus:
-        asked |= {"address": site.address, "gpus": site.gpus}
-    if scale is not None:
-        asked["scale"] = list(scale)
-    restart(out, setting, **asked)
-    home = found(out, setting, **asked)
-    rate = lr or starting_rule(parameters).at(COMMON * groups)
+    own = Stated(**stated)
+    asked: dict[str, Any] = {"seed": seed, "method": None, "trainer": trainer.data(), **site.data()}
+    launcher_of(asked["launch"])
+    if own.scale is not None:
+        asked["scale"] = list(own.scale)
+    restart(out, own.setting, **asked)
+    home = found(out, own.setting, **asked)
+    rate = lr or starting_rule(own.parameters).at(COMMON * groups)
     if not home.has("trainer.json"):
         with home.phase("profile"):
-            before = _base(home, setting, groups, observer)
-            home.write("trainer.json", _first(home, setting, rate, groups, parameters, held_out, before, observer))
+            before = _base(home, groups, observer)
+            home.write("trainer.json", _first(home, own, Arm(n=COMMON, B=groups, lr=rate), before, observer))
     return TrainerProfile.of(home.record("trainer.json", "profile"), out)
 
 
-def _base(home: Home, setting: Setting, groups: int, observer: Observer) -> Cost:
+def _base(home: Home, groups: int, observer: Observer) -> Cost:
     """Measure the base's reward, for a trainer that does not evaluate before its first update; returns the cost.
 
     One update at a learning rate of 0 leaves the policy as it was, and the evaluation after it is of the base. The
     reward is kept in study.json for all runs.
     """
-    trainer = home.trainer
-    assert trainer is not None
-    if KINDS[trainer.kind].base:
+    assert home.trainer is not None
+    if KINDS[home.trainer.kind].base:
         return Cost()
-    C = COMMON * groups
-    seed = run_seed(home.asked["seed"], "pilot", 0)
-    job = Job(BASE, setting, trainer.kind, seed, {"rollouts": C}, Arm(n=COMMON, B=groups, lr=0.0), points=(C,),
-              purpose=NAME)
     if "base" not in home.asked:
-        drive_jobs(home, [job], "the base, at a learning rate of 0", observer, 1, home.path)
+        _run(home, BASE, Arm(n=COMMON, B=groups, lr=0.0), 1, "the base, at a learning rate of 0", observer)
         reward = next(x["eval/select"] for x in read_lines(home.path / BASE / "metrics.jsonl") if "eval/select" in x)
         low, high = home.asked.get("scale") or (0.0, 1.0)
         home.amend(base=low + reward * (high - low))
     return Cost.of(read_json(home.path / BASE / "end.json")["bill"]["train"])
 
 
-def _first(
-    home: Home, setting: Setting, lr: float, groups: int, parameters: float | None, held_out: int | None,
-    before: Cost, observer: Observer,
-) -> dict[str, Any]:
+def _run(home: Home, name: str, arm: Arm, updates: int, title: str, observer: Observer) -> dict[str, Any]:
+    """Run the study's trainer for a few updates, evaluated after the last; returns end.json."""
+    C = int(updates * arm["n"] * arm["B"])
+    job = Job(name, home.setting, home.method, run_seed(home.asked["seed"], "pilot", 0), {"rollouts": C}, arm,
+              points=(C,), purpose=NAME)
+    return drive_jobs(home, [job], title, observer, 1, home.path)[0]
+
+
+def _first(home: Home, stated: Stated, arm: Arm, before: Cost, observer: Observer) -> dict[str, Any]:
     """The data of trainer.json, from a run of a few updates; `before` was spent to measure the base."""
-    trainer = home.trainer
-    assert trainer is not None
-    C = PROFILED * COMMON * groups
-    seed = run_seed(home.asked["seed"], "pilot", 0)
-    job = Job(NAME, setting, trainer.kind, seed, {"rollouts": C}, Arm(n=COMMON, B=groups, lr=lr), points=(C,),
-              purpose=NAME)
-    (end,) = drive_jobs(home, [job], "the first run of your trainer", observer, 1, home.path)
+    end = _run(home, NAME, arm, PROFILED, "the first run of your trainer", observer)
     folder = home.path / NAME
     (curve,) = curves([folder])
+    assert home.trainer is not None
     missing = [m for m in read_json(folder / "run.json")["missing"] if not m.startswith(STATED)]
-    if held_out is None:
+    if stated.held_out is None:
         missing.append(f"the number of held-out problems (--held-out): {HELD_OUT} are assumed")
     lengths = [line[LENGTH] for line in read_lines(folder / "metrics.jsonl") if line.get(LENGTH) is not None]
     bill = {k: v for k, v in (before + Cost.of(end["bill"]["train"])).data().items() if v}
     return {
-        "command": trainer.command, "base": float(curve.select[0]), "end": float(curve.select[-1]),
-        "updates": PROFILED, "at": {"n": COMMON, "B": groups, "nB": COMMON * groups, "lr": lr},
+        "command": home.trainer.command, "base": float(curve.select[0]), "end": float(curve.select[-1]),
+        "updates": PROFILED, "at": {"n": arm["n"], "B": arm["B"], "nB": arm["n"] * arm["B"], "lr": arm["lr"]},
         "timing": _timing(curve.C, curve.seconds, end["seconds"]).data(),
         "cost": {k: bill[k] for k in ("rollouts", "decode", "updates") if k in bill} | {"seconds": end["seconds"]},
-        "select": int(setting.held_out), "audit": 0, "samples": setting.samples, "exact": False, "pool": None,
-        "parameters": parameters, "lengths": {"mean": float(np.mean(lengths))} if lengths else None,
+        "select": stated.problems, "audit": 0, "samples": stated.samples, "exact": False, "pool": None,
+        "parameters": stated.parameters, "lengths": {"mean": float(np.mean(lengths))} if lengths else None,
         "missing": missing, "seconds": end["seconds"],
     }
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.laws.curves import attempts_of, curves
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.runs import rules
 from isocost.runs.files import RunFiles
-from isocost.runs.source import Can
 from isocost.screen.display import OfPlanner, Row, folder_field
 from isocost.steps.study import Study, changes
 
@@ -71,11 +71,8 @@ def audit(study: Study) -> Audit:
     names = (*forecast.runs, *forecast.comparator_runs, *forecast.leader_runs)
     there = [run for run in map(study.run, names) if run.has("run.json")]   # of no other run are the curves read
     found = audits.audit(
-        forecast,
-        curves(there, study.metric, clock=False),
-        audits.seals(there),
-        noise=study.planned.evaluation.sd_of(attempts_of(study.metric)),
-        shares=audits.at_their_share(there),
+        forecast, curves(there, study.metric, clock=False), audits.seals(there),
+        noise=study.planned.evaluation.sd_of(attempts_of(study.metric)), shares=audits.at_their_share(there),
         changed=(*forecasts.changed(forecast.hashes, study.hashes), *_other_rules(there, sealed)),
         rule=_rule(there, sealed),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.laws import law as laws
 from isocost.laws.bins import binned
@@ -20,12 +21,11 @@ from isocost.planner.training.turn_limits import LimitChoice, choose, extrapolat
 from isocost.runs import measure, source
 from isocost.runs.files import RunFiles
 from isocost.runs.measure import TRAINING
-from isocost.runs.source import Can
 from isocost.screen.display import OfPlanner, Row, Shown, Table, folder_field, given
 from isocost.screen.words import counted, word
 from isocost.stats.posterior import USUAL
-from isocost.steps.study import Study, changes
-from isocost.steps.training.limits import KEY, of_chosen, of_limit
+from isocost.steps.study import CHOICE, Study, changes
+from isocost.steps.training.limits import of_chosen, of_limit
 from isocost.units import ENV_STEPS, ROLLOUTS
 
 # Public logs that the law was not developed on, and the share of its 90 % intervals that held there, of all and of
@@ -197,20 +197,14 @@ def fit(study: Study, *, metric: str | None = None) -> Law | NoLaw:
     if not study.has("law.json"):
         with study.phase("fit"):
             law, choice = _law(study)
-            beside = {"metric": study.metric} | ({} if choice is None else {KEY: choice.data()})
+            beside = {"metric": study.metric} | ({} if choice is None else {CHOICE: choice.data()})
             study = study.write("law.json", law.data() | beside)
     assert study.law is not None
     own = study.source.can(Can.SPLITS)
     return Law(
-        study.law,
-        turn_limit=study.choice,
-        metric=study.metric,
-        interference=tuple(by_n(_of_law(study))),
-        extendable=study.source.can(Can.PILOT),
-        splits=own,
-        binned=not own and _are_binned(study.curves(PASS)),
-        unit=measure.of(study.any_run)["unit"],
-        folder=study.path,
+        study.law, turn_limit=study.choice, metric=study.metric, interference=tuple(by_n(_of_law(study))),
+        extendable=study.source.can(Can.PILOT), splits=own, binned=not own and _are_binned(study.curves(PASS)),
+        unit=measure.of(study.any_run)["unit"], folder=study.path,
     )
 
 
@@ -326,7 +320,7 @@ def choose_metric(study: Study, metric: str | None, samples: int | None = None) 
     """
     if metric is None or metric == study.metric:
         return study
-    k, drawn = attempts_of(metric), samples or study.setting.samples
+    k, drawn = attempts_of(metric), samples or study.setting.evaluation.samples
     if samples is None and study.has("pilot.json"):
         drawn = study.planned.evaluation.samples or drawn
     study.source.require(Can.METRICS, study.path)

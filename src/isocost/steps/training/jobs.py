@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,52 +14,45 @@ from isocost.planner.training.pilot import PilotPlan
 from isocost.planner.training.study_runs import PlannedRun
 from isocost.runs.files import UNBILLED
 from isocost.runs.job import Job, reopen
-from isocost.runs.launch.site import HERE, Site
 from isocost.screen.words import counted
-from isocost.steps.events import Observer, Warned
+from isocost.steps.events import Warned
+from isocost.steps.execution import Execution
 from isocost.steps.folder import Home
 from isocost.steps.outside.drive import drive_jobs
 from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.settings import workers_of
 from isocost.steps.training import spending
+from isocost.trainers.driving.command import Trainer
 
 
-def workers_for(home: Home, asked: int | None, observer: Observer, site: Site = HERE) -> int | None:
-    """Runs side by side: the requested number, or the one that the study was planned for; None: what a cluster fits."""
-    planned = spending.machine_of(home).side_by_side
-    if asked and asked != planned:
-        observer.on(Warned(
-            f"planned for {counted(planned, 'run')} side by side and run with {asked}: hours on the wall, device-hours "
-            f"and money are {planned / asked:.3g} times what the plan says"
+def execution_for(home: Home, asked: Execution) -> Execution:
+    """With the requested number of workers, or the one that the study was planned for; None: what a cluster fits."""
+    planned, workers = spending.machine_of(home).side_by_side, asked.workers
+    if workers and workers != planned:
+        asked.observer.on(Warned(
+            f"planned for {counted(planned, 'run')} side by side and run with {workers}: hours on the wall, "
+            f"device-hours and money are {planned / workers:.3g} times what the plan says"
         ))
-    return asked if site.fills else asked or planned
+    return asked if asked.site.fills else replace(asked, workers=workers or planned)
 
 
 def run_phase(
-    home: Home,
-    planned: PilotPlan,
-    runs: Sequence[PlannedRun],
-    rule: RateRule,
-    title: str,
-    observer: Observer,
-    workers: int | None,
-    seal: str | None = None,
-    site: Site = HERE,
-    stops: Stops = NEVER,
+    home: Home, jobs: Sequence[Job], title: str, execution: Execution, stops: Stops = NEVER,
+    trainers: Mapping[str, Trainer] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run the planned runs of one purpose; returns what each end.json says. `stops` is for a user's trainer."""
-    jobs = [job_of(home, r, rule, planned.points_of(r), seal, planned.evaluation) for r in runs]
+    """Run the jobs of one phase of a study or comparison, here or by a user's trainer; returns what each end.json says.
+
+    `stops` is for a user's trainer; `trainers` are those of jobs with one of their own, by name.
+    """
     _refuse_elsewhere(jobs, home.runs)
-    if home.trainer is not None:
-        return drive_jobs(home, jobs, title, observer, workers, stops=stops)
+    if home.trainer is not None or trainers:
+        return drive_jobs(home, jobs, title, execution.observer, execution.workers, stops=stops, trainers=trainers)
     for job in jobs:
         reopen(home.runs / job.name, job)
-    return run_jobs(jobs, home.runs, title, observer, workers, site)
+    return run_jobs(jobs, home.runs, title, execution)
 
 
-def run_jobs(
-    jobs: Sequence[Job], folder: Path, title: str, observer: Observer, workers: int | None, site: Site = HERE
-) -> list[dict[str, Any]]:
+def run_jobs(jobs: Sequence[Job], folder: Path, title: str, execution: Execution) -> list[dict[str, Any]]:
     """Run jobs side by side, each in `folder`/name; returns what each end.json says.
 
     Raises:
@@ -69,8 +62,10 @@ def run_jobs(
     if not jobs:
         return []
     _refuse_elsewhere(jobs, folder)
-    side = workers if site.fills else workers_of(jobs[0].setting, workers)
-    with observer.running(title, folder, jobs) as watch:
+    side, site = execution.workers, execution.site
+    if not site.fills:
+        side = workers_of(jobs[0].setting, side)
+    with execution.observer.running(title, folder, jobs) as watch:
         ends = site.run_all(jobs, folder, workers=side, watch=watch)
     for job, end in zip(jobs, ends, strict=True):
         if end["reason"] == UNBILLED:
@@ -86,6 +81,12 @@ def _refuse_elsewhere(jobs: Sequence[Job], folder: Path) -> None:
                             "plan again, in a folder of your own")
 
 
+def jobs_of(home: Home, planned: PilotPlan, runs: Sequence[PlannedRun], rule: RateRule, seal: str | None = None
+            ) -> list[Job]:
+    """Planned runs as jobs, evaluated as the study's plan says."""
+    return [job_of(home, run, rule, planned.points_of(run), seal, planned.evaluation) for run in runs]
+
+
 def job_of(
     home: Home, run: PlannedRun, rule: RateRule, points: Sequence[int], seal: str | None = None,
     evaluation: EvaluationPlan | None = None,
@@ -94,16 +95,9 @@ def job_of(
     setting = home.setting
     if evaluation is not None and evaluation.samples is not None:
         evaluated = None if evaluation.held_out is None else evaluation.problems
-        setting = replace(setting, samples=evaluation.samples, evaluated=evaluated)
+        setting = setting.but(samples=evaluation.samples, evaluated=evaluated)
     return Job(
-        name=run.name,
-        setting=setting,
-        method=home.method,
-        seed=run.seed,
-        budget={"rollouts": run.C, **(run.cap or {})},
-        arm=run.arm.but(lr=run.lr(rule), warmup=run.warmup),
-        points=tuple(points),
-        purpose=run.purpose,
-        seal=seal,
-        export=run.purpose == "train",
+        name=run.name, setting=setting, method=home.method, seed=run.seed,
+        budget={"rollouts": run.C, **(run.cap or {})}, arm=run.arm.but(lr=run.lr(rule), warmup=run.warmup),
+        points=tuple(points), purpose=run.purpose, seal=seal, export=run.purpose == "train",
     )

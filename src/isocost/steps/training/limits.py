@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from isocost.laws.curves import Curve, multiplier
 from isocost.planner.training.pilot import PilotPlan
 from isocost.planner.training.turn_limits import LimitChoice
-
-KEY = "turn_limit"      # of law.json
 
 
 def of_limit(curves: Sequence[Curve], planned: PilotPlan) -> list[Curve]:
@@ -30,11 +27,6 @@ def _placed(c: Curve, rates: Mapping[int, float]) -> Curve:
     rate = rates.get(c.arm["n"], max(rates.values()))
     purpose = "pilot" if multiplier(c) == rates.get(c.arm["n"]) else "edge"
     return replace(c, purpose=purpose, arm=c.arm.but(multiplier=multiplier(c) / rate))
-
-
-def choice_of(law: Mapping[str, Any]) -> LimitChoice | None:
-    """The choice of a turn limit in the data of law.json; None where fewer than two were compared."""
-    return LimitChoice.of(law[KEY]) if law.get(KEY) else None
 
 
 def of_chosen(option: str, choice: LimitChoice | None) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from isocost import meter as meters
 from isocost import methods
+from isocost.can import LEARNER, Can
 from isocost.chance import Purpose
 from isocost.contract.conflicts import needs
 from isocost.errors import Resumable, UserError
@@ -30,13 +32,12 @@ from isocost.screen.display import Row
 from isocost.stats import passk as passrate
 from isocost.steps.events import Tell, untold
 from isocost.steps.training import by_limit, dialogues
+from isocost.steps.training.served import Served
 from isocost.tasks.sample import sample
-from isocost.traits import ASKED
 from isocost.types import Cost, Group, Place, Problem, Stop
-from isocost.world import CAN, Text
-from isocost.worlds.http import Limits
+from isocost.world import Text
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
-from isocost.worlds.spec import Ability, spec_of
+from isocost.worlds.spec import spec_of
 
 SAMPLES = 16  # per problem
 PROBLEMS = 512  # profiled at most: enough for a histogram, and a fixed cost
@@ -50,36 +51,28 @@ Line = Mapping[str, Any]  # one problem's attempts, as they are written down
 
 
 async def pass_rates(
-    setting: Setting,
-    *,
-    seed: int = 0,
-    problems: int = PROBLEMS,
-    method: str | None = None,
-    opened: Opened | None = None,
-    kept: Path | None = None,
-    begin: Callable[[], None] = lambda: None,
-    bounded: bool = True,
-    limits: Limits = Limits(),
-    parameters: float | None = None,
-    tell: Tell = untold,
+    of: Setting | Opened, *, seed: int = 0, problems: int = PROBLEMS, method: str | None = None,
+    kept: Path | None = None, begin: Callable[[], None] = lambda: None, bounded: bool = True, tell: Tell = untold,
+    **served: Any,
 ) -> dict[str, Any]:
-    """Sample `problems` training problems 16 times each and describe the completions.
+    """Sample `problems` training problems of a setting 16 times each and describe the completions.
 
     The problems are random by seed, each level in proportion (`isocost.tasks.sample`). Difficulty is assigned on one
     half of the samples and reported on the other. Returns the data of profile.json: counts, histogram, dead groups,
     lengths, regime, the recipe that follows (or the requested `method`'s), and which methods' preconditions hold.
 
     Completions are written to the file `kept` when they are graded; `begin` is called before its first line. Lines of a
-    killed profile there are used again; `lost` is the cost of those that cannot be. `limits` are of the requests to a
-    model's server; `parameters` is its size, where the model does not say. `tell` receives how many problems are done.
+    killed profile there are used again; `lost` is the cost of those that cannot be. `tell` receives how many problems
+    are done. **served: fields of `Served`. What is opened is closed.
 
     Raises:
         UserError: for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no law
             can be fitted to.
     """
-    began = time.perf_counter()
+    began, asked = time.perf_counter(), Served(**served)
     tell(OPENING)
-    opened = opened or open_setting(setting, check=True, learn=False, limits=limits)
+    opened = of if isinstance(of, Opened) else open_setting(of, check=True, learn=False, limits=asked.limits)
+    setting = opened.setting
     checked = opened.world.meter.of(meters.CHECK)
     try:
         if bounded:
@@ -97,21 +90,21 @@ async def pass_rates(
                         f"{_failures(opened)}")
     sampled = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
     seconds = sampled.seconds
-    local = opened.world.extra.get("model")     # None for a model behind a server
-    size = opened.world.learner.parameters if spec_of(setting.model).can(Ability.SIZE) else parameters
-    said = dialogues.summary(found, sampled, setting.max_turns)
-    cut = by_limit.table(found, setting.max_turns)
+    about = opened.world.about
+    size = opened.world.learner.parameters if spec_of(setting.model).can(Can.SIZE) else asked.parameters
+    said = dialogues.summary(found, sampled, setting.lengths.max_turns)
+    cut = by_limit.table(found, setting.lengths.max_turns)
     described = {
         "model": setting.model,
         "parameters": size,
-        **({"learned": opened.world.learner.learned} if opened.world.extra.get("lora") else {}),
-        **({"starting_rate": dict(local.starting_rate)} if local and local.starting_rate else {}),
+        **({"learned": opened.world.learner.learned} if about.lora else {}),
+        **({"starting_rate": dict(rate)} if about.model and (rate := about.model.starting_rate) else {}),
         "problems": len(pool),
         "pool": len(opened.sides.train),
         "select": len(opened.sides.select),
         "audit": len(opened.sides.audit),
         "ids": [p.id for p, ok in zip(pool, scored, strict=True) if ok],
-        **({"server": opened.world.extra["server"]()} if "server" in opened.world.extra else {}),
+        **({"server": about.server()} if about.server else {}),
         "levels": [p.meta.get("level") for p, ok in zip(pool, scored, strict=True) if ok],
         "unscored": int(np.isnan(rewards).sum()),
         "verifier_failures": dict(opened.grader.failures),
@@ -133,10 +126,10 @@ async def pass_rates(
         "seconds": round(time.perf_counter() - began, 2),
         "examples": _examples(found),
     }
-    return with_recipe(described, method, spec_of(setting.model).learner)
+    return with_recipe(described, method, spec_of(setting.model).of.learner)
 
 
-def with_recipe(profile: dict[str, Any], method: str | None, can: frozenset[str] = CAN) -> dict[str, Any]:
+def with_recipe(profile: dict[str, Any], method: str | None, can: frozenset[Can] = LEARNER) -> dict[str, Any]:
     """A profile with its recipe, or the requested `method`'s, and every method's preconditions.
 
     A recipe that needs more of the learner than it `can` do is replaced by `PLAIN`.
@@ -144,7 +137,8 @@ def with_recipe(profile: dict[str, Any], method: str | None, can: frozenset[str]
     if method is not None:
         profile["recipe"] = {"method": method, "why": "asked for"}
     elif lacking := needs(methods.recipe(own := profile["recipe"]["method"])) - can:
-        why = f"in place of {own}, which needs {ASKED[min(lacking)]}: this model cannot give it"
+        first = min(lacking, key=attrgetter("name"))
+        why = f"in place of {own}, which needs {first.meaning}: this model cannot give it"
         profile["recipe"] = {"method": PLAIN, "why": why}
     recipe = methods.recipe(profile["recipe"]["method"])
     profile["recipe"]["compares"] = compares(recipe)

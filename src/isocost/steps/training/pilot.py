@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.errors import Interrupted, UserError
 from isocost.laws.curves import PASS
 from isocost.planner.budget import Machine, measure_timing, worded
@@ -18,15 +19,15 @@ from isocost.runs import rules
 from isocost.runs.files import SCHEMA
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
-from isocost.runs.source import Can
 from isocost.screen.display import Row, Shown, folder_field
 from isocost.screen.words import counted, word
 from isocost.steps.events import SILENT, Extended, Observer
+from isocost.steps.execution import Execution
 from isocost.steps.outside.early import Stops
 from isocost.steps.outside.settle import settle
 from isocost.steps.study import Study, changes
 from isocost.steps.training import plans, spending
-from isocost.steps.training.jobs import run_phase, workers_for
+from isocost.steps.training.jobs import execution_for, jobs_of, run_phase
 from isocost.steps.training.limits import of_limit
 
 
@@ -50,25 +51,41 @@ class Pilot(Shown):
         return {"schema": SCHEMA, **self.rate.data(), "shift": self.shift.data()}
 
 
+@dataclass(frozen=True)
+class Additions:
+    """Runs to add to a pilot, at the turn limit `turns` or at every limit that the pilot compares.
+
+    `longer` ("4=24576", "4=4x", "all=4x") continues the runs of n, `seeds` ("8=2", "all=2") adds runs of n. Raises
+    UserError for a turn limit alone.
+    """
+
+    longer: Sequence[str] = ()
+    seeds: Sequence[str] = ()
+    turns: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.turns is not None and not self:
+            raise UserError(f"--turns {self.turns} says where --longer and --seeds add runs: give one of them")
+
+    def __bool__(self) -> bool:
+        return bool(self.longer or self.seeds)
+
+    def to(self, planned: PilotPlan) -> PilotPlan:
+        """The pilot with these runs. Raises UserError for a text that cannot be read and for runs that do not fit."""
+        ends = planned.lengths_at(self.turns) or planned.lengths
+        return planned.extended(_of_each("--longer", self.longer, ends, "4=24576, 4=4x or all=4x"),
+                                _of_each("--seeds", self.seeds, dict.fromkeys(ends, 0), "8=2 or all=2"), self.turns)
+
+
 @changes
 def pilot(
-    study: Study,
-    *,
-    workers: int | None = None,
-    dry_run: bool = False,
-    longer: Sequence[str] = (),
-    seeds: Sequence[str] = (),
-    turns: int | None = None,
-    trainer: str | None = None,
-    site: Site = HERE,
-    worth: float | None = None,
-    observer: Observer = SILENT,
+    study: Study, added: Additions = Additions(), *, dry_run: bool = False, trainer: str | None = None,
+    worth: float | None = None, workers: int | None = None, site: Site = HERE, observer: Observer = SILENT,
 ) -> Pilot | plans.PilotPlan:
     """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
     supports. Finished runs are not repeated.
 
-    `longer` ("4=24576", "4=4x", "all=4x") and `seeds` ("8=2", "all=2") add runs first, at the turn limit `turns` or at
-    every limit that the pilot compares: what ran is not paid for again.
+    The `added` runs are planned first: what ran is not paid for again.
     `workers` runs go side by side, where `site` says; results do not depend on either. A dry run, and a plan without
     a pilot, return the plan with its cost, at what the runs so far have cost. A user's `trainer` is the one that the
     study began with; its runs are ended early once the rest of them is unlikely to gain `worth` in held-out reward.
@@ -83,12 +100,10 @@ def pilot(
     rules.refuse_other_runs(study.runs_read, study.path)
     stops = Stops(worth)
     stops.require(study)
-    if turns is not None and not (longer or seeds):
-        raise UserError(f"--turns {turns} says where --longer and --seeds add runs: give one of them")
     planned = study.planned
-    if longer or seeds:
+    if added:
         there = measured(study, planned)
-        study, planned = _extended(study, there, longer, seeds, turns, dry_run=dry_run)
+        study, planned = _extended(study, there, added, dry_run=dry_run)
         before, after = there.pilot_bill, planned.pilot_bill
         observer.on(Extended(after.rollouts - before.rollouts, after.seconds - before.seconds, before.rollouts,
                        planned.timing.source))
@@ -97,30 +112,28 @@ def pilot(
     if dry_run or planned.direct:
         return plans.PilotPlan(planned, folder=study.path)
     try:
-        return _run(study, planned, workers, observer, site, stops)
+        return _run(study, planned, Execution(workers, site, observer), stops)
     except Interrupted as e:    # the added runs are recorded: the command to continue must not add them again
-        raise Interrupted(e.signum, f"isocost pilot {word(study.path)}" if longer or seeds else "") from None
+        raise Interrupted(e.signum, f"isocost pilot {word(study.path)}" if added else "") from None
 
 
-def _run(
-    study: Study, planned: PilotPlan, workers: int | None, observer: Observer, site: Site, stops: Stops
-) -> Pilot:
-    workers = workers_for(study, workers, observer, site)
+def _run(study: Study, planned: PilotPlan, asked: Execution, stops: Stops) -> Pilot:
+    execution = execution_for(study, asked)
     with study.phase("probe"):
-        run_phase(study, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", observer, workers,
-                  site=site)
+        run_phase(study, jobs_of(study, planned, planned.of_purpose("probe"), planned.rate), "learning-rate probe",
+                  execution)
     study = study.again()
     if not study.has("rate.json"):
         seen = probe_results(study.curves(PASS)) if planned.of_purpose("probe") else []
         start = planned.rate
         study = study.write("rate.json", (fit_rate(seen, start.reference, start.exponent) if seen else start).data())
     rule = study.rule
-    observer.on(rule)
+    execution.observer.on(rule)
     _require_affordable(study, planned)
     while True:
         with study.phase("pilot"):
             both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
-            run_phase(study, planned, both, rule, "pilot", observer, workers, site=site, stops=stops)
+            run_phase(study, jobs_of(study, planned, both, rule), "pilot", execution, stops)
         study = study.again()
         if not planned.reserve:
             break
@@ -143,9 +156,7 @@ def write_pilot(study: Study, planned: PilotPlan, machine: Machine) -> Study:
     return study.write("pilot.json", {**planned.data(), **spending.of_pilot(planned, machine)}).without("plan.json")
 
 
-def _extended(
-    study: Study, planned: PilotPlan, longer: Sequence[str], seeds: Sequence[str], turns: int | None, *, dry_run: bool
-) -> tuple[Study, PilotPlan]:
+def _extended(study: Study, planned: PilotPlan, added: Additions, *, dry_run: bool) -> tuple[Study, PilotPlan]:
     """The study and its pilot with runs added, written unless this is a dry run; its law and plan are removed.
 
     Every run must have ended: after a kill, the same options would otherwise add a second time.
@@ -158,9 +169,7 @@ def _extended(
         left = (f"{counted(len(under_way), 'run')} of the planned pilot still to end, such as {under_way[0]}"
                 if under_way else "the pilot still has a reserve to spend after its grid")
         raise UserError(f"{left}: go on with `isocost pilot {word(study.path)}` first")
-    ends = planned.lengths_at(turns) or planned.lengths
-    made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
-                            _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"), turns)
+    made = added.to(planned)
     _require_affordable(study, made)
     if not dry_run:
         study = write_pilot(study.without("law.json", "shift.json"), made, spending.machine_of(study))

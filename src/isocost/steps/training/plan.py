@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from isocost import methods
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.laws.curves import attempts_of
 from isocost.laws.overfit import beyond
@@ -18,12 +18,10 @@ from isocost.planner.training import prescribe as plans
 from isocost.planner.training.afford import MOST_SAMPLES, plan_pilot
 from isocost.planner.training.learning_rate import given, starting_rule
 from isocost.planner.training.prescribe import prescribe
-from isocost.planner.training.study_runs import PlannedRun
 from isocost.recipe import pace_takes
 from isocost.runs import measure
 from isocost.runs.job import method_defaults
 from isocost.runs.schema import ENDED
-from isocost.runs.source import Can
 from isocost.screen.words import word
 from isocost.steps.outside import imported
 from isocost.steps.settings import workers_of
@@ -62,7 +60,7 @@ def _of_training(study: Study, asked: PlanOptions) -> PilotPlan | Plan:
         raise UserError(f"--samples {asked.samples}: evaluations are exact here and sample nothing; leave it out")
     changes = asked.shape or asked.spending
     started = study.runs.exists() or study.has("forecast.json")
-    drawn = asked.samples or study.setting.samples
+    drawn = asked.samples or study.setting.evaluation.samples
     study = choose_metric(study, asked.metric, drawn if changes and not started else None)
     if started and not study.has("pilot.json"):
         raise UserError(f"{study.path} has runs but not the pilot.json that they were planned by: restore it, or start "
@@ -77,8 +75,8 @@ def _of_training(study: Study, asked: PlanOptions) -> PilotPlan | Plan:
         before = study.planned
         asked = replace(asked, size=before.preset, budget=None if before.budget is None else str(before.budget))
     if changes or not study.has("pilot.json"):
-        machine = _machine(study, asked)
-        spend = asked.spend(machine, _uncounted(study))
+        machine = _machine(study, asked.price, asked.devices, asked.workers)
+        spend = machine.spend(asked.budget, _uncounted(study))
         if started:
             planned = study.planned
             if planned.direct:
@@ -117,12 +115,8 @@ def pilot_plan(study: Study) -> PilotPlan:
     data = study.record("pilot.json", "plan")
     cost = study.profiled().get("cost") or {}
     return PilotPlan(
-        study.planned,
-        units=data.get("units"),
-        profiled=cost.get("rollouts", 0),
-        overridden=_overridden(study, study.planned),
-        elsewhere=_elsewhere(study),
-        folder=study.path,
+        study.planned, units=data.get("units"), profiled=cost.get("rollouts", 0),
+        overridden=_overridden(study, study.planned), elsewhere=_elsewhere(study), folder=study.path,
     )
 
 
@@ -154,20 +148,20 @@ def _overridden(study: Study, planned: pilots.PilotPlan) -> str:
     method = study.asked["method"]
     if method is None:
         return ""
-    used = {**asdict(study.setting), "lr": "by the rule", "warmup": "at most 5 % of the updates",
+    used = {**study.setting.to_dict(), "lr": "by the rule", "warmup": "at most 5 % of the updates",
             "n": ", ".join(map(str, planned.grid or (planned.fallback_n,))),
             "B": f"{planned.batch} / n" if planned.batch else planned.B}
     differs = method_defaults(method, used)
     return f"{method}: {differs}" if differs else ""
 
 
-def _machine(study: Study, asked: PlanOptions) -> Machine:
-    """The machine of these options; what they leave out is as it was planned before."""
+def _machine(study: Study, price: str | None, devices: int | None, workers: int | None) -> Machine:
+    """The machine of these options; what is None is as it was planned before."""
     before = Machine(1, workers_of(study.setting, None))
     if study.has("pilot.json"):
         before = spending.machine_of(study)
-    now = Machine.priced(asked.price, asked.devices or before.devices, asked.workers or before.side_by_side)
-    return now if asked.price else replace(now, price=before.price, currency=before.currency)
+    now = Machine.priced(price, devices or before.devices, workers or before.side_by_side)
+    return now if price else replace(now, price=before.price, currency=before.currency)
 
 
 def _uncounted(study: Study) -> dict[str, str]:
@@ -199,7 +193,7 @@ def _plan_pilot(study: Study, options: PlanOptions, budget: Budget | None) -> pi
     lr, exponent, samples = options.lr, options.lr_exponent, options.samples
     if lr is not None or exponent is not None or at:
         rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
-    evaluation = EvaluationPlan(held_out, None if exact else samples or study.setting.samples)
+    evaluation = EvaluationPlan(held_out, None if exact else samples or study.setting.evaluation.samples)
     if study.trainer is not None:
         evaluation = replace(evaluation, splits=1, even=EVALUATIONS)
     name = str(asked["method"] or (known.get("recipe") or {}).get("method"))
@@ -212,20 +206,10 @@ def _plan_pilot(study: Study, options: PlanOptions, budget: Budget | None) -> pi
     if study.trainer is not None:
         timing = Timing.of(known["timing"])
     planned = plan_pilot(
-        known,
-        preset=options.size or "quick",
-        budget=budget,
-        seed=asked["seed"],
-        parameters=known["parameters"],
-        rate=rate,
-        B=options.groups,
-        batch=options.fixed_batch,
-        evaluation=evaluation,
-        timing=timing,
-        attempts=attempts_of(study.metric),
-        evaluation_share=options.evaluation_share,
-        turns=options.turns,
-        most_samples=samples or max(study.setting.samples, MOST_SAMPLES),
+        known, preset=options.size or "quick", budget=budget, seed=asked["seed"], parameters=known["parameters"],
+        rate=rate, B=options.groups, batch=options.fixed_batch, evaluation=evaluation, timing=timing,
+        attempts=attempts_of(study.metric), evaluation_share=options.evaluation_share, turns=options.turns,
+        most_samples=samples or max(study.setting.evaluation.samples, MOST_SAMPLES),
         rounds=study.source.can(Can.PILOT),
     )
     if _caps(study):
@@ -255,18 +239,12 @@ def _prescription(study: Study, planned: pilots.PilotPlan) -> plans.Plan:
         return replace(made, bill=_not_here(made.bill), flags=(_exported(study), *made.flags))
     law, turns, own = study.law, study.turns, planned.at(study.turns)
     seen = of_limit(study.curves(), own)
-    bills = [bill.get("train", {}) for run, bill in _bills(study, own) if turns is None or run.purpose == "pilot"]
+    bills = [study.run(r.name).ended(ENDED)["bill"].get("train", {})
+             for r in own.runs if turns is None or r.purpose == "pilot"]
     own = replace(own, prices=own.prices.measured(bills))
     made = prescribe(
-        law,
-        study.rule,
-        own.budget,
-        measure_timing(seen, own.timing),
-        pilot=own,
-        curves=seen,
-        spent=spent(study, planned),
-        problems=pool,
-        caps=_caps(study),
+        law, study.rule, own.budget, measure_timing(seen, own.timing), pilot=own, curves=seen,
+        spent=spent(study, planned), problems=pool, caps=_caps(study),
     )
     if (choice := study.choice) is not None:
         note = choice.text + (f". To resolve: {choice.settle}" if choice.settle else "")
@@ -275,19 +253,9 @@ def _prescription(study: Study, planned: pilots.PilotPlan) -> plans.Plan:
     return made if warning is None else replace(made, flags=(*made.flags, warning))
 
 
-def _ends(study: Study, planned: pilots.PilotPlan) -> list[dict[str, Any]]:
-    """How each of the pilot's runs ended."""
-    return [study.run(r.name).ended(ENDED) for r in planned.runs]
-
-
-def _bills(study: Study, planned: pilots.PilotPlan) -> list[tuple[PlannedRun, dict[str, Any]]]:
-    """Each of the pilot's runs with its accounts."""
-    return [(r, e["bill"]) for r, e in zip(planned.runs, _ends(study, planned), strict=True)]
-
-
 def spent(study: Study, planned: pilots.PilotPlan) -> Bill:
     """What the pilot's runs cost by their own meters: training and what was lost of it, evaluations in seconds."""
-    ends = _ends(study, planned)
+    ends = [study.run(r.name).ended(ENDED) for r in planned.runs]
     bills = [e["bill"].get(account, {}) for e in ends for account in (TRAIN, LOST)]
     sizes = planned.pilot_bill
 
@@ -298,9 +266,6 @@ def spent(study: Study, planned: pilots.PilotPlan) -> Bill:
     learned = planned.prices.learned
     flops = sum(Cost(**b).flops(int(parameters), learned) for b in bills) if parameters else None
     return replace(
-        sizes,
-        rollouts=int(total("rollouts")),
-        tokens=total("decode"),
-        flops=flops,
+        sizes, rollouts=int(total("rollouts")), tokens=total("decode"), flops=flops,
         seconds=sum(e["seconds"] for e in ends),
     )

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from isocost.errors import UserError
-from isocost.planner.budget import Budget, Machine
+from isocost.planner.budget import Budget
 from isocost.planner.training import pilot as pilots
 from isocost.planner.training import prescription as plans
 from isocost.planner.training.learning_rate import NOISE
@@ -22,7 +21,7 @@ from isocost.screen.display import OfPlanner, Row, Table, folder_field, given
 from isocost.screen.words import counted, duration, word
 from isocost.stats.intervals import Interval
 from isocost.stats.power import detectable
-from isocost.units import FLOPS, ROLLOUTS, SECONDS, TABLE, UNITS, WALL, words
+from isocost.units import FLOPS, ROLLOUTS, SECONDS, WALL, words
 
 Data = Mapping[str, Any]
 SHOWN = 20      # evaluation points that are listed
@@ -67,20 +66,6 @@ class PlanOptions:
     def spending(self) -> bool:
         """Whether they say what may be spent, or on which machine."""
         return any(x is not None for x in (self.budget, self.price, self.devices, self.workers))
-
-    def spend(self, machine: Machine, uncounted: Mapping[str, str]) -> Budget | None:
-        """The budget in a unit that plans count in; None without one. `uncounted` is unit -> why it cannot be counted.
-
-        Raises UserError, naming the units that can be counted, for a budget in another.
-        """
-        if self.budget is None:
-            return None
-        budget = Budget.parse(self.budget)
-        if why := uncounted.get(budget.unit if budget.unit in UNITS else SECONDS):
-            *most, last = (TABLE[unit].asked for unit in UNITS if unit not in uncounted)
-            units = f"{', '.join(most)} or {last}" if most else last
-            raise UserError(f"a budget of {budget} cannot be counted: {why}; give {units}, such as 50k-rollouts")
-        return machine.plannable(budget, self.budget.strip())
 
 
 @dataclass(frozen=True)

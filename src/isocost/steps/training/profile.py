@@ -9,10 +9,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from isocost.can import Can
 from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.files import SCHEMA
-from isocost.runs.source import SERVED, Can
+from isocost.runs.source import SERVED
 from isocost.screen.display import Row, Shown, Table, folder_field, given
 from isocost.screen.words import counted, megabytes
 from isocost.steps.events import SILENT, Observer
@@ -21,12 +22,12 @@ from isocost.steps.settings import method_of
 from isocost.steps.study import Study
 from isocost.steps.training import by_limit, dialogues
 from isocost.steps.training.pass_rates import MOST_CUT, PROBLEMS, SAMPLES, pass_rates, pass_row
+from isocost.steps.training.served import Served, spent
 from isocost.steps.training.served import money as paid
-from isocost.steps.training.served import spent
 from isocost.types import Cost
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting
-from isocost.worlds.spec import Ability, spec_of
+from isocost.worlds.spec import spec_of
 
 Data = Mapping[str, Any]
 NAMED = 5       # methods named in a line of many
@@ -241,15 +242,13 @@ def unmet(methods: Sequence[Mapping[str, str]]) -> list[str]:
 @writes(new=True)
 def profile(
     out: Path, setting: Setting, *, seed: int = 0, method: str | None = None, problems: int = PROBLEMS,
-    dry_run: bool = False, parameters: float | None = None, price: str | None = None, limits: Limits = Limits(),
-    observer: Observer = SILENT,
+    dry_run: bool = False, observer: Observer = SILENT, **served: Any,
 ) -> Profile | ProfileCost:
     """Start a study in `out` and profile the model on `problems` training problems, or continue a profile that was
     killed. A study that is profiled is not profiled again.
 
-    `method` replaces the recipe that follows from the profile. For a model behind a server: `parameters` is its size,
-    `price` what its tokens cost ("0.15usd/M-input,0.60usd/M-output"), `limits` how it is asked. A dry run loads the
-    model and the problems, writes nothing and returns the cost.
+    `method` replaces the recipe that follows from the profile. **served are fields of `Served`, for a model behind a
+    server. A dry run loads the model and the problems, writes nothing and returns the cost.
 
     Raises:
         UserError: for a setting that cannot be used, which leaves no study, and where `out` already contains a study
@@ -257,12 +256,13 @@ def profile(
     """
     if method is not None:
         method_of(method, setting)
-    cost = None if price is None else TokenPrice.parse(price)
+    server = Served(**served)
+    cost = server.token_price
     asked: dict[str, Any] = {"seed": seed, "method": method, "profiled": problems}
-    if not spec_of(setting.model).can(Ability.LEARN):
+    if not spec_of(setting.model).can(Can.LEARN):
         asked["source"] = SERVED.name
     if dry_run:
-        return _cost(setting, problems, seed, limits, cost)
+        return _cost(setting, problems, seed, server.limits, cost)
     restart(out, setting, **asked)
     if (out / "study.json").exists():
         Study.read(out).source.require(Can.PROFILE, out)
@@ -276,8 +276,8 @@ def profile(
                 timed.enter_context(home.phase("profile", began))
 
             sampled = finished(
-                pass_rates(setting, seed=seed, problems=problems, method=method, kept=kept, begin=begin,
-                           limits=limits, parameters=parameters, tell=tell)
+                pass_rates(setting, seed=seed, problems=problems, method=method, kept=kept, begin=begin, tell=tell,
+                           **served)
             )
             if cost is not None:
                 spent = Cost.of(sampled["cost"]) + Cost.of(sampled["lost"])
@@ -302,21 +302,15 @@ def _cost(
     opened = open_setting(setting, check=True, learn=False, limits=limits)
     world = opened.world
     pool = sample(world.problems, problems, seed)
-    counted = spec.can(Ability.CONTEXT)
+    counted = spec.reading is not None
     rollouts = SAMPLES * len(pool)
     prefill = SAMPLES * sum(len(world.text.prompt(p.prompt)) for p in pool) if counted else 0
-    cost = Cost(rollouts, prefill, rollouts * setting.max_tokens * (setting.max_turns or 1))
-    size = world.learner.parameters if spec.can(Ability.SIZE) else None
+    cost = Cost(rollouts, prefill, rollouts * setting.lengths.max_tokens * (setting.lengths.max_turns or 1))
+    size = world.learner.parameters if spec.can(Can.SIZE) else None
     opened.close()
     return ProfileCost(
-        model=setting.model,
-        data=setting.data,
-        problems=len(pool),
-        rollouts=rollouts,
-        tokens=cost.prefill + cost.decode,
-        flops=None if size is None else cost.flops(size),
-        memory_mb=round(500 + 4 * (size or 0) / 1e6),
-        disk_mb=1,
-        prompts=counted,
+        model=setting.model, data=setting.problems.data, problems=len(pool), rollouts=rollouts,
+        tokens=cost.prefill + cost.decode, flops=None if size is None else cost.flops(size),
+        memory_mb=round(500 + 4 * (size or 0) / 1e6), disk_mb=1, prompts=counted,
         money=None if price is None else price.of(cost).data(),
     )

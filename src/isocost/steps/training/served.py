@@ -1,14 +1,32 @@
-"""What sampling a model cost, and how its server answered, as rows of a result."""
+"""A model behind a server: what is said of it, and as rows of a result what sampling cost and how it answered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from isocost.planner.token_price import TokenPrice
 from isocost.screen.display import Row
 from isocost.screen.words import counted
+from isocost.worlds.http import Limits
 
 Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a user says of a model behind a server: its size in `parameters`, the `price` of its tokens
+    ("0.15usd/M-input,0.60usd/M-output"), and the `limits` of requests."""
+
+    parameters: float | None = None
+    price: str | None = None
+    limits: Limits = Limits()
+
+    @property
+    def token_price(self) -> TokenPrice | None:
+        """The price; None without one. Raises UserError for a text that is none."""
+        return None if self.price is None else TokenPrice.parse(self.price)
 
 
 def money(m: Data) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from isocost import methods
+from isocost.can import Can
 from isocost.disk.jsonfile import TAIL
 from isocost.errors import Interrupted, UserError
 from isocost.gather import finished
@@ -31,9 +32,9 @@ from isocost.seams import SIZES, Recipe
 from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned
 from isocost.steps.folder import bill_dry_run
 from isocost.steps.training.pass_rates import pass_rates
-from isocost.units import of_run
+from isocost.units import ENV_STEPS, of_run
 from isocost.worlds.setting import Opened, Setting
-from isocost.worlds.spec import Ability, spec_of
+from isocost.worlds.spec import AdapterOptions, spec_of
 
 SHOWN = 8       # warnings of the reward's check that are listed
 
@@ -84,17 +85,9 @@ class RunEnd(Shown):
     def of(cls, end: Mapping[str, Any], folder: Path) -> RunEnd:
         """From end.json."""
         return cls(
-            reason=end["reason"],
-            detail=end["detail"],
-            steps=end["steps"],
-            seconds=end["seconds"],
-            fates=end["fates"],
-            notes=tuple(end["notes"]),
-            verifier_failures=end["verifier_failures"],
-            verifier_examples=end.get("verifier_examples", {}),
-            timing=end.get("timing", {}),
-            end=end,
-            folder=folder,
+            reason=end["reason"], detail=end["detail"], steps=end["steps"], seconds=end["seconds"], fates=end["fates"],
+            notes=tuple(end["notes"]), verifier_failures=end["verifier_failures"],
+            verifier_examples=end.get("verifier_examples", {}), timing=end.get("timing", {}), end=end, folder=folder,
         )
 
     @property
@@ -122,110 +115,118 @@ class RunEnd(Shown):
         return dict(self.end)
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of `isocost train METHOD`.
+
+    budget: what training may spend, with a unit ("20k-rollouts", "30m"); price, devices: of the machine. seed: of all
+    that is sampled. rollouts, groups: n and B, the method's own where they are None. lr: learning rate, else the
+    model's own or assumed from its size, by n B. sets: "SEAM.NAME=VALUE". evaluations: points of compute with a
+    held-out reward. save_every: updates between checkpoints beside those. keep: groups of every update whose rollouts
+    are kept as text, besides those that every run keeps.
+
+    Raises UserError without a budget.
+    """
+
+    budget: str
+    seed: int = 0
+    rollouts: int | None = None
+    groups: int | None = None
+    lr: float | None = None
+    sets: Sequence[str] = ()
+    evaluations: int = 8
+    save_every: int = 0
+    keep: int = 0
+    price: str | None = None
+    devices: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget is None:
+            raise UserError("a run needs a --budget with a unit, such as 20k-rollouts, 2M-tokens, 1e15flop or 30m")
+
+    @property
+    def spend(self) -> Budget:
+        """The budget in a unit that runs count. Raises UserError for a text that is none."""
+        return Machine.priced(self.price, self.devices or 1, 1).plannable(Budget.parse(self.budget), self.budget)
+
+    def job(self, method: str, setting: Setting, name: str | None) -> Job:
+        """The run of a METHOD or METHOD@SETTINGS. Raises UserError for what does not fit it."""
+        written, (method, settings) = method, methods.parted(method)
+        chosen = {**settings_of(settings.split(",") if settings else (), written), **settings_of(self.sets)}
+        sizes: dict[str, str] = {k: chosen.pop(k) for k in ("rollouts", "groups") if k in chosen}
+        if twice := [k for k in sizes if getattr(self, k)]:
+            raise UserError(f"{written}: {twice[0]} is given twice: leave it out here, or {OPTIONS[twice[0]]}")
+        own, spend = methods.tuned(methods.recipe(method), sizes), self.spend
+        n, B = self.rollouts or own.rollouts, self.groups or own.groups
+        size = n * B
+        steps = int(spend.amount // size) if spend.unit == "rollouts" else 0
+        if spend.unit == "rollouts" and not steps:
+            mine = self.rollouts and self.groups
+            whose = "" if mine else f", {method}'s own sizes where you gave none: give a smaller -n or -B"
+            raise UserError(f"a budget of {spend} does not pay for one update of n B = {n} x {B} = {size}{whose}")
+        spec_of(setting.model).require(Can.LEARN)
+        if spend.unit == ENV_STEPS and not setting.problems.env:
+            raise UserError("a budget in env-steps needs an environment: name it with --env, or give it in rollouts, "
+                            "tokens or time")
+        lr = starting_rule_of(setting).at(size) if self.lr is None else self.lr
+        job = Job(
+            name=name or f"{Path(method).stem}-{self.seed}", setting=setting, method=method, seed=self.seed,
+            budget={of_run(spend.unit): spend.amount}, arm=Arm(n=n, B=B, lr=lr, warmup=warmup(steps)), sets=chosen,
+            save_every=self.save_every, keep=self.keep, export=True, points=_points(spend, size, self.evaluations),
+        )
+        turns = recipe_of(job).pace(Ledger()).max_turns
+        if size * turns > job.budget.get("env-steps", inf):
+            raise UserError(f"a budget of {spend} does not pay for one update, which costs up to {size * turns:,} "
+                            f"env-steps: n {n} x B {B} x {turns} turns; give more, or a smaller -n, -B or --max-turns")
+        return job
+
+
 def train_one(
-    method: str,
-    setting: Setting,
-    *,
-    budget: str | None,
-    out: Path | None = None,
-    seed: int = 0,
-    rollouts: int | None = None,
-    groups: int | None = None,
-    lr: float | None = None,
-    sets: Sequence[str] = (),
-    evaluations: int = 8,
-    save_every: int = 0,
-    keep: int = 0,
-    dry_run: bool = False,
-    price: str | None = None,
-    devices: int | None = None,
-    observer: Observer = SILENT,
+    method: str, setting: Setting, *, out: Path | None = None, dry_run: bool = False, observer: Observer = SILENT,
+    **options: Any,
 ) -> RunEnd | RunCost:
     """Train one method on one setting, in `out` (default runs/METHOD-SEED); a run that is there is continued.
 
-    budget: what training may spend, with a unit ("20k-rollouts", "30m"). rollouts, groups: n and B, the method's own
-    where they are None. lr: learning rate, else the model's own or assumed from its size, by n B. sets:
-    "SEAM.NAME=VALUE". evaluations: points of compute with a held-out reward. save_every: updates between checkpoints
-    beside those. keep: groups of every update whose rollouts are kept as text, besides those that every run keeps. A
-    dry run samples a few completions, writes what they cost to `out`/dry-run.json and returns the cost.
+    **options: fields of `RunOptions`. A dry run samples a few completions, writes what they cost to `out`/dry-run.json
+    and returns the cost.
 
     Raises:
         UserError: for a method, a setting or a budget that cannot be used, before anything is trained.
         Interrupted: after a signal, with everything paid for on disk.
     """
-    if budget is None:
-        raise UserError(
-            "a run needs a --budget with a unit, such as 20k-rollouts, 2M-tokens, 1e15flop or 30m"
-        )
-    written, (method, settings) = method, methods.parted(method)
-    chosen = {**settings_of(settings.split(",") if settings else (), written), **settings_of(sets)}
-    sizes: dict[str, str] = {k: chosen.pop(k) for k in ("rollouts", "groups") if k in chosen}
-    if twice := [k for k, given in (("rollouts", rollouts), ("groups", groups)) if given and k in sizes]:
-        raise UserError(f"{written}: {twice[0]} is given twice: leave it out here, or {OPTIONS[twice[0]]}")
-    own = methods.tuned(methods.recipe(method), sizes)
-    n, B = rollouts or own.rollouts, groups or own.groups
-    size = n * B
-    machine = Machine.priced(price, devices or 1, 1)
-    spend = machine.plannable(Budget.parse(budget), budget)
-    if spend.unit == "rollouts" and spend.amount < size:
-        whose = "" if rollouts and groups else f", {method}'s own sizes where you gave none: give a smaller -n or -B"
-        raise UserError(f"a budget of {spend} does not pay for one update of n B = {n} x {B} = {size}{whose}")
-    spec_of(setting.model).require(Ability.LEARN)
-    lr = lr if lr is not None else starting_rule_of(setting).at(size)
-    steps = int(spend.amount // size) if spend.unit == "rollouts" else 0
-    job = Job(
-        name=out.name if out else f"{Path(method).stem}-{seed}",
-        setting=setting,
-        method=method,
-        seed=seed,
-        budget={of_run(spend.unit): spend.amount},
-        arm=Arm(n=n, B=B, lr=lr, warmup=warmup(steps) if steps else 0),
-        sets=chosen,
-        save_every=save_every,
-        keep=keep,
-        export=True,
-        points=_points(spend, size, evaluations),
-    )
-    if set(job.budget) == {"env-steps"} and not job.setting.env:
-        raise UserError("a budget in env-steps needs an environment: name it with --env, or give it in rollouts, "
-                        "tokens or time")
-    recipe = recipe_of(job)  # raises for a mistake in the recipe before anything is opened
-    turns = recipe.pace(Ledger()).max_turns
-    if size * turns > job.budget.get("env-steps", inf):
-        raise UserError(f"a budget of {spend} does not pay for one update, which costs up to {size * turns:,} env-steps"
-                        f": n {n} x B {B} x {turns} turns; give more, or a smaller -n, -B or --max-turns")
+    asked = RunOptions(**options)
+    spend, job = asked.spend, asked.job(method, setting, out.name if out else None)
+    recipe = recipe_of(job)
     folder = out or Path("runs") / job.name
     opened = None if (folder / "run.json").exists() else _opened(job, recipe)
     observer.on(Started(job))
     for text in opened.problems.report.warnings[:SHOWN] if opened else ():
         observer.on(Warned(text))
-    if differs := method_defaults(method, {"n": n, "B": B, **describe(recipe.pace)}):
+    if differs := method_defaults(job.method, {**job.arm.only("n", "B"), **describe(recipe.pace)}):
         observer.on(Noted(differs))
-    if warning := _evaluating(job, spend, evaluations, opened):
+    if warning := _evaluating(job, spend, opened):
         observer.on(Warned(warning))
     if dry_run:
-        return _cost(job, spend, evaluations, opened, folder, observer)
+        return _cost(job, asked, opened, folder, observer)
     return _go(job, folder, opened, observer)
 
 
-def _cost(
-    job: Job, spend: Budget, evaluations: int, opened: Opened | None, folder: Path, observer: Observer
-) -> RunCost:
+def _cost(job: Job, asked: RunOptions, opened: Opened | None, folder: Path, observer: Observer) -> RunCost:
     """What a run would cost. What that sampled is recorded even if the budget pays for no update."""
-    known = finished(pass_rates(job.setting, problems=2, method=job.method, opened=opened, bounded=False))
+    known = finished(pass_rates(opened or job.setting, problems=2, method=job.method, bounded=False))
     bill_dry_run(folder, known["cost"])
     try:
-        return RunCost(expected_bill(job, spend, evaluations, known), known["cost"], folder)
+        return RunCost(expected_bill(job, asked.spend, asked.evaluations, known), known["cost"], folder)
     except UserError:
         observer.on(Sampled.of(known["cost"], folder))
         raise
 
 
-def _evaluating(job: Job, spend: Budget, evaluations: int, opened: Opened | None) -> str:
+def _evaluating(job: Job, spend: Budget, opened: Opened | None) -> str:
     """A warning if a run's evaluations cost more than a quarter of its training; empty where that is not known."""
     if opened is None or opened.world.exact is not None or spend.unit != "rollouts":
         return ""
-    problems, samples, many = len(opened.sides.held_out), job.setting.samples, 1 + len(job.points)
+    problems, samples, many = len(opened.sides.held_out), job.setting.evaluation.samples, 1 + len(job.points)
     sampled = many * problems * samples
     if sampled <= EVALUATION_SHARE * spend.amount:
         return ""
@@ -240,7 +241,7 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
     Raises UserError if the budget pays for no update.
     """
     held_out = known["select"] + known["audit"]
-    timing = expected_timing(known, held_out, None if known["exact"] else job.setting.samples)
+    timing = expected_timing(known, held_out, None if known["exact"] else job.setting.evaluation.samples)
     n, B = job.arm["n"], job.arm["B"]
     prices, size = Prices.of(known), n * B
     each = prices.bill([(n, B, size, 0)], timing).of_unit(spend.unit)
@@ -258,10 +259,11 @@ def starting_rule_of(setting: Setting) -> RateRule:
     from isocost.local.models import load
 
     spec = spec_of(setting.model)
-    if not spec.can(Ability.SIZE):
+    if not spec.can(Can.SIZE):
         return starting_rule(None, adapter=True)
     loaded = load(setting.model)
-    return starting_rule(loaded.parameters, own=loaded.starting_rate, adapter=setting.lora is not None)
+    adapter = isinstance(setting.world, AdapterOptions) and setting.world.lora is not None
+    return starting_rule(loaded.parameters, own=loaded.starting_rate, adapter=adapter)
 
 
 OPTIONS = {

@@ -33,17 +33,16 @@ RULE = passrate.RULE
 
 @writes(new=True)
 def profile_completions(
-    out: Path, file: Path, *, columns: Sequence[str] = (), model: str | None = None, parameters: float | None = None,
-    held_out: float = 0.2, skip_broken: bool = False, seed: int = 0, method: str | None = None,
-    price: str | None = None, samples: int = 4, temperature: float | None = None, top_p: float = 1.0, top_k: int = 0,
-    max_tokens: int | None = None, scale: tuple[float, float] | None = None,
+    out: Path, file: Path, *, columns: Sequence[str] = (), scale: tuple[float, float] | None = None, seed: int = 0,
+    method: str | None = None, parameters: float | None = None, price: str | None = None, **setting: Any,
 ) -> Profile:
     """Start a study in `out` from stored completions: pass@k, dead groups, lengths and the recipe that follows.
 
-    columns: NAME=COLUMN where a column has another name than usual. model: what wrote them, as a label; parameters: its
-    size. held_out: the share of the problems, or their number, that training will hold out. price: per token.
-    temperature, top_p, top_k, max_tokens: how they were sampled, and how training will sample; by default 1, 1, all,
-    and the longest completion. scale: the least and the largest reward, by default 0 and 1; figures are from 0 to 1.
+    columns: NAME=COLUMN where a column has another name than usual. scale: the least and the largest reward, by default
+    0 and 1; figures are from 0 to 1. parameters: the model's size; price: per token.
+    **setting: fields of `Setting`. model: what wrote them, as a label. held_out: the share of the problems, or their
+    number, that training will hold out. skip_broken. samples: of an evaluation. temperature, top_p, top_k, max_tokens:
+    how they were sampled, and how training will sample; by default 1, 1, all, and the longest completion.
 
     Every problem counts with the same number of attempts: the number that uses most of the completions. Problems with
     fewer are left out, and so are attempts beyond it; `found` says how many.
@@ -57,25 +56,24 @@ def profile_completions(
         raise UserError(f"--map takes NAME=COLUMN, such as reward=is_correct, not {incomplete!r}")
     mapped = dict(c.split("=", 1) for c in columns)
     cost = None if price is None else TokenPrice.parse(price)
-    there = read_completions(file, mapped, skip_broken=skip_broken, scale=scale or measure.UNIT)
-    setting = Setting(
-        model or UNNAMED, str(file), held_out=held_out, skip_broken=skip_broken, samples=samples,
-        temperature=temperature or 1.0, top_p=top_p, top_k=top_k, max_tokens=max_tokens or _longest(there),
-    )
+    given = {k: v for k, v in setting.items() if v is not None}
+    there = read_completions(file, mapped, skip_broken=given.get("skip_broken", False), scale=scale or measure.UNIT)
+    own = Setting.of({"model": UNNAMED, "data": str(file), "max_tokens": _longest(there), **given})
     asked: dict[str, Any] = {"seed": seed, "method": method, "profiled": len(there.problems), "source": STORED.name,
              "columns": dict(sorted(mapped.items())), "digest": records.file_hash(file)}
     if scale is not None:
         asked["scale"] = list(scale)
-    restart(out, setting, **asked)
-    check(out, setting, **asked)
+    restart(out, own, **asked)
+    check(out, own, **asked)
     if not (out / "profile.json").exists():
-        described = _described(there, file, seed, held_out) | {"model": model or UNNAMED, "parameters": parameters}
-        if temperature is None:
+        described = _described(there, file, seed, own.problems.held_out)
+        described |= {"model": own.model, "parameters": parameters}
+        if "temperature" not in given:
             described["found"].append("temperature 1 assumed: --temperature names the one they were sampled at")
         if cost is not None:
             described["money"] = cost.of(_total(there)).data()
         whole = with_recipe(described, method)
-        with found(out, setting, **asked).phase("profile", began):
+        with found(out, own, **asked).phase("profile", began):
             Study.read(out).write("profile.json", whole)
     return Profile.of(Study.read(out).record("profile.json", "profile"), out)
 

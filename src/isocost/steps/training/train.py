@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost import methods
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
 from isocost.planner import forecast as forecasts
@@ -14,14 +15,14 @@ from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs import rules
 from isocost.runs.launch.site import HERE, Site
-from isocost.runs.source import Can
 from isocost.screen.display import OfPlanner, Row, Shown, folder_field
 from isocost.screen.words import counted
 from isocost.steps.events import SILENT, Observer
+from isocost.steps.execution import Execution
 from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.outside.settle import settle
 from isocost.steps.study import Study, changes
-from isocost.steps.training.jobs import run_phase, workers_for
+from isocost.steps.training.jobs import execution_for, jobs_of, run_phase
 from isocost.steps.training.limits import of_limit
 from isocost.steps.training.plan import prescription
 from isocost.steps.training.plans import Plan
@@ -116,7 +117,7 @@ def train(
     forecast = Forecast(study.forecast, study.metric, study.path)
     observer.on(forecast)
     rule = study.rule if study.has("rate.json") else planned.rate
-    workers = workers_for(study, workers, observer, site)
     with study.phase("train"):
-        run_phase(study, planned, plan.runs, rule, "training", observer, workers, forecast.seal, site, stops)
+        jobs = jobs_of(study, planned, plan.runs, rule, forecast.seal)
+        run_phase(study, jobs, "training", execution_for(study, Execution(workers, site, observer)), stops)
     return Trained(forecast, tuple(r.name for r in plan.runs), study.path)

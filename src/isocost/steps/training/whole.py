@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.can import Can
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
-from isocost.planner.training.study_runs import PRESETS
+from isocost.planner.training.builtin import PRESETS
 from isocost.screen.display import Row, Shown, folder_field, write_report
 from isocost.steps.events import SILENT, Observer, Opening
 from isocost.steps.folder import writes
@@ -22,7 +23,7 @@ from isocost.steps.training.plans import PilotPlan, PlanOptions
 from isocost.steps.training.profile import profile
 from isocost.steps.training.train import train
 from isocost.worlds.setting import Setting
-from isocost.worlds.spec import Ability, spec_of
+from isocost.worlds.spec import spec_of
 
 
 @dataclass(frozen=True)
@@ -55,43 +56,34 @@ class Whole(Shown):
 
 @writes(new=True)
 def whole(
-    out: Path,
-    setting: Setting,
-    *,
-    seed: int = 0,
-    size: str = "quick",
-    budget: str | None = None,
-    method: str | None = None,
-    workers: int | None = None,
-    dry_run: bool = False,
-    price: str | None = None,
-    devices: int | None = None,
-    observer: Observer = SILENT,
+    out: Path, setting: Setting, *, seed: int = 0, size: str = "quick", method: str | None = None,
+    dry_run: bool = False, observer: Observer = SILENT, **options: Any,
 ) -> Whole | PilotPlan:
     """Profile, plan, pilot, fit, plan, train, audit and report in `out`; finished steps are not repeated.
 
+    **options: budget, which replaces the size, price, devices and workers, of `PlanOptions`.
     Every step's result goes to the observer when it is there. A dry run profiles and returns the pilot's plan.
 
     Raises:
         UserError: as the steps do, and where `out` already contains a study with a different size or budget.
     """
-    _refuse_other_size(out, size, budget)
-    spec_of(setting.model).require(Ability.LEARN)
+    asked = PlanOptions(size=None if options.get("budget") else size, **options)
+    _refuse_other_size(out, size, asked.budget)
+    spec_of(setting.model).require(Can.LEARN)
     observer.on(Opening(out, size, seed))
     observer.on(profile(out, setting, seed=seed, method=method, observer=observer))
     study = Study.read(out)
     if not study.has("pilot.json"):
-        plan(study, PlanOptions(size=None if budget else size, budget=budget, price=price, devices=devices,
-                                workers=workers))
+        plan(study, asked)
     planned = pilot_plan(study.again())
     if dry_run:
         return planned
     observer.on(planned)
     if not planned.direct:
-        observer.on(pilot(study, workers=workers, observer=observer))
+        observer.on(pilot(study, workers=asked.workers, observer=observer))
         observer.on(fit(study))
     observer.on(plan(study))
-    train(study, workers=workers, observer=observer)
+    train(study, workers=asked.workers, observer=observer)
     verdict = audit(study)
     observer.on(verdict)
     with study.phase("report"):

@@ -296,6 +296,8 @@ def _related(sides: Sequence[str], signs: Sequence[str]) -> Form:
     if set(named) == {"="}:
         if not sides[0]:
             return _answer(sides[-1])
+        if len(sides) == 2 and numbers.differ(*sides):
+            raise Unreadable(f"the sides of {' = '.join(sides)[:40]!r} differ")
         ends = sides[0], sides[-1]
         if not is_name(ends[0]) and is_name(ends[1]):
             ends = ends[1], ends[0]
@@ -358,6 +360,8 @@ def _leaf(text: str) -> Form:
     words = answers.TEXT.sub(r"\1", text).strip()
     if inner is not None and not re.search(r"\d", inner[1]) and len(inner[1].strip(" ()")) != 1:
         return Words(folded(inner[1]))
+    if words.casefold() in ("yes", "no", "true", "false"):
+        return Words(folded(words))
     if re.fullmatch(r"\(?[A-Za-z]\)?\.?", words) and words != text:
         return _expression(words.strip("(). "))
     if _PLAIN_WORDS.fullmatch(words) and ("\\" in text or " " in words or len(words) > 3) and words not in (

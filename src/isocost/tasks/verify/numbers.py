@@ -205,11 +205,21 @@ def _whole(text: str) -> Quantity | None:
         side = re.sub(r"_\s*(?:\{[^{}]*\}|\w)|[(\[][^()\[\]]*[)\]]", "", name.rpartition("=")[2])
         if re.search(r"[A-Za-z]", side) and re.search(r"[\d+*/^-]", side):      # 2x - y = 0 is an equation
             return None
+        if differ(side, value):
+            return None
         text = side if re.fullmatch(r"\s*[A-Za-z]\s*", value) else value       # 16 = x
     first, about, last = re.sub(r"\\(?:approx|simeq|sim)(?![A-Za-z])", "≈", text).partition("≈")
     if about:
         return _one(first) or _one(last)
     return _one(text)
+
+
+def differ(left: str, right: str) -> bool:
+    """Whether the sides of an equation are plain numbers that differ, by 1 % if a side is rounded: 49 = 42."""
+    one, other = _one(left), _one(right)
+    if one is None or other is None or one.unit or other.unit or one.percent != other.percent:
+        return False
+    return abs(one.value - other.value) > (abs(other.value) / 100 if one.rounded or other.rounded else 0)
 
 
 def _one(text: str) -> Quantity | None:
@@ -284,6 +294,15 @@ _OPERATOR_AFTER = re.compile(
 _MEMBER_BEFORE = re.compile(r"[(\[][-+\w\s.,;/\\{}$]*\d[-+\w\s.,;/\\{}$]*[,;]\s*$")
 _UNIT_WORD = re.compile(
     r"\s?((?:(?:square|sq|cubic|cu)\s+)?[A-Za-z°]+(?:\s?\^\s?\{?[23]\}?)?(?:\s?(?:/|\bper\b)\s?[A-Za-z]+)?)")
+_DENIED_BEFORE = re.compile(      # not 42, can't be 42, rule out 42, could also be 42
+    r"(?:\bnot|n['’]t|\bnever|\brul(?:e|es|ed|ing) out|\b(?:cannot|can['’]?t|not) be|\b(?:might|could|may) also be)"
+    r"\s+(?:(?:equal to|exactly|simply|just|the number)\s+)?[\s$({\[\\*]*$", re.IGNORECASE)
+_DENIED_AFTER = re.compile(       # 42 (this is wrong), 42 is incorrect
+    r"[\s$)}\]*%]*(?:[A-Za-z]{1,12}\s*)?[(,]?\s*(?:(?:this|that|which)\s+)?(?:is|was)\s+"
+    r"(?:wrong|incorrect|false|not (?:right|correct))\b",
+    re.IGNORECASE)
+_SAID_ALONE = re.compile(r"(?:^|\b(?:is|are)|[:\n])[\s$({\[*]*$", re.IGNORECASE)
+_OR = re.compile(r"[\s%°$\w\\{}()]{0,20}\bor\s+[\s$({\[\\*]*", re.IGNORECASE)
 _NEAR = 100               # characters around a number in which an operator or a bracket is looked for
 
 
@@ -326,6 +345,8 @@ def only(text: str) -> Quantity | None:
 
 def _in_prose(text: str, m: re.Match[str]) -> Quantity | None:
     before, after = text[max(0, m.start() - _NEAR) : m.start()], text[m.end() : m.end() + _NEAR]
+    if _DENIED_BEFORE.search(before) or _DENIED_AFTER.match(after) or _undecided(before, m):
+        return None
     behind = "" if re.match(r"\.(?!\d)", after) else after
     percent, word = _PERCENT.match(behind), _UNIT_WORD.match(behind)
     named = unit(word[1]) if word else None
@@ -341,6 +362,19 @@ def _in_prose(text: str, m: re.Match[str]) -> Quantity | None:
         named = unit(m["money"])
     value = _value(m)
     return None if value is None else Quantity(value, _rounded(m), percent is not None, named)
+
+
+def _undecided(before: str, m: re.Match[str]) -> bool:
+    """Whether a number is the second of two different ones: either 49 or 42; the answer is 49 = 42."""
+    first = next(iter(deque(_VALUE.finditer(before), maxlen=1)), None)
+    if first is None:
+        return False
+    if before[first.end() :].strip(" $") == "=" and _SAID_ALONE.search(before[: first.start()]):
+        return differ(first[0], m[0])
+    if not _OR.fullmatch(before, first.end()):
+        return False
+    one, other = _value(first), _value(m)
+    return one is not None and other is not None and one not in (other, other / 100, other * 100)
 
 
 def said(text: str) -> Quantity | None:

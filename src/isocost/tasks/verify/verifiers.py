@@ -44,6 +44,7 @@ class Kind:
     must_agree: bool = True    # the reference answer must be right by it
     library: str = ""          # that it imports
     of_turns: bool = False     # the score is what the environment paid for the turns; there is no answer to check
+    rule: int = 1              # grows when its marks change: records have it (`isocost.runs.rules`)
 
 
 def exact(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
@@ -170,8 +171,8 @@ BUILT_IN: dict[str, Kind] = {
     "exact": Kind(exact),
     "final": Kind(final),
     "words": Kind(words),
-    "numeric": Kind(numeric),
-    "math": Kind(math, slow=True, library="math_verify"),
+    "numeric": Kind(numeric, rule=2),       # 2: a number that is denied, or one of two that differ, is no answer
+    "math": Kind(math, slow=True, library="math_verify", rule=2),
     "environment": Kind(environment, must_agree=False, of_turns=True),
     "reasoning-gym": Kind(ReasoningGym(), slow=True, library="reasoning_gym"),
     "reasoning-gym-partial": Kind(ReasoningGym(partial=True), slow=True, library="reasoning_gym"),

@@ -109,10 +109,7 @@ def load(name: str) -> Any:
 
 
 def logs(
-    path: Path,
-    source: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    skipped: list[str] | None = None,
+    path: Path, source: str | None = None, columns: Mapping[str, str] | None = None, skipped: list[str] | None = None,
 ) -> list[Log]:
     """The runs that a file or folder holds, by a named source or by the first that recognises it.
 

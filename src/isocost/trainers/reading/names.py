@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isocost import trainers
@@ -20,7 +20,8 @@ class Names:
 
     `first` is the number of its first step. `more` maps this program's names to the trainer's. `span` is the column
     of seconds per step, `seconds` that of seconds since the start. `per_step` is rollouts started in a step. `length`
-    is tokens of an answer, or of one turn of it where `turns` is the column of turns per answer. `policy` is the column
+    is tokens of an answer, or of one turn of it where `turns` is the column of turns per answer. `rollouts` is rollouts
+    since the start, which no trainer logs under a name of its own. `policy` is the column
     with the number of updates of the evaluated policy, if there is one. With `again` the trainer evaluates one policy
     twice if a run is resumed; with `appends` a resumed run writes behind its earlier lines.
     """
@@ -37,10 +38,16 @@ class Names:
     length: str = ""
     turns: str = ""
     per_step: str = ""
+    rollouts: str = ""
     policy: str = ""
     more: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
     appends: bool = False
+
+    def mapped(self, columns: Mapping[str, str]) -> Names:
+        """With the columns that a user names instead, except those of rewards."""
+        given = {k: v for k, v in columns.items() if k in ("step", "lr", "epoch", "length", "seconds", "rollouts")}
+        return replace(self, **given, turns="" if "length" in given else self.turns)     # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

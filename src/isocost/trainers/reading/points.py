@@ -11,7 +11,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -37,18 +36,11 @@ MOST = 20  # columns whose pairs are tried to separate the runs of one table
 
 
 def logs_of(
-    source: str,
-    path: Path,
-    files: Sequence[Path],
-    rows: Sequence[Row],
-    names: Names,
-    columns: Mapping[str, str],
-    *,
-    facts: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    **options: Any,
+    source: str, path: Path, files: Sequence[Path], rows: Sequence[Row], names: Names, columns: Mapping[str, str], *,
+    facts: Mapping[str, Any] | None = None, name: str | None = None, **options: Any,
 ) -> list[Log]:
-    """Rows as logs, by a trainer's names or those that the user gave instead; the options are those of `_log`.
+    """Rows as logs, by a trainer's names or those that the user gave instead; the options are fields of
+    `LoggedRows`.
 
     One log, or one for each value of the columns that the user gave for seed, n, B and run (`STACKED`): the rows of
     several runs in one table. Raises UserError for a column that is not there, for a seed, n or B that is no integer,
@@ -69,7 +61,9 @@ def logs_of(
         stated = {k: v for k, v in key if k != "run"}
         parts = [str(v) if k == "run" else f"{'s' if k == 'seed' else k}{v}" for k, v in key]
         label = "-".join([*([] if "run" in by else [plain]), *parts])
-        found.append(_log(source, path, files, block, names, own, {**(facts or {}), **stated}, label, **options))
+        known = {**(facts or {}), **stated}
+        table = LoggedRows(source, label, path, tuple(files), block, names.mapped(own), own, known, **options)
+        found.append(table.log())
     return found
 
 
@@ -90,120 +84,118 @@ def _blocks(path: Path, rows: Sequence[Row], by: Mapping[str, str]) -> dict[tupl
     return out
 
 
-def _log(
-    source: str,
-    path: Path,
-    files: Sequence[Path],
-    rows: Sequence[Row],
-    names: Names,
-    columns: Mapping[str, str],
-    facts: Mapping[str, Any],
-    name: str,
-    *,
-    about: Mapping[str, Any] | None = None,
-    missing: Sequence[str] = (),
-    uncounted: str = "",
-    rounding: Mapping[str, float] | None = None,
-    every: int | None = None,
-    clock: str = "",
-    settled: bool = False,
-    joined: bool = False,
-) -> Log:
-    """One run's rows as a log.
+@dataclass(frozen=True)
+class LoggedRows:
+    """The rows of one run, and what is known of its log beside them.
 
-    `uncounted` describes C if no column counts rollouts; `rounding` is how far from its logged value a fact may be;
-    `every` is the number of updates between evaluations, where it is known. `clock` is a column that counts lines;
-    `settled` rows are one curve already, with the columns and the steps that `names` says; `joined` ones are of one
-    run, out of several logs.
+    names: the trainer's columns, or those in `given`, which the user named, by our names. facts: n, B, lr and seed as
+    far as they are known, each at most `rounding` from its logged value; about: the settings to record. missing: notes
+    on what such logs lack; uncounted: what C is if no column counts rollouts. every: updates between evaluations, where
+    that is known. clock: a column that counts lines. settled: the rows are one curve already, with the columns and the
+    steps that `names` says. joined: the rows are of one run, out of several logs.
     """
-    again = partial(
-        _log, source, path, files, names=names, columns=columns, facts=facts, name=name, about=about, missing=missing,
-        uncounted=uncounted, rounding=rounding, every=every, clock=clock, joined=True,
-    )
-    read = tuple(rows)
-    there = columns_of(rows)
-    step = columns.get("step", names.step)
-    if step not in there:
-        raise UserError(
-            f"{path} has no column {step!r}, which counts steps; it has {_some(there)}: name it with --map step=COLUMN"
+
+    source: str
+    name: str
+    path: Path
+    files: tuple[Path, ...]
+    rows: Sequence[Row]
+    names: Names
+    given: Mapping[str, str]
+    facts: Mapping[str, Any]
+    about: Mapping[str, Any] | None = None
+    missing: Sequence[str] = ()
+    uncounted: str = ""
+    rounding: Mapping[str, float] | None = None
+    every: int | None = None
+    clock: str = ""
+    settled: bool = False
+    joined: bool = False
+
+    def log(self) -> Log:
+        """The run, by its rows.
+
+        Its columns are chosen first. The rows are then made the lines of one curve (one line a step, steps as the
+        trainer's names count them, what a resume repeated left out), and their order is checked. What is left is read
+        as it stands.
+        """
+        names, there = self.names, columns_of(self.rows)
+        step = names.step
+        reward, held = self._rewards(there)
+
+        rows, said = self.rows, list[str]()
+        if not self.settled:
+            rows, reward, held, said = _one_curve(self, reward, held)
+            one = self.joined or (rises(rows, self.clock) if self.clock else names.trainer not in ("", PLAIN))
+            names = replace(names, appends=names.appends or _continued(rows, step, reward or held, one))
+        rows, resumed = _stitched(rows, Columns(step, reward, held, names.first, names.policy), names, self.every)
+        for column in (reward, held):
+            _in_order(self.path, rows, step, column)
+
+        rates, warmed = _numbers(rows, names.lr), _warmed(rows, step, names.lr, names.first)
+        facts, about = dict(self.facts), dict(self.about or {})
+        if rates and facts.get("lr") is None:
+            facts["lr"] = max(rates)
+        if warmed:
+            about.setdefault("warmup", warmed)
+
+        counted_by = (names.rollouts or names.per_step, names.epoch, names.lr, names.length, names.span)
+        lacks = [*self.missing, *said, *resumed, *unread(rows, (step, reward, held, names.seconds, *counted_by))]
+        if self.uncounted and not names.rollouts:
+            lacks.append(f"rollouts before filtering: {self.uncounted}")
+        lacks += decayed(rates)
+        there = columns_of(rows)
+        if "held_out" not in self.given:
+            lacks += _others(names.held, there, held, reward)
+
+        if names.appends:
+            rows = clocked(rows, names.seconds)
+        if any(b < a for a, b in pairwise(_numbers(rows, names.seconds))):
+            lacks.append(f"seconds: {names.seconds} decreases, so the time of a step is not known")
+            names = replace(names, span="", seconds="")
+        return Log(
+            self.source, self.name, self.files,
+            tuple(_train(rows, reward, names)) if reward else (), tuple(_held(rows, held, names)) if held else (),
+            reward or None, held or None, facts, about, missing=tuple(lacks),
+            end=DIVERGED if collapsed(rows, held or reward or "") else None, rate=_rate(rows, step, names.rollouts),
+            parts={TRAINING: _parts(reward, there), HELD_OUT: _parts(held, there)}, rounding=dict(self.rounding or {}),
+            rows=tuple(self.rows), remade=lambda rows: replace(self, rows=rows, joined=True).log(),
         )
-    reward = columns.get("reward") or _first(names.reward, there, ())
-    held = columns.get("held_out") or _first(names.held, there, (reward,))
-    if not reward and not held:
-        raise Empty(
-            f"{path} has no column {_plain(names.reward)}; it has {_some(there)}: name the one that holds "
-            "rewards with --map reward=COLUMN (training) or --map held_out=COLUMN"
-        )
-    said: list[str] = []
-    if not settled:
-        rows, reward, held, said = _one_curve(path, rows, step, reward, held, names, columns, clock)
-        one = joined or (rises(rows, clock) if clock else names.trainer not in ("", PLAIN))
-        names = replace(names, appends=names.appends or _continued(rows, step, reward or held, one))
-    rows, resumed = _stitched(rows, Columns(step, reward, held, names.first, names.policy), names, every)
-    for column in (reward, held):
-        _in_order(path, rows, step, column)
-    there = columns_of(rows)
-    rates = _numbers(rows, columns.get("lr", names.lr))
-    known, described = dict(facts), dict(about or {})
-    if rates and known.get("lr") is None:
-        known["lr"] = max(rates)
-    if "warmup" not in described and (rose := _warmed(rows, step, columns.get("lr", names.lr), names.first)):
-        described["warmup"] = rose
-    seconds = _clock(names, columns)
-    lacks = [*missing, *said, *resumed, *unread(rows, (step, reward, held, seconds, *_used(names, columns)))]
-    if uncounted and "rollouts" not in columns:
-        lacks.append(f"rollouts before filtering: {uncounted}")
-    lacks += decayed(rates)
-    if "held_out" not in columns:
-        lacks += _others(names.held, there, held, reward)
-    if names.appends:
-        rows = clocked(rows, seconds)
-    times = _numbers(rows, seconds)
-    if any(b < a for a, b in pairwise(times)):
-        lacks.append(f"seconds: {seconds} decreases, so the time of a step is not known")
-        names, columns = replace(names, span="", seconds=""), {k: v for k, v in columns.items() if k != "seconds"}
-    return Log(
-        source,
-        name,
-        tuple(files),
-        tuple(_train(rows, step, reward, names, columns)) if reward else (),
-        tuple(_held(rows, step, held, names, columns)) if held else (),
-        reward or None,
-        held or None,
-        known,
-        described,
-        missing=tuple(lacks),
-        end=DIVERGED if collapsed(rows, held or reward or "") else None,
-        rate=_rate(rows, step, columns.get("rollouts")),
-        parts={TRAINING: _parts(reward, there), HELD_OUT: _parts(held, there)},
-        rounding=dict(rounding or {}),
-        rows=read,
-        remade=again,
-    )
+
+    def _rewards(self, there: Sequence[str]) -> tuple[str | None, str | None]:
+        """The columns of the training and of the held-out reward. Raises UserError without a column of steps, Empty
+        without a reward."""
+        names = self.names
+        if names.step not in there:
+            raise UserError(f"{self.path} has no column {names.step!r}, which counts steps; it has {_some(there)}: "
+                            "name it with --map step=COLUMN")
+        reward = self.given.get("reward") or _first(names.reward, there, ())
+        held = self.given.get("held_out") or _first(names.held, there, (reward,))
+        if not reward and not held:
+            raise Empty(f"{self.path} has no column {_plain(names.reward)}; it has {_some(there)}: name the one that "
+                        "holds rewards with --map reward=COLUMN (training) or --map held_out=COLUMN")
+        return reward, held
 
 
 def _one_curve(
-    path: Path, rows: Sequence[Row], step: str, reward: str | None, held: str | None, names: Names,
-    columns: Mapping[str, str], clock: str,
+    table: LoggedRows, reward: str | None, held: str | None
 ) -> tuple[Sequence[Row], str | None, str | None, list[str]]:
     """(rows, columns of the training and of the held-out reward, what to say) of a log whatever it calls its rewards,
     however many lines a step has, and wherever its steps begin.
 
     Raises UserError where rewards and steps are never in one line.
     """
-    told: list[list[str]] = []
-    for option, chosen, patterns in (("reward", reward, names.reward), ("held_out", held, names.held)):
-        known = () if option in columns else patterns
-        rows, chosen, said = united(rows, chosen, known, [step, clock, held if option == "reward" else reward], option)
-        reward, held = (chosen, held) if option == "reward" else (reward, chosen)
-        told.append(said)
+    rows, names, clock, step = table.rows, table.names, table.clock, table.names.step
+    reward_known, held_known = (() if option in table.given else patterns
+                                for option, patterns in (("reward", names.reward), ("held_out", names.held)))
+    rows, reward, said = united(rows, reward, reward_known, [step, clock, held], "reward")
+    rows, held, also = united(rows, held, held_known, [step, clock, reward], "held_out")
     for column in (reward, held):
-        _together(path, rows, step, column)
-    rows, said = one_a_step(rows, step, reward or held, clock)
-    told.append(said)
-    with naming(path):
-        rows, said = numbered(rows, step, reward, held, names)
-    return rows, reward, held, [*(x for own in told for x in own), *said]
+        _together(table.path, rows, step, column)
+    rows, mean = one_a_step(rows, step, reward or held, clock)
+    with naming(table.path):
+        rows, moved = numbered(rows, step, reward, held, names)
+    return rows, reward, held, [*said, *also, *mean, *moved]
 
 
 def _together(path: Path, rows: Sequence[Row], step: str, column: str | None) -> None:
@@ -356,15 +348,15 @@ class _Total:
     epoch: float | None
 
 
-def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, str]) -> list[_Total]:
+def _totals(rows: Sequence[Row], names: Names) -> list[_Total]:
     """Totals after rows that count something, in order. A row of fewer updates than those before it replaces them."""
     out: list[_Total] = []
     started = clock = last = 0.0
     counts = times = False
     for row in rows:
-        at = number(row.get(step))
+        at = number(row.get(names.step))
         own, span = (number(row.get(k)) if k else None for k in (names.per_step, names.span))
-        counted, when = (number(row.get(k)) if k else None for k in (columns.get("rollouts"), _clock(names, columns)))
+        counted, when = (number(row.get(k)) if k else None for k in (names.rollouts, names.seconds))
         clock += next((x for k in EVALUATED if (x := number(row.get(k))) is not None), 0.0)
         if at is None or all(x is None for x in (own, span, counted, when)):
             continue
@@ -374,21 +366,11 @@ def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, 
         clock = when if when is not None else clock + new * (span or 0.0)
         counts, times = counts or (counted, own) != (None, None), times or (when, span) != (None, None)
         last = max(last, done)
-        epoch = number(row.get(columns.get("epoch", names.epoch)))
+        epoch = number(row.get(names.epoch))
         while out and out[-1].updates >= done:
             out.pop()
         out.append(_Total(done, started if counts else None, clock if times else None, epoch))
     return out
-
-
-def _used(names: Names, columns: Mapping[str, str]) -> list[str | None]:
-    """The columns that are read besides steps, rewards and the clock."""
-    by = {"rollouts": names.per_step, "epoch": names.epoch, "lr": names.lr, "length": names.length}
-    return [*(columns.get(ours, theirs) for ours, theirs in by.items()), names.span]
-
-
-def _clock(names: Names, columns: Mapping[str, str]) -> str:
-    return columns.get("seconds", names.seconds)
 
 
 def _spent(totals: Sequence[_Total], updates: float) -> _Total:
@@ -400,13 +382,13 @@ def _spent(totals: Sequence[_Total], updates: float) -> _Total:
     return totals[at - 1] if at else _Total(updates, None, None, None)
 
 
-def _train(rows: Sequence[Row], step: str, reward: str, names: Names, columns: Mapping[str, str]) -> list[Point]:
+def _train(rows: Sequence[Row], reward: str, names: Names) -> list[Point]:
     out: list[Point] = []
-    totals = _totals(rows, step, names, columns)
+    totals = _totals(rows, names)
     lines = [
         (row, at, x)
         for row in rows
-        if (at := number(row.get(step))) is not None and (x := number(row.get(reward))) is not None
+        if (at := number(row.get(names.step))) is not None and (x := number(row.get(reward))) is not None
     ]
     # A log that begins late, as of a resumed run, begins with a mean over no more steps than its next line's.
     last = max(0.0, 2 * lines[0][1] - lines[1][1] - names.first + 1) if len(lines) > 1 else 0.0
@@ -416,11 +398,11 @@ def _train(rows: Sequence[Row], step: str, reward: str, names: Names, columns: M
         policy = max(0.0, done - (k + 1) / 2)
         spent = _spent(totals, policy)
         more = {ours: x for ours, theirs in names.more.items() if (x := number(row.get(theirs))) is not None}
-        length = number(row.get(columns.get("length", names.length)))
+        length = number(row.get(names.length))
         if length is not None:
-            turns = None if "length" in columns else number(row.get(names.turns))
+            turns = number(row.get(names.turns))
             more["completions/mean_length"] = length * (1.0 if turns is None else turns)
-        epoch = number(row.get(columns.get("epoch", names.epoch)))
+        epoch = number(row.get(names.epoch))
         out.append(
             Point(policy, value, spent.rollouts, spent.seconds, epoch, done, _spent(totals, done).rollouts, more)
         )
@@ -428,11 +410,11 @@ def _train(rows: Sequence[Row], step: str, reward: str, names: Names, columns: M
     return out
 
 
-def _held(rows: Sequence[Row], step: str, held: str, names: Names, columns: Mapping[str, str]) -> list[Point]:
+def _held(rows: Sequence[Row], held: str, names: Names) -> list[Point]:
     out: list[Point] = []
-    totals = _totals(rows, step, names, columns)
+    totals = _totals(rows, names)
     for row in rows:
-        at, value = number(row.get(step)), number(row.get(held))
+        at, value = number(row.get(names.step)), number(row.get(held))
         if at is None or value is None:
             continue
         policy = next(
@@ -445,14 +427,11 @@ def _held(rows: Sequence[Row], step: str, held: str, names: Names, columns: Mapp
             at,
         )
         spent = _spent(totals, policy)
-        own, when = (number(row.get(k)) if k else None for k in (columns.get("rollouts"), _clock(names, columns)))
+        own, when = (number(row.get(k)) if k else None for k in (names.rollouts, names.seconds))
         out.append(
             Point(
-                policy,
-                value,
-                spent.rollouts if own is None else own,
-                spent.seconds if when is None else when,
-                number(row.get(columns.get("epoch", names.epoch))),
+                policy, value, spent.rollouts if own is None else own, spent.seconds if when is None else when,
+                number(row.get(names.epoch)),
             )
         )
     return out

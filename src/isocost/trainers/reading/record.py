@@ -103,15 +103,9 @@ def resolve(log: Log, asked: Asked) -> Imported:
     shown = {k: v for k, v in (("model", asked.model), ("data", asked.data)) if v is not None}
     own = {**asked.arm, **{k: getattr(asked, k) for k in ("seed", "scale", "base", "pattern")}}
     return Imported(
-        replace(log, about={**log.about, **shown}),
-        arm,
-        None if facts["seed"] is None else int(facts["seed"]),
-        metric or "",
-        kind,
-        tuple(evaluations),
-        _missing(log, kind, metric, evaluations, facts["seed"], asked),
-        {k: v for k, v in own.items() if v is not None},
-        _digest(log),
+        replace(log, about={**log.about, **shown}), arm, None if facts["seed"] is None else int(facts["seed"]),
+        metric or "", kind, tuple(evaluations), _missing(log, kind, metric, evaluations, facts["seed"], asked),
+        {k: v for k, v in own.items() if v is not None}, _digest(log),
     )
 
 

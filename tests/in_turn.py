@@ -1,0 +1,97 @@
+"""Which methods a long test is about: those that changed, with all that rest on them, and a quarter of the others.
+
+The quarter is by the commit, so that a few commits see all of them; `-m release` runs the rest. What changed is a
+method's file in the last `SINCE` commits, and any file of methods and parts that is not committed. Where git cannot
+say, every method is in its turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from isocost import methods
+from trees import nodes, sources
+
+SINCE, PART = 10, 4
+HOME = Path(__file__).parents[1]
+ROOMS = ("methods", "parts")        # what a method consists of
+
+
+def git(*words: str) -> list[str]:
+    """The lines that a git command prints. Raises OSError or CalledProcessError where there is no such history."""
+    done = subprocess.run(["git", "-C", str(HOME), *words], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@cache
+def rests_on() -> dict[str, frozenset[str]]:
+    """Module of methods or parts -> those of them that it imports, its parent with them, through others too."""
+    modules = {f"isocost.{name.removesuffix('.py').replace('/', '.')}": source
+               for name, source in sources().items() if name.startswith(ROOMS)}
+    direct: dict[str, set[str]] = {}
+    for name, source in modules.items():
+        imported = {f"{n.module}.{a.name}" for n in nodes(source) if hasattr(n, "module") for a in n.names}
+        direct[name] = {m for m in modules if any(x == m or x.startswith(f"{m}.") for x in imported)} - {name}
+    for name in methods.shipped():
+        if parent := methods.load(name).CARD.parent:
+            direct[f"isocost.methods.{name}"].add(f"isocost.methods.{parent}")
+    found = {}
+    for name in modules:
+        reached, new = set(), {name}
+        while new:
+            reached |= new
+            new = set().union(*(direct[m] for m in new)) - reached
+        found[name] = frozenset(reached)
+    return found
+
+
+def touched(changed: Iterable[str]) -> set[str]:
+    """The methods that consist of one of these files, by their paths in the repository."""
+    files = {f.removeprefix("src/").removesuffix(".py").replace("/", ".") for f in changed}
+    return {name for name in methods.shipped() if rests_on()[f"isocost.methods.{name}"] & files}
+
+
+def turn(commit: str) -> set[str]:
+    """A quarter of the methods."""
+    return {name for name in methods.shipped()
+            if hashlib.sha256(f"{commit} {name}".encode()).digest()[0] % PART == 0}
+
+
+def not_committed(*where: str) -> list[str]:
+    """The files there that differ from the commit's, and new ones."""
+    return [*git("diff", "--name-only", "HEAD", "--", *where),
+            *git("ls-files", "--others", "--exclude-standard", "--", *where)]
+
+
+@cache
+def in_turn() -> frozenset[str]:
+    """The methods whose turn it is at this commit."""
+    where = [f"src/isocost/{room}" for room in ROOMS]
+    try:
+        (commit,) = git("rev-parse", "HEAD")
+        changed = [*git("diff", "--name-only", f"HEAD~{SINCE}", "--", where[0]), *not_committed(*where)]
+    except (OSError, subprocess.CalledProcessError):
+        return frozenset(methods.shipped())
+    return frozenset(touched(changed) | turn(commit))
+
+
+def when_changed(*where: str) -> pytest.MarkDecorator:
+    """A mark for a long test that the normal suite runs only while the files of these patterns change."""
+    files = [f":(glob){pattern}" for pattern in where]
+    try:
+        changed = bool(git("diff", "--name-only", f"HEAD~{SINCE}", "--", *files) + not_committed(*files))
+    except (OSError, subprocess.CalledProcessError):
+        changed = True
+    return pytest.mark.skipif(False, reason="it changed") if changed else pytest.mark.release
+
+
+def in_their_turn(names: Iterable[str]) -> list[object]:
+    """Values for `parametrize`: those whose turn it is not are of `-m release`."""
+    return [n if n in in_turn() or n not in methods.shipped() else pytest.param(n, marks=pytest.mark.release)
+            for n in names]
