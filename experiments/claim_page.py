@@ -73,8 +73,8 @@ that this world does not show it. Runs of all arms share their seeds and cost th
 training, probes and evaluations, and excludes what was read of the last policies afterwards.
 """
 SHOWN = """The table shows one question for each claim, the first that has the claim's answer: what the arm has more
-than its baseline, with its interval. *Tries* counts the claim and those that it asks again. The picture has the same
-effects where they are shares of right attempts.
+than its baseline, with its interval, and the range that is claimed. *Tries* counts the claim and those that it asks
+again. The picture has the same effects where they are shares of right attempts.
 """
 NOT_ASKED = (
     "TTI on puzzles: it grows the number of turns of a dialogue, and a puzzle has one turn.",
@@ -115,10 +115,10 @@ def page(found: Records) -> str:
     begun = [r["row"]["title"] for r in found.values() if "seal" in r and "outcome" not in r]
     refused = [(every[n], r) for n, r in found.items() if "seal" not in r and not r["decidable"]]
     count = {x: sum(r["outcome"] == x for r in done.values()) for x in ORDER}
-    table = markdown_table(("claim", "answer", "effect", "seeds", "tries"), [
+    table = markdown_table(("claim", "answer", "effect", "claimed", "seeds", "tries"), [
         (f"`{n}` [{every[n].title}]({_where(every[n])})",
-         ", ".join((f"**{r['outcome']}**", *_marks(r))), _effect(every[n], r), r["answers"][0]["seeds"],
-         1 + len(earlier(every[n], every))) for n, r in done.items()])
+         ", ".join((f"**{r['outcome']}**", *_marks(r))), _effect(every[n], r), _claimed(_shown(every[n], r)[0]),
+         r["answers"][0]["seeds"], 1 + len(earlier(every[n], every))) for n, r in done.items()])
     parts = [HEAD.format(older=len(older), commit=older[0].sealed) if older else HEAD.partition("{older}")[0],
              f"## Answers\n\n{count[HOLDS]} claims hold, {count[FAILS]} do not, {count[UNKNOWN]} are undecided.\n",
              SHOWN, table] if done else [HEAD.partition("{older}")[0], "No claim has been asked yet.\n"]

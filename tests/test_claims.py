@@ -213,3 +213,12 @@ def test_a_claim_that_has_its_answer_is_not_asked_again_under_its_name(place):
     place(desk_otc2=ROW | {"sealed": "x", "not_repeatable": "no base"})
     with pytest.raises(UserError, match=r"cannot be trained again: no base \(x\)"):
         claim.main(["repeat", "desk_otc2"])
+
+
+def test_a_claim_fails_at_a_level_that_is_divided_by_its_questions(place):
+    """And its margin is the bound nearer to 0, on either side."""
+    asked = ROW["questions"][0]
+    place(two=ROW | {"questions": [asked, asked | {"above": -0.05, "below": 0.2}]})
+    two = claim.rows()["two"]
+    assert [two.alphas(q) for q in two.questions] == [(0.1, 0.05), (0.05, 0.025)]
+    assert [q.margin for q in two.questions] == [None, 0.05]

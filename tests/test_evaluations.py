@@ -92,9 +92,22 @@ def test_clusters_widen_the_interval_as_the_sandwich_estimator_says():
     values, clusters = np.array([1.0, 1.0, 0.0, 0.0, 1.0, 0.0]), ["a", "a", "b", "b", "c", "c"]
     mean = paired.mean_of(values, clusters)
     # residual sums of a, b, c: 1, -1, 0; G / (G - 1) sum S^2 / n^2
-    assert mean.se == pytest.approx(sqrt(3 / 2 * 2 / 36)) and mean.dof == 2
+    assert mean.se == pytest.approx(sqrt(3 / 2 * 2 / 36)) and mean.dof == pytest.approx(2)
     alone = paired.mean_of(values, list("abcdef"))
-    assert alone.se == pytest.approx(paired.mean_of(values).se) and alone.dof == 5
+    assert alone.se == pytest.approx(paired.mean_of(values).se) and alone.dof == pytest.approx(5)
+    # w = 2/3, 1/6, 1/6 of residual sums 1/3, 1/3, -2/3: sum S^2 / (1 - w) / n^2; 1/2 + 1.4^2 - 1.78 = 0.68
+    large = paired.mean_of(np.array([1.0, 1.0, 1.0, 0.0, 1.0, 0.0]), list("aaaabc"))
+    assert large.se == pytest.approx(sqrt((1 / 9 * 3 + 1 / 9 * 6 / 5 + 4 / 9 * 6 / 5) / 36))
+    assert large.dof == pytest.approx(1 / 0.68)
+
+
+def test_a_large_cluster_counts_for_few_degrees_of_freedom():
+    """Ten clusters without an effect, one of which has half of the problems: 5 % of intervals leave out 0."""
+    rng = np.random.default_rng(0)
+    clusters = [str(i) for i, k in enumerate((27, *[3] * 9)) for _ in range(k)]
+    shared = np.array([int(c) for c in clusters])
+    found = [paired.mean_of(rng.normal(size=10)[shared] + 0.3 * rng.normal(size=54), clusters) for _ in range(500)]
+    assert np.mean([m.p < 0.05 for m in found]) < 0.08
 
 
 def test_clusters_are_read_from_a_column(tmp_path):
@@ -105,6 +118,22 @@ def test_clusters_are_read_from_a_column(tmp_path):
     apart = compare_evaluations(files).pairs[0]
     together = compare_evaluations(files, columns={"cluster": "topic"}).pairs[0]
     assert apart.value == together.value == -0.5 and apart.high - apart.low != together.high - together.low
+    alone = [rows(f, own, cluster=lambda k: None if k == "q7" else "passage")
+             for f, own in zip(files, (scores, other), strict=True)]
+    pair = compare_evaluations(alone).pairs[0]      # of one passage and of one problem: one degree of freedom
+    assert pair.high - pair.low > 12 * 2 * 0.1
+    with pytest.raises(UserError, match=r"a.jsonl and b.jsonl are of cluster passage: an interval needs at least two"):
+        compare_evaluations([rows(f, own, cluster=lambda k: "passage")
+                             for f, own in zip(files, (scores, other), strict=True)])
+
+
+def test_an_arms_mean_counts_a_problem_once(tmp_path):
+    """However many samples it has: the difference of the means is the pair's."""
+    own = {f"q{i}": [float(i % 2)] * (9 * (i % 2) + 1) for i in range(20)}
+    files = [rows(tmp_path / "a.jsonl", own), rows(tmp_path / "b.jsonl", {k: [0.0] for k in own})]
+    found = compare_evaluations(files)
+    assert found.arms[0].mean - found.arms[1].mean == found.pairs[0].value == 0.5
+    assert found.arms[0].se == pytest.approx(sqrt(5 / 19 / 20))
 
 
 def test_what_it_would_take_is_what_a_larger_study_finds():
@@ -129,9 +158,23 @@ def test_what_it_would_take_is_what_a_larger_study_finds():
 def test_no_difference_seen_is_no_proof_of_none(tmp_path):
     """Equal answers to 20 problems may differ on the next: within 0.01 that cannot be told; of 2,000 it can."""
     few, many = ({f"q{i}": [float(i % 3 > 0)] for i in range(k)} for k in (20, 2000))
-    for scores, answer in ((few, "cannot tell"), (many, "same")):
+    every = {f"q{i}": [1.0] for i in range(20)}
+    for scores, answer in ((few, "cannot tell"), (many, "same"), (every, "cannot tell")):
         files = [rows(tmp_path / name, scores) for name in ("a.jsonl", "b.jsonl")]
-        assert compare_evaluations(files).pairs[0].answer == answer
+        pair = compare_evaluations(files).pairs[0]
+        assert pair.answer == answer
+        assert pair.high == pytest.approx(3 / len(scores), rel=0.1)         # the rule of three
+        assert answer == "same" or "429 problems instead of 20" in pair.to_tell[1]
+
+
+def test_rare_differences_are_seldom_taken_for_none():
+    """One arm alone fails on 3 of 200 problems in the mean: at that margin the arms are rarely the same."""
+    rng, problems, share = np.random.default_rng(0), 200, 3 / 200
+    highest = []
+    for _ in range(150):
+        b = (rng.random((problems, 1)) >= share).astype(float)
+        highest.append(paired.difference(list(np.ones((problems, 1))), list(b))[0].interval(0.05)[1])
+    assert np.mean(np.array(highest) < share) < 0.05
 
 
 def test_few_disagreements_are_tested_exactly(tmp_path):
@@ -151,6 +194,7 @@ def test_seeds_of_training_add_their_variance(tmp_path):
             rows(tmp_path / arm / f"s{seed}.jsonl", {f"q{i}": [float(rng.random() < 0.3 + more)] for i in range(300)})
     pair = compare_evaluations([tmp_path / "a", tmp_path / "b"]).pairs[0]
     assert pair.answer == "cannot tell" and pair.high - pair.low > 0.5         # two degrees of freedom
+    assert pair.detectable > (pair.high - pair.low) / 2
     assert any("seeds of training instead of 3" in way for way in pair.to_tell)
     with pytest.raises(UserError, match=r"a has 3 files and b 2: give both as many"):
         (tmp_path / "b" / "s2.jsonl").unlink()

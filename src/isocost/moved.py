@@ -8,9 +8,10 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -54,6 +55,27 @@ MODULES = {
 _warned = False
 
 
+def _warn(old: str, new: str) -> None:
+    """The one warning, at the line that imports: frames of the import system do not count."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(f"{old} is {new} now; old import paths end with the next version", FutureWarning, stacklevel=3)
+
+
+def names_of_old(package: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a package that has the name of a module that moved into it: the names of that module."""
+    def of_old(name: str) -> Any:
+        if not name.startswith("__") and find_spec(f"{package}.{name}") is None:
+            now = importlib.import_module(MODULES[package])
+            if name in vars(now):
+                _warn(package, now.__name__)
+                return vars(now)[name]
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return of_old
+
+
 class _Old(MetaPathFinder, Loader):
     """Finds a module at its old name, and gives it the names of the module at its new one."""
 
@@ -61,12 +83,8 @@ class _Old(MetaPathFinder, Loader):
         return ModuleSpec(name, self) if name in MODULES else None
 
     def exec_module(self, module: ModuleType) -> None:
-        global _warned
-        old, now = module.__name__, importlib.import_module(MODULES[module.__name__])
-        if not _warned:
-            _warned = True
-            warnings.warn(f"{old} is {now.__name__} now; old import paths end with the next version", FutureWarning,
-                          stacklevel=2)
+        now = importlib.import_module(MODULES[module.__name__])
+        _warn(module.__name__, now.__name__)
 
         def missing(name: str) -> Any:
             return getattr(now, name)

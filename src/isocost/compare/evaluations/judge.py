@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from math import inf
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,12 @@ from isocost.stats.paired import (
     Mean,
     Spread,
     difference,
-    effective,
     exact_p,
     mean_of,
     problems_needed,
     samples_needed,
 )
-from isocost.stats.power import error_shares
+from isocost.stats.power import error_shares, seeds_for, smallest
 from isocost.steps.folder import Home, writing
 
 LEAST = 0.5             # share of an arm's problems that the other must have too
@@ -188,7 +187,6 @@ class _Gap:
     samples: float
     seeds: int
     spent: float | None
-    identical: bool
 
 
 def _gap(a: str, mine: Sequence[Evaluation], b: str, theirs: Sequence[Evaluation]) -> _Gap:
@@ -202,9 +200,7 @@ def _gap(a: str, mine: Sequence[Evaluation], b: str, theirs: Sequence[Evaluation
         raise UserError(f"{a} and {b} cannot be compared: they share {len(shared)} of {most:,} problems, such as "
                         f"{next(iter(all_a))!r} and {next(iter(all_b))!r}; name the problems alike in both, with --map "
                         "problem=COLUMN in files of rows")
-    groups = {k: v for e in (*mine, *theirs) for k, v in e.clusters.items()}
-    named = [groups.get(p) for p in shared]
-    clusters = [str(c) for c in named] if len({c for c in named if c is not None}) > 1 and None not in named else None
+    clusters = _clusters(f"{a} and {b}", (*mine, *theirs), shared)
     seeds = np.array([_mean(x, shared) - _mean(y, shared) for x, y in zip(mine, theirs, strict=True)])
     one, other = [all_a[p] for p in shared], [all_b[p] for p in shared]
     mean, spread = difference(one, other, clusters, seeds)
@@ -214,10 +210,9 @@ def _gap(a: str, mine: Sequence[Evaluation], b: str, theirs: Sequence[Evaluation
     tokens = [e.tokens for e in (*mine, *theirs)]
     samples = sum(e.samples for e in (*mine, *theirs))
     spent = None if None in tokens else 2 * sum(t for t in tokens if t is not None) / samples
-    return _Gap(mean, spread, mean.p if exact is None else max(exact, mean.p), len(shared),
+    return _Gap(mean, spread, mean.p if exact is None else exact, len(shared),
                 len(all_a) + len(all_b) - 2 * len(shared), float(np.mean([(len(x) + len(y)) / 2 for x, y in
-                zip(one, other, strict=True)])), len(seeds), spent,
-                all(np.array_equal(x, y) for x, y in zip(one, other, strict=True)))
+                zip(one, other, strict=True)])), len(seeds), spent)
 
 
 def _pooled(files: Sequence[Evaluation]) -> dict[str, ndarray]:
@@ -227,6 +222,19 @@ def _pooled(files: Sequence[Evaluation]) -> dict[str, ndarray]:
         for problem, scores in e.scores.items():
             found.setdefault(problem, []).extend(scores)
     return {k: np.array(v) for k, v in found.items()}
+
+
+def _clusters(where: str, files: Sequence[Evaluation], problems: Sequence[str]) -> list[str] | None:
+    """The cluster of each problem; one without is a cluster of its own. None if no file has clusters.
+
+    Raises UserError if all are of one cluster.
+    """
+    found = {k: v for e in files for k, v in e.clusters.items()}
+    clusters = [f"cluster {found[p]}" if p in found else f"problem {p}" for p in problems] if found else None
+    if clusters is not None and len(set(clusters)) < 2:
+        raise UserError(f"all problems of {where} are of {clusters[0]}: an interval needs at least two clusters; name "
+                        "another column with --map cluster=COLUMN")
+    return clusters
 
 
 def _mean(e: Evaluation, problems: Sequence[str]) -> float:
@@ -239,8 +247,8 @@ def _answer(a: str, b: str, gap: _Gap, margin: float, alpha: float) -> Evaluated
     same = -margin < low and high < margin
     answer = (a if gap.mean.value > 0 else b) if better else "same" if same else "cannot tell"
     told = _to_tell(gap, margin, alpha) if answer == "cannot tell" else ()
-    return EvaluatedPair(a, b, answer, gap.mean.value, low, high, 1 - alpha, gap.p, effective(alpha) * gap.mean.se,
-                         gap.problems, gap.left_out, told)
+    return EvaluatedPair(a, b, answer, gap.mean.value, low, high, 1 - alpha, gap.p,
+                         smallest(gap.mean.se, gap.mean.dof, alpha), gap.problems, gap.left_out, told)
 
 
 def _to_tell(gap: _Gap, margin: float, alpha: float) -> tuple[str, ...]:
@@ -249,7 +257,7 @@ def _to_tell(gap: _Gap, margin: float, alpha: float) -> tuple[str, ...]:
     which = "the one observed" if effect > margin else "the margin"
     ways = [f"a difference of {effect:.3g} ({which}) is found with 80 % power by:"]
     within = (gap.spread.sample or 0.0) / gap.samples
-    if needed := problems_needed(gap.spread.problems + within, effect, alpha):
+    if needed := problems_needed(gap.spread.problems + within, effect, alpha, gap.spread.unseen):
         ways.append(f"{needed:,} problems instead of {gap.problems:,}, {counted(round(gap.samples), 'sample')} of each"
                     f"{_cost((needed - gap.problems) * gap.samples, gap.spent)}")
     samples = samples_needed(gap.spread, gap.problems, effect, alpha)
@@ -261,8 +269,8 @@ def _to_tell(gap: _Gap, margin: float, alpha: float) -> tuple[str, ...]:
         ways.append(f"{samples:,.0f} samples of each problem instead of {gap.samples:.3g}"
                     f"{_cost((samples - gap.samples) * gap.problems, gap.spent)}")
     if gap.spread.seed is not None:
-        needed = problems_needed(gap.spread.seed, effect, alpha)
-        ways.append(f"and at least {needed} seeds of training instead of {gap.seeds}")
+        needed = seeds_for(effect, sqrt(gap.spread.seed / 2), level=1 - alpha)
+        ways.append(f"and at least {needed or 'ten thousand'} seeds of training instead of {gap.seeds}")
     return tuple(ways)
 
 
@@ -278,12 +286,10 @@ def _cost(samples: float, spent: float | None) -> str:
 
 def _arm(label: str, files: Sequence[Evaluation]) -> EvaluatedArm:
     pooled = _pooled(files)
-    groups = {k: v for e in files for k, v in e.clusters.items()}
-    clusters = [groups.get(p, p) for p, own in pooled.items() for _ in own]
-    scores = np.concatenate(list(pooled.values()))
-    if len(set(clusters)) < 2 or len(scores) < 2:
+    if len(pooled) < 2:
         raise UserError(f"{label} has one problem: an evaluation needs at least two")
-    robust, naive = mean_of(scores, clusters), mean_of(scores)
+    clusters, scores = _clusters(label, files, list(pooled)), np.concatenate(list(pooled.values()))
+    robust, naive = mean_of(np.array([x.mean() for x in pooled.values()]), clusters), mean_of(scores)
     return EvaluatedArm(label, tuple(str(e.path) for e in files), files[0].written_by, files[0].metric, len(pooled),
                         len(scores), sum(e.unscored for e in files), robust.value, robust.se, naive.se)
 
