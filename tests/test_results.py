@@ -21,8 +21,7 @@ from rich.console import Console
 import isocost
 from isocost import gather
 from isocost.cli import commands
-from isocost.cli.printer import Printer
-from isocost.cli.text import show
+from isocost.cli.printer import Printer, show
 from isocost.disk.jsonfile import page
 from isocost.errors import UserError
 from isocost.gather import finished
