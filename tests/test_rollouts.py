@@ -393,7 +393,8 @@ def test_the_command_prints_a_rollout_turn_by_turn(study):
     for words in ("1 of 8 kept rollouts match: 1 success",
                   "dialogues, after 16 updates, held-out, problem hard, attempt 0",
                   "success, reward 1, 2 environment steps, 3 tokens written, 7 read for the first time, 40 read again",
-                  "turn 1, reward 0.25, fault tool: timeout, state B, tokens: 1 written, 2 read, 5 again",
+                  "turn 1, reward 0.25, fault tool: timeout, state B, 1 token written, 2 read for the first time, "
+                  "5 read again",
                   '{"name": "find_order"', "shown   order 7\n            is here", "the rules of the shop"):
         assert words in said, (words, said)
     assert "5 more match: --first 8 shows all" in told(study, "--run", "dialogues")

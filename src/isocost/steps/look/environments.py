@@ -14,7 +14,7 @@ from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.opening import KINDS, open_environment
 from isocost.errors import UserError
 from isocost.promise import told as promises
-from isocost.screen.display import Row, Shown, Table
+from isocost.screen.display import Row, Shown
 from isocost.screen.words import counted
 from isocost.tasks.load import Reads, load_problems
 
@@ -105,7 +105,7 @@ class EnvironmentCheck(Shown):
         """The promises that the environment breaks."""
         return tuple(f for f in self.findings if f.state == "BROKEN")
 
-    def rows(self) -> list[Row | Table]:
+    def rows(self) -> list[Row]:
         """Each promise, and whether it is kept."""
         return promises(self.environment, self.findings, f" ({counted(self.problems, 'problem')} played)")
 

@@ -56,8 +56,9 @@ class StudyRow:
         name neither model nor problems."""
         model, data = (f"{what} not named" if x == measure.UNNAMED else x
                        for x, what in ((self.model, "a model"), (self.data, "problems")))
+        of = "model and problems not named" if self.model == self.data == measure.UNNAMED else f"{model} on {data}"
         verdict = f"; audit: {self.verdict}" if self.verdict else ""
-        return Row(visible(self.path, lines=False), f"{model} on {data}: {', '.join(self.steps) or 'no step yet'}; "
+        return Row(visible(self.path, lines=False), f"{of}: {', '.join(self.steps) or 'no step yet'}; "
                                                     f"{duration(self.seconds)}{verdict}", "head")
 
     def to_dict(self) -> dict[str, Any]:
@@ -418,7 +419,7 @@ class MethodCheck(Shown):
         """The promises that the method breaks."""
         return tuple(f for f in self.findings if f.state == "BROKEN")
 
-    def rows(self) -> list[Row | Table]:
+    def rows(self) -> list[Row]:
         """Each promise, and whether it is kept."""
         return promises(self.method, self.findings)
 
@@ -460,7 +461,7 @@ class Difference(Shown):
         package. A function that both sides have is printed by its name, with its settings.
         """
         a, b = self.a, self.b
-        out = [] if self.changed else [Row("", f"{a} and {b} are the same recipe", "command")]
+        out = [] if self.changed else [Row("", f"{a} and {b} are the same recipe", "head")]
         for seam, (left, right) in self.changed.items():
             both = _functions(left) & _functions(right)
             out += [Row("", seam, "head"),
