@@ -3,6 +3,7 @@
 import asyncio
 import builtins
 import copy
+import importlib
 import json
 import re
 import tarfile
@@ -27,11 +28,13 @@ from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.planner.training import pilot as pilots
 from isocost.planner.training import prescription as plans
+from isocost.runs.arm import Arm
 from isocost.runs.record import read_json
-from isocost.screen.display import Row, Shown, Table
+from isocost.screen.display import OfPlanner, Row, Shown, Table, Text
 from isocost.steps import api
 from isocost.steps.events import SILENT, Evaluated, Observer, Skipped, Started, Warned
 from isocost.steps.look.evaluate import Measured, MeasuredModel, evaluate
+from isocost.steps.look.listing import Listing, RunRow
 from isocost.steps.outside.importing import import_logs
 from isocost.steps.outside.trainer_profile import TrainerProfile
 from isocost.steps.settings import setting_with
@@ -170,6 +173,25 @@ def test_results_are_frozen_and_every_one_has_a_text(old, run):
                  Whole, RunCost, RunEnd, Measured, MeasuredModel):
         assert kind.rows is not Shown.rows and kind.rows.__doc__, kind      # the terminal prints these
         assert not kind.__doc__.startswith(f"{kind.__name__}("), f"{kind.__name__} has no docstring of its own"
+
+
+def test_only_a_study_and_texts_have_no_rows():
+    for name in ("compare.gate", "doctor.finding", "steps.look.environments", "steps.look.kept_rollouts",
+                 "steps.look.laws", "steps.look.listing", "steps.look.verdict", "steps.outside.importing"):
+        importlib.import_module(f"isocost.{name}")
+    kinds = {kind for found in (Shown, *Shown.__subclasses__()) for kind in found.__subclasses__()}
+    bare = {k.__name__ for k in kinds - {Text, OfPlanner} if k.rows is Shown.rows and not issubclass(k, Text)
+            and k.__module__.startswith("isocost.")}
+    assert bare == {"Study"}
+
+
+def test_a_list_of_runs_names_the_sizes_that_their_arms_have():
+    row = RunRow("r", "m", "train", Arm({"depth": 3, "lr": 1e-4}), 0, 10, "spent", "rollouts", "held-out", (0, 1), 0.1,
+                 0.2)
+    (table,) = Listing((row,)).rows()
+    assert dict(zip(table.heads, *table.cells, strict=True)) == {
+        "run": "r", "method": "m", "purpose": "train", "depth": "3", "lr": "1.0e-04", "seed": "0", "rollouts": "10",
+        "held-out": "0.100 -> 0.200", "ended": "spent"}
 
 
 def test_the_terminal_and_a_notebook_print_the_same_rows(old, capsys):
