@@ -97,7 +97,7 @@ def test_what_is_reported_is_the_audit_problems_reward_at_equal_cost(compared):
 
 def test_it_says_what_it_will_cost_and_can_see_before_it_says_the_answer(compared):
     text = compared[1]
-    places = [text.index(w) for w in ("cost ", "power", "margin", "sealed", "equal cost", "efficiency", "asymptote")]
+    places = [text.index(w) for w in ("cost: ", "power", "margin", "sealed", "equal cost", "efficiency", "asymptote")]
     assert places == sorted(places)
 
 

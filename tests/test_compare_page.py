@@ -6,9 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from isocost.cli.text_compare import detectable, show_comparison
+from isocost.cli.printer import show
 from isocost.compare.design import Design
 from isocost.compare.judge import QUESTIONS, SHARES, Comparison
+from isocost.compare.results import MethodComparison, detectable
 
 HOME = Path(__file__).parents[1]
 PAGE = (HOME / "docs" / "compare.md").read_text(encoding="utf-8")
@@ -18,14 +19,16 @@ KEPT = json.loads((HOME / "experiments" / "results" / "compare_example.json").re
 def test_the_output_on_the_page_is_what_is_said_of_the_record():
     text = io.StringIO()
     console = Console(file=text, width=120, highlight=False)
-    show_comparison(Comparison.of(KEPT["comparison"]), console, KEPT["comparison"]["rates"])
+    kept = KEPT["comparison"]
+    file = Path("comparisons/grpo-drgrpo-dapo/comparison.json")
+    show(MethodComparison(Comparison.of(kept), kept["rates"], {}, kept["seal"], "pass@1", file), console)
     said = [line.rstrip() for line in text.getvalue().strip("\n").splitlines()]
     assert "\n".join(said) in PAGE
 
 
 def test_the_design_on_the_page_is_that_of_the_record():
     design = Design.of(KEPT["design"])
-    assert f"power     {detectable(design, None)}" in PAGE
+    assert f"power: {detectable(design, None)}" in PAGE
     assert f"{design.total:,.0f} rollouts of {design.budget['amount']:,.0f} rollouts" in PAGE
     assert KEPT["comparison"]["seal"][:12] in PAGE
     for arm in KEPT["comparison"]["arms"]:

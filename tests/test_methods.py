@@ -15,7 +15,7 @@ import torch
 
 from in_turn import in_their_turn
 from isocost import methods
-from isocost.cli.text_listing import show_method_list
+from isocost.cli.printer import show
 from isocost.contract.check import PROMISES, again, check, pure, toy_for, tried
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
@@ -428,7 +428,7 @@ def test_a_broken_plug_in_is_listed_with_its_error_and_hides_no_other(tmp_path, 
     assert rows["half"]["changes"] == ["advantage"] and "tinyrl.nothing" in rows["gone"]["broken"]
     state, why = methods.needs("bad", MIDDLE)
     assert state == methods.UNMEASURED and "ZeroDivisionError" in why
-    show_method_list(found, console())
+    show(found, console())
 
 
 def test_needs_that_raise_stop_nobody(tmp_path):

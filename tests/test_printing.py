@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from isocost.cli.text_run import show
+from isocost.cli.printer import show
 from isocost.screen.words import counted, freedom, grouped, visible
 from isocost.steps.training.single import RunEnd
 from trees import nodes, sources

@@ -3,6 +3,7 @@
 import asyncio
 import builtins
 import copy
+import importlib
 import json
 import re
 import tarfile
@@ -21,18 +22,19 @@ from rich.console import Console
 import isocost
 from isocost import gather
 from isocost.cli import commands
-from isocost.cli.printer import Printer
-from isocost.cli.text import show
+from isocost.cli.printer import Printer, show
 from isocost.disk.jsonfile import page
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.planner.training import pilot as pilots
 from isocost.planner.training import prescription as plans
+from isocost.runs.arm import Arm
 from isocost.runs.record import read_json
-from isocost.screen.display import Shown, Table
+from isocost.screen.display import OfPlanner, Row, Shown, Table, Text
 from isocost.steps import api
 from isocost.steps.events import SILENT, Evaluated, Observer, Skipped, Started, Warned
 from isocost.steps.look.evaluate import Measured, MeasuredModel, evaluate
+from isocost.steps.look.listing import Listing, RunRow
 from isocost.steps.outside.importing import import_logs
 from isocost.steps.outside.trainer_profile import TrainerProfile
 from isocost.steps.settings import setting_with
@@ -173,6 +175,25 @@ def test_results_are_frozen_and_every_one_has_a_text(old, run):
         assert not kind.__doc__.startswith(f"{kind.__name__}("), f"{kind.__name__} has no docstring of its own"
 
 
+def test_only_a_study_and_texts_have_no_rows():
+    for name in ("compare.gate", "doctor.finding", "steps.look.environments", "steps.look.kept_rollouts",
+                 "steps.look.laws", "steps.look.listing", "steps.look.verdict", "steps.outside.importing"):
+        importlib.import_module(f"isocost.{name}")
+    kinds = {kind for found in (Shown, *Shown.__subclasses__()) for kind in found.__subclasses__()}
+    bare = {k.__name__ for k in kinds - {Text, OfPlanner} if k.rows is Shown.rows and not issubclass(k, Text)
+            and k.__module__.startswith("isocost.")}
+    assert bare == {"Study"}
+
+
+def test_a_list_of_runs_names_the_sizes_that_their_arms_have():
+    row = RunRow("r", "m", "train", Arm({"depth": 3, "lr": 1e-4}), 0, 10, "spent", "rollouts", "held-out", (0, 1), 0.1,
+                 0.2)
+    (table,) = Listing((row,)).rows()
+    assert dict(zip(table.heads, *table.cells, strict=True)) == {
+        "run": "r", "method": "m", "purpose": "train", "depth": "3", "lr": "1.0e-04", "seed": "0", "rollouts": "10",
+        "held-out": "0.100 -> 0.200", "ended": "spent"}
+
+
 def test_the_terminal_and_a_notebook_print_the_same_rows(old, capsys):
     study = isocost.open(old / "tiny")
     for found in (study.profile(), study.plan(), study.fit(), study.audit()):
@@ -187,7 +208,8 @@ def test_the_terminal_and_a_notebook_print_the_same_rows(old, capsys):
             else:
                 said = f"! {row.text}" if row.kind == "flag" else row.text
                 assert f"  {row.name}: {said}" in lines or f"  {said}" in lines
-                assert row.text in html
+                same = [r for r in found.rows() if isinstance(r, Row) and r.text == row.text]
+                assert html.count(f">{row.text}<") == len(same)
 
 
 def test_what_stands_beside_a_plan_is_not_in_what_a_forecast_is_sealed_from(old):
@@ -244,10 +266,10 @@ def test_a_skipped_log_is_an_event(tmp_path):
 
 
 @pytest.mark.parametrize(("of", "title", "pictures"), [
-    (lambda s: s.fit(), "Reward against compute", 1),
-    (lambda s: s.pilot(), "Learning rate", 1),
-    (lambda s: s.audit(), "Forecast against outcome", 1),
-    (lambda s: s.plan(), "Flags", 1),
+    (lambda s: s.fit(), "Law: not identified", 1),
+    (lambda s: s.pilot(), "the learning rate: ", 1),
+    (lambda s: s.audit(), "Audit: ", 1),
+    (lambda s: s.plan(), "Prescription: n = ", 1),
     (lambda s: s, 'id="answer"', 1),
 ], ids=["law", "pilot", "audit", "plan", "study"])
 def test_a_notebook_shows_the_report_s_section_without_scripts(old, of, title, pictures):
@@ -282,16 +304,16 @@ def test_a_profile_and_a_pilot_s_plan_show_what_they_hold():
     found = Profile(16, [16, 16, 0, 0, 0], 0.4, counts, "mixed", "2 of 5 are solved", [],
                             {"method": "grpo", "why": "none"}, [], {}, {}, [])
     html = found._repr_html_()
-    assert "Mixed: 2 of 5 are solved." in html and html.count("<svg") == 1
+    assert "Profile: mixed." in html and "2 of 5 are solved" in html and html.count("<svg") == 1
     assert isinstance(found.plot(), (alt.Chart, alt.LayerChart))
 
 
 def test_the_html_is_of_the_result_and_not_of_the_file(old):
     found = audit(Study.read(old / "tiny"))
     hit = replace(found, audit=replace(found.audit, verdict="hit"))
-    assert found.verdict != "hit" and "<b>Verdict: hit. </b>" in hit._repr_html_()
-    assert "the forecast is wrong if the outcome is" in found._repr_html_()  # of the forecast, which is another file
-    assert "the forecast is wrong if the outcome is" not in replace(found, folder=None)._repr_html_()
+    assert found.verdict != "hit" and "Audit: hit." in hit._repr_html_()
+    bare = replace(found, folder=None)._repr_html_()    # without runs and the forecast, which are other files
+    assert found._repr_html_().count("<svg") > bare.count("<svg")
 
 
 def test_the_plan_of_a_pilot_shows_its_runs(old):

@@ -20,7 +20,6 @@ from browsing import needs_browser, opened
 from fixtures.study_records import write_json, write_lines, write_run
 from isocost import report
 from isocost.cli import rollouts as options
-from isocost.cli import text_rollouts
 from isocost.cli.commands import main
 from isocost.envs.adapters.browser import Browser, Page
 from isocost.errors import UserError
@@ -37,6 +36,7 @@ from isocost.runs.kept_rollouts import Outcome, end_of, outcome_of
 from isocost.runs.run import run
 from isocost.seams import Pace
 from isocost.steps.look.kept_rollouts import FAULTS, PARTS, find_rollouts
+from isocost.steps.look.kept_rollouts import told as rows_of
 from isocost.steps.settings import setting_with
 from isocost.types import Fate, Fault, Group, Message, Place, Role, Said, Score, Segment, Shown, Stop, Turn
 from isocost.world import EnvironmentFault, World
@@ -204,7 +204,7 @@ def test_a_fault_outside_a_turn_is_kept_with_its_rollout():
     read = rollouts.read([line], "r")
     assert [r.fault for r in read] == [full, full, "", "", none, none]
     assert [r.sources for r in read] == [("environment",) if r.fault else () for r in read]
-    assert any(f"fault {full}" in x for x in text_rollouts.rollout(read[0])) and read[0].to_dict()["fault"] == full
+    assert any(f"fault {full}" in x.text for x in rows_of(read[0])) and read[0].to_dict()["fault"] == full
 
 
 def test_faulty_are_rollouts_without_a_score_and_those_whose_tools_or_environment_failed():
@@ -393,7 +393,8 @@ def test_the_command_prints_a_rollout_turn_by_turn(study):
     for words in ("1 of 8 kept rollouts match: 1 success",
                   "dialogues, after 16 updates, held-out, problem hard, attempt 0",
                   "success, reward 1, 2 environment steps, 3 tokens written, 7 read for the first time, 40 read again",
-                  "turn 1, reward 0.25, fault tool: timeout, state B, tokens: 1 written, 2 read, 5 again",
+                  "turn 1, reward 0.25, fault tool: timeout, state B, 1 token written, 2 read for the first time, "
+                  "5 read again",
                   '{"name": "find_order"', "shown   order 7\n            is here", "the rules of the shop"):
         assert words in said, (words, said)
     assert "5 more match: --first 8 shows all" in told(study, "--run", "dialogues")

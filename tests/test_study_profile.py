@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from isocost import meter as meters
-from isocost.cli import text as tell
+from isocost.cli import printer as tell
 from isocost.cli.commands import main
-from isocost.cli.text_compare import detectable
 from isocost.compare import training as comparing
 from isocost.compare.design import Conditions, design
+from isocost.compare.results import detectable
 from isocost.disk.jsonfile import write_json
 from isocost.doctor import CHECKS, run_checks
 from isocost.errors import UserError

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from isocost.cli import text as tell
+from isocost.cli import printer as tell
 from isocost.cli.commands import main
 from isocost.cli.live import Watch, standing
 from isocost.errors import UserError

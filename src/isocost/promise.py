@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from isocost.screen.display import Row
+from isocost.screen.words import counted
 
 
 @dataclass(frozen=True)
@@ -29,3 +33,12 @@ class Finding:
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {"promise": self.promise, "state": self.state, "kept": self.kept, "why": self.why}
+
+
+def told(name: str, findings: Sequence[Finding], more: str = "") -> list[Row]:
+    """A line per promise, with the reason where it is broken, then the result on the method or environment `name`."""
+    broken = [f for f in findings if f.state == "BROKEN"]
+    counts = f"breaks {len(broken)} of {counted(len(findings), 'promise')}" if broken else "keeps the contract"
+    lines = [line for f in findings for line in ((f.state, f.promise), *((("", f.why),) if f in broken else ()))]
+    return [*(Row("", f"{state:<9} {text}", "command") for state, text in lines),
+            Row("", f"{name} {counts}{more}", "head")]

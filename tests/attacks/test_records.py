@@ -22,7 +22,7 @@ import pytest
 
 from fixtures.study_records import write_run
 from isocost import report
-from isocost.cli.text_listing import show_listing
+from isocost.cli.printer import show
 from isocost.disk import jsonfile
 from isocost.disk.jsonfile import write_json
 from isocost.errors import UserError
@@ -265,7 +265,7 @@ def test_ls_names_every_broken_record_and_hides_no_other(study: Path, tmp_path: 
     write_run(tmp_path / "runs", "whole", "pilot", 2, 512, 0)
     found = listing.list_folder(tmp_path)
     assert [("broken" in r) for r in found.to_dict()] == [True] * len(DOCUMENTS) + [False]
-    show_listing(found, console())
+    show(found, console())
 
 
 @pytest.mark.parametrize("content", ["[]", b"\xff", '{"schema": "x"}', "[" * 100_000], ids=lambda c: repr(c)[:16])

@@ -27,6 +27,7 @@ from isocost.compare.design import Design, arm_recipe, labels_of
 from isocost.compare.folders import JUDGED, UNPAIRED, runs_in, seed_unknown
 from isocost.compare.judge import FLOOR, MARGIN, QUESTIONS, SHARES
 from isocost.compare.many import RATE
+from isocost.compare.results import recorded
 from isocost.compare.training import Trials, from_pilot, probe_arms, rates, rates_used, recorded_noise
 from isocost.disk.jsonfile import finite
 from isocost.errors import UserError
@@ -37,7 +38,7 @@ from isocost.planner.training.study_runs import run_seed
 from isocost.recipe import functions
 from isocost.runs import measure
 from isocost.runs.files import canonical, find_runs, read_json
-from isocost.screen.display import Shown
+from isocost.screen.display import Row, Shown
 from isocost.screen.words import counted, duration
 from isocost.seams import Recipe
 from isocost.stats import decidable
@@ -146,6 +147,18 @@ class Gate(Shown):
     seeds: int
     rates: Mapping[str, float]
     file: Path | None = None
+
+    @property
+    def heading(self) -> str:
+        """The question."""
+        return f"is this comparison decidable? {self.title}"
+
+    def rows(self) -> list[Row]:
+        """Each rule's line, and the answer."""
+        words = {True: "yes", False: "no", None: "-"}
+        lines = [(x.name, words[x.passed], x.text) for x in self.lines] + [("answer", "", self.answer)]
+        return [*(Row("", f"{name:<9} {word:<4} {text}", "command") for name, word, text in lines),
+                *([] if self.file is None else [recorded(self.file)])]
 
     @property
     def exit_code(self) -> int:

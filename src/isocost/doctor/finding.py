@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from isocost.disk.jsonfile import finite
-from isocost.screen.display import Shown
+from isocost.screen.display import Row, Shown, Table
+from isocost.screen.words import counted, duration
 from isocost.types import Cost, plain
 from isocost.worlds.setting import Opened
 
@@ -22,6 +23,11 @@ class Finding:
     verdict: Verdict
     said: str
     do: str = ""
+
+    def rows(self) -> list[Row | Table]:
+        """The verdict, the check, what was measured, and below it what to do: as wide as those of other findings."""
+        do = [("", "", f"do: {self.do}")] if self.do else []
+        return [Table(("", "", ""), [(f"{self.verdict:<11}", f"{self.name:<28}", self.said), *do], left=(0, 1, 2))]
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,15 @@ class Subject:
             tuple(opened.problems.report.warnings),
         )
 
+    def rows(self) -> list[Row]:
+        """What is checked, and the warnings on the problems."""
+        kernels = f", {self.kernels} kernels" if self.kernels else ""
+        return [
+            Row("doctor", f"{self.model} ({self.parameters:,} parameters, {self.dtype} on {self.device}, "
+                f"{counted(self.threads, 'thread')}{kernels}) on {self.data}, verifier {self.verifier}", "head"),
+            *(Row("", text, "flag") for text in self.warnings),
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without warnings and without facts that the engine does not have."""
         return {k: v for k, v in asdict(self).items() if k != "warnings" and not (k in KERNELS and not self.kernels)}
@@ -74,6 +89,12 @@ class ServiceSubject:
     rank: int
     sdk: str
     prompt: str
+
+    def rows(self) -> list[Row]:
+        """The service, the model and the prompt."""
+        sdk = f", SDK {self.sdk}" if self.sdk else ""
+        return [Row("doctor", f"{self.model} at {self.url} (adapter of rank {self.rank}{sdk}), prompt {self.prompt!r}",
+                    "head")]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -93,6 +114,14 @@ class Diagnosis(Shown):
     def sound(self) -> bool:
         """Whether no check failed."""
         return all(f.verdict != "fail" for f in self.findings)
+
+    def rows(self) -> list[Row]:
+        """The number of findings by verdict, and what the checks cost. Findings are printed as they are made."""
+        c, verdicts = self.cost, [f.verdict for f in self.findings]
+        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in get_args(Verdict) if v in verdicts)
+        return [Row("", f"{counts} in {duration(self.seconds)}; the checks used {c.rollouts:,} rollouts, "
+                        f"{c.prefill + c.decode:,} tokens sampled, {c.score:,} scored, {c.train:,} trained on, "
+                        f"{c.verify:,} verifier calls", "head")]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost doctor --json` prints it."""

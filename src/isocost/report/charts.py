@@ -69,9 +69,7 @@ def dead_groups(rows: Rows, alt_text: str) -> Spec:
         scale=alt.Scale(type="log", base=2, nice=False, padding=18),
         axis=alt.Axis(values=[r["n"] for r in rows], format="d"),
     )
-    y = alt.Y(
-        "share:Q", title="share of dead groups", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")
-    )
+    y = alt.Y("share:Q", title="share of dead groups", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
     tips = ["n:Q", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("share", "low", "high")), "kind:N"]
     base = alt.Chart(data_of(rows))
     line = base.mark_line(opacity=0.5).encode(x=x, y=y)
@@ -95,9 +93,7 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
     sizes = sorted({r["nB"] for r in rows})
     y = alt.Y("reward:Q", title="held-out reward at the end", scale=alt.Scale(zero=False, nice=True))
     data = alt.Chart(data_of(rows))
-    color = alt.Color(
-        "nB:O", title="nB", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes)))
-    )
+    color = alt.Color("nB:O", title="nB", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
     x = alt.X(
         "lr:Q",
         title="learning rate",
@@ -111,9 +107,7 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
         y=y,
         color=color,
         tooltip=tooltips(tips),
-        shape=alt.Shape(
-            "probe:N", title=None, scale=alt.Scale(domain=["kept", "rejected"], range=["circle", "cross"])
-        ),
+        shape=alt.Shape("probe:N", title=None, scale=alt.Scale(domain=["kept", "rejected"], range=["circle", "cross"])),
     )
     layers: list[Any] = [lines, points]
     if base_reward is not None:
@@ -264,9 +258,7 @@ def _optimum(rows: Rows, pilot_end: float | None, alt_text: str) -> Spec:
     )
 
 
-def forecast_path(
-    path: Rows, naive: Rows, lines: Rows, sealed: Rows, reach: Rows, alt_text: str
-) -> Spec:
+def forecast_path(path: Rows, naive: Rows, lines: Rows, sealed: Rows, reach: Rows, alt_text: str) -> Spec:
     """The sealed law's prediction over compute, and the trained runs.
 
     path: C, value, low, high; naive: name, C, reward, side (of its label); lines: what, run, C, reward; sealed: C,
@@ -498,9 +490,7 @@ def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
             fill=alt.condition("datum.role == 'guess'", alt.value("var(--paper)"), alt.value("var(--accent)")),
         )
     )
-    runs = base.transform_filter("datum.role == 'run'").mark_tick(
-        thickness=2, size=16, color="var(--ink)", opacity=0.8
-    )
+    runs = base.transform_filter("datum.role == 'run'").mark_tick(thickness=2, size=16, color="var(--ink)", opacity=0.8)
     layers: list[Any] = [
         bars.encode(x=alt.X("low:Q", title=title), x2=alt.X2("high:Q"), y=y, tooltip=tooltips(tips)),
         runs.encode(x=x, y=y, tooltip=tooltips(tips)),
@@ -541,9 +531,7 @@ def phases(rows: Rows, alt_text: str) -> Spec:
         tooltip=["phase:N", alt.Tooltip("seconds:Q", format=",.1f")],
     )
     words = base.mark_text(align="left", dx=6, color="var(--soft)").encode(text=alt.Text("label:N"))
-    return finish(
-        alt.layer(base.mark_bar(height={"band": 0.6}, cornerRadius=1), words), alt_text, 30 * len(order) + 20
-    )
+    return finish(alt.layer(base.mark_bar(height={"band": 0.6}, cornerRadius=1), words), alt_text, 30 * len(order) + 20)
 
 
 def _fence(c: float, text: str, align: Literal["right", "center"] = "right") -> list[alt.Chart]:

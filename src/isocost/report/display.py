@@ -1,4 +1,4 @@
-"""One result in a notebook: the report's sections on it, with SVG pictures for the charts.
+"""One result in a notebook: the charts of the report's sections on it, as SVG pictures, and its rows.
 
 A result names its sections (`isocost.screen.display.Shown`). They are drawn from the files and runs of the study's
 folder, with the result's own record in place of the file; without a folder, from that record alone.
@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ import altair as alt
 
 from isocost.errors import UserError
 from isocost.report import charts, page, theme
-from isocost.report.html import Safe, join, sentence, table, tag
+from isocost.report.html import Safe, join, sentence, tag
 from isocost.report.records import Study, load
+from isocost.report.section import Section, rows_of
 from isocost.report.sections import fit, headline, outcome, problems, reach
-from isocost.report.sections.accounts import Section
-from isocost.screen.display import Row, Shown, Table
+from isocost.screen.display import Shown
 
 WIDTH = 640     # pixels of a still picture
 _FIGURE = re.compile(
@@ -34,17 +33,16 @@ _INTERACTION = re.compile(r" (?:Click|Hover)\b[^.<]*\.(?=</span>)")      # at th
 
 
 def html(result: Shown) -> Safe:
-    """The sections on a result, as HTML without scripts, and its rows."""
+    """The charts of the sections on a result, as HTML without scripts, and its rows; of one without rows, the sections.
+    """
     study = _study(result) if result.sections else Study(Path("."), {}, ())
     made = [page.as_measured(study, _drawn(key, study)) for key in result.sections]
     drawn = [Safe(_INTERACTION.sub("", _FIGURE.sub(_still, part))) for part in made]
-    told = []
-    for _, some in groupby(result.rows(), type):
-        same = list(some)
-        pairs = [(r.name, f"! {r.text}" if r.kind == "flag" else r.text) for r in same if isinstance(r, Row)]
-        tables = [r for r in same if isinstance(r, Table)] or [Table(("", ""), pairs)]
-        told += [table(t.heads, t.cells, sentence(result.heading), "quiet") for t in tables]
-    return tag("div", *drawn, *told, cls="isocost")
+    rows = result.rows()
+    if rows:
+        drawn = [Safe(figure) for part in drawn for figure in re.findall(r"<figure.*?</figure>", part, re.S)]
+    told = [tag("h3", sentence(result.heading))] if result.heading else []
+    return tag("div", *told, *drawn, rows_of(rows, sentence(result.heading)), cls="isocost")
 
 
 def chart(result: Shown) -> Any:

@@ -115,9 +115,7 @@ def _body(study: Study, sections: list[Section]) -> Safe:
     )
     config = Safe(f'<script type="application/json" id="plot-config">{json_in_html(theme.CONFIG)}</script>')
     parts = [_section(study, s) for s in sections]
-    note = (
-        "This page is self-contained and makes no network requests. Intervals are 90 % unless stated otherwise."
-    )
+    note = "This page is self-contained and makes no network requests. Intervals are 90 % unless stated otherwise."
     return join(
         as_measured(study, tag("header", _study_line(study), headline.answer(study))),
         as_measured(study, menu),

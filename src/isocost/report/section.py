@@ -1,11 +1,15 @@
-"""A section of the page."""
+"""A section of the page, and the rows of a study's results, which sections print."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from isocost.report.html import Safe, tag
-from isocost.report.records import Study
+from isocost.errors import UserError
+from isocost.report.html import Safe, join, p, sentence, table, tag
+from isocost.report.records import Data, Study, law_of
+from isocost.screen.display import Row, Shown, Table
 
 TRAINS = {  # steps that sample or train, and why a study of a trainer's runs has nothing of them: imported, driven
     "isocost profile": ("their logs do not contain this", "its log does not contain this"),
@@ -30,3 +34,71 @@ def empty(study: Study, what: str, step: str) -> Safe:
     if why:
         return tag("p", f"{what} {whose}: {why}.", cls="empty")
     return tag("p", f"{what} To fill this section, run ", tag("code", step), ".", cls="empty")
+
+
+# rows ---------------------------------------------------------------------------------------------------------
+
+
+def rows_of(rows: Iterable[Row | Table], caption: str, *, flags: bool = True) -> Safe:
+    """Rows as paragraphs and tables. Without `flags` cautions are left out: the page has a section of them."""
+    return join(*(_row(r, caption) for r in rows if isinstance(r, Table) or flags or r.kind != "flag"))
+
+
+def _row(row: Row | Table, caption: str) -> Safe:
+    if isinstance(row, Table):
+        return table(row.heads, row.cells, caption, "quiet")
+    return p(tag("b", f"{row.name}: ") if row.name else "", row.text, cls="flag" if row.kind == "flag" else "row")
+
+
+def told(study: Study, name: str) -> Safe:
+    """The rows of the result that a file of the study holds, by its name in `STUDY_FILES`, without cautions; empty
+    without the file. Another version, or a stranger, may have written it in a way that this one cannot read."""
+    try:
+        result = RESULTS[name](study, study[name]) if study[name] else None
+        return join() if result is None else rows_of(result.rows(), sentence(result.heading), flags=False)
+    except (UserError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return p(f"{name}.json was written by another version: what it says is not shown in full.", cls="soft")
+
+
+def _profile(study: Study, data: Data) -> Shown:
+    from isocost.steps.training.profile import Profile
+
+    return Profile.of(data)
+
+
+def _rate(study: Study, data: Data) -> Any:
+    from isocost.planner.training.learning_rate import RateRule
+
+    return RateRule.of(data)
+
+
+def _law(study: Study, data: Data) -> Shown | None:
+    from isocost.steps.training.fit import Law
+
+    law = law_of(study)
+    return None if law is None else Law(law, study.metric)
+
+
+def _plan(study: Study, data: Data) -> Shown:
+    from isocost.steps.training.plans import Plan
+
+    return Plan.written(data)
+
+
+def _forecast(study: Study, data: Data) -> Shown:
+    from isocost.planner import forecast as forecasts
+    from isocost.steps.training.train import Forecast
+
+    return Forecast(forecasts.Forecast.of(data), study.metric)
+
+
+def _audit(study: Study, data: Data) -> Shown:
+    from isocost.planner import audit as audits
+    from isocost.steps.training.audit import Audit
+
+    return Audit(audits.Audit.of(data))
+
+
+RESULTS: dict[str, Callable[[Study, Data], Any]] = {
+    "profile": _profile, "rate": _rate, "law": _law, "plan": _plan, "forecast": _forecast, "audit": _audit,
+}

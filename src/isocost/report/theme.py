@@ -198,9 +198,7 @@ def compute_axis(unit: str = "rollouts") -> alt.X:
 
 
 def reward_axis(what: str = "held-out reward") -> alt.Y:
-    return alt.Y(
-        "reward:Q", title=what, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".3~f")
-    )
+    return alt.Y("reward:Q", title=what, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".3~f"))
 
 
 def level_line(value: float, text: str, channel: str) -> list[alt.Chart]:

@@ -18,7 +18,8 @@ from typing import Any, ClassVar, NamedTuple
 class Row(NamedTuple):
     """One row of a result for people: a `name`, which may be empty, and what it says.
 
-    `kind` is "flag" for a caution, and "command" for text that is not broken into lines.
+    `kind` is "flag" for a caution, "command" for text that is not broken into lines, and "head" for a line that names
+    what the rows after it are of.
     """
 
     name: str
@@ -27,8 +28,8 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of a result as a table: a heading for each column, and the cells. Columns are aligned right, and those of
-    `left`, which hold words, left."""
+    """Rows of a result as a table: a heading for each column, all empty where none has one, and the cells. Columns are
+    aligned right, and those of `left`, which hold words, left."""
 
     heads: Sequence[str]
     cells: Sequence[Sequence[str]]
@@ -58,7 +59,7 @@ class Shown(ABC):
         return ""
 
     def rows(self) -> Sequence[Row | Table]:
-        """What it says, as the terminal and a notebook print it; empty for a list, which the terminal lays out."""
+        """What it says, as the terminal, a notebook and the report print it."""
         return ()
 
     @abstractmethod

@@ -1,4 +1,5 @@
-"""Events of a step that runs. A step prints nothing: it passes events and results to an `Observer`.
+"""Events of a step that runs. A step prints nothing: it passes events and results, which have `rows()`, to an
+`Observer`.
 
 The command line implements `Observer` with its printer and its live display. From Python nothing is printed unless an
 observer is given.
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from isocost.planner.training.study_runs import worded
 from isocost.runs.job import Job
-from isocost.runs.speed import Rates
-from isocost.screen.words import counted
+from isocost.runs.speed import Rates, told
+from isocost.screen.display import Row
+from isocost.screen.words import counted, duration, grouped
 
 
 class Tell(Protocol):
@@ -70,6 +73,10 @@ class Warned:
 
     text: str
 
+    def rows(self) -> list[Row]:
+        """The text."""
+        return [Row("", self.text, "flag")]
+
 
 @dataclass(frozen=True)
 class Noted:
@@ -77,10 +84,14 @@ class Noted:
 
     text: str
 
+    def rows(self) -> list[Row]:
+        """The text."""
+        return [Row("", self.text, "command")]
+
 
 @dataclass(frozen=True)
 class Skipped:
-    """A log that was not imported, with the reason."""
+    """A log that was not imported, with the reason. It is printed on stderr."""
 
     text: str
 
@@ -92,6 +103,11 @@ class Opening:
     folder: Path
     size: str
     seed: int
+
+    def rows(self) -> list[Row]:
+        """Its folder, its settings and its steps."""
+        return [Row("", f"isocost study in {self.folder} (size {self.size}, seed {self.seed}): profile, plan, pilot, "
+                        "fit, plan, train, audit", "head")]
 
 
 @dataclass(frozen=True)
@@ -106,12 +122,23 @@ class Extended:
     before: int
     source: str
 
+    def rows(self) -> list[Row]:
+        """In a sentence."""
+        return [Row("", f"adds {self.rollouts:,} rollouts and about {duration(self.seconds)} of run time to a pilot of "
+                        f"{self.before:,} rollouts; time is {self.source}")]
+
 
 @dataclass(frozen=True)
 class Started:
     """One run starts or continues."""
 
     job: Job
+
+    def rows(self) -> list[Row]:
+        """What is trained, and its budget."""
+        job, budget = self.job, ", ".join(f"{grouped(v)} {k}" for k, v in self.job.budget.items())
+        return [Row("", f"{job.method} on {job.setting.problems.data} with {job.setting.model}: {worded(job.arm)}, "
+                        f"lr = {job.arm['lr']:.2g}, seed {job.seed}, {budget}", "head")]
 
 
 @dataclass(frozen=True)
@@ -125,6 +152,12 @@ class Evaluated:
     step: int
     reward: float
     speed: Rates | None
+
+    def rows(self) -> list[Row]:
+        """One line."""
+        speed = f"  {told(self.speed)}" if self.speed else ""
+        return [Row("", f"{self.rollouts:>9,} rollouts  step {self.step:>6}  held-out reward, test split "
+                        f"{self.reward:.4f}{speed}", "command")]
 
 
 @dataclass(frozen=True)
@@ -144,9 +177,8 @@ class Sampled:
         """From the plain data of a cost."""
         return cls(cost["rollouts"], cost["prefill"] + cost["decode"], cost["seconds"], folder)
 
-    @property
-    def text(self) -> str:
+    def rows(self) -> list[Row]:
         """In a sentence."""
         billed = f"; billed in {self.folder}/dry-run.json" if self.folder else ""
-        return (f"estimating the cost used {self.rollouts:,} rollouts of {counted(self.tokens, 'token')}, "
-                f"{self.seconds:.1f} s (not counted in any budget{billed}); nothing was trained")
+        return [Row("", f"estimating the cost used {self.rollouts:,} rollouts of {counted(self.tokens, 'token')}, "
+                        f"{self.seconds:.1f} s (not counted in any budget{billed}); nothing was trained", "command")]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from isocost.screen.display import Row
+from isocost.screen.words import counted
+
 
 @dataclass(frozen=True)
 class RewardSubject:
@@ -21,3 +24,11 @@ class RewardSubject:
     kinds: Mapping[str, int]
     unknown: int
     warnings: tuple[str, ...] = ()
+
+    def rows(self) -> list[Row]:
+        """The reward, the data, the kinds of answers, and the warnings of the trial."""
+        kinds = ", ".join(f"{k} {many:,}" for k, many in self.kinds.items())
+        few = f" of {self.of:,}" if self.of > self.problems + self.unknown else ""
+        return [Row("doctor", f"reward {self.reward} on {self.data}, {counted(self.problems, 'problem')}{few} ({kinds})"
+                              ", without a model", "head"),
+                *(Row("", text, "flag") for text in self.warnings)]

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import exp, inf, log, sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from isocost.laws.curves import Curve, multiplier
 from isocost.laws.tracks import Track
+from isocost.screen.display import Row
 
 MULTIPLIERS = (0.25, 1.0, 4.0)   # rates of the probe, times the anchor's
 EDGES = (0.5, 2.0)               # rates at which the smallest and the largest n are rerun
@@ -58,6 +59,12 @@ class RateRule:
     flags: tuple[str, ...] = ()
     why: str = ""
     arms: tuple[tuple[int, int, float], ...] = ()
+
+    heading: ClassVar[str] = "learning rate"
+
+    def rows(self) -> list[Row]:
+        """Why this rule, and cautions."""
+        return [Row("", self.why), *(Row("", text, "flag") for text in self.flags)]
 
     def of_arm(self, n: int, B: int) -> float:
         """The learning rate of n rollouts for each of B problems per update: the arm's own, else the rule's."""

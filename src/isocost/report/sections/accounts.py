@@ -8,18 +8,7 @@ from typing import Any
 from isocost import units
 from isocost.errors import UserError
 from isocost.report import charts
-from isocost.report.html import (
-    Safe,
-    count,
-    details,
-    figure,
-    join,
-    p,
-    percent,
-    span,
-    table,
-    tag,
-)
+from isocost.report.html import Safe, count, details, figure, join, p, percent, span, table, tag
 from isocost.report.records import Data, Run, Study, as_dict, number
 from isocost.report.section import Section, empty
 from isocost.runs.files import FATES
@@ -185,9 +174,7 @@ def _sum_sentence(study: Study, total: Mapping[str, int]) -> Safe:
     if fates == metered:
         return join(p(lead, cls="lead"), p(f"The fates sum to the metered total: {parts} = {count(metered)}."))
     text = f"The fates do not sum to the metered total: {parts} = {count(fates)}; the meter counted {count(metered)}. "
-    text += (
-        "A run that is not finished explains a difference; otherwise it is a bug."
-    )
+    text += "A run that is not finished explains a difference; otherwise it is a bug."
     return join(p(lead, cls="lead"), tag("div", tag("b", "Accounts differ"), p(text), cls="flag"))
 
 
@@ -317,7 +304,5 @@ def names(study: Study) -> Section:
     lead += f", so nB = {count(n * b)} rollouts per update and C = {count(n * b * m)}." if n and b and m else "."
     body = [[name, *(tag("code", o) for o in options)] for name, *options in sizes.rows(arm)]
     head = ["trainer", "n, rollouts per problem", "B, problems per update", "M, steps"]
-    inside = join(
-        p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(sizes.NOTES, cls="soft")
-    )
+    inside = join(p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(sizes.NOTES, cls="soft"))
     return Section("names", "The same sizes in other trainers", inside)

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from isocost import units
+from isocost.compare import results
+from isocost.compare.judge import Comparison
 from isocost.report import arm_charts, charts
-from isocost.report.html import (
-    Safe,
-    brief,
-    count,
-    figure,
-    interval,
-    join,
-    names,
-    p,
-    rate,
-    sentence,
-    share,
-    signed,
-    table,
-    tag,
-)
+from isocost.report.html import Safe, brief, figure, interval, join, names, p, share
 from isocost.report.records import Data, Run, Study, as_dict, as_list, number, read_run
-from isocost.report.section import Section, empty
+from isocost.report.section import Section, empty, rows_of
 from isocost.report.sections.outcome import SPLIT
 from isocost.screen.words import counted
 
@@ -42,20 +28,15 @@ def headline(study: Study) -> str:
     if not data:
         arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
         return f"{names(arms)} are being compared; there is no answer yet."
-    verdicts = [as_dict(v) for v in as_list(data.get("verdicts"))]
-    counted_in = data.get("counted_in") or units.compared(str(data.get("unit")))
-    where = f"at {brief(data.get('cost'))} {counted_in} a run"
-    best = data.get("best")
-    if best:
-        by = sorted({str(v.get("by")) for v in verdicts if v.get("better") == best})
-        return f"{best} is better {where}, by {names(by)}."
-    won = [v for v in verdicts if v.get("better") in (v.get("a"), v.get("b"))]
-    if won:
-        over = [f"{v['better']} over {v['b'] if v['better'] == v['a'] else v['a']}" for v in won]
-        return f"No arm is better than all others {where}; differences found: {names(over)}."
-    if verdicts and all(v.get("better") == "same" for v in verdicts):
-        return f"The same within {number(data.get('margin')) or 0:g}, {where}."
-    return f"No difference found {where}: which arm is better is not known."
+    judged = _judged(study)
+    return "The arms were judged." if judged is None else f"{results.headline(judged, data.get('counted_in'))}."
+
+
+def _judged(study: Study) -> Comparison | None:
+    """The answer of a comparison; None if another version, or a stranger, wrote it in another way."""
+    with suppress(LookupError, TypeError, ValueError, AttributeError):
+        return Comparison.of(study["comparison"])
+    return None
 
 
 def answers(study: Study) -> Section:
@@ -63,18 +44,9 @@ def answers(study: Study) -> Section:
     title, data = "Which is better", study["comparison"]
     if not data:
         return Section("answers", title, empty(study, "The arms have not been judged yet.", "isocost compare"))
-    verdicts = [as_dict(v) for v in as_list(data.get("verdicts"))]
-    lines = [tag("li", f"{v.get('a')} against {v.get('b')}: ", tag("b", _verdict(v))) for v in verdicts]
-    missing = as_list(data.get("missing"))
-    notes = [tag("div", tag("b", "Left out or missing"), p(sentence(x)), cls="flag") for x in missing]
-    return Section("answers", title, join(tag("ul", *lines), _forest(data), _questions(data), *notes))
-
-
-def _verdict(v: Data) -> str:
-    better, by = v.get("better"), v.get("by")
-    if better in (v.get("a"), v.get("b")):
-        return f"{better} is better ({by})"
-    return f"the same within the margin ({by})" if better == "same" else "cannot tell"
+    judged = _judged(study)
+    rows = join() if judged is None else rows_of(results.judged(judged, data.get("rates")), "The arms")
+    return Section("answers", title, join(_forest(data), rows))
 
 
 def _forest(data: Data) -> Safe:
@@ -97,37 +69,6 @@ def _forest(data: Data) -> Safe:
     return figure("arms", charts.forest(rows, "held-out reward", alt_text), alt_text, caption, rows)
 
 
-def _questions(data: Data) -> Safe:
-    body = []
-    for x in map(as_dict, as_list(data.get("answers"))):
-        times = x.get("question") == "efficiency"
-        value, low, high = (number(x.get(k)) for k in ("value", "low", "high"))
-        shown, bounds = ("–", "–")
-        if value is not None:
-            shown = f"{value:.2f} times" if times else signed(value)
-        if low is not None and high is not None:
-            bounds = f"{low:.2f} to {high:.2f}" if times else f"{signed(low)} to {signed(high)}"
-        level = number(x.get("level"))
-        body.append(
-            [
-                f"{x.get('a')} minus {x.get('b')}",
-                join(x.get("question"), tag("small", x.get("why"), cls="soft"), by="<br>"),
-                tag("b", x.get("answer")),
-                shown,
-                f"{bounds} ({100 * level:.3g} %)" if level and bounds != "–" else bounds,
-                share(x.get("detectable")) if number(x.get("detectable")) is not None else "",
-            ]
-        )
-    head = ["arms", "question", "answer", "difference", "interval", "minimum detectable difference"]
-    note = (
-        "Efficiency: the second arm's cost for the same reward, as a multiple of the first arm's. Minimum detectable"
-        " difference: with these seeds, at 80 % power."
-    )
-    if not body:
-        return Safe("")
-    return join(table(head, body, "Every pair, question by question", "quiet"), p(note, cls="soft"))
-
-
 def curves(study: Study) -> Section:
     """Held-out reward of every run of every arm against training rollouts."""
     title, rows = "Curves of all arms", list[Data]()
@@ -147,7 +88,7 @@ def curves(study: Study) -> Section:
     caption = "Thin lines are runs, thick lines the mean of each arm. Click a legend entry to highlight an arm."
     plot = figure("reward", arm_charts.arm_curves(rows, _means(rows), alt_text), alt_text, caption, rows)
     lead = f"{counted(len({r['run'] for r in rows}), 'run')} of {names(arms)}."
-    return Section("curves", title, join(p(lead, cls="lead"), plot, _rates(study)))
+    return Section("curves", title, join(p(lead, cls="lead"), plot))
 
 
 def _means(rows: Sequence[Data]) -> list[Data]:
@@ -180,17 +121,3 @@ def _by_name(study: Study, runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs of a comparison that has no answer yet, named train-ARM-sINDEX."""
     arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
     return {a: [r for r in runs if r.name.startswith(f"train-{a}-s")] for a in arms}
-
-
-def _rates(study: Study) -> Safe:
-    chosen = as_dict(study["comparison"].get("rates"))
-    if not chosen:
-        return Safe("")
-    probes = len(study.of("probe"))
-    order = [str(as_dict(a).get("name")) for a in as_list(study["comparison"].get("arms"))]
-    ranks = {arm: i for i, arm in enumerate(order)}
-    body: list[list[Any]] = [
-        [arm, rate(lr)] for arm, lr in sorted(chosen.items(), key=lambda x: ranks.get(x[0], len(ranks)))
-    ]
-    note = f"Tuned for each arm, with {count(probes)} probe runs in total, the same number for every arm."
-    return join(table(["arm", "learning rate"], body, "Learning rates", "quiet"), p(note, cls="soft"))

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from isocost.report.html import (
-    Safe,
-    brief,
-    details,
-    join,
-    rate,
-    share,
-    table,
-    tag,
-)
+from isocost.report.html import Safe, brief, details, join, rate, share, table, tag
 from isocost.report.records import Run, Study
 from isocost.report.section import Section
 from isocost.report.sections.accounts import asked_for

@@ -243,9 +243,7 @@ def _key_numbers(study: Study) -> Safe:
         facts.append(
             (_measured(study), share(study["profile"].get("mean")), f"{study['profile'].get('regime')} problems")
         )
-    rollouts = sum(r.metered for r in study.runs) + (
-        number(as_dict(study["profile"].get("cost")).get("rollouts")) or 0
-    )
+    rollouts = sum(r.metered for r in study.runs) + (number(as_dict(study["profile"].get("cost")).get("rollouts")) or 0)
     seconds = sum(r.seconds for r in study.runs) + (
         number(as_dict(study["profile"].get("cost")).get("seconds")) or 0
     )  # from the records: the phases of a command that was killed are not recorded
@@ -308,9 +306,7 @@ def _cautions(study: Study) -> list[Safe]:
 
 def _checks(study: Study) -> list[Safe]:
     failed = [c for c in map(as_dict, as_list(study["plan"].get("checks"))) if c.get("holds") is False]
-    return [
-        _flag(f"Check failed: {str(c.get('name')).replace('_', ' ')}", sentence(c.get("text", ""))) for c in failed
-    ]
+    return [_flag(f"Check failed: {str(c.get('name')).replace('_', ' ')}", sentence(c.get("text", ""))) for c in failed]
 
 
 def _trouble(study: Study) -> list[Safe]:
@@ -322,9 +318,7 @@ def _trouble(study: Study) -> list[Safe]:
         reason = run.end.get("reason")
         if run.finished and reason not in ("spent", None):
             out.append(
-                _flag(
-                    f"Run {run.name} ended as {reason}", sentence(run.end.get("detail") or "no reason was recorded")
-                )
+                _flag(f"Run {run.name} ended as {reason}", sentence(run.end.get("detail") or "no reason was recorded"))
             )
         out += [_flag(f"Run {run.name}", sentence(note)) for note in as_list(run.end.get("notes"))]
     open_runs = [r.name for r in study.runs if not r.finished]

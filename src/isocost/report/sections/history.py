@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from isocost.report.html import (
-    Safe,
-    brief,
-    count,
-    details,
-    interval,
-    join,
-    names,
-    p,
-    share,
-    signed,
-    table,
-    tag,
-)
+from isocost.report.html import Safe, count, details, interval, join, names, p, share, signed, table, tag
 from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
 from isocost.report.section import Section, empty
-from isocost.report.sections.outcome import prescribed_arm, reason_of, trained_means, verdict_of
+from isocost.report.sections.outcome import prescribed_arm, trained_means, verdict_of
 from isocost.screen.words import counted, freedom
 
 if TYPE_CHECKING:
@@ -36,7 +23,7 @@ def history(study: Study) -> Section:
     title, sealed = "The forecast's history", study["forecast"]
     if not sealed:
         return Section("history", title, empty(study, "No forecast is sealed yet.", "isocost train --plan"))
-    return Section("history", title, join(_lead(study), _events(study), _evaluations(study), _against(study)))
+    return Section("history", title, join(_lead(study), _events(study), _evaluations(study)))
 
 
 def _lead(study: Study) -> Safe:
@@ -218,33 +205,3 @@ def _line(r: Data, end: float) -> list[Any]:
     past = f"{r['C'] / end:.1f}x" if end and r["C"] > end else ""
     off = "–" if r["off"] is None else signed(r["off"], 2)
     return [count(r["C"]), r["runs"], expected, share(r["mean"]), where, off, past]
-
-
-def _against(study: Study) -> Safe:
-    """Verdict and interval scores, the forecast's first."""
-    audited = study["audit"]
-    scores = [as_dict(s) for s in as_list(audited.get("scores"))]
-    if not audited:
-        return Safe("")
-    verdict = p(tag("b", f"{verdict_of(study).capitalize()}. "), reason_of(study))
-    parts: list[Any] = [tag("h3", "Verdict"), verdict]
-    beats = audited.get("beats_naive")
-    if beats is not None:
-        word = "beats" if beats else "does not beat"
-        parts.append(p(f"By interval score (lower is better) the forecast {word} the best naive forecast."))
-    if scores:
-        best = min(number(s.get("score")) or 0.0 for s in scores)
-        body = [
-            [s.get("name"), share(s.get("value")), f"{share(s.get('low'))} to {share(s.get('high'))}",
-             tag("b", share(s.get("score"))) if number(s.get("score")) == best else share(s.get("score"))]
-            for s in scores
-        ]
-        note = (
-            "The interval score is the width of the interval, plus 20 times the distance of the outcome from it"
-            " (Gneiting and Raftery 2007, equation 43, at 90 %)."
-        )
-        parts += [table(["", "value", "90 % interval", "interval score"], body, "Scores", "quiet"), p(note, cls="soft")]
-    spent = [r.metered for r in study.of("train")]
-    if spent:
-        parts.append(p(f"The trained runs cost {brief(sum(spent))} rollouts.", cls="soft"))
-    return join(*parts)

@@ -7,22 +7,9 @@ from typing import Any
 import numpy as np
 
 from isocost.report import charts, theme
-from isocost.report.html import (
-    Safe,
-    count,
-    figure,
-    interval,
-    join,
-    names,
-    p,
-    sentence,
-    share,
-    signed,
-    table,
-    tag,
-)
+from isocost.report.html import Safe, count, figure, interval, join, names, p, sentence, share, signed, table, tag
 from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
-from isocost.report.section import Section, empty
+from isocost.report.section import Section, empty, told
 from isocost.screen.words import counted
 
 SPLIT = "eval/audit"  # the test split; `eval/select` is the validation split
@@ -183,31 +170,15 @@ def _verdict_words(study: Study, data: Data) -> Safe:
     else:
         text = "There is no forecast; "
     text += f"outcome {interval(data['outcome'])}." if data["outcome"] else "its runs have not ended."
-    more = []
-    if audited:
-        rule = f" The forecast was {audited['rule']}." if audited.get("rule") else ""
-        more.append(p(tag("b", f"Verdict: {verdict_of(study)}. "), reason_of(study), rule))
-    if sealed.get("falsifier"):
-        more.append(
-            p(
-                tag("span", "Sealed before training; the forecast is wrong if the outcome is: ", cls="soft"),
-                sentence(sealed["falsifier"]),
-            )
-        )
-    elif data["forecast"] and study.imported and not study.driven:
-        more.append(p("This is the plan's forecast for a run with your own trainer. It is not sealed.", cls="soft"))
-    elif data["forecast"]:
-        more.append(
-            p(
-                "This is the plan's forecast; ",
-                tag("code", "isocost train --plan"),
-                " seals it before training.",
-                cls="soft",
-            )
-        )
-    if not data["forecast"] and sealed.get("why"):
-        more.append(p(sentence(sealed["why"])))
-    return join(p(text, cls="lead"), *more)
+    verdict = tag("b", f"Verdict: {verdict_of(study)}. ") if audited else ""
+    changed = reason_of(study) if audited and study.changed else ""
+    unsealed = ""
+    if data["forecast"] and not sealed:
+        own = study.imported and not study.driven
+        unsealed = p("This is the plan's forecast for a run with your own trainer. It is not sealed." if own else
+                     "This is the plan's forecast; `isocost train --plan` seals it before training.", cls="soft")
+    judged = p(verdict, changed) if audited else ""
+    return join(p(text, cls="lead"), told(study, "forecast"), judged, told(study, "audit"), unsealed)
 
 
 def trained_means(study: Study, arm: Data) -> dict[float, list[float]]:
@@ -314,13 +285,7 @@ def _forest(study: Study, data: Data) -> Safe:
         " are naive forecasts, ticks are single runs."
     )
     plot = figure("forecast", charts.forest(rows, "held-out reward", alt_text), alt_text, caption, rows)
-    body = [[r["label"], share(r["value"]), _bounds(r)] for r in said]
-    head = ["", "held-out reward", "90 % interval"]
-    return join(tag("h3", "Forecasts and outcomes"), plot, table(head, body, "Forecasts and outcomes", "quiet"))
-
-
-def _bounds(x: Data) -> str:
-    return "" if x.get("low") is None or x.get("high") is None else f"{share(x['low'])} to {share(x['high'])}"
+    return join(tag("h3", "Forecasts and outcomes"), plot)
 
 
 def _outcome_lines(label: str, mean: Data, values: Data) -> list[Data]:
@@ -341,29 +306,13 @@ def _difference_plot(study: Study, data: Data) -> Safe:
         rows += [_line(label, d, "interval"),
                  *({"label": label, "value": x, "low": None, "high": None, "role": "run"} for x in other["pairs"])]
         bounds = f"[{signed(d['low'])}, {signed(d['high'])}]"
-        words = {"prescribed": "The prescription is better.", "cannot tell": "", "": ""}
-        found = words.get(other["better"], f"n = {other['n']} is better.")
-        texts.append(f"{label}: {signed(d['value'])} {bounds} over {counted(len(other['pairs']), 'pair')}. "
-                     + (found or "The interval contains 0: which is better is not known."))
+        texts.append(f"{label}: {signed(d['value'])} {bounds} over {counted(len(other['pairs']), 'pair')}.")
     if not rows:
         return Safe("")
     alt_text = "Paired difference in held-out reward. " + " ".join(texts)
-    caption = (
-        "Paired by seed, with the 90 % confidence interval. Ticks are single pairs, the dashed line is zero."
-    )
-    claim = (
-        ""
-        if study["plan"].get("claim")
-        else sentence(study["plan"].get("comparison") or "The plan does not claim to beat the default")
-    )
-    plot = figure(
-        "difference",
-        charts.forest(rows, "difference in held-out reward", alt_text, zero=True),
-        alt_text,
-        caption,
-        rows,
-    )
-    return join(tag("h3", "Difference between the arms"), *map(p, texts), p(claim) if claim else "", plot)
+    caption = "Paired by seed, with the 90 % confidence interval. Ticks are single pairs, the dashed line is zero."
+    spec = charts.forest(rows, "difference in held-out reward", alt_text, zero=True)
+    return join(tag("h3", "Difference between the arms"), figure("difference", spec, alt_text, caption, rows))
 
 
 def _runs_of_arms(data: Data) -> Safe:

@@ -5,22 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from isocost.report import charts
-from isocost.report.html import (
-    Safe,
-    brief,
-    count,
-    figure,
-    join,
-    p,
-    percent,
-    rate,
-    sentence,
-    share,
-    table,
-    tag,
-)
+from isocost.report.html import Safe, brief, count, figure, join, p, percent, rate, sentence, share, table, tag
 from isocost.report.records import Data, Study, as_dict, as_list, number
-from isocost.report.section import Section, empty
+from isocost.report.section import Section, empty, told
 from isocost.report.sections.episodes import episodes
 
 
@@ -45,7 +32,7 @@ def profile(study: Study) -> Section:
     return Section(
         "profile",
         title,
-        join(_regime(data, samples), plot, _dead(data, samples), _bands(data), _lengths(data), episodes(data),
+        join(told(study, "profile"), _lengths(data), plot, _dead(data, samples), _bands(data), episodes(data),
              _methods(data)),
     )
 
@@ -55,48 +42,22 @@ def _bin(right: int, samples: int, problems: Any, graded: bool) -> Data:
     return {"right": right, "samples": samples, "pass1": right / samples, "problems": problems, "kind": kind}
 
 
-def _regime(data: Data, samples: int) -> Safe:
-    size = len(as_list(data.get("right"))) or sum(as_list(data.get("histogram")))
-    chosen = as_dict(data.get("recipe"))
-    lead = f"{str(data.get('regime', 'unknown')).capitalize()}: {data.get('why', '')}."
-    what, low = "Mean pass@1", "have 0 or 1 right"
-    if data.get("graded"):
-        what, low = "Mean reward", "have at most one sample with another reward, and a mean below 1/2"
-    facts = f"{what} is {share(data.get('mean'))} over {count(size)} problems with {samples} samples each; "
-    facts += f"h = {share(data.get('h'))} of them {low}."
-    recipe = (
-        f"Selected recipe: {chosen['method']}, because {chosen.get('why', '')}." if chosen.get("method") else ""
-    )
-    return join(p(lead, cls="lead"), p(facts), p(recipe) if recipe else "")
-
-
 def _dead(data: Data, samples: int) -> Safe:
     rows = [
         {k: d.get(k) for k in ("n", "share", "low", "high", "kind")} for d in map(as_dict, as_list(data.get("dead")))
     ]
     if not rows:
         return Safe("")
-    worst, best = rows[0], rows[-1]
     alt_text = "Share of groups whose rollouts all have the same reward: " + ", ".join(
         f"{percent(r['share'])} at n = {r['n']}" for r in rows
     )
-    text = (
-        f"A group whose rollouts all have the same reward gives no gradient: {percent(worst['share'])} of groups at n ="
-        f" {worst['n']}, "
-    )
-    text += f"{percent(best['share'])} at n = {best['n']}."
     caption = (
+        "A group whose rollouts all have the same reward gives no gradient. "
         f"Circles: unbiased estimate from the {samples} samples. Diamonds: a fitted beta-binomial. Bars are 90 %"
         " intervals over problems."
     )
     plot = figure("dead-groups", charts.dead_groups(rows, alt_text), alt_text, caption, rows)
-    body = [[r["n"], percent(r["share"]), f"{percent(r['low'])} to {percent(r['high'])}", r["kind"]] for r in rows]
-    return join(
-        tag("h3", "Dead groups by n"),
-        p(text),
-        plot,
-        table(["n", "dead groups", "interval", "estimate"], body, "Dead groups", "quiet"),
-    )
+    return join(tag("h3", "Dead groups by n"), plot)
 
 
 def _bands(data: Data) -> Safe:
@@ -106,9 +67,7 @@ def _bands(data: Data) -> Safe:
     ]
     if not body:
         return Safe("")
-    note = (
-        "Problems are sorted into bands by one half of their samples. The pass rate in the other half is unbiased."
-    )
+    note = "Problems are sorted into bands by one half of their samples. The pass rate in the other half is unbiased."
     return join(
         tag("h3", "Difficulty"),
         p(note),
@@ -122,23 +81,14 @@ def _bands(data: Data) -> Safe:
 
 
 def _lengths(data: Data) -> Safe:
+    """What the profile's row of answers leaves out."""
     lengths, speed = as_dict(data.get("lengths")), as_dict(data.get("rate"))
     if not lengths:
         return Safe("")
-    text = (
-        f"Completions have {share(lengths.get('mean'), 1)} tokens on average (median {brief(lengths.get('p50'))}, 90 %"
-        f" have at most {brief(lengths.get('p90'))}, "
-    )
-    text += (
-        f"99 % at most {brief(lengths.get('p99'))}, longest {brief(lengths.get('max'))});"
-        f" {percent(lengths.get('truncated'))} were truncated."
-    )
-    if number(speed.get("rollouts_per_second")):
-        text += (
-            f" This machine samples {brief(speed['rollouts_per_second'])} rollouts or"
-            f" {brief(speed.get('tokens_per_second'))} tokens per second."
-        )
-    return join(tag("h3", "Lengths"), p(text))
+    most = ", ".join(f"{what} {brief(lengths.get(k))}" for k, what in (("p50", "median"), ("p99", "99 % at most"),
+                                                                     ("max", "longest")))
+    fast = f"; {brief(speed['tokens_per_second'])} per second" if number(speed.get("tokens_per_second")) else ""
+    return p(f"Tokens of an answer: {most}{fast}.")
 
 
 def _methods(data: Data) -> Safe:
@@ -164,7 +114,7 @@ def learning_rate(study: Study) -> Section:
     rows = _probe_rows(study)
     if not data and not rows:
         return Section("rate", title, empty(study, "The learning rate has not been measured.", "isocost pilot"))
-    lead = f"{sentence(data.get('why') or 'The rule is not fitted yet')}"
+    lead = told(study, "rate") or p("The rule is not fitted yet.")
     plot: Any = ""
     if rows:
         base = [r["base"] for r in rows if r["base"] is not None]
@@ -177,8 +127,7 @@ def learning_rate(study: Study) -> Section:
         )
         spec = charts.rates(rows, sum(base) / len(base) if base else None, alt_text)
         plot = figure("learning-rate", spec, alt_text, caption, rows)
-    notes = [p(sentence(f)) for f in as_list(data.get("flags"))]
-    return Section("rate", title, join(p(lead, cls="lead"), plot, *notes, _rule_table(study), _shift(study)))
+    return Section("rate", title, join(lead, plot, _shift(study)))
 
 
 def _probe_rows(study: Study) -> list[Data]:
@@ -199,19 +148,6 @@ def _probe_rows(study: Study) -> list[Data]:
             }
         )
     return sorted(rows, key=lambda r: (r["nB"], r["lr"]))
-
-
-def _rule_table(study: Study) -> Safe:
-    arms = {(r.size("n"), r.arm.get("B"), r.lr) for r in study.of("pilot") if r.size("n") and r.lr}
-    if not arms:
-        return Safe("")
-    body = [
-        [n, b, count(n * b) if b else "–", rate(lr)]
-        for n, b, lr in sorted(arms, key=lambda a: (a[0] or 0, a[2] or 0))
-    ]
-    return table(
-        ["n", "B", "rollouts per update, nB", "learning rate"], body, "Learning rate of each pilot arm"
-    )
 
 
 def _shift(study: Study) -> Safe:

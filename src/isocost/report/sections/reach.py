@@ -10,23 +10,9 @@ import numpy as np
 
 from isocost.planner.training.learning_rate import reward_at
 from isocost.report import arm_charts, charts, theme
-from isocost.report.html import (
-    Safe,
-    brief,
-    count,
-    figure,
-    interval,
-    join,
-    names,
-    p,
-    sentence,
-    share,
-    signed,
-    table,
-    tag,
-)
-from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
-from isocost.report.section import Section, empty
+from isocost.report.html import Safe, brief, count, figure, interval, join, names, p, sentence, share, table, tag
+from isocost.report.records import Data, Run, Study, as_list, law_of, number
+from isocost.report.section import Section, empty, told
 from isocost.report.sections.outcome import (
     SPLIT,
     epochs_ratio,
@@ -37,7 +23,7 @@ from isocost.report.sections.outcome import (
     prescribed_n,
     reach_of,
 )
-from isocost.screen.words import counted, freedom
+from isocost.screen.words import counted
 
 if TYPE_CHECKING:
     from isocost.laws.law import Law
@@ -55,9 +41,7 @@ def curves(study: Study) -> Section:
         return _plain(study, title)
     points, law = _means(runs), law_of(study)
     spec, alt_text, rows = reward_plot(study, points, law)
-    caption = (
-        "Points are means over seeds. Lines are fitted curves, shades their 90 % confidence bands"
-    )
+    caption = "Points are means over seeds. Lines are fitted curves, shades their 90 % confidence bands"
     caption += (
         ". Dashed: extrapolated beyond the pilot, with the band of the prescribed n only."
         if reach_of(study)
@@ -71,8 +55,8 @@ def curves(study: Study) -> Section:
         f"{len(runs)} pilot runs with n = {names(sorted({r.size('n') for r in runs if r.size('n')}))}. At the largest "
         f"common C, {_order(runs)}."
     )
-    parts = (p(lead, cls="lead"), plot, _how_far(study), _arm_table(law, runs), _left_out(runs))
-    return Section("curves", title, join(*parts))
+    return Section("curves", title, join(
+        p(lead, cls="lead"), plot, _how_far(study), told(study, "law"), _arm_table(law), _left_out(runs)))
 
 
 def reward_plot(
@@ -193,41 +177,22 @@ def _order(runs: Sequence[Run]) -> str:
     return f"n = {first} has the highest reward ({share(highest)}) and n = {last} the lowest ({share(lowest)})"
 
 
-def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:
+def _arm_table(law: Law | None) -> Safe:
+    """Beside the law's rows: of each n the mean of as many new runs, and parameters of its curve."""
     if law is None:
         return p("The curves are not fitted yet: ", tag("code", "isocost fit"), ".", cls="empty")
     end, body = law.range[1], []
     for arm in law.arms:
-        confidence, prediction = law.predict(arm.n, end, max(len(arm.runs), 1))
         level, half = (law.parameter(arm.n, name) for name in ("A", "Cmid"))
-        body.append(
-            [
-                arm.n,
-                f"{len(arm.runs)}, {arm.diverged} diverged" if arm.diverged else len(arm.runs),
-                interval(confidence.data()),
-                interval(prediction.data()),
-                interval(level.data()),
-                f"{brief(half.value)} [{brief(half.low)}, {brief(half.high)}]",
-            ]
-        )
-    head = [
-        "n",
-        "runs",
-        f"mean curve at {brief(end)}",
-        "mean of as many new runs",
-        "asymptote",
-        "C at half of the gain",
-    ]
+        new = law.predict(arm.n, end, max(len(arm.runs), 1))[1]
+        body.append([arm.n, interval(new.data()), interval(level.data()),
+                     f"{brief(half.value)} [{brief(half.low)}, {brief(half.high)}]"])
     note = (
-        "90 % intervals: confidence (mean curve) and prediction (mean of as many new runs). The run is the unit of"
-        " uncertainty; "
+        "90 % intervals: prediction for the mean of as many new runs, and for the asymptote and the C at half of the"
+        " gain, of which medians are shown, over the posterior draws of every curve form. Weights of the forms by their"
+        f" evidence: {law.how_forms_weigh}."
     )
-    pooled = f"run-to-run variance is pooled over arms ({freedom(law.dof)})"
-    note += pooled if law.measured else law.how_runs_differ
-    note += (
-        ". The asymptote, and the C at half of the gain, are medians over the posterior draws of every curve form, with"
-        f" 90 % intervals. Weights of the forms by their evidence: {law.how_forms_weigh}."
-    )
+    head = ["n", f"mean of as many new runs at {brief(end)}", "asymptote", "C at half of the gain"]
     return join(table(head, body, "Fitted arms"), p(note, cls="soft"))
 
 
@@ -280,7 +245,7 @@ def frontier(study: Study) -> Section:
     title, law = "Best n at each compute", law_of(study)
     if law is not None and not law.arms:
         why = law.refused.reason if law.refused else "No n has a curve"
-        return Section("frontier", title, join(p(sentence(why), cls="lead"), _growth(study)))
+        return Section("frontier", title, join(p(sentence(why), cls="lead"), told(study, "plan")))
     if law is None:
         return Section("frontier", title, no_law(study))
     low, end = law.range
@@ -303,13 +268,7 @@ def frontier(study: Study) -> Section:
     spec = charts.frontier(rows, observed, reach_of(study), alt_text)
     plot = figure("frontier", spec, alt_text, caption, rows)
     return Section("frontier", title, join(
-        _set_sentence(study, law), _growth(study), plot, _which(study, law, low, top, fence)))
-
-
-def _growth(study: Study) -> Safe:
-    """Whether the best n is likely to grow with compute on such problems; empty in records of earlier versions."""
-    said = as_dict(study["plan"].get("growth")).get("text")
-    return p(sentence(said)) if said else join()
+        _set_sentence(study, law), told(study, "plan"), plot, _which(study, law, low, top, fence)))
 
 
 def _records(points: Sequence[Data]) -> list[Data]:
@@ -349,13 +308,7 @@ def _which(study: Study, law: Law, low: float, top: float, fence: float | None) 
     caption = f"At each C, the n that are shown to be within {law.margin:g} of the best, and those shown to be worse. "
     caption += "Cannot tell: neither is shown. Not known: that n's reward there is not identified."
     plot = figure("equal-n", charts.equals(rows, [], fence, alt_text), alt_text, caption, rows)
-    return join(tag("h3", "Which n are equal"), _why_not(law.n_star), plot)
-
-
-def _why_not(unknown: Any) -> Safe:
-    if unknown is None:
-        return Safe("")
-    return p(f"n*(C) is not identified: {sentence(unknown.reason)} To resolve: {unknown.settle.strip().rstrip('.')}.")
+    return join(tag("h3", "Which n are equal"), plot)
 
 
 def _standings(law: Law, grid: np.ndarray) -> list[Data]:
@@ -395,24 +348,4 @@ def _set_sentence(study: Study, law: Law) -> Safe:
         lead += f" n = {names(undecided)} may be better or worse by more than {law.margin:g}: cannot tell."
     if plan.get("fallback"):
         lead = f"The law is not identified, so no n is called best {where[0].lower()}{where[1:]}."
-    more: list[Any] = []
-    twice = as_dict(plan.get("marginal"))
-    if twice:
-        doubled = as_dict(twice.get("doubled"))
-        more.append(
-            p(
-                f"Twice the budget is predicted to gain {signed(twice.get('gain'))}: {interval(doubled)} at n ="
-                f" {twice.get('doubled_n')}."
-            )
-        )
-    ratio = number(plan.get("extrapolation"))
-    if ratio and ratio > 1:
-        more.append(
-            p(
-                f"The prescribed runs are {ratio:.3g} times as long as the pilot's largest run; the shaded range is"
-                " extrapolated."
-            )
-        )
-    return join(p(lead, cls="lead"), *more)
-
-
+    return p(lead, cls="lead")

@@ -29,9 +29,7 @@ def recipe(study: Study) -> Section:
         if seam != "name"
     ]
     seams = table(["seam", "function", "settings", f"default of {method}, where it differs"], body, "Recipe", "quiet")
-    return Section(
-        "recipe", "Recipe", join(p(lead, cls="lead"), _parent_diff(own, parent, method, parent_name), seams)
-    )
+    return Section("recipe", "Recipe", join(p(lead, cls="lead"), _parent_diff(own, parent, method, parent_name), seams))
 
 
 _ORDER = (

@@ -229,8 +229,7 @@ def _short(turns: Sequence[tuple[int, KeptTurn]]) -> Safe:
         counts = [count(x) for x in ((tokens.written, tokens.fresh, tokens.reread) if tokens else [None] * 3)]
         cells: list[Safe | str] = [str(number_), *([tag("code", t.key)] if keys else []), _code(t.said), _code(t.shown),
                                    f"{t.reward:g}" if t.reward else "", *([_fault(t)] if faults else []), *counts]
-        body.append(tag("tr", tag("th", cells[0], scope="row"), *(tag("td", x) for x in cells[1:]),
-))
+        body.append(tag("tr", tag("th", cells[0], scope="row"), *(tag("td", x) for x in cells[1:])))
     top = tag("tr", *(tag("th", h, scope="col") for h in head))
     inner = tag("table", tag("caption", "Turns"), tag("thead", top), tag("tbody", *body))
     return tag("div", inner, cls="scroll quiet dialogue", tabindex="0", role="group", aria_label="Turns")

@@ -13,7 +13,9 @@ from isocost.disk.jsonfile import finite
 from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.opening import KINDS, open_environment
 from isocost.errors import UserError
-from isocost.screen.display import Shown
+from isocost.promise import told as promises
+from isocost.screen.display import Row, Shown
+from isocost.screen.words import counted
 from isocost.tasks.load import Reads, load_problems
 
 
@@ -43,12 +45,29 @@ class EnvironmentRow:
     needs: str
     limits: Limits | None
 
+    def rows(self) -> list[Row]:
+        """The form of its spec, its options, its limits and what it needs."""
+        bounds, m = "", self.limits
+        if m is not None:
+            problems = "problems of --data" if m.problems is None else counted(m.problems, "problem")
+            bounds = (f"{problems}, at most {counted(m.max_turns, 'turn')} of {counted(m.max_tokens, 'token')}, "
+                      f"verifier {m.verifier or 'of the problems'}, model {m.model or 'any'}")
+        options = ", ".join(f"{k}={v}" for k, v in self.options.items())
+        named = {"limits": bounds, "written": self.form, "options": options, "needs": self.needs}
+        return [Row("", f"{self.name}: {self.about}", "head"),
+                *(Row(name, text, "command") for name, text in named.items() if text)]
+
 
 @dataclass(frozen=True)
 class EnvironmentList(Shown):
     """The environments that ship, by name."""
 
     environments: tuple[EnvironmentRow, ...]
+
+    def rows(self) -> list[Row]:
+        """Those of each environment."""
+        return [*(row for e in self.environments for row in e.rows()),
+                Row("your own", "--env my_env.py:Class; check it with `isocost envs check my_env.py:Class`", "head")]
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost envs list --json` prints it."""
@@ -85,6 +104,10 @@ class EnvironmentCheck(Shown):
     def broken(self) -> tuple[contract.Finding, ...]:
         """The promises that the environment breaks."""
         return tuple(f for f in self.findings if f.state == "BROKEN")
+
+    def rows(self) -> list[Row]:
+        """Each promise, and whether it is kept."""
+        return promises(self.environment, self.findings, f" ({counted(self.problems, 'problem')} played)")
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost envs check --json` prints it: a list with an entry per promise."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.runs import kept_rollouts as kept
 from isocost.runs.files import find_runs, read_json
-from isocost.runs.kept_rollouts import PROFILE, KeptRollout, Outcome
-from isocost.screen.display import Shown
+from isocost.runs.kept_rollouts import PROFILE, WORDS, KeptRollout, KeptTurn, Outcome, Tokens, end_of
+from isocost.screen.display import Row, Shown
+from isocost.screen.words import counted, visible
 from isocost.types import FaultSource
 
 ANY_FAULT = "any"
@@ -36,12 +37,86 @@ class Rollouts(Shown):
     outcomes: dict[str, int]
     found: tuple[KeptRollout, ...]
 
+    def rows(self) -> list[Row]:
+        """How many match, then the first of them turn by turn."""
+        outcomes = ", ".join(f"{n} {WORDS[Outcome(k)]}" for k, n in self.outcomes.items())
+        where = counted(len(self.runs), "run") if len(self.runs) > 1 else visible(self.runs[0], lines=False)
+        more = self.matching - len(self.found)
+        return [
+            Row("", f"{self.matching:,} of {counted(self.kept, 'kept rollout')} match{': ' if outcomes else ''}"
+                    f"{outcomes}. {where} sampled {self.started:,}; docs/records.md says which are kept as text",
+                "head"),
+            *(row for r in self.found for row in told(r)),
+            *([Row("", f"{more:,} more match: --first {self.matching} shows all", "head")] if more else []),
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
             "runs": list(self.runs), "started": self.started, "kept": self.kept, "matching": self.matching,
             "outcomes": self.outcomes, "rollouts": [r.to_dict() for r in self.found],
         }
+
+
+def told(r: KeptRollout) -> Iterator[Row]:
+    """The rows of one rollout."""
+    run, problem, variant, part = (visible(x, lines=False) for x in (r.run, r.problem, r.variant, r.part))
+    attempt = "" if r.attempt is None else f", attempt {r.attempt}"
+    yield Row("", f"{run}, after {counted(r.step, 'update')}{part and f', {part}'}, problem {problem}"
+                  f"{variant and f' ({variant})'}{attempt}", "head")
+    yield Row("", ", ".join(_facts(r)), "command")
+    yield from _said("prompt", r.prompt)
+    yield from _said("shown", r.opened)
+    for number, turn in enumerate(r.turns, 1):
+        yield Row("", ", ".join((f"turn {number}", *_turn(turn))), "command")
+        yield from _said("policy", turn.said, empty=True)
+        yield from _said("shown", turn.shown)
+    if r.left_out:
+        yield Row("not kept", counted(r.left_out, "more turn"), "command")
+    if not r.turns or r.text not in (r.turns[-1].said, ""):
+        yield from _said("answer", r.text, empty=True)
+
+
+def _facts(r: KeptRollout) -> Iterator[str]:
+    """Its outcome, reward and costs."""
+    known = r.stop in ("done", "length", "turns", "cancelled", "error")
+    words = WORDS[r.outcome]
+    yield words if not known or (end := end_of(r.reward, r.stop)) == words else f"{words} ({end})"
+    if r.fault:
+        yield f"fault {visible(r.fault, lines=False)}"
+    if r.reward is not None:
+        yield f"reward {r.reward:g}"
+    if r.turns:
+        yield counted(r.steps, "environment step")
+    yield from _tokens(r.tokens)
+    if r.fate:
+        yield f"fate: {visible(r.fate, lines=False)}"
+
+
+def _turn(turn: KeptTurn) -> Iterator[str]:
+    if turn.reward:
+        yield f"reward {turn.reward:g}"
+    if turn.fault:
+        yield f"fault {visible(turn.fault, lines=False)}"
+    if turn.key:
+        yield f"state {visible(turn.key, lines=False)}"
+    yield from _tokens(turn.tokens)
+
+
+def _tokens(tokens: Tokens | None) -> Iterator[str]:
+    if tokens is not None:
+        yield f"{counted(tokens.written, 'token')} written"
+        if tokens.fresh is not None:
+            yield f"{tokens.fresh:,} read for the first time"
+        if tokens.reread:
+            yield f"{tokens.reread:,} read again"
+
+
+def _said(who: str, text: str, empty: bool = False) -> Iterator[Row]:
+    """A text with its source, and its further lines below its first."""
+    if text or empty:
+        lines = visible(text).split("\n")
+        yield Row("", "\n".join((f"  {who:<7} {lines[0]}", *(f"{'':12}{line}" for line in lines[1:]))), "command")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from typing import Any
 from isocost.disk.jsonfile import finite
 from isocost.errors import UserError
 from isocost.laws.papers.known import LAWS, Points, estimate, read_points
-from isocost.screen.display import Shown
+from isocost.screen.display import Row, Shown, Table
+from isocost.screen.words import counted
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,15 @@ class LawList(Shown):
     """Every law."""
 
     laws: tuple[LawRow, ...]
+
+    def rows(self) -> list[Row | Table]:
+        """Each law's equation, data, function and source; * marks those that `isocost laws fit` can fit to points."""
+        return [
+            *(row for law in self.laws for row in (
+                Row("", f"{law.name}{' *' * law.points}: {law.equation}", "head"),
+                Row("", f"from {law.data}; {law.where}", "command"), Row("", law.source, "command"))),
+            Row("*", "isocost laws fit LAW POINTS.csv; the others are functions in Python, see docs/laws.md", "head"),
+        ]
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost laws list --json` prints it: a list with an entry per law."""
@@ -67,6 +77,18 @@ class PointsFit(Shown):
     level: float
     draws: str
     parameters: tuple[Parameter, ...]
+
+    def rows(self) -> list[Row | Table]:
+        """The parameters with their intervals, and which points these treat as independent."""
+        of = f" of {counted(self.runs, 'run')}" if self.runs else ""
+        cells = [(p.name, f"{p.value:.4g}",
+                  "interval open" if p.low is None or p.high is None else f"{p.low:.4g} to {p.high:.4g}")
+                 for p in self.parameters]
+        return [
+            Row("", f"{self.equation}   ({counted(self.points, 'point')}{of})", "head"),
+            Table(("", "", ""), cells, left=(0, 1, 2)),
+            Row(f"{self.level:.0%} intervals", self.draws, "command"),
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost laws fit --json` prints it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,15 +15,16 @@ from isocost.disk.shape import Each, Keys
 from isocost.errors import UserError
 from isocost.laws.curves import MEASURED
 from isocost.planner.training.study_runs import SIZES, PlannedRun
-from isocost.recipe import describe, diff
+from isocost.promise import told as promises
+from isocost.recipe import calls, describe, diff
 from isocost.runs import files as records
 from isocost.runs import measure
 from isocost.runs.arm import Arm
 from isocost.runs.files import GO_ON, ended, find_runs, is_run, read_json, read_lines
 from isocost.runs.measure import TRAINING
 from isocost.runs.names import today
-from isocost.screen.display import Shown, Text
-from isocost.screen.words import counted
+from isocost.screen.display import Row, Shown, Table, Text, given
+from isocost.screen.words import counted, duration, visible
 from isocost.seams import SEAMS
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ class StudyRow:
     has: tuple[str, ...]
     steps: tuple[str, ...]
     seconds: float
+
+    def row(self) -> Row:
+        """Its folder, what it is of, its steps and its verdict; logs of other trainers, and those who import them, may
+        name neither model nor problems."""
+        model, data = (f"{what} not named" if x == measure.UNNAMED else x
+                       for x, what in ((self.model, "a model"), (self.data, "problems")))
+        of = "model and problems not named" if self.model == self.data == measure.UNNAMED else f"{model} on {data}"
+        verdict = f"; audit: {self.verdict}" if self.verdict else ""
+        return Row(visible(self.path, lines=False), f"{of}: {', '.join(self.steps) or 'no step yet'}; "
+                                                    f"{duration(self.seconds)}{verdict}", "head")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -102,9 +113,41 @@ class Listing(Shown):
 
     found: tuple[StudyRow | RunRow | BrokenRow, ...]
 
+    def rows(self) -> list[Row | Table]:
+        """Studies a line each, runs as a table, then what cannot be read."""
+        if not self.found:
+            return [Row("", "no study and no run here; `isocost quickstart` makes one", "head")]
+        return given(
+            *(r.row() for r in self.found if isinstance(r, StudyRow)),
+            _table([r for r in self.found if isinstance(r, RunRow)]),
+            *(Row(f"{visible(r.path, lines=False)}, broken", r.broken, "head") for r in self.found
+              if isinstance(r, BrokenRow)),
+        )
+
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost ls --json` prints it: a list with an entry per row."""
         return list(finite([row.to_dict() for row in self.found]))
+
+
+def _table(runs: list[RunRow]) -> Table:
+    """One row per run, its arm by the names of its sizes; the unit of cost and the kind of reward are in the heading if
+    all runs share them."""
+    sizes = list(dict.fromkeys(k for r in runs for k in r.arm if k != "lr"))
+    units, kinds = {r.unit for r in runs}, {r.reward for r in runs}
+    spent = units.pop() if len(units) == 1 else "C"
+    reward = kinds.pop() if len(kinds) == 1 else "reward"
+    cells = []
+    for r in runs:
+        held = ""
+        if r.first is not None and r.last is not None:
+            said = (r.reward if reward != r.reward else "", measure.from_to(r.scale, r.first, r.last))
+            held = " ".join((f"{r.first:.3f} -> {r.last:.3f}", *(f"({x})" for x in said if x)))
+        cost = str(r.rollouts) + ("" if spent == r.unit else f" {r.unit}")
+        cells.append((visible(r.path, lines=False), r.method, r.purpose, *(str(r.arm.get(k, "")) for k in sizes),
+                      f"{r.arm['lr']:.1e}", str(r.seed), cost, held, r.ended))
+    last = len(sizes) + 6
+    return Table(("run", "method", "purpose", *sizes, "lr", "seed", spent, reward, "ended"), cells,
+                 left=(0, 1, 2, last, last + 1))
 
 
 def list_folder(folder: str | Path) -> Listing:
@@ -199,6 +242,10 @@ class MetricsTable(Shown):
     path: Path
     count: int
 
+    def rows(self) -> list[Row]:
+        """The number of rows, and the file."""
+        return [Row("", f"{counted(self.count, 'row')} in {self.path}", "command")]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return {"path": str(self.path), "rows": self.count}
@@ -269,6 +316,14 @@ class MethodList(Shown):
     """Methods, in order of name."""
 
     methods: tuple[MethodRow, ...]
+
+    def rows(self) -> list[Row | Table]:
+        """One row per method, then those that cannot be loaded."""
+        cells = [(m.name, str(m.year), m.parent or "",
+                  "all (the root)" if m.parent is None else ", ".join(m.changes), m.claim)
+                 for m in self.methods if m.broken is None]
+        return [Table(("method", "year", "parent", "changes", "claim"), cells, left=range(5)),
+                *(Row(m.name, m.broken, "command") for m in self.methods if m.broken is not None)]
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost methods list --json` prints it: a list with an entry per method."""
@@ -367,6 +422,10 @@ class MethodCheck(Shown):
         """The promises that the method breaks."""
         return tuple(f for f in self.findings if f.state == "BROKEN")
 
+    def rows(self) -> list[Row]:
+        """Each promise, and whether it is kept."""
+        return promises(self.method, self.findings)
+
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost methods check --json` prints it: a list with an entry per promise."""
         return [f.data() for f in self.findings]
@@ -398,9 +457,42 @@ class Difference(Shown):
     changed: dict[str, tuple[Any, Any]]
     code: tuple[tuple[str, str], tuple[str, str]]
 
+    def rows(self) -> list[Row]:
+        """The seams that differ, with either side's value.
+
+        A function that only one side has is printed as module:name, with the hash of its source if it is outside the
+        package. A function that both sides have is printed by its name, with its settings.
+        """
+        a, b = self.a, self.b
+        out = [] if self.changed else [Row("", f"{a} and {b} are the same recipe", "head")]
+        for seam, (left, right) in self.changed.items():
+            both = _functions(left) & _functions(right)
+            out += [Row("", seam, "head"),
+                    *(Row(name, _short(x, both), "command") for name, x in ((a, left), (b, right)))]
+        (old, one), (new, other) = self.code
+        differ = (f"{a} is of isocost {old}, sources {one}, and {b} of isocost {new}, sources {other}: a function of "
+                  "the same name may differ between them")
+        return [*out, *([Row("", differ, "flag")] if one != other else [])]
+
     def to_dict(self) -> dict[str, list[Any]]:
         """Plain data for JSON, as `isocost diff --json` prints it: {name: [in a, in b]}."""
         return dict(finite(self.changed))
+
+
+def _functions(x: Any) -> set[tuple[str, str]]:
+    """The functions in a described value: module:name, and the hash of the source if outside the package."""
+    return {(c["fn"], c.get("source", "")) for c in calls(x)}
+
+
+def _short(x: Any, both: Collection[tuple[str, str]]) -> str:
+    """A described value as a call; functions that are not in `both` with their module and the hash of their source."""
+    if isinstance(x, dict) and "fn" in x:
+        settings = ", ".join(f"{k}={_short(v, both)}" for k, v in x.items() if k not in ("fn", "source"))
+        known = (x["fn"], x.get("source", "")) in both
+        fn = x["fn"].split(":")[-1] if known else x["fn"]
+        source = f" [source {x['source']}]" if not known and "source" in x else ""
+        return fn + (f"({settings})" if settings else "") + source
+    return "[" + ", ".join(_short(i, both) for i in x) + "]" if isinstance(x, list) else str(x)
 
 
 def compare_recipes(a: str, b: str) -> Difference:

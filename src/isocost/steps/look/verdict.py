@@ -18,8 +18,8 @@ from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
 from isocost.runs.files import RunFiles, is_run, tail
 from isocost.runs.schema import BUDGETED, PLACED
-from isocost.screen.display import Shown
-from isocost.screen.words import word
+from isocost.screen.display import Row, Shown
+from isocost.screen.words import counted, word
 from isocost.steps.study import Study
 from isocost.steps.training.spending import machine_of
 from isocost.types import Cost
@@ -181,6 +181,26 @@ class RunVerdict:
     detail: str
     measured: Mapping[str, str]
 
+    def rows(self) -> list[Row]:
+        """The word first, then its reasons; rewards of isocost's own runs are on the validation split."""
+        v, m = self.verdict, self.measured
+        latest = f"{'' if v.metric == PASS else f'{v.metric} '}{v.reward:.3f} on the validation split"
+        if m["metric"]:
+            latest = f"{m['metric']} {v.reward:.3f} ({m['kind']} reward)"
+        latest += f" after {v.C:,.0f} of {v.end:,.0f} {m['unit']}"
+        if self.reason:
+            detail = f" ({self.detail})" if self.detail else ""
+            return [Row(v.run, f"ended, {self.reason}{detail}", "head"), Row("", latest, "command")]
+        prior = "the law and its own curve" if v.prior == "law" else "its own curve alone"
+        return [
+            Row(v.run, f"change n to {v.n}" if v.word == "change n" else v.word, "head"),
+            Row("", f"{latest}; expected at the end{'' if m['metric'] else ', on the test split'}, {v.final} "
+                    f"({v.final.level:.0%} prediction interval, by {prior}, {counted(v.looks, 'evaluation')})"),
+            Row("", v.why),
+            *([Row("expected reward", "  ".join(f"{x:+.3g} {k.replace('_', ' ')}" for k, x in self.per_cost.items()))]
+              if self.per_cost else []),
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {**self.verdict.data(), "per_cost": dict(self.per_cost), "ended": self.ended, "reason": self.reason,
@@ -192,6 +212,10 @@ class Verdicts(Shown):
     """The verdicts on a run, or on the runs of a study, in order of path."""
 
     runs: tuple[RunVerdict, ...]
+
+    def rows(self) -> list[Row]:
+        """Those of each run."""
+        return [row for run in self.runs for row in run.rows()]
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost verdict --json` prints it: a list with an entry per run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 from isocost.disk.jsonfile import finite, write_json
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
-from isocost.planner.training.study_runs import PlannedRun
+from isocost.planner.training.study_runs import PlannedRun, worded
 from isocost.runs import files as records
 from isocost.runs import measure, schema, source
 from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED, read_json
 from isocost.runs.measure import UNNAMED
-from isocost.screen.display import Shown
+from isocost.screen.display import Row, Shown
+from isocost.screen.words import counted, grouped
 from isocost.steps.events import SILENT, Observer, Skipped
 from isocost.steps.folder import writing
 from isocost.steps.outside.imported import bills_of, pilot_of, rule_of
@@ -57,6 +59,15 @@ class ImportedRun:
     diverged: bool
     missing: tuple[str, ...]
 
+    def row(self) -> Row:
+        """What it is, and its first and last reward."""
+        own = measure.from_to(self.scale, self.first, self.last)
+        over = f"; diverged: {self.metric} is NaN or infinite to the log's end" if self.diverged else ""
+        return Row("", f"{self.run}  from {self.log} ({self.source}): {worded(self.arm)}, lr = {self.arm['lr']:.2g}, "
+                       f"seed {self.seed}; {counted(self.points, 'point')} to {grouped(self.C)} {self.unit}; "
+                       f"{self.metric} {self.first:.3f} -> {self.last:.3f} "
+                       f"({'; '.join(filter(None, (self.kind, own)))}){over}", "command")
+
 
 @dataclass(frozen=True)
 class ImportedRuns(Shown):
@@ -64,6 +75,13 @@ class ImportedRuns(Shown):
 
     path: Path
     runs: tuple[ImportedRun, ...]
+
+    def rows(self) -> list[Row]:
+        """A line per run, then what the logs lack, each thing once."""
+        lacks, all_of = Counter(m for r in self.runs for m in r.missing), len(self.runs)
+        return [*(r.row() for r in self.runs),
+                *(Row("missing" + ("" if count == all_of else f" in {count} of {all_of}"), what, "command")
+                  for what, count in lacks.most_common())]
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost import --json` prints it: a list with an entry per run."""

@@ -41,6 +41,10 @@ class Audit(OfPlanner):
             out.append(Row("", a.rule, "flag"))
         out += [Row(f"interval score {s.score:.3f}  {s.name}", f"{s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
                 for s in a.scores]
+        if a.beats_naive is not None:
+            out.append(Row("", f"by interval score the forecast {'beats' if a.beats_naive else 'does not beat'} the "
+                               "best naive forecast; lower is better: the width of the interval, plus 20 times the "
+                               "distance of the outcome from it"))
         if a.difference is not None and a.comparator is not None:
             out.append(Row(f"prescribed minus n = {a.comparator['n']}", f"{a.difference}; better: {a.better}"))
         if a.leader is not None and a.leader.difference is not None:

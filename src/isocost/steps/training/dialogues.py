@@ -125,7 +125,8 @@ def rows(found: Mapping[str, Any] | None) -> Iterator[Row]:
     dead = "  ".join(f"n={d['n']}: {d['failed']:.0%}, {d['succeeded']:.0%}" for d in found.get("dead", ()))
     yield Row("turns", f"{t['mean']:.1f} of at most {t['limit']} (90 % within {t['p90']:.0f}); success within turns  "
                        f"{within}")
-    yield Row("rollouts", ", ".join(f"{share:.1%} {end}" for end, share in found["ends"].items()))
+    steps = {x["end"]: f" ({x['env_steps']:.1%} of env steps)" for x in found.get("by_end", ())}
+    yield Row("rollouts", ", ".join(f"{share:.1%} {end}{steps.get(end, '')}" for end, share in found["ends"].items()))
     yield Row("where they fail", _fallen(found))
     yield Row("", dead and f"dead groups, all failed and all succeeded  {dead}")
     yield Row("faults per turn", ", ".join(f"{source} {rate:.2%}" for source, rate in found["faults"].items()))

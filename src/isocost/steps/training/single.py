@@ -53,7 +53,7 @@ class RunCost(Shown):
     def rows(self) -> list[Row]:
         """The bill, and what estimating it has sampled."""
         return [Row("", f"would cost {self.bill.text()}"),
-                Row("", Sampled.of(self.pricing, self.folder).text, "command")]
+                *Sampled.of(self.pricing, self.folder).rows()]
 
     def to_dict(self) -> dict[str, Any]:
         """The bill, and `pricing`."""
