@@ -30,7 +30,7 @@ from isocost.laws.law import Fit, FittedArm, Law
 from isocost.planner.training.n_growth import n_growth
 from isocost.report import theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
-from isocost.report.records import Study, law_of, load
+from isocost.report.records import ReportRecords, law_of, load
 from isocost.report.sections import contest, fit, headline, history, outcome, problems
 from isocost.report.sections.outcome import trained_lines
 from isocost.report.sections.overview import NEAR, apart, overview_plot
@@ -491,7 +491,7 @@ def test_the_headline_compares_at_equal_cost_and_with_the_best_at_the_pilots_end
     data = {"n": 4, "other_n": 8, "difference": {"value": 0.02, "low": 0.01, "high": 0.03}}
 
     def said(budget, audit) -> str:
-        return headline._difference(Study(tmp_path, {"plan": {"budget": budget}, "audit": audit}, ()), data)
+        return headline._difference(ReportRecords(tmp_path, {"plan": {"budget": budget}, "audit": audit}, ()), data)
 
     alone = said(None, {"difference": gained})
     assert alone.startswith("At equal rollouts the reward of n = 4 minus that of n = 8 is +0.020 [+0.010, +0.030]")

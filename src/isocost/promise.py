@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Finding:
+class Promise:
     """One promise, and why it is broken; `why` is empty if it is kept.
 
     `tried` is False if it depends on another promise that is broken, so that one mistake is reported once.

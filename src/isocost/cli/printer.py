@@ -13,7 +13,7 @@ from isocost.cli.text import show
 from isocost.disk.jsonfile import page
 from isocost.runs.job import Job
 from isocost.screen.console import console as new_console
-from isocost.screen.display import Shown
+from isocost.screen.display import Result
 from isocost.screen.terminal import echo
 from isocost.steps.events import Observer, Skipped, Tell
 
@@ -59,7 +59,7 @@ def observer(as_json: bool) -> Printer:
     return Quiet() if as_json else Printer()
 
 
-def printed(result: Shown, observer: Printer, as_json: bool) -> None:
+def printed(result: Result, observer: Printer, as_json: bool) -> None:
     """Print a command's result: as text, or as JSON and nothing else."""
     if as_json:
         echo(page(result.to_dict()))

@@ -18,10 +18,10 @@ from rich.table import Table as Columns
 from isocost.laws.curves import PASS
 from isocost.planner.stopping import StoppingVerdict
 from isocost.planner.training.learning_rate import RateRule
-from isocost.screen.display import Shown, Table, Text
+from isocost.screen.display import Result, Table, TextResult
 from isocost.screen.terminal import echo
 from isocost.screen.words import counted, duration
-from isocost.steps.events import Extended, Opening, Sampled
+from isocost.steps.events import CostSample, Extended, StudyStart
 
 # Events and lists register their texts when these are imported; those that import most come last.
 OTHERS = (
@@ -32,7 +32,7 @@ OTHERS = (
 @singledispatch
 def show(result: object, console: Console) -> None:
     """Print a result, or an event of a step. Raises TypeError for a type that has no text."""
-    if isinstance(result, Shown) and type(result).rows is not Shown.rows:
+    if isinstance(result, Result) and type(result).rows is not Result.rows:
         return rows(result, console)
     for name in OTHERS:     # in turn, so that no command imports modules that it does not need
         importlib.import_module(f"isocost.cli.{name}")
@@ -42,7 +42,7 @@ def show(result: object, console: Console) -> None:
     raise TypeError(f"no text for {type(result).__name__}")
 
 
-def rows(result: Shown, console: Console) -> None:
+def rows(result: Result, console: Console) -> None:
     """The heading of a result, and its rows."""
     if result.heading:
         head(console, escape(result.heading))
@@ -72,7 +72,7 @@ def head(console: Console, title: str) -> None:
 
 
 @show.register
-def opening(e: Opening, console: Console) -> None:
+def opening(e: StudyStart, console: Console) -> None:
     console.print(
         f"[bold]isocost[/] study in {e.folder} (size {e.size}, seed {e.seed}): profile, plan, pilot, fit, plan, train, "
         "audit"
@@ -124,7 +124,7 @@ def verdict(
 
 
 @show.register
-def plain_text(t: Text, console: Console) -> None:
+def plain_text(t: TextResult, console: Console) -> None:
     """The text as it is, in lines of any length."""
     echo(str(t), nl=False)
 
@@ -139,4 +139,4 @@ def extended(e: Extended, console: Console) -> None:
 
 def pricing(console: Console, cost: Mapping[str, Any], folder: Path | None = None) -> None:
     """What estimating a cost has sampled, and the folder where that is recorded, if it is."""
-    show(Sampled.of(cost, folder), console)
+    show(CostSample.of(cost, folder), console)

@@ -12,8 +12,8 @@ from isocost.cli import text
 from isocost.cli.text import show
 from isocost.compare.design import Design
 from isocost.compare.gate import Gate
-from isocost.compare.judge import DIFFERENT, QUESTIONS, SAME, SHARES, Answer, Comparison, Verdict
-from isocost.compare.many import RATE, Change, Wave
+from isocost.compare.judge import DIFFERENT, QUESTIONS, SAME, SHARES, Comparison, PairAnswer, Verdict
+from isocost.compare.many import RATE, Change, ChangeSet
 from isocost.compare.results import (
     ComparisonPlan,
     FolderComparison,
@@ -217,7 +217,7 @@ def headline(c: Comparison, counted_in: str | None = None) -> str:
     return f"cannot tell which is better {where}"
 
 
-def show_wave(found: Wave, console: Console, rates: Mapping[str, float]) -> None:
+def show_wave(found: ChangeSet, console: Console, rates: Mapping[str, float]) -> None:
     """One row per method, differences first, then how errors were controlled."""
     by = {x: [c.method for c in found.changes if c.verdict == x] for x in WORDS}
     text.head(console, "; ".join(f"{x}: {', '.join(names)}" for x, names in by.items() if names))
@@ -258,7 +258,7 @@ def _verdict(v: Verdict) -> str:
     return f"the same within the margin ({v.by})" if v.better == "same" else "cannot tell"
 
 
-def _answer(x: Answer) -> str:
+def _answer(x: PairAnswer) -> str:
     """One answer as a line: the arm, the difference with its interval, and the minimum detectable difference."""
     if x.value is None or x.low is None or x.high is None:
         return f"{x.answer}: {x.why}"
@@ -280,7 +280,7 @@ def _change(c: Change) -> str:
     return WORDS[c.verdict] + (f" ({c.by})" if c.verdict in ("better", "worse") else "")
 
 
-def _bounds(x: Answer) -> str:
+def _bounds(x: PairAnswer) -> str:
     if x.value is None or x.low is None or x.high is None:
         return "not known"
     if x.question == "efficiency":

@@ -11,7 +11,7 @@ from isocost.planner.training.study_runs import worded
 from isocost.runs.speed import told
 from isocost.screen.terminal import echo
 from isocost.screen.words import grouped
-from isocost.steps.events import Evaluated, Noted, Sampled, Skipped, Started, Warned
+from isocost.steps.events import CostSample, Evaluated, Noted, Skipped, Started, Warned
 
 if TYPE_CHECKING:
     pass
@@ -54,5 +54,5 @@ def evaluated(e: Evaluated, console: Console) -> None:
 
 
 @show.register
-def sampled(e: Sampled, console: Console) -> None:
+def sampled(e: CostSample, console: Console) -> None:
     console.print(f"  {e.text}", soft_wrap=True)

@@ -9,18 +9,18 @@ from typing import Any
 
 from isocost.compare.design import Design
 from isocost.compare.judge import Comparison
-from isocost.compare.many import Wave
+from isocost.compare.many import ChangeSet
 from isocost.disk.jsonfile import finite
 from isocost.planner.budget import Bill
 from isocost.runs import files as records
-from isocost.screen.display import Shown
+from isocost.screen.display import Result
 from isocost.worlds.setting import Setting
 
 # results ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class ComparisonPlan(Shown):
+class ComparisonPlan(Result):
     """What a comparison of methods will do and what it is expected to cost, before anything is trained.
 
     `design` holds the cost of each run in its `unit`, evaluation points in rollouts, candidate learning rates and
@@ -47,7 +47,7 @@ class ComparisonPlan(Shown):
 
 
 @dataclass(frozen=True)
-class TrainerComparisonPlan(Shown):
+class TrainerComparisonPlan(Result):
     """What a comparison of settings of a user's trainer will do: its design, in rollouts. `noise` and `piloted` are as
     in `ComparisonPlan`."""
 
@@ -61,7 +61,7 @@ class TrainerComparisonPlan(Shown):
 
 
 @dataclass(frozen=True)
-class MethodComparison(Shown):
+class MethodComparison(Result):
     """Methods that were trained and judged at equal cost.
 
     `comparison` holds the answers: rewards in [0, 1] on the test split, at a cost in `comparison.unit`. `rates` is the
@@ -89,14 +89,14 @@ class MethodComparison(Shown):
 
 
 @dataclass(frozen=True)
-class ParentComparison(Shown):
+class ParentComparison(Result):
     """Methods that were trained and judged each against its parent, with a controlled false discovery rate.
 
     `wave` holds the verdicts: rewards in [0, 1] on the test split, at costs in `wave.unit`. `ended` are notes on runs
     that did not spend their budget. The other fields are those of `MethodComparison`.
     """
 
-    wave: Wave
+    wave: ChangeSet
     rates: Mapping[str, float]
     bill: Mapping[str, Mapping[str, float]]
     seal: str
@@ -117,7 +117,7 @@ class ParentComparison(Shown):
 
 
 @dataclass(frozen=True)
-class FolderComparison(Shown):
+class FolderComparison(Result):
     """Recorded runs that were judged at equal cost, one folder per arm.
 
     `comparison` holds the answers, at a cost in `comparison.unit`; `counted_in` is that unit's name in text. `file`

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from isocost.disk.jsonfile import finite
-from isocost.screen.display import Shown
+from isocost.screen.display import Result
 from isocost.types import Cost, plain
 from isocost.worlds.setting import Opened
 
@@ -81,7 +81,7 @@ class ServiceSubject:
 
 
 @dataclass(frozen=True)
-class Diagnosis(Shown):
+class Diagnosis(Result):
     """The findings on a subject, in order of the checks, and what the checks cost: rollouts, tokens and seconds."""
 
     subject: Subject | ServiceSubject

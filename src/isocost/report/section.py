@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isocost.report.html import Safe, tag
-from isocost.report.records import Study
+from isocost.report.records import ReportRecords
 
 TRAINS = {  # steps that sample or train, and why a study of a trainer's runs has nothing of them: imported, driven
     "isocost profile": ("their logs do not contain this", "its log does not contain this"),
@@ -23,7 +23,7 @@ class Section:
     body: Safe
 
 
-def empty(study: Study, what: str, step: str) -> Safe:
+def empty(study: ReportRecords, what: str, step: str) -> Safe:
     """The text of an empty section: what is missing, and the step that makes it, if isocost can run that step."""
     whose = "The runs are of your trainer" if study.driven else "The runs were imported"
     why = TRAINS.get(step, ("", ""))[study.driven] if study.imported else ""

@@ -60,7 +60,7 @@ def mean_of(values: ndarray, clusters: Sequence[str] | None = None) -> Mean:
 
 
 @dataclass(frozen=True)
-class Spread:
+class PairSpread:
     """Where the variance of a difference of means comes from, per problem, in squared score.
 
     `problems` is the variance of the difference between problems, without sampling; `sample` the variance of one
@@ -76,7 +76,7 @@ class Spread:
 def difference(
     a: Sequence[ndarray], b: Sequence[ndarray], clusters: Sequence[str] | None = None,
     seeds: ndarray | None = None,
-) -> tuple[Mean, Spread]:
+) -> tuple[Mean, PairSpread]:
     """The mean of a - b over N problems that both have, and where its variance comes from.
 
     `a[i]` and `b[i]` are the scores of the samples of problem i; `seeds` is the difference at each seed of training,
@@ -97,11 +97,11 @@ def difference(
     least = float(np.ptp(np.concatenate([*a, *b]))) / (len(gaps) * max(max(k) for k in many))
     mean = Mean(mean.value, max(mean.se, least), mean.dof)
     if seeds is None or len(seeds) < 2:
-        return mean, Spread(total, sample, None)
+        return mean, PairSpread(total, sample, None)
     between = mean_of(seeds)
     dof = min(mean.dof, between.dof)
     return (Mean(mean.value, sqrt(mean.se**2 + between.se**2), dof),
-            Spread(total, sample, between.se**2 * len(seeds)))
+            PairSpread(total, sample, between.se**2 * len(seeds)))
 
 
 def exact_p(gaps: ndarray) -> float | None:
@@ -124,7 +124,7 @@ def problems_needed(variance: float, effect: float, alpha: float) -> int | None:
     return ceil(effective(alpha) ** 2 * variance / effect**2) if effect else None
 
 
-def samples_needed(spread: Spread, problems: int, effect: float, alpha: float) -> float | None:
+def samples_needed(spread: PairSpread, problems: int, effect: float, alpha: float) -> float | None:
     """Samples of each problem, in each arm, that find `effect` on these problems; inf where no number does, None where
     the samples' variance is not known."""
     if spread.sample is None or not effect:

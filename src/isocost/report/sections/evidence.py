@@ -15,7 +15,7 @@ from isocost.report.html import (
     table,
     tag,
 )
-from isocost.report.records import Run, Study
+from isocost.report.records import ReportRecords, Run
 from isocost.report.section import Section
 from isocost.report.sections.accounts import asked_for
 from isocost.screen.words import counted
@@ -23,7 +23,7 @@ from isocost.screen.words import counted
 # provenance -------------------------------------------------------------------------------------------------
 
 
-def provenance(study: Study) -> Section:
+def provenance(study: ReportRecords) -> Section:
     """Hashes, machine, versions, budget and seed, to check or repeat the study."""
     about = study["study"]
     run = next(iter(study.of("train") or study.runs), None)

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from isocost.report import charts
 from isocost.report.html import Safe, count, figure, join, names, p, percent, sentence, share, signed, table, tag
-from isocost.report.records import Data, Study, law_of
+from isocost.report.records import Data, ReportRecords, law_of
 from isocost.report.section import Section
 from isocost.report.sections.outcome import no_law
 
@@ -25,7 +25,7 @@ LATE = 3        # last points of an arm, which matter for extrapolation
 LEVEL = 0.9
 
 
-def fit(study: Study) -> Section:
+def fit(study: ReportRecords) -> Section:
     """Residuals of the fitted curves in standard errors, and each run compared with the band of the others."""
     title, law = "How well the curves fit", law_of(study)
     if law is None:

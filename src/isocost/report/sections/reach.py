@@ -25,7 +25,7 @@ from isocost.report.html import (
     table,
     tag,
 )
-from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
+from isocost.report.records import Data, ReportRecords, Run, as_dict, as_list, law_of, number
 from isocost.report.section import Section, empty
 from isocost.report.sections.outcome import (
     SPLIT,
@@ -48,7 +48,7 @@ GRID = 72  # points of a drawn curve
 # reward against compute -------------------------------------------------------------------------------------
 
 
-def curves(study: Study) -> Section:
+def curves(study: ReportRecords) -> Section:
     """Reward against compute for each n: means over seeds, fitted curves, bands."""
     title, runs = "Reward against compute", [r for r in study.of("pilot") if r.evaluations]
     if not runs:
@@ -76,7 +76,7 @@ def curves(study: Study) -> Section:
 
 
 def reward_plot(
-    study: Study, points: Sequence[Data] | None = None, law: Law | None = None
+    study: ReportRecords, points: Sequence[Data] | None = None, law: Law | None = None
 ) -> tuple[theme.Spec, str, list[Data]]:
     """The main plot: (specification, alternative text, the rows behind it)."""
     if points is None:
@@ -94,14 +94,16 @@ def reward_plot(
     return charts.curves(points, fits, alt_text, prescribed_n(study), reach), alt_text, rows
 
 
-def reward_rows(study: Study, points: Sequence[Data] | None, law: Law | None) -> tuple[Sequence[Data], list[Data]]:
+def reward_rows(
+    study: ReportRecords, points: Sequence[Data] | None, law: Law | None
+) -> tuple[Sequence[Data], list[Data]]:
     """What the main plot draws: means over seeds, and points of the law's fitted curves; none without a law."""
     if points is None:
         points = _means([r for r in study.of("pilot") if r.evaluations])
     return points, _fitted(law, reach_of(study), prescribed_n(study)) if law else []
 
 
-def _how_far(study: Study) -> Safe:
+def _how_far(study: ReportRecords) -> Safe:
     """The extrapolation ratios in rollouts and in epochs, and what they mean."""
     reach, plan = reach_of(study), study["plan"]
     if not reach:
@@ -243,7 +245,7 @@ def _left_out(runs: Sequence[Run]) -> Safe:
     )
 
 
-def _plain(study: Study, title: str) -> Section:
+def _plain(study: ReportRecords, title: str) -> Section:
     """Runs without a pilot: one line each."""
     rows: list[Data] = []
     for run in study.of("run", "train"):
@@ -275,7 +277,7 @@ def _plain(study: Study, title: str) -> Section:
 # frontier ---------------------------------------------------------------------------------------------------
 
 
-def frontier(study: Study) -> Section:
+def frontier(study: ReportRecords) -> Section:
     """The upper envelope of fitted curves, and n*(C) where it is identified, else the set of equal n's."""
     title, law = "Best n at each compute", law_of(study)
     if law is not None and not law.arms:
@@ -306,7 +308,7 @@ def frontier(study: Study) -> Section:
         _set_sentence(study, law), _growth(study), plot, _which(study, law, low, top, fence)))
 
 
-def _growth(study: Study) -> Safe:
+def _growth(study: ReportRecords) -> Safe:
     """Whether the best n is likely to grow with compute on such problems; empty in records of earlier versions."""
     said = as_dict(study["plan"].get("growth")).get("text")
     return p(sentence(said)) if said else join()
@@ -322,7 +324,7 @@ def _records(points: Sequence[Data]) -> list[Data]:
     return out
 
 
-def _which(study: Study, law: Law, low: float, top: float, fence: float | None) -> Safe:
+def _which(study: ReportRecords, law: Law, low: float, top: float, fence: float | None) -> Safe:
     from isocost.laws.law import NotIdentified
 
     if law.n_star is not None and not isinstance(law.n_star, NotIdentified):
@@ -385,7 +387,7 @@ def _standings(law: Law, grid: np.ndarray) -> list[Data]:
     return rows
 
 
-def _set_sentence(study: Study, law: Law) -> Safe:
+def _set_sentence(study: ReportRecords, law: Law) -> Safe:
     equal, plan = equal_set(study), study["plan"]
     c = prescribed_C(study) or law.range[1]
     where = f"At {count(c)} rollouts per run" if plan else "At the end of the pilot"

@@ -12,7 +12,7 @@ from isocost.errors import UserError
 from isocost.runs import kept_rollouts as kept
 from isocost.runs.files import find_runs, read_json
 from isocost.runs.kept_rollouts import PROFILE, KeptRollout, Outcome
-from isocost.screen.display import Shown
+from isocost.screen.display import Result
 from isocost.types import FaultSource
 
 ANY_FAULT = "any"
@@ -21,7 +21,7 @@ PARTS = (kept.TRAINING, kept.HELD_OUT)
 
 
 @dataclass(frozen=True)
-class Rollouts(Shown):
+class Rollouts(Result):
     """Kept rollouts that match, the first of them in `found`.
 
     started: rollouts of the runs that were searched, kept or not; kept: those with text; matching: how many match.
