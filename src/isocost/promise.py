@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from isocost.moved import find_old_names
+
 
 @dataclass(frozen=True)
 class Promise:
@@ -29,3 +31,6 @@ class Promise:
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {"promise": self.promise, "state": self.state, "kept": self.kept, "why": self.why}
+
+
+find_old_names(__name__)
