@@ -121,7 +121,7 @@ def room(module):
     """The folder that a module is in; the top-level modules are the core, the package itself and its `-m` the API.
     Errors are below the core: text and disk need them."""
     parts = module.split(".")
-    if len(parts) == 1 or parts[1] == "__main__":
+    if len(parts) == 1 or parts[1] in ("__main__", "testing"):
         return "api"
     return parts[1] if (PACKAGE / parts[1]).is_dir() or parts[1] == "errors" else "core"
 

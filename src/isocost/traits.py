@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from isocost.can import LEARNER, Can
 
+__all__ = ["addressed", "asks", "bounds", "exported", "gives", "requires", "shares", "trait"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 TRAITS = {
