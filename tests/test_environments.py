@@ -60,9 +60,9 @@ def test_an_environment_that_ships_is_a_file_of_its_folder(monkeypatch, tmp_path
     for path in Path(tiny.__file__).parent.glob("[!_]*.py"):
         assert KINDS[path.stem].open(path.stem).problems is not None
     (tmp_path / "still.py").write_text(
-        "from isocost.envs.environment_set import EnvironmentSet, Kind\n"
+        "from isocost.envs.environment_set import EnvironmentSet, EnvironmentKind\n"
         "from isocost.world import Ask\n"
-        "ENVIRONMENT = Kind('nothing happens', {}, lambda spec: EnvironmentSet(spec, Ask, None))\n")
+        "ENVIRONMENT = EnvironmentKind('nothing happens', {}, lambda spec: EnvironmentSet(spec, Ask, None))\n")
     monkeypatch.setattr(tiny, "__path__", [*tiny.__path__, str(tmp_path)])
     try:
         assert opening._shipped()["still"].open("still").max_turns == 8

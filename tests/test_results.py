@@ -218,7 +218,7 @@ def test_a_step_hands_its_rule_its_forecast_and_its_jobs_to_the_observer(old):
     pilot(StudyRecord.read(old / "tiny"), observer=kept)
     train(StudyRecord.read(old / "tiny"), workers=7, observer=kept)
     kinds = [type(e).__name__ for e in kept.events]
-    assert kinds == ["RateRule", "Forecast", "Warned"]
+    assert kinds == ["RateRule", "ForecastResult", "Warned"]
     assert isinstance(kept.events[2], Warned) and "run with 7" in kept.events[2].text
     assert [title for title, _ in kept.ran] == ["learning-rate probe", "pilot", "training"]
 
@@ -417,7 +417,8 @@ def test_every_step_of_a_finished_study_returns_its_result(old):
     study = isocost.open(old / "tiny")
     law, found = study.fit(), study.plan()
     kinds = [study.profile(), found, study.pilot(), law, study.train(), study.audit()]
-    assert [type(x).__name__ for x in kinds] == ["Profile", "Plan", "Pilot", "Law", "Trained", "Audit"]
+    assert [type(x).__name__ for x in kinds] == [
+        f"{x}Result" for x in ("Profile", "Plan", "Pilot", "Law", "Train", "Audit")]
     at = law.predict(n=8, C=100_000)
     assert at == (at.confidence, at.prediction) and at.prediction.width >= at.confidence.width
     assert study.report(old / "page.html") == old / "page.html" and (old / "page.html").exists()
