@@ -43,7 +43,7 @@ from isocost.errors import UserError
 from isocost.local import models, weights
 from isocost.local.decoder import Config, Decoder
 from isocost.local.embedded import EMBEDDED
-from isocost.local.learner import Adam
+from isocost.local.learner import AdamW
 from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model
 from isocost.local.world import Compute, open_world
@@ -96,7 +96,7 @@ def teach(base: Base, report: int = 0) -> Model:
         model = taught_in_torch(own, lambda own, step: targets(batch(_rows(base, step), base.alphabet)))
         return Model("", model.config, _detached(model), Characters(base.alphabet, end))
     first = models.load(base.after) if base.after else _random(own, base.alphabet)
-    adam = Adam(betas=(0.9, 0.99), weight_decay=0.01)
+    adam = AdamW(betas=(0.9, 0.99), weight_decay=0.01)
     learner = open_world(first, (), lambda *_: None, compute=Compute(device="cpu", adam=adam)).learner
     for step in range(own.steps):
         seen = learner.update(batch(_rows(base, step), base.alphabet), imitate, lr=own.lr * pace(step, own.steps))

@@ -62,9 +62,9 @@ from isocost.runs import files as records
 from isocost.runs.files import read_json, read_lines
 from isocost.screen.words import counted
 from isocost.stats import decidable
-from isocost.stats.decidable import Line, Spread
+from isocost.stats.decidable import Ruling, Spread
 from isocost.stats.power import difference
-from isocost.steps.folder import Home
+from isocost.steps.folder import StudyFolder
 
 HOME = Path(__file__).resolve().parents[1]
 ROWS = HOME / "experiments" / "claims"
@@ -302,9 +302,9 @@ def _evaluated(folder: Path, unit: str, metric: str, at: float | str) -> float:
 
 
 def gate_of(claim: Claim, found: Pilot, values: Mapping[Path, Mapping[str, float]], before: Sequence[str]
-            ) -> tuple[list[Line], bool]:
+            ) -> tuple[list[Ruling], bool]:
     """The lines of every rule, and whether the claim is decidable. `values` are the numbers of the pilot's runs."""
-    said: dict[str, list[Line]] = {}
+    said: dict[str, list[Ruling]] = {}
 
     def at(label: str, name: str, rate: float) -> dict[int, float]:
         return {r.track.seed: values[r.folder][name] for r in found.at_rate(label, rate)}
@@ -320,20 +320,20 @@ def gate_of(claim: Claim, found: Pilot, values: Mapping[Path, Mapping[str, float
     lines += common_lines(found)
     lines.append(decidable.points([q.at for q in claim.questions if q.metric.startswith(REWARDS)] or ["mean"]))
     level = 100 * (1 - WRONG / len(claim.questions))
-    lines.append(Line("level", None, f'95 % a question for "holds", {level:.4g} % for "does not hold"; one-sided where '
-                      "the claim is"))
+    lines.append(Ruling("level", None, f'95 % a question for "holds", {level:.4g} % for "does not hold"; '
+                        "one-sided where the claim is"))
     times = f"{counted(len(before), 'time')} before"
-    lines.append(Line("asked", None, ": ".join(filter(None, (times, ", ".join(before))))))
-    lines = [Line(x.name, None, f"exempt: {claim.exempt[x.name]} ({x.text})") if x.name in claim.exempt else x
+    lines.append(Ruling("asked", None, ": ".join(filter(None, (times, ", ".join(before))))))
+    lines = [Ruling(x.name, None, f"exempt: {claim.exempt[x.name]} ({x.text})") if x.name in claim.exempt else x
              for x in lines]
     return lines, all(x.passed is not False for x in lines)
 
 
-def _asked(q: Question, known: Spread, ends: np.ndarray, found: Pilot, seeds: int) -> list[Line]:
+def _asked(q: Question, known: Spread, ends: np.ndarray, found: Pilot, seeds: int) -> list[Ruling]:
     """The lines that depend on what is claimed: of a reward learns and headroom, or the margin; and of the seeds."""
     lines = [decidable.planned(known, seeds, q.alpha, q.margin or decidable.EFFECT)] if _reward(q) else [
-        Line("seeds", seeds >= decidable.PAIRS, f"{counted(seeds, 'seed')}: {q.metric} is known within "
-             f"{known.half_width(seeds, q.alpha):.3g}")]
+        Ruling("seeds", seeds >= decidable.PAIRS, f"{counted(seeds, 'seed')}: {q.metric} is known within "
+               f"{known.half_width(seeds, q.alpha):.3g}")]
     if q.margin is not None:
         return [decidable.margin(q.margin, known, seeds, q.alpha), *lines]
     if not _reward(q):
@@ -381,7 +381,7 @@ def _given_rate(claim: Claim, home: Path, **more: Any) -> None:
 
 def judged(claim: Claim) -> dict[str, Any]:
     """The record of a claim's pilot and gate."""
-    home = Home(claim.home / "pilot")
+    home = StudyFolder(claim.home / "pilot")
     found = own_pilot(home, labels_of(claim.arms), "pass@1")
     values = {r.folder: numbers(claim, r.folder, found.unit) for own in found.arms.values() for r in own}
     before = asked_before(claim, rows())
@@ -446,13 +446,14 @@ def _trained(claim: Claim, home: Path) -> dict[str, Any]:
     d = Design.of(made["design"])
     runs: dict[str, dict[int, dict[str, float]]] = {}
     for label in d.labels:
-        folders = sorted(Home(home).runs.glob(f"train-{label}-s*"), key=lambda f: int(f.name.rpartition("-s")[2]))
+        folders = sorted(
+            StudyFolder(home).runs.glob(f"train-{label}-s*"), key=lambda f: int(f.name.rpartition("-s")[2]))
         runs[label] = {read_json(f / "run.json")["seed"]: numbers(claim, f, d.unit) for f in folders}
     answers = answers_of(claim, runs)
     return {
         "outcome": outcome_of([a["answer"] for a in answers]), "answers": answers, "comparison_seal": made["seal"],
         "unit": d.unit, "cost": d.cost, **d.arm.only("n", "B"), "rates": answered["rates"], "bill": answered["bill"],
-        "code": sorted({read_json(f)["code"]["sources"] for f in Home(home).runs.glob("train-*/run.json")}),
+        "code": sorted({read_json(f)["code"]["sources"] for f in StudyFolder(home).runs.glob("train-*/run.json")}),
         "runs": {label: {str(s): n for s, n in own.items()} for label, own in runs.items()}}
 
 

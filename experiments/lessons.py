@@ -190,10 +190,10 @@ def _one(rng: Generator, of: Mapping[str, Any]) -> Row:
         return _viewed(rng, messages) if rng.random() < of["views"] else _row(messages)
     if kind == 1:
         which = desk.Desk(digits=0, noise=float(rng.choice([0.0, 0.3])), seed=_seed(rng), count=1)
-        return _row(_episode(rng, of["turns"], desk.Work(_first(rng, which)), _clerk))
+        return _row(_episode(rng, of["turns"], desk.DeskEpisode(_first(rng, which)), _clerk))
     if kind == 2:
         which = desk.Desk(store=int(rng.integers(2, 10)), noise=float(rng.choice([0.0, 0.3])), seed=_seed(rng), count=1)
-        return _row(_episode(rng, of["turns"], desk.Work(_first(rng, which)), _keeper))
+        return _row(_episode(rng, of["turns"], desk.DeskEpisode(_first(rng, which)), _keeper))
     if kind == 3:
         which = boxes.Boxes(elements=int(rng.integers(1, 5)), seed=_seed(rng), count=1)
         return _row(_episode(rng, of["turns"], boxes.Screen(_first(rng, which)), _pointer))
@@ -279,7 +279,7 @@ def _walker(rng: Generator, env: pages.Search) -> str:
     return rooms.NAMES[moves[int(rng.integers(len(moves)))][0]]
 
 
-def _clerk(rng: Generator, env: desk.Work) -> str:
+def _clerk(rng: Generator, env: desk.DeskEpisode) -> str:
     """Calls the calculator half of the time, and otherwise adds, wrongly one time in five; forgets letters."""
     right, draw = env.problem.answer, rng.random()
     if env.told:
@@ -291,7 +291,7 @@ def _clerk(rng: Generator, env: desk.Work) -> str:
     return f"A{right if draw < 0.92 else max(int(right) + int(rng.choice([-10, -1, 1, 10])), 0)}"
 
 
-def _keeper(rng: Generator, env: desk.Work) -> str:
+def _keeper(rng: Generator, env: desk.DeskEpisode) -> str:
     """Does what is right four times in six; else reads any register, writes early, or stops."""
     draw, (_, b) = rng.random(), env.problem.meta["copy"]
     if draw < 0.68:

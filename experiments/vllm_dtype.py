@@ -44,7 +44,7 @@ from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model, save_model
 from isocost.loop import train
 from isocost.world import World
-from isocost.worlds.http import Limits
+from isocost.worlds.http import RequestLimits
 from isocost.worlds.setting import Setting, open_setting
 
 SHAPES = {"2 x 128": (2, 128), "8 x 256": (8, 256)}      # layers, width
@@ -123,7 +123,7 @@ def opened(url: str, folder: Path, **changes: Any) -> Iterator[World]:
     given: dict[str, Any] = {"max_tokens": 8, "witness": ACCEPTED, "verifier": f"{folder / 'even.py'}:even", **changes}
     found = open_setting(
         Setting.of(model=f"vllm:{url}#{folder}", data="sums:base=easy,count=60", **given),
-        limits=Limits(concurrency=8, timeout=300.0),
+        limits=RequestLimits(concurrency=8, timeout=300.0),
     )
     try:
         yield found.world

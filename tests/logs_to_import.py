@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from isocost.cli.commands import main
 from isocost.runs.arm import Arm
 from isocost.trainers.reading import logs as sources
-from isocost.trainers.reading.record import Asked, resolve
+from isocost.trainers.reading.record import ImportOptions, resolve
 
 LOGS = Path(__file__).parent / "fixtures" / "logs"
 ONE = ("--n", 2, "--B", 3, "--lr", 1e-3)       # the sizes of a log that states none
@@ -25,7 +25,7 @@ def said(*args, code=0):
 
 def stated(n=None, B=None, lr=None, **more):
     """What a user states, with the sizes as `isocost import` takes them."""
-    return Asked(Arm(n=n, B=B, lr=lr), **more)
+    return ImportOptions(Arm(n=n, B=B, lr=lr), **more)
 
 
 def one(path, source=None, columns=None, **asked):

@@ -473,7 +473,7 @@ def talked(answers: list[Any], *says: str) -> list[Shown]:
     async def go() -> list[Shown]:
         async with serve(handler, "127.0.0.1", 0, max_size=None) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            session = openenv.Session(problem, openenv.Server(url, "text", "{}", 1, 0))
+            session = openenv.OpenEnvEpisode(problem, openenv.OpenEnvServer(url, "text", "{}", 1, 0))
             try:
                 return [await session.open(), *[await session.step(x, lambda: None) for x in says]]
             finally:
@@ -508,6 +508,7 @@ def test_a_server_that_closes_or_is_no_websocket_server_says_why():
         async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             with pytest.raises(Exception, match="HTTP 404"):
-                await openenv.Session(Problem("a", (), meta={"seed": 0}), openenv.Server(url, "", "{}", 1, 0)).open()
+                server = openenv.OpenEnvServer(url, "", "{}", 1, 0)
+                await openenv.OpenEnvEpisode(Problem("a", (), meta={"seed": 0}), server).open()
 
     asyncio.run(go())

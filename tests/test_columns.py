@@ -16,7 +16,7 @@ from isocost.batch import Batch
 from isocost.fast import pack as fast
 from isocost.fast.columns import WaveColumns, WaveGroup
 from isocost.fast.forms import Forms
-from isocost.fast.wave import WholeWave, sampled
+from isocost.fast.wave import ColumnWave, sampled
 from isocost.gather import finished
 from isocost.local import world as local
 from isocost.pack import pack
@@ -163,10 +163,10 @@ def test_a_recipe_has_whole_waves_only_where_its_schedule_and_play_have_such_a_f
     from isocost import methods
 
     grpo = methods.recipe("grpo")
-    assert WholeWave.of(grpo) == WholeWave(verified=True)
-    assert WholeWave.of(grpo.but(max_age=1, play=partial(sample))) is not None     # one wave is written after the other
-    assert WholeWave.of(methods.recipe("april")) is None     # its schedule stops attempts
-    assert WholeWave.of(methods.recipe("dapo")) == WholeWave(verified=False)     # each group by its own reward
+    assert ColumnWave.of(grpo) == ColumnWave(verified=True)
+    assert ColumnWave.of(grpo.but(max_age=1, play=partial(sample))) is not None     # a wave after the other
+    assert ColumnWave.of(methods.recipe("april")) is None     # its schedule stops attempts
+    assert ColumnWave.of(methods.recipe("dapo")) == ColumnWave(verified=False)     # each group by its own reward
 
 
 @pytest.mark.parametrize("method, n", [("grpo", 2), ("dapo", 4), ("vcpo", 4), ("rloo", 4)])
@@ -184,7 +184,7 @@ def test_a_run_writes_the_same_bytes_without_whole_waves(tmp_path, monkeypatch, 
 
     for name in ("wave", "pack", "line"):
         monkeypatch.setattr(Forms, name, counted(name, getattr(Forms, name)))
-    monkeypatch.setattr(WholeWave, "__call__", counted("called", WholeWave.__call__))
+    monkeypatch.setattr(ColumnWave, "__call__", counted("called", ColumnWave.__call__))
     finished(run(job, tmp_path / "whole"))
     assert used["wave"] == 1 and min(used["called"], used["line"]) >= 4
     assert (used["pack"] >= 4) == (method != "dapo"), "each group's own reward makes rollouts of it"

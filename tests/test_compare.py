@@ -12,7 +12,7 @@ from scipy import stats
 from isocost.chance import Purpose, generator
 from isocost.cli.commands import main
 from isocost.compare import judge as judge
-from isocost.compare.judge import Answer, _answer, _Way, compare, reached, rising
+from isocost.compare.judge import PairAnswer, _answer, _Way, compare, reached, rising
 from isocost.errors import UserError
 from isocost.laws.tracks import LENGTH, Track, tracks
 from isocost.stats.power import (
@@ -241,7 +241,7 @@ def test_curves_that_have_levelled_off_tell_their_asymptotes_and_others_do_not()
 
 def test_the_verdict_goes_in_the_order_of_scalerl():
     def said(asymptote, efficiency, equal):
-        answers = [Answer(q, "a", "b", x, None, None, None, 0.95, "") for q, x in
+        answers = [PairAnswer(q, "a", "b", x, None, None, None, 0.95, "") for q, x in
                    (("equal cost", equal), ("efficiency", efficiency), ("asymptote", asymptote))]
         v = judge._verdict("a", "b", answers)
         return v.better, v.by

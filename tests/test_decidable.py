@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import t as student
 
 from isocost.stats import decidable
-from isocost.stats.decidable import Line, Spread, spread
+from isocost.stats.decidable import Ruling, Spread, spread
 
 DRAWS = 2000
 
@@ -93,13 +93,13 @@ ENDS = np.array([0.62, 0.64, 0.66, 0.60])
 
 
 def test_learns_and_headroom():
-    assert decidable.learns("grpo", 0.03, ENDS) == Line("learns", True, "grpo gains 0.60 over 0.03 (at least 0.15)")
+    assert decidable.learns("grpo", 0.03, ENDS) == Ruling("learns", True, "grpo gains 0.60 over 0.03 (at least 0.15)")
     assert "0.45 above grpo, 109 half-widths" in decidable.headroom("grpo", 0.45, Spread(0.0065, 6), 12, 0.05).text
     low = decidable.learns("grpo", 0.5, ENDS)
     assert low.passed is False and low.text.endswith("train longer, or on problems that it learns")
     assert decidable.learns("grpo", None, ENDS).passed is None
     known = Spread(0.033, 6)
-    assert decidable.headroom("grpo", 0.36, known, 12, 0.05) == Line(
+    assert decidable.headroom("grpo", 0.36, known, 12, 0.05) == Ruling(
         "headroom", True, "0.36 above grpo, 17 half-widths of 0.021 (at least 3)")
     assert decidable.headroom("grpo", 0.05, known, 12, 0.05).text.endswith("use 18 seeds, or harder problems")
     assert decidable.headroom("grpo", 0.01, known, 12, 0.05).text.endswith("use harder problems or shorter runs")
@@ -108,7 +108,7 @@ def test_learns_and_headroom():
 def test_margin_needs_a_half_width_below_it():
     known = Spread(0.033, 6)
     assert decidable.margin(0.05, known, 12, 0.05).passed
-    assert decidable.margin(0.01, known, 12, 0.05) == Line(
+    assert decidable.margin(0.01, known, 12, 0.05) == Ruling(
         "margin", False, "half-width 0.021, margin 0.01: use 45 seeds, or ask for a margin of 0.021")
 
 
@@ -116,7 +116,7 @@ def test_a_fallen_run_is_named():
     assert decidable.steady({"a": (0.03, ENDS), "b": (0.03, ENDS)}).passed
     for last in (0.41, 0.15):       # 0.2 below the median; within a quarter of the gain from the base
         fell = decidable.steady({"a": (0.03, ENDS), "b": (0.03, np.append(ENDS[:3], last))}, "--lr 5e-05")
-        assert fell == Line("steady", False, f"1 of 4 runs of b fell to {last:.2f} (median 0.63): use --lr 5e-05")
+        assert fell == Ruling("steady", False, f"1 of 4 runs of b fell to {last:.2f} (median 0.63): use --lr 5e-05")
     near = np.array([0.40, 0.42, 0.44, 0.33])       # 0.08 below the median, and nearly at the base of 0.3
     assert decidable.fell(0.3, near).tolist() == [False] * 4        # the arm has not learned: nothing to fall from
     assert decidable.fell(0.2, near - [0, 0, 0, 0.1]).tolist() == [False] * 3 + [True]
@@ -144,14 +144,14 @@ def test_equal_runs_are_refused_and_others_are_not_known_to_act():
 
 
 def test_visits_are_asked_of_methods_that_use_history():
-    assert decidable.visits("vade", 2.7, True) == Line(
+    assert decidable.visits("vade", 2.7, True) == Ruling(
         "visits", False, "2.7 of each problem (vade uses their history; at least 3): use fewer problems or longer runs")
     assert decidable.visits("vade", 3.1, True).passed
     assert decidable.visits("grpo", 2.7, False).passed is None and decidable.visits("grpo", None, True).passed is None
 
 
 def test_the_end_alone_is_not_read():
-    assert decidable.points([1.0]) == Line("points", False, "the end alone: read 0.25, 0.5 and 1, or the mean")
+    assert decidable.points([1.0]) == Ruling("points", False, "the end alone: read 0.25, 0.5 and 1, or the mean")
     assert decidable.points([0.25, 0.5, 1.0]).passed and decidable.points(["mean", 1.0]).passed
 
 
@@ -163,6 +163,6 @@ def test_seeds_that_are_not_paired_are_refused():
 
 
 def test_one_line_for_several_arms_names_every_failure():
-    lines = [Line("learns", True, "a"), Line("learns", False, "b"), Line("learns", False, "c")]
-    assert decidable.worst(lines) == Line("learns", False, "b; c")
-    assert decidable.worst([Line("x", None, "n"), Line("x", True, "y")]).text == "y"
+    lines = [Ruling("learns", True, "a"), Ruling("learns", False, "b"), Ruling("learns", False, "c")]
+    assert decidable.worst(lines) == Ruling("learns", False, "b; c")
+    assert decidable.worst([Ruling("x", None, "n"), Ruling("x", True, "y")]).text == "y"

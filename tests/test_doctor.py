@@ -412,7 +412,7 @@ def test_a_template_that_loses_words_or_begins_twice_is_found(tmp_path):
 
 
 def paying(mark, must_agree=True):
-    return verifiers.Kind(lambda text, problem, tokens=(): mark(text, problem), must_agree=must_agree)
+    return verifiers.VerifierKind(lambda text, problem, tokens=(): mark(text, problem), must_agree=must_agree)
 
 
 def right(text, problem):

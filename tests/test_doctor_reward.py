@@ -19,7 +19,7 @@ from isocost.doctor.reward.formats import BARE, FORMATS
 from isocost.doctor.reward.kinds import items_of, kind_of
 from isocost.doctor.reward.right import RIGHT
 from isocost.doctor.reward.wrong import WRONG
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.tasks.verify import numbers
 from isocost.types import Message, Problem
 
@@ -211,7 +211,7 @@ def test_costs_by_hand():
 
 def test_a_studys_law_gives_the_reward_and_n_with_errors():
     """A rollout with errors counts as phi^2 of one: the law is read at so many fewer, and n is as much larger."""
-    study = Study.read(Path(__file__).parents[1] / "experiments" / "results" / "tutorial")
+    study = StudyRecord.read(Path(__file__).parents[1] / "experiments" / "results" / "tutorial")
     errors, law, C = Errors(0.3, 0.05), study.law, study.plan.arm.C
     costs = costs_of(errors, EXAMPLES, {}, study=study.path, verifier="mine.py:f")
     clean = law.predict(law.best(C), C).prediction.value

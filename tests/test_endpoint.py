@@ -26,14 +26,14 @@ from isocost.steps.settings import setting_with
 from isocost.steps.training.pass_rates import pass_rates
 from isocost.types import Cost, Message, Place, Role, Sampling, Segment, Stop
 from isocost.worlds import endpoint, http
-from isocost.worlds.endpoint import IN_A_ROW, Words
-from isocost.worlds.http import Client, Limits, Unanswered, retry_after
-from isocost.worlds.protocol import CHAT, TEXT, Answer, Dialect, Malformed
+from isocost.worlds.endpoint import IN_A_ROW, WordTable
+from isocost.worlds.http import Client, RequestLimits, Unanswered, retry_after
+from isocost.worlds.protocol import CHAT, TEXT, Completion, Dialect, MalformedAnswer
 from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.spec import Spec, spec_of
 
 DATA = "sums:base=easy,count=60"
-QUICK = Limits(concurrency=4, first=0.001, longest=0.01, timeout=60)
+QUICK = RequestLimits(concurrency=4, first=0.001, longest=0.01, timeout=60)
 PROBLEMS = 4
 
 
@@ -155,7 +155,7 @@ def test_a_server_that_answers_the_test_of_it_badly_is_not_down(server, model, p
     bad = {"usage": {"prompt_tokens": 3, "completion_tokens": 1}}
     server.reset(lambda k, body: None if k == 1 else (200, {}, bad) if body["max_tokens"] == 1 else
                  (500, {}, error("boom")) if k <= 2 * IN_A_ROW else None)
-    found = profile(model, Limits(concurrency=1, first=0.001, longest=0.01, retries=0))
+    found = profile(model, RequestLimits(concurrency=1, first=0.001, longest=0.01, retries=0))
     assert found["unscored"] > 0 and found["cost"]["prefill"] > 0 and found["right"]
 
 
@@ -171,7 +171,7 @@ def test_no_request_is_sent_before_a_rate_limit_ends(server, model):
 
 def test_a_slow_answer_is_asked_again_after_the_timeout_and_its_cost_is_not_known(server, model, plain):
     server.reset(lambda k, body: 30.0 if k == 7 else None)
-    found = profile(model, Limits(concurrency=4, first=0.001, longest=0.01, timeout=5))
+    found = profile(model, RequestLimits(concurrency=4, first=0.001, longest=0.01, timeout=5))
     assert found["right"] == plain[0]["right"]
     assert found["server"]["repeated"]["timeout"] >= 1 and found["server"]["unknown"] >= 1
 
@@ -182,7 +182,7 @@ def test_a_request_that_fails_for_good_is_billed_and_has_no_score(server, model,
     hard = plain[1][-1]["messages"][0]["content"]
     server.reset(lambda k, body: (500, {}, error("boom")) if k > 1 and body["messages"][0]["content"] == hard
                  and body["max_tokens"] > 1 else None)
-    limits = Limits(concurrency=1, first=0.001, longest=0.01, retries=1)
+    limits = RequestLimits(concurrency=1, first=0.001, longest=0.01, retries=1)
     found = profile(model, limits)
     failed = found["server"]["failed"]
     assert failed == found["unscored"] == 16 and len(found["ids"]) == PROBLEMS - 1
@@ -300,7 +300,7 @@ def test_shares_of_overlapping_requests_add_up_to_the_time_of_all(monkeypatch):
 def test_retry_after_is_read_in_every_form():
     assert retry_after({"retry-after": "3"}) == 3.0 and retry_after({"retry-after-ms": "250"}) == 0.25
     assert retry_after({"retry-after": "soon"}) is None and retry_after({}) is None
-    waits = [Limits(first=1.0, longest=4.0).wait(k) for k in (1, 2, 3, 9) for _ in range(50)]
+    waits = [RequestLimits(first=1.0, longest=4.0).wait(k) for k in (1, 2, 3, 9) for _ in range(50)]
     assert all(0 <= w <= top for w, top in zip(waits, np.repeat([1, 2, 4, 4], 50), strict=True))
 
 
@@ -338,14 +338,14 @@ def test_no_more_requests_than_allowed_are_in_flight(served):
 
     server.answer, own = answer, server.answer
     try:
-        client = Client(url, limits=Limits(concurrency=3))
+        client = Client(url, limits=RequestLimits(concurrency=3))
 
         async def many():
             await asyncio.gather(*(client.post("/x", {}) for _ in range(12)))
 
         asyncio.run(many())
         client.close()
-        slow = Client(url, limits=Limits(concurrency=3, per_minute=1200))
+        slow = Client(url, limits=RequestLimits(concurrency=3, per_minute=1200))
         began = time.monotonic()
 
         async def spaced():
@@ -435,7 +435,7 @@ def test_without_its_http_package_an_endpoint_names_the_extra(model, monkeypatch
 
 
 def test_a_client_sends_from_every_event_loop_and_leaves_no_thread(served, monkeypatch):
-    client = Client(served[1], limits=Limits(concurrency=1))
+    client = Client(served[1], limits=RequestLimits(concurrency=1))
     monkeypatch.setattr(served[0], "answer", lambda method, path, body: asyncio.sleep(0.01, (200, {}, {})))
 
     async def twice():
@@ -514,21 +514,21 @@ def test_answers_that_are_not_of_the_protocol_are_named():
     read = Dialect("m", Sampling()).read
     usage = {"prompt_tokens": 3, "completion_tokens": 2}
     chat = {"message": {"content": "ab"}, "finish_reason": "stop"}
-    assert read({"choices": [chat], "usage": usage}) == Answer("ab", Stop.DONE, 3, 2)
+    assert read({"choices": [chat], "usage": usage}) == Completion("ab", Stop.DONE, 3, 2)
     assert read({"choices": [chat | {"finish_reason": "length"}], "usage": usage}).stop is Stop.LENGTH
     assert read({"choices": [chat | {"finish_reason": "content_filter"}], "usage": usage}).stop is None
     assert read({"choices": [{"text": "ab", "token_ids": [1, 2, 3]}]}).written == 3
     assert read({"choices": [{"message": {"content": None}}], "usage": usage}).text == ""
     for data, cost in (({"usage": usage}, (3, 2)), ({"choices": [chat]}, (0, 0)), ([], (0, 0)), (None, (0, 0))):
-        with pytest.raises(Malformed) as why:
+        with pytest.raises(MalformedAnswer) as why:
             read(data)
         assert why.value.usage == cost
 
 
 def test_a_dialogue_is_sent_as_messages_and_a_begun_answer_as_text():
-    text = Words()
+    text = WordTable()
     start = Segment.empty().read(text.prompt([Message("user", "q")]), Role.PROMPT)
-    first = start.wrote(text.said(Answer("an answer", Stop.DONE, 1, 3)))
+    first = start.wrote(text.said(Completion("an answer", Stop.DONE, 1, 3)))
     assert len(first) == 4 and text.decode(first.reply().tolist()) == "an answer"
     whole = first.read(text.answer([Message("user", "more")]))
     assert text.spoken(whole, chat=True) == (Message("user", "q"), Message("assistant", "an answer"),

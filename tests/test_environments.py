@@ -18,10 +18,10 @@ import pytest
 from episodes import call, first, play, played, text
 from isocost.envs import opening, own_random, tiny
 from isocost.envs.adapters import openenv
-from isocost.envs.adapters.mcp import Server, ServerEnded
+from isocost.envs.adapters.mcp import McpServer, ServerEnded
 from isocost.envs.opening import KINDS, open_environment
 from isocost.envs.sandbox import python
-from isocost.envs.sandbox.client import Limits, Sandbox, available
+from isocost.envs.sandbox.client import CallLimits, Sandbox, available
 from isocost.envs.tiny import shop, sql
 from isocost.errors import UserError
 from isocost.steps.look.environments import check_environment, list_environments
@@ -60,9 +60,9 @@ def test_an_environment_that_ships_is_a_file_of_its_folder(monkeypatch, tmp_path
     for path in Path(tiny.__file__).parent.glob("[!_]*.py"):
         assert KINDS[path.stem].open(path.stem).problems is not None
     (tmp_path / "still.py").write_text(
-        "from isocost.envs.environment_set import EnvironmentSet, Kind\n"
+        "from isocost.envs.environment_set import EnvironmentSet, EnvironmentKind\n"
         "from isocost.world import Ask\n"
-        "ENVIRONMENT = Kind('nothing happens', {}, lambda spec: EnvironmentSet(spec, Ask, None))\n")
+        "ENVIRONMENT = EnvironmentKind('nothing happens', {}, lambda spec: EnvironmentSet(spec, Ask, None))\n")
     monkeypatch.setattr(tiny, "__path__", [*tiny.__path__, str(tmp_path)])
     try:
         assert opening._shipped()["still"].open("still").max_turns == 8
@@ -104,7 +104,7 @@ def test_random_numbers_are_those_of_the_turn():
 
 @sandboxed
 def test_a_sandbox_that_is_gone_is_a_fault_of_the_environment(monkeypatch: pytest.MonkeyPatch):
-    with Sandbox(Limits(), at_once=1) as closed:
+    with Sandbox(CallLimits(), at_once=1) as closed:
         pass
     monkeypatch.setattr(python, "opened", lambda which: closed)
     env = python.Programs(ASKED)
@@ -413,8 +413,8 @@ def test_what_is_nested_too_deeply_is_the_models_fault_and_garbage_of_the_server
         async def recv(self) -> str:
             return "garbage"
 
-    which = openenv.Server("http://127.0.0.1:9", "", "{}", 1, 0)
-    session = openenv.Session(Problem("a", (Message("user", "a"),), meta={"seed": 0}), which)
+    which = openenv.OpenEnvServer("http://127.0.0.1:9", "", "{}", 1, 0)
+    session = openenv.OpenEnvEpisode(Problem("a", (Message("user", "a"),), meta={"seed": 0}), which)
     session.socket = Socket()
     shown = asyncio.run(session.step("[" * 20_000, lambda: np.random.default_rng(0)))
     assert shown.fault == Fault.model("malformed action")
@@ -535,7 +535,7 @@ def test_a_server_and_what_it_started_end_with_the_episode(tmp_path: Path):
     path.write_text("import subprocess\nchild = subprocess.Popen(['sleep', '100'])\n" + SERVER)
 
     async def go() -> tuple[int, int]:
-        server = await Server.start(f"{sys.executable} -S {path}")
+        server = await McpServer.start(f"{sys.executable} -S {path}")
         pid = server.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         await server.close()

@@ -152,7 +152,7 @@ def test_what_it_would_take_is_what_a_larger_study_finds():
     found = {k: np.mean([draw(k)[0].p < level for _ in range(200)]) for k in (max(1, needed // 3), needed)}
     assert found[needed] > 0.7 and found[max(1, needed // 3)] < found[needed]
     assert paired.samples_needed(spread, problems, 0.01, level) == inf
-    assert paired.samples_needed(paired.Spread(0.1, None, None), problems, 0.1, level) is None
+    assert paired.samples_needed(paired.PairSpread(0.1, None, None), problems, 0.1, level) is None
 
 
 def test_no_difference_seen_is_no_proof_of_none(tmp_path):

@@ -21,7 +21,7 @@ from isocost.runs.measure import UNNAMED
 from isocost.steps.folder import found as found_study
 from isocost.steps.outside.settle import trainer_of
 from isocost.trainers.driving import export
-from isocost.trainers.driving.export import Loss, Prescription, load
+from isocost.trainers.driving.export import Prescription, TrainerLoss, load
 from isocost.trainers.driving.loss import loss_of
 from isocost.traits import declared
 from isocost.worlds.setting import Setting
@@ -204,13 +204,13 @@ def test_mini_batches_are_a_quarter(target):
 
 def test_a_function_is_not_exported_as_what_no_trainer_has():
     with pytest.raises(ValueError, match="exported advantage='length': expected mean, spread, others, batch"):
-        Loss(advantage="length")
+        TrainerLoss(advantage="length")
 
 
 
 def test_the_method_is_read_off_the_recipe():
     easy = loss_of(describe(methods.load("isoeasy").recipe()))
-    assert easy == Loss("clipped", 0.2, 0.2, cap=2.0, kl=1e-3, entropy=1e-3, advantage="mean", average="rollout")
+    assert easy == TrainerLoss("clipped", 0.2, 0.2, cap=2.0, kl=1e-3, entropy=1e-3, advantage="mean", average="rollout")
     tuned = tune(methods.load("isoeasy").recipe(), "loss.high", 0.28)
     assert loss_of(describe(tuned)).high == 0.28
     dapo = loss_of(describe(methods.load("dapo").recipe()))
@@ -220,7 +220,7 @@ def test_the_method_is_read_off_the_recipe():
 
 def test_what_a_function_exports_is_a_field_of_the_shared_loss():
     """Functions declare it themselves: a misspelt field would raise only when that method is exported."""
-    fields = set(Loss.__dataclass_fields__)
+    fields = set(TrainerLoss.__dataclass_fields__)
     for name in methods.names():
         for part in calls(describe(methods.load(name).recipe())):
             module, _, function = part["fn"].partition(":")

@@ -19,7 +19,7 @@ from isocost.fast.forms import Forms, of_wave
 from isocost.fast.pack import pack
 from isocost.fast.slope import sloped
 from isocost.fast.wave import sampled as sample_wave
-from isocost.ledger import Ledger, Line
+from isocost.ledger import JournalLine, Ledger
 from isocost.loop import train
 from isocost.methods import vade
 from isocost.parts import choose, loss, weight
@@ -106,14 +106,14 @@ def test_lines_of_waves_have_the_bytes_that_the_encoder_gives_them():
     _, wave = sampled()
     for g in wave.groups():
         fates = [Fate.TRAINED if k else Fate.DEAD for k in range(g.size)]
-        assert of_wave(Line(4, g, fates, 1)) == jsonfile.line(Line(4, g, fates, 1).data)
+        assert of_wave(JournalLine(4, g, fates, 1)) == jsonfile.line(JournalLine(4, g, fates, 1).data)
     unscored, one = [Score(0.5)] * 8 + [None], Score(math.nan)
-    assert all(of_wave(Line(0, g, [], 0)) is None for g in sampled(scores=unscored)[1].groups())
-    assert of_wave(Line(0, sampled(scores=[one] * 9)[1].groups()[0], [], 0)) is None
+    assert all(of_wave(JournalLine(0, g, [], 0)) is None for g in sampled(scores=unscored)[1].groups())
+    assert of_wave(JournalLine(0, sampled(scores=[one] * 9)[1].groups()[0], [], 0)) is None
     made = group([0.0, 1.0])
-    line = Line(0, made, [Fate.DEAD] * 2, 0)
+    line = JournalLine(0, made, [Fate.DEAD] * 2, 0)
     assert of_wave(line) is None and line["rewards"] == [0.0, 1.0]
-    for each in (line, Line(4, wave.groups()[0], [], 0)):
+    for each in (line, JournalLine(4, wave.groups()[0], [], 0)):
         assert Forms().line(each) == each.text() == jsonfile.line(each.data)
 
 

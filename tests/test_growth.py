@@ -14,7 +14,7 @@ from fixtures.study_records import write_lines, write_run
 from isocost import report
 from isocost.report.records import MOST, load
 from isocost.report.sections import turns as rollouts
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.steps.training.audit import audit
 
 OPENED: list[str] = []
@@ -47,11 +47,11 @@ def more_runs(study: Path, purpose: str, count: int) -> list[str]:
 def test_an_audit_opens_no_run_that_its_forecast_does_not_name(whole, tmp_path):
     study = tmp_path / "study"
     shutil.copytree(whole, study)
-    before = audit(Study.read(study))
+    before = audit(StudyRecord.read(study))
     extra = more_runs(study, "train", 5)
     sys.addaudithook(_watch)
     WATCHED.append(str(study / "runs"))
-    after = audit(Study.read(study))
+    after = audit(StudyRecord.read(study))
     WATCHED.clear()
     assert OPENED and not {path.split("/")[0] for path in OPENED} & set(extra)
     pilots = [path for path in OPENED if path.startswith("pilot-")]     # hashed, not read: are they as they were?
@@ -64,7 +64,7 @@ def test_a_run_that_is_missing_is_named_and_none_is_opened_for_it(whole, tmp_pat
     shutil.copytree(whole, study)
     gone = study / "runs" / json.loads((study / "forecast.json").read_text())["runs"][0]
     shutil.rmtree(gone)
-    found = audit(Study.read(study))
+    found = audit(StudyRecord.read(study))
     assert found.verdict == "cannot tell" and gone.name in found.missing
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from isocost.envs import gateway_protocol as protocol
 from isocost.envs.harness.driven import Driven, Seat, problem_of
-from isocost.envs.harness.gateway import Gateway, Session
+from isocost.envs.harness.gateway import Gateway, RolloutSession
 from isocost.envs.harness.run import HarnessLoop
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
@@ -413,10 +413,10 @@ def test_the_client_of_openai_reads_all_of_it():
 
 def test_a_reply_that_nobody_waited_for_is_given_once_even_before_its_own_connection_has_ended():
     """The same request comes between the policy's turn and the end of the connection that was lost, which notes it."""
-    asked, reply = protocol.Asked(()), protocol.Reply("one", (), "stop", 0, 0)
+    asked, reply = protocol.CompletionRequest(()), protocol.Reply("one", (), "stop", 0, 0)
 
     async def run() -> tuple[protocol.Reply, int]:
-        session, lost = Session("s", ""), [False]
+        session, lost = RolloutSession("s", ""), [False]
         first = asyncio.create_task(session.ask(asked, lambda: lost[0]))
         request = await session.next()
         lost[0] = True
@@ -456,7 +456,7 @@ def test_a_client_that_went_away_is_given_its_reply_when_it_asks_again():
 def test_a_client_that_is_back_before_its_reply_is_written_is_given_it_once():
     """The connection may be known to be closed only after the second request came."""
     async def work() -> None:
-        session, lost = Session("s", "http://s"), [False]
+        session, lost = RolloutSession("s", "http://s"), [False]
         asked = protocol.read_chat({"messages": [USER]})
         one = asyncio.ensure_future(session.ask(asked, lambda: lost[0]))
         two = asyncio.ensure_future(session.ask(asked, lambda: False))
@@ -469,8 +469,8 @@ def test_a_client_that_is_back_before_its_reply_is_written_is_given_it_once():
         session.miss(asked, reply)              # what the server does for the first connection
         later = asyncio.ensure_future(session.ask(asked, lambda: False))
         assert await asyncio.wait_for(session.next(), 5) is not request and not later.done()
-        session.refuse(protocol.Refused("over", "session_ended"))
-        with pytest.raises(protocol.Refused, match="over"):
+        session.refuse(protocol.RequestError("over", "session_ended"))
+        with pytest.raises(protocol.RequestError, match="over"):
             await later
 
     asyncio.run(work())

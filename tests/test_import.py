@@ -30,7 +30,7 @@ from isocost.steps.outside import imported
 from isocost.trainers import cleanrl, sb3, tensorboard
 from isocost.trainers.reading import logs as sources
 from isocost.trainers.reading import names, points, wire
-from isocost.trainers.reading.record import Asked, resolve
+from isocost.trainers.reading.record import ImportOptions, resolve
 from logs_to_import import LOGS, ONE, one, said
 from trees import nodes
 from trees import sources as modules
@@ -394,7 +394,7 @@ def test_wandbs_exports():
     assert [(C, r) for C, r, _ in told(history)] == [(C, r) for C, r, _ in told(lines)]
     chart = sources.logs(LOGS / "exports" / "wandb_chart.csv")
     assert [c.name for c in chart] == ["gsm8k-n4-s0", "gsm8k-n8-s0"]
-    four = resolve(chart[0], Asked(Arm(B=32, lr=1e-6), pattern="n{n}-s{seed}"))
+    four = resolve(chart[0], ImportOptions(Arm(B=32, lr=1e-6), pattern="n{n}-s{seed}"))
     assert (four.arm["n"], four.seed) == (4, 0) and [C for C, *_ in told(four)] == [0, 640, 1280, 1920, 2560]
 
 

@@ -15,7 +15,7 @@ from isocost.errors import UserError
 from isocost.laws import Curve, Growth, Law, NotIdentified, fit_law
 from isocost.laws.identify import bend, cautions, refusal, upward
 from isocost.laws.law import SELECT
-from isocost.stats.forms import SIGMOID, risen
+from isocost.stats.forms import SIGMOID, gain_share
 from isocost.stats.power import seeds_for
 from law_truths import curve
 from truth import Design, plant
@@ -373,7 +373,7 @@ def test_n_with_the_same_curve_are_alike_and_those_with_others_are_not(As, bs, a
 def test_runs_that_rise_again_at_their_end_have_a_second_rise_and_level_ones_have_none():
     """Curves that level off, and the same with the start of a second rise of 0.25 whose midpoint is at 1.1 pilots."""
     flat = {n: rising(0.6, 400, 2.0) for n in (4, 8, 16)}
-    again = {n: mean + 0.25 * np.r_[0.0, risen(C[1:], 1.1 * END, 2.0)] for n, mean in flat.items()}
+    again = {n: mean + 0.25 * np.r_[0.0, gain_share(C[1:], 1.1 * END, 2.0)] for n, mean in flat.items()}
     level, bent = (fit_law(pilot(means, sd=0.008), draws=80) for means in (flat, again))
     assert level.twice < 0.05 and level.above == 1.0
     assert not {"bent", "second_rise"} & {f.name for f in level.flags}
@@ -381,7 +381,7 @@ def test_runs_that_rise_again_at_their_end_have_a_second_rise_and_level_ones_hav
     said = {f.name: f.text for f in bent.flags}
     assert "rises a second time (p = 0.70)" in said["second_rise"]
     assert f"upward at the end of the runs, by {bend(bent):.1f} standard errors" in said["bent"] and bent.above == 2.0
-    truth = float(again[8][-1] + 0.25 * np.diff(risen(np.array([END, 4 * END]), 1.1 * END, 2.0))[0])
+    truth = float(again[8][-1] + 0.25 * np.diff(gain_share(np.array([END, 4 * END]), 1.1 * END, 2.0))[0])
     far = bent.predict(8, 4 * END)[0]
     assert far.low < truth < far.high and far.width < 0.2
     assert level.predict(8, 4 * END)[0].high < truth

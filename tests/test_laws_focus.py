@@ -15,7 +15,7 @@ from isocost.planner.training.learning_rate import NOISE, given
 from isocost.planner.training.pilot import PilotPlan
 from isocost.planner.training.prescribe import prescribe
 from isocost.planner.training.standing import ahead, difference, ends, means
-from isocost.report.records import Run, Study
+from isocost.report.records import ReportRecords, Run
 from isocost.runs.arm import Arm
 from isocost.steps.training.limits import of_limit
 
@@ -291,10 +291,10 @@ def test_a_report_shows_the_runs_at_the_better_rate_as_those_of_the_grid(tmp_pat
 
     runs = (record("a", "pilot", 4, 1.0), record("b", "edge", 4, 2.0), record("c", "edge", 4, 0.5),
             record("d", "pilot", 8, 1.0), record("e", "probe", 4, 2.0), record("f", "train", 4, 2.0))
-    study = Study(tmp_path, {"pilot": {"rates": [[4, 2.0]]}}, runs)
+    study = ReportRecords(tmp_path, {"pilot": {"rates": [[4, 2.0]]}}, runs)
     assert [r.name for r in study.of("pilot")] == ["b"] and [r.name for r in study.of("edge")] == ["a", "c", "d"]
     assert [r.name for r in study.of("probe", "train")] == ["e", "f"]
-    before = Study(tmp_path, {"pilot": {}}, runs)
+    before = ReportRecords(tmp_path, {"pilot": {}}, runs)
     assert [r.name for r in before.of("pilot")] == ["a", "d"] and [r.name for r in before.of("edge")] == ["b", "c"]
 
 

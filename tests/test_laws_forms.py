@@ -14,9 +14,9 @@ from isocost.stats.forms import (
     SIGMOID,
     fit_form,
     fit_many,
+    gain_share,
     peak,
     rise,
-    risen,
 )
 
 X = np.geomspace(300, 1e5, 24)
@@ -44,9 +44,9 @@ def test_the_log_sigmoid_is_isocomputes_with_the_natural_logarithm():
 
 @pytest.mark.parametrize("tail", [0.3, 1.0, np.inf])
 def test_half_of_the_gain_is_at_Cmid_and_the_tail_is_a_power_of_b_times_tail(tail):
-    assert risen(np.array(700.0), 700.0, 1.3, tail) == pytest.approx(0.5)
+    assert gain_share(np.array(700.0), 700.0, 1.3, tail) == pytest.approx(0.5)
     if np.isfinite(tail):
-        far = 1 - risen(np.array([1e12, 2e12]), 700.0, 1.3, tail)
+        far = 1 - gain_share(np.array([1e12, 2e12]), 700.0, 1.3, tail)
         assert np.log2(far[0] / far[1]) == pytest.approx(1.3 * tail, rel=1e-3)
 
 

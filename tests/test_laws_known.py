@@ -16,7 +16,7 @@ from isocost.errors import UserError
 from isocost.laws.papers.inference import Saturation
 from isocost.laws.papers.known import LAWS, Points, estimate, read_points
 from isocost.laws.papers.value import DataLaw
-from isocost.stats.forms import FORMS, risen
+from isocost.stats.forms import FORMS, gain_share
 
 PAGE = Path(__file__).parents[1] / "docs" / "laws.md"
 C = np.geomspace(300, 60_000, 12)
@@ -26,7 +26,7 @@ def study(seed, runs, points=12, apart=0.02, told=True):
     """Points of runs on one sigmoid, whose asymptotes differ by `apart` from run to run."""
     rng, x = np.random.default_rng(seed), np.geomspace(300, 60_000, points)
     y = [
-        0.1 + (0.6 + apart * rng.standard_normal()) * risen(x, 3000.0, 1.5) + 0.01 * rng.standard_normal(points)
+        0.1 + (0.6 + apart * rng.standard_normal()) * gain_share(x, 3000.0, 1.5) + 0.01 * rng.standard_normal(points)
         for _ in range(runs)
     ]
     run = np.repeat(np.arange(runs), points) if told else np.arange(runs * points)
@@ -48,7 +48,7 @@ def test_every_law_says_where_it_is_and_it_is_there():
 
 
 @pytest.mark.parametrize("name, curve, truth", [
-    ("sigmoid", lambda x: 0.1 + 0.6 * risen(x, 3000.0, 1.5), {"R0": 0.1, "A": 0.7, "Cmid": 3000, "b": 1.5}),
+    ("sigmoid", lambda x: 0.1 + 0.6 * gain_share(x, 3000.0, 1.5), {"R0": 0.1, "A": 0.7, "Cmid": 3000, "b": 1.5}),
     ("power", lambda x: 7 * x**-0.4, {"D": 7, "b": 0.4}),
     ("power-constant", lambda x: 0.8 - 7 * x**-0.4, {"A": 0.8, "D": 7, "b": 0.4}),
     ("data", lambda x: 1 - 7 * x**-0.4, {"beta": 7, "alpha": -0.4}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isocost.stats.forms import risen, steepness
+from isocost.stats.forms import gain_share, steepness
 from isocost.stats.posterior import ArmMean, Grid, dearer, second_weight
 from isocost.stats.second import Seconds, gained, reached_by, steepness_at
 
@@ -24,7 +24,8 @@ def test_the_share_that_is_made_is_that_of_both_rises():
     none = np.zeros((1, 3))
     for form, tail in enumerate(TAILS):
         C = np.array([10.0, 100.0, 5000.0])
-        assert gained(C, drawn(form)[:, None], none[:, None], TAILS)[0] == pytest.approx(risen(C, 100.0, 1.0, tail))
+        assert gained(C, drawn(form)[:, None], none[:, None], TAILS)[0] == pytest.approx(
+            gain_share(C, 100.0, 1.0, tail))
 
 
 @pytest.mark.parametrize("form", [0, 1, 2])
@@ -75,10 +76,10 @@ def test_the_likelihood_sums_over_second_rises_and_draws_follow_it():
     """On a grid of one point, by hand; data with one of them are drawn from it."""
     C, seconds = np.geomspace(30, 1000, 9), Seconds.of(1000.0)
     which = int(np.flatnonzero((seconds.share == 0.3) & (seconds.Cmid == 1100.0))[0])
-    mean = 0.2 + 0.6 * (0.7 * risen(C, 100.0, 1.5) + 0.3 * risen(C, 1100.0, 2.0))
+    mean = 0.2 + 0.6 * (0.7 * gain_share(C, 100.0, 1.5) + 0.3 * gain_share(C, 1100.0, 2.0))
     seen = ArmMean(4, C, mean, 1e-5 * np.eye(9), np.inf)
     grid = Grid(np.array([0.8]), np.array([100.0]), np.array([1.5]))
-    each = [0.2 + 0.6 * ((1 - w) * risen(C, 100.0, 1.5) + w * risen(C, m, 2.0))
+    each = [0.2 + 0.6 * ((1 - w) * gain_share(C, 100.0, 1.5) + w * gain_share(C, m, 2.0))
             for w, m in zip(seconds.share, seconds.Cmid, strict=True)]
     logs = np.array([-((mean - f) ** 2).sum() / 2e-5 for f in each])
     found = grid.likelihood(seen, 0.2, 1.0, seconds)[0, 0, 0]

@@ -123,7 +123,7 @@ def room(module):
     """The folder that a module is in; the top-level modules are the core, the package itself and its `-m` the API.
     Errors are below the core: text and disk need them."""
     parts = module.split(".")
-    if len(parts) == 1 or parts[1] == "__main__":
+    if len(parts) == 1 or parts[1] in ("__main__", "testing"):
         return "api"
     return parts[1] if (PACKAGE / parts[1]).is_dir() or parts[1] == "errors" else "core"
 
@@ -326,3 +326,22 @@ def test_only_what_is_of_n_and_b_has_a_parameter_or_a_field_of_that_name():
     others = [f"{name}:{place}" for name, places in found.items() for place in places if not below([name], *may)]
     assert others == [], "hold an arm (isocost.runs.arm)"
     assert all(any(below([name], x) and places for name, places in found.items()) for x in may), "one is not needed"
+
+
+def doubles(sources):
+    """class name -> the modules that define it, where more than one does; a private one counts once in each room."""
+    homes = {}
+    for name, source in sources.items():
+        for node in nodes(source):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault((node.name, room(name) if node.name.startswith("_") else ""), []).append(name)
+    return {name: where for (name, _), where in homes.items() if len(where) > 1}
+
+
+def test_a_class_name_exists_once_in_the_package():
+    """A private class may share its name with one of another room, where nobody can mean both."""
+    assert doubles({"isocost.a": "class A: ...\nclass _B: ...", "isocost.runs.b": "def f():\n    class A: ..."}) == {
+        "A": ["isocost.a", "isocost.runs.b"]}
+    planted = {f"isocost.{name}": f"class _B: ...  # {name}" for name in ("runs.a", "runs.b", "cli.c")}
+    assert doubles(planted) == {"_B": ["isocost.runs.a", "isocost.runs.b"]}
+    assert doubles(every()) == {}

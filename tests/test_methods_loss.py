@@ -714,13 +714,13 @@ def test_the_toys_adam_is_torchs():
     rng = torch.Generator().manual_seed(3)
     start = torch.randn(5, dtype=torch.float64, generator=rng)
     ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
-    mine, other = toy.Adam([ours]), torch.optim.Adam([theirs], lr=0.0)
+    mine, other = toy.TableAdam([ours]), torch.optim.Adam([theirs], lr=0.0)
     for k in range(20):
         gradient = torch.randn(5, dtype=torch.float64, generator=rng)
         ours.grad, theirs.grad = gradient.clone(), gradient.clone()
         if k == 10:
             kept = mine.state()
-            mine = toy.Adam([ours])
+            mine = toy.TableAdam([ours])
             mine.restore(kept)
         mine.step(0.01 * k)
         other.param_groups[0]["lr"] = 0.01 * k

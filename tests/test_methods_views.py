@@ -413,11 +413,11 @@ def walks(which, policy_room=None):
 
 
 def test_rac_phases_are_recovery_until_new_ground_then_correction_then_the_end():
-    plan = rac.Plan({"A", "B"}, 4, 2)
+    plan = rac.PhasePlan({"A", "B"}, 4, 2)
     shown = [experts.Shown(key=k) for k in ("B", "C", "D", "E")]
     assert [plan(s) for s in shown] == [False, False, False, True]
     assert plan.phases == ["recovery", "recovery", "correction", "correction"]
-    stuck = rac.Plan({"A"}, 2, 1)
+    stuck = rac.PhasePlan({"A"}, 2, 1)
     assert [stuck(experts.Shown(key="A")) for _ in range(3)] == [False, False, True]
     assert stuck.phases == ["recovery", "recovery", "correction"], "recovery has a limit"
 

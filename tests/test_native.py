@@ -14,7 +14,7 @@ from isocost import meter
 from isocost.errors import UserError
 from isocost.local import invariance, layout, matrix_unit, native
 from isocost.local.decoder import Config
-from isocost.local.layout import Rows, Units
+from isocost.local.layout import TokenRows, Units
 from isocost.local.sampling import truncate
 from isocost.local.world import DTYPES
 from isocost.types import Sampling
@@ -197,7 +197,7 @@ def test_groups_that_pull_nothing_are_passed_over_and_change_nothing(taped):
 def test_every_token_of_a_batch_is_laid_out_once_per_prompt_and_predicted_from_the_one_before_it():
     w = world(model())
     b = batch(w, [*sums(5, 7), "1" * 30], 7, tokens=15)
-    rows, (row, at) = Rows.of(b), np.nonzero(b.mask.numpy())
+    rows, (row, at) = TokenRows.of(b), np.nonzero(b.mask.numpy())
     units = Units.of(rows, row, at, rows.tokens[row, at], b.temperature.numpy()[row])
     assert sorted(zip(units.row, units.position, strict=True)) == sorted(zip(row, at, strict=True))
     starts = np.cumsum(units.counts) - units.counts

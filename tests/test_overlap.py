@@ -12,7 +12,7 @@ import torch
 
 import kill9
 from isocost import methods
-from isocost.ledger import Ledger, Line
+from isocost.ledger import JournalLine, Ledger
 from isocost.loop import train
 from isocost.parts.choose import uniform
 from isocost.runs.run import run
@@ -117,7 +117,7 @@ def test_a_journal_says_in_which_step_a_group_was_counted_that_was_trained_on_la
             ledger.fresh.clear()
             held += len(ledger.ahead.held)
             again = Ledger(seed=4)
-            again.replay([*journal, *(Line(ledger.step - 1, x.group, [], 0) for x in ledger.ahead.held)])
+            again.replay([*journal, *(JournalLine(ledger.step - 1, x.group, [], 0) for x in ledger.ahead.held)])
             assert (again.history, again.tallies) == (ledger.history, ledger.tallies)
 
     asyncio.run(go())

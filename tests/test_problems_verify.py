@@ -98,16 +98,16 @@ def test_a_users_reward_gets_what_it_names(tmp_path):
         "def ids(completions, completion_ids): return [len(completion_ids[0])]\n"
     )
     plain = gold("x", columns={"level": 10})
-    assert verifiers.Python(str(path), "one")("abc", plain, [1, 2]) == 13.0
+    assert verifiers.PythonReward(str(path), "one")("abc", plain, [1, 2]) == 13.0
     talk = gold("x", chat=True)
-    assert verifiers.Python(str(path), "chat")(talk.text, talk) == 1.0
-    assert verifiers.Python(str(path), "none")("abc", plain) is None
+    assert verifiers.PythonReward(str(path), "chat")(talk.text, talk) == 1.0
+    assert verifiers.PythonReward(str(path), "none")("abc", plain) is None
     with pytest.raises(ValueError, match="must return 1 reward"):
-        verifiers.Python(str(path), "two")("abc", plain)
+        verifiers.PythonReward(str(path), "two")("abc", plain)
     with pytest.raises(TypeError, match="where a number was expected"):
-        verifiers.Python(str(path), "word")("abc", plain)
-    assert verifiers.Python(str(path), "ids")("abc", plain, [1, 2]) == 2
-    assert verifiers.Python(str(path), "ids")("abc", gold("x", completion_ids=[1, 2, 3])) == 3
+        verifiers.PythonReward(str(path), "word")("abc", plain)
+    assert verifiers.PythonReward(str(path), "ids")("abc", plain, [1, 2]) == 2
+    assert verifiers.PythonReward(str(path), "ids")("abc", gold("x", completion_ids=[1, 2, 3])) == 3
 
 
 def test_a_reward_is_tried_on_completions_that_a_policy_may_write(tmp_path):
@@ -197,7 +197,7 @@ def comparing(tmp_path_factory):
     rows = [(f"line {i}", gold(str(i))) for i in range(1, 41)]
 
     def tried(name):
-        reward = verifiers.Python(str(path), name)
+        reward = verifiers.PythonReward(str(path), name)
 
         def mark(pairs):
             return [one(lambda text=text, p=p: reward(text, p)) for text, p in pairs]

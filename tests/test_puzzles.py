@@ -18,7 +18,7 @@ from isocost.errors import UserError
 from isocost.local import embedded, models
 from isocost.planner.training.learning_rate import starting_rule
 from isocost.steps.settings import setting_with
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.steps.training.plan import plan
 from isocost.steps.training.plans import PlanOptions
 from isocost.steps.training.profile import profile
@@ -243,7 +243,7 @@ def test_the_shipped_model_carries_the_learning_rate_that_its_record_chose(shipp
 
 def test_a_study_of_the_shipped_model_begins_at_its_rate(shipped, tmp_path):
     profile(tmp_path / "s", setting_with(data="puzzles:length=1,count=40", max_tokens=24), problems=1)
-    planned = plan(Study.read(tmp_path / "s"), PlanOptions(size="tiny"))
+    planned = plan(StudyRecord.read(tmp_path / "s"), PlanOptions(size="tiny"))
     own = shipped.starting_rate
     assert planned.rate.at(own["rollouts"]) == pytest.approx(own["lr"])
 

@@ -30,7 +30,7 @@ from isocost.laws.law import Fit, FittedArm, Law
 from isocost.planner.training.n_growth import n_growth
 from isocost.report import theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
-from isocost.report.records import Study, law_of, load
+from isocost.report.records import ReportRecords, law_of, load
 from isocost.report.sections import contest, fit, headline, history, outcome, problems
 from isocost.report.sections.outcome import trained_lines
 from isocost.report.sections.overview import NEAR, apart, overview_plot
@@ -359,7 +359,7 @@ def test_each_run_is_compared_with_the_band_of_the_others():
     # of freedom: sd = 0.25 * sqrt(0.0016) = 0.01. The band of one new run: t(0.95, 2) = 2.9200 times 0.01 sqrt(1.5).
     curve = (1.0, 4.0, 1.0)
     arms = _arm(2, [[0.49], [0.51], [0.60]], [4.0], curve), _arm(4, [[0.5], [0.5]], [4.0], curve)
-    rows = {r["run"]: r for r in fit.left_out(_law(*arms))}
+    rows = {r["run"]: r for r in fit.leave_one_out(_law(*arms))}
     third = rows["n2-s2"]
     half = 2.9200 * 0.01 * math.sqrt(1.5)
     assert (third["low"], third["high"]) == (pytest.approx(0.5 - half, abs=1e-5), pytest.approx(0.5 + half, abs=1e-5))
@@ -369,7 +369,7 @@ def test_each_run_is_compared_with_the_band_of_the_others():
 
 
 def test_too_few_runs_give_no_band():
-    assert fit.left_out(_law(_arm(2, [[0.49], [0.51]], [4.0], (1.0, 4.0, 1.0)))) == []
+    assert fit.leave_one_out(_law(_arm(2, [[0.49], [0.51]], [4.0], (1.0, 4.0, 1.0)))) == []
     assert "too few runs" in fit._coverage(_law(_arm(2, [[0.49], [0.51]], [4.0], (1.0, 4.0, 1.0))))
 
 
@@ -492,7 +492,7 @@ def test_the_headline_compares_at_equal_cost_and_with_the_best_at_the_pilots_end
     data = {"n": 4, "other_n": 8, "difference": {"value": 0.02, "low": 0.01, "high": 0.03}}
 
     def said(budget, audit) -> str:
-        return headline._difference(Study(tmp_path, {"plan": {"budget": budget}, "audit": audit}, ()), data)
+        return headline._difference(ReportRecords(tmp_path, {"plan": {"budget": budget}, "audit": audit}, ()), data)
 
     alone = said(None, {"difference": gained})
     assert alone.startswith("At equal rollouts the reward of n = 4 minus that of n = 8 is +0.020 [+0.010, +0.030]")

@@ -30,24 +30,24 @@ from isocost.planner.training import pilot as pilots
 from isocost.planner.training import prescription as plans
 from isocost.runs.arm import Arm
 from isocost.runs.record import read_json
-from isocost.screen.display import OfPlanner, Row, Shown, Table, Text
+from isocost.screen.display import OfPlanner, Result, Row, Table, TextResult
 from isocost.steps import api
 from isocost.steps.events import SILENT, Evaluated, Observer, Skipped, Started, Warned
-from isocost.steps.look.evaluate import Measured, MeasuredModel, evaluate
+from isocost.steps.look.evaluate import EvaluationResult, ModelEvaluation, evaluate
 from isocost.steps.look.listing import Listing, RunRow
 from isocost.steps.outside.importing import import_logs
 from isocost.steps.outside.trainer_profile import TrainerProfile
 from isocost.steps.settings import setting_with
-from isocost.steps.study import Study
-from isocost.steps.training.audit import Audit, audit
-from isocost.steps.training.fit import Law, NoLaw, fit
-from isocost.steps.training.pilot import Pilot, pilot
+from isocost.steps.study import StudyRecord
+from isocost.steps.training.audit import AuditResult, audit
+from isocost.steps.training.fit import LawResult, NoLaw, fit
+from isocost.steps.training.pilot import PilotResult, pilot
 from isocost.steps.training.plan import plan
-from isocost.steps.training.plans import PilotPlan, Plan, PlanOptions
-from isocost.steps.training.profile import Profile, ProfileCost, profile
+from isocost.steps.training.plans import PilotPlanResult, PlanOptions, PlanResult
+from isocost.steps.training.profile import ProfileCost, ProfileResult, profile
 from isocost.steps.training.single import RunCost, RunEnd, train_one
-from isocost.steps.training.train import Forecast, Trained, train
-from isocost.steps.training.whole import Whole
+from isocost.steps.training.train import ForecastResult, TrainResult, train
+from isocost.steps.training.whole import QuickstartResult
 from isocost.worlds.setting import Setting
 from trees import sources
 
@@ -103,21 +103,22 @@ def plain(result):
 
 
 @pytest.mark.parametrize(("command", "step", "kind"), [
-    (("plan", "tiny"), lambda old: plan(Study.read(old / "tiny")), Plan),
-    (("plan", "imp"), lambda old: plan(Study.read(old / "imp")), Plan),
-    (("fit", "tiny"), lambda old: fit(Study.read(old / "tiny")), Law),
-    (("fit", "imp"), lambda old: fit(Study.read(old / "imp")), Law),
-    (("pilot", "tiny"), lambda old: pilot(Study.read(old / "tiny")), Pilot),
-    (("pilot", "tiny", "--dry-run"), lambda old: pilot(Study.read(old / "tiny"), dry_run=True), PilotPlan),
-    (("train", "--plan", "tiny"), lambda old: train(Study.read(old / "tiny")), Trained),
-    (("train", "--plan", "tiny", "--dry-run"), lambda old: train(Study.read(old / "tiny"), dry_run=True), Plan),
-    (("audit", "tiny"), lambda old: audit(Study.read(old / "tiny")), Audit),
+    (("plan", "tiny"), lambda old: plan(StudyRecord.read(old / "tiny")), PlanResult),
+    (("plan", "imp"), lambda old: plan(StudyRecord.read(old / "imp")), PlanResult),
+    (("fit", "tiny"), lambda old: fit(StudyRecord.read(old / "tiny")), LawResult),
+    (("fit", "imp"), lambda old: fit(StudyRecord.read(old / "imp")), LawResult),
+    (("pilot", "tiny"), lambda old: pilot(StudyRecord.read(old / "tiny")), PilotResult),
+    (("pilot", "tiny", "--dry-run"), lambda old: pilot(StudyRecord.read(old / "tiny"), dry_run=True), PilotPlanResult),
+    (("train", "--plan", "tiny"), lambda old: train(StudyRecord.read(old / "tiny")), TrainResult),
+    (("train", "--plan", "tiny", "--dry-run"), lambda old: train(StudyRecord.read(old / "tiny"), dry_run=True),
+     PlanResult),
+    (("audit", "tiny"), lambda old: audit(StudyRecord.read(old / "tiny")), AuditResult),
 ], ids=lambda x: " ".join(x) if isinstance(x, tuple) else "")
 def test_to_dict_is_what_the_command_prints_as_json(old, monkeypatch, command, step, kind):
     monkeypatch.chdir(old)
     found = step(old)
     assert type(found) is kind
-    code = found.exit_code if isinstance(found, Audit) else 0
+    code = found.exit_code if isinstance(found, AuditResult) else 0
     assert json.loads(printed(*command, "--json", code=code)) == plain(found)
 
 
@@ -130,7 +131,7 @@ def test_a_profile_is_its_record_and_its_dry_run_a_cost(tmp_path):
     found = profile(tmp_path / "s", setting, problems=6)
     assert json.loads(printed("profile", *options, "--json")) == plain(found)
     assert plain(found) == read_json(tmp_path / "s" / "profile.json")
-    planned = plan(Study.read(tmp_path / "s"), PlanOptions(size="tiny"))
+    planned = plan(StudyRecord.read(tmp_path / "s"), PlanOptions(size="tiny"))
     assert json.loads(printed("plan", tmp_path / "s", "--json")) == plain(planned)
     assert plain(planned) == read_json(tmp_path / "s" / "pilot.json")
     assert planned.profiled == 96 and isinstance(planned.plan, pilots.PilotPlan)
@@ -165,13 +166,14 @@ def test_a_policy_measured_again_has_intervals_and_a_paired_difference(run):
 
 def test_results_are_frozen_and_every_one_has_a_text(old, run):
     _, end, _ = run
-    made = [plan(Study.read(old / "tiny")), fit(Study.read(old / "tiny")), audit(Study.read(old / "tiny")), end]
+    made = [*(step(StudyRecord.read(old / "tiny")) for step in (plan, fit, audit)), end]
     for result in made:
         with pytest.raises(FrozenInstanceError):
             result.folder = None
-    for kind in (Profile, ProfileCost, TrainerProfile, PilotPlan, Pilot, Law, NoLaw, Plan, Forecast, Trained, Audit,
-                 Whole, RunCost, RunEnd, Measured, MeasuredModel):
-        assert kind.rows is not Shown.rows and kind.rows.__doc__, kind      # the terminal prints these
+    for kind in (ProfileResult, ProfileCost, TrainerProfile, PilotPlanResult, PilotResult, LawResult, NoLaw, PlanResult,
+                 ForecastResult, TrainResult, AuditResult, QuickstartResult, RunCost, RunEnd, EvaluationResult,
+                 ModelEvaluation):
+        assert kind.rows is not Result.rows and kind.rows.__doc__, kind      # the terminal prints these
         assert not kind.__doc__.startswith(f"{kind.__name__}("), f"{kind.__name__} has no docstring of its own"
 
 
@@ -179,9 +181,9 @@ def test_only_a_study_and_texts_have_no_rows():
     for name in ("compare.gate", "doctor.finding", "steps.look.environments", "steps.look.kept_rollouts",
                  "steps.look.laws", "steps.look.listing", "steps.look.verdict", "steps.outside.importing"):
         importlib.import_module(f"isocost.{name}")
-    kinds = {kind for found in (Shown, *Shown.__subclasses__()) for kind in found.__subclasses__()}
-    bare = {k.__name__ for k in kinds - {Text, OfPlanner} if k.rows is Shown.rows and not issubclass(k, Text)
-            and k.__module__.startswith("isocost.")}
+    kinds = {kind for found in (Result, *Result.__subclasses__()) for kind in found.__subclasses__()}
+    bare = {k.__name__ for k in kinds - {TextResult, OfPlanner}
+            if k.rows is Result.rows and not issubclass(k, TextResult) and k.__module__.startswith("isocost.")}
     assert bare == {"Study"}
 
 
@@ -213,7 +215,7 @@ def test_the_terminal_and_a_notebook_print_the_same_rows(old, capsys):
 
 
 def test_what_stands_beside_a_plan_is_not_in_what_a_forecast_is_sealed_from(old):
-    found = plan(Study.read(old / "tiny"))
+    found = plan(StudyRecord.read(old / "tiny"))
     written = read_json(old / "tiny" / "plan.json")
     assert found.plan.data() == plans.Plan.of(written).data()
     assert not set(plans.BESIDE) & set(found.plan.data())
@@ -223,7 +225,7 @@ def test_what_stands_beside_a_plan_is_not_in_what_a_forecast_is_sealed_from(old)
 
 
 def test_a_result_has_what_the_value_of_the_planner_has(old):
-    found = plan(Study.read(old / "tiny"))
+    found = plan(StudyRecord.read(old / "tiny"))
     assert found.seeds == found.plan.seeds and found.arm is found.plan.arms[0] and found.risks == found.plan.risks
     with pytest.raises(AttributeError, match="no attribute"):
         _ = found.sedes
@@ -235,20 +237,20 @@ def test_a_result_has_what_the_value_of_the_planner_has(old):
 
 def test_a_step_hands_its_rule_its_forecast_and_its_jobs_to_the_observer(old):
     kept = Kept()
-    pilot(Study.read(old / "tiny"), observer=kept)
-    train(Study.read(old / "tiny"), workers=7, observer=kept)
+    pilot(StudyRecord.read(old / "tiny"), observer=kept)
+    train(StudyRecord.read(old / "tiny"), workers=7, observer=kept)
     kinds = [type(e).__name__ for e in kept.events]
-    assert kinds == ["RateRule", "Forecast", "Warned"]
+    assert kinds == ["RateRule", "ForecastResult", "Warned"]
     assert isinstance(kept.events[2], Warned) and "run with 7" in kept.events[2].text
     assert [title for title, _ in kept.ran] == ["learning-rate probe", "pilot", "training"]
 
 
 def test_a_step_without_an_observer_prints_nothing(old, capfd):
-    pilot(Study.read(old / "tiny"))
-    fit(Study.read(old / "tiny"))
-    plan(Study.read(old / "tiny"))
-    train(Study.read(old / "tiny"))
-    audit(Study.read(old / "tiny"))
+    pilot(StudyRecord.read(old / "tiny"))
+    fit(StudyRecord.read(old / "tiny"))
+    plan(StudyRecord.read(old / "tiny"))
+    train(StudyRecord.read(old / "tiny"))
+    audit(StudyRecord.read(old / "tiny"))
     assert capfd.readouterr() == ("", "")
 
 
@@ -301,7 +303,7 @@ def test_plots_of_one_notebook_share_no_id(old):
 
 def test_a_profile_and_a_pilot_s_plan_show_what_they_hold():
     counts = [3, *(0 for _ in range(15)), 2]
-    found = Profile(16, [16, 16, 0, 0, 0], 0.4, counts, "mixed", "2 of 5 are solved", [],
+    found = ProfileResult(16, [16, 16, 0, 0, 0], 0.4, counts, "mixed", "2 of 5 are solved", [],
                             {"method": "grpo", "why": "none"}, [], {}, {}, [])
     html = found._repr_html_()
     assert "Profile: mixed." in html and "2 of 5 are solved" in html and html.count("<svg") == 1
@@ -309,7 +311,7 @@ def test_a_profile_and_a_pilot_s_plan_show_what_they_hold():
 
 
 def test_the_html_is_of_the_result_and_not_of_the_file(old):
-    found = audit(Study.read(old / "tiny"))
+    found = audit(StudyRecord.read(old / "tiny"))
     hit = replace(found, audit=replace(found.audit, verdict="hit"))
     assert found.verdict != "hit" and "Audit: hit." in hit._repr_html_()
     bare = replace(found, folder=None)._repr_html_()    # without runs and the forecast, which are other files
@@ -318,7 +320,7 @@ def test_the_html_is_of_the_result_and_not_of_the_file(old):
 
 def test_the_plan_of_a_pilot_shows_its_runs(old):
     told = read_json(old / "tiny" / "pilot.json")
-    shown = PilotPlan(pilots.PilotPlan.of(told), units=told.get("units"))._repr_html_()
+    shown = PilotPlanResult(pilots.PilotPlan.of(told), units=told.get("units"))._repr_html_()
     assert "Plan of the pilot" in shown and "6 probe runs, 6 grid runs" in shown and "in every unit" in shown
 
 
@@ -397,7 +399,7 @@ def test_steps_run_inside_an_event_loop(tmp_path):
     cost = in_a_loop(lambda: train_one("grpo", setting, out=tmp_path / "r", dry_run=True, **sizes))
     assert isinstance(cost, RunCost)
     assert in_a_loop(lambda: train_one("grpo", setting, out=tmp_path / "r", **sizes)).reason == "spent"
-    assert isinstance(in_a_loop(lambda: evaluate(tmp_path / "r")), Measured)
+    assert isinstance(in_a_loop(lambda: evaluate(tmp_path / "r")), EvaluationResult)
 
 
 def test_coroutines_are_run_in_one_place():
@@ -421,7 +423,7 @@ def test_a_study_creates_nothing_until_its_first_step(tmp_path):
     assert study.profile().problems == 6 and (out / "profile.json").exists()
     again = isocost.open(out)
     assert again.profile().to_dict() == study.profile().to_dict() and again.to_dict()["profiled"] == 6
-    assert isinstance(again.plan(budget="200k-rollouts"), PilotPlan)
+    assert isinstance(again.plan(budget="200k-rollouts"), PilotPlanResult)
     with pytest.raises(UserError, match="different settings"):
         isocost.study(data=DATA, out=out, problems=7).profile()
 
@@ -437,7 +439,8 @@ def test_every_step_of_a_finished_study_returns_its_result(old):
     study = isocost.open(old / "tiny")
     law, found = study.fit(), study.plan()
     kinds = [study.profile(), found, study.pilot(), law, study.train(), study.audit()]
-    assert [type(x).__name__ for x in kinds] == ["Profile", "Plan", "Pilot", "Law", "Trained", "Audit"]
+    assert [type(x).__name__ for x in kinds] == [
+        f"{x}Result" for x in ("Profile", "Plan", "Pilot", "Law", "Train", "Audit")]
     at = law.predict(n=8, C=100_000)
     assert at == (at.confidence, at.prediction) and at.prediction.width >= at.confidence.width
     assert study.report(old / "page.html") == old / "page.html" and (old / "page.html").exists()

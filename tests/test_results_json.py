@@ -14,7 +14,7 @@ from fixtures.study_records import write_run
 from isocost.cli.commands import main
 from isocost.compare import compare_folders
 from isocost.errors import UserError
-from isocost.screen.display import Shown
+from isocost.screen.display import Result
 from isocost.steps.events import Observer, Skipped
 from isocost.steps.look.laws import fit_points, list_laws
 from isocost.steps.look.listing import (
@@ -87,7 +87,7 @@ def test_texts_are_results():
 def test_a_result_without_its_data_is_no_result():
     """`to_dict` is abstract: a result that lacks it cannot be made."""
 
-    class Half(Shown):
+    class Half(Result):
         pass
 
     with pytest.raises(TypeError, match="to_dict"):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from isocost.envs.sandbox import filter as rules
-from isocost.envs.sandbox.client import Limits, Result, Sandbox, available
+from isocost.envs.sandbox.client import CallLimits, CallResult, Sandbox, available
 from isocost.errors import UserError
 
 missing = available().get("missing", "")
@@ -26,7 +26,7 @@ HEADERS = {"x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
 
 @pytest.fixture(scope="module")
 def sandbox():
-    with Sandbox(Limits(wall=5), at_once=2) as opened:
+    with Sandbox(CallLimits(wall=5), at_once=2) as opened:
         yield opened
 
 
@@ -81,7 +81,7 @@ def test_nothing_of_this_process_is_in_it(sandbox: Sandbox, monkeypatch: pytest.
 
 @here
 def test_calls_run_side_by_side_and_a_cancelled_one_ends(sandbox: Sandbox):
-    async def go() -> tuple[list[Result], float]:
+    async def go() -> tuple[list[CallResult], float]:
         with sandbox.folder() as folder:
             hung = [asyncio.create_task(sandbox.run("import time; time.sleep(4)", folder)) for _ in range(2)]
             await asyncio.sleep(0.1)
@@ -109,7 +109,7 @@ def test_its_layers_are_recorded(sandbox: Sandbox):
 @pytest.mark.parametrize("name", ["memory", "cpu", "wall", "file", "disk", "files", "output"])
 def test_a_limit_of_nothing_is_an_error(name: str):
     with pytest.raises(UserError, match=f"{name} must be above 0, got 0"):
-        Limits(**{name: 0})
+        CallLimits(**{name: 0})
 
 
 # --- kernels that lack a layer, as this one for a process that may not ask for it
@@ -217,7 +217,7 @@ def test_another_processors_calls_and_x32_end_the_program():
     for machine in rules.MACHINES:
         assert filtered(machine, 0, arch=0x40000003) == KILL            # i386
     assert filtered("x86_64", 0x40000000) == KILL
-    with pytest.raises(rules.Missing, match="riscv64"):
+    with pytest.raises(rules.MissingTable, match="riscv64"):
         rules.program("riscv64")
 
 

@@ -12,7 +12,7 @@ from isocost.runs import source
 from isocost.runs.source import IMPORTED, OWN, Source
 from isocost.steps.look.evaluate import evaluate
 from isocost.steps.look.export import export
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"
 STEPS = {
@@ -62,7 +62,7 @@ def test_an_export_names_the_source(studies):
     for name in ("law", "plan"):
         (studies / "imp" / f"{name}.json").unlink()
     with pytest.raises(UserError, match=r"it was imported and has no law yet\. Run `isocost fit"):
-        export(Study.read(studies / "imp"), "trl")
+        export(StudyRecord.read(studies / "imp"), "trl")
 
 
 def test_an_imported_study_is_not_profiled(studies):

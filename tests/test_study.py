@@ -16,7 +16,7 @@ from isocost.cli.commands import main
 from isocost.planner.training.afford import RESERVE
 from isocost.planner.training.pilot import PilotPlan
 from isocost.runs.record import read_json, read_lines
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.steps.training import plan as steps
 from waiting import until
 
@@ -276,7 +276,7 @@ def test_a_pilot_that_would_leave_nothing_stops_after_its_probe(study, tmp_path)
 
 
 def test_what_a_kill_lost_comes_off_the_budget(study, tmp_path):
-    there = Study.read(copied(study, tmp_path))
+    there = StudyRecord.read(copied(study, tmp_path))
     planned, path = there.planned, there.runs / "pilot-n2-s0" / "end.json"
     before, end = steps.spent(there, planned), read_json(path)
     path.write_text(json.dumps(end | {"bill": end["bill"] | {"lost": {"rollouts": 1000, "decode": 70}}}))

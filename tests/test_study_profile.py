@@ -32,7 +32,7 @@ from isocost.steps.folder import found
 from isocost.steps.look.evaluate import evaluate_model
 from isocost.steps.training import pass_rates as profiles
 from isocost.steps.training.pass_rates import SAMPLES, pass_rates
-from isocost.steps.training.profile import NAMED, Profile, profile, unmet
+from isocost.steps.training.profile import NAMED, ProfileResult, profile, unmet
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_setting
 
@@ -305,7 +305,7 @@ def test_methods_whose_preconditions_fail_are_grouped_by_the_reason(whole, capsy
                         "mean pass@1 is 0.950: little is left to learn")
     told = [x.strip().split(":")[0].split(" and ")[0].split(", ") for x in lines if x.startswith("  ")]
     assert {name for names in told for name in names} <= set(failed) and max(map(len, lines)) < 140
-    tell.show(Profile.of(solved | {"methods": rows}), Console(width=120))
+    tell.show(ProfileResult.of(solved | {"methods": rows}), Console(width=120))
     assert "preconditions fail for" not in capsys.readouterr().out      # the first screen is of the problems
 
 

@@ -11,7 +11,7 @@ from isocost.errors import UserError
 from isocost.planner.budget import Machine
 from isocost.runs import source
 from isocost.runs.files import RunFiles
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.steps.training.audit import audit
 from isocost.steps.training.fit import fit
 from isocost.steps.training.plan import PLANNERS
@@ -47,20 +47,20 @@ def opened(folder, step):
 
 
 def test_an_audit_opens_each_file_once(study):
-    found = opened(study, lambda: audit(Study.read(study)))
+    found = opened(study, lambda: audit(StudyRecord.read(study)))
     assert found["study.json"] == found["forecast.json"] == found["runs/pilot-n4-s0/run.json"] == 1
     assert max(found.values()) == 1 and len(found) > 80
 
 
 def test_a_fit_opens_each_file_of_a_run_once(study):
     (study / "law.json").unlink()
-    found = opened(study, lambda: fit(Study.read(study)))
+    found = opened(study, lambda: fit(StudyRecord.read(study)))
     assert max(times for name, times in found.items() if name.startswith("runs/")) == 1
     assert found["runs/pilot-n4-s0/metrics.jsonl"] == 1
 
 
 def test_a_study_keeps_what_it_read_until_it_is_read_again(study):
-    there = Study.read(study)
+    there = StudyRecord.read(study)
     assert there.law is not None and there.run("train-n4-x2-s0").end["reason"] == "spent"
     changed = there.write("law.json", {**there.record("law.json", "fit"), "seed": 7})
     (study / "runs" / "train-n4-x2-s0" / "end.json").unlink()
@@ -70,7 +70,7 @@ def test_a_study_keeps_what_it_read_until_it_is_read_again(study):
 
 
 def test_study_json_is_amended_where_it_stands(study):
-    there = Study.read(study)
+    there = StudyRecord.read(study)
     before = there.asked["phases"]
     with there.phase("a step"):
         there.amend(metric="best@4")

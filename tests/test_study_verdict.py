@@ -180,7 +180,7 @@ def test_a_forecast_is_in_the_metric():
     sealed = Forecast(Arm(n=8, B=16), 4096, ("a",), None, (), interval, 0.3, (), "", "", 1.0, 1.0, 1.0, "", (), {})
     console = Console(width=120)
     with console.capture() as shown:
-        tell.show(train.Forecast(sealed, "best@4"), console)
+        tell.show(train.ForecastResult(sealed, "best@4"), console)
     assert "mean held-out best@4 of 1 run of 4,096 rollouts" in shown.get()
 
 

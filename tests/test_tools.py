@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from isocost.envs.threads import in_thread
-from isocost.envs.tools import Call, Malformed, Tool, Toolbox, ToolFailed, of_object, read_calls, shortened, tool
+from isocost.envs.tools import Call, MalformedCall, Tool, Toolbox, ToolFailed, of_object, read_calls, shortened, tool
 from isocost.types import Fault, Message
 
 
@@ -39,7 +39,7 @@ def test_calls_are_read(text: str, calls: list[Call]):
     (call("[" * 20_000), "the call is not valid JSON: maximum recursion"),        # as a policy that repeats itself
 ])
 def test_calls_that_cannot_be_read(text: str, says: str):
-    with pytest.raises(Malformed, match=says):
+    with pytest.raises(MalformedCall, match=says):
         read_calls(text)
 
 

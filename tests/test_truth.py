@@ -12,7 +12,7 @@ from isocost.errors import UserError
 from isocost.laws import Growth, Law, fit_law
 from isocost.laws.law import AUDIT, DEAREST
 from isocost.planner.training.next_runs import next_runs
-from isocost.stats.forms import reached, risen, steepness
+from isocost.stats.forms import gain_share, reached, steepness
 from isocost.stats.posterior import ALL, LEFT, LINKED, TRANSIENT, Grid, dearer, form_weights, transient
 from truth import INSIDE, OUTSIDE, Design, Planted, oracle, plant
 
@@ -67,7 +67,7 @@ def test_runs_stop_early_and_crash_as_often_as_asked():
 
 def test_share_and_its_inverse():
     for tail in (0.3, 1.0, np.inf):
-        share = risen(np.array([300.0, 3000.0]), 1000.0, 1.3, tail)
+        share = gain_share(np.array([300.0, 3000.0]), 1000.0, 1.3, tail)
         assert reached(share, 1000.0, 1.3, tail) == pytest.approx([300.0, 3000.0])
         assert reached(np.array([1.0]), 1000.0, 1.3, tail)[0] == np.inf
     assert steepness(1.3) == 1.3 and steepness(1.0, np.inf) == pytest.approx(steepness(1.0, 1e6), rel=1e-4)
@@ -247,7 +247,7 @@ def test_a_set_of_which_all_can_be_learned_is_foreseen(monkeypatch):
 
 
 def _to_the_top(C: np.ndarray, middle: float) -> np.ndarray:
-    return np.asarray(0.6 + 0.4 * risen(C, middle, 1.2))
+    return np.asarray(0.6 + 0.4 * gain_share(C, middle, 1.2))
 
 
 def test_a_form_that_is_ruled_out_keeps_a_little_and_no_more():
@@ -303,5 +303,5 @@ def test_a_dip_before_the_rise_does_not_lower_the_asymptote(monkeypatch):
 
 def _after_a_dip(C: np.ndarray, middle: float, late: float) -> np.ndarray:
     C = np.asarray(C, dtype=float)
-    return np.asarray(0.6 + 0.4 * risen(C, middle, 1.2) * -np.expm1(-(C / late) ** 2)
+    return np.asarray(0.6 + 0.4 * gain_share(C, middle, 1.2) * -np.expm1(-(C / late) ** 2)
                       - 0.015 * np.exp(-0.5 * np.log(C / late) ** 2))

@@ -29,11 +29,11 @@ from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.steps.settings import setting_with
 from isocost.types import Place, Role, Sampling, Segment
-from isocost.worlds.http import Limits
+from isocost.worlds.http import RequestLimits
 from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.vllm import ADD
 
-FAST = Limits(concurrency=8, timeout=20.0, retries=3, first=0.01, longest=0.02)
+FAST = RequestLimits(concurrency=8, timeout=20.0, retries=3, first=0.01, longest=0.02)
 SLOW = replace(FAST, timeout=300.0)     # a first request compiles
 PYTHON = os.environ.get("ISOCOST_VLLM_PYTHON", "")
 DATA = "sums:base=easy,count=60"

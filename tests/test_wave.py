@@ -11,7 +11,7 @@ import pytest
 
 from isocost import methods
 from isocost.compare.judge import QUESTIONS, compare
-from isocost.compare.many import RATE, Wave, accepted, wave
+from isocost.compare.many import RATE, ChangeSet, accepted, wave
 from isocost.errors import UserError
 from isocost.laws.tracks import Track
 
@@ -68,7 +68,7 @@ def test_the_rate_asked_for_is_the_one_that_is_kept():
 ])
 def test_exit_codes(said, code):
     changes = tuple(SimpleNamespace(verdict=v) for v in said)
-    assert Wave("rollouts", 0.01, RATE, 0, 0, RATE, changes).exit_code == code
+    assert ChangeSet("rollouts", 0.01, RATE, 0, 0, RATE, changes).exit_code == code
 
 
 def test_chance_differences_are_rarely_called():

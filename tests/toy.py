@@ -14,7 +14,7 @@ from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.pack import pack
 from isocost.types import Group, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
-from isocost.worlds.toy import ALPHABET, END, SAYS, Learner, questions
+from isocost.worlds.toy import ALPHABET, END, SAYS, ToyLearner, questions
 
 QUESTION = questions()[0]
 LETTERS = range(SAYS - 1)
@@ -67,13 +67,13 @@ def replies(most: int) -> list[tuple[int, ...]]:
     return ended + list(itertools.product(LETTERS, repeat=most))
 
 
-def chances(learner: Learner, said: Sequence[Sequence[int]]) -> torch.Tensor:
+def chances(learner: ToyLearner, said: Sequence[Sequence[int]]) -> torch.Tensor:
     """The probability of each reply to the first question, differentiable."""
     batch = pack([Group(QUESTION, tuple(attempt(y, 0.0, i) for i, y in enumerate(said)))], 0)
     return learner.forward(batch).logp.sum(-1).exp()
 
 
-def flat_gradient(learner: Learner) -> torch.Tensor:
+def flat_gradient(learner: ToyLearner) -> torch.Tensor:
     return torch.cat([p.grad.flatten().clone() for p in learner.policy.parameters()])
 
 

@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
-from isocost.stats.forms import risen
+from isocost.stats.forms import gain_share
 from isocost.stats.intervals import Interval, mixture_quantiles
 from isocost.stats.posterior import ArmMean, joint, thinned
 from truth.planted import TAILS, Planted
@@ -34,7 +34,7 @@ def oracle(truth: Planted, curves: Sequence[Curve], C: float, rng: np.random.Gen
     drawn, tail = _drawn(truth, seen, rng), TAILS[truth.kind]
     out, probabilities = {}, ((1 - level) / 2, 0.5, (1 + level) / 2)
     for own, (A, Cmid, b) in zip(seen, np.moveaxis(drawn, -1, 1), strict=True):
-        paths = truth.R0 + (A - truth.R0) * risen(np.array(C), Cmid, b, tail)
+        paths = truth.R0 + (A - truth.R0) * gain_share(np.array(C), Cmid, b, tail)
         new = float(truth.covariance(own.n, np.array([C]))[0, 0]) / runs
         low, middle, high = np.quantile(paths, probabilities)
         wide = mixture_quantiles(paths, np.full(DRAWS, np.sqrt(new)), probabilities)
@@ -47,7 +47,7 @@ def choose(truth: Planted, curves: Sequence[Curve], C: float, rng: np.random.Gen
     """The n that an oracle that knows form and noise takes at C: that of the smallest expected shortfall."""
     seen = _seen(truth, curves, held_out)
     A, Cmid, b = np.moveaxis(_drawn(truth, seen, rng), -1, 0)
-    mean = ((A - truth.R0) * risen(np.array(C), Cmid, b, TAILS[truth.kind])).mean(1)
+    mean = ((A - truth.R0) * gain_share(np.array(C), Cmid, b, TAILS[truth.kind])).mean(1)
     return seen[int(mean.argmax())].n
 
 

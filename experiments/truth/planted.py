@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from isocost.laws.curves import Curve
 from isocost.runs.arm import Arm
-from isocost.stats.forms import peak, risen, steepness
+from isocost.stats.forms import gain_share, peak, steepness
 
 Truth = Callable[[ndarray], ndarray]
 NS = (2, 4, 8, 16, 32)
@@ -177,7 +177,7 @@ def _curve(R0: float, A: float, share: Truth, kind: str, loss: float, end: float
         if kind == "decline":       # over-fitting: reward falls off slowly after the pilot
             reward = reward - loss * np.log1p(C / end) / np.log(2) * C / (C + end)
         if kind == "collapse":      # the smallest n of the grid lose a part of what they gained, late and for good
-            reward = reward - 4 * loss * np.maximum(loss - 0.02, 0) / 0.03 * (A - R0) * risen(C, 3 * end, 4.0)
+            reward = reward - 4 * loss * np.maximum(loss - 0.02, 0) / 0.03 * (A - R0) * gain_share(C, 3 * end, 4.0)
         return np.asarray(np.clip(reward, 0.0, 1.0))
     return curve
 
@@ -185,7 +185,7 @@ def _curve(R0: float, A: float, share: Truth, kind: str, loss: float, end: float
 def _share(kind: str, b: float, Cmid: float, end: float, rng: np.random.Generator) -> Truth:
     """The share of its gain that a curve of this kind has made, by C."""
     if kind in TAILS:
-        return lambda C: risen(C, Cmid, b, TAILS[kind])
+        return lambda C: gain_share(C, Cmid, b, TAILS[kind])
     if kind == "richards":      # the generalised logistic in ln C: early and late halves of unequal length
         skew = np.exp(rng.uniform(-1.2, 1.2))
         return lambda C: (1 + (2**skew - 1) * (C / Cmid) ** (-b)) ** (-1 / skew)
@@ -195,5 +195,5 @@ def _share(kind: str, b: float, Cmid: float, end: float, rng: np.random.Generato
         return lambda C: np.exp(-np.log(2) * (C / Cmid) ** (-0.9 * b))
     if kind == "two-stage":
         first, second = rng.uniform(0.55, 0.75), end * rng.uniform(0.7, 3)
-        return lambda C: first * risen(C, Cmid / 2, 1.3 * b) + (1 - first) * risen(C, second, 2.0)
-    return lambda C: risen(C, Cmid, b)
+        return lambda C: first * gain_share(C, Cmid / 2, 1.3 * b) + (1 - first) * gain_share(C, second, 2.0)
+    return lambda C: gain_share(C, Cmid, b)

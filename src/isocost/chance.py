@@ -21,6 +21,8 @@ from numpy import ndarray
 if TYPE_CHECKING:
     from isocost.types import Place  # for the annotation alone
 
+__all__ = ["Purpose", "blocks", "generator", "key", "luck", "uniforms"]
+
 
 class Purpose(IntEnum):
     """What a draw is for. Two purposes never share a number."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from isocost.screen.words import whole
 
+__all__ = ["Interrupted", "Resumable", "RewardFailed", "Unreachable", "UserError"]
 TOLD = 300          # characters of an exception of other people's code
 _OWN = str(Path(__file__).parent / "runs")      # what handles signals
 

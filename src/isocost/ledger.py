@@ -19,6 +19,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.disk import jsonfile
+from isocost.moved import find_old_names
 from isocost.types import Cost, Fate, FaultSource, Group, Problem, Rollout, Stop
 
 S = TypeVar("S")
@@ -58,7 +59,7 @@ class Seen:
         return sum(min(max(r, 0.0), 1.0) for r in self.rewards)
 
 
-class Line(Mapping[str, Any]):
+class JournalLine(Mapping[str, Any]):
     """A group's line of the journal. A run writes it and nobody else reads most of them, so it is made when read."""
 
     __slots__ = ("_made", "cancelled", "fates", "group", "step")
@@ -142,7 +143,7 @@ class Ledger:
     ahead: Ahead = Ahead()  # part of a checkpoint, too
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
-    fresh: list[Line] = field(default_factory=list)  # journal lines not yet written
+    fresh: list[JournalLine] = field(default_factory=list)  # journal lines not yet written
     _seen: list[Group] = field(default_factory=list)  # since the last close, before selection
     _folds: dict[Any, tuple[int, Any]] = field(default_factory=dict)  # of `fold`: steps included, and the outcome
     _tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
@@ -210,7 +211,7 @@ class Ledger:
                 self.fates[str(fate)] += count
         self.fates[_CANCELLED] += cancelled * len(groups)
         for group, some in zip(groups, fates, strict=True):
-            self.fresh.append(line := Line(self.step, group, some, cancelled))
+            self.fresh.append(line := JournalLine(self.step, group, some, cancelled))
             if group.noted:
                 line.data       # a note that cannot be a column is an error now  # noqa: B018
 
@@ -332,3 +333,6 @@ def _stds(rewards: ndarray, sizes: Sequence[int]) -> ndarray:
         off = x - np.add.reduce(x, axis=1, keepdims=True) / x.shape[1]
         return np.sqrt(np.add.reduce(off * off, axis=1) / x.shape[1])
     return np.array([np.std(rewards[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))])
+
+
+find_old_names(__name__)

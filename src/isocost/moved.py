@@ -1,4 +1,5 @@
-"""Old import paths: a module that moved can be imported from where it was, for one version, with one warning.
+"""Old import paths: what moved can be imported from where it was, and under its old name, for one version, with one
+warning.
 
 A user's method file is part of a run's identity, so a run that began with an old path must continue without an edit.
 """
@@ -52,6 +53,25 @@ MODULES = {
     ".".join(filter(None, ("isocost", old, name.partition("=")[0]))): f"isocost.{new}.{name.rpartition('=')[2]}"
     for (old, new), names in ROOMS.items() for name in names.split()
 }
+# module of today: its public names that had another name, old=new
+NAMES = {
+    "isocost.envs.tools": "Answer=ToolAnswer Malformed=MalformedCall",
+    "isocost.ledger": "Line=JournalLine",
+    "isocost.promise": "Finding=Promise",
+    "isocost.report.sections.fit": "left_out=leave_one_out",
+    "isocost.screen.display": "Shown=Result Text=TextResult",
+    "isocost.stats.forms": "risen=gain_share",
+    "isocost.steps.look.evaluate": "Measured=EvaluationResult MeasuredModel=ModelEvaluation",
+    "isocost.steps.look.export": "Export=ExportResult",
+    "isocost.steps.training.audit": "Audit=AuditResult",
+    "isocost.steps.training.fit": "Law=LawResult",
+    "isocost.steps.training.pilot": "Pilot=PilotResult",
+    "isocost.steps.training.plans": "PilotPlan=PilotPlanResult Plan=PlanResult",
+    "isocost.steps.training.profile": "Profile=ProfileResult",
+    "isocost.steps.training.train": "Forecast=ForecastResult Trained=TrainResult",
+    "isocost.steps.training.whole": "Whole=QuickstartResult",
+}
+RENAMED = {home: dict(pair.split("=") for pair in names.split()) for home, names in NAMES.items()}
 _warned = False
 
 
@@ -76,6 +96,19 @@ def names_of_old(package: str) -> Callable[[str], Any]:
     return of_old
 
 
+def find_old_names(home: str) -> None:
+    """Let the old names of `RENAMED` be taken from this module. A module calls it that stands where it stood."""
+    module = sys.modules[home]
+
+    def renamed(name: str) -> Any:
+        if name not in RENAMED[home]:
+            raise AttributeError(f"module {home!r} has no attribute {name!r}")
+        _warn(f"{home}.{name}", f"{home}.{RENAMED[home][name]}")
+        return getattr(module, RENAMED[home][name])
+
+    vars(module)["__getattr__"] = renamed
+
+
 class _Old(MetaPathFinder, Loader):
     """Finds a module at its old name, and gives it the names of the module at its new one."""
 
@@ -87,7 +120,7 @@ class _Old(MetaPathFinder, Loader):
         _warn(module.__name__, now.__name__)
 
         def missing(name: str) -> Any:
-            return getattr(now, name)
+            return getattr(now, RENAMED.get(now.__name__, {}).get(name, name))
 
         vars(module).update({k: v for k, v in vars(now).items() if not k.startswith("__")}, __getattr__=missing)
 

@@ -17,6 +17,11 @@ from torch import Tensor
 from isocost.batch import Batch, Forward
 from isocost.traits import trait
 
+__all__ = [
+    "Turns", "at_turns", "gae", "gae_turns", "in_groups", "in_states", "k1", "k2", "k3", "lengths", "log_ratio",
+    "mismatch", "of_rollouts", "per_group", "row_mean", "siblings_of", "spread", "spread_turns", "to_go", "turn_ends",
+    "turn_lengths", "turns_of",
+]
 EPS = 1e-6
 KNOWN = 4096    # outcomes of a function of a group's rewards that are kept
 _kept: list[dict[tuple[Any, ...], dict[bytes, ndarray]]] = []     # those of every function of `per_group`

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isocost.moved import find_old_names
 from isocost.screen.display import Row
 from isocost.screen.words import counted
 
 
 @dataclass(frozen=True)
-class Finding:
+class Promise:
     """One promise, and why it is broken; `why` is empty if it is kept.
 
     `tried` is False if it depends on another promise that is broken, so that one mistake is reported once.
@@ -35,10 +36,13 @@ class Finding:
         return {"promise": self.promise, "state": self.state, "kept": self.kept, "why": self.why}
 
 
-def told(name: str, findings: Sequence[Finding], more: str = "") -> list[Row]:
+def told(name: str, findings: Sequence[Promise], more: str = "") -> list[Row]:
     """A line per promise, with the reason where it is broken, then the result on the method or environment `name`."""
     broken = [f for f in findings if f.state == "BROKEN"]
     counts = f"breaks {len(broken)} of {counted(len(findings), 'promise')}" if broken else "keeps the contract"
     lines = [line for f in findings for line in ((f.state, f.promise), *((("", f.why),) if f in broken else ()))]
     return [*(Row("", f"{state:<9} {text}", "command") for state, text in lines),
             Row("", f"{name} {counts}{more}", "head")]
+
+
+find_old_names(__name__)

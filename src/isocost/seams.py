@@ -24,6 +24,11 @@ if typing.TYPE_CHECKING:
     from isocost.ledger import Ledger
     from isocost.world import World
 
+__all__ = [
+    "Advantage", "Allocate", "Attempts", "Choose", "Enrich", "Guide", "Improve", "Loss", "Pace", "PaceFn", "Play",
+    "Recipe", "Reward", "Schedule", "Select", "Wave", "Weight",
+]
+
 
 @dataclass
 class Wave:
@@ -58,40 +63,53 @@ class Attempts:
         return await self.play(problem, attempts, self.world, pace, self.place, start)
 
 
-class Choose(Protocol):     # which problems come next; `rng` is addressed by (seed, wave)
+class Choose(Protocol):
+    """Which problems come next; `rng` is addressed by (seed, wave)."""
     def __call__(
         self, pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator
     ) -> list[Problem]: ...
-class Guide(Protocol):      # in which variants a problem is posed
+class Guide(Protocol):
+    """In which variants a problem is posed."""
     async def __call__(self, problem: Problem, world: World, ledger: Ledger) -> list[Problem]: ...
-class Allocate(Protocol):   # attempts per slot of a wave, `total` in all; a generator receives each phase's groups
+class Allocate(Protocol):
+    """Attempts per slot of a wave, `total` in all; a generator receives each phase's groups."""
     def __call__(
         self, problems: Sequence[Problem], ledger: Ledger, total: int
     ) -> list[int] | Generator[list[int], list[Group], None]: ...
-class Play(Protocol):       # the decode strategy: several attempts from one start in one call, each one rollout
+class Play(Protocol):
+    """The decode strategy: several attempts from one start in one call, each one rollout."""
     async def __call__(
         self, problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
         start: Segment | Rollout | None = None,
     ) -> list[Rollout]: ...
-class Schedule(Protocol):   # the order of attempts; which to fork, stop or continue
+class Schedule(Protocol):
+    """The order of attempts; which to fork, stop or continue."""
     async def __call__(
         self, problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger
     ) -> list[Rollout]: ...
-class Reward(Protocol):     # the score of each attempt of a finished group
+class Reward(Protocol):
+    """The score of each attempt of a finished group."""
     async def __call__(self, group: Group, world: World) -> Group: ...
-class Select(Protocol):     # the part of a group that is trained on; None for nothing
+class Select(Protocol):
+    """The part of a group that is trained on; None for nothing."""
     def __call__(self, group: Group, ledger: Ledger) -> Group | None: ...
-class Enrich(Protocol):     # what is added to the batch: reference log-probs, values, entropies
+class Enrich(Protocol):
+    """What is added to the batch: reference log-probs, values, entropies."""
     def __call__(self, batch: Batch, world: World) -> Batch: ...
-class Advantage(Protocol):  # the advantage of each token        -> (N, T)
+class Advantage(Protocol):
+    """The advantage of each token: (N, T)."""
     def __call__(self, batch: Batch, ledger: Ledger) -> Tensor: ...
-class Weight(Protocol):     # how tokens are averaged             -> (N, T), computed once on the whole batch
+class Weight(Protocol):
+    """How tokens are averaged: (N, T), computed once on the whole batch."""
     def __call__(self, batch: Batch) -> Tensor: ...
-class Loss(Protocol):       # the per-token surrogate, unreduced  -> (N, T), {name: (N, T)}
+class Loss(Protocol):
+    """The per-token surrogate, unreduced: (N, T), {name: (N, T)}."""
     def __call__(self, out: Forward, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]: ...
-class Improve(Protocol):    # how a batch becomes one or more updates
+class Improve(Protocol):
+    """How a batch becomes one or more updates."""
     def __call__(self, batch: Batch, recipe: Recipe, world: World, ledger: Ledger) -> dict[str, float]: ...
-class PaceFn(Protocol):     # what changes as the run goes on
+class PaceFn(Protocol):
+    """What changes as the run goes on."""
     def __call__(self, ledger: Ledger) -> Pace: ...
 
 

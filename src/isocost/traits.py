@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from isocost.can import LEARNER, Can
 
+__all__ = ["addressed", "asks", "bounds", "exported", "gives", "requires", "shares", "trait"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 TRAITS = {
@@ -110,9 +111,8 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Export:
-    """A function in the terms of `isocost.trainers.driving.export.Loss`: fixed values by field, and settings by field.
-
-    With `when`, only at these settings.
+    """A function in the terms of `isocost.trainers.driving.export.TrainerLoss`: fixed values by field, and settings by
+    field. With `when`, only at these settings.
     """
 
     values: Mapping[str, Any]
@@ -197,8 +197,9 @@ def exported(*same: str, of: Mapping[str, str] | None = None, when: Mapping[str,
              ) -> Callable[[F], F]:
     """Other trainers have this function; without arguments, all of them do, so that there is nothing to set.
 
-    `values` are fields of `isocost.trainers.driving.export.Loss`. `same` are settings that are fields of the same name,
-    `of` fields by the settings that hold them: `exported(of={"kl": "scale"})`. With `when`, only at these settings.
+    `values` are fields of `isocost.trainers.driving.export.TrainerLoss`. `same` are settings that are fields of the
+    same name, `of` fields by the settings that hold them: `exported(of={"kl": "scale"})`. With `when`, only at these
+    settings.
     """
     made = Export(values, {**{name: name for name in same}, **(of or {})}, when or {})
     return _adds(lambda d: replace(d, exports=(made, *d.exports)))

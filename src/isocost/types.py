@@ -22,6 +22,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+__all__ = [
+    "Cost", "End", "Fate", "Fault", "FaultSource", "Group", "Message", "Place", "Problem", "Role", "Rollout", "Said",
+    "Sampling", "Score", "Segment", "Shown", "Stop", "Turn",
+]
 _cost = tuple.__new__     # half of the time of `Cost._make`
 PLAIN = "plain"    # the role of text that is read as it is, without a chat template: it is the only message then
 

@@ -156,7 +156,7 @@ class Fast(Protocol):
         ...
 
     def line(self, line: Any) -> str:
-        """For the journal's writer: what `isocost.ledger.Line.text` gives."""
+        """For the journal's writer: what `isocost.ledger.JournalLine.text` gives."""
         ...
 
 

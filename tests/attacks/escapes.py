@@ -25,9 +25,9 @@ import time
 from pathlib import Path
 
 from isocost.envs.sandbox import client as sandbox
-from isocost.envs.sandbox.client import Limits, Sandbox
+from isocost.envs.sandbox.client import CallLimits, Sandbox
 
-LIMITS = Limits(memory=160 << 20, cpu=1, wall=5, file=1 << 20, disk=4 << 20, files=32, output=4096)
+LIMITS = CallLimits(memory=160 << 20, cpu=1, wall=5, file=1 << 20, disk=4 << 20, files=32, output=4096)
 HEAD = """
 import ctypes, fcntl, mmap, os, resource, signal, socket, subprocess, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -14,10 +14,10 @@ import time
 import numpy as np
 
 from isocost.envs.gateway_protocol import Reply, parted
-from isocost.envs.harness.gateway import Gateway, Session
+from isocost.envs.harness.gateway import Gateway, RolloutSession
 
 
-async def answer(session: Session) -> None:
+async def answer(session: RolloutSession) -> None:
     number = 0
     while True:
         request = await session.next()

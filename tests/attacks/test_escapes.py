@@ -13,7 +13,7 @@ from pathlib import Path
 import escapes
 import pytest
 
-from isocost.envs.sandbox.client import Limits, Sandbox, SandboxFailed, available
+from isocost.envs.sandbox.client import CallLimits, Sandbox, SandboxFailed, available
 from isocost.envs.sandbox.process import LAYERS
 
 HERE = Path(__file__).parent
@@ -116,7 +116,7 @@ def test_no_program_finds_what_another_wrote_or_runs():
     def program(name: str, seconds: float) -> str:
         return f"import time; print('SECRET-{name}', flush=True); time.sleep({seconds})"
 
-    with Sandbox(Limits(wall=20), at_once=2) as sandbox, sandbox.folder() as folder:
+    with Sandbox(CallLimits(wall=20), at_once=2) as sandbox, sandbox.folder() as folder:
         calls = [sandbox._send(code, folder, 0)[1] for code in (
             program("A", 1.5), program("B", 0.3), SEARCH, program("C", 0.0))]     # the last waits for the third
         results = [c.result(30) for c in calls]
@@ -143,7 +143,7 @@ def test_the_kernel_limits_what_a_folder_holds(how: str):
     """Where it gives namespaces: no measurement can come too late. Elsewhere a program is ended: see escapes.py."""
     if "mnt" not in available()["namespaces"]:
         pytest.skip("no file system can be mounted here")
-    with Sandbox(Limits(disk=8 << 20), at_once=1) as sandbox, sandbox.folder() as folder:
+    with Sandbox(CallLimits(disk=8 << 20), at_once=1) as sandbox, sandbox.folder() as folder:
         watch = "\nimport os; space = os.statvfs('.'); print((space.f_blocks - space.f_bfree) * space.f_frsize)"
         code = f"try:\n  exec({WRITES[how]!r})\nexcept OSError as e: print(e.errno)\nos.chdir({str(folder)!r}){watch}"
         result = sandbox.run_now(code, folder)
@@ -176,7 +176,7 @@ def test_a_folder_that_could_not_be_removed_is_removed_with_the_next(monkeypatch
 
 def test_a_deep_folder_and_one_that_cannot_be_listed_are_removed():
     for without in ((), ("namespaces",), ("namespaces", "seccomp")):
-        with Sandbox(Limits(files=1500), at_once=1, without=without) as sandbox:
+        with Sandbox(CallLimits(files=1500), at_once=1, without=without) as sandbox:
             with sandbox.folder() as folder:
                 code = "import os\nfor i in range(1200): os.mkdir('d'); os.chdir('d')"
                 assert sandbox.run_now(code, folder).how == "ok"
@@ -197,7 +197,7 @@ def test_a_program_cannot_pass_its_end_off_as_a_failure_of_the_sandbox():
 
 
 def test_a_program_that_closes_its_output_is_still_ended_in_time():
-    with Sandbox(Limits(wall=0.2), at_once=1) as sandbox, sandbox.folder() as folder:
+    with Sandbox(CallLimits(wall=0.2), at_once=1) as sandbox, sandbox.folder() as folder:
         began = time.monotonic()
         assert sandbox.run_now("import os, time; os.close(1); os.close(2); time.sleep(60)", folder).how == "time"
         assert time.monotonic() - began < 5
@@ -206,7 +206,7 @@ def test_a_program_that_closes_its_output_is_still_ended_in_time():
 
 
 def test_output_is_bounded_and_what_is_not_text_is_replaced():
-    with Sandbox(Limits(output=100), at_once=1) as sandbox, sandbox.folder() as folder:
+    with Sandbox(CallLimits(output=100), at_once=1) as sandbox, sandbox.folder() as folder:
         result = sandbox.run_now("print('x' * 1000)", folder)
         assert (result.how, result.text) == ("cut", "x" * 100)
         assert sandbox.run_now("while True: print('x' * 1000)", folder).how == "output"

@@ -419,13 +419,13 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     from isocost.cli.comparison import compared
     from isocost.cli.printer import observer, printed
     from isocost.compare.results import ComparisonPlan
-    from isocost.steps.events import Sampled
+    from isocost.steps.events import CostSample
 
     shown = observer(as_json)
     answer = compared(arms, asked, given(), shown, dry_run=dry_run)
     printed(answer, shown, as_json)
     if isinstance(answer, ComparisonPlan) and answer.pricing and not as_json:
-        shown.on(Sampled.of(answer.pricing))
+        shown.on(CostSample.of(answer.pricing))
     return 0 if dry_run else answer.exit_code
 
 

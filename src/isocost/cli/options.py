@@ -29,7 +29,7 @@ from isocost.worlds.spec import kinds
 from isocost.worlds.spec import options as world_options
 
 if TYPE_CHECKING:
-    from isocost.steps.study import Study
+    from isocost.steps.study import StudyRecord
 
 SECTIONS = {        # of a command's help: options that several commands share
     "Model and problems": ("model", "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit",
@@ -332,11 +332,11 @@ def counts(text: str | None, option: str) -> list[int] | None:
     return [int(x) for x in text.split(",")]
 
 
-def study_in(folder: Path) -> Study:
+def study_in(folder: Path) -> StudyRecord:
     """The study in a folder: commands read the path, and steps take the study. Raises UserError if there is none."""
-    from isocost.steps.study import Study
+    from isocost.steps.study import StudyRecord
 
-    return Study.read(folder)
+    return StudyRecord.read(folder)
 
 
 def reported(f: Callable) -> Callable:
@@ -412,6 +412,6 @@ def after_profile(study: Path, profile: Any, verbose: bool, silent: bool) -> Non
 
 def server_limits(asked: dict[str, Any]) -> Any:
     """How a server is asked, of a command's options, which are taken out of `asked`."""
-    from isocost.worlds.http import Limits
+    from isocost.worlds.http import RequestLimits
 
-    return Limits(**{name: asked.pop(name) for name in ("concurrency", "timeout", "retries", "per_minute")})
+    return RequestLimits(**{name: asked.pop(name) for name in ("concurrency", "timeout", "retries", "per_minute")})

@@ -15,7 +15,7 @@ from isocost.cli.live import Counts, Watch
 from isocost.disk.jsonfile import page
 from isocost.runs.job import Job
 from isocost.screen.console import console as new_console
-from isocost.screen.display import Row, Shown, Table, Text
+from isocost.screen.display import Result, Row, Table, TextResult
 from isocost.screen.terminal import echo
 from isocost.steps.events import Observer, Skipped, Tell
 
@@ -26,7 +26,7 @@ COLOURS = {     # of a word that is the first in its row
 
 def show(result: Any, console: Console) -> None:
     """Print the heading and the rows of a result, or of an event of a step; a text as it is, in lines of any length."""
-    if isinstance(result, Text):
+    if isinstance(result, TextResult):
         echo(str(result), nl=False)
     elif isinstance(result, Skipped):     # on stderr, so that JSON on stdout stays JSON
         echo(f"skipped: {result.text}", err=True)
@@ -101,7 +101,7 @@ def observer(as_json: bool) -> Printer:
     return Quiet() if as_json else Printer()
 
 
-def printed(result: Shown, observer: Printer, as_json: bool) -> None:
+def printed(result: Result, observer: Printer, as_json: bool) -> None:
     """Print a command's result: as text, or as JSON and nothing else."""
     if as_json:
         echo(page(result.to_dict()))

@@ -20,7 +20,7 @@ from isocost.runs.files import canonical, find_runs, read_json
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import RunLog
 from isocost.screen.words import counted
-from isocost.steps.folder import Home, writing
+from isocost.steps.folder import StudyFolder, writing
 from isocost.units import compared
 
 LOGGED = "wall-clock seconds (logged)"  # the seconds of imported runs
@@ -75,7 +75,7 @@ def compare_folders(
     kept = {"folders": [str(f) for f in paths], "metric": metric, "counted_in": counted_in,
             "kind": measured[0][1]["kind"]}
     with writing(Path(out)):
-        Home(Path(out)).write("comparison.json", {**answer.data(), **kept})
+        StudyFolder(Path(out)).write("comparison.json", {**answer.data(), **kept})
     return FolderComparison(answer, counted_in, Path(out) / "comparison.json")
 
 

@@ -38,14 +38,14 @@ from isocost.planner.training.study_runs import run_seed
 from isocost.recipe import functions
 from isocost.runs import measure
 from isocost.runs.files import canonical, find_runs, read_json
-from isocost.screen.display import Row, Shown
+from isocost.screen.display import Result, Row
 from isocost.screen.words import counted, duration
 from isocost.seams import Recipe
 from isocost.stats import decidable
-from isocost.stats.decidable import Line, Spread
+from isocost.stats.decidable import Ruling, Spread
 from isocost.stats.power import pooled_sd
 from isocost.steps.events import Noted
-from isocost.steps.folder import Home
+from isocost.steps.folder import StudyFolder
 from isocost.units import FLOPS, compared
 from isocost.worlds.setting import Setting
 
@@ -128,7 +128,7 @@ class Pilot:
 
 
 @dataclass(frozen=True)
-class Gate(Shown):
+class Gate(Result):
     """Whether a comparison is decidable, and each rule's line.
 
     `above` says that a difference can be shown, `same` that "the same within the margin" can. `sd` is the standard
@@ -138,7 +138,7 @@ class Gate(Shown):
     """
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[Ruling, ...]
     above: bool
     same: bool
     answer: str
@@ -198,9 +198,9 @@ def train_pilot(trials: Trials, seed: int, seeds: int) -> None:
     })
 
 
-def piloted(home: Home, d: Design, setting: Setting) -> Pilot | None:
+def piloted(home: StudyFolder, d: Design, setting: Setting) -> Pilot | None:
     """The pilot in a comparison's folder, if it is one of these arms there and its runs cost as much; else None."""
-    own = Home(home.path / "pilot")
+    own = StudyFolder(home.path / "pilot")
     if not own.has("gate.json"):
         return None
     other = Design.of(own.record("compare.json", "compare")["design"])
@@ -216,7 +216,9 @@ def rates_of(found: Pilot, d: Design) -> dict[str, Any]:
             "noise": {"sd": known.sd / sqrt(2), "dof": known.dof}, "pilot": True}
 
 
-def known_before(home: Home, d: Design, setting: Setting) -> tuple[Mapping[str, float] | None, Mapping[str, float]]:
+def known_before(
+    home: StudyFolder, d: Design, setting: Setting
+) -> tuple[Mapping[str, float] | None, Mapping[str, float]]:
     """The spread between runs, if probes or a pilot measured it, and the learning rates of a pilot, empty without."""
     if home.has("rates.json"):
         return recorded_noise(home), rates_used(home, d) if from_pilot(home) else {}
@@ -238,7 +240,7 @@ def read_pilot(folder: str | Path, arms: Sequence[str], *, seeds: int = 5, margi
         UserError: for fewer than two arms or seeds, a folder without the runs of an arm, runs that are not measured
             alike, or arms with fewer than two runs.
     """
-    home, labels = Home(Path(folder)), labels_of(arms)
+    home, labels = StudyFolder(Path(folder)), labels_of(arms)
     if len(labels) < 2:
         raise UserError(f"expected at least two arms, got {', '.join(labels)}")
     if seeds < 2:
@@ -247,13 +249,13 @@ def read_pilot(folder: str | Path, arms: Sequence[str], *, seeds: int = 5, margi
     if not home.path.is_dir():
         raise UserError(f"--pilot {folder}: there is no such folder; give a number of seeds, such as --pilot 4, or the "
                         "folder of an earlier pilot")
-    own = home if home.has("gate.json") else Home(home.path / "pilot")
+    own = home if home.has("gate.json") else StudyFolder(home.path / "pilot")
     if own.has("gate.json"):
         return gate(own_pilot(own, labels, metric), seeds=seeds, margin=margin, file=own.path / "gate.json")
     return gate(_of_folders(home.path, labels, metric, unit), seeds=seeds, margin=margin)
 
 
-def own_pilot(home: Home, labels: Sequence[str], metric: str) -> Pilot:
+def own_pilot(home: StudyFolder, labels: Sequence[str], metric: str) -> Pilot:
     """A pilot that was trained here."""
     kept, d = read_json(home.path / "gate.json"), Design.of(home.record("compare.json", "compare")["design"])
     if lost := [label for label in labels if label not in kept["runs"]]:
@@ -323,8 +325,8 @@ def gate(found: Pilot, *, seeds: int, margin: float = MARGIN, file: Path | None 
                          for a, room in sorted(rooms.items(), key=lambda x: x[1])]),
         decidable.margin(margin, known, seeds, alpha),
         *common_lines(found),
-        Line("points", None, "at equal cost: the end; a claim's points are in its row"),
-        Line("level", None, f"intervals of {100 * (1 - alpha):.3g} %, two-sided"),
+        Ruling("points", None, "at equal cost: the end; a claim's points are in its row"),
+        Ruling("level", None, f"intervals of {100 * (1 - alpha):.3g} %, two-sided"),
         decidable.planned(known, seeds, alpha),
     ]
     by = {x.name: x.passed is not False for x in rules}
@@ -348,7 +350,7 @@ def gate(found: Pilot, *, seeds: int, margin: float = MARGIN, file: Path | None 
     return Gate(title, lines, above, same, answer, known.sd, known.dof, seeds, found.used, file)
 
 
-def common_lines(found: Pilot) -> list[Line]:
+def common_lines(found: Pilot) -> list[Ruling]:
     """The lines that do not depend on what is asked: steady, rate, acts and visits."""
     arms = found.arms
     full = {a: {lr: np.array(list(found.values(a, lr).values())) for lr in found.rates(a)} for a in arms}
@@ -415,10 +417,10 @@ def _uses_history(recipe: Recipe | None) -> bool:
     return any(used.declared.has("tracks_pass_rate", used.settings) for seam in seams for used in functions(seam))
 
 
-def _cost(found: Pilot, seeds: int) -> list[Line]:
+def _cost(found: Pilot, seeds: int) -> list[Ruling]:
     """What the comparison's runs take, by the seconds of the pilot's; nothing if they are not recorded, or 0."""
     took = {a: [r.seconds for r in found.at_rate(a, found.used[a]) if r.seconds] for a in found.arms}
     if not all(took.values()):
         return []
     total = sum(seeds * float(np.mean(x)) for x in took.values())
-    return [Line("cost", None, f"{duration(total)} for {counted(seeds * len(took), 'run')}, one after the other")]
+    return [Ruling("cost", None, f"{duration(total)} for {counted(seeds * len(took), 'run')}, one after the other")]

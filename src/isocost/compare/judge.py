@@ -58,7 +58,7 @@ DIFFERENT, SAME, UNKNOWN = 0, 3, 4      # exit codes: a difference, the same wit
 
 
 @dataclass(frozen=True)
-class Answer:
+class PairAnswer:
     """The answer to one question about arms `a` and `b`: the better arm, `same` or `cannot tell`.
 
     `value` is a minus b in reward, or for efficiency b's cost over a's cost at the same reward. `low` and `high` are
@@ -97,7 +97,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Arm:
+class ArmReward:
     """One arm's reward at the common cost.
 
     `values` are the rewards of `runs`; `mean` has a 90 % Student interval (`low`, `high`), `iqm` (interquartile mean) a
@@ -131,8 +131,8 @@ class Comparison:
     unit: str
     cost: float
     margin: float
-    arms: tuple[Arm, ...]
-    answers: tuple[Answer, ...]
+    arms: tuple[ArmReward, ...]
+    answers: tuple[PairAnswer, ...]
     verdicts: tuple[Verdict, ...]
     best: str | None
     alike: float | None
@@ -146,7 +146,7 @@ class Comparison:
             return SAME
         return DIFFERENT if any(x not in ("same", "cannot tell") for x in better) else UNKNOWN
 
-    def answer(self, question: str, a: str, b: str) -> Answer:
+    def answer(self, question: str, a: str, b: str) -> PairAnswer:
         """The answer to a question about a pair, in either order."""
         return next(x for x in self.answers if x.question == question and {x.a, x.b} == {a, b})
 
@@ -157,7 +157,7 @@ class Comparison:
     @staticmethod
     def of(data: Mapping[str, Any]) -> Comparison:
         """The comparison that `data()` wrote; other keys are ignored."""
-        kinds = {"arms": Arm, "answers": Answer, "verdicts": Verdict}
+        kinds = {"arms": ArmReward, "answers": PairAnswer, "verdicts": Verdict}
         read: dict[str, Any] = {f.name: data[f.name] for f in fields(Comparison)}
         for name, kind in kinds.items():
             rows = ({k: tuple(v) if isinstance(v, list) else v for k, v in row.items()} for row in read[name])
@@ -286,9 +286,9 @@ def _nothing(why: str) -> _Way:
     return _Way(1.0, None, None, why)
 
 
-def _answer(question: str, a: str, b: str, way: _Way, alpha: float, margin: float) -> Answer:
+def _answer(question: str, a: str, b: str, way: _Way, alpha: float, margin: float) -> PairAnswer:
     if way.interval is None or way.value is None:
-        return Answer(question, a, b, "cannot tell", None, None, None, 1 - alpha, way.why, p=way.p)
+        return PairAnswer(question, a, b, "cannot tell", None, None, None, 1 - alpha, way.why, p=way.p)
     low, high = way.interval(alpha)
     inside = -margin <= low and high <= margin
     said = "same" if inside else a if low > 0 else b if high < 0 else "cannot tell"
@@ -296,10 +296,10 @@ def _answer(question: str, a: str, b: str, way: _Way, alpha: float, margin: floa
         value, low, high = (exp(min(max(x, -VAST), VAST)) for x in (way.value, low, high))
     else:
         value = way.value
-    return Answer(question, a, b, said, value, low, high, 1 - alpha, way.why, p=way.p)
+    return PairAnswer(question, a, b, said, value, low, high, 1 - alpha, way.why, p=way.p)
 
 
-def _verdict(a: str, b: str, answers: Sequence[Answer]) -> Verdict:
+def _verdict(a: str, b: str, answers: Sequence[PairAnswer]) -> Verdict:
     """ScaleRL's order; reward at equal cost if the asymptotes do not decide."""
     by = {x.question: x for x in answers}
     if by["asymptote"].winner:
@@ -344,7 +344,7 @@ def _at_cost(a: Sequence[Track], b: Sequence[Track], C: float) -> _Way:
     return _Way(found.p, found.value, found.interval, how)
 
 
-def _with_seeds(x: Answer, whole: Mapping[str, Sequence[Track]], C: float) -> Answer:
+def _with_seeds(x: PairAnswer, whole: Mapping[str, Sequence[Track]], C: float) -> PairAnswer:
     """The answer with the minimum detectable difference, and the seeds that would detect the one observed."""
     found = _estimate(whole[x.a], whole[x.b], C)
     if found is None:
@@ -370,7 +370,7 @@ def _alike(whole: Mapping[str, Sequence[Track]], pairs: Sequence[tuple[str, str]
     return float(shared / own) if own > 0 else None
 
 
-def _arm(name: str, own: Sequence[Track], short: tuple[str, ...], C: float, seed: int) -> Arm:
+def _arm(name: str, own: Sequence[Track], short: tuple[str, ...], C: float, seed: int) -> ArmReward:
     by = _by_run(own, lambda t: float(t.at(C)))
     strata = [np.array([runs[s] for s in sorted(runs)]) for _, runs in sorted(by.items())]
     values = np.concatenate(strata)
@@ -381,8 +381,8 @@ def _arm(name: str, own: Sequence[Track], short: tuple[str, ...], C: float, seed
         sd = sqrt(sum(((s - s.mean()) ** 2).sum() for s in strata) / dof)
         half = student(LEVEL, dof) * sqrt(sum(s.var(ddof=1) / len(s) for s in strata)) / len(strata)
         low, high = mean - half, mean + half
-    return Arm(name, tuple(t.run for t in own), tuple(float(v) for v in values), mean, low, high, sd,
-               float(iqm(values)), *bootstrap(strata, seed=seed), tuple(t.run for t in own if t.diverged), short)
+    return ArmReward(name, tuple(t.run for t in own), tuple(float(v) for v in values), mean, low, high, sd,
+                     float(iqm(values)), *bootstrap(strata, seed=seed), tuple(t.run for t in own if t.diverged), short)
 
 
 # efficiency ---------------------------------------------------------------------------------------------------

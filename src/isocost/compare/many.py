@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isocost.compare.judge import DIFFERENT, MARGIN, QUESTIONS, SAME, UNKNOWN, Answer, compare
+from isocost.compare.judge import DIFFERENT, MARGIN, QUESTIONS, SAME, UNKNOWN, PairAnswer, compare
 from isocost.errors import UserError
 from isocost.laws.tracks import Track
 
@@ -32,18 +32,18 @@ class Change:
     runs: tuple[int, int]
     cost: float
     means: tuple[float, float]
-    answers: tuple[Answer, ...]
+    answers: tuple[PairAnswer, ...]
     verdict: str
     by: str
     notes: tuple[str, ...]
 
-    def answer(self, question: str) -> Answer:
+    def answer(self, question: str) -> PairAnswer:
         """The answer to one of `QUESTIONS`, the method minus its parent."""
         return next(a for a in self.answers if a.question == question)
 
 
 @dataclass(frozen=True)
-class Wave:
+class ChangeSet:
     """Every change, in the order given.
 
     Of `asked` answers `called` were accepted, each at the error rate `alpha`; `rate` is the false discovery rate.
@@ -78,7 +78,7 @@ def accepted(p: Sequence[float], rate: float = RATE) -> int:
 
 
 def wave(arms: Mapping[str, Sequence[Track]], parents: Mapping[str, str], *, unit: str = "rollouts",
-         margin: float = MARGIN, rate: float = RATE, seed: int = 0) -> Wave:
+         margin: float = MARGIN, rate: float = RATE, seed: int = 0) -> ChangeSet:
     """Judge every method against its parent, whose runs are shared by all of its children.
 
     `parents` maps each judged method to an arm. Each pair is read at the largest cost that its own runs reached.
@@ -107,4 +107,4 @@ def wave(arms: Mapping[str, Sequence[Track]], parents: Mapping[str, str], *, uni
             method, parent, (len(own.runs), len(its.runs)), c.cost, (own.mean, its.mean),
             tuple(c.answer(q, method, parent) for q in QUESTIONS), said, verdict.by, c.missing,
         ))
-    return Wave(unit, margin, rate, len(p), called, alpha, tuple(changes))
+    return ChangeSet(unit, margin, rate, len(p), called, alpha, tuple(changes))

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from isocost.compare.design import Design
-from isocost.compare.judge import DIFFERENT, QUESTIONS, SAME, SHARES, Answer, Comparison
-from isocost.compare.many import RATE, Wave
+from isocost.compare.judge import DIFFERENT, QUESTIONS, SAME, SHARES, Comparison, PairAnswer
+from isocost.compare.many import RATE, ChangeSet
 from isocost.disk.jsonfile import finite
 from isocost.planner.budget import Bill
 from isocost.planner.training.study_runs import worded
 from isocost.runs import files as records
 from isocost.runs.job import method_defaults
-from isocost.screen.display import Row, Shown, Table, given
+from isocost.screen.display import Result, Row, Table, given
 from isocost.screen.words import counted, duration, freedom
 from isocost.stats.power import PAIRS, POWER, seeds_for_comparison
 from isocost.units import FLOPS, compared
@@ -30,7 +30,7 @@ SHOWN = 8           # rewards of an arm's runs in its row
 
 
 @dataclass(frozen=True)
-class ComparisonPlan(Shown):
+class ComparisonPlan(Result):
     """What a comparison of methods will do and what it is expected to cost, before anything is trained.
 
     `design` holds the cost of each run in its `unit`, evaluation points in rollouts, candidate learning rates and
@@ -95,7 +95,7 @@ class ComparisonPlan(Shown):
 
 
 @dataclass(frozen=True)
-class TrainerComparisonPlan(Shown):
+class TrainerComparisonPlan(Result):
     """What a comparison of settings of a user's trainer will do: its design, in rollouts. `noise` and `piloted` are as
     in `ComparisonPlan`."""
 
@@ -125,7 +125,7 @@ class TrainerComparisonPlan(Shown):
 
 
 @dataclass(frozen=True)
-class MethodComparison(Shown):
+class MethodComparison(Result):
     """Methods that were trained and judged at equal cost.
 
     `comparison` holds the answers: rewards in [0, 1] on the test split, at a cost in `comparison.unit`. `rates` is the
@@ -162,14 +162,14 @@ class MethodComparison(Shown):
 
 
 @dataclass(frozen=True)
-class ParentComparison(Shown):
+class ParentComparison(Result):
     """Methods that were trained and judged each against its parent, with a controlled false discovery rate.
 
     `wave` holds the verdicts: rewards in [0, 1] on the test split, at costs in `wave.unit`. `ended` are notes on runs
     that did not spend their budget. The other fields are those of `MethodComparison`.
     """
 
-    wave: Wave
+    wave: ChangeSet
     rates: Mapping[str, float]
     bill: Mapping[str, Mapping[str, float]]
     seal: str
@@ -211,7 +211,7 @@ class ParentComparison(Shown):
 
 
 @dataclass(frozen=True)
-class FolderComparison(Shown):
+class FolderComparison(Result):
     """Recorded runs that were judged at equal cost, one folder per arm.
 
     `comparison` holds the answers, at a cost in `comparison.unit`; `counted_in` is that unit's name in text. `file`
@@ -356,7 +356,7 @@ def _each(d: Design, piloted: Mapping[str, float], rates: str, chosen: str = "")
     return f"{told if piloted else probes + chosen}, then {counted(seeds, 'run')} of {amount(d.cost, d.unit)}, {paired}"
 
 
-def _answer(x: Answer) -> str:
+def _answer(x: PairAnswer) -> str:
     """One answer as a line: the arm, the difference with its interval, and the minimum detectable difference."""
     if x.value is None or x.low is None or x.high is None:
         return f"{x.answer}: {x.why}"
@@ -374,7 +374,7 @@ def _answer(x: Answer) -> str:
     return f"{line}; minimum detectable difference {x.detectable:.3f}{more}"
 
 
-def _bounds(x: Answer) -> str:
+def _bounds(x: PairAnswer) -> str:
     if x.value is None or x.low is None or x.high is None:
         return "not known"
     if x.question == "efficiency":

@@ -35,9 +35,9 @@ from isocost.runs import rules
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.names import today
 from isocost.seams import Improve, Recipe
-from isocost.steps.events import SILENT, Observer, Sampled, Warned
+from isocost.steps.events import SILENT, CostSample, Observer, Warned
 from isocost.steps.execution import Execution
-from isocost.steps.folder import Home, check, found, writing
+from isocost.steps.folder import StudyFolder, check, found, writing
 from isocost.steps.settings import workers_of
 from isocost.types import Problem
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
@@ -70,7 +70,7 @@ def compare_methods(
         out: the folder; by default comparisons/ and the arms' names.
         workers: runs side by side; results do not depend on it.
         site: where they are executed; results do not depend on it.
-        observer: receives `Warned` and `Sampled` (`isocost.steps.events`), `ComparisonPlan`, `Sealed` and `Probed`.
+        observer: receives `Warned` and `CostSample` (`isocost.steps.events`), `ComparisonPlan`, `Sealed` and `Probed`.
         **terms: budget, seeds, rollouts, groups, lr, evaluations, margin, metric and seed
             (`isocost.compare.design.Conditions`);
             own_sizes: give every arm its method's own n and B instead;
@@ -132,7 +132,7 @@ def conclude(trials: Trials, setting: Setting, seed: int, lacks: Sequence[str] =
     return judged
 
 
-def sealed_in(home: Home, d: Design, expected: Mapping[str, Any], **beside: Any) -> str:
+def sealed_in(home: StudyFolder, d: Design, expected: Mapping[str, Any], **beside: Any) -> str:
     """Seal a design in its folder unless it is sealed there; returns the seal.
 
     Raises UserError if what was sealed was changed since.
@@ -157,7 +157,7 @@ def _begin(asked: Terms, folder: Path, execution: Execution) -> Iterator[Trials]
 def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, execution: Execution) -> ComparisonPlan:
     """The sealed design in a folder, else a new one, of the arms that were `made`."""
     check(folder, asked.setting, **asked.asked)
-    home, side_by_side = Home(folder), workers_of(asked.setting, execution.workers)
+    home, side_by_side = StudyFolder(folder), workers_of(asked.setting, execution.workers)
     if home.has("compare.json"):
         sealed = home.record("compare.json", "compare")
         fit(folder / "compare.json", sealed["expected"], Bill)
@@ -170,7 +170,7 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, execution: 
         d = design(asked.arms, known, asked.common, samples=samples, parents=asked.parents, sets=asked.sets,
                    own_sizes=asked.own_sizes)
     except UserError:
-        execution.observer.on(Sampled.of(known["cost"]))       # it was paid for even though the design failed
+        execution.observer.on(CostSample.of(known["cost"]))       # it was paid for even though the design failed
         raise
     return ComparisonPlan(d, expected(d, known, samples), asked.setting, side_by_side, known["cost"],
                           *known_before(home, d, asked.setting), tuple(map(tuple, alike)))
@@ -215,7 +215,7 @@ def _recorded(*given: Any, inner: Improve, into: list[Any]) -> dict[str, float]:
     return metrics
 
 
-def opened(home: Home) -> Design:
+def opened(home: StudyFolder) -> Design:
     """The sealed design of a comparison. Raises UserError if it, or the file or rule of a method, was changed since."""
     sealed = _unchanged(home)
     fit(home.path / "compare.json", sealed["design"], Design)
@@ -228,7 +228,7 @@ def opened(home: Home) -> Design:
     return d
 
 
-def _unchanged(home: Home) -> dict[str, Any]:
+def _unchanged(home: StudyFolder) -> dict[str, Any]:
     """compare.json. Raises UserError if its design was changed after it was sealed."""
     sealed = home.record("compare.json", "compare")
     if digest(sealed["design"]) != sealed["seal"]:

@@ -21,7 +21,7 @@ from isocost.runs.job import Job, recipe_of
 from isocost.runs.schema import ENDED
 from isocost.stats.power import pooled_sd
 from isocost.steps.execution import Execution
-from isocost.steps.folder import Home
+from isocost.steps.folder import StudyFolder
 from isocost.steps.training.jobs import job_of, run_phase
 from isocost.trainers.driving.command import Trainer
 
@@ -31,7 +31,7 @@ class Trials:
     """A sealed design that is executed in its folder. `make` gives a planned run of an arm as a job, at the learning
     rate of a rule; `trainers` are those of the arms where a user's trainer runs them."""
 
-    home: Home
+    home: StudyFolder
     design: Design
     seal: str
     execution: Execution
@@ -96,17 +96,17 @@ def probe_arms(trials: Trials) -> dict[str, RateRule]:
     return rules
 
 
-def rates_used(home: Home, d: Design) -> dict[str, float]:
+def rates_used(home: StudyFolder, d: Design) -> dict[str, float]:
     """The learning rate of every arm."""
     return {label: rule.at(d.batch(label)) for label, rule in rates(home).items()}
 
 
-def from_pilot(home: Home) -> bool:
+def from_pilot(home: StudyFolder) -> bool:
     """Whether the learning rates of a comparison are those of its pilot (`isocost.compare.gate`)."""
     return home.has("rates.json") and bool(home.record("rates.json", "compare").get("pilot"))
 
 
-def measured_noise(home: Home, d: Design, probes: Mapping[str, Sequence[Job]]) -> dict[str, float] | None:
+def measured_noise(home: StudyFolder, d: Design, probes: Mapping[str, Sequence[Job]]) -> dict[str, float] | None:
     """The standard deviation between probe runs that differ in their seed only, at their end, pooled over arms.
 
     `sd` in reward on the test split, and its degrees of freedom `dof`; None for probes of one seed.
@@ -119,12 +119,12 @@ def measured_noise(home: Home, d: Design, probes: Mapping[str, Sequence[Job]]) -
     return None if found is None else {"sd": found[0], "dof": found[1]}
 
 
-def recorded_noise(home: Home) -> dict[str, float] | None:
+def recorded_noise(home: StudyFolder) -> dict[str, float] | None:
     """What `measured_noise` or a pilot found, as rates.json keeps it; None before the probes have ended."""
     return home.record("rates.json", "compare").get("noise") if home.has("rates.json") else None
 
 
-def rates(home: Home) -> dict[str, RateRule]:
+def rates(home: StudyFolder) -> dict[str, RateRule]:
     """The learning-rate rule of every arm, from its probe."""
     found = home.record("rates.json", "compare")["rates"]
     fit(home.path / "rates.json", found, dict[str, RateRule])
@@ -159,7 +159,7 @@ def tracks_of(trials: Trials, trains: Mapping[str, Sequence[Job]]) -> tuple[dict
     return arms, notes
 
 
-def bill(home: Home) -> dict[str, dict[str, float]]:
+def bill(home: StudyFolder) -> dict[str, dict[str, float]]:
     """What probes and runs cost: their numbers, rollouts and tokens trained on, rollouts lost when a process was
     killed (`lost`), rollouts of evaluations (`evaluated`), tokens of exact evaluations (`scored`), seconds of run time.
 

@@ -27,7 +27,7 @@ from isocost.gather import finished
 from isocost.ledger import Ledger
 from isocost.loop import Step, train
 from isocost.parts import select
-from isocost.promise import Finding
+from isocost.promise import Promise
 from isocost.recipe import describe, diff, fingerprint, functions, paced
 from isocost.seams import Pace, Recipe
 from isocost.types import End, Group, Problem
@@ -87,23 +87,23 @@ def toy_for(dialogues: bool) -> World:
     return world
 
 
-Promise = Callable[[Trial], str]   # why it is broken; empty where it is kept
+PromiseTest = Callable[[Trial], str]   # why it is broken; empty where it is kept
 
 
 def check(
-    name: str, make_world: Callable[[], World] | None = None, promises: Sequence[Promise] | None = None
-) -> list[Finding]:
+    name: str, make_world: Callable[[], World] | None = None, promises: Sequence[PromiseTest] | None = None
+) -> list[Promise]:
     """Check a method, by name or path, against every promise (or some). `make_world` opens the world of the trial.
 
     By default it is the toy world: of dialogues, if a function of the method declares `needs_turns`.
     """
-    trial, found = Trial(methods.load(name), make_world), dict[str, Finding]()
+    trial, found = Trial(methods.load(name), make_world), dict[str, Promise]()
     for promise in promises or PROMISES:
         broken = next((r for r in RESTS.get(promise.__name__, ()) if r in found and not found[r].kept), "")
         why = _why(promise, trial) if not broken else found[broken].why
         if broken and found[broken].tried:
             why = f"not tried before this is kept: {found[broken].promise}"
-        found[promise.__name__] = Finding(_sentence(promise), why, tried=not broken)
+        found[promise.__name__] = Promise(_sentence(promise), why, tried=not broken)
     return list(found.values())
 
 
@@ -181,14 +181,14 @@ def _trial(recipe: Recipe, make_world: Callable[[], World]) -> Trial:
     return Trial(SimpleNamespace(recipe=recipe.but), make_world)
 
 
-def _why(promise: Promise, trial: Trial) -> str:
+def _why(promise: PromiseTest, trial: Trial) -> str:
     try:
         return promise(trial)
     except Exception as error:      # other people's files may raise anything, and the rest should still be checked
         return methods.told(error, trial.method.__file__)
 
 
-def _sentence(promise: Promise) -> str:
+def _sentence(promise: PromiseTest) -> str:
     return (inspect.getdoc(promise) or "").splitlines()[0]
 
 

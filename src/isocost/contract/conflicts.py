@@ -33,7 +33,7 @@ class Conflict:
 
 
 @dataclass(frozen=True)
-class Known:
+class RunFacts:
     """What is known of a recipe's run besides the recipe."""
 
     verifier: str = ""      # its name; empty: not known
@@ -41,7 +41,7 @@ class Known:
 
 
 # Traits of a recipe's sizes or of its run: a text if the recipe has the trait, empty if not.
-FACTS: dict[str, Callable[[Recipe, Known], str]] = {
+FACTS: dict[str, Callable[[Recipe, RunFacts], str]] = {
     "group_of_one": lambda r, known: f"rollouts {r.rollouts}" if r.rollouts < 2 else "",
     "small_batch": lambda r, known: f"batch {r.groups * r.rollouts}" if r.groups * r.rollouts < 16 else "",
     "runs_ahead": lambda r, known: f"max_age {r.max_age}" if r.max_age > 0 else "",
@@ -138,7 +138,7 @@ def refuse(
     function declares, but that were observed; `can` is what the learner can do, and `where` names its model.
     """
     used = {seam: list(functions(getattr(recipe, seam))) for seam in SEAMS}
-    for said in (*_out_of_bounds(recipe, used), *_conflicting(recipe, used, Known(verifier, turns), shows),
+    for said in (*_out_of_bounds(recipe, used), *_conflicting(recipe, used, RunFacts(verifier, turns), shows),
                  *_lacking(used), *_apart(recipe, used), *_beyond(used, can, where)):
         raise UserError(said)
 
@@ -153,7 +153,7 @@ def _out_of_bounds(recipe: Recipe, used: dict[str, list[Used]]) -> Iterator[str]
                 yield f"{seam}: {x.name} has {setting}={value!r}; expected a value in {text}"
 
 
-def _conflicting(recipe: Recipe, used: dict[str, list[Used]], known: Known, shows: Sequence[str]) -> Iterator[str]:
+def _conflicting(recipe: Recipe, used: dict[str, list[Used]], known: RunFacts, shows: Sequence[str]) -> Iterator[str]:
     def found(name: str) -> str:
         """How a trait reads where it is there: the function that has it, with what of its settings makes it so."""
         if name in FACTS:

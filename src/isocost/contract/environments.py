@@ -34,7 +34,7 @@ from isocost.envs.harness.run import HARNESSES
 from isocost.envs.opening import EnvironmentSet
 from isocost.gather import finished
 from isocost.parts.episode import unfit
-from isocost.promise import Finding
+from isocost.promise import Promise
 from isocost.tasks.load import Reads
 from isocost.types import PLAIN, Place, Problem, Shown
 from isocost.world import Environment, EnvironmentFault
@@ -50,26 +50,26 @@ CHARACTERS = string.ascii_letters + string.digits
 ROLES = ("system", "user", "assistant", "tool", PLAIN)
 OWN = Path(__file__).parents[1]             # what it raises itself is no line of a user
 _PLACE, _LIBRARY = Place(11, 3, 1), Path(os.__file__).parent
-Promise = Callable[[EnvironmentSet, Sequence[Problem]], Coroutine[Any, Any, None]]
+PromiseTest = Callable[[EnvironmentSet, Sequence[Problem]], Coroutine[Any, Any, None]]
 
 
-class Broken(Exception):
+class BrokenPromise(Exception):
     """A promise is broken, for this reason. `mistake` is the same wherever one mistake breaks a promise.
 
     `of` is the promise that is broken if it is not the one that was being checked.
     """
 
-    def __init__(self, why: str, mistake: str = "", of: Promise | None = None):
+    def __init__(self, why: str, mistake: str = "", of: PromiseTest | None = None):
         super().__init__(why)
         self.mistake, self.of = mistake, of
 
 
-class Hung(Broken):
+class Hung(BrokenPromise):
     """A call did not return: others would not either."""
 
 
 @dataclass
-class Episode:
+class ScriptedEpisode:
     """One scripted episode: what was said and shown."""
 
     problem: Problem
@@ -85,7 +85,7 @@ class Episode:
         return self.shown[-1].over
 
 
-def check(found: EnvironmentSet, problems: Sequence[Problem], reads: Reads | None = None) -> list[Finding]:
+def check(found: EnvironmentSet, problems: Sequence[Problem], reads: Reads | None = None) -> list[Promise]:
     """Every promise on the first of these problems. What the environment raises is a broken promise, not an error.
 
     The ids of all of them are compared. With `reads`, of a model, it is also checked whether that model can read what
@@ -94,9 +94,9 @@ def check(found: EnvironmentSet, problems: Sequence[Problem], reads: Reads | Non
     return finished(_checked(found, problems, reads))
 
 
-async def _checked(found: EnvironmentSet, listed: Sequence[Problem], reads: Reads | None) -> list[Finding]:
+async def _checked(found: EnvironmentSet, listed: Sequence[Problem], reads: Reads | None) -> list[Promise]:
     problems = listed[:PROBLEMS]
-    out: dict[Promise, Finding] = {}
+    out: dict[PromiseTest, Promise] = {}
     known, hangs = set[str](), False
     drives = _is_harness(found, problems[0])
     promises = [promise for promise in PROMISES if promise is not _cuts or drives]
@@ -112,21 +112,21 @@ async def _checked(found: EnvironmentSet, listed: Sequence[Problem], reads: Read
         if promise in out:                  # another one found it broken
             continue
         if hangs or (out and not out[_opens].kept):
-            out[promise] = Finding(text, "a call hangs" if hangs else "it cannot be opened", tried=False)
+            out[promise] = Promise(text, "a call hangs" if hangs else "it cannot be opened", tried=False)
             continue
         try:
             await promise(found, problems)
-            out[promise] = Finding(text)
-        except Broken as why:
+            out[promise] = Promise(text)
+        except BrokenPromise as why:
             hangs = isinstance(why, Hung)
-            out[promise] = Finding(text, str(why), tried=why.mistake not in known and why.of is None)
+            out[promise] = Promise(text, str(why), tried=why.mistake not in known and why.of is None)
             if why.of is not None:
-                out[why.of] = Finding(about(why.of), str(why))
+                out[why.of] = Promise(about(why.of), str(why))
             known |= {why.mistake} - {""}
         except (Exception, SystemExit) as error:    # other people's files may raise anything
-            out[promise] = Finding(text, _told(error), tried=_told(error) not in known)
+            out[promise] = Promise(text, _told(error), tried=_told(error) not in known)
             known.add(_told(error))
-    return [*(out[promise] for promise in promises), Finding(about(_distinct), _distinct(listed))]
+    return [*(out[promise] for promise in promises), Promise(about(_distinct), _distinct(listed))]
 
 
 # promises ----------------------------------------------------------------------------------------------------------
@@ -142,13 +142,13 @@ async def _opens(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
         for e in (first, again):
             shown = e.shown[0]
             if not shown.messages:
-                raise Broken(f"it opens problem {problem.id!r} without a message; the policy needs at least one "
-                             "isocost.types.Message")
+                raise BrokenPromise(f"it opens problem {problem.id!r} without a message; the policy needs at least one "
+                                    "isocost.types.Message")
             if shown.over:
-                raise Broken(f"it opens problem {problem.id!r} with over=True, so there is no turn")
+                raise BrokenPromise(f"it opens problem {problem.id!r} with over=True, so there is no turn")
             await _call(e, "close", e.made.close)
         if why := _unlike(first, again, f"problem {problem.id!r} opened twice"):
-            raise Broken(f"{why}. {_mend(names, first)}" if names else why)
+            raise BrokenPromise(f"{why}. {_mend(names, first)}" if names else why)
 
 
 async def _readable(reads: Reads, found: EnvironmentSet, problems: Sequence[Problem]) -> None:
@@ -157,7 +157,7 @@ async def _readable(reads: Reads, found: EnvironmentSet, problems: Sequence[Prob
         e = await _opened(found, problem, 1)
         await _call(e, "close", e.made.close)
         if why := reads.refused(replace(problem, prompt=tuple(e.shown[0].messages))):
-            raise Broken(why)
+            raise BrokenPromise(why)
 
 
 async def _deterministic(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
@@ -178,12 +178,12 @@ async def _alone(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
     for e in alone:
         await _repeated(found, e, 5)
     if why := await _unlike_beside(found, alone):
-        raise Broken(f"{why}. {_mend(names, alone[0])}")
-    raise Broken("an episode played beside others differed once, and not when they were played again. "
-                 f"{_UNREPEATABLE}", of=_deterministic)
+        raise BrokenPromise(f"{why}. {_mend(names, alone[0])}")
+    raise BrokenPromise("an episode played beside others differed once, and not when they were played again. "
+                        f"{_UNREPEATABLE}", of=_deterministic)
 
 
-async def _unlike_beside(found: EnvironmentSet, alone: Sequence[Episode]) -> str:
+async def _unlike_beside(found: EnvironmentSet, alone: Sequence[ScriptedEpisode]) -> str:
     """How episodes differ when they are played at once, in turns; empty if they do not."""
     beside = [await _opened(found, e.problem, 9) for e in alone]
     for turn in range(TURNS):
@@ -198,20 +198,20 @@ async def _unlike_beside(found: EnvironmentSet, alone: Sequence[Episode]) -> str
     return ""
 
 
-async def _repeated(found: EnvironmentSet, first: Episode, seed: int) -> None:
+async def _repeated(found: EnvironmentSet, first: ScriptedEpisode, seed: int) -> None:
     """Play an episode again. Raises Broken if it is not answered as it was."""
     before = shared_state.state(found.make)
     again = await _played(found, first.problem, iter(first.said), seed)
     if why := _unlike(first, again, f"problem {first.problem.id!r} played twice with the same luck"):
         if names := shared_state.changed(before, shared_state.state(found.make)):
-            raise Broken(f"{why}. {_mend(names, first)}", of=_alone)
-        raise Broken(f"{why}. {_UNREPEATABLE}", of=_deterministic)
+            raise BrokenPromise(f"{why}. {_mend(names, first)}", of=_alone)
+        raise BrokenPromise(f"{why}. {_UNREPEATABLE}", of=_deterministic)
 
 
 _UNREPEATABLE = "Use no random numbers but those of luck(), no clock and no state that outlives an episode"
 
 
-def _mend(names: Sequence[str], e: Episode) -> str:
+def _mend(names: Sequence[str], e: ScriptedEpisode) -> str:
     """What is right, in place of state that episodes share."""
     where = "in variables of `drive`" if _drives(e) else "on `self`, made in `__init__` or `open`"
     which = f"They change {' and '.join(f'`{name}`' for name in names[:3])}, which all episodes share" if names else \
@@ -236,8 +236,8 @@ async def _rewards(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
             e = await _played(found, problem, script, i)
             total = float(sum(s.reward for s in e.shown[1:]))
             if not -1e-9 <= total <= 1 + 1e-9:
-                raise Broken(f"an episode of problem {problem.id!r} paid {total:g}; studies need 0 to 1: rescale the "
-                             "rewards")
+                raise BrokenPromise(f"an episode of problem {problem.id!r} paid {total:g}; studies need 0 to 1: "
+                                    "rescale the rewards")
 
 
 async def _finals(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
@@ -248,7 +248,7 @@ async def _finals(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
             if not e.over:
                 await _step(e, said, turn)
         if not isinstance(final := e.made.final(), str):
-            raise Broken(f"final returned {_short(final)} after {len(e.said)} turns; return a text")
+            raise BrokenPromise(f"final returned {_short(final)} after {len(e.said)} turns; return a text")
         await _call(e, "close", e.made.close)
 
 
@@ -264,7 +264,7 @@ async def _closes(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
     gc.collect()            # what an exception's traceback holds
     for what, was, now in zip(("tasks", "threads", "open files"), before, _held(), strict=True):
         if now > was:
-            raise Broken(f"after closing there are {now - was} more {what} than before")
+            raise BrokenPromise(f"after closing there are {now - was} more {what} than before")
 
 
 async def _yields(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
@@ -278,8 +278,8 @@ async def _yields(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
                 await _step(e, said, turn)
         await _call(e, "close", e.made.close)
     if max(e.blocked, *waited) > BLOCKS:
-        raise Broken(f"a call blocked the event loop for {max(e.blocked, *waited):.1f} s: use `await asyncio.to_thread("
-                     "...)` around what waits or computes")
+        raise BrokenPromise(f"a call blocked the event loop for {max(e.blocked, *waited):.1f} s: use `await asyncio."
+                            "to_thread(...)` around what waits or computes")
 
 
 async def _cuts(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
@@ -290,8 +290,8 @@ async def _cuts(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
         began = time.perf_counter()
         await _call(e, "cut", e.made.cut)
         if not e.over and time.perf_counter() - began > ENDS:
-            raise Broken(f"it did not end within {ENDS:g} s after a request was answered with status 400 and the code "
-                         "turn_limit: return a reward then, or let the error end it")
+            raise BrokenPromise(f"it did not end within {ENDS:g} s after a request was answered with status 400 and "
+                                "the code turn_limit: return a reward then, or let the error end it")
     await _call(e, "close", e.made.close)
 
 
@@ -308,8 +308,8 @@ async def _leaks(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
                 told.append(problem.id)
         await _call(e, "close", e.made.close)
     if len(told) == len(problems):
-        raise Broken(f"the answer is in the prompt of all {len(told)} problems that were played, such as {told[0]!r}, "
-                     "and copying it is right")
+        raise BrokenPromise(f"the answer is in the prompt of all {len(told)} problems that were played, such as "
+                            f"{told[0]!r}, and copying it is right")
 
 
 def _distinct(listed: Sequence[Problem]) -> str:
@@ -321,7 +321,7 @@ def _distinct(listed: Sequence[Problem]) -> str:
     return ""
 
 
-PROMISES: tuple[Promise, ...] = (
+PROMISES: tuple[PromiseTest, ...] = (
     _opens, _faults, _deterministic, _alone, _rewards, _finals, _closes, _yields, _cuts, _leaks,
 )
 
@@ -329,11 +329,11 @@ PROMISES: tuple[Promise, ...] = (
 # playing -----------------------------------------------------------------------------------------------------------
 
 
-async def _opened(found: EnvironmentSet, problem: Problem, seed: int, *, watched: bool = False) -> Episode:
+async def _opened(found: EnvironmentSet, problem: Problem, seed: int, *, watched: bool = False) -> ScriptedEpisode:
     """An episode that is open. Global random generators are seeded differently each time: nothing may use them."""
     random.seed(seed)
     np.random.seed(seed)        # the global generator, which an environment must not use
-    e = Episode(problem, found.make(problem), watched=watched)
+    e = ScriptedEpisode(problem, found.make(problem), watched=watched)
     try:
         e.shown.append(_valid(await _call(e, "open", e.made.open), f"open of problem {problem.id!r}"))
     except BaseException:
@@ -343,7 +343,7 @@ async def _opened(found: EnvironmentSet, problem: Problem, seed: int, *, watched
     return e
 
 
-async def _played(found: EnvironmentSet, problem: Problem, said: Iterator[str], seed: int) -> Episode:
+async def _played(found: EnvironmentSet, problem: Problem, said: Iterator[str], seed: int) -> ScriptedEpisode:
     e = await _opened(found, problem, seed)
     for turn in range(TURNS):
         if e.over or (text := next(said, None)) is None:
@@ -353,7 +353,7 @@ async def _played(found: EnvironmentSet, problem: Problem, said: Iterator[str], 
     return e
 
 
-async def _ended(e: Episode) -> None:
+async def _ended(e: ScriptedEpisode) -> None:
     """Close an episode, with its final text. That `final` works is a promise of its own."""
     with suppress(Exception, SystemExit):
         e.final = e.made.final()
@@ -368,21 +368,21 @@ async def _closed_after(found: EnvironmentSet, problem: Problem, turns: int) -> 
     await _call(e, "close", e.made.close)
 
 
-async def _step(e: Episode, said: str, turn: int) -> None:
+async def _step(e: ScriptedEpisode, said: str, turn: int) -> None:
     e.said.append(said)
     try:
         shown = await _call(e, "step", partial(e.made.step, said, partial(_luck, turn)))
-    except Broken:
+    except BrokenPromise:
         raise
     except (Exception, SystemExit) as error:
         mend = "answer it in the next request, or return a reward" if _drives(e) else \
             'return Shown(..., fault=Fault.model("..."))'
         told = _told(error)
-        raise Broken(f"after a turn of {_short(said)}: {told}. Instead {mend}", told, _faults) from error
+        raise BrokenPromise(f"after a turn of {_short(said)}: {told}. Instead {mend}", told, _faults) from error
     e.shown.append(_valid(shown, f"step with a turn of {_short(said)}"))
 
 
-def _drives(e: Episode) -> bool:
+def _drives(e: ScriptedEpisode) -> bool:
     """Whether it is a harness."""
     return isinstance(e.made, Driven)
 
@@ -391,7 +391,7 @@ def _luck(turn: int) -> Generator:
     return chance.generator(_PLACE.seed, chance.Purpose.ENVIRONMENT, *chance.luck(_PLACE, 0, turn))
 
 
-async def _call(e: Episode, name: str, of: Callable[[], Any]) -> Any:
+async def _call(e: ScriptedEpisode, name: str, of: Callable[[], Any]) -> Any:
     """Await a call within the time limit, and note how long it kept the loop if the episode is watched."""
     if not e.watched:
         try:
@@ -418,7 +418,7 @@ async def _call(e: Episode, name: str, of: Callable[[], Any]) -> Any:
         e.blocked = max(e.blocked, longest)
 
 
-def _script(found: EnvironmentSet, problem: Problem, seed: int, e: Episode | None = None) -> Iterator[str]:
+def _script(found: EnvironmentSet, problem: Problem, seed: int, e: ScriptedEpisode | None = None) -> Iterator[str]:
     """What is said: the class's own tries, words of the prompt, the answer, a character, or something odd."""
     rng = chance.generator(seed, chance.Purpose.CHOOSE, 7)
     listed = list(getattr(found.make, "tries", ()))
@@ -451,12 +451,12 @@ def _valid(shown: Any, what: str) -> Shown:
         elif not isinstance(shown.key, str):
             why = f"the key {_short(shown.key)}; it must be a text"
     if why:
-        raise Broken(f"{what} returned {why}", why)
+        raise BrokenPromise(f"{what} returned {why}", why)
     made: Shown = shown
     return made
 
 
-def _unlike(one: Episode, other: Episode, what: str) -> str:
+def _unlike(one: ScriptedEpisode, other: ScriptedEpisode, what: str) -> str:
     """The first difference between two episodes; empty if there is none."""
     for i, (a, b) in enumerate(zip(one.shown, other.shown, strict=False)):
         for name in ("messages", "over", "reward", "key", "fault"):

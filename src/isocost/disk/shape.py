@@ -74,7 +74,7 @@ class Filled:
 
 
 @dataclass(frozen=True)
-class Row:
+class FixedList:
     """A list of exactly so many such."""
 
     shape: Any
@@ -135,7 +135,7 @@ def _check(shape: Any, partial: bool) -> Check:
         return _each(shape.shape, partial)
     if isinstance(shape, Filled):
         return _check(Annotated[shape.shape, FILLED], partial)
-    if isinstance(shape, Row):
+    if isinstance(shape, FixedList):
         return _row([_check(shape.shape, partial)] * shape.length, _quick(shape.shape))
     if isinstance(shape, Maybe):
         return _check(Either((shape.shape, None)), partial)
@@ -339,7 +339,7 @@ def _words(shape: Any) -> str:
         return " or ".join(map(repr, args))
     if origin is Annotated:
         return _words(args[0])
-    if isinstance(shape, Each | Row):
+    if isinstance(shape, Each | FixedList):
         return "a list"
     names: dict[Any, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false",
                              None: "null", type(None): "null", list: "a list", tuple: "a list", np.ndarray: "numbers"}

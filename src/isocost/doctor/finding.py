@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from isocost.disk.jsonfile import finite
-from isocost.screen.display import Row, Shown, Table
+from isocost.screen.display import Result, Row, Table
 from isocost.screen.words import counted, duration
 from isocost.types import Cost, plain
 from isocost.worlds.setting import Opened
@@ -102,7 +102,7 @@ class ServiceSubject:
 
 
 @dataclass(frozen=True)
-class Diagnosis(Shown):
+class Diagnosis(Result):
     """The findings on a subject, in order of the checks, and what the checks cost: rollouts, tokens and seconds."""
 
     subject: Subject | ServiceSubject

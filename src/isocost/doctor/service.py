@@ -29,7 +29,7 @@ from isocost.steps.events import SILENT, Observer
 from isocost.types import Cost
 from isocost.world import Text
 from isocost.worlds.conventions import EPS, Probe, reduction
-from isocost.worlds.service import RANK, SEED, Adam, Adapter, Row, Sampled, Sampler, Service, text_for
+from isocost.worlds.service import RANK, SEED, AdamParams, Adapter, PassRow, SampledTokens, Sampler, Service, text_for
 from isocost.worlds.setting import Setting, open_problems
 from isocost.worlds.spec import spec_of
 
@@ -63,7 +63,7 @@ def diagnose_service(
     service = Service.connect(spec.url)
     with observer.counting("doctor") as tell, closing(service):
         tell("sampling for the checks")
-        case = Case.of(service, spec.name, rank, problems.problems[0].prompt, meter)
+        case = ServiceCase.of(service, spec.name, rank, problems.problems[0].prompt, meter)
         shown = case.text.decode(case.prompt)
         subject = ServiceSubject(spec.url, spec.name, rank, service.version, shown)
         observer.on(subject)
@@ -76,7 +76,7 @@ def diagnose_service(
 
 
 @dataclass
-class Case:
+class ServiceCase:
     """What the checks share."""
 
     adapter: Adapter        # of checks that take ordinary steps
@@ -85,12 +85,12 @@ class Case:
     prompt: list[int]
     meter: Meter
     sampler: Sampler        # of the adapter's initial weights
-    completions: list[Sampled]
+    completions: list[SampledTokens]
     one: float = 0.0        # the probe's response to one row
     shift: int = 0          # positions by which the learner's log-probs are late
 
     @classmethod
-    def of(cls, service: Service, model: str, rank: int, said: Any, meter: Meter) -> Case:
+    def of(cls, service: Service, model: str, rank: int, said: Any, meter: Meter) -> ServiceCase:
         adapter = service.adapter(model, rank=rank, seed=SEED)
         text = text_for(model, adapter)
         prompt, sampler = text.prompt(said), adapter.sampler()
@@ -104,7 +104,7 @@ class Case:
     def sample(
         self, sampler: Sampler, prompt: Sequence[int], seeds: Sequence[int] = range(COMPLETIONS), tokens: int = TOKENS,
         temperature: float = 1.0,
-    ) -> list[Sampled]:
+    ) -> list[SampledTokens]:
         """One completion for each seed, charged."""
         found = sampler.many(prompt, seeds, max_tokens=tokens, temperature=temperature, ends=self.text.ends)
         self._charge(Cost(prefill=len(prompt) * len(found), decode=sum(len(c.tokens) for c in found)), len(found))
@@ -113,9 +113,9 @@ class Case:
     def learner(self, rows: Sequence[Sequence[int]]) -> list[ndarray]:
         """The adapter's log-probs, charged."""
         self._charge(Cost(score=sum(map(len, rows))))
-        return self.adapter.forward([Row(r) for r in rows])
+        return self.adapter.forward([PassRow(r) for r in rows])
 
-    def pairs(self, completions: Sequence[Sampled], shift: int = 0) -> tuple[ndarray, ndarray]:
+    def pairs(self, completions: Sequence[SampledTokens], shift: int = 0) -> tuple[ndarray, ndarray]:
         """(K,) the sampler's and the learner's log-probs of sampled tokens; the learner's are `shift` positions on."""
         some = [c for c in completions if c.tokens]
         rows = self.learner([[*self.prompt, *c.tokens] for c in some])
@@ -135,16 +135,16 @@ class Case:
         for i, (row, logp) in enumerate(zip(rows, self.learner(rows), strict=True)):
             sign = size if i < len(rows) // 2 else -size
             credit = [sign if t >= len(self.prompt) - 1 else 0.0 for t in range(len(row) - 1)]
-            sent.append(Row(row, {"logprobs": logp.tolist(), "advantages": credit}))
+            sent.append(PassRow(row, {"logprobs": logp.tolist(), "advantages": credit}))
         self.adapter.forward_backward(sent)
-        self.adapter.optim_step(Adam(lr, **adam))
+        self.adapter.optim_step(AdamParams(lr, **adam))
         self._charge(Cost(train=sum(map(len, rows)), updates=1))
 
     def _charge(self, cost: Cost, completions: int = 0) -> None:
         self.meter.charge(cost, to=meters.Payer(meters.PROBE, begins=True), started=completions)
 
 
-def _finding(check: Callable[[Case], Finding], case: Case) -> Finding:
+def _finding(check: Callable[[ServiceCase], Finding], case: ServiceCase) -> Finding:
     try:
         return check(case)
     except UserError as error:      # what a service rejects is a finding; one that is gone ends the diagnosis
@@ -156,7 +156,7 @@ def _finding(check: Callable[[Case], Finding], case: Case) -> Finding:
 # the checks -------------------------------------------------------------------------------------------------------
 
 
-def log_probs(case: Case) -> Finding:
+def log_probs(case: ServiceCase) -> Finding:
     """Sampler and learner agree on each sampled token, at the same position."""
     gaps = {s: float(np.abs(np.subtract(*case.pairs(case.completions, s))).mean()) for s in (0, 1, -1)}
     case.shift = min(gaps, key=lambda s: gaps[s])
@@ -173,7 +173,7 @@ def log_probs(case: Case) -> Finding:
                    "numbers: " + REPORT)
 
 
-def temperature(case: Case) -> Finding:
+def temperature(case: ServiceCase) -> Finding:
     """The learner's log-probs are those of temperature 1, and so are the sampler's whatever it samples at."""
     name = "temperature"
     first = {c.tokens[0]: c.logp[0] for c in case.completions if c.tokens}
@@ -201,7 +201,7 @@ def temperature(case: Case) -> Finding:
     return Finding(name, "ok", said)
 
 
-def draws(case: Case) -> Finding:
+def draws(case: ServiceCase) -> Finding:
     """Sampled tokens are as frequent as their log-probs say."""
     start = case.prompt[:1]
     found = case.sample(case.sampler, start, range(1000, 1000 + DRAWS), 1)
@@ -222,7 +222,7 @@ def draws(case: Case) -> Finding:
     return Finding("draws", "fail", said, f"the sampler uses {how} that was not asked for: " + REPORT)
 
 
-def seeds(case: Case) -> Finding:
+def seeds(case: ServiceCase) -> Finding:
     """Equal seeds give equal tokens, and other seeds others."""
     again = case.sample(case.sampler, case.prompt)
     same = sum(a.tokens == b.tokens for a, b in zip(again, case.completions, strict=True))
@@ -236,7 +236,7 @@ def seeds(case: Case) -> Finding:
     return Finding("seed", "ok", said)
 
 
-def end_token(case: Case) -> Finding:
+def end_token(case: ServiceCase) -> Finding:
     """A completion that ends has its end token, with a log-prob."""
     ended = [c for c in case.completions if not c.cut]
     if not ended:
@@ -248,7 +248,7 @@ def end_token(case: Case) -> Finding:
                    "token", "the policy cannot learn when to stop, and log-probs of whole answers are too high")
 
 
-def sign(case: Case) -> Finding:
+def sign(case: ServiceCase) -> Finding:
     """An advantage above 0 makes a token more likely."""
     case.one = case.probe.calibrate()
     change = case.one * case.probe.eta
@@ -260,7 +260,7 @@ def sign(case: Case) -> Finding:
     return Finding("sign", "fail", "no step changes the log-probs", "optimiser or gradients do not work: " + REPORT)
 
 
-def reductions(case: Case) -> Finding:
+def reductions(case: ServiceCase) -> Finding:
     """How per-token losses become one. The API sums; what is known otherwise is undone by isocost."""
     name = "reduction"
     if case.one == 0:
@@ -274,7 +274,7 @@ def reductions(case: Case) -> Finding:
                    "that gradients are those of a sum; scripts for services that sum have another learning rate here")
 
 
-def linearity(case: Case) -> Finding:
+def linearity(case: ServiceCase) -> Finding:
     """A gradient is used as large as it is: not clipped unasked."""
     if case.one == 0:
         return Finding("gradient norm", "cannot tell", "no step changes the log-probs")
@@ -286,7 +286,7 @@ def linearity(case: Case) -> Finding:
     return Finding("gradient norm", "fail", said, "gradients are clipped or normalised unasked: " + REPORT)
 
 
-def clipping(case: Case) -> Finding:
+def clipping(case: ServiceCase) -> Finding:
     """`importance_sampling` weighs a token by the ratio of its probability to the one that is sent, unclipped."""
     if case.one == 0:
         return Finding("clipping", "cannot tell", "no step changes the log-probs")
@@ -301,7 +301,7 @@ def clipping(case: Case) -> Finding:
     return Finding("clipping", "fail", said, "ratios are clipped, though the loss has no clip: " + REPORT)
 
 
-def gradient_clip(case: Case) -> Finding:
+def gradient_clip(case: ServiceCase) -> Finding:
     """`grad_clip_norm` of a step clips its gradient."""
     if case.one == 0:
         return Finding("grad_clip_norm", "cannot tell", "no step changes the log-probs")
@@ -313,13 +313,13 @@ def gradient_clip(case: Case) -> Finding:
                    "move the weights far")
 
 
-def hidden_terms(case: Case) -> Finding:
+def hidden_terms(case: ServiceCase) -> Finding:
     """A step without advantages changes nothing: no KL term, no weight decay."""
     probe, name = case.probe, "hidden terms"
     probe.push([[probe.told(probe.row)]])
-    probe.adapter.optim_step(Adam(10 * probe.eta * EPS, beta1=0.0, beta2=0.0, eps=EPS))     # away from the base
+    probe.adapter.optim_step(AdamParams(10 * probe.eta * EPS, beta1=0.0, beta2=0.0, eps=EPS))     # away from the base
     before = probe.push([[probe.nothing(probe.row)]])
-    probe.adapter.optim_step(Adam(RATE, beta1=0.0, beta2=0.0))
+    probe.adapter.optim_step(AdamParams(RATE, beta1=0.0, beta2=0.0))
     change = probe.watch() - before
     said = f"a step without advantages changes the log-prob by {change:.2g}"
     if abs(change) <= STILL:
@@ -328,7 +328,7 @@ def hidden_terms(case: Case) -> Finding:
                    + REPORT)
 
 
-def sampler_weights(case: Case) -> Finding:
+def sampler_weights(case: ServiceCase) -> Finding:
     """A new sampler has the weights of the last step."""
     before = case.pairs(case.completions)[1]
     for _ in range(20):
@@ -345,7 +345,7 @@ def sampler_weights(case: Case) -> Finding:
     return Finding("sampler's weights", "fail", said, "the sampler does not have the learner's weights: " + REPORT)
 
 
-def checkpoint(case: Case) -> Finding:
+def checkpoint(case: ServiceCase) -> Finding:
     """Loading a checkpoint restores weights and optimiser."""
     path = case.adapter.save(f"isocost-doctor-{secrets.token_hex(8)}")
     saved = case.pairs(case.completions)[1]
@@ -368,7 +368,7 @@ def checkpoint(case: Case) -> Finding:
     return Finding("checkpoint", "ok", said)
 
 
-CHECKS: tuple[Callable[[Case], Finding], ...] = (
+CHECKS: tuple[Callable[[ServiceCase], Finding], ...] = (
     log_probs, temperature, draws, seeds, end_token, sign, reductions, linearity, clipping, gradient_clip, hidden_terms,
     sampler_weights, checkpoint,
 )

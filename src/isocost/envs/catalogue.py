@@ -8,7 +8,7 @@ from functools import partial
 
 from isocost.envs import own_random
 from isocost.envs.adapters import gym, mcp, miniwob, openenv, seeded, textarena, textworld, user_tools
-from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.harness import kinds as harness_kinds
 from isocost.envs.harness import library as harness_library
 from isocost.envs.sandbox import python
@@ -46,28 +46,30 @@ def _mcp(spec: str) -> EnvironmentSet:
     return EnvironmentSet(spec, partial(mcp.McpTools, command=command), None, "", 8, 256)
 
 
-REAL: Mapping[str, Kind] = {
-    "python": Kind("a Python tool in a sandbox, for problems of --data", asdict(python.Python()), _python,
-                   needs="Linux 5.13 with Landlock and seccomp"),
-    "tools": Kind("a class for TRL's environment_factory, for problems of --data or its own", {}, _tools,
-                  "tools:my_env.py:Class, or tools:my_env.py:Class#count=500 if reset makes the task"),
-    "mcp": Kind("the tools of an MCP server, for problems of --data", {}, _mcp, "mcp:COMMAND"),
-    "gym": Kind("an environment of Gymnasium in words; minigrid and BabyAI have theirs", {"count": 500, "seed": 0},
-                gym.open_gym, "gym:ID@words.py,key=value,...", "gymnasium, minigrid"),
-    "miniwob": Kind("a task of MiniWoB++ in a browser", {"count": 500, "seed": 0}, miniwob.open_miniwob,
-                    "miniwob:TASK,key=value,...", "miniwob, chromium"),
-    "textarena": Kind("a game for one player of TextArena", {"count": 500, "seed": 0}, textarena.open_game,
-                      "textarena:GAME,key=value,...", "textarena"),
-    "textworld": Kind("a text adventure of TextWorld, from a file or made", asdict(textworld.Made()),
-                      textworld.open_textworld, "textworld:FILE or textworld:key=value,...", "textworld"),
-    "openenv": Kind("an environment of an OpenEnv server", {"count": 500, "seed": 0}, openenv.open_openenv,
-                    "openenv:URL#key=value,...", "websockets"),
-    "harness": Kind("a harness that drives: a function that calls a model's address", {}, harness_kinds.open_harness,
-                    f"harness:FILE.py#{harness_kinds.FORM}", "starlette, uvicorn"),
-    "cmd": Kind("a harness that is a command, for problems of --data", {}, harness_kinds.open_command,
-                f"cmd:COMMAND #{harness_kinds.FORM}", "starlette, uvicorn"),
-    "verifiers": Kind("an environment of verifiers with its harness", {}, harness_library.open_verifiers,
-                      "verifiers:TASKSET#python=PYTHON,KEY=VALUE", "verifiers>=0.4, in PYTHON"),
-    "inspect": Kind("a task of inspect-ai with its solver and scorer", {}, harness_library.open_inspect,
-                    "inspect:FILE.py@TASK#python=PYTHON,ARGUMENT=VALUE", "inspect-ai, in PYTHON"),
+REAL: Mapping[str, EnvironmentKind] = {
+    "python": EnvironmentKind("a Python tool in a sandbox, for problems of --data", asdict(python.Python()), _python,
+                              needs="Linux 5.13 with Landlock and seccomp"),
+    "tools": EnvironmentKind("a class for TRL's environment_factory, for problems of --data or its own", {}, _tools,
+                             "tools:my_env.py:Class, or tools:my_env.py:Class#count=500 if reset makes the task"),
+    "mcp": EnvironmentKind("the tools of an MCP server, for problems of --data", {}, _mcp, "mcp:COMMAND"),
+    "gym": EnvironmentKind("an environment of Gymnasium in words; minigrid and BabyAI have theirs",
+                           {"count": 500, "seed": 0}, gym.open_gym, "gym:ID@words.py,key=value,...",
+                           "gymnasium, minigrid"),
+    "miniwob": EnvironmentKind("a task of MiniWoB++ in a browser", {"count": 500, "seed": 0}, miniwob.open_miniwob,
+                               "miniwob:TASK,key=value,...", "miniwob, chromium"),
+    "textarena": EnvironmentKind("a game for one player of TextArena", {"count": 500, "seed": 0}, textarena.open_game,
+                                 "textarena:GAME,key=value,...", "textarena"),
+    "textworld": EnvironmentKind("a text adventure of TextWorld, from a file or made", asdict(textworld.Made()),
+                                 textworld.open_textworld, "textworld:FILE or textworld:key=value,...", "textworld"),
+    "openenv": EnvironmentKind("an environment of an OpenEnv server", {"count": 500, "seed": 0}, openenv.open_openenv,
+                               "openenv:URL#key=value,...", "websockets"),
+    "harness": EnvironmentKind("a harness that drives: a function that calls a model's address", {},
+                               harness_kinds.open_harness, f"harness:FILE.py#{harness_kinds.FORM}",
+                               "starlette, uvicorn"),
+    "cmd": EnvironmentKind("a harness that is a command, for problems of --data", {}, harness_kinds.open_command,
+                           f"cmd:COMMAND #{harness_kinds.FORM}", "starlette, uvicorn"),
+    "verifiers": EnvironmentKind("an environment of verifiers with its harness", {}, harness_library.open_verifiers,
+                                 "verifiers:TASKSET#python=PYTHON,KEY=VALUE", "verifiers>=0.4, in PYTHON"),
+    "inspect": EnvironmentKind("a task of inspect-ai with its solver and scorer", {}, harness_library.open_inspect,
+                               "inspect:FILE.py@TASK#python=PYTHON,ARGUMENT=VALUE", "inspect-ai, in PYTHON"),
 }

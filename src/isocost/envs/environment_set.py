@@ -28,7 +28,7 @@ class EnvironmentSet:
 
 
 @dataclass(frozen=True)
-class Kind:
+class EnvironmentKind:
     """An environment that ships: what it is, and what opens its specs."""
 
     about: str

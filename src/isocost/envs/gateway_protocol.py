@@ -1,8 +1,8 @@
 """OpenAI's protocol as a server reads and writes it: chat completions and text completions.
 
-A request becomes `Asked`: its messages in one form, so that two histories can be compared, and what limits the reply.
-Sampling is the run's: temperature, top_p, seed and penalties of a request are not used. What cannot be done, such as
-several choices or images, is an error in OpenAI's form.
+A request becomes `CompletionRequest`: its messages in one form, so that two histories can be compared, and what limits
+the reply. Sampling is the run's: temperature, top_p, seed and penalties of a request are not used. What cannot be done,
+such as several choices or images, is an error in OpenAI's form.
 
 Tools are described in the system message in the form of Hermes and Qwen models; calls are read from the reply's text.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from isocost.envs.tools import CALL, NO_JSON, Malformed, described, read_calls, sound, with_system
+from isocost.envs.tools import CALL, NO_JSON, MalformedCall, described, read_calls, sound, with_system
 from isocost.screen.words import whole
 from isocost.types import PLAIN, Message
 
@@ -31,7 +31,7 @@ _CANNOT = ("functions", "function_call", "logit_bias", "suffix", "echo", "audio"
 _warned: set[str] = set()
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """A request that is not served: the message, OpenAI's code for it, and the status."""
 
     def __init__(self, message: str, code: str, status: int = 400, param: str | None = None):
@@ -58,7 +58,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompletionRequest:
     """A request for one completion. What takes part in comparison makes a repeated request equal to its first."""
 
     entries: tuple[Entry, ...]          # of a chat; one PLAIN entry of a text completion
@@ -105,47 +105,47 @@ class Reply:
 # requests ----------------------------------------------------------------------------------------------------------
 
 
-def read_chat(body: Any) -> Asked:
+def read_chat(body: Any) -> CompletionRequest:
     """A request to /chat/completions. Raises Refused."""
     data = _object(body)
     messages = data.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise Refused("messages must be a list of at least one message", "invalid_value", param="messages")
+        raise RequestError("messages must be a list of at least one message", "invalid_value", param="messages")
     entries = tuple(_entry(m, i) for i, m in enumerate(messages))
     form = data.get("response_format")
     if isinstance(form, dict) and form.get("type", "text") != "text":
-        raise Refused(f"response_format {form.get('type')!r} is not supported: the policy writes plain text",
-                      "unsupported_value", param="response_format")
+        raise RequestError(f"response_format {form.get('type')!r} is not supported: the policy writes plain text",
+                           "unsupported_value", param="response_format")
     choice = data.get("tool_choice", "auto")
     if choice not in (None, "auto", "none"):
-        raise Refused("tool_choice is auto or none: the policy decides which tool it calls", "unsupported_value",
-                      param="tool_choice")
+        raise RequestError("tool_choice is auto or none: the policy decides which tool it calls", "unsupported_value",
+                           param="tool_choice")
     tools = "" if choice == "none" else _tools(data.get("tools") or [])
-    return Asked(entries, tools, _most(data), _stop(data), **_common(data))
+    return CompletionRequest(entries, tools, _most(data), _stop(data), **_common(data))
 
 
-def read_text(body: Any) -> Asked:
+def read_text(body: Any) -> CompletionRequest:
     """A request to /completions. Raises Refused."""
     data = _object(body)
     prompt = data.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str) or not prompt:
-        raise Refused("prompt must be one text: token ids and several prompts are not supported", "invalid_value",
-                      param="prompt")
-    return Asked((Entry(PLAIN, prompt),), "", _most(data), _stop(data), **_common(data))
+        raise RequestError("prompt must be one text: token ids and several prompts are not supported", "invalid_value",
+                           param="prompt")
+    return CompletionRequest((Entry(PLAIN, prompt),), "", _most(data), _stop(data), **_common(data))
 
 
 def _object(body: Any) -> dict[str, Any]:
     if not isinstance(body, dict):
-        raise Refused("the body must be a JSON object", "invalid_type")
+        raise RequestError("the body must be a JSON object", "invalid_type")
     for name in ("n", "best_of"):
         if body.get(name) not in (None, 1):
-            raise Refused(f"{name} must be 1, got {body[name]!r}: a session is one rollout. Request again for another "
-                          "completion", "unsupported_value", param=name)
+            raise RequestError(f"{name} must be 1, got {body[name]!r}: a session is one rollout. Request again for "
+                               "another completion", "unsupported_value", param=name)
     for name in _CANNOT:
         if body.get(name):
-            raise Refused(f"{name} is not supported", "unsupported_parameter", param=name)
+            raise RequestError(f"{name} is not supported", "unsupported_parameter", param=name)
     for name in _UNUSED:
         if body.get(name) is not None and name not in _warned:
             _warned.add(name)
@@ -156,7 +156,7 @@ def _object(body: Any) -> dict[str, Any]:
 def _common(data: Mapping[str, Any]) -> dict[str, bool]:
     options = data.get("stream_options") or {}
     if not isinstance(options, dict):
-        raise Refused("stream_options must be an object", "invalid_type", param="stream_options")
+        raise RequestError("stream_options must be an object", "invalid_type", param="stream_options")
     return {
         "logprobs": data.get("logprobs") not in (None, False), "stream": bool(data.get("stream")),
         "usage": bool(options.get("include_usage")), "ids": bool(data.get("return_token_ids")),
@@ -167,17 +167,17 @@ def _entry(message: Any, i: int) -> Entry:
     where = f"messages[{i}]"
     role = _ROLES.get(str(message.get("role"))) if isinstance(message, dict) else None
     if role is None or not isinstance(message, dict):
-        raise Refused(f"{where} must have the role {', '.join(_ROLES)}", "invalid_value", param=where)
+        raise RequestError(f"{where} must have the role {', '.join(_ROLES)}", "invalid_value", param=where)
     calls = []
     listed = message.get("tool_calls") or []
     if not isinstance(listed, list):
-        raise Refused(f"{where}.tool_calls must be a list", "invalid_type", param=where)
+        raise RequestError(f"{where}.tool_calls must be a list", "invalid_type", param=where)
     for call in listed:
         try:
             function = call["function"]
             calls.append((whole(str(function["name"])), whole(canonical(function.get("arguments") or "{}"))))
         except (KeyError, TypeError) as error:
-            raise Refused(f"{where} has a tool call that cannot be read", "invalid_value", param=where) from error
+            raise RequestError(f"{where} has a tool call that cannot be read", "invalid_value", param=where) from error
     return Entry(role, _words(message.get("content"), where), tuple(calls))
 
 
@@ -191,8 +191,8 @@ def _words(content: Any, where: str) -> str:
     for part in parts:
         if not isinstance(part, dict) or part.get("type") not in ("text", "refusal"):
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise Refused(f"{where} has content of type {kind!r}: the policy reads text alone", "unsupported_value",
-                          param=where)
+            raise RequestError(f"{where} has content of type {kind!r}: the policy reads text alone",
+                               "unsupported_value", param=where)
         said.append(str(part.get("text", part.get("refusal", ""))))
     return whole("".join(said))
 
@@ -216,7 +216,7 @@ def _tools(listed: Any) -> str:
     for tool in listed if isinstance(listed, list) else [None]:
         function = tool.get("function") if isinstance(tool, dict) and tool.get("type") in ("function", None) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise Refused("tools must be functions with a name", "invalid_value", param="tools")
+            raise RequestError("tools must be functions with a name", "invalid_value", param="tools")
         schemas.append({
             "name": function["name"], "description": function.get("description") or "",
             "parameters": function.get("parameters") or {"type": "object", "properties": {}},
@@ -228,7 +228,8 @@ def _most(data: Mapping[str, Any]) -> int:
     for name in ("max_completion_tokens", "max_tokens"):
         if (value := data.get(name)) is not None:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise Refused(f"{name} must be an integer of at least 1, got {value!r}", "invalid_value", param=name)
+                raise RequestError(f"{name} must be an integer of at least 1, got {value!r}", "invalid_value",
+                                   param=name)
             return value
     return 0
 
@@ -237,14 +238,14 @@ def _stop(data: Mapping[str, Any]) -> tuple[str, ...]:
     stop = data.get("stop") or ()
     stop = (stop,) if isinstance(stop, str) else stop
     if not isinstance(stop, list | tuple) or not all(isinstance(x, str) and x for x in stop):
-        raise Refused("stop must be a text or a list of texts", "invalid_value", param="stop")
+        raise RequestError("stop must be a text or a list of texts", "invalid_value", param="stop")
     return tuple(stop)
 
 
 # replies -----------------------------------------------------------------------------------------------------------
 
 
-def parted(said: str, asked: Asked) -> tuple[str, tuple[tuple[str, str], ...], bool]:
+def parted(said: str, asked: CompletionRequest) -> tuple[str, tuple[tuple[str, str], ...], bool]:
     """The text that a client reads of a turn, its calls, and whether a stop string ended it.
 
     A call that cannot be read stays text, so that the harness decides what follows.
@@ -256,7 +257,7 @@ def parted(said: str, asked: Asked) -> tuple[str, tuple[tuple[str, str], ...], b
     if asked.tools:
         try:
             calls = tuple((c.name, canonical(dict(c.arguments))) for c in read_calls(said))
-        except Malformed:
+        except MalformedCall:
             calls = ()
     return (CALL.sub("", said).strip() if calls else said), calls, stopped
 
@@ -267,7 +268,7 @@ def usage(reply: Reply) -> dict[str, Any]:
             "prompt_tokens_details": {"cached_tokens": reply.known}}
 
 
-def body_of(reply: Reply, asked: Asked, name: str) -> dict[str, Any]:
+def body_of(reply: Reply, asked: CompletionRequest, name: str) -> dict[str, Any]:
     """The answer to a request. `name` is the session's."""
     choice: dict[str, Any] = {"index": 0, "finish_reason": reply.finish}
     if asked.chat:
@@ -285,7 +286,7 @@ def body_of(reply: Reply, asked: Asked, name: str) -> dict[str, Any]:
     return out
 
 
-def chunks_of(reply: Reply, asked: Asked, name: str) -> Iterator[dict[str, Any]]:
+def chunks_of(reply: Reply, asked: CompletionRequest, name: str) -> Iterator[dict[str, Any]]:
     """The same as a stream: the reply is one piece, because it is sent when it is complete."""
     kind = "chat.completion.chunk" if asked.chat else "text_completion"
     head = _head(reply, name, kind)
@@ -320,7 +321,7 @@ def _calls(reply: Reply) -> list[dict[str, Any]]:
             for i, (n, a) in enumerate(reply.calls)]
 
 
-def _known(reply: Reply, asked: Asked) -> bool:
+def _known(reply: Reply, asked: CompletionRequest) -> bool:
     """Whether log-probs were asked for and are numbers: JSON has no others."""
     return asked.logprobs and bool(np.isfinite(reply.logp).all())
 

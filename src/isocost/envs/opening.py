@@ -12,7 +12,7 @@ from typing import Any
 
 from isocost.envs import tiny, user_file
 from isocost.envs.catalogue import REAL
-from isocost.envs.environment_set import TOKENS, TURNS, EnvironmentSet, Kind
+from isocost.envs.environment_set import TOKENS, TURNS, EnvironmentKind, EnvironmentSet
 from isocost.envs.harness.kinds import open_harness
 from isocost.envs.user_file import load, load_class
 from isocost.errors import UserError
@@ -20,13 +20,13 @@ from isocost.errors import UserError
 METHODS = ("open", "step", "close")     # that are coroutines
 
 
-def _shipped() -> dict[str, Kind]:
+def _shipped() -> dict[str, EnvironmentKind]:
     """The environments of the folder `tiny`: each of its files has an `ENVIRONMENT`, and nothing is registered."""
     found = {m.name: importlib.import_module(f"{tiny.__name__}.{m.name}") for m in pkgutil.iter_modules(tiny.__path__)}
     return {name: module.ENVIRONMENT for name, module in sorted(found.items())}
 
 
-KINDS: Mapping[str, Kind] = {**_shipped(), **REAL}
+KINDS: Mapping[str, EnvironmentKind] = {**_shipped(), **REAL}
 
 
 def open_environment(spec: str) -> EnvironmentSet:

@@ -29,6 +29,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from isocost.envs.threads import in_thread
 from isocost.errors import interrupts, told
+from isocost.moved import find_old_names
 from isocost.screen.words import shortened as cut
 from isocost.screen.words import whole
 from isocost.types import Fault, Message
@@ -55,7 +56,7 @@ For each function call, return a json object with function name and arguments wi
 </tool_call>"""
 
 
-class Malformed(ValueError):
+class MalformedCall(ValueError):
     """A turn that contains no valid call where it tries to make one."""
 
 
@@ -75,23 +76,23 @@ def read_calls(text: str) -> list[Call]:
             data = json.loads(body, parse_constant=_no_constant)
             sound(data)
         except NO_JSON as error:
-            raise Malformed(f"the call is not valid JSON: {error}") from None
+            raise MalformedCall(f"the call is not valid JSON: {error}") from None
         if not isinstance(data, dict) or not isinstance(data.get("name"), str):
-            raise Malformed('a call is {"name": ..., "arguments": {...}}')
+            raise MalformedCall('a call is {"name": ..., "arguments": {...}}')
         arguments = data.get("arguments", {})
         if isinstance(arguments, str):       # as OpenAI's API writes them
             try:
                 arguments = json.loads(arguments, parse_constant=_no_constant)
                 sound(arguments)
             except NO_JSON as error:
-                raise Malformed(f"the arguments are not valid JSON: {error}") from None
+                raise MalformedCall(f"the arguments are not valid JSON: {error}") from None
         if not isinstance(arguments, dict):
-            raise Malformed("the arguments are not a JSON object")
+            raise MalformedCall("the arguments are not a JSON object")
         found.append(Call(data["name"], arguments))
     if "<tool_call>" in CALL.sub("", text):
-        raise Malformed("<tool_call> without </tool_call>")
+        raise MalformedCall("<tool_call> without </tool_call>")
     if len(found) > CALLS:
-        raise Malformed(f"{len(found)} calls in one turn; at most {CALLS}")
+        raise MalformedCall(f"{len(found)} calls in one turn; at most {CALLS}")
     return found
 
 
@@ -185,7 +186,7 @@ def of_object(thing: Any, leave_out: Sequence[str] = (), *, blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """What the calls of a turn answered."""
 
     messages: tuple[Message, ...]
@@ -227,12 +228,12 @@ class Toolbox:
         """A prompt with the tools in its system message, after what the system message says."""
         return with_system(messages, about, self.words())
 
-    async def answer(self, said: str) -> Answer | None:
+    async def answer(self, said: str) -> ToolAnswer | None:
         """Make the calls of a turn, one after the other; None for a turn without one."""
         try:
             calls = read_calls(said)
-        except Malformed as error:
-            return Answer((Message("tool", f"error: {error}"),), Fault.model("malformed call"))
+        except MalformedCall as error:
+            return ToolAnswer((Message("tool", f"error: {error}"),), Fault.model("malformed call"))
         if not calls:
             return None
         messages, faults = [], []
@@ -240,7 +241,7 @@ class Toolbox:
             text, fault = await self.call(call)
             messages.append(Message("tool", text))
             faults += [fault] if fault else []
-        return Answer(tuple(messages), faults[0] if faults else None)
+        return ToolAnswer(tuple(messages), faults[0] if faults else None)
 
     async def call(self, call: Call) -> tuple[str, Fault | None]:
         """The text that a call answers, and its fault."""
@@ -361,3 +362,6 @@ def _mismatch(value: Any, schema: Schema) -> str:
     if isinstance(value, dict) and isinstance(schema.get("properties"), dict):
         return next((why for k, v in value.items() if (why := _mismatch(v, schema["properties"].get(k, {})))), "")
     return ""
+
+
+find_old_names(__name__)

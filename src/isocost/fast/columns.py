@@ -21,7 +21,7 @@ _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
 _STOPS = {True: Stop.DONE, False: Stop.LENGTH}      # by whether an end token ended it
 
 
-class Rows(NamedTuple):
+class PaddedRows(NamedTuple):
     """Padded rows of a prompt and an answer each; T is the longest."""
 
     tokens: Int[ndarray, "N T"]
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
     length: Int[ndarray, "N"]
 
 
-class Written(NamedTuple):
+class WrittenRows(NamedTuple):
     """What an engine wrote for all R rows of a wave in one call; W is the limit."""
 
     tokens: Int[ndarray, "R W"]
@@ -41,7 +41,7 @@ class Written(NamedTuple):
     ended: Bool[ndarray, "R"]       # by an end token, not by the limit
     version: int
     number: int = -1                # of the wave in its engine, which may have kept something of it for the learner
-    rows: Rows | None = None        # all of them, with their prompts
+    rows: PaddedRows | None = None        # all of them, with their prompts
 
 
 @dataclass
@@ -53,7 +53,7 @@ class WaveColumns:
     prompts: Sequence[list[int]]            # the tokens that each group was given
     begin: list[int]
     attempts: list[int]                     # the number of each row within its group
-    written: Written
+    written: WrittenRows
     sampling: Sampling
     finals: list[str]                       # what the verifier reads
 

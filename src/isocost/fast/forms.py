@@ -10,8 +10,8 @@ from json.encoder import encode_basestring_ascii
 from isocost.batch import Batch
 from isocost.fast.columns import WaveGroup
 from isocost.fast.pack import pack
-from isocost.fast.wave import WholeWave
-from isocost.ledger import Line
+from isocost.fast.wave import ColumnWave
+from isocost.ledger import JournalLine
 from isocost.seams import Recipe
 from isocost.types import Group
 
@@ -22,17 +22,17 @@ _JOIN = '", "'.join
 class Forms:
     """The second forms for an engine that writes whole waves."""
 
-    def wave(self, recipe: Recipe) -> WholeWave | None:
-        return WholeWave.of(recipe)
+    def wave(self, recipe: Recipe) -> ColumnWave | None:
+        return ColumnWave.of(recipe)
 
     def pack(self, groups: Sequence[Group], version: int) -> Batch | None:
         return pack(groups, version)
 
-    def line(self, line: Line) -> str:
+    def line(self, line: JournalLine) -> str:
         return of_wave(line) or line.text()
 
 
-def of_wave(line: Line) -> str | None:
+def of_wave(line: JournalLine) -> str | None:
     """A line of the journal as JSON, without its data and the encoder; None where these have to make it."""
     group = line.group
     if not isinstance(group, WaveGroup) or (every := group.wave.values) is None:

@@ -11,7 +11,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch
-from isocost.fast.columns import Rows, WaveGroup, Written, whole
+from isocost.fast.columns import PaddedRows, WaveGroup, WrittenRows, whole
 from isocost.types import Group, Role
 
 _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
@@ -34,7 +34,7 @@ def pack(groups: Sequence[Group], version: int) -> Batch | None:
 
 
 def _batch(
-    groups: tuple[Group, ...], rows: Rows, values: list[float], sizes: tuple[int, ...],
+    groups: tuple[Group, ...], rows: PaddedRows, values: list[float], sizes: tuple[int, ...],
     temperatures: tuple[float, ...], ages: tuple[int, ...],
 ) -> Batch:
     """Rows that are a rollout each, of one answer of the policy. Sizes, temperatures and ages are the groups'."""
@@ -68,7 +68,7 @@ def _repeated(
     )
 
 
-def _padded(groups: Sequence[WaveGroup]) -> Rows:
+def _padded(groups: Sequence[WaveGroup]) -> PaddedRows:
     """The rows of these groups, prompts and answers, without making rollouts."""
     parts = _adjoining(groups)
     sizes, prompts = [g.size for g in groups], [g.wave.prompts[g.number] for g in groups]
@@ -83,12 +83,12 @@ def _padded(groups: Sequence[WaveGroup]) -> Rows:
     filled = [np.arange(w.tokens.shape[1]) < w.wrote[part, None] for w, part in parts]
     tokens[mask] = _joined([w.tokens[part][some] for (w, part), some in zip(parts, filled, strict=True)])
     logp[mask] = _joined([w.logp[part][some] for (w, part), some in zip(parts, filled, strict=True)])
-    return Rows(tokens, mask, logp, np.where(mask, _OWN, _PROMPT), mask.astype(np.int64) - 1, length)
+    return PaddedRows(tokens, mask, logp, np.where(mask, _OWN, _PROMPT), mask.astype(np.int64) - 1, length)
 
 
-def _adjoining(groups: Sequence[WaveGroup]) -> list[tuple[Written, slice]]:
+def _adjoining(groups: Sequence[WaveGroup]) -> list[tuple[WrittenRows, slice]]:
     """The rows of these groups, those that are neighbours in one wave together."""
-    parts: list[tuple[Written, slice]] = []
+    parts: list[tuple[WrittenRows, slice]] = []
     for g in groups:
         first = g.first
         if parts and parts[-1][0] is g.wave.written and parts[-1][1].stop == first:

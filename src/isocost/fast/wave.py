@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from isocost import meter
-from isocost.fast.columns import WaveColumns, Written
+from isocost.fast.columns import WaveColumns, WrittenRows
 from isocost.gather import together
 from isocost.parts import play, reward, schedule
 from isocost.seams import Pace, Recipe
@@ -23,7 +23,7 @@ class WaveEngine(Engine, Protocol):
     def wave(
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], *, places: Sequence[Place],
         sampling: Sampling, max_tokens: int,
-    ) -> Written | None:
+    ) -> WrittenRows | None:
         """Answer each prompt once per attempt, with the tokens and the charges of one `generate` for each prompt.
 
         None, and nothing is written or charged, where it has to be done by `generate`.
@@ -32,17 +32,17 @@ class WaveEngine(Engine, Protocol):
 
 
 @dataclass(frozen=True)
-class WholeWave:
+class ColumnWave:
     """`isocost.world.WholeWave` of recipes that play all attempts at once, one question and one answer each."""
 
     verified: bool      # by `reward.verified`; any other reward scores each group
 
     @staticmethod
-    def of(recipe: Recipe) -> WholeWave | None:
+    def of(recipe: Recipe) -> ColumnWave | None:
         """None for recipes with another schedule or play."""
         if not (_same(recipe.schedule, schedule.together) and _same(recipe.play, play.sample)):
             return None
-        return WholeWave(_same(recipe.reward, reward.verified))
+        return ColumnWave(_same(recipe.reward, reward.verified))
 
     async def __call__(
         self, problems: Sequence[Problem], counts: Sequence[int], places: Sequence[Place], pace: Pace, world: World,

@@ -34,7 +34,7 @@ from isocost.laws.pieces import (
     tails_of,
 )
 from isocost.screen.words import freedom
-from isocost.stats.forms import risen
+from isocost.stats.forms import gain_share
 from isocost.stats.intervals import Interval, Kind, Noise, mixture_quantiles, spread
 from isocost.stats.posterior import dearer
 from isocost.stats.second import gained, steepness_at
@@ -422,7 +422,7 @@ class Law:
 
     def _mixed(self, points: ndarray, C: ndarray, split: int) -> ndarray:
         """The weighted mean over forms of the curves with parameters (F, 3), at C: (K,)."""
-        gains = [(A - self.R0[split]) * risen(C, Cmid, b, tail)
+        gains = [(A - self.R0[split]) * gain_share(C, Cmid, b, tail)
                  for (A, Cmid, b), tail in zip(points, self.tails, strict=True)]
         return np.asarray(self.R0[split] + np.array(self.weights) @ np.array(gains))
 

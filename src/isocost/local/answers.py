@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy import ndarray
 
-from isocost.local.layout import Rows, Units
+from isocost.local.layout import TokenRows, Units
 from isocost.types import Sampling
 
 
-def answered(laid: Rows) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+def answered(laid: TokenRows) -> tuple[ndarray, ndarray, ndarray, ndarray]:
     """Of rows of a prompt and an answer: row and position of each token that predicts one of the answer, or its end.
 
     Also the token that it predicts, and whether that is the end.
@@ -23,7 +23,7 @@ def answered(laid: Rows) -> tuple[ndarray, ndarray, ndarray, ndarray]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerBatch:
     """Prompts and answers, laid out for the kernel: it takes the log-prob of each answer's tokens and of every end."""
 
     rows: list[int]
@@ -34,14 +34,14 @@ class Asked:
     @classmethod
     def of(
         cls, rows: list[int], tokens: list[list[int]], prompt: list[int], ends: ndarray, sampling: Sampling
-    ) -> Asked:
-        laid = Rows.apart(tokens, prompt)
+    ) -> AnswerBatch:
+        laid = TokenRows.apart(tokens, prompt)
         row, at, after, is_end = answered(laid)
         times = np.where(is_end, len(ends), 1)
         which = np.repeat(np.arange(len(row)), times)
         target = after[which]
         target[is_end[which]] = np.tile(ends, int(is_end.sum()))
-        longer = Rows(laid.tokens, laid.prompt, laid.length + 1, laid.owner)     # the last token is read as well
+        longer = TokenRows(laid.tokens, laid.prompt, laid.length + 1, laid.owner)     # the last token is read as well
         warm = np.full(len(which), sampling.temperature)
         units = Units.of(longer.beginning_alike(), row[which], at[which] + 1, target, warm)
         width = int(at.max(initial=0)) + 2

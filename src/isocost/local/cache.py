@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy import ndarray
 from torch import Tensor
 
-from isocost.fast.columns import Rows
+from isocost.fast.columns import PaddedRows
 from isocost.local import native
 from isocost.local.decoder import Attend, Config, Decoder, causal
 from isocost.local.native import Tape
@@ -310,7 +310,7 @@ class TorchCache:
         return tensor if self.device.type == "cpu" else tensor.to(self.device)
 
 
-class Home:
+class StartMemory:
     """The keys and values of a start, in separate memory or on a tape."""
 
     def __init__(self, start: ndarray, kept: Tensor | Tape):
@@ -319,7 +319,7 @@ class Home:
         self.tape = kept.pointer if isinstance(kept, Tape) else 0
 
 
-NOWHERE = Home(np.zeros(0, dtype=np.int64), torch.zeros(0))
+NOWHERE = StartMemory(np.zeros(0, dtype=np.int64), torch.zeros(0))
 
 
 class NativeCache:
@@ -342,7 +342,7 @@ class NativeCache:
         self._tape_token = self.kernel.tape_bytes(1)
         self._memory: list[Tensor] = []                          # per slot, for its own tokens if it has no tape
         self._spare: list[Tensor] = []                           # memory for own tokens that no slot uses now
-        self._homes: list[Home] = []                             # per slot, of its start
+        self._homes: list[StartMemory] = []                             # per slot, of its start
         self._spans = np.zeros((0, native.SPAN), dtype=np.int64)
 
     def load(self, weights: Weights) -> None:
@@ -371,10 +371,10 @@ class NativeCache:
         self, starts: list[ndarray], counts: list[int], first: int, own: int, tapes: Sequence[Tape | None] = ()
     ) -> Tensor:
         self._fit(first + sum(counts), own)
-        homes: list[Home] = []
+        homes: list[StartMemory] = []
         slot = first
         for start, count, tape in zip(starts, counts, tapes or (None,) * len(starts), strict=True):
-            home = Home(start, tape or torch.empty(self.kernel.memory(len(start)), dtype=self.kernel.dtype))
+            home = StartMemory(start, tape or torch.empty(self.kernel.memory(len(start)), dtype=self.kernel.dtype))
             here = self._spans[slot : slot + count]
             here[:, 4:7] = home.memory, len(start), self.kernel.room(len(start))
             here[:, 7:] = 0
@@ -400,7 +400,7 @@ class NativeCache:
     def wave(
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], limits: list[int],
         places: Sequence[Place], temperature: float, ends: ndarray,
-    ) -> tuple[ndarray, ndarray, ndarray, ndarray, native.WaveTapes, Rows] | None:
+    ) -> tuple[ndarray, ndarray, ndarray, ndarray, native.WaveTapes, PaddedRows] | None:
         """Answers to prompts, each group on a tape: see `native.Kernel.wave`. None if the tapes do not fit."""
         size = sum(
             self._tape_token * (len(p) + len(a) * max(k - 1, 1))
@@ -458,7 +458,7 @@ class NativeCache:
             for row, lead in zip(waiting, leads, strict=True)
         ]
         self._fit(first + count, own if own <= self._own_room else max(own, 2 * self._own_room))
-        homes, new, read = dict[bytes, Home](), list[Home](), [0] * count
+        homes, new, read = dict[bytes, StartMemory](), list[StartMemory](), [0] * count
         if None in waiting:
             homes = {row.home.start.tobytes(): row.home for row in waiting if row is not None}
         spans, tokens, of = list[tuple[int, ...]](), list[ndarray](), np.zeros(count, dtype=np.int64)
@@ -468,7 +468,8 @@ class NativeCache:
             if row is None:
                 name = text[:lead].tobytes()
                 if name not in homes:
-                    homes[name] = Home(text[:lead], torch.empty(self.kernel.memory(lead), dtype=self.kernel.dtype))
+                    memory = torch.empty(self.kernel.memory(lead), dtype=self.kernel.dtype)
+                    homes[name] = StartMemory(text[:lead], memory)
                     new.append(homes[name])
                     read[i] += lead
                 home = homes[name]
@@ -509,7 +510,7 @@ class NativeCache:
         spans[:, 1] = length - spans[:, 5]
         return spans
 
-    def _read_homes(self, homes: Sequence[Home]) -> Tensor:
+    def _read_homes(self, homes: Sequence[StartMemory]) -> Tensor:
         room = self.kernel.room
         spans = [(len(h.start), 0, h.memory, room(len(h.start)), 0, 0, 0, h.tape, 0) for h in homes]
         return self.kernel.read(np.array(spans, dtype=np.int64), np.concatenate([h.start for h in homes]))

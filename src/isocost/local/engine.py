@@ -20,14 +20,14 @@ from torch import Tensor
 
 from isocost import chance
 from isocost.errors import UserError
-from isocost.fast.columns import WaveColumns, Written
+from isocost.fast.columns import WaveColumns, WrittenRows
 from isocost.local.cache import NativeCache
 from isocost.local.caches import open_cache
 from isocost.local.decoder import Backend, Config
 from isocost.local.native import Kernel, Tape, WaveTapes
 from isocost.local.sampling import check
 from isocost.local.sessions import Sessions
-from isocost.local.slots import WINDOW, Request, Slots
+from isocost.local.slots import WINDOW, SlotRequest, Slots
 from isocost.meter import TRAIN, Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
 from isocost.world import Text, Weights
@@ -57,10 +57,10 @@ class LocalEngine:
         self._is_end = np.zeros(config.vocab + 1, dtype=bool)     # the last id is not a token: see `_require_finite`
         self._is_end[list(text.ends)] = True
         self.sessions = Sessions() if dialogues and self.cache.resumes else None
-        self._waiting: deque[Request] = deque()
-        self._starting: list[tuple[Request, int]] = []      # rows that do not wait any more, while they get slots
+        self._waiting: deque[SlotRequest] = deque()
+        self._starting: list[tuple[SlotRequest, int]] = []      # rows that do not wait any more, while they get slots
         self._slots = Slots(0, 0)
-        self._kept: dict[tuple[Request, int], list[ndarray]] = {}
+        self._kept: dict[tuple[SlotRequest, int], list[ndarray]] = {}
         self._driver: asyncio.Task[None] | None = None
         self._news = False                   # a request's tokens returned in the last tick
         self._halted: set[tuple[int, int, int]] = set()     # waves, by seed, number and purpose
@@ -108,7 +108,7 @@ class LocalEngine:
     def wave(
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], *, places: Sequence[Place],
         sampling: Sampling, max_tokens: int,
-    ) -> Written | None:
+    ) -> WrittenRows | None:
         """Short answers of a whole wave in one call of the kernel: see `isocost.fast.wave.WaveEngine`.
 
         None for other caches, for sampling that truncates, for answers longer than `burst`, if they do not fit into
@@ -140,7 +140,7 @@ class LocalEngine:
         )
         if not laid.tokens.size:
             raise self._not_finite()
-        return Written(tokens, logp, count, ended, self.version, self._waves, laid)
+        return WrittenRows(tokens, logp, count, ended, self.version, self._waves, laid)
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -199,7 +199,7 @@ class LocalEngine:
 
     def _request(
         self, start: Segment, attempts: Sequence[int], place: Place, turn: int, max_tokens: int, stop: tuple[str, ...]
-    ) -> Request:
+    ) -> SlotRequest:
         check(start.sampling)
         room = self.config.max_len - len(start)
         if not len(start):
@@ -210,7 +210,7 @@ class LocalEngine:
         known = int(own[-1]) + 1 if len(own) else 0
         tail = start.tokens[own[start.turn[own] == turn]].tolist() if known and start.turn[known - 1] == turn else []
         home: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        return Request(
+        return SlotRequest(
             start.tokens, start.sampling, attempts, place, turn, min(max_tokens, room), stop,
             tail, home, [None] * len(attempts),
             # the learner reads those again
@@ -247,7 +247,7 @@ class LocalEngine:
 
     def _admit(self) -> None:
         """Give slots to as many waiting attempts as fit; attempts of one start, and equal starts, are read once."""
-        s, new = self._slots, list[tuple[Request, int]]()
+        s, new = self._slots, list[tuple[SlotRequest, int]]()
         longest = int((s.length + s.limit - s.wrote)[: s.live].max(initial=0))
         while self._waiting:
             request = self._waiting[0]
@@ -269,7 +269,7 @@ class LocalEngine:
         room = self.cache_bytes // self.cache.bytes(longest)
         return max(min(self.max_slots, room) - busy, 1 if busy == 0 else 0)
 
-    def _begin(self, new: list[tuple[Request, int]]) -> None:
+    def _begin(self, new: list[tuple[SlotRequest, int]]) -> None:
         """Read the new rows' starts and write the first token of each: those that go on, apart from fresh prompts."""
         goes_on = [self.cache.resumes and r.lead < len(r.tokens) for r, _ in new]
         if not all(goes_on):
@@ -277,7 +277,7 @@ class LocalEngine:
         if any(goes_on):
             self._resume([x for x, on in zip(new, goes_on, strict=True) if on])
 
-    def _resume(self, new: list[tuple[Request, int]]) -> None:
+    def _resume(self, new: list[tuple[SlotRequest, int]]) -> None:
         """Read what is new of texts that the policy has started, and write the next token of each."""
         began = time.perf_counter()
         kept = [
@@ -292,9 +292,9 @@ class LocalEngine:
             request.seconds += share
         self._write(logits, first)
 
-    def _begin_fresh(self, new: list[tuple[Request, int]]) -> None:
+    def _begin_fresh(self, new: list[tuple[SlotRequest, int]]) -> None:
         began = time.perf_counter()
-        starts: dict[bytes, list[tuple[Request, int]]] = {}
+        starts: dict[bytes, list[tuple[SlotRequest, int]]] = {}
         for request, attempt in sorted(new, key=lambda row: len(row[0].tokens)):
             whose = id(request).to_bytes(8, "little") if request.tapes else b""       # a tape holds one request
             starts.setdefault(whose + request.tokens.tobytes(), []).append((request, attempt))
@@ -314,7 +314,7 @@ class LocalEngine:
             request.seconds += share
         self._write(logits.index_select(0, which), first)
 
-    def _open(self, new: list[tuple[Request, int]]) -> int:
+    def _open(self, new: list[tuple[SlotRequest, int]]) -> int:
         """Put rows into the next slots; returns the first."""
         first, count = self._slots.live, len(new)
         width = max(r.limit for r, _ in new)
@@ -355,7 +355,7 @@ class LocalEngine:
             self.cache.move(source, target)
         self.cache.free(self._slots.live)
 
-    def _drop(self, request: Request) -> None:
+    def _drop(self, request: SlotRequest) -> None:
         """Remove a cancelled request's rows; their tokens are added to its bill."""
         if request in self._waiting:
             self._waiting.remove(request)

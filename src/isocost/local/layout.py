@@ -21,7 +21,7 @@ SPLIT = 512      # tokens after which a group is split, so that threads have equ
 
 
 @dataclass(frozen=True)
-class Rows:
+class TokenRows:
     """N rows of tokens, each with a prompt; `owner` is the first row that has the same prompt, in the same group."""
 
     tokens: ndarray      # (N, T)
@@ -30,7 +30,7 @@ class Rows:
     owner: ndarray       # (N,)
 
     @classmethod
-    def of(cls, batch: Batch) -> Rows:
+    def of(cls, batch: Batch) -> TokenRows:
         """Raises ValueError for a mask at position 0: no token before it predicts it."""
         tokens, mask, length = batch.tokens.cpu().numpy(), batch.mask.cpu().numpy(), batch.length.cpu().numpy()
         if mask[:, 0].any():
@@ -39,7 +39,7 @@ class Rows:
         return cls(tokens, prompt, length, _owners(tokens, prompt, batch.group[batch.rollout].cpu().numpy()))
 
     @classmethod
-    def apart(cls, rows: Sequence[Sequence[int]], prompt: Sequence[int]) -> Rows:
+    def apart(cls, rows: Sequence[Sequence[int]], prompt: Sequence[int]) -> TokenRows:
         """Rows without shared prompts."""
         length = np.array([len(r) for r in rows])
         tokens = np.zeros((len(rows), length.max()), dtype=np.int64)
@@ -47,7 +47,7 @@ class Rows:
             to[: len(row)] = row
         return cls(tokens, np.array(prompt), length, np.arange(len(rows)))
 
-    def beginning_alike(self) -> Rows:
+    def beginning_alike(self) -> TokenRows:
         """The same rows, where what is shared is a beginning of all prompts: of the length that saves most tokens.
 
         Each row keeps at least one token of its prompt to itself.
@@ -63,7 +63,7 @@ class Rows:
         new = np.append(True, equal < size)
         owner = np.empty_like(order)
         owner[order] = order[new][np.cumsum(new) - 1]
-        return Rows(self.tokens, np.full(len(order), size), self.length, owner)
+        return TokenRows(self.tokens, np.full(len(order), size), self.length, owner)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Shared:
     read: int            # tokens that are not padding
 
     @classmethod
-    def of(cls, rows: Rows, mask: ndarray, widest: int, body: torch.dtype, device: torch.device) -> Shared:
+    def of(cls, rows: TokenRows, mask: ndarray, widest: int, body: torch.dtype, device: torch.device) -> Shared:
         """Blocks of at most `widest` tokens, if a row fits."""
         tokens, plen, length, T = rows.tokens, rows.prompt, rows.length, rows.tokens.shape[1]
         Tp, Ts = int(plen.max()), int(max((length - 1 - plen).max(), 0))
@@ -123,7 +123,7 @@ class Units:
 
     @classmethod
     def of(
-        cls, rows: Rows, row: ndarray, position: ndarray, target: ndarray, temperature: ndarray,
+        cls, rows: TokenRows, row: ndarray, position: ndarray, target: ndarray, temperature: ndarray,
         whole: ndarray | None = None,
     ) -> Units:
         """From rows, and row, position, id and temperature of K tokens; the K are returned in another order.

@@ -25,11 +25,11 @@ from isocost.batch import Batch, Forward
 from isocost.can import LEARNER
 from isocost.fast.columns import WaveColumns, whole
 from isocost.fast.slope import sloped
-from isocost.local.answers import Asked, answered
+from isocost.local.answers import AnswerBatch, answered
 from isocost.local.cache import NativeCache
 from isocost.local.decoder import Backend, Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
-from isocost.local.layout import Rows, Shared, Units
+from isocost.local.layout import Shared, TokenRows, Units
 from isocost.local.native import Flat, Kernel, Tape, WaveTapes, flatten
 from isocost.local.sampling import check, kept_sets, truncate
 from isocost.meter import Meter
@@ -45,7 +45,7 @@ NEVER = -1e30        # the logit of ids outside a token's kept set; finite, so t
 
 
 @dataclass(frozen=True)
-class Adam:
+class AdamW:
     """Settings of AdamW (Loshchilov & Hutter 2019) and of the clip before it."""
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -61,7 +61,7 @@ class LocalLearner:
 
     def __init__(
         self, config: Config, weights: Weights, meter: Meter, backend: Backend, *, ends: Sequence[int],
-        micro_tokens: int = 16384, adam: Adam = Adam(),
+        micro_tokens: int = 16384, adam: AdamW = AdamW(),
     ):
         device, body = backend.device, backend.body
         self.config, self.meter, self.device, self.adam = config, meter, device, adam
@@ -79,7 +79,7 @@ class LocalLearner:
         self.spared = 0     # of all tokens, those on the sampler's tapes, which were not read again
         self._kernel = Kernel(self.decoder, body, backend.threads) if backend.kernels == "native" else None
         self._loaded = self._passes = -1
-        self._asked: tuple[tuple[Any, ...], list[Asked]] | None = None    # of the last `sequence_logp`, laid out
+        self._asked: tuple[tuple[Any, ...], list[AnswerBatch]] | None = None    # of the last `sequence_logp`, laid out
         self.sampler: LocalEngine | None = None              # its tapes save a second forward pass
         self._hook = torch.zeros((), requires_grad=True)     # makes autograd call the kernel's backward pass
 
@@ -92,7 +92,7 @@ class LocalLearner:
         """
         if self._kernel is not None and not batch.kept:
             return self._forward_native(batch)
-        rows = Rows.of(batch)
+        rows = TokenRows.of(batch)
         shared = Shared.of(rows, batch.mask.cpu().numpy(), self._widest, self.decoder.body, self.device)
         self._read += shared.read
         look = partial(attention, bias=shared.bias)
@@ -111,7 +111,7 @@ class LocalLearner:
         return self._placed(chosen, entropy, shared.spot, batch)
 
     def _forward_native(self, batch: Batch) -> Forward:
-        rows, (row, at) = Rows.of(batch), np.nonzero(batch.mask.numpy())
+        rows, (row, at) = TokenRows.of(batch), np.nonzero(batch.mask.numpy())
         if not len(row):
             return Forward(torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape))
         target, temperature, kept = rows.tokens[row, at], batch.temperature.numpy()[row], self._left(batch)
@@ -341,7 +341,8 @@ class LocalLearner:
         if self._kernel is not None and not sampling.truncates:
             asked = prompts, answers, sampling
             if self._asked is None or self._asked[0] != asked:     # evaluations ask the same of many policies
-                laid = [Asked.of(*x, self.ends.numpy(), sampling) for x in self._blocks(prompts, answers, lengths)]
+                blocks = self._blocks(prompts, answers, lengths)
+                laid = [AnswerBatch.of(*x, self.ends.numpy(), sampling) for x in blocks]
                 self._asked = asked, laid
             out = self._endings_native(self._asked[1])
         else:
@@ -363,7 +364,7 @@ class LocalLearner:
             yield some, [[*prompts[i], *answers[i]] for i in some], [len(prompts[i]) for i in some]
 
     def _endings(self, rows: list[list[int]], prompt: list[int], sampling: Sampling) -> ndarray:
-        laid = Rows.apart(rows, prompt)
+        laid = TokenRows.apart(rows, prompt)
         row, at, after, is_end = answered(laid)
         hidden = self.decoder(torch.from_numpy(laid.tokens).to(self.device))
         row_t, at_t, after_t = (torch.from_numpy(x).to(self.device) for x in (row, at, after))
@@ -377,7 +378,7 @@ class LocalLearner:
         logp = torch.where(ended, dist[:, self.ends].logsumexp(-1), said).double().cpu().numpy()
         return np.bincount(row, logp, len(rows))
 
-    def _endings_native(self, asked: list[Asked]) -> ndarray:
+    def _endings_native(self, asked: list[AnswerBatch]) -> ndarray:
         """The log-probs of `sequence_logp`, of rows that are laid out."""
         out = np.zeros(sum(len(part.rows) for part in asked))
         for part in asked:

@@ -47,7 +47,7 @@ FIX = "export the adapter again"
 
 
 @dataclass(frozen=True)
-class Place:
+class LinearMap:
     """Where a linear map is: its name at Hugging Face, the decoder's tensor, and its rows there.
 
     `pair` is the head size where the decoder keeps rows that rotate together side by side, else 0.
@@ -68,10 +68,10 @@ class Place:
         return halved(b, self.pair) if self.pair else b
 
 
-def places(config: Config) -> list[Place]:
+def places(config: Config) -> list[LinearMap]:
     """Every linear map of a decoder but the embedding and the head."""
     c, q, kv = config, config.heads * config.head_dim, config.kv_heads * config.head_dim
-    out: list[Place] = []
+    out: list[LinearMap] = []
     for i in range(c.layers):
         here, there = f"blocks.{i}.", f"model.layers.{i}."
         for name, tensor, first, rows, width, pair in (
@@ -83,7 +83,7 @@ def places(config: Config) -> list[Place]:
             ("mlp.up_proj", "gate_up", c.mlp, c.mlp, c.hidden, 0),
             ("mlp.down_proj", "down", 0, c.hidden, c.mlp, 0),
         ):
-            out.append(Place(there + name, here + tensor, slice(first, first + rows), (rows, width), pair))
+            out.append(LinearMap(there + name, here + tensor, slice(first, first + rows), (rows, width), pair))
     return out
 
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from isocost import chance, processor
 from isocost.batch import Batch
 from isocost.disk import store
-from isocost.fast.columns import Rows
+from isocost.fast.columns import PaddedRows
 from isocost.local import matrix_unit
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.layout import Units
@@ -179,7 +179,7 @@ class Kernel:
     def wave(
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], limits: Sequence[int],
         places: Sequence[Place], temperature: float, ends: ndarray,
-    ) -> tuple[ndarray, ndarray, ndarray, ndarray, WaveTapes, Rows]:
+    ) -> tuple[ndarray, ndarray, ndarray, ndarray, WaveTapes, PaddedRows]:
         """Answers of up to `limits` tokens, from the first on, to each prompt, one row per attempt.
 
         (R, W) ids and log-probs, (R,) counts and whether an end token is the last, a tape for each prompt, and the
@@ -218,7 +218,7 @@ class Kernel:
             return x[: count * T].reshape(count, T)
 
         tapes = WaveTapes(self, places, prompts, given[groups : 2 * groups], made, ids, wrote)
-        laid_out = Rows(laid(tokens), laid(mask), laid(behaviour), laid(role), laid(turn), length)
+        laid_out = PaddedRows(laid(tokens), laid(mask), laid(behaviour), laid(role), laid(turn), length)
         return ids, logp, wrote, ended, tapes, laid_out
 
     def taped(

@@ -25,7 +25,7 @@ class Waiting:
     """A row between two turns: the tokens whose keys are kept, those of its lead in `home` and the others in `own`."""
 
     tokens: ndarray
-    home: Any           # `isocost.local.cache.Home`
+    home: Any           # `isocost.local.cache.StartMemory`
     own: Tensor         # memory for `room` tokens
     room: int
 

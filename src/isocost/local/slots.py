@@ -17,7 +17,7 @@ WINDOW = 32      # positions whose random numbers are made at a time
 
 
 @dataclass(eq=False)
-class Request:
+class SlotRequest:
     """One call of `generate`: its attempts are rows in slots, or wait for one."""
 
     tokens: ndarray             # (T,) the start
@@ -49,7 +49,7 @@ class Slots:
     size: int
     width: int                                              # tokens of a row, at most
     live: int = 0
-    owner: list[tuple[Request, int]] = field(default_factory=list)   # request, and which of its attempts
+    owner: list[tuple[SlotRequest, int]] = field(default_factory=list)   # request, and which of its attempts
 
     def __post_init__(self) -> None:
         n = self.size
@@ -79,7 +79,7 @@ class Slots:
             new[tuple(slice(k) for k in old.shape)] = old
         return out
 
-    def open(self, new: list[tuple[Request, int]]) -> ndarray:
+    def open(self, new: list[tuple[SlotRequest, int]]) -> ndarray:
         """Put rows, for which there is room, into the next slots; returns these."""
         rows, requests = np.arange(self.live, self.live + len(new)), [r for r, _ in new]
         self.live, self.owner = self.live + len(new), self.owner[: self.live] + new
@@ -94,11 +94,11 @@ class Slots:
         self.draw(rows)
         return rows
 
-    def of(self, request: Request) -> ndarray:
+    def of(self, request: SlotRequest) -> ndarray:
         """The slots of a request's rows."""
         return np.array([i for i, (r, _) in enumerate(self.owner) if r is request], dtype=np.int64)
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[SlotRequest]:
         """Those that have rows, each once."""
         return list({id(r): r for r, _ in self.owner}.values())
 

@@ -18,7 +18,7 @@ from isocost.local import invariance, native
 from isocost.local.critic import LocalCritic
 from isocost.local.decoder import Backend, Config
 from isocost.local.engine import LocalEngine
-from isocost.local.learner import Adam, LocalLearner
+from isocost.local.learner import AdamW, LocalLearner
 from isocost.local.lora import LoraLearner
 from isocost.local.models import load
 from isocost.local.weights import Model
@@ -52,7 +52,7 @@ class Compute:
     micro_tokens: int = 16384       # of a micro-batch
     max_slots: int = 512            # rollouts sampled at once
     cache_bytes: int | None = None  # of keys and values; None: a quarter of the memory that is free
-    adam: Adam = Adam()
+    adam: AdamW = AdamW()
 
 
 def open_world(
@@ -92,7 +92,7 @@ def open_world(
     return World(
         problems, engine, learner, source.text, grade, meter, reference=frozen,
         overlap=Threads(engine, learner, frozen, compute.threads, compute.overlap and where.type == "cpu"),
-        exact=Exactly(source.text, learner) if exact else None, critic=LocalCritic(learner),
+        exact=LocalExact(source.text, learner) if exact else None, critic=LocalCritic(learner),
         fast=Forms() if used == "native" else None,
         about=About(
             source.but(weights={}),     # the learner has them
@@ -124,7 +124,7 @@ class Threads:
             kernel.use(max(self.threads - few, 1) if both else self.threads)
 
 
-class Exactly:
+class LocalExact:
     """`isocost.world.Exact` for problems whose verifier accepts one string: its probability with an end."""
 
     def __init__(self, text: Text, learner: LocalLearner):

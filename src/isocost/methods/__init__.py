@@ -27,6 +27,7 @@ from isocost.errors import Interrupted, UserError
 if TYPE_CHECKING:
     from isocost.seams import Recipe
 
+__all__ = ["Card", "family", "load", "names", "needs", "recipe", "tree"]
 HOLDS, FAILS, UNMEASURED = "holds", "fails", "not measured"
 
 

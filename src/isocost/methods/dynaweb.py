@@ -35,7 +35,7 @@ needs = gigpo.needs
 
 
 @dataclass(frozen=True)
-class Known:
+class Transition:
     """What followed an action in a state: what was shown, the next state, whether it was a valid action."""
 
     shown: str
@@ -44,10 +44,10 @@ class Known:
 
 
 @dataclass
-class Table:
+class TransitionTable:
     """A model of an environment, counted from real attempts. States are those that the environment names."""
 
-    next: dict[tuple[str, str], Counter[Known]] = field(default_factory=lambda: defaultdict(Counter))
+    next: dict[tuple[str, str], Counter[Transition]] = field(default_factory=lambda: defaultdict(Counter))
     pays: dict[tuple[str, str, str], Counter[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(Counter))
     opens: dict[str, str] = field(default_factory=dict)     # the last word of what an episode opens with: its state
 
@@ -63,7 +63,7 @@ class Table:
             said, shown = words[i]
             over = i == len(turns) - 1
             if not over:
-                self.next[turn.key, said][Known(shown, turns[i + 1].key, str(turn.fault or ""))] += 1
+                self.next[turn.key, said][Transition(shown, turns[i + 1].key, str(turn.fault or ""))] += 1
             if not over or turn.reward:
                 self.pays[answer, turn.key, said][turn.reward, over] += 1
 
@@ -83,7 +83,7 @@ class Dreamt:
 
     imagined = True
 
-    def __init__(self, table: Table, depth: int, problem: Problem):
+    def __init__(self, table: TransitionTable, depth: int, problem: Problem):
         self.table, self.left, self.problem = table, depth, problem
         self.key, self.said = table.opens[last_word(problem.text)], ""
 
@@ -109,7 +109,7 @@ class Dreamt:
         """It holds nothing."""
 
 
-def dreamt(table: Table, depth: int, problem: Problem) -> Environment:
+def dreamt(table: TransitionTable, depth: int, problem: Problem) -> Environment:
     return Dreamt(table, depth, problem)
 
 
@@ -146,9 +146,9 @@ def _when(group: Group) -> tuple[int, int]:
     return group.place.wave, group.place.slot
 
 
-def learned(groups: Sequence[Group], world: World) -> Table:
+def learned(groups: Sequence[Group], world: World) -> TransitionTable:
     """The model that these real attempts give."""
-    table = Table()
+    table = TransitionTable()
     for group in groups:
         for rollout in group.rollouts:
             table.saw(rollout, world)

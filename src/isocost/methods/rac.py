@@ -59,13 +59,13 @@ async def _helped(
 ) -> Rollout:
     if attempt.final != experts.LOST:
         return attempt
-    plan = Plan({t.key for t in attempt.turns}, recovery, correction)
+    plan = PhasePlan({t.key for t in attempt.turns}, recovery, correction)
     done = await experts.helped(attempt, world, pace, place, most=recovery + correction, until=plan)
     phases = {"recovery": float(plan.phases.count("recovery")), "correction": float(plan.phases.count("correction"))}
     return done.but(cohort=HELPED, origin=experts.EXPERT, notes={**done.notes, **phases})
 
 
-class Plan:
+class PhasePlan:
     """Which phase each turn of an expert belongs to, and when it stops: called with what the turn was answered with."""
 
     def __init__(self, seen: set[str], recovery: int, correction: int):

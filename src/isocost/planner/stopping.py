@@ -33,7 +33,7 @@ from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve, attempts_of
 from isocost.laws.fit import TAILS
 from isocost.laws.law import AUDIT, DRIFT, SELECT, Law
-from isocost.stats.forms import risen
+from isocost.stats.forms import gain_share
 from isocost.stats.intervals import Interval, mixture_quantiles, prior_noise, spread
 from isocost.stats.passk import SOLVED_MEAN, Dead, dead_groups
 from isocost.stats.posterior import SHAPE, SHARED, SLOPE, SLOPE_SPREAD, SLOPES, correlation, thinned
@@ -373,7 +373,7 @@ def _shapes(C: ndarray, base: float, first: float, end: float) -> tuple[ndarray,
     A = np.linspace(max(base - FALL, 0.0), 1.0, HEIGHTS)
     Cmid = np.geomspace(first / 2, LATEST * end, MIDPOINTS)
     shares = np.concatenate([
-        risen(C, Cmid[:, None, None], SLOPES[None, :, None], tail).reshape(-1, len(C)) for tail in TAILS
+        gain_share(C, Cmid[:, None, None], SLOPES[None, :, None], tail).reshape(-1, len(C)) for tail in TAILS
     ])
     slope = -0.5 * ((np.log(SLOPES) - np.log(SLOPE)) / SLOPE_SPREAD) ** 2
     slope -= np.log(np.exp(slope).sum())

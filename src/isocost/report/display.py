@@ -1,6 +1,6 @@
 """One result in a notebook: the charts of the report's sections on it, as SVG pictures, and its rows.
 
-A result names its sections (`isocost.screen.display.Shown`). They are drawn from the files and runs of the study's
+A result names its sections (`isocost.screen.display.Result`). They are drawn from the files and runs of the study's
 folder, with the result's own record in place of the file; without a folder, from that record alone.
 """
 
@@ -18,10 +18,10 @@ import altair as alt
 from isocost.errors import UserError
 from isocost.report import charts, page, theme
 from isocost.report.html import Safe, join, sentence, tag
-from isocost.report.records import Study, load
+from isocost.report.records import ReportRecords, load
 from isocost.report.section import Section, rows_of
 from isocost.report.sections import fit, headline, outcome, problems, reach
-from isocost.screen.display import Shown
+from isocost.screen.display import Result
 
 WIDTH = 640     # pixels of a still picture
 _FIGURE = re.compile(
@@ -32,10 +32,10 @@ _ID = re.compile(r'(?<=\bid=")[^"]+|(?<=url\(#)[^)]+|(?<=href="#)[^"]+')      # 
 _INTERACTION = re.compile(r" (?:Click|Hover)\b[^.<]*\.(?=</span>)")      # at the end of a caption
 
 
-def html(result: Shown) -> Safe:
+def html(result: Result) -> Safe:
     """The charts of the sections on a result, as HTML without scripts, and its rows; of one without rows, the sections.
     """
-    study = _study(result) if result.sections else Study(Path("."), {}, ())
+    study = _study(result) if result.sections else ReportRecords(Path("."), {}, ())
     made = [page.as_measured(study, _drawn(key, study)) for key in result.sections]
     drawn = [Safe(_INTERACTION.sub("", _FIGURE.sub(_still, part))) for part in made]
     rows = result.rows()
@@ -45,7 +45,7 @@ def html(result: Shown) -> Safe:
     return tag("div", *told, *drawn, rows_of(rows, sentence(result.heading)), cls="isocost")
 
 
-def chart(result: Shown) -> Any:
+def chart(result: Result) -> Any:
     """The first chart of a result's sections. Raises UserError where there is none."""
     study = _study(result)
     for key in result.sections:
@@ -75,15 +75,15 @@ def _add_rows(made: Any, spec: charts.Spec) -> None:
         _add_rows(part, own)
 
 
-def _study(result: Shown) -> Study:
+def _study(result: Result) -> ReportRecords:
     """The study that a result is of, its own record as the result holds it."""
     folder = result.place
-    recorded = load(folder) if folder is not None and folder.is_dir() else Study(Path("."), {}, ())
+    recorded = load(folder) if folder is not None and folder.is_dir() else ReportRecords(Path("."), {}, ())
     own = {result.record: result.to_dict()} if result.record else {}
-    return Study(recorded.folder, {**recorded.files, **own}, recorded.runs, recorded.broken)
+    return ReportRecords(recorded.folder, {**recorded.files, **own}, recorded.runs, recorded.broken)
 
 
-def _drawn(key: str, study: Study) -> Safe:
+def _drawn(key: str, study: ReportRecords) -> Safe:
     section = SECTIONS[key](study)
     return section if isinstance(section, Safe) else join(tag("h3", section.title), section.body)
 
@@ -100,7 +100,7 @@ def _still(found: re.Match[str]) -> str:
     return _ID.sub(rf"plot-{own}-\g<0>", drawn)
 
 
-SECTIONS: dict[str, Callable[[Study], Section | Safe]] = {
+SECTIONS: dict[str, Callable[[ReportRecords], Section | Safe]] = {
     "answer": headline.answer,
     "profile": problems.profile,
     "rate": problems.learning_rate,

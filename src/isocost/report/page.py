@@ -11,7 +11,7 @@ from isocost.disk.jsonfile import write_text
 from isocost.laws.curves import PASS
 from isocost.report import theme
 from isocost.report.html import Safe, esc, join, json_in_html, p, tag
-from isocost.report.records import Study, as_dict, load
+from isocost.report.records import ReportRecords, as_dict, load
 from isocost.report.section import Section
 from isocost.report.sections import (
     accounts,
@@ -92,7 +92,7 @@ def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
     return out
 
 
-def render(study: Study) -> str:
+def render(study: ReportRecords) -> str:
     """The whole page as text."""
     sections = [make(study) for make in (COMPARISON if contest.is_comparison(study) else SECTIONS)]
     drawing = "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("draw.js", "rollouts.js"))
@@ -109,7 +109,7 @@ def render(study: Study) -> str:
     )
 
 
-def _body(study: Study, sections: list[Section]) -> Safe:
+def _body(study: ReportRecords, sections: list[Section]) -> Safe:
     menu = tag(
         "nav", tag("ol", *(tag("li", tag("a", s.title, href=f"#{s.key}")) for s in sections)), aria_label="Sections"
     )
@@ -125,13 +125,13 @@ def _body(study: Study, sections: list[Section]) -> Safe:
     )
 
 
-def _section(study: Study, section: Section) -> Safe:
+def _section(study: ReportRecords, section: Section) -> Safe:
     """A section of the page. Texts of rollouts are shown as they are."""
     whole = tag("section", tag("h2", section.title), section.body, id=section.key)
     return whole if section.key == "rollouts" else as_measured(study, whole)
 
 
-def as_measured(study: Study, body: Safe) -> Safe:
+def as_measured(study: ReportRecords, body: Safe) -> Safe:
     """The page with the name of the measured reward: another metric, or training reward of imported logs."""
     kinds: set[str | None] = {log.kind if (log := RunLog.of(r.about)) else None for r in study.runs}
     kinds = kinds or {study["comparison"].get("kind")}  # of folders, whose runs lie elsewhere
@@ -142,7 +142,7 @@ def as_measured(study: Study, body: Safe) -> Safe:
     return Safe(body.replace("held-out reward", said).replace("Held-out reward", said[0].upper() + said[1:]))
 
 
-def _study_line(study: Study) -> Safe:
+def _study_line(study: ReportRecords) -> Safe:
     setting = study["study"].get("setting") or {}
     first = study.runs[0].about if study.runs else {}
     model = setting.get("model") or (first.get("model") or {}).get("name")

@@ -35,7 +35,7 @@ SPLITS = ("eval/select", "eval/audit")
 Data = dict[str, Any]
 
 
-class Stream(NamedTuple):
+class RunEnds(NamedTuple):
     """Of a run's steps and evaluations: the evaluations, and the totals of the last step (empty before it)."""
 
     evaluations: tuple[Data, ...]
@@ -97,7 +97,7 @@ class Run:
         return self.end.get("reason") == DIVERGED
 
     @cached_property
-    def stream(self) -> Stream:
+    def stream(self) -> RunEnds:
         """What metrics.jsonl holds of use to a page."""
         return _stream(_lines(self.folder / "metrics.jsonl")[0], self.metric)
 
@@ -146,7 +146,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Study:
+class ReportRecords:
     """Everything that a report shows."""
 
     folder: Path
@@ -230,7 +230,7 @@ class Study:
         return (*own, *(changed(then, self.sealed_from) if then else ()))
 
 
-def load(folder: Path) -> Study:
+def load(folder: Path) -> ReportRecords:
     """A study directory, a directory of runs, or one run.
 
     Raises:
@@ -245,10 +245,10 @@ def load(folder: Path) -> Study:
     if not files and not runs and not broken:
         wanted = "study.json, profile.json, run.json"
         raise UserError(f"{folder} holds neither a study nor a run (looked for {wanted} and runs/*/run.json)")
-    return Study(folder, files, runs, tuple(broken))
+    return ReportRecords(folder, files, runs, tuple(broken))
 
 
-def law_of(study: Study) -> Law | None:
+def law_of(study: ReportRecords) -> Law | None:
     """The fitted law; None without one, or if this version cannot read it."""
     if not study["law"]:
         return None
@@ -297,7 +297,7 @@ def _metric(files: dict[str, Data]) -> str:
     return next((str(x) for x in recorded if x), PASS)
 
 
-def _stream(lines: list[Data], metric: str) -> Stream:
+def _stream(lines: list[Data], metric: str) -> RunEnds:
     """Of many evaluations every second is kept, or every fourth and so on, and the last."""
     found = [x for x in lines if any(key in x for key in SPLITS)]
     every = 2 ** max(0, math.ceil(math.log2(max(len(found), 1) / MOST)))
@@ -306,7 +306,7 @@ def _stream(lines: list[Data], metric: str) -> Stream:
             | {key: x.get(name) for key, name in names.items() if metric != PASS or name in x}
             for i, x in enumerate(found) if i % every == 0 or x is found[-1]]
     steps = [x for x in lines if not any(key in x for key in SPLITS)]
-    return Stream(tuple(kept), steps[-1] if steps else {})
+    return RunEnds(tuple(kept), steps[-1] if steps else {})
 
 
 def _clock(lines: list[Data]) -> Clock:

@@ -8,8 +8,8 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.report.html import Safe, join, p, sentence, table, tag
-from isocost.report.records import Data, Study, law_of
-from isocost.screen.display import Row, Shown, Table
+from isocost.report.records import Data, ReportRecords, law_of
+from isocost.screen.display import Result, Row, Table
 
 TRAINS = {  # steps that sample or train, and why a study of a trainer's runs has nothing of them: imported, driven
     "isocost profile": ("their logs do not contain this", "its log does not contain this"),
@@ -27,7 +27,7 @@ class Section:
     body: Safe
 
 
-def empty(study: Study, what: str, step: str) -> Safe:
+def empty(study: ReportRecords, what: str, step: str) -> Safe:
     """The text of an empty section: what is missing, and the step that makes it, if isocost can run that step."""
     whose = "The runs are of your trainer" if study.driven else "The runs were imported"
     why = TRAINS.get(step, ("", ""))[study.driven] if study.imported else ""
@@ -50,7 +50,7 @@ def _row(row: Row | Table, caption: str) -> Safe:
     return p(tag("b", f"{row.name}: ") if row.name else "", row.text, cls="flag" if row.kind == "flag" else "row")
 
 
-def told(study: Study, name: str) -> Safe:
+def told(study: ReportRecords, name: str) -> Safe:
     """The rows of the result that a file of the study holds, by its name in `STUDY_FILES`, without cautions; empty
     without the file. Another version, or a stranger, may have written it in a way that this one cannot read."""
     try:
@@ -60,45 +60,45 @@ def told(study: Study, name: str) -> Safe:
         return p(f"{name}.json was written by another version: what it says is not shown in full.", cls="soft")
 
 
-def _profile(study: Study, data: Data) -> Shown:
-    from isocost.steps.training.profile import Profile
+def _profile(study: ReportRecords, data: Data) -> Result:
+    from isocost.steps.training.profile import ProfileResult
 
-    return Profile.of(data)
+    return ProfileResult.of(data)
 
 
-def _rate(study: Study, data: Data) -> Any:
+def _rate(study: ReportRecords, data: Data) -> Any:
     from isocost.planner.training.learning_rate import RateRule
 
     return RateRule.of(data)
 
 
-def _law(study: Study, data: Data) -> Shown | None:
-    from isocost.steps.training.fit import Law
+def _law(study: ReportRecords, data: Data) -> Result | None:
+    from isocost.steps.training.fit import LawResult
 
     law = law_of(study)
-    return None if law is None else Law(law, study.metric)
+    return None if law is None else LawResult(law, study.metric)
 
 
-def _plan(study: Study, data: Data) -> Shown:
-    from isocost.steps.training.plans import Plan
+def _plan(study: ReportRecords, data: Data) -> Result:
+    from isocost.steps.training.plans import PlanResult
 
-    return Plan.written(data)
+    return PlanResult.written(data)
 
 
-def _forecast(study: Study, data: Data) -> Shown:
+def _forecast(study: ReportRecords, data: Data) -> Result:
     from isocost.planner import forecast as forecasts
-    from isocost.steps.training.train import Forecast
+    from isocost.steps.training.train import ForecastResult
 
-    return Forecast(forecasts.Forecast.of(data), study.metric)
+    return ForecastResult(forecasts.Forecast.of(data), study.metric)
 
 
-def _audit(study: Study, data: Data) -> Shown:
+def _audit(study: ReportRecords, data: Data) -> Result:
     from isocost.planner import audit as audits
-    from isocost.steps.training.audit import Audit
+    from isocost.steps.training.audit import AuditResult
 
-    return Audit(audits.Audit.of(data))
+    return AuditResult(audits.Audit.of(data))
 
 
-RESULTS: dict[str, Callable[[Study, Data], Any]] = {
+RESULTS: dict[str, Callable[[ReportRecords, Data], Any]] = {
     "profile": _profile, "rate": _rate, "law": _law, "plan": _plan, "forecast": _forecast, "audit": _audit,
 }

@@ -23,7 +23,7 @@ from isocost.disk.jsonfile import write_json
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.feed import UNITS
-from isocost.ledger import Ledger, Line, as_measured
+from isocost.ledger import JournalLine, Ledger, as_measured
 from isocost.local.lora import export
 from isocost.loop import Step, train
 from isocost.recipe import describe, fingerprint
@@ -128,7 +128,7 @@ class PolicyRun:
 
     def _journal(self) -> None:
         fast = self.world.fast
-        text = Line.text if fast is None else fast.line
+        text = JournalLine.text if fast is None else fast.line
         self.record.write("journal.jsonl", *(partial(text, line) for line in self.ledger.fresh))
         self.ledger.fresh.clear()
 
@@ -183,7 +183,7 @@ class PolicyRun:
         world.restore(tensors)
         world.engine.restore(world.learner.weights(), state["version"])
         ledger.ahead = shelf.ahead(state, world.problems)
-        seen = [Line(state["ledger"]["step"] - 1, x.group, [], 0) for x in ledger.ahead.held]
+        seen = [JournalLine(state["ledger"]["step"] - 1, x.group, [], 0) for x in ledger.ahead.held]
         ledger.replay([*read_lines(self.record.path / "journal.jsonl", schema.REPLAYED), *seen])
         for name, value in state["ledger"].items():
             setattr(ledger, name, value)

@@ -1,5 +1,5 @@
 """The rules by which a record was begun: of its method's functions (`isocost.methods.Card.rule`), of the meter, and of
-its verifier (`isocost.tasks.verify.verifiers.Kind.rule`).
+its verifier (`isocost.tasks.verify.verifiers.VerifierKind.rule`).
 
 A number that a record does not have is 1. What was begun under other rules than this version's is not continued,
 because one part of it would be of one rule and the next of another. It can be read, audited and reported.

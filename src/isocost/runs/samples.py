@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from isocost.ledger import Line
+from isocost.ledger import JournalLine
 from isocost.runs.kept_rollouts import FAULTY as KEPT_AS_FAULTY
 from isocost.runs.kept_rollouts import HELD_OUT, TRAINING
 from isocost.screen.words import shortened
@@ -39,7 +39,7 @@ def keeps(number: int, trained: Sequence[Group], least: int, *, evaluated: bool)
 
 
 def of_update(
-    lines: Sequence[Line], whole: Sequence[Group], step: int, text: Text, used: Callable[[], int]
+    lines: Sequence[JournalLine], whole: Sequence[Group], step: int, text: Text, used: Callable[[], int]
 ) -> list[dict[str, Any]]:
     """Rollouts of an update: of the groups `whole`, and faulty ones of all others that `lines` settled.
 

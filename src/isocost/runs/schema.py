@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from isocost.disk.shape import UNKNOWN, AtLeast, Count, Each, Filled, Keys, Maybe, Row, Size
+from isocost.disk.shape import UNKNOWN, AtLeast, Count, Each, Filled, FixedList, Keys, Maybe, Size
 from isocost.screen.words import word
 from isocost.units import STOPS
 from isocost.worlds.spec import options as world_options
@@ -172,7 +172,7 @@ EVALUATION = Keys({"step": float, "rollouts": float}, {
     "eval/histogram": list[Any], "eval/by_base": list[Any],
 }, rest=NUMBER)
 COUNTED = EVALUATION.needing(**{        # with the changes of single problems, by bin
-    "eval/histogram": Row(Count, BINS), "eval/by_base": Row(NUMBER, BINS), "eval/forgotten": Count,
+    "eval/histogram": FixedList(Count, BINS), "eval/by_base": FixedList(NUMBER, BINS), "eval/forgotten": Count,
     "eval/learned": Count,
 })
 COUNTS = set(STOPS.values()) - {"rollouts", ""}     # what a run without rollouts may be counted in

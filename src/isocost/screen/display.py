@@ -41,7 +41,7 @@ def given(*rows: Row | Table) -> list[Row | Table]:
     return [row for row in rows if (row.cells if isinstance(row, Table) else row.text)]
 
 
-class Shown(ABC):
+class Result(ABC):
     """A result. `record` names the file of the study that holds it, without `.json`; `sections` are the keys of the
     report's sections that show it, empty where the report has none."""
 
@@ -80,7 +80,7 @@ def folder_field() -> Any:
     return field(default=None, compare=False, repr=False)
 
 
-class OfPlanner(Shown):
+class OfPlanner(Result):
     """A result that has a value of the planner, in the field that `has` names, and what the study's record adds to it.
 
     An attribute that the result lacks is that of the value.
@@ -94,7 +94,7 @@ class OfPlanner(Shown):
         return getattr(vars(self)[self.has], name)
 
 
-class Text(Shown):
+class TextResult(Result):
     """A result that is a text, such as a file: `str()` of it is what the command prints, and a notebook shows that."""
 
     @abstractmethod

@@ -234,7 +234,7 @@ class Server:
             asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
 
-class Answer(Response):
+class BytesResponse(Response):
     """A response of bytes, or of JSON in ASCII, which can hold any text. `missed` is called if its client went away
     before it had the response."""
 

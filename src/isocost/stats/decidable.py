@@ -42,7 +42,7 @@ _AT, _WEIGHT = np.polynomial.legendre.leggauss(32)      # of the integral over t
 
 
 @dataclass(frozen=True)
-class Line:
+class Ruling:
     """What a rule found: `passed` is None where it was not asked or is not known. A failure's `text` ends with what to
     change."""
 
@@ -177,38 +177,38 @@ def _fewest(value: float, sd: float, alpha: float, reached: Callable[[int], floa
 # the rules ------------------------------------------------------------------------------------------------------------
 
 
-def learns(name: str, base: float | None, ends: ndarray) -> Line:
+def learns(name: str, base: float | None, ends: ndarray) -> Ruling:
     """Whether the baseline's runs, which end at `ends` (S,), gain at least `GAIN` over the reward before training."""
     if base is None:
-        return Line("learns", None, f"the runs of {name} were not evaluated before training")
+        return Ruling("learns", None, f"the runs of {name} were not evaluated before training")
     gain = float(np.mean(ends)) - base
     said = f"{name} gains {gain:.2f} over {base:.2f} (at least {GAIN:g})"
     fix = "train longer, or on problems that it learns"
-    return Line("learns", gain >= GAIN, said if gain >= GAIN else f"{said}: {fix}")
+    return Ruling("learns", gain >= GAIN, said if gain >= GAIN else f"{said}: {fix}")
 
 
-def headroom(name: str, room: float, known: Spread, seeds: int, alpha: float) -> Line:
+def headroom(name: str, room: float, known: Spread, seeds: int, alpha: float) -> Ruling:
     """Whether the reward above the baseline, `room`, is at least `HALVES` half-widths of the planned interval."""
     half = known.half_width(seeds, alpha)
     passed, ratio = room >= HALVES * half, room / half
     said = (f"{room:.2f} above {name}, {ratio:{',.0f' if ratio >= 10 else '.2g'}} half-widths of {half:.3f} (at least "
             f"{HALVES:g})")
     if passed:
-        return Line("headroom", True, said)
+        return Ruling("headroom", True, said)
     more = known.to_show(room / HALVES, alpha) if room > 0.02 else None
     fix = "use harder problems or shorter runs" if more is None else f"use {more:,} seeds, or harder problems"
-    return Line("headroom", False, f"{said}: {fix}")
+    return Ruling("headroom", False, f"{said}: {fix}")
 
 
-def margin(within: float, known: Spread, seeds: int, alpha: float) -> Line:
+def margin(within: float, known: Spread, seeds: int, alpha: float) -> Ruling:
     """Whether the half-width is at most the margin of a claim "no worse by" or "same within"."""
     half = known.half_width(seeds, alpha)
     said = f"half-width {half:.3f}, margin {within:g}"
     if half <= within:
-        return Line("margin", True, said)
+        return Ruling("margin", True, said)
     more = known.to_show(within, alpha)
     fix = f"use {more:,} seeds" if more else f"{MOST:,} seeds are too few"
-    return Line("margin", False, f"{said}: {fix}, or ask for a margin of {half:.2g}")
+    return Ruling("margin", False, f"{said}: {fix}, or ask for a margin of {half:.2g}")
 
 
 def fell(base: float | None, ends: ndarray) -> ndarray:
@@ -220,20 +220,20 @@ def fell(base: float | None, ends: ndarray) -> ndarray:
     return np.asarray(fallen)
 
 
-def steady(arms: Mapping[str, tuple[float | None, ndarray]], lower: str = "a lower learning rate") -> Line:
+def steady(arms: Mapping[str, tuple[float | None, ndarray]], lower: str = "a lower learning rate") -> Ruling:
     """Whether no run fell, by arm (reward before training, ends (S,)). `lower` is the remedy."""
     down = {name: ends[fell(base, ends)] for name, (base, ends) in arms.items()}
     runs = sum(len(ends) for _, ends in arms.values())
     if not any(len(x) for x in down.values()):
-        return Line("steady", True, f"none of {counted(runs, 'pilot run')} ended near the base or {FALL:g} below its "
-                    "arm's median")
+        return Ruling("steady", True, f"none of {counted(runs, 'pilot run')} ended near the base or {FALL:g} below its "
+                      "arm's median")
     said = "; ".join(f"{len(x)} of {counted(len(arms[name][1]), 'run')} of {name} fell to "
                      f"{', '.join(f'{v:.2f}' for v in x)} (median {np.median(arms[name][1]):.2f})"
                      for name, x in down.items() if len(x))
-    return Line("steady", False, f"{said}: use {lower}")
+    return Ruling("steady", False, f"{said}: use {lower}")
 
 
-def rate(name: str, probed: Mapping[float, float], full: Mapping[float, ndarray], used: float) -> Line:
+def rate(name: str, probed: Mapping[float, float], full: Mapping[float, ndarray], used: float) -> Ruling:
     """Whether the best learning rate of an arm is not at an edge of those tried, and the one used is not above it.
 
     `probed` are mean rewards of short probe runs by rate, empty if there were none; `full` are the rewards (S,) of runs
@@ -242,7 +242,7 @@ def rate(name: str, probed: Mapping[float, float], full: Mapping[float, ndarray]
     """
     rates = sorted({*probed, *full})
     if len(rates) < 2:
-        return Line("rate", None, f"{name}: only {rates[0]:.2g} was tried, so whether it is at an edge is not known")
+        return Ruling("rate", None, f"{name}: only {rates[0]:.2g} was tried, so whether it is at an edge is not known")
     tried = sorted(full)
     means = {x: float(np.mean(full[x])) for x in tried}
     best = max(means, key=lambda x: means[x])
@@ -250,15 +250,15 @@ def rate(name: str, probed: Mapping[float, float], full: Mapping[float, ndarray]
     again = f"{said}, {{}} tried {{}}: pilot again around it, --lr {best:.2g}"
     if probed and (edge := _edge(probed)):
         first = max(probed, key=lambda x: probed[x])
-        return Line("rate", False, f"{name}: best {first:.2g} of {min(probed):.2g} to {max(probed):.2g} probed, the "
-                    f"{edge}: pilot again around it, --lr {first:.2g}")
+        return Ruling("rate", False, f"{name}: best {first:.2g} of {min(probed):.2g} to {max(probed):.2g} probed, the "
+                      f"{edge}: pilot again around it, --lr {first:.2g}")
     if best == rates[-1]:
-        return Line("rate", False, again.format("the highest", "at full length"))
+        return Ruling("rate", False, again.format("the highest", "at full length"))
     if best == tried[0] and (best == rates[0] or (len(tried) > 1 and _ahead(full[best], full[tried[1]]))):
-        return Line("rate", False, again.format("the lowest", "at full length"))
+        return Ruling("rate", False, again.format("the lowest", "at full length"))
     if used > best * (1 + 1e-9):
-        return Line("rate", False, f"{said}, below the {used:.2g} that would be used: use {best:.2g} or less")
-    return Line("rate", True, f"{said}, not at an edge; used: {used:.2g}")
+        return Ruling("rate", False, f"{said}, below the {used:.2g} that would be used: use {best:.2g} or less")
+    return Ruling("rate", True, f"{said}, not at an edge; used: {used:.2g}")
 
 
 def _edge(rewards: Mapping[float, float]) -> str:
@@ -276,54 +276,54 @@ def _ahead(a: ndarray, b: ndarray) -> bool:
     return bool(a.mean() - b.mean() > 2 * sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b)))
 
 
-def acts(a: str, b: str, equal: int, pairs: int) -> Line:
+def acts(a: str, b: str, equal: int, pairs: int) -> Ruling:
     """Whether two arms differ: `equal` of `pairs` of runs of one seed have equal rewards, bit for bit, throughout."""
     if not pairs:
-        return Line("acts", None, "no two runs have one seed, so it is not known whether they are equal")
+        return Ruling("acts", None, "no two runs have one seed, so it is not known whether they are equal")
     if equal == pairs:
-        return Line("acts", False, f"{b} equals {a} bit for bit in {equal} of {counted(pairs, 'pair')} of runs: change "
-                    "its settings or the problems, so that it acts")
+        return Ruling("acts", False, f"{b} equals {a} bit for bit in {equal} of {counted(pairs, 'pair')} of runs: "
+                      "change its settings or the problems, so that it acts")
     same = f"{equal} of {counted(pairs, 'pair')} of runs equal" if equal else "no pair of runs is equal bit for bit"
-    return Line("acts", None, f"{same}; how often the method acted is not counted")
+    return Ruling("acts", None, f"{same}; how often the method acted is not counted")
 
 
-def visits(name: str, times: float | None, needed: bool) -> Line:
+def visits(name: str, times: float | None, needed: bool) -> Ruling:
     """Whether a run meets each problem often enough: `times` in the mean. `needed` of a method that uses history."""
     if times is None:
-        return Line("visits", None, "the number of problems is not recorded")
+        return Ruling("visits", None, "the number of problems is not recorded")
     said = f"{times:.2g} of each problem"
     if not needed:
-        return Line("visits", None, f"{said} (not asked: no method here uses a problem's history; others need "
-                    f"{VISITS:g})")
+        return Ruling("visits", None, f"{said} (not asked: no method here uses a problem's history; others need "
+                      f"{VISITS:g})")
     if times >= VISITS:
-        return Line("visits", True, f"{said} ({name} uses their history; at least {VISITS:g})")
-    return Line("visits", False, f"{said} ({name} uses their history; at least {VISITS:g}): use fewer problems or "
-                "longer runs")
+        return Ruling("visits", True, f"{said} ({name} uses their history; at least {VISITS:g})")
+    return Ruling("visits", False, f"{said} ({name} uses their history; at least {VISITS:g}): use fewer problems or "
+                  "longer runs")
 
 
-def points(read: Sequence[float | str]) -> Line:
+def points(read: Sequence[float | str]) -> Ruling:
     """Whether a claim reads its runs at a quarter, a half and the end, or in the mean: `read` are shares, or "mean"."""
     if "mean" in read:
-        return Line("points", True, "the mean over the run")
+        return Ruling("points", True, "the mean over the run")
     if {0.25, 0.5, 1.0} <= set(read):
-        return Line("points", True, "a quarter, a half and the end of the run")
+        return Ruling("points", True, "a quarter, a half and the end of the run")
     where = ", ".join("the end" if x == 1.0 else f"{x:g} of the run" for x in sorted(set(map(float, read))))
-    return Line("points", False, f"{where} alone: read 0.25, 0.5 and 1, or the mean")
+    return Ruling("points", False, f"{where} alone: read 0.25, 0.5 and 1, or the mean")
 
 
-def planned(known: Spread, seeds: int, alpha: float, effect: float = EFFECT) -> Line:
+def planned(known: Spread, seeds: int, alpha: float, effect: float = EFFECT) -> Ruling:
     """What the planned seeds decide, and how many decide `effect`. Fewer than `PAIRS` are a refusal."""
     least = known.detectable(seeds, alpha)
     wanted = known.seeds(effect, alpha)
     said = (f"{counted(seeds, 'seed')} decide {least:.2g} with {POWER:.0%} power; {effect:g} needs {wanted}")
     if seeds < PAIRS:
-        return Line("seeds", False, f"{said}: fewer than {PAIRS} are not paired, use --seeds {PAIRS} or more")
-    return Line("seeds", True, said)
+        return Ruling("seeds", False, f"{said}: fewer than {PAIRS} are not paired, use --seeds {PAIRS} or more")
+    return Ruling("seeds", True, said)
 
 
-def worst(lines: Sequence[Line]) -> Line:
+def worst(lines: Sequence[Ruling]) -> Ruling:
     """One line for several of one rule: the failures if there are any, else the first that passed, else the first."""
     failed = [x for x in lines if x.passed is False]
     if failed:
-        return Line(failed[0].name, False, "; ".join(dict.fromkeys(x.text for x in failed)))
+        return Ruling(failed[0].name, False, "; ".join(dict.fromkeys(x.text for x in failed)))
     return next((x for x in lines if x.passed), lines[0])

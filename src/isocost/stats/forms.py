@@ -15,6 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import UserError
+from isocost.moved import find_old_names
 
 SHARPEST = 8.0      # the largest exponent searched: a rise from a tenth to nine tenths within a factor of 1.7
 FLATTEST = 0.1
@@ -57,7 +58,7 @@ class Fitted:
         return self.form.f(np.asarray(x, dtype=float), *(self.parameters[p] for p in self.form.parameters))
 
 
-def risen(x: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: float = 1.0) -> ndarray:
+def gain_share(x: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: float = 1.0) -> ndarray:
     """The share of the gain that is reached at x, 0 to 1, one half at Cmid.
 
     With u = (x / Cmid)^b: tail 1 is ScaleRL's sigmoid u / (1 + u); a smaller tail approaches its asymptote more
@@ -71,7 +72,7 @@ def risen(x: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: float = 1
 
 
 def reached(share: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: float = 1.0) -> ndarray:
-    """The x at which `risen` equals this share (its inverse): 0 for shares <= 0, infinite for shares >= 1."""
+    """The x at which `gain_share` equals this share (its inverse): 0 for shares <= 0, infinite for shares >= 1."""
     inside = np.clip(share, 0.0, 1.0)
     with np.errstate(over="ignore", divide="ignore"):
         if np.isinf(tail):
@@ -106,11 +107,11 @@ def peak(x: ndarray, values: ndarray) -> ndarray:
 
 
 def _rise(x: ndarray, R0: ndarray, A: ndarray, Cmid: ndarray, b: ndarray, tail: float = 1.0) -> ndarray:
-    return R0 + (A - R0) * risen(x, Cmid, b, tail)
+    return R0 + (A - R0) * gain_share(x, Cmid, b, tail)
 
 
 def _log_sigmoid(x: ndarray, L: ndarray, U: ndarray, k: ndarray, C0: ndarray) -> ndarray:
-    return L + (U - L) * risen(x, C0, k)
+    return L + (U - L) * gain_share(x, C0, k)
 
 
 def _power(x: ndarray, D: ndarray, b: ndarray) -> ndarray:
@@ -140,7 +141,7 @@ _ANY, _RISE = (0.0, np.inf), (FLATTEST, SHARPEST)
 
 
 def rise(tail: float = 1.0, name: str = "") -> Form:
-    """A form for reward in [0, 1] from R0 to A, midpoint Cmid, exponent b; see `risen` for the tail."""
+    """A form for reward in [0, 1] from R0 to A, midpoint Cmid, exponent b; see `gain_share` for the tail."""
     return Form(name or f"rise with tail {tail:g}", ("R0", "A", "Cmid", "b"), partial(_rise, tail=tail),
                 ((0.0, 1.0), (0.0, 1.0), _ANY, _RISE), ("R0", "A"), ("Cmid", "b"), _midpoints_and_slopes)
 
@@ -337,3 +338,6 @@ def _errors(form: Form, x: ndarray, values: ndarray, root: ndarray, free: list[i
         error = float(np.sqrt(covariance[place, place]))
         errors[i] = error * values[i] if form.parameters[i] in form.positive else error
     return errors
+
+
+find_old_names(__name__)

@@ -66,7 +66,7 @@ def mean_of(values: ndarray, clusters: Sequence[str] | None = None) -> Mean:
 
 
 @dataclass(frozen=True)
-class Spread:
+class PairSpread:
     """Where the variance of a difference of means comes from, per problem, in squared score.
 
     `problems` is the variance of the difference between problems, without sampling; `sample` the variance of one
@@ -83,7 +83,7 @@ class Spread:
 def difference(
     a: Sequence[ndarray], b: Sequence[ndarray], clusters: Sequence[str] | None = None,
     seeds: ndarray | None = None,
-) -> tuple[Mean, Spread]:
+) -> tuple[Mean, PairSpread]:
     """The mean of a - b over N problems that both have, and where its variance comes from.
 
     `a[i]` and `b[i]` are the scores of the samples of problem i; `seeds` is the difference at each seed of training,
@@ -109,11 +109,11 @@ def difference(
     unseen = UNSEEN * reach / (mean.dof + 1) if rare else 0.0
     mean = Mean(mean.value, hypot(mean.se, unseen), mean.dof)
     if seeds is None or len(seeds) < 2:
-        return mean, Spread(total, sample, None, unseen * len(gaps))
+        return mean, PairSpread(total, sample, None, unseen * len(gaps))
     between = mean_of(seeds)
     dof = min(mean.dof, between.dof)
     return (Mean(mean.value, sqrt(mean.se**2 + between.se**2), dof),
-            Spread(total, sample, between.se**2 * len(seeds), unseen * len(gaps)))
+            PairSpread(total, sample, between.se**2 * len(seeds), unseen * len(gaps)))
 
 
 def exact_p(gaps: ndarray) -> float | None:
@@ -139,7 +139,7 @@ def problems_needed(variance: float, effect: float, alpha: float, unseen: float 
     return ceil((variance + sqrt(variance**2 + 4 * target * unseen**2)) / (2 * target))
 
 
-def samples_needed(spread: Spread, problems: int, effect: float, alpha: float) -> float | None:
+def samples_needed(spread: PairSpread, problems: int, effect: float, alpha: float) -> float | None:
     """Samples of each problem, in each arm, that find `effect` on these problems; inf where no number does, None where
     the samples' variance is not known."""
     if spread.sample is None or not effect:

@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 from numpy import ndarray
 
-from isocost.stats.forms import risen
+from isocost.stats.forms import gain_share
 from isocost.stats.second import Seconds, gained, reached_by
 
 ASYMPTOTES, MIDPOINTS = 41, 40
@@ -92,7 +92,7 @@ class ArmMean:
         """A second rise for each draw (D, 3) of A, Cmid, b, from its posterior given them, by uniforms u (D,): (D, 3),
         as `Seconds.rows`."""
         A, Cmid, b = drawn.T[:, :, None]
-        share = seconds.joined(risen(self.C, Cmid, b), self.C)                                  # (D, X, K)
+        share = seconds.joined(gain_share(self.C, Cmid, b), self.C)                                  # (D, X, K)
         off = self.mean - base - (A - base)[:, None] * share
         score = self.score(((off @ np.linalg.inv(self.covariance)) * off).sum(-1))
         likely = np.exp(score - score.max(1, keepdims=True)) * seconds.allowed(Cmid[:, 0]) + TINY
@@ -135,7 +135,7 @@ class Grid:
     def likelihood(self, seen: ArmMean, base: float, tail: float, seconds: Seconds | None = None) -> ndarray:
         """The log likelihood (A, Cmid, b) of one arm, summed over its second rises if there are any."""
         precision = np.linalg.inv(seen.covariance)
-        share = risen(seen.C, self.Cmid[:, None, None], self.b[None, :, None], tail)        # (Cmid, b, K)
+        share = gain_share(seen.C, self.Cmid[:, None, None], self.b[None, :, None], tail)        # (Cmid, b, K)
         if seconds is not None:
             share = seconds.joined(share, seen.C)                                           # (Cmid, b, X, K)
         gap, weighted = seen.mean - base, share @ precision

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy import ndarray
 
-from isocost.stats.forms import reached, risen, steepness
+from isocost.stats.forms import gain_share, reached, steepness
 
 SHARES = (0.2, 0.3, 0.4, 0.5)       # of the gain that are in a second rise
 WHEN = (0.7, 1.1, 1.8, 3.0)         # its midpoint, in units of the pilot's longest run: the forms describe an earlier
@@ -46,7 +46,7 @@ class Seconds:
     def joined(self, first: ndarray, C: ndarray) -> ndarray:
         """The share of the gain that is made at C (K,) with each second rise: (..., X, K) from that of the first rise
         (..., K)."""
-        late = self.share[:, None] * risen(C, self.Cmid[:, None], EXPONENT)
+        late = self.share[:, None] * gain_share(C, self.Cmid[:, None], EXPONENT)
         return np.asarray((1 - self.share)[:, None] * first[..., None, :] + late)
 
     def rows(self, which: ndarray) -> ndarray:
@@ -66,9 +66,9 @@ def gained(C: ndarray, drawn: ndarray, second: ndarray, tails: Sequence[float]) 
         C, which, Cmid, b, *np.moveaxis(second, -1, 0)))
     for place, tail in enumerate(tails):
         at = which == place
-        out[at] = risen(C[at], Cmid[at], b[at], tail)
+        out[at] = gain_share(C[at], Cmid[at], b[at], tail)
     at = w > 0
-    out[at] = (1 - w[at]) * out[at] + w[at] * risen(C[at], later[at], steep[at])
+    out[at] = (1 - w[at]) * out[at] + w[at] * gain_share(C[at], later[at], steep[at])
     return out
 
 

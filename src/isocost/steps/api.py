@@ -9,25 +9,25 @@ from typing import Any, ClassVar
 
 from isocost.can import Can
 from isocost.runs.launch.site import HERE, Site
-from isocost.screen.display import Shown, write_report
+from isocost.screen.display import Result, write_report
 from isocost.steps import study as on_disk
 from isocost.steps.events import Observer, default
-from isocost.steps.look.export import Export, export
+from isocost.steps.look.export import ExportResult, export
 from isocost.steps.look.verdict import Verdicts, verdict
 from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.settings import setting_with
-from isocost.steps.training.audit import Audit, audit
-from isocost.steps.training.fit import Law, NoLaw, fit
+from isocost.steps.training.audit import AuditResult, audit
+from isocost.steps.training.fit import LawResult, NoLaw, fit
 from isocost.steps.training.pass_rates import PROBLEMS
-from isocost.steps.training.pilot import Additions, Pilot, pilot
+from isocost.steps.training.pilot import Additions, PilotResult, pilot
 from isocost.steps.training.plan import plan
-from isocost.steps.training.plans import PilotPlan, Plan, PlanOptions
-from isocost.steps.training.profile import Profile, ProfileCost, profile
-from isocost.steps.training.train import Trained, train
+from isocost.steps.training.plans import PilotPlanResult, PlanOptions, PlanResult
+from isocost.steps.training.profile import ProfileCost, ProfileResult, profile
+from isocost.steps.training.train import TrainResult, train
 from isocost.worlds.setting import Setting
 
 
-class Study(Shown):
+class Study(Result):
     """A study: a folder, and the steps profile, plan, pilot, fit, plan, train, audit, report.
 
     Each step reads what the ones before it wrote, returns its result, and writes it to the folder. A finished step
@@ -50,9 +50,9 @@ class Study(Shown):
         return f"Study({str(self.path)!r})"
 
     @property
-    def _read(self) -> on_disk.Study:
+    def _read(self) -> on_disk.StudyRecord:
         """The study as its folder holds it now. Raises UserError before the profile."""
-        return on_disk.Study.read(self.path)
+        return on_disk.StudyRecord.read(self.path)
 
     @property
     def place(self) -> Path:
@@ -63,20 +63,20 @@ class Study(Shown):
         """study.json: the settings, and seconds of wall-clock time by phase. Raises UserError before the profile."""
         return self._read.asked
 
-    def profile(self, *, dry_run: bool = False) -> Profile | ProfileCost:
+    def profile(self, *, dry_run: bool = False) -> ProfileResult | ProfileCost:
         """Measure what the model can do on the problems. The first step: it creates the study's folder."""
         setting, seed, method, problems = self._setting, self._seed, self._method, self._problems
         if setting is None:
             there = self._read
             if there.has("profile.json"):
-                return Profile.of(there.record("profile.json", "profile"), self.path)
+                return ProfileResult.of(there.record("profile.json", "profile"), self.path)
             there.source.require(Can.PROFILE, there.path)
             asked = there.asked
             setting, seed, method, problems = there.setting, asked["seed"], asked["method"], asked["profiled"]
         return profile(self.path, setting, seed=seed, method=method, problems=problems, dry_run=dry_run,
                        observer=self.observer)
 
-    def plan(self, budget: str | None = None, **options: Any) -> PilotPlan | Plan:
+    def plan(self, budget: str | None = None, **options: Any) -> PilotPlanResult | PlanResult:
         """Before there is a law, the pilot's plan; after, the prescription. `budget` is what pilot and training may
         spend, with a unit ("2h", "50k-rollouts"); `isocost.steps.training.plans.PlanOptions` has the options."""
         return plan(self._read, PlanOptions(budget=budget, **options))
@@ -84,25 +84,25 @@ class Study(Shown):
     def pilot(
         self, *, workers: int | None = None, dry_run: bool = False, longer: Sequence[str] = (),
         seeds: Sequence[str] = (), turns: int | None = None, site: Site = HERE, worth: float | None = None,
-    ) -> Pilot | PilotPlan:
+    ) -> PilotResult | PilotPlanResult:
         """Run the planned pilot, in processes of its own or where `site` says. `longer=["4=4x"]` and `seeds=["8=2"]`
         add runs to it, at the turn limit `turns` or at all that it compares. Runs of a user's trainer are ended once
         the rest of them is unlikely to gain `worth`."""
         return pilot(self._read, Additions(longer, seeds, turns), workers=workers, dry_run=dry_run, site=site,
                      worth=worth, observer=self.observer)
 
-    def fit(self, *, metric: str | None = None) -> Law | NoLaw:
+    def fit(self, *, metric: str | None = None) -> LawResult | NoLaw:
         """Fit the law to the pilot's runs. `refused` of a law says why it is not identified."""
         return fit(self._read, metric=metric)
 
     def train(
         self, *, workers: int | None = None, dry_run: bool = False, site: Site = HERE, stops: Stops = NEVER,
-    ) -> Trained | Plan:
+    ) -> TrainResult | PlanResult:
         """Seal the forecast, then train the prescription and its comparator, in processes of their own or where
         `site` says. `stops` says when a run of a user's trainer is ended early."""
         return train(self._read, workers=workers, dry_run=dry_run, site=site, stops=stops, observer=self.observer)
 
-    def audit(self) -> Audit:
+    def audit(self) -> AuditResult:
         """Compare the sealed forecast with the outcome."""
         return audit(self._read)
 
@@ -118,7 +118,7 @@ class Study(Shown):
         """Write the report as one HTML file and return its path, by default report.html in the study's folder."""
         return write_report(self.path, None if out is None else Path(out))
 
-    def export(self, to: str | None = None) -> Export:
+    def export(self, to: str | None = None) -> ExportResult:
         """The prescription as another trainer's configuration: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf."""
         return export(self._read, to)
 
@@ -167,4 +167,4 @@ def open(path: str | Path, *, observer: Observer | None = None) -> Study:
     Raises:
         UserError: where there is none.
     """
-    return Study(on_disk.Study.read(path).path, observer=observer)
+    return Study(on_disk.StudyRecord.read(path).path, observer=observer)

@@ -97,7 +97,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Opening:
+class StudyStart:
     """A whole study starts or continues in `folder`: `size` is the preset's name."""
 
     folder: Path
@@ -161,7 +161,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class CostSample:
     """What estimating a cost has sampled: rollouts, tokens (prompts and completions) and seconds. No budget counts it.
 
     `folder` is where it is recorded, if it is.
@@ -173,7 +173,7 @@ class Sampled:
     folder: Path | None = None
 
     @classmethod
-    def of(cls, cost: Mapping[str, Any], folder: Path | None = None) -> Sampled:
+    def of(cls, cost: Mapping[str, Any], folder: Path | None = None) -> CostSample:
         """From the plain data of a cost."""
         return cls(cost["rollouts"], cost["prefill"] + cost["decode"], cost["seconds"], folder)
 

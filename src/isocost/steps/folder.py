@@ -79,7 +79,7 @@ def writes(*, new: bool = False) -> Callable[[Callable[Concatenate[Path, P], R]]
 
 
 @dataclass(frozen=True)
-class Home:
+class StudyFolder:
     """A study's folder."""
 
     path: Path
@@ -157,7 +157,7 @@ def check(path: Path, setting: Setting, **asked: Any) -> None:
 
     A setting that the record of an earlier version lacks differs only if it is set now.
     """
-    home = Home(path)
+    home = StudyFolder(path)
     if not home.has("study.json"):
         return
     there = home.asked
@@ -186,7 +186,7 @@ def restart(path: Path, setting: Setting, **asked: Any) -> None:
     A study with more than its profile is kept, and so is one with a process that may still run, and one with
     completions that a server was paid for. The cost of what was sampled here stays in profile.jsonl, to be billed.
     """
-    home = Home(path)
+    home = StudyFolder(path)
     if not home.has("study.json") or not {p.name for p in path.iterdir()} <= _PROFILING:
         return
     asks, attempts = home.asked, path.glob("*/attempts/*/launch.json")
@@ -205,10 +205,10 @@ def restart(path: Path, setting: Setting, **asked: Any) -> None:
         (path / "study.json").unlink()
 
 
-def found(path: Path, setting: Setting, **asked: Any) -> Home:
+def found(path: Path, setting: Setting, **asked: Any) -> StudyFolder:
     """Start a study, or open the one in `path`. Raises UserError if that one has different settings."""
     check(path, setting, **asked)
-    home = Home(path)
+    home = StudyFolder(path)
     if not home.has("study.json"):
         path.mkdir(parents=True, exist_ok=True)
         asks = {"setting": setting.to_dict(), **asked}

@@ -1,8 +1,8 @@
 """A study as a value: what its folder holds, read once.
 
-The command line and `isocost.open` read the path; every step takes the `Study` and returns a result. A part is read
-when a step first needs it, and no file is opened twice. What a step writes is in the study that `write` returns; what
-other processes have written since is in that of `again`.
+The command line and `isocost.open` read the path; every step takes the `StudyRecord` and returns a result. A part is
+read when a step first needs it, and no file is opened twice. What a step writes is in the study that `write` returns;
+what other processes have written since is in that of `again`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from isocost.planner.training.turn_limits import LimitChoice
 from isocost.runs import source
 from isocost.runs.files import RunFiles, read_json, runs_of
 from isocost.screen.words import word
-from isocost.steps.folder import Home, writing
+from isocost.steps.folder import StudyFolder, writing
 
 CHOICE = "turn_limit"       # of law.json, where several were compared
 
@@ -35,13 +35,13 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Study(Home):
+class StudyRecord(StudyFolder):
     """A study as its folder held it. Two of the same folder are equal."""
 
     _read: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)      # by file, and the curves
 
     @classmethod
-    def read(cls, path: str | Path) -> Study:
+    def read(cls, path: str | Path) -> StudyRecord:
         """The study in a folder. Raises UserError if there is none."""
         path = Path(path)
         if not (path / "study.json").exists():
@@ -50,9 +50,9 @@ class Study(Home):
             raise UserError(f"{path} is {'a run, not' if run else 'not'} a study: it has no study.json; {start}")
         return cls(path)
 
-    def again(self) -> Study:
+    def again(self) -> StudyRecord:
         """The study as its folder holds it now."""
-        return Study(self.path)
+        return StudyRecord(self.path)
 
     def record(self, name: str, step: str) -> dict[str, Any]:
         """A step's record. Raises UserError, naming the step that writes it, if there is none."""
@@ -60,19 +60,19 @@ class Study(Home):
             self._read[name] = super().record(name, step)
         return dict(self._read[name])
 
-    def write(self, name: str, data: Mapping[str, Any]) -> Study:
+    def write(self, name: str, data: Mapping[str, Any]) -> StudyRecord:
         """Write a step's record; returns the study with it."""
         super().write(name, data)
         return self._but(name)
 
-    def without(self, *names: str) -> Study:
+    def without(self, *names: str) -> StudyRecord:
         """Remove these files, of those that are there; returns the study without them."""
         for name in names:
             (self.path / name).unlink(missing_ok=True)
         return self._but(*names)
 
-    def _but(self, *names: str) -> Study:
-        return Study(self.path, {k: v for k, v in self._read.items() if k not in names})
+    def _but(self, *names: str) -> StudyRecord:
+        return StudyRecord(self.path, {k: v for k, v in self._read.items() if k not in names})
 
     @property
     def kind(self) -> str:
@@ -161,14 +161,14 @@ class Study(Home):
         return self._read.get(name) or jsonfile.read_json(self.path / name)
 
 
-def changes(step: Callable[Concatenate[Study, P], R]) -> Callable[Concatenate[Study, P], R]:
+def changes(step: Callable[Concatenate[StudyRecord, P], R]) -> Callable[Concatenate[StudyRecord, P], R]:
     """Decorates a step that writes to its study: it holds the folder's lock, and reads what is there once it has it.
 
     A dry run writes nothing and takes no lock.
     """
 
     @wraps(step)
-    def alone(study: Study, *args: P.args, **kwargs: P.kwargs) -> R:
+    def alone(study: StudyRecord, *args: P.args, **kwargs: P.kwargs) -> R:
         if kwargs.get("dry_run"):
             return step(study, *args, **kwargs)
         with writing(study.path):

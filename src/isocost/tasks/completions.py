@@ -17,7 +17,7 @@ from typing import Any
 from isocost.disk.shape import LARGEST
 from isocost.errors import UserError
 from isocost.screen.words import counted
-from isocost.tasks.load import MOST_BROKEN, Broken, Report
+from isocost.tasks.load import MOST_BROKEN, BadRow, Report
 from isocost.tasks.rows import rows_of
 
 # What a row may hold, and the names that columns of it usually have.
@@ -107,7 +107,7 @@ def read_completions(
     if first is None:
         raise UserError(f"{path} has no rows")
     found = _columns(path, first[1], columns)
-    broken: list[Broken] = []
+    broken: list[BadRow] = []
     by: dict[str, tuple[dict[str, Any], list[Attempt]]] = {}
     count, beyond = 0, list[float]()
     for where, row in chain([first], rows):
@@ -115,7 +115,7 @@ def read_completions(
         try:
             key, about, attempts = _row(row, found, scale)
         except ValueError as e:
-            broken.append(Broken(where, str(e)))
+            broken.append(BadRow(where, str(e)))
             beyond += [e.value] if isinstance(e, OutOfRange) else []
             if len(broken) == MOST_BROKEN:
                 break

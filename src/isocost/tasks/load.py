@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?", re.ASCII | re.IGNORECAS
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BadRow:
     """A row that cannot be used."""
 
     where: str     # "line 3" of a JSON-lines file, "row 3" of a Parquet file, "problem 3" of a generator
@@ -50,7 +50,7 @@ class Report:
     """The findings while loading: every row that was left out, and why."""
 
     rows: int                                    # rows read, without blank lines
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[BadRow, ...] = ()
     duplicates: tuple[tuple[str, str], ...] = () # (place, place of the first one with the same prompt and answer)
     warnings: tuple[str, ...] = ()
     solutions: float = 0.0                       # share of problems with a reference solution
@@ -167,14 +167,14 @@ def _load(
     if len(unfit) < len(good) and (check or how.tried) and not (kind.must_agree or kind.of_turns):
         trial = _try([x for x in good if x[0] not in unfit], name, meter, reads)
         warnings, paid = trial.warnings, (trial.low, trial.high)
-    refused: list[Broken] = []
+    refused: list[BadRow] = []
     if check and not kind.of_turns:
         good, refused, said = _agree(good, name, meter)
         broken += refused
         warnings += said
     fit = [(where, p) for where, p in good if where not in unfit]
     if fit or how.skip_broken or not good:
-        broken += [Broken(where, unfit[where]) for where, _ in good if where in unfit]
+        broken += [BadRow(where, unfit[where]) for where, _ in good if where in unfit]
     elif not broken:        # errors of the file itself come first
         raise UserError(f"{spec}: the model can be given none of the {count:,} rows. {good[0][0]}: {unfit[good[0][0]]}")
     good = fit
@@ -240,12 +240,12 @@ def _hugging_face(path: Path) -> str:
 def _gather(
     rows: Iterator[Row], read: Callable[[Any], Problem], limit: int | None, system: str,
     reads: Callable[[], Reads] | None, stateful: bool,
-) -> tuple[list[tuple[str, Problem]], list[Broken], list[tuple[str, str]], int, dict[str, str]]:
+) -> tuple[list[tuple[str, Problem]], list[BadRow], list[tuple[str, str]], int, dict[str, str]]:
     """Good problems with where they stood, broken rows, duplicates, how many rows were read, and of the good problems
     those that the model cannot be given, with why; `limit` counts the others.
     """
     good: list[tuple[str, Problem]] = []
-    broken: list[Broken] = []
+    broken: list[BadRow] = []
     duplicates: list[tuple[str, str]] = []
     prompts: dict[str, tuple[str, Any]] = {}
     ids: dict[str, str] = {}
@@ -258,7 +258,7 @@ def _gather(
                 raise row
             problem = read(row)
         except ValueError as e:
-            broken.append(Broken(where, str(e)))
+            broken.append(BadRow(where, str(e)))
             if len(broken) == MOST_BROKEN:
                 break
             continue
@@ -267,9 +267,9 @@ def _gather(
         if first[0] != where and first[1] == problem.answer:
             duplicates.append((where, first[0]))
         elif first[0] != where:
-            broken.append(Broken(where, f"the prompt of {first[0]} again, with another answer"))
+            broken.append(BadRow(where, f"the prompt of {first[0]} again, with another answer"))
         elif ids.setdefault(problem.id, where) != where:
-            broken.append(Broken(where, f"the id {problem.id!r} is already that of {ids[problem.id]}"))
+            broken.append(BadRow(where, f"the id {problem.id!r} is already that of {ids[problem.id]}"))
         else:
             good.append((where, _with_system(problem, system) if system else problem))
             if reads is not None and (why := reads().refused(good[-1][1])):
@@ -281,7 +281,7 @@ def _gather(
 
 def _try(
     good: Sequence[tuple[str, Problem]], verifier: str, meter: Meter | None, reads: Callable[[], Reads] | None
-) -> verifiers.Trial:
+) -> verifiers.RewardTrial:
     """A user's reward on a few rows."""
     encode = None if reads is None else reads().text.encode
     with meters.on(meters.CHECK), Grader(verifier, timeout=20.0, meter=meter) as grader:
@@ -290,7 +290,7 @@ def _try(
 
 def _agree(
     good: list[tuple[str, Problem]], verifier: str, meter: Meter | None
-) -> tuple[list[tuple[str, Problem]], list[Broken], tuple[str, ...]]:
+) -> tuple[list[tuple[str, Problem]], list[BadRow], tuple[str, ...]]:
     """Keep the problems whose own answer is right by the verifier; for a user's reward, only warn."""
     must = verifiers.find(verifier).must_agree
     with meters.on(meters.CHECK), Grader(verifier, timeout=20.0, meter=meter) as grader:
@@ -299,7 +299,7 @@ def _agree(
         said = [f"{where}: {wrong[p.id]}" for where, p in good if p.id in wrong]
         more = (f"and {len(said) - SHOWN:,} more",) if len(said) > SHOWN else ()
         return good, [], (*said[:SHOWN], *more)
-    broken = [Broken(where, wrong[p.id]) for where, p in good if p.id in wrong]
+    broken = [BadRow(where, wrong[p.id]) for where, p in good if p.id in wrong]
     return [(where, p) for where, p in good if p.id not in wrong], broken, ()
 
 

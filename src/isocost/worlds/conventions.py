@@ -17,7 +17,7 @@ from numpy import ndarray
 from isocost.errors import UserError
 from isocost.meter import CHECK, Meter, Payer
 from isocost.types import Cost
-from isocost.worlds.service import Adam, Adapter, Row
+from isocost.worlds.service import AdamParams, Adapter, PassRow
 
 EPS = 1e4           # of the probing step: far above any gradient
 TARGET = 0.1        # change of a log-prob at which responses are measured, if steps of that size are still linear
@@ -103,10 +103,11 @@ class Probe:
         """Send the gradients of these calls; returns the watched log-prob before them. See `response`."""
         watched = float("nan")
         for rows in calls:
-            logp = self.adapter.forward([Row(r.tokens) for r in rows])
+            logp = self.adapter.forward([PassRow(r.tokens) for r in rows])
             watched = float(logp[0][self.watched])
             sent = [
-                Row(r.tokens, {"logprobs": (p - log(ratio)).tolist(), "advantages": [size * a for a in r.advantages]})
+                PassRow(r.tokens, {
+                    "logprobs": (p - log(ratio)).tolist(), "advantages": [size * a for a in r.advantages]})
                 for r, p in zip(rows, logp, strict=True)
             ]
             self.adapter.forward_backward(sent)
@@ -115,13 +116,13 @@ class Probe:
         return watched
 
     def _step(self, eta: float, clip: float) -> None:
-        self.adapter.optim_step(Adam(eta * EPS, beta1=0.0, beta2=0.0, eps=EPS, grad_clip_norm=clip))
+        self.adapter.optim_step(AdamParams(eta * EPS, beta1=0.0, beta2=0.0, eps=EPS, grad_clip_norm=clip))
         self._charge(Cost(updates=1))
 
     def watch(self) -> float:
         """The watched log-prob."""
         self._charge(Cost(score=len(self.row)))
-        return float(self.adapter.forward([Row(self.row)])[0][self.watched])
+        return float(self.adapter.forward([PassRow(self.row)])[0][self.watched])
 
     def _charge(self, cost: Cost) -> None:
         self.meter.charge(cost, to=self.payer)

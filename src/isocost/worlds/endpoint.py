@@ -29,8 +29,8 @@ from isocost.screen.words import visible
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
 from isocost.world import About, Grade, Surrogate, Weights, World
 from isocost.worlds.flying import Flying
-from isocost.worlds.http import Client, Limits, Refused, Unanswered
-from isocost.worlds.protocol import CHAT, REFUSED, TEXT, Answer, Dialect, Malformed
+from isocost.worlds.http import Client, RequestLimits, StatusError, Unanswered
+from isocost.worlds.protocol import CHAT, REFUSED, TEXT, Completion, Dialect, MalformedAnswer
 from isocost.worlds.spec import Spec
 
 log = logging.getLogger("isocost")
@@ -44,7 +44,7 @@ IN_A_ROW = 8        # requests without an answer, all retries used, after which 
 
 def open_world(
     spec: Spec, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None,
-    sampling: Sampling = Sampling(), limits: Limits = Limits(), logprobs: bool = False,
+    sampling: Sampling = Sampling(), limits: RequestLimits = RequestLimits(), logprobs: bool = False,
 ) -> World:
     """A world that samples the model of `spec` at its address, such as http://localhost:8000/v1.
 
@@ -67,7 +67,7 @@ def open_world(
     except BaseException:
         client.close()
         raise
-    text = Words()
+    text = WordTable()
     return World(
         problems, EndpointEngine(spec, client, dialect, text, meter, known), OnlySampled(spec), text, grade, meter,
         about=About(server=lambda: {**client.tally.data(), "dropped": list(dialect.dropped)}), close=client.close,
@@ -80,7 +80,8 @@ class EndpointEngine:
     version = 0
 
     def __init__(
-        self, spec: Spec, client: Client, dialect: Dialect, text: Words, meter: Meter, known: Sequence[Message] | str
+        self, spec: Spec, client: Client, dialect: Dialect, text: WordTable, meter: Meter,
+        known: Sequence[Message] | str,
     ):
         self.known, self._in_a_row = known, 0      # what the server has answered; requests without an answer
         self.spec, self.client, self.dialect, self.text, self.meter = spec, client, dialect, text, meter
@@ -116,7 +117,7 @@ class EndpointEngine:
         if sampling != self.dialect.sampling:
             raise UserError(f"this world samples with {self.dialect.sampling}, not {sampling}")
         paying, seconds = payer(), 0.0
-        answer: Answer | None = None
+        answer: Completion | None = None
         read = written = 0
         body = self.dialect.body(said, max_tokens, seed, stop)
         try:
@@ -128,10 +129,10 @@ class EndpointEngine:
             answer = self.dialect.read(data).within(max_tokens)
             read, written = answer.read, answer.written
             _notice(self.client, self.dialect, answer)
-        except Malformed as e:
+        except MalformedAnswer as e:
             self._failed("malformed", str(e))
             read, written = e.usage
-        except Refused as e:
+        except StatusError as e:
             if e.status not in (*REFUSED, 413):
                 raise UserError(_refused(self.client.base, e)) from None
             self._failed(str(e.status), str(e))
@@ -155,7 +156,7 @@ class EndpointEngine:
         missed, self._in_a_row = self._in_a_row, 0
         try:
             data, seconds = await self.client.post(self.dialect.path, self.dialect.body(self.known, 1, 0))
-        except (Unanswered, Refused):
+        except (Unanswered, StatusError):
             raise Unreachable(
                 f"{self.client.base} left {missed} requests in a row without an answer, each tried "
                 f"{self.client.limits.retries + 1} times; the last: {why}. What was answered is kept: run the same "
@@ -164,7 +165,7 @@ class EndpointEngine:
         try:
             answer = self.dialect.read(data).within(1)
             read, written = answer.read, answer.written
-        except Malformed as e:      # it is not down
+        except MalformedAnswer as e:      # it is not down
             read, written = e.usage
         self.meter.charge(Cost(prefill=read, decode=written, seconds=seconds), to=who)
 
@@ -207,7 +208,7 @@ class OnlySampled:
     def restore(self, state: Mapping[str, Tensor]) -> None: self._no()
 
 
-class Words:
+class WordTable:
     """`isocost.world.Text` without a tokenizer: a token's id is the place of its text in a table.
 
     Where a server returns the text of each token, each has its own id. Otherwise the first token of a completion
@@ -240,7 +241,7 @@ class Words:
         parts = (self._parts[t] for t in tokens)
         return "".join(x if isinstance(x, str) else _plain(x) for x in parts)
 
-    def said(self, answer: Answer) -> Said:
+    def said(self, answer: Completion) -> Said:
         """A completion as the engine returns it; log-probs are NaN where the server gave none."""
         if answer.pieces:
             ids = [self._id(piece) for piece in answer.pieces]
@@ -299,7 +300,7 @@ def _address(url: str) -> tuple[str, str]:
     return base, CHAT
 
 
-def client_of(url: str, limits: Limits) -> Client:
+def client_of(url: str, limits: RequestLimits) -> Client:
     """A client of the server at an address. Raises UserError for an address or a key that cannot be used."""
     base, _ = _address(url)
     return Client(base, _key(base), limits)
@@ -323,7 +324,7 @@ def _check_model(client: Client, spec: Spec) -> None:
     except Unanswered as e:
         raise UserError(f"no server answers at {client.base} ({e}): start it, or correct the address in "
                         f"--model {spec}") from None
-    except Refused as e:
+    except StatusError as e:
         if e.status in (401, 403):
             raise UserError(_refused(client.base, e)) from None
         return      # a server without this path
@@ -343,7 +344,7 @@ def _hello(client: Client, dialect: Dialect, meter: Meter, said: Sequence[Messag
         try:
             data = client.ask("POST", dialect.path, body, retries=0)
             break
-        except Refused as e:
+        except StatusError as e:
             if not (e.status in REFUSED and dialect.adapt(e.said, body)):
                 raise UserError(_refused(client.base, e, dialect.path)) from None
         except Unanswered as e:
@@ -356,14 +357,14 @@ def _hello(client: Client, dialect: Dialect, meter: Meter, said: Sequence[Messag
             client.pause(tries)
     try:
         answer = dialect.read(data).within(1)
-    except Malformed as e:
+    except MalformedAnswer as e:
         raise UserError(f"{client.base}{dialect.path} is not OpenAI-compatible: it gave {e}") from None
     _notice(client, dialect, answer)
     with meters.on(meters.CHECK):
         meter.charge(Cost(prefill=answer.read, decode=answer.written))
 
 
-def _notice(client: Client, dialect: Dialect, answer: Answer) -> None:
+def _notice(client: Client, dialect: Dialect, answer: Completion) -> None:
     """Say once, and record, that the server answers with another model."""
     if OTHER not in client.tally.examples and answer.of_another(dialect.model):
         named = visible(answer.model[:SHOWN], lines=False)
@@ -372,7 +373,7 @@ def _notice(client: Client, dialect: Dialect, answer: Answer) -> None:
                     client.base, named, dialect.model)
 
 
-def _refused(base: str, e: Refused, path: str = "") -> str:
+def _refused(base: str, e: StatusError, path: str = "") -> str:
     """An error of a status that does not pass, with what to do."""
     host = urlsplit(base).hostname
     names = f"{KEY} or {OPENAI_KEY}" if host == OPENAI_HOST else KEY

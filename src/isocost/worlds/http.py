@@ -41,7 +41,7 @@ PATIENCE = 600.0        # longest Retry-After, in seconds, that is waited for
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """How a server is asked: `concurrency` requests in flight at most, `timeout` seconds for each, `retries` of one
     that may pass, `per_minute` requests at most (None: no limit). Waits between retries start at up to `first` seconds
     and are at most `longest`."""
@@ -59,7 +59,7 @@ class Limits:
 
 
 @dataclass
-class Tally:
+class RequestCounts:
     """Counts of requests: `sent` (each try is one), `answered`, `failed` after all retries or with a status that does
     not pass, `repeated` by reason, and `unknown`: tries that ended without an answer, whose cost is not known."""
 
@@ -78,7 +78,7 @@ class Tally:
         }
 
 
-class Refused(Exception):
+class StatusError(Exception):
     """The server answered with a status that no retry changes."""
 
     def __init__(self, status: int, said: str):
@@ -111,8 +111,8 @@ class Client:
     """Sends JSON to one server. `key` is sent as a bearer token and appears in no text of this class, also where the
     server repeats it. Raises UserError without httpx2."""
 
-    def __init__(self, base: str, key: str = "", limits: Limits = Limits()):
-        self.base, self.limits, self.tally = base.rstrip("/"), limits, Tally()
+    def __init__(self, base: str, key: str = "", limits: RequestLimits = RequestLimits()):
+        self.base, self.limits, self.tally = base.rstrip("/"), limits, RequestCounts()
         self._key, self._httpx = key, needed("httpx2", "endpoint", "a model behind a server")
         for name in ("httpx2", "httpcore2"):    # what they log quotes the server, which may repeat the key
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -197,7 +197,7 @@ class Client:
                     again = e
                 except BaseException as e:
                     self._leave(began)
-                    self.tally.failed += isinstance(e, Refused)
+                    self.tally.failed += isinstance(e, StatusError)
                     raise
             tries += 1
             await self._again(again, tries)
@@ -296,7 +296,7 @@ class Client:
                     f"than {PATIENCE:g} s are waited for: run the same command again then"
                 )
             raise _Try(str(status), f"{status}: {said}", after)
-        raise Refused(status, said)
+        raise StatusError(status, said)
 
     def _message(self, raw: bytes) -> str:
         """What a server says of an error, in one line."""

@@ -30,7 +30,7 @@ SPECIAL = 16        # tokens above `max_tokens` that a server may count: ends of
 DATED = re.compile(r"(-\d{4}-?\d{2}-?\d{2}|-\d{4}|-latest|:latest|\.gguf)$")     # how a name may go on in an answer
 
 
-class Malformed(Exception):
+class MalformedAnswer(Exception):
     """An answer that is not one of the protocol, or not to be believed; `usage` is what it cost where it says so."""
 
     def __init__(self, why: str, usage: tuple[int, int]):
@@ -39,7 +39,7 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Completion:
     """One completion: its text, why it ended (None: the server cut it), and its tokens read and written.
 
     `pieces` and `logp` are the text and the log-prob of each token where the server returned them, else empty; `model`
@@ -54,11 +54,11 @@ class Answer:
     logp: tuple[float, ...] = ()
     model: str = ""
 
-    def within(self, most: int) -> Answer:
+    def within(self, most: int) -> Completion:
         """The same. Raises Malformed if it has more tokens than were asked for: it is then not known what is billed."""
         if self.written > most + SPECIAL:
-            raise Malformed(f"a completion of {self.written:,} tokens where at most {most:,} were asked for",
-                            (self.read, most))
+            raise MalformedAnswer(f"a completion of {self.written:,} tokens where at most {most:,} were asked for",
+                                  (self.read, most))
         return self
 
     def of_another(self, asked: str) -> bool:
@@ -132,7 +132,7 @@ class Dialect:
             return True
         return bool(found)
 
-    def read(self, data: Any) -> Answer:
+    def read(self, data: Any) -> Completion:
         """The completion in an answer. Raises Malformed if there is none, or if its tokens cannot be counted."""
         usage = _usage(data)
         try:
@@ -141,19 +141,20 @@ class Dialect:
             reason = choice.get("finish_reason")
             named = data.get("model")
         except (KeyError, IndexError, TypeError, AttributeError):
-            raise Malformed("an answer without choices[0]", usage or (0, 0)) from None
+            raise MalformedAnswer("an answer without choices[0]", usage or (0, 0)) from None
         if not isinstance(text, str | None):
-            raise Malformed("a completion that is not text", usage or (0, 0))
+            raise MalformedAnswer("a completion that is not text", usage or (0, 0))
         pieces, logp = _logprobs(choice)
         ids = choice.get("token_ids")
         counted = len(ids) if isinstance(ids, list) else len(pieces)
         if usage is None and not counted:
-            raise Malformed("an answer without usage, token ids or log-probs: its tokens cannot be counted", (0, 0))
+            raise MalformedAnswer(
+                "an answer without usage, token ids or log-probs: its tokens cannot be counted", (0, 0))
         read, written = usage or (0, counted)
         stop = Stop.LENGTH if reason in ("length", "max_tokens") else Stop.DONE if reason in (None, *DONE) else None
         if "".join(pieces) != (text or ""):       # special tokens, or bytes of one character
             pieces = ()
-        return Answer(text or "", stop, read, written, pieces, logp, named if isinstance(named, str) else "")
+        return Completion(text or "", stop, read, written, pieces, logp, named if isinstance(named, str) else "")
 
 
 def _usage(data: Any) -> tuple[int, int] | None:
@@ -164,7 +165,7 @@ def _usage(data: Any) -> tuple[int, int] | None:
     if type(read) is not int or type(written) is not int or min(read, written) < 0:
         return None
     if max(read, written) > TOKENS:
-        raise Malformed(f"a usage of more than {TOKENS:,} tokens", (0, 0))
+        raise MalformedAnswer(f"a usage of more than {TOKENS:,} tokens", (0, 0))
     return read, written
 
 

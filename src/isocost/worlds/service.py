@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Row:
+class PassRow:
     """One row of a pass: its tokens, and for each token but the first the inputs of the loss, by name.
 
     The API calls tokens 1 to T - 1 the targets; position t of an input belongs to token t + 1.
@@ -52,7 +52,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Adam:
+class AdamParams:
     """The settings of one optimiser step, by the API's names. `grad_clip_norm` 0 does not clip."""
 
     learning_rate: float
@@ -64,7 +64,7 @@ class Adam:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledTokens:
     """One completion: tokens, their log-probs, and whether it ended because no tokens were left."""
 
     tokens: list[int]
@@ -80,7 +80,7 @@ class Sampler:
 
     async def sample(
         self, prompt: Sequence[int], *, max_tokens: int, seed: int, temperature: float = 1.0, ends: Sequence[int] = ()
-    ) -> Sampled:
+    ) -> SampledTokens:
         """One completion, without top-p and top-k. Raises Unreachable and UserError as the service does."""
         with _naming("sample"):
             return _sampled(await self._client.sample_async(*self._asked(prompt, max_tokens, seed, temperature, ends)))
@@ -88,7 +88,7 @@ class Sampler:
     def many(
         self, prompt: Sequence[int], seeds: Sequence[int], *, max_tokens: int, temperature: float = 1.0,
         ends: Sequence[int] = (),
-    ) -> list[Sampled]:
+    ) -> list[SampledTokens]:
         """One completion for each seed, waiting for all of them."""
         with _naming("sample"):
             asked = [self._asked(prompt, max_tokens, seed, temperature, ends) for seed in seeds]
@@ -103,12 +103,12 @@ class Sampler:
         )
 
 
-def _sampled(found: Any) -> Sampled:
+def _sampled(found: Any) -> SampledTokens:
     """The one completion of an answer."""
     one = found.sequences[0]
     if one.logprobs is None or len(one.logprobs) != len(one.tokens):
         raise UserError("the service returns no log-prob for each sampled token, which training needs")
-    return Sampled(list(one.tokens), list(one.logprobs), one.stop_reason == "length")
+    return SampledTokens(list(one.tokens), list(one.logprobs), one.stop_reason == "length")
 
 
 class Adapter:
@@ -117,18 +117,18 @@ class Adapter:
     def __init__(self, client: Any, sdk: Any, calls: Callable[[Callable[[], Any]], Any]):
         self._client, self._sdk, self._calls = client, sdk, calls
 
-    def forward(self, rows: Sequence[Row]) -> list[ndarray]:
+    def forward(self, rows: Sequence[PassRow]) -> list[ndarray]:
         """The log-prob of each token but the first, for each row. No gradient."""
-        zeros = [Row(r.tokens, {"weights": [0.0] * (len(r.tokens) - 1)}) for r in rows]
+        zeros = [PassRow(r.tokens, {"weights": [0.0] * (len(r.tokens) - 1)}) for r in rows]
         with _naming("forward"):
             return self._calls(lambda: _logp(self._client.forward(self._data(zeros), CROSS_ENTROPY).result()))
 
-    def forward_backward(self, rows: Sequence[Row]) -> list[ndarray]:
+    def forward_backward(self, rows: Sequence[PassRow]) -> list[ndarray]:
         """Add the gradient of the loss `IMPORTANCE` to the pending one. Returns log-probs as `forward` does."""
         with _naming("forward_backward"):
             return self._calls(lambda: _logp(self._client.forward_backward(self._data(rows), IMPORTANCE).result()))
 
-    def optim_step(self, adam: Adam) -> dict[str, float]:
+    def optim_step(self, adam: AdamParams) -> dict[str, float]:
         """One optimiser step with the pending gradient, which is then zero. Returns the service's metrics."""
         known = getattr(self._sdk.types.AdamParams, "model_fields", None)
         settings = {k: v for k, v in asdict(adam).items() if known is None or k in known}
@@ -157,7 +157,7 @@ class Adapter:
             self._calls(lambda: self._client.get_tokenizer().save_pretrained(folder))
             return {p.name: p.read_text(encoding="utf-8") for p in Path(folder).iterdir() if p.is_file()}
 
-    def _data(self, rows: Sequence[Row]) -> list[Any]:
+    def _data(self, rows: Sequence[PassRow]) -> list[Any]:
         types = self._sdk.types
 
         def tensor(values: Sequence[float], dtype: str) -> Any:

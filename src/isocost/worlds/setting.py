@@ -22,7 +22,7 @@ from isocost.tasks.verify.grade import Grader
 from isocost.tasks.verify.verifiers import find
 from isocost.types import Sampling
 from isocost.world import World
-from isocost.worlds.http import Limits
+from isocost.worlds.http import RequestLimits
 from isocost.worlds.spec import MachineOptions, Opening, Options, here, kind_of, kinds, options, spec_of
 
 
@@ -182,7 +182,7 @@ def open_problems(
 
 def open_setting(
     setting: Setting, *, reference: bool = False, check: bool = False, tried: bool = False, learn: bool = True,
-    whole: bool = False, limits: Limits = Limits(),
+    whole: bool = False, limits: RequestLimits = RequestLimits(),
 ) -> Opened:
     """Load problems and model. Sets torch's thread count: a run is reproducible only at a fixed number of threads.
 

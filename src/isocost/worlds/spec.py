@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from isocost.tasks.load import Reads
     from isocost.types import Problem, Sampling
     from isocost.world import Grade, World
-    from isocost.worlds.http import Limits
+    from isocost.worlds.http import RequestLimits
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Opening:
     sampling: Sampling
     machine: MachineOptions
     options: Any                # `Options` of the model's kind
-    limits: Limits              # of requests to a server
+    limits: RequestLimits              # of requests to a server
     reference: bool = False     # with a frozen copy of the policy
     exact: bool = False         # each problem's answer is the only right text
     dialogues: bool = False     # rollouts have several turns

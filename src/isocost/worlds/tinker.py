@@ -27,7 +27,7 @@ from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment
 from isocost.world import About, Surrogate, Text, Weights, World
 from isocost.worlds.conventions import Probe, Reduction, reduction
 from isocost.worlds.flying import Flying
-from isocost.worlds.service import RANK, SEED, Adam, Adapter, Row, Sampler, Service, is_local, text_for
+from isocost.worlds.service import RANK, SEED, AdamParams, Adapter, PassRow, Sampler, Service, is_local, text_for
 from isocost.worlds.spec import Opening, Spec
 
 MAX_NORM = 1.0      # the gradient is clipped to this norm where the service can, as by the learner of this machine
@@ -70,7 +70,7 @@ def open_world(spec: Spec, opening: Opening) -> World:
         raise
     return World(
         problems, engine, learner, text, opening.grade, meter, reference=base, close=service.close,
-        exact=Exactly(text, learner) if opening.exact else None,
+        exact=TinkerExact(text, learner) if opening.exact else None,
         about=About(
             device="service", dtype="the service's", lora=rank, notes=learner.notes,
             service={"url": spec.url, "sdk": service.version, "lora": rank, "reduction": found.name},
@@ -200,7 +200,7 @@ class TinkerLearner:
         if batch.kept or bool((batch.temperature != 1.0).any()):
             raise UserError(PLAIN)
         logp = torch.zeros(batch.tokens.shape, dtype=torch.float32)
-        for i, own in enumerate(self.adapter.forward([Row(x) for x in _rows(batch)])):
+        for i, own in enumerate(self.adapter.forward([PassRow(x) for x in _rows(batch)])):
             logp[i, 1 : len(own) + 1] = torch.from_numpy(own)
         return Forward((logp * batch.mask).requires_grad_(), torch.full(batch.tokens.shape, float("nan")))
 
@@ -222,7 +222,7 @@ class TinkerLearner:
         if not bool(torch.isfinite(gradient).all()):
             return {**seen, "grad_norm": float("nan")}
         self.push(batch, gradient, logp)
-        self.metrics = self.adapter.optim_step(Adam(lr, grad_clip_norm=MAX_NORM))
+        self.metrics = self.adapter.optim_step(AdamParams(lr, grad_clip_norm=MAX_NORM))
         norms = [v for k, v in self.metrics.items() if k.rpartition("/")[2] == "grad_norm"]
         n, seconds = int(batch.length.sum()), time.perf_counter() - began
         self.meter.charge(Cost(train=n, updates=1, seconds=seconds), Cost(score=n, train=n, updates=1, seconds=seconds))
@@ -250,7 +250,7 @@ class TinkerLearner:
         scaled = -gradient.double() * torch.from_numpy(scale)[:, None]
         credit = [scaled[i, 1 : len(x)].tolist() for i, x in enumerate(rows)]
         self.adapter.forward_backward([
-            Row(x, {"logprobs": p, "advantages": a}) for x, p, a in zip(rows, full, credit, strict=True)
+            PassRow(x, {"logprobs": p, "advantages": a}) for x, p, a in zip(rows, full, credit, strict=True)
         ])
 
     def gradients(self, batch: Batch, loss: Surrogate) -> Iterator[tuple[Tensor, dict[str, float]]]:
@@ -283,7 +283,7 @@ class TinkerLearner:
         self.adapter.load(bytes(state[PATH].tolist()).decode())
 
 
-class Exactly:
+class TinkerExact:
     """`isocost.world.Exact` by the service's log-probs: the probability of each problem's answer and an end."""
 
     def __init__(self, text: Text, learner: TinkerLearner):
@@ -292,11 +292,11 @@ class Exactly:
     def __call__(self, problems: Sequence[Problem], sampling: Sampling) -> list[float]:
         refuse_sampling(sampling)
         began, ends = time.perf_counter(), self.text.ends
-        asked: list[Row] = []
+        asked: list[PassRow] = []
         first: list[int] = []
         for p in problems:
             prompt, answer = self.text.prompt(p.prompt) + self.text.encode(p.prefix), self.text.encode(str(p.answer))
-            asked += [Row([*prompt, *answer, end]) for end in ends]
+            asked += [PassRow([*prompt, *answer, end]) for end in ends]
             first += [len(prompt) - 1] * len(ends)
         found = self.learner.adapter.forward(asked) if asked else []
         logp = np.array([x[k:].sum() for x, k in zip(found, first, strict=True)]).reshape(-1, len(ends))

@@ -100,7 +100,7 @@ class _Row:
     stop: Stop = Stop.LENGTH
 
 
-class Engine:
+class ToyEngine:
     """Writes one token for each attempt, then yields to the event loop, until all of its attempts have ended."""
 
     def __init__(self, policy: Policy, meter: Meter, text: Letters):
@@ -178,7 +178,7 @@ class Engine:
         self._known.clear()
 
 
-class Adam:
+class TableAdam:
     """Adam (Kingma & Ba, 2015) with the equations of `torch.optim`, which would import a compiler at its first step."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]):
@@ -210,7 +210,7 @@ class Adam:
                 own[k].copy_(state[f"{i}.{k}"])
 
 
-class Learner:
+class ToyLearner:
     """Adam on the table. `micro` rows at a time; None: the whole batch at once."""
 
     can, vocabulary = LEARNER, SAYS
@@ -218,7 +218,7 @@ class Learner:
     def __init__(self, policy: Policy, meter: Meter, micro: int | None = None):
         self.policy, self.meter, self.micro = policy, meter, micro
         self.parameters = self.learned = sum(p.numel() for p in policy.parameters())
-        self.adam = Adam(policy.parameters())
+        self.adam = TableAdam(policy.parameters())
 
     def forward(self, batch: Batch) -> Forward:
         logits = self.policy(batch.tokens)[:, :-1] / batch.temperature[:, None, None]
@@ -271,7 +271,7 @@ class Learner:
         return self._descend(lr)
 
     def forget(self) -> None:
-        self.adam = Adam(self.policy.parameters())
+        self.adam = TableAdam(self.policy.parameters())
 
     def _descend(self, lr: float) -> float:
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
@@ -289,7 +289,7 @@ class Learner:
         self.adam.restore(state)
 
 
-class Critic:
+class ToyCritic:
     """Adam on another table: a term of the question plus a term of the last token. It starts at 0."""
 
     def __init__(self, meter: Meter):
@@ -319,7 +319,7 @@ class Critic:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.first, self.last = (nn.Parameter(torch.zeros(len(ALPHABET), dtype=torch.float64)) for _ in range(2))
-        self.adam = Adam([self.first, self.last])
+        self.adam = TableAdam([self.first, self.last])
         if state:
             self.first.data.copy_(state["first"])
             self.last.data.copy_(state["last"])
@@ -337,7 +337,7 @@ def _kept(batch: Batch) -> Tensor:
 
 
 @dataclass
-class Grader:
+class ToyGrader:
     """Right is the one letter of the answer and then the end. It fails for the problems in `broken`."""
 
     meter: Meter
@@ -373,8 +373,8 @@ def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
         return (logp[:, 0].gather(-1, rows[:, 2:])[:, 0] + logp[:, 1, END]).exp().tolist()
 
     return World(
-        problems, Engine(sampled, meter, text), Learner(learned, meter, micro), text, Grader(meter), meter,
-        reference=Learner(start, meter), exact=exact, critic=Critic(meter),
+        problems, ToyEngine(sampled, meter, text), ToyLearner(learned, meter, micro), text, ToyGrader(meter), meter,
+        reference=ToyLearner(start, meter), exact=exact, critic=ToyCritic(meter),
     )
 
 

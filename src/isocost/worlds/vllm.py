@@ -36,7 +36,7 @@ from isocost.pack import pack
 from isocost.types import Cost, Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
 from isocost.world import Learner, Text, Weights, World
 from isocost.worlds.flying import Flying
-from isocost.worlds.http import Client, Refused, Unanswered
+from isocost.worlds.http import Client, StatusError, Unanswered
 from isocost.worlds.spec import Spec
 
 log = logging.getLogger("isocost")
@@ -85,7 +85,7 @@ def sampled_by(
     with ExitStack() as closing:
         closing.callback(client.close)
         closing.callback(os.close, _only_one(client.base))
-        server = Server(client, spec, world.about.model)
+        server = VllmServer(client, spec, world.about.model)
         closing.callback(server.close)
         carrier = carried(server, world.learner)
         closing.callback(carrier.close)
@@ -104,7 +104,7 @@ def base_of(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1")
 
 
-class Server:
+class VllmServer:
     """The requests that a vLLM server is sent."""
 
     def __init__(self, client: Client, spec: Spec, model: Model):
@@ -156,12 +156,12 @@ class Server:
         """Raises UserError for a request that the server does not take, Unreachable where it does not answer."""
         try:
             return self.client.ask(method, path, body, silent=silent)
-        except Refused as e:
+        except StatusError as e:
             raise self.refused(path, e) from None
         except Unanswered as e:
             raise self.silent(path, e) from None
 
-    def refused(self, path: str, e: Refused) -> UserError:
+    def refused(self, path: str, e: StatusError) -> UserError:
         """The error of a request that the server does not take."""
         do = START if e.status in (403, 404, 405) else "see the server's log"
         return UserError(f"{self.client.base}{path} answered {e.status}: {e.said}; {do}")
@@ -190,7 +190,7 @@ class AllWeights:
     """All weights, which the server reads from a folder in place of its own. `why` is the reason if an adapter's would
     have been enough."""
 
-    def __init__(self, server: Server, why: str = ""):
+    def __init__(self, server: VllmServer, why: str = ""):
         self.server, self.why = server, why
         self.loads = "merged weights" if why else "all weights"
 
@@ -228,7 +228,7 @@ class AdapterAlone:
 
     loads = "adapter"
 
-    def __init__(self, server: Server, learner: LoraLearner):
+    def __init__(self, server: VllmServer, learner: LoraLearner):
         self.server, self.learner, self.swaps = server, learner, 0
         self._loaded: list[Path] = []       # folders of the versions that the server has, the newest last
 
@@ -251,14 +251,14 @@ class AdapterAlone:
             raise ValueError("an adapter is loaded with the learner's weights only")
         try:
             self.add()
-        except Refused as e:
+        except StatusError as e:
             raise self.server.refused(ADD, e) from None
         except Unanswered as e:
             raise self.server.silent(ADD, e) from None
 
     def _remove(self, folder: Path) -> None:
         """Have the server forget a version. What it says does not matter: no request names it again."""
-        with suppress(Refused, Unanswered):
+        with suppress(StatusError, Unanswered):
             self.server.client.ask("POST", REMOVE, {"lora_name": folder.name}, retries=0, silent=True)
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -270,7 +270,7 @@ class AdapterAlone:
             self._remove(self._loaded.pop())
 
 
-def carried(server: Server, learner: Learner) -> Carrier:
+def carried(server: VllmServer, learner: Learner) -> Carrier:
     """The adapter of a learner that trains one, if the server takes adapters; else all weights.
 
     Before the first adapter the model's own weights are loaded, if the server takes weights: an earlier run may have
@@ -283,10 +283,10 @@ def carried(server: Server, learner: Learner) -> Carrier:
         AllWeights(server).take(learner.weights())
     try:
         adapter.add(retries=0)
-    except (Refused, Unanswered) as e:
+    except (StatusError, Unanswered) as e:
         if isinstance(e, Unanswered) and e.status is None:
             raise server.silent(ADD, e) from None
-        said = f"{e.status}: {e.said}" if isinstance(e, Refused) else str(e)
+        said = f"{e.status}: {e.said}" if isinstance(e, StatusError) else str(e)
         rank = min((x for x in RANKS if x >= learner.rank), default=learner.rank)
         why = (f"{server.client.base} takes no adapters ({said}), so the merged weights are loaded after every update, "
                f"all of them; to swap the adapter alone, start it with {ADAPTERS.format(rank=rank)}")
@@ -300,7 +300,8 @@ class VllmEngine:
     """`isocost.world.Engine` over a vLLM server."""
 
     def __init__(
-        self, server: Server, carrier: Carrier, learner: Learner, text: Text, meter: Meter, most: float | None = None,
+        self, server: VllmServer, carrier: Carrier, learner: Learner, text: Text, meter: Meter,
+        most: float | None = None,
     ):
         context = server.model.config.max_len
         self.carrier = carrier
@@ -355,7 +356,7 @@ class VllmEngine:
             if written > limit:
                 raise UserError(f"{self.server.client.base} wrote {written:,} tokens where at most {limit:,} were "
                                 "asked for: is it vLLM itself that answers there?")
-        except Refused as e:
+        except StatusError as e:
             raise UserError(f"{self.server.client.base} answered {e.status}: {e.said}") from None
         except Unanswered as e:
             raise Unreachable(f"{self.server.client.base} left a request without an answer ({e}). What was answered is "

@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationScores:
     """The scores of one file. `scores` are those of each problem's samples; `clusters` the cluster of each problem,
     empty without; `metric` is the name of the score; `tokens` what the samples took, None if the file does not say.
     `unscored` samples had no score: they count for nothing, and are named."""
@@ -83,7 +83,7 @@ class _Scores:
             self.tokens.append(spent)
 
 
-def read(path: Path, metric: str = "", columns: Mapping[str, str] | None = None) -> Evaluation:
+def read(path: Path, metric: str = "", columns: Mapping[str, str] | None = None) -> EvaluationScores:
     """The evaluation in a file.
 
     `metric` chooses among several scores, by name; `columns` name the columns of a file of rows (`MAPPED`).
@@ -102,8 +102,8 @@ def read(path: Path, metric: str = "", columns: Mapping[str, str] | None = None)
     if not found.scores:
         raise UserError(f"{path}: none of its {counted(found.unscored, 'sample')} has a score")
     tokens = sum(found.tokens) if len(found.tokens) == sum(map(len, found.scores.values())) else None
-    return Evaluation(path, reader.name, chosen, {k: tuple(v) for k, v in found.scores.items()}, found.clusters, tokens,
-                      found.unscored)
+    scores = {k: tuple(v) for k, v in found.scores.items()}
+    return EvaluationScores(path, reader.name, chosen, scores, found.clusters, tokens, found.unscored)
 
 
 def is_evaluation(path: Path) -> bool:

@@ -19,16 +19,16 @@ from numpy import ndarray
 
 from isocost.compare.asked import ALPHA, ask
 from isocost.compare.design import labels_of
-from isocost.compare.evaluations.files import Evaluation, evaluations_in, read
+from isocost.compare.evaluations.files import EvaluationScores, evaluations_in, read
 from isocost.compare.judge import DIFFERENT, MARGIN, SAME, UNKNOWN
 from isocost.disk.jsonfile import finite
 from isocost.errors import UserError
 from isocost.runs.files import canonical
-from isocost.screen.display import Row, Shown, Table, given
+from isocost.screen.display import Result, Row, Table, given
 from isocost.screen.words import counted, grouped
 from isocost.stats.paired import (
     Mean,
-    Spread,
+    PairSpread,
     difference,
     exact_p,
     mean_of,
@@ -36,7 +36,7 @@ from isocost.stats.paired import (
     samples_needed,
 )
 from isocost.stats.power import error_shares, seeds_for, smallest
-from isocost.steps.folder import Home, writing
+from isocost.steps.folder import StudyFolder, writing
 
 LEAST = 0.5             # share of an arm's problems that the other must have too
 
@@ -82,7 +82,7 @@ class EvaluatedPair:
 
 
 @dataclass(frozen=True)
-class EvaluationComparison(Shown):
+class EvaluationComparison(Result):
     """Evaluations that were compared problem by problem. `number` is that of the question in its log, None without."""
 
     arms: tuple[EvaluatedArm, ...]
@@ -158,7 +158,7 @@ def compare_evaluations(
     if out is None:
         return answer
     with writing(Path(out)):
-        Home(Path(out)).write("comparison.json", {**answer.to_dict(), "files": [str(a) for a in arms]})
+        StudyFolder(Path(out)).write("comparison.json", {**answer.to_dict(), "files": [str(a) for a in arms]})
     return EvaluationComparison(answer.arms, answer.pairs, margin, number, answer.notes, Path(out) / "comparison.json")
 
 
@@ -180,7 +180,7 @@ class _Gap:
     """What is known of the difference of two arms; `spent` are tokens per sample of a pair, None if not known."""
 
     mean: Mean
-    spread: Spread
+    spread: PairSpread
     p: float
     problems: int
     left_out: int
@@ -189,7 +189,7 @@ class _Gap:
     spent: float | None
 
 
-def _gap(a: str, mine: Sequence[Evaluation], b: str, theirs: Sequence[Evaluation]) -> _Gap:
+def _gap(a: str, mine: Sequence[EvaluationScores], b: str, theirs: Sequence[EvaluationScores]) -> _Gap:
     if len(mine) != len(theirs):
         raise UserError(f"{a} has {counted(len(mine), 'file')} and {b} {len(theirs)}: give both as many, one for each "
                         "seed, in the same order of names")
@@ -215,7 +215,7 @@ def _gap(a: str, mine: Sequence[Evaluation], b: str, theirs: Sequence[Evaluation
                 zip(one, other, strict=True)])), len(seeds), spent)
 
 
-def _pooled(files: Sequence[Evaluation]) -> dict[str, ndarray]:
+def _pooled(files: Sequence[EvaluationScores]) -> dict[str, ndarray]:
     """The scores of each problem, of all files of an arm."""
     found: dict[str, list[float]] = {}
     for e in files:
@@ -224,7 +224,7 @@ def _pooled(files: Sequence[Evaluation]) -> dict[str, ndarray]:
     return {k: np.array(v) for k, v in found.items()}
 
 
-def _clusters(where: str, files: Sequence[Evaluation], problems: Sequence[str]) -> list[str] | None:
+def _clusters(where: str, files: Sequence[EvaluationScores], problems: Sequence[str]) -> list[str] | None:
     """The cluster of each problem; one without is a cluster of its own. None if no file has clusters.
 
     Raises UserError if all are of one cluster.
@@ -237,7 +237,7 @@ def _clusters(where: str, files: Sequence[Evaluation], problems: Sequence[str]) 
     return clusters
 
 
-def _mean(e: Evaluation, problems: Sequence[str]) -> float:
+def _mean(e: EvaluationScores, problems: Sequence[str]) -> float:
     return float(np.mean([np.mean(e.scores[p]) for p in problems if p in e.scores]))
 
 
@@ -284,7 +284,7 @@ def _cost(samples: float, spent: float | None) -> str:
 # arms ----------------------------------------------------------------------------------------------------------
 
 
-def _arm(label: str, files: Sequence[Evaluation]) -> EvaluatedArm:
+def _arm(label: str, files: Sequence[EvaluationScores]) -> EvaluatedArm:
     pooled = _pooled(files)
     if len(pooled) < 2:
         raise UserError(f"{label} has one problem: an evaluation needs at least two")
@@ -294,7 +294,7 @@ def _arm(label: str, files: Sequence[Evaluation]) -> EvaluatedArm:
                         len(scores), sum(e.unscored for e in files), robust.value, robust.se, naive.se)
 
 
-def _notes(arms: Mapping[str, Sequence[Evaluation]]) -> list[str]:
+def _notes(arms: Mapping[str, Sequence[EvaluationScores]]) -> list[str]:
     notes = [f"{label}: {counted(k, 'sample')} without a score, left out" for label, own in arms.items()
              if (k := sum(e.unscored for e in own))]
     metrics = {e.metric for own in arms.values() for e in own}

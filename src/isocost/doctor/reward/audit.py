@@ -21,8 +21,8 @@ from isocost import meter as meters
 from isocost.disk.jsonfile import finite
 from isocost.doctor.finding import Finding
 from isocost.doctor.reward import formats as written
-from isocost.doctor.reward.cases import Built, Family, build
-from isocost.doctor.reward.cost import Costs, Errors, costs_of
+from isocost.doctor.reward.cases import Built, CaseFamily, build
+from isocost.doctor.reward.cost import ErrorCosts, Errors, costs_of
 from isocost.doctor.reward.examples import EXAMPLES
 from isocost.doctor.reward.formats import FORMATS, Format
 from isocost.doctor.reward.kinds import CODE, Item, items_of
@@ -31,7 +31,7 @@ from isocost.doctor.reward.subject import RewardSubject
 from isocost.doctor.reward.wrong import MISTAKES, WRONG
 from isocost.errors import UserError
 from isocost.meter import Meter
-from isocost.screen.display import Row, Shown, Table
+from isocost.screen.display import Result, Row, Table
 from isocost.screen.words import counted, visible
 from isocost.steps.events import SILENT, Observer, Tell
 from isocost.tasks.load import load_problems
@@ -92,7 +92,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Result:
+class FamilyResult:
     """A family's cases: `rate` of errors, `some`: share of problems with an error in one case or more, `mean` reward,
     and the first example of an error."""
 
@@ -109,16 +109,16 @@ class Result:
 
 
 @dataclass(frozen=True)
-class RewardDiagnosis(Shown):
+class RewardDiagnosis(Result):
     """What an audit found: findings, both error rates, a result per family and what the errors cost."""
 
     subject: RewardSubject
     findings: tuple[Finding, ...]
     false_negatives: Rate
     false_positives: Rate
-    families: tuple[Result, ...]
+    families: tuple[FamilyResult, ...]
     formats: Mapping[str, Mapping[str, float]]
-    costs: Costs
+    costs: ErrorCosts
     calls: int
     seconds: float
 
@@ -192,7 +192,7 @@ def diagnose_reward(
             name, answer = next(iter(unknown.items()))
             raise UserError(f"no answer of {len(problems):,} is of a kind that can be audited; problem {name}: "
                             f"{answer[:60]!r}. Numbers, LaTeX, lists, letters, words and code with tests can be")
-        alone = isinstance(verify.find(reward).mark, verify.Python)      # called with many completions at a time
+        alone = isinstance(verify.find(reward).mark, verify.PythonReward)      # called with many completions at a time
         with Grader(reward, workers=1 if alone else 0, timeout=TIMEOUT, meter=meter) as grader:
             trial = _tried(reward, problems, grader, scale)
             kinds = {k: sum(x.kind == k for x in items) for k in dict.fromkeys(x.kind for x in items)}
@@ -259,7 +259,7 @@ class _Marks:
     def __init__(self, grader: Grader, scale: tuple[float, float], tell: Tell):
         self.grader, self.scale, self.tell = grader, scale, tell
         self.calls = self.of = 0
-        self.several = isinstance(verify.find(grader.verifier).mark, verify.Python)
+        self.several = isinstance(verify.find(grader.verifier).mark, verify.PythonReward)
         self.failures: dict[str, str] = {}
 
     def __call__(self, pairs: Sequence[tuple[str, Problem]]) -> list[float | None]:
@@ -324,13 +324,13 @@ def _total(cases: Sequence[Built], earned: Sequence[float | None], right: bool) 
     return Rate.of(_shares(some), len(some))
 
 
-def _result(family: Family, cases: Sequence[Built], earned: Sequence[float | None]) -> Result:
+def _result(family: CaseFamily, cases: Sequence[Built], earned: Sequence[float | None]) -> FamilyResult:
     mine = [(c, x) for c, x in zip(cases, earned, strict=True) if c.family is family]
     bad = next(((c, x) for c, x in mine if _wrongly(c, x)), None)
     example = Example(bad[0].problem.id, str(bad[0].problem.answer), bad[0].text, bad[1]) if bad else None
-    return Result(family.name, family.why, family.right, any(c.counted for c, _ in mine), family.strategy,
-                  family.knows, Rate.of(_shares(mine), len(mine)), Rate.of(_shares(mine, some=True), len(mine)),
-                  sum(x or 0.0 for _, x in mine) / len(mine), example)
+    return FamilyResult(family.name, family.why, family.right, any(c.counted for c, _ in mine), family.strategy,
+                        family.knows, Rate.of(_shares(mine), len(mine)), Rate.of(_shares(mine, some=True), len(mine)),
+                        sum(x or 0.0 for _, x in mine) / len(mine), example)
 
 
 # findings
@@ -379,7 +379,7 @@ def _uses(formats: Mapping[str, Sequence[Format]]) -> str:
     return " and ".join(dict.fromkeys(f.name for some in formats.values() for f in some))
 
 
-def _refused(rate: Rate, results: Sequence[Result]) -> Finding:
+def _refused(rate: Rate, results: Sequence[FamilyResult]) -> Finding:
     name = "right answers refused"
     worst = sorted((r for r in results if r.right and r.counted and r.rate.low > PAID), key=lambda r: -r.rate.value)
     said = f"{rate} of {rate.cases:,} right answers earn nothing"
@@ -388,7 +388,7 @@ def _refused(rate: Rate, results: Sequence[Result]) -> Finding:
     return Finding(name, "fail" if rate.value > REFUSED else "warn" if worst else "ok", said + listed, do)
 
 
-def _paid(rate: Rate, results: Sequence[Result]) -> Finding:
+def _paid(rate: Rate, results: Sequence[FamilyResult]) -> Finding:
     name = "wrong answers paid"
     paid = sorted((r for r in results if not r.right and r.counted and r.rate.value > 0), key=lambda r: -r.rate.value)
     bad = [r for r in paid if (r.rate.value >= PAID_KNOWN if r.knows else r.some.low > PAID)]

@@ -14,7 +14,7 @@ Say = Callable[[str], str]      # writes an answer in the first format
 
 
 @dataclass(frozen=True)
-class Family:
+class CaseFamily:
     """A generator of completions that are all right, or all wrong.
 
     `make` yields whole completions from an item and the writer of its format; with `slot` it yields answers, which are
@@ -39,7 +39,7 @@ class Family:
 class Built:
     """One case: a completion to a problem, whether it deserves the reward, and whether it is in the rates."""
 
-    family: Family
+    family: CaseFamily
     problem: Problem
     text: str
     counted: bool
@@ -49,7 +49,7 @@ class Built:
         return self.family.right
 
 
-def build(item: Item, formats: Sequence[Format], families: Sequence[Family]) -> list[Built]:
+def build(item: Item, formats: Sequence[Format], families: Sequence[CaseFamily]) -> list[Built]:
     """The cases of an item, without doubles, and without wrong answers that equal the reference."""
     first = formats[0]
     seen = set[str]()
@@ -64,7 +64,7 @@ def build(item: Item, formats: Sequence[Format], families: Sequence[Family]) -> 
     return out
 
 
-def _kept(family: Family, item: Item, answer: str) -> bool:
+def _kept(family: CaseFamily, item: Item, answer: str) -> bool:
     """Whether a wrong answer is wrong: as a number it is another one."""
     if family.right or family.strategy or item.kind not in NUMBERS:
         return True

@@ -49,7 +49,7 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Costs:
+class ErrorCosts:
     """What errors cost at the pass rates of the data: `source` says where these are from.
 
     `reward` is the mean reward that is reported where the pass rate is `pass_rate`, `times` the factor on rollouts for
@@ -85,7 +85,7 @@ def pass_rates(problems: Sequence[Problem]) -> tuple[str, list[float]]:
 def costs_of(
     errors: Errors, problems: Sequence[Problem], strategies: Mapping[str, float], *, pass_rate: float | None = None,
     study: str | Path | None = None, verifier: str = "",
-) -> Costs:
+) -> ErrorCosts:
     """What errors cost, at a given pass rate, those of the data, those of a study's law, or `ASSUMED`.
 
     `strategies` are the strategies that are paid, with their mean reward.
@@ -122,7 +122,7 @@ def costs_of(
         name, most = max(strategies.items(), key=lambda x: x[1])
         lines.append(f"a policy that learns the strategy {name!r} reports {most:.2f} with any share of right answers; "
                      "when it learns that is not known, so no forecast of this reward holds")
-    return Costs(p, source, reward, times, tuple(lines))
+    return ErrorCosts(p, source, reward, times, tuple(lines))
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,9 @@ class StudyLaw:
 
 def _law(study: str | Path) -> StudyLaw:
     from isocost.errors import UserError
-    from isocost.steps.study import Study
+    from isocost.steps.study import StudyRecord
 
-    found = Study.read(study)
+    found = StudyRecord.read(study)
     if found.law is None:
         raise UserError(f"{study} has no law yet: run `isocost fit {study}` first")
     return StudyLaw(found)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from isocost.doctor.reward.cases import Family, Say
+from isocost.doctor.reward.cases import CaseFamily, Say
 from isocost.doctor.reward.formats import THOUGHT
 from isocost.doctor.reward.kinds import (
     CHOICE,
@@ -220,8 +220,8 @@ def _format_named(item: Item, say: Say) -> Iterator[str]:
     yield f"{say(item.answer)}\n\nThe answer is written as {say('')}"
 
 
-RIGHT: tuple[Family, ...] = tuple(
-    Family(name, why, make, right=True, slot=slot, counted=counted, marked=marked)
+RIGHT: tuple[CaseFamily, ...] = tuple(
+    CaseFamily(name, why, make, right=True, slot=slot, counted=counted, marked=marked)
     for name, why, make, slot, counted, marked in (
         ("as the reference", "what the data says", _plain, True, True, False),
         ("decimal point", "34.0 is 34, and 0.50 is 0.5", _decimal_point, True, True, False),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from isocost.doctor.reward.cases import Family, Say
+from isocost.doctor.reward.cases import CaseFamily, Say
 from isocost.doctor.reward.kinds import CHOICE, CODE, FRACTION, INTEGER, LIST, NUMBERS, UNIT, YES_NO, Item
 from isocost.tasks.verify import numbers
 
@@ -244,8 +244,8 @@ def _tampers(item: Item, say: Say) -> Iterator[str]:
         f"            f.write('1\\n')\n{stub}")
 
 
-MISTAKES: tuple[Family, ...] = tuple(
-    Family(name, why, make, slot=True, counted=counted) for name, why, make, counted in (
+MISTAKES: tuple[CaseFamily, ...] = tuple(
+    CaseFamily(name, why, make, slot=True, counted=counted) for name, why, make, counted in (
         ("off by one", "the commonest slip", _off_by_one, True),
         ("sign", "-34 is not 34", _sign, True),
         ("power of ten", "0.05 is not 0.5", _power_of_ten, True),
@@ -260,8 +260,8 @@ MISTAKES: tuple[Family, ...] = tuple(
         ("rounded", "3.1 for 3.14159: as the task wants", _rounded, False),
     ))
 KNOWS = ("false equation", "denied answer", "negation", "contradiction", "retracted")
-STRATEGIES: tuple[Family, ...] = tuple(
-    Family(name, why, make, slot=slot, strategy=True, knows=name in KNOWS) for name, why, make, slot in (
+STRATEGIES: tuple[CaseFamily, ...] = tuple(
+    CaseFamily(name, why, make, slot=slot, strategy=True, knows=name in KNOWS) for name, why, make, slot in (
         ("either or", "two answers in the place of one", _either_or, True),
         ("false equation", "43 = 34: readers of equations keep one side", _equation, True),
         ("denied answer", "the answer with a denial beside it", _denied, True),

@@ -27,7 +27,7 @@ from isocost.world import Luck
 
 
 @dataclass(frozen=True)
-class Words:
+class GymText:
     """How an environment is read and acted on."""
 
     show: Callable[[Any, Any], str]
@@ -69,7 +69,7 @@ class Gym:
         except (gymnasium.error.Error, TypeError) as error:
             raise UserError(f"gymnasium does not make {self.id!r}: {error}") from error
 
-    def words(self) -> Words:
+    def words(self) -> GymText:
         """Those of the file, those for minigrid, or those of text. Raises UserError if there are none."""
         if self.file:
             module, source = load(self.file)
@@ -81,15 +81,15 @@ class Gym:
                 gymnasium.spec(self.id)
             except (gymnasium.error.Error, ImportError) as error:
                 raise UserError(f"gymnasium does not make {self.id!r}: {error}") from error
-            return Words(module.show, module.read, getattr(module, "about", lambda env: ""),
-                         getattr(module, "key", None), source)
+            return GymText(module.show, module.read, getattr(module, "about", lambda env: ""),
+                           getattr(module, "key", None), source)
         if self.id.startswith(("MiniGrid-", "BabyAI-")):
-            return Words(minigrid_words.show, minigrid_words.read, minigrid_words.about)
+            return GymText(minigrid_words.show, minigrid_words.read, minigrid_words.about)
         made = self.make()
         try:
             text = seeded.library("gymnasium", "gymnasium minigrid").spaces.Text
             if isinstance(made.observation_space, text) and isinstance(made.action_space, text):
-                return Words(lambda observation, info: str(observation), lambda said: said)
+                return GymText(lambda observation, info: str(observation), lambda said: said)
         finally:
             made.close()
         named = f"gym:{self.id}@{self.id.partition('-')[0].lower()}.py"
@@ -110,7 +110,7 @@ def open_gym(spec: str) -> EnvironmentSet:
 class GymEpisode:
     """One episode. A turn that is no action is a fault of the model, and the environment stays as it is."""
 
-    def __init__(self, problem: Problem, which: Gym, words: Words):
+    def __init__(self, problem: Problem, which: Gym, words: GymText):
         self.problem, self.which, self.words = problem, which, words
         self.env: Any = None
         self.said, self.state, self.shown = "", "", ""

@@ -34,7 +34,7 @@ class ServerEnded(RuntimeError):
     """The server ended, or does not speak the protocol."""
 
 
-class Server:
+class McpServer:
     """A server process, and the requests that wait for its answers."""
 
     def __init__(self, process: asyncio.subprocess.Process):
@@ -46,7 +46,7 @@ class Server:
         self.reader = asyncio.ensure_future(self._read())
 
     @classmethod
-    async def start(cls, command: str) -> Server:
+    async def start(cls, command: str) -> McpServer:
         """Start a server and agree on the protocol. Raises ServerEnded."""
         try:
             process = await asyncio.create_subprocess_exec(
@@ -188,10 +188,10 @@ class McpTools(ToolEpisode):
     def __init__(self, problem: Problem, command: str):
         super().__init__(problem)
         self.command = command
-        self.server: Server | None = None
+        self.server: McpServer | None = None
 
     async def prepare(self) -> Toolbox:
-        self.server = await Server.start(self.command)
+        self.server = await McpServer.start(self.command)
         return Toolbox(await self.server.tools(), fatal=(ServerEnded,))
 
     async def close(self) -> None:

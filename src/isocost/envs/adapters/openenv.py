@@ -37,7 +37,7 @@ class ServerFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Server:
+class OpenEnvServer:
     """Where it is, what its actions are, and which seeds."""
 
     url: str
@@ -47,7 +47,7 @@ class Server:
     seed: int
 
     @classmethod
-    def of(cls, spec: str) -> Server:
+    def of(cls, spec: str) -> OpenEnvServer:
         """Read "openenv:URL[#key=value,...]" and ask the server for its schema. Raises UserError."""
         needed("websockets", "openenv", "an environment of an OpenEnv server")
         url, _, said = spec.partition(":")[2].partition("#")
@@ -65,17 +65,17 @@ class Server:
 
 def open_openenv(spec: str) -> EnvironmentSet:
     """What a spec names. Raises UserError."""
-    which = Server.of(spec)
+    which = OpenEnvServer.of(spec)
     return EnvironmentSet(
-        spec, lambda problem: Session(problem, which), lambda: seeded.seeds(which.url, which.count, which.seed),
+        spec, lambda problem: OpenEnvEpisode(problem, which), lambda: seeded.seeds(which.url, which.count, which.seed),
         max_turns=16, max_tokens=128,
     )
 
 
-class Session:
+class OpenEnvEpisode:
     """One episode."""
 
-    def __init__(self, problem: Problem, which: Server):
+    def __init__(self, problem: Problem, which: OpenEnvServer):
         self.problem, self.which = problem, which
         self.socket: ClientConnection | None = None
         self.said = ""

@@ -69,7 +69,7 @@ def open_textworld(spec: str) -> EnvironmentSet:
     else:
         which = Made(**read(spec, Made()))
         problems = lambda: _made(which)  # noqa: E731
-    return EnvironmentSet(spec, Play, problems, max_turns=24, max_tokens=24)
+    return EnvironmentSet(spec, TextWorldGame, problems, max_turns=24, max_tokens=24)
 
 
 def _files(path: str) -> list[Path]:
@@ -164,7 +164,7 @@ def close_games() -> None:
             _GAMES.pop().close()
 
 
-class Play:
+class TextWorldGame:
     """One game, from its introduction to its end."""
 
     def __init__(self, problem: Problem):

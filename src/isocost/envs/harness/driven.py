@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from isocost.envs import gateway_protocol as protocol
 from isocost.envs.adapters import seeded
-from isocost.envs.gateway_protocol import Asked, Entry, Refused, Reply
+from isocost.envs.gateway_protocol import CompletionRequest, Entry, Reply, RequestError
 from isocost.errors import interrupts, told
 from isocost.types import PLAIN, Message, Problem, Segment, Shown
 from isocost.world import EnvironmentFault, Luck, Text
 
 if TYPE_CHECKING:       # the server's packages are an extra
-    from isocost.envs.harness.gateway import Gateway, Request, Session
+    from isocost.envs.harness.gateway import Gateway, PendingRequest, RolloutSession
 
 log = logging.getLogger("isocost")
 SECONDS = 60.0      # from a reply to the next request, at most
@@ -57,9 +57,9 @@ class Driven:
         """`spawns`: it starts a process, and few of them start at a time."""
         self.problem, self.run, self.seconds, self.spawns = problem, run, seconds, spawns
         self.gateway: Gateway | None = None
-        self.session: Session | None = None
+        self.session: RolloutSession | None = None
         self.work: asyncio.Task[Any] | None = None
-        self.request: Request | None = None     # that waits for the policy's turn
+        self.request: PendingRequest | None = None     # that waits for the policy's turn
         self.held: tuple[Entry, ...] = ()       # what the policy has read and written
         self.tools = ""                         # that it has read about
         self.turn, self.said = 0, ""
@@ -104,7 +104,7 @@ class Driven:
         assert self.session is not None and self.work is not None
         if self.request is None:
             return Shown(over=True)
-        self.session.refuse(Refused("the rollout has no turn left: its limit of turns is reached", "turn_limit"))
+        self.session.refuse(RequestError("the rollout has no turn left: its limit of turns is reached", "turn_limit"))
         await asyncio.wait({self.work}, timeout=min(CUT, self.seconds))
         ended = self.work.done() and not self.work.cancelled() and self.work.exception() is None
         return Shown(over=True, reward=self._reward() if ended else 0.0)
@@ -115,7 +115,7 @@ class Driven:
     async def close(self) -> None:
         if self.gateway is None or self.session is None:
             return
-        self.session.refuse(Refused("this session has ended", "session_ended"))
+        self.session.refuse(RequestError("this session has ended", "session_ended"))
         if self.work is not None:
             self.work.cancel()
             await asyncio.gather(self.work, return_exceptions=True)
@@ -173,7 +173,7 @@ class Driven:
                 asked.entries[0].content.startswith(held[0].content)
         return len(asked.entries) > len(held) and asked.entries[: len(held)] == held
 
-    def _closed(self, asked: Asked) -> bool:
+    def _closed(self, asked: CompletionRequest) -> bool:
         """Whether the turn ended with an end token; as a request expects it where tokens are not known."""
         if self.text is None or not self.text[1].ends:
             return asked.chat
@@ -194,7 +194,7 @@ class Driven:
         key = seeded.digest("\n".join(m.content for m in messages))
         return Shown(messages, key=key, whole=whole, max_tokens=asked.max_tokens, stop=asked.stop)
 
-    def _reply(self, said: str, asked: Asked, luck: int) -> Reply:
+    def _reply(self, said: str, asked: CompletionRequest, luck: int) -> Reply:
         content, calls, stopped = protocol.parted(said, asked)
         finish = "tool_calls" if calls else "stop"
         if self.text is None:

@@ -26,39 +26,49 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route, Router
 
-from isocost.envs.gateway_protocol import Asked, Refused, Reply, body_of, chunks_of, models, read_chat, read_text, sse
+from isocost.envs.gateway_protocol import (
+    CompletionRequest,
+    Reply,
+    RequestError,
+    body_of,
+    chunks_of,
+    models,
+    read_chat,
+    read_text,
+    sse,
+)
 from isocost.envs.tools import NO_JSON
 from isocost.serve import server
-from isocost.serve.server import HOST, Answer, Scope, Server
+from isocost.serve.server import HOST, BytesResponse, Scope, Server
 
 TOGETHER = 256      # functions of harnesses that start at once
 _CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "too_large"}
 
 
 @dataclass(eq=False)
-class Request:
+class PendingRequest:
     """A request that waits for its reply."""
 
-    asked: Asked
+    asked: CompletionRequest
     reply: asyncio.Future[Reply]
     gone: Callable[[], bool]        # whether its client has closed the connection, or lost it
     taken_over: bool = False        # by an equal request, after its client was gone
 
 
 @dataclass(eq=False)
-class Session:
+class RolloutSession:
     """The requests of one rollout, in their order."""
 
     name: str
     base_url: str
     open: bool = True
-    requests: asyncio.Queue[Request] = field(default_factory=asyncio.Queue)
-    refusal: Refused | None = None          # what every request is answered with from now on
-    _waiting: list[Request] = field(default_factory=list)
-    _missed: tuple[Asked, Reply] | None = None      # a reply that its client did not wait for
+    requests: asyncio.Queue[PendingRequest] = field(default_factory=asyncio.Queue)
+    refusal: RequestError | None = None          # what every request is answered with from now on
+    _waiting: list[PendingRequest] = field(default_factory=list)
+    _missed: tuple[CompletionRequest, Reply] | None = None      # a reply that its client did not wait for
     _repeated: int = -1             # number of the last reply that a repeated request was given, or is kept for
 
-    async def ask(self, asked: Asked, gone: Callable[[], bool]) -> Reply:
+    async def ask(self, asked: CompletionRequest, gone: Callable[[], bool]) -> Reply:
         """The reply to a request, when the policy has written it. Raises Refused."""
         missed, self._missed = self._missed, None
         if missed is not None and missed[0] == asked:
@@ -67,20 +77,20 @@ class Session:
             raise self.refusal
         before = next((r for r in self._waiting if r.asked == asked and r.gone()), None)
         if before is None:
-            before = Request(asked, asyncio.get_running_loop().create_future(), gone)
+            before = PendingRequest(asked, asyncio.get_running_loop().create_future(), gone)
             self._waiting.append(before)
             self.requests.put_nowait(before)
         else:
             before.gone, before.taken_over = gone, True
         return await asyncio.shield(before.reply)
 
-    async def next(self) -> Request:
+    async def next(self) -> PendingRequest:
         """The next request that has no reply."""
         while (request := await self.requests.get()).reply.done():
             pass
         return request
 
-    def answer(self, request: Request, reply: Reply) -> None:
+    def answer(self, request: PendingRequest, reply: Reply) -> None:
         """Reply to a request, and to the same one of a client that lost its connection and is back already."""
         gone = request.gone()
         again = [r for r in self._waiting if r.asked == request.asked and r is not request] if gone else []
@@ -92,12 +102,12 @@ class Session:
         elif again or request.taken_over:
             self._repeated = reply.number
 
-    def miss(self, asked: Asked, reply: Reply) -> None:
+    def miss(self, asked: CompletionRequest, reply: Reply) -> None:
         """The client went away before it had this reply."""
         if reply.number != self._repeated:
             self._missed, self._repeated = (asked, reply), reply.number
 
-    def refuse(self, why: Refused) -> None:
+    def refuse(self, why: RequestError) -> None:
         """Answer every request with an error from now on, those that wait too."""
         self.refusal, self._missed = why, None
         for request in self._waiting:
@@ -110,7 +120,7 @@ class Gateway:
     """The sessions of an event loop, which are served while there are any."""
 
     def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, RolloutSession] = {}
         # Harnesses that are started and have not connected yet: processes, and functions. More at once starve each
         # other until their clients give up: OpenAI's after 5 s.
         self.starting = asyncio.Semaphore(max(2, os.cpu_count() or 1)), asyncio.Semaphore(TOGETHER)
@@ -121,7 +131,7 @@ class Gateway:
         ])
         self._server, self._port = Server(Starlette(
             routes=[Mount(at, self._routed) for at in ("/s/{name}/v1", "/v1")],
-            exception_handlers={Refused: _refused, HTTPException: _refused, Exception: _refused},
+            exception_handlers={RequestError: _refused, HTTPException: _refused, Exception: _refused},
         )), 0
 
     @staticmethod
@@ -133,18 +143,18 @@ class Gateway:
             found = _GATEWAYS[loop] = Gateway()
         return found
 
-    async def open(self) -> Session:
+    async def open(self) -> RolloutSession:
         """A new session."""
         async with self._changing:
             if not self.sessions:
                 self._port = self._server.start()
             name = secrets.token_hex(12)
-            self.sessions[name] = session = Session(name, f"http://{HOST}:{self._port}/s/{name}/v1")
+            self.sessions[name] = session = RolloutSession(name, f"http://{HOST}:{self._port}/s/{name}/v1")
             return session
 
-    async def close(self, session: Session) -> None:
+    async def close(self, session: RolloutSession) -> None:
         """End a session; after the last one the server stops."""
-        session.refuse(Refused("this session has ended", "session_ended"))
+        session.refuse(RequestError("this session has ended", "session_ended"))
         async with self._changing:
             session.open = False
             if self.sessions.pop(session.name, None) is not None and not self.sessions:
@@ -154,45 +164,45 @@ class Gateway:
         """Find the session of a request before anything else is read of it. Raises Refused."""
         request = requests.Request(scope)
         if "origin" in request.headers:
-            raise Refused("requests of web pages are not served", "forbidden", 403)
+            raise RequestError("requests of web pages are not served", "forbidden", 403)
         name = request.path_params.get("name") or request.headers.get("authorization", "").removeprefix("Bearer ")
         request.state.session = request.state.connection.owner = self.sessions.get(name.strip())
         if request.state.session is None:
-            raise Refused("there is no such session, or it has ended", "session_ended", 404)
+            raise RequestError("there is no such session, or it has ended", "session_ended", 404)
         await self._routes(scope, receive, send)
 
 
-async def _listed(request: requests.Request) -> Answer:
-    return Answer(models())
+async def _listed(request: requests.Request) -> BytesResponse:
+    return BytesResponse(models())
 
 
-async def _completed(read: Callable[[Any], Asked], request: requests.Request) -> Answer:
+async def _completed(read: Callable[[Any], CompletionRequest], request: requests.Request) -> BytesResponse:
     """The reply to a request for a completion, when the policy has written it. Raises Refused."""
     session, connection = request.state.session, request.state.connection
     raw = await server.body_of(request)
     try:
         asked = read(json.loads(raw))
     except NO_JSON as error:
-        raise Refused(f"the body is not JSON: {error}", "invalid_json") from error
+        raise RequestError(f"the body is not JSON: {error}", "invalid_json") from error
     reply = await session.ask(asked, lambda: connection.gone)
     missed = partial(session.miss, asked, reply)
     if asked.stream:
-        return Answer(sse(list(chunks_of(reply, asked, session.name))), 200, "text/event-stream", missed)
-    return Answer(body_of(reply, asked, session.name), missed=missed)
+        return BytesResponse(sse(list(chunks_of(reply, asked, session.name))), 200, "text/event-stream", missed)
+    return BytesResponse(body_of(reply, asked, session.name), missed=missed)
 
 
-async def _refused(request: requests.Request, error: Exception) -> Answer:
+async def _refused(request: requests.Request, error: Exception) -> BytesResponse:
     """An error in the form of OpenAI. A connection without a session ends with it."""
     if isinstance(error, HTTPException):
         what = {404: f"there is no {request.url.path} here; the address of a session is /s/NAME/v1, and there are "
                      "/chat/completions, /completions and /models",
                 405: f"{request.url.path} is no {request.method}"}.get(error.status_code, error.detail)
-        error = Refused(what, _CODES.get(error.status_code, "invalid_request"), error.status_code)
-    elif not isinstance(error, Refused):
-        error = Refused("the request cannot be served", "internal_error", 500)
+        error = RequestError(what, _CODES.get(error.status_code, "invalid_request"), error.status_code)
+    elif not isinstance(error, RequestError):
+        error = RequestError("the request cannot be served", "internal_error", 500)
     if not request.state.connection.named:
         request.state.connection.end()
-    return Answer(error.body(), error.status)
+    return BytesResponse(error.body(), error.status)
 
 
 _GATEWAYS: WeakKeyDictionary[asyncio.AbstractEventLoop, Gateway] = WeakKeyDictionary()

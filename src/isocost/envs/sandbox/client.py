@@ -42,7 +42,7 @@ class SandboxFailed(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallLimits:
     """Of one call. `disk` and `files` count what its folder holds, also from earlier calls."""
 
     memory: int = 512 << 20      # bytes of address space
@@ -61,7 +61,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CallResult:
     """What a program printed, and how it ended.
 
     "ok"; "cut" (ok, but part of the output was left out); "error" (it raised, or exited with another status than 0);
@@ -88,18 +88,18 @@ class Sandbox:
     """
 
     def __init__(
-        self, limits: Limits | None = None, *, layers: Literal["all", "none"] = "all", at_once: int = 0,
+        self, limits: CallLimits | None = None, *, layers: Literal["all", "none"] = "all", at_once: int = 0,
         without: Sequence[str] = (), abi: int = 0,
     ):
         if layers not in ("all", "none"):
             raise UserError(f"sandbox: expected all or none, got {layers!r}")
-        self.limits = limits or Limits()
+        self.limits = limits or CallLimits()
         self.without = (*LAYERS, "namespaces") if layers == "none" else tuple(without)
         self.at_once = at_once or 4 * (os.cpu_count() or 1)
         self._abi = abi
         self._lock = threading.Lock()                # of everything below
         self._sending = threading.Lock()             # while it waits for room, replies are still read
-        self._waiting: dict[int, Future[Result]] = {}
+        self._waiting: dict[int, Future[CallResult]] = {}
         self._count = 0
         self._homes: dict[Path, subprocess.Popen[bytes]] = {}       # folders with files: the process that has them
         self._left: set[Path] = set()               # folders that could not be removed yet
@@ -130,7 +130,7 @@ class Sandbox:
                 if remove(str(each)):
                     self._left.discard(each)
 
-    async def run(self, code: str, folder: Path, *, seed: int = 0) -> Result:
+    async def run(self, code: str, folder: Path, *, seed: int = 0) -> CallResult:
         """Run a program in a folder. `seed` is that of Python's `random`. Cancelling the task ends the program.
 
         Raises SandboxFailed if the sandbox itself fails, or if it has failed since an earlier call in this folder,
@@ -143,7 +143,7 @@ class Sandbox:
             self._cancel(number)
             raise
 
-    def run_now(self, code: str, folder: Path, *, seed: int = 0) -> Result:
+    def run_now(self, code: str, folder: Path, *, seed: int = 0) -> CallResult:
         """The same without an event loop."""
         return self._send(code, folder, seed)[1].result()
 
@@ -169,7 +169,7 @@ class Sandbox:
         """Start the process that forks, as a new program: nothing of this process's memory is in it."""
         try:
             rules = sandbox_filter.program(os.uname().machine) if "seccomp" not in self.without else []
-        except sandbox_filter.Missing as error:
+        except sandbox_filter.MissingTable as error:
             raise UserError(f"sandbox: not available here: {error}; {FIX}") from None
         ours, theirs = socket.socketpair()
         config = {
@@ -195,10 +195,10 @@ class Sandbox:
         )
         self._thread.start()
 
-    def _send(self, code: str, folder: Path, seed: int) -> tuple[int, Future[Result]]:
-        future: Future[Result] = Future()
+    def _send(self, code: str, folder: Path, seed: int) -> tuple[int, Future[CallResult]]:
+        future: Future[CallResult] = Future()
         if len(code) > LONGEST:
-            future.set_result(Result("error", f"the program has {len(code)} characters; at most {LONGEST}", 0.0))
+            future.set_result(CallResult("error", f"the program has {len(code)} characters; at most {LONGEST}", 0.0))
             return -1, future
         request = {"code": code, "folder": str(folder), "seed": seed}
         for again in (False, True):
@@ -227,7 +227,7 @@ class Sandbox:
                 failed = error
         raise SandboxFailed(f"the process that forks has ended: {failed}") from failed
 
-    def _wrote(self, folder: Path, process: subprocess.Popen[bytes], done: Future[Result]) -> None:
+    def _wrote(self, folder: Path, process: subprocess.Popen[bytes], done: Future[CallResult]) -> None:
         """A call has ended, and its files are in a file system that ends with this process."""
         if not done.cancelled() and done.exception() is None and folder.exists():
             self._homes[folder] = process
@@ -239,7 +239,7 @@ class Sandbox:
         with self._sending, contextlib.suppress(OSError):
             connection.sendall(json.dumps({"cancel": number}).encode() + b"\n")
 
-    def _receive(self, connection: socket.socket, replies: Any, waiting: dict[int, Future[Result]]) -> None:
+    def _receive(self, connection: socket.socket, replies: Any, waiting: dict[int, Future[CallResult]]) -> None:
         """Resolve futures until the other side ends; then all that are waiting fail."""
         with connection, replies, contextlib.suppress(OSError, ValueError):
             for line in replies:
@@ -251,7 +251,7 @@ class Sandbox:
                 if said["how"] == "failed":
                     future.set_exception(SandboxFailed(said["text"] or "a layer could not be taken"))
                 else:
-                    future.set_result(Result(said["how"], said["text"], said["seconds"]))
+                    future.set_result(CallResult(said["how"], said["text"], said["seconds"]))
         with self._lock:
             left = list(waiting.values())
             waiting.clear()

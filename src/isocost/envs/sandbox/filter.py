@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 
 
-class Missing(RuntimeError):
+class MissingTable(RuntimeError):
     """There is no table for this processor."""
 
 
@@ -86,7 +86,7 @@ def program(machine: str) -> list[Instruction]:
     Raises Missing for a processor without a table.
     """
     if machine not in MACHINES:
-        raise Missing(f"there is no table of system calls for {machine}")
+        raise MissingTable(f"there is no table of system calls for {machine}")
     column, arch = MACHINES[machine]
     out: list[Instruction] = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, arch), (_RETURN, 0, 0, _KILL)]
     out.append((_LOAD, 0, 0, _NUMBER))

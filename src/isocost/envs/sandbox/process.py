@@ -52,7 +52,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TZ": "UTC", "LANG": "C.UTF-8", "PATH": ""}
 
 
-class Missing(RuntimeError):
+class MissingLayer(RuntimeError):
     """This kernel does not have a layer."""
 
 
@@ -72,7 +72,7 @@ _WRITE = 2 | 4 | 8 | 16 | 32 | 128 | 256 | 8192 | 16384      # no devices, socke
 
 def _checked(what: str, result: int) -> int:
     if result < 0:
-        raise Missing(f"{what}: {os.strerror(ctypes.get_errno())}")
+        raise MissingLayer(f"{what}: {os.strerror(ctypes.get_errno())}")
     return result
 
 
@@ -160,7 +160,7 @@ class Layers:
     def hold(self) -> dict[str, Any]:
         """Take every layer once in a fork that runs nothing, and return what holds. Raises Missing if one does not."""
         if "landlock" not in self.without and self.abi < 1:
-            raise Missing("this kernel has no Landlock (Linux 5.13 or newer, enabled at boot)")
+            raise MissingLayer("this kernel has no Landlock (Linux 5.13 or newer, enabled at boot)")
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -175,7 +175,7 @@ class Layers:
         os.close(read)
         os.waitpid(pid, 0)
         if said != "ok":
-            raise Missing(said or "a fork ended while it took its layers")
+            raise MissingLayer(said or "a fork ended while it took its layers")
         return {
             "landlock": 0 if "landlock" in self.without else self.abi, "seccomp": "seccomp" not in self.without,
             "capabilities": "capabilities" not in self.without, "limits": "limits" not in self.without,
@@ -352,7 +352,7 @@ def main() -> None:
         return
     try:
         first: dict[str, Any] = {"layers": layers.hold()}
-    except (Missing, OSError) as error:
+    except (MissingLayer, OSError) as error:
         first = {"missing": str(error)}
     orders.sendall(json.dumps(first).encode() + b"\n")
     forks = Forks(layers, orders)

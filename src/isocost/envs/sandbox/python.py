@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from isocost.envs.sandbox.client import Limits, Result, Sandbox, SandboxFailed
+from isocost.envs.sandbox.client import CallLimits, CallResult, Sandbox, SandboxFailed
 from isocost.envs.threads import in_thread
 from isocost.envs.tool_episode import ToolEpisode
 from isocost.envs.tools import Tool, Toolbox, ToolFailed
@@ -57,9 +57,9 @@ class Python:
             raise UserError(f"python: sandbox is all or none, not {self.sandbox!r}")
         self.limits()
 
-    def limits(self) -> Limits:
+    def limits(self) -> CallLimits:
         """The same for the sandbox. Raises UserError for a limit of 0."""
-        return Limits(memory=self.memory << 20, cpu=self.cpu, wall=self.wall)
+        return CallLimits(memory=self.memory << 20, cpu=self.cpu, wall=self.wall)
 
 
 @cache
@@ -92,7 +92,7 @@ class Programs(ToolEpisode):
         await in_thread(self.held.close)
 
 
-def said(result: Result, which: Python) -> str:
+def said(result: CallResult, which: Python) -> str:
     """What the policy reads. Raises ToolFailed for a program that did not end well."""
     note = _SAID.get(result.how, "").format(memory=which.memory, cpu=which.cpu, wall=which.wall)
     text = result.text.rstrip("\n")

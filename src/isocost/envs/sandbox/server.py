@@ -85,7 +85,7 @@ class Running:
     ended: str = ""                  # why it was ended from outside
 
 
-class Server:
+class ForkServer:
     """Has a fork made for each request, watches the forks, and answers."""
 
     def __init__(self, config: dict[str, Any], mounts: bool, control: socket.socket, orders: socket.socket):
@@ -331,7 +331,7 @@ def main() -> None:
     if "layers" in said:
         said["layers"]["namespaces"] = left
     control.sendall(json.dumps(said).encode() + b"\n")
-    if "missing" in said or Server(config, "mnt" in left, control, ours).serve():
+    if "missing" in said or ForkServer(config, "mnt" in left, control, ours).serve():
         forks.kill()
         forks.wait()
         if "missing" not in said:       # the other side has died: nobody else removes what is left

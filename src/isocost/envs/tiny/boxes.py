@@ -18,7 +18,7 @@ from functools import partial
 from math import floor, log2
 
 from isocost import chance
-from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES
 from isocost.errors import UserError
 from isocost.options import read
@@ -109,4 +109,4 @@ def open_set(spec: str) -> EnvironmentSet:
                           model="tiny-tools")
 
 
-ENVIRONMENT = Kind("point at an element on a screen of characters, in one turn", vars(Boxes()), open_set)
+ENVIRONMENT = EnvironmentKind("point at an element on a screen of characters, in one turn", vars(Boxes()), open_set)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from isocost import chance
-from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.errors import UserError
 from isocost.options import read
 from isocost.types import Fault, Message, Problem, Shown
@@ -103,7 +103,7 @@ def copied(held: tuple[str, ...], a: int, b: int) -> tuple[str, ...]:
     return tuple(held[a] if i == b else x for i, x in enumerate(held))
 
 
-class Work:
+class DeskEpisode:
     """One question at the desk: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):
@@ -171,7 +171,7 @@ class Work:
 def open_set(spec: str) -> EnvironmentSet:
     which = Desk.of(spec)
     room = 6 if which.store else 3 + 2 * (which.digits or 3)
-    return EnvironmentSet(spec, Work, partial(problems, which), max_turns=6, max_tokens=room, model="tiny-tools")
+    return EnvironmentSet(spec, DeskEpisode, partial(problems, which), max_turns=6, max_tokens=room, model="tiny-tools")
 
 
-ENVIRONMENT = Kind("a calculator with a fee and noise, or a store with rules", vars(Desk()), open_set)
+ENVIRONMENT = EnvironmentKind("a calculator with a fee and noise, or a store with rules", vars(Desk()), open_set)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from isocost import chance
-from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES
 from isocost.errors import UserError
 from isocost.options import read
@@ -149,4 +149,4 @@ def open_set(spec: str) -> EnvironmentSet:
                           model="tiny-tools")
 
 
-ENVIRONMENT = Kind("find a detail in pictures: search, look, zoom, answer", vars(Needle()), open_set)
+ENVIRONMENT = EnvironmentKind("find a detail in pictures: search, look, zoom, answer", vars(Needle()), open_set)

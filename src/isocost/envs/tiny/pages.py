@@ -26,7 +26,7 @@ from itertools import product
 from math import comb
 
 from isocost import chance
-from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES, House, State, _house, distances
 from isocost.errors import UserError
 from isocost.options import read
@@ -208,4 +208,4 @@ def open_set(spec: str) -> EnvironmentSet:
                           model="tiny-tools")
 
 
-ENVIRONMENT = Kind("find a fact on the pages of a house's rooms, one letter a move", vars(Pages()), open_set)
+ENVIRONMENT = EnvironmentKind("find a fact on the pages of a house's rooms, one letter a move", vars(Pages()), open_set)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
 from isocost import chance
-from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.errors import UserError
 from isocost.options import read
 from isocost.types import Fault, Message, Problem, Shown
@@ -219,4 +219,4 @@ def open_set(spec: str) -> EnvironmentSet:
                           model="tiny-agents")
 
 
-ENVIRONMENT = Kind("find a room in a house with a locked door, one letter a move", vars(Rooms()), open_set)
+ENVIRONMENT = EnvironmentKind("find a room in a house with a locked door, one letter a move", vars(Rooms()), open_set)

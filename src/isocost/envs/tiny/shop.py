@@ -19,7 +19,7 @@ from typing import Any, Literal
 from numpy.random import Generator
 
 from isocost import chance
-from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tool_episode import ToolEpisode
 from isocost.envs.tools import Toolbox, ToolFailed, tool
 from isocost.errors import UserError
@@ -111,7 +111,7 @@ def _address(rng: Generator) -> str:
     return f"{int(rng.integers(1, 99))} {STREETS[int(rng.integers(len(STREETS)))]}"
 
 
-class Desk:
+class ShopTools:
     """The shop's tools, on its state. What the rules forbid is up to the policy; what cannot be done fails."""
 
     def __init__(self, state: State):
@@ -251,7 +251,7 @@ def right(before: State, email: str, wanted: Action) -> Action:
 
 def after(seed: int, actions: list[Action]) -> State:
     """The state after these actions."""
-    desk = Desk(state(seed))
+    desk = ShopTools(state(seed))
     for name, given in actions:
         getattr(desk, name)(**given)
     return desk.state
@@ -315,14 +315,14 @@ def _asked(wanted: Action) -> str:
     }[name].format(**given)
 
 
-class Service(ToolEpisode):
+class ShopEpisode(ToolEpisode):
     """One request, from the customer's message to the final state."""
 
     about = RULES
 
     def __init__(self, problem: Problem):
         super().__init__(problem)
-        self.desk = Desk(state(problem.meta["seed"]))
+        self.desk = ShopTools(state(problem.meta["seed"]))
 
     async def prepare(self) -> Toolbox:
         d = self.desk
@@ -342,7 +342,7 @@ class Service(ToolEpisode):
 
 
 def open_set(spec: str) -> EnvironmentSet:
-    return EnvironmentSet(spec, Service, partial(problems, Shop.of(spec)), max_turns=12, max_tokens=256)
+    return EnvironmentSet(spec, ShopEpisode, partial(problems, Shop.of(spec)), max_turns=12, max_tokens=256)
 
 
-ENVIRONMENT = Kind("requests at a shop's service desk: tools change its state", asdict(Shop()), open_set)
+ENVIRONMENT = EnvironmentKind("requests at a shop's service desk: tools change its state", asdict(Shop()), open_set)

@@ -21,7 +21,7 @@ from typing import Any
 from numpy.random import Generator
 
 from isocost import chance
-from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.threads import in_thread
 from isocost.envs.tool_episode import ToolEpisode
 from isocost.envs.tools import Toolbox, ToolFailed, tool
@@ -385,4 +385,4 @@ def open_set(spec: str) -> EnvironmentSet:
     return EnvironmentSet(spec, make, partial(problems, which), max_tokens=256)
 
 
-ENVIRONMENT = Kind("questions and changes over a small database, by SQL", asdict(Sql()), open_set)
+ENVIRONMENT = EnvironmentKind("questions and changes over a small database, by SQL", asdict(Sql()), open_set)

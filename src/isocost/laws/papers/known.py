@@ -23,7 +23,7 @@ from isocost.stats.forms import LOG_SIGMOID, POWER, POWER_CONSTANT, SIGMOID, For
 
 
 @dataclass(frozen=True)
-class Known:
+class PublishedLaw:
     """A law: its equation, source, required data and location; and its fit, if it is a law of one x and y.
 
     `logs` names the parameters above 0, whose intervals are computed on logarithms.
@@ -84,46 +84,63 @@ def _samples(x: ndarray, y: ndarray) -> dict[str, float]:
 
 _SHARE = (0.0, 1.0)
 LAWS = {law.name: law for law in (
-    Known("sigmoid", "R(C) = R0 + (A - R0) / (1 + (Cmid / C)^b)", "ScaleRL, arXiv 2510.13786; in examples: 2512.20061",
-          "mean held-out reward at several C (rollouts, examples, steps) beyond the midpoint", "stats.forms.SIGMOID",
-          _form(SIGMOID), ("Cmid", "b"), {"R0": _SHARE, "A": _SHARE}),
-    Known("log-sigmoid", "log2 n*(C) = L + (U - L) / (1 + (C0 / C)^k)", "IsoCompute, arXiv 2603.12151",
-          "log2 of the best n at several C", "stats.forms.LOG_SIGMOID", _form(LOG_SIGMOID), ("k", "C0")),
-    Known("power", "y = D x^-b", "IsoCompute, arXiv 2603.12151 (the alternative that is compared against)",
-          "any y at several x", "stats.forms.POWER", _form(POWER)),
-    Known("power-constant", "y = A - D x^-b", "ScaleRL's limit at large C, arXiv 2510.13786",
-          "any y with an asymptote, at several x", "stats.forms.POWER_CONSTANT", _form(POWER_CONSTANT), ("b",)),
-    Known("learning-rate", "lr = lr0 (n B / reference)^a", "IsoCompute, arXiv 2603.12151",
-          "the best of several rates at two batch sizes", "planner.learning_rate"),
-    Known("size", "ln L(N, X) = -K_max N / (N + N_0) ln X + E(N)", "Scaling Behaviors, arXiv 2509.25300",
-          "1 - pass@1 along runs of two sizes N or more", "laws.papers.size.fit_size"),
-    Known("size-floor", "L(N, X) = ((N_0 / N)^beta + B(N) / (X + X_0(N)))^alpha", "the same, its repository",
-          "1 - pass@1 along runs of three sizes or more that bend", "laws.papers.size.fit_floored"),
-    Known("data", "1 - score = beta X^alpha", "Data Scaling in Imitation Learning, arXiv 2410.18647",
-          "score (y) at several numbers of environments or objects (x)", "laws.papers.data.fit_gap", _gap, ("beta",)),
-    Known("saturation", "F(N) = F_max (1 - (1 - p)^N)", "TTSPM, arXiv 2505.20522",
-          "accuracy (y) with N attempts or rounds (x)", "laws.papers.inference.fit_saturation", _saturation,
-          ("p",), {"F_max": _SHARE, "p": _SHARE}),
-    Known("co-scaling", "ln(-ln pass@k) = a0 + a1 ln T + a2 ln^2 T + (b0 + b1 ln T) ln k",
-          "power of k at each T: arXiv 2412.15287; joint in T: isocost",
-          "right samples of m per problem at three temperatures or more", "laws.papers.inference.best_temperatures"),
-    Known("size-or-samples", "factor = M + 3 (D_pre / D_inf) (M - 1)", "Snell et al., arXiv 2408.03314",
-          "a model M times larger, tokens of pretraining and inference", "laws.papers.inference.worth_of_size"),
-    Known("strategy", "argmax of accuracy in each bin of difficulty, cross-validated", "Snell et al., arXiv 2408.03314",
-          "difficulty and each strategy's accuracy per problem, at equal budgets",
-          "laws.papers.strategy.by_difficulty"),
-    Known("heterogeneity", "sigma_x^2 = sum_h E[Var_a Q(s_h, a)]", "verifier or cloning, arXiv 2502.12118",
-          "two-level returns of two sampled answers or more per problem", "laws.papers.verification.spreads"),
-    Known("samples", "D(sigma) = D_min + (b / sigma)^a", "Value-Based RL Scales Predictably, arXiv 2502.04327",
-          "samples (y) to reach J at several updates per sample (x)", "laws.papers.value.fit_data", _samples,
-          ("D_min", "b", "a")),
-    Known("batch-and-rate", "B*(sigma), eta*(sigma): lines in logarithms, one slope for all", "the same",
-          "best batch or rate per environment and sigma", "laws.papers.value.fit_lines"),
-    Known("samples-and-size", "D(sigma, N) = D_min (1 + (a / sigma)^alpha + (b / N)^beta)",
-          "Compute-Optimal Value-Based RL, arXiv 2508.14881", "samples to reach J over sigmas and critic sizes",
-          "laws.papers.value.fit_sized_data"),
-    Known("batch-and-size", "B(sigma, N) = a / (sigma^alpha (1 + (b / N)^beta))", "the same",
-          "best batch over sigmas and critic sizes", "laws.papers.value.fit_sized_batch"),
+    PublishedLaw(
+        "sigmoid", "R(C) = R0 + (A - R0) / (1 + (Cmid / C)^b)", "ScaleRL, arXiv 2510.13786; in examples: 2512.20061",
+        "mean held-out reward at several C (rollouts, examples, steps) beyond the midpoint", "stats.forms.SIGMOID",
+        _form(SIGMOID), ("Cmid", "b"), {"R0": _SHARE, "A": _SHARE}),
+    PublishedLaw(
+        "log-sigmoid", "log2 n*(C) = L + (U - L) / (1 + (C0 / C)^k)", "IsoCompute, arXiv 2603.12151",
+        "log2 of the best n at several C", "stats.forms.LOG_SIGMOID", _form(LOG_SIGMOID), ("k", "C0")),
+    PublishedLaw(
+        "power", "y = D x^-b", "IsoCompute, arXiv 2603.12151 (the alternative that is compared against)",
+        "any y at several x", "stats.forms.POWER", _form(POWER)),
+    PublishedLaw(
+        "power-constant", "y = A - D x^-b", "ScaleRL's limit at large C, arXiv 2510.13786",
+        "any y with an asymptote, at several x", "stats.forms.POWER_CONSTANT", _form(POWER_CONSTANT), ("b",)),
+    PublishedLaw(
+        "learning-rate", "lr = lr0 (n B / reference)^a", "IsoCompute, arXiv 2603.12151",
+        "the best of several rates at two batch sizes", "planner.learning_rate"),
+    PublishedLaw(
+        "size", "ln L(N, X) = -K_max N / (N + N_0) ln X + E(N)", "Scaling Behaviors, arXiv 2509.25300",
+        "1 - pass@1 along runs of two sizes N or more", "laws.papers.size.fit_size"),
+    PublishedLaw(
+        "size-floor", "L(N, X) = ((N_0 / N)^beta + B(N) / (X + X_0(N)))^alpha", "the same, its repository",
+        "1 - pass@1 along runs of three sizes or more that bend", "laws.papers.size.fit_floored"),
+    PublishedLaw(
+        "data", "1 - score = beta X^alpha", "Data Scaling in Imitation Learning, arXiv 2410.18647",
+        "score (y) at several numbers of environments or objects (x)", "laws.papers.data.fit_gap", _gap, ("beta",)),
+    PublishedLaw(
+        "saturation", "F(N) = F_max (1 - (1 - p)^N)", "TTSPM, arXiv 2505.20522",
+        "accuracy (y) with N attempts or rounds (x)", "laws.papers.inference.fit_saturation", _saturation,
+        ("p",), {"F_max": _SHARE, "p": _SHARE}),
+    PublishedLaw(
+        "co-scaling", "ln(-ln pass@k) = a0 + a1 ln T + a2 ln^2 T + (b0 + b1 ln T) ln k",
+        "power of k at each T: arXiv 2412.15287; joint in T: isocost",
+        "right samples of m per problem at three temperatures or more", "laws.papers.inference.best_temperatures"),
+    PublishedLaw(
+        "size-or-samples", "factor = M + 3 (D_pre / D_inf) (M - 1)", "Snell et al., arXiv 2408.03314",
+        "a model M times larger, tokens of pretraining and inference", "laws.papers.inference.worth_of_size"),
+    PublishedLaw(
+        "strategy", "argmax of accuracy in each bin of difficulty, cross-validated", "Snell et al., arXiv 2408.03314",
+        "difficulty and each strategy's accuracy per problem, at equal budgets",
+        "laws.papers.strategy.by_difficulty"),
+    PublishedLaw(
+        "heterogeneity", "sigma_x^2 = sum_h E[Var_a Q(s_h, a)]", "verifier or cloning, arXiv 2502.12118",
+        "two-level returns of two sampled answers or more per problem", "laws.papers.verification.spreads"),
+    PublishedLaw(
+        "samples", "D(sigma) = D_min + (b / sigma)^a", "Value-Based RL Scales Predictably, arXiv 2502.04327",
+        "samples (y) to reach J at several updates per sample (x)", "laws.papers.value.fit_data", _samples,
+        ("D_min", "b", "a")),
+    PublishedLaw(
+        "batch-and-rate", "B*(sigma), eta*(sigma): lines in logarithms, one slope for all", "the same",
+        "best batch or rate per environment and sigma", "laws.papers.value.fit_lines"),
+    PublishedLaw(
+        "samples-and-size", "D(sigma, N) = D_min (1 + (a / sigma)^alpha + (b / N)^beta)",
+        "Compute-Optimal Value-Based RL, arXiv 2508.14881", "samples to reach J over sigmas and critic sizes",
+        "laws.papers.value.fit_sized_data"),
+    PublishedLaw(
+        "batch-and-size", "B(sigma, N) = a / (sigma^alpha (1 + (b / N)^beta))", "the same",
+        "best batch over sigmas and critic sizes", "laws.papers.value.fit_sized_batch"),
 )}
 
 
@@ -157,7 +174,7 @@ def read_points(path: Path, x: str = "x", y: str = "y", run: str = "run") -> Poi
     return Points(values[0], values[1], np.unique(labels, return_inverse=True)[1], runs_named)
 
 
-def estimate(law: Known, points: Points, level: float = 0.9) -> list[ParameterEstimate]:
+def estimate(law: PublishedLaw, points: Points, level: float = 0.9) -> list[ParameterEstimate]:
     """The law's parameters with intervals: a jackknife over runs (points, if the table names no runs).
 
     Student's t with runs - 1 degrees of freedom, or points minus parameters; more checkpoints of the same runs do not

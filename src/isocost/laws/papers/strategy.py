@@ -24,7 +24,7 @@ FLIPS = 4000            # random combinations of signs for more
 
 
 @dataclass(frozen=True)
-class Choice:
+class StrategyChoice:
     """One bin of difficulty: the best strategy, its accuracy, and the strategies that tie with it."""
 
     difficulty: tuple[float, float]     # lowest and highest in the bin
@@ -39,7 +39,7 @@ class Choice:
 class ByDifficulty:
     """All bins together, against the best single strategy, which is chosen and measured in the same way."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[StrategyChoice, ...]
     accuracy: float
     interval: tuple[float, float]
     single: str
@@ -129,7 +129,9 @@ def _halves(of: ndarray, seed: int) -> ndarray:
     return half
 
 
-def _choice(names: list[str], table: ndarray, rate: ndarray, accuracy: float, level: float, seed: int) -> Choice:
+def _choice(
+    names: list[str], table: ndarray, rate: ndarray, accuracy: float, level: float, seed: int
+) -> StrategyChoice:
     best = int(table.mean(1).argmax())
     pairs = len(names) * (len(names) - 1) / 2
     rng = chance.generator(seed, chance.Purpose.BOOTSTRAP, table.shape[1])
@@ -139,7 +141,7 @@ def _choice(names: list[str], table: ndarray, rate: ndarray, accuracy: float, le
     )
     count = table.shape[1]
     bounds = (float(rate.min()), float(rate.max()))
-    return Choice(bounds, count, names[best], accuracy, wilson(accuracy, count, level), ties)
+    return StrategyChoice(bounds, count, names[best], accuracy, wilson(accuracy, count, level), ties)
 
 
 def _sign_flip_p(difference: ndarray, rng: np.random.Generator) -> float:

@@ -9,7 +9,7 @@ from isocost import units
 from isocost.errors import UserError
 from isocost.report import charts
 from isocost.report.html import Safe, count, details, figure, join, p, percent, span, table, tag
-from isocost.report.records import Data, Run, Study, as_dict, number
+from isocost.report.records import Data, ReportRecords, Run, as_dict, number
 from isocost.report.section import Section, empty
 from isocost.runs.files import FATES
 from isocost.runs.speed import WORK
@@ -23,7 +23,7 @@ PHASES = ("profile", "plan", "probe", "pilot", "edge", "fit", "prescribe", "trai
 # where the compute went -------------------------------------------------------------------------------------
 
 
-def spent(study: Study) -> Section:
+def spent(study: ReportRecords) -> Section:
     """Rollouts by fate, stacked for each kind of run, next to what the meter counted."""
     rows = _fate_rows(study)
     if not rows:
@@ -45,7 +45,7 @@ def spent(study: Study) -> Section:
     )
 
 
-def asked_for(study: Study) -> tuple[str, str]:
+def asked_for(study: ReportRecords) -> tuple[str, str]:
     """The planned budget: ("budget", as the user wrote it), or ("preset", its name); the second may be ""."""
     from isocost.planner.budget import Budget
 
@@ -58,7 +58,7 @@ def asked_for(study: Study) -> tuple[str, str]:
     return "preset", str(study["pilot"].get("preset") or "")
 
 
-def _budget(study: Study) -> Safe:
+def _budget(study: ReportRecords) -> Safe:
     """The requested budget, what of it was spent, in its own unit, and what was spent outside it."""
     from isocost.planner.training.pilot import PilotPlan
 
@@ -115,7 +115,7 @@ def _what(run: Run) -> str:
     return f"{name}, n = {size}{limit}" if size else name
 
 
-def _kinds(study: Study) -> dict[str, list[Run]]:
+def _kinds(study: ReportRecords) -> dict[str, list[Run]]:
     """Runs by kind, in the order a study makes them."""
 
     def rank(run: Run) -> tuple[int, int, str]:
@@ -127,7 +127,7 @@ def _kinds(study: Study) -> dict[str, list[Run]]:
     return kinds
 
 
-def _before_runs(study: Study) -> dict[str, dict[str, int]]:
+def _before_runs(study: ReportRecords) -> dict[str, dict[str, int]]:
     """Rollouts sampled before any run, by fate: the profile, or the few that estimated a comparison's cost.
 
     Those of a profile that was killed, and that the next one could not reuse, are lost.
@@ -145,13 +145,13 @@ def _rollouts(cost: Any) -> int:
     return int(number(as_dict(cost).get("rollouts")) or 0)
 
 
-def _metered(study: Study) -> dict[str, int]:
+def _metered(study: ReportRecords) -> dict[str, int]:
     """What the meter counted, by kind."""
     runs = {what: sum(r.metered for r in runs) for what, runs in _kinds(study).items()}
     return {what: sum(fates.values()) for what, fates in _before_runs(study).items()} | runs
 
 
-def _fate_rows(study: Study) -> list[Data]:
+def _fate_rows(study: ReportRecords) -> list[Data]:
     kinds = _before_runs(study)
     for what, runs in _kinds(study).items():
         kinds[what] = {f: sum(r.fates.get(f, 0) for r in runs) for f in FATES}
@@ -162,7 +162,7 @@ def _fate_rows(study: Study) -> list[Data]:
     ]
 
 
-def _sum_sentence(study: Study, total: Mapping[str, int]) -> Safe:
+def _sum_sentence(study: ReportRecords, total: Mapping[str, int]) -> Safe:
     fates, metered = sum(total.values()), sum(_metered(study).values())
     parts = " + ".join(f"{count(v)} {f}" for f, v in total.items() if v)
     wasted = fates - total["trained"] - total["evaluation"]
@@ -178,7 +178,7 @@ def _sum_sentence(study: Study, total: Mapping[str, int]) -> Safe:
     return join(p(lead, cls="lead"), tag("div", tag("b", "Accounts differ"), p(text), cls="flag"))
 
 
-def _fate_table(study: Study, rows: Sequence[Data]) -> Safe:
+def _fate_table(study: ReportRecords, rows: Sequence[Data]) -> Safe:
     present = [f for f in FATES if any(r["fate"] == f and r["rollouts"] for r in rows)]
     metered = _metered(study)
     whats = list(dict.fromkeys(r["what"] for r in rows))
@@ -193,7 +193,7 @@ def _fate_table(study: Study, rows: Sequence[Data]) -> Safe:
     )
 
 
-def _cost_table(study: Study) -> Safe:
+def _cost_table(study: ReportRecords) -> Safe:
     """The bill by account, in every unit; a dash if no record of an account has it."""
     units = ("rollouts", "prefill", "decode", "score", "train", "updates", "verify", "seconds")
     bill: dict[str, dict[str, float | None]] = {}
@@ -234,7 +234,7 @@ def _cost_table(study: Study) -> Safe:
 # time -------------------------------------------------------------------------------------------------------
 
 
-def time(study: Study) -> Section:
+def time(study: ReportRecords) -> Section:
     """Seconds per phase, and within the runs the seconds of sampling, learning and evaluating."""
     phases = as_dict(study["study"].get("phases"))
     known = sorted(phases, key=lambda k: (PHASES.index(k) if k in PHASES else len(PHASES), k))
@@ -258,12 +258,12 @@ def time(study: Study) -> Section:
     return Section("time", "Time per phase", join(p(lead, cls="lead"), plot, _inside(study)))
 
 
-def _times_of_runs(study: Study) -> list[Data]:
+def _times_of_runs(study: ReportRecords) -> list[Data]:
     kinds = {what: sum(r.seconds for r in runs) for what, runs in _kinds(study).items()}
     return [{"phase": what, "seconds": s, "label": span(s)} for what, s in kinds.items() if s]
 
 
-def _inside(study: Study) -> Safe:
+def _inside(study: ReportRecords) -> Safe:
     body = []
     for what, runs in _kinds(study).items():
         seconds = sum(r.seconds for r in runs)
@@ -283,7 +283,7 @@ def _inside(study: Study) -> Safe:
 # names ------------------------------------------------------------------------------------------------------
 
 
-def prescribed(study: Study) -> Data:
+def prescribed(study: ReportRecords) -> Data:
     """The arm whose n, B and M are shown: the plan's, else a trained run's, else any run's."""
     plan = study["plan"]
     for source in (as_dict(plan.get("arm")), plan):
@@ -293,7 +293,7 @@ def prescribed(study: Study) -> Data:
     return runs[0].arm if runs else {}
 
 
-def names(study: Study) -> Section:
+def names(study: ReportRecords) -> Section:
     """n, B and M under the names of other trainers."""
     arm = prescribed(study)
     n, b, m = (arm.get(k) for k in ("n", "B", "M"))

@@ -11,18 +11,18 @@ from isocost.compare import results
 from isocost.compare.judge import Comparison
 from isocost.report import arm_charts, charts
 from isocost.report.html import Safe, brief, figure, interval, join, names, p, share
-from isocost.report.records import Data, Run, Study, as_dict, as_list, number, read_run
+from isocost.report.records import Data, ReportRecords, Run, as_dict, as_list, number, read_run
 from isocost.report.section import Section, empty, rows_of
 from isocost.report.sections.outcome import SPLIT
 from isocost.screen.words import counted
 
 
-def is_comparison(study: Study) -> bool:
+def is_comparison(study: ReportRecords) -> bool:
     """Whether the folder holds a comparison of arms, started or ended, rather than a study of one method."""
     return bool(study["comparison"] or study["compare"])
 
 
-def headline(study: Study) -> str:
+def headline(study: ReportRecords) -> str:
     """The answer in a sentence."""
     data = study["comparison"]
     if not data:
@@ -32,14 +32,14 @@ def headline(study: Study) -> str:
     return "The arms were judged." if judged is None else f"{results.headline(judged, data.get('counted_in'))}."
 
 
-def _judged(study: Study) -> Comparison | None:
+def _judged(study: ReportRecords) -> Comparison | None:
     """The answer of a comparison; None if another version, or a stranger, wrote it in another way."""
     with suppress(LookupError, TypeError, ValueError, AttributeError):
         return Comparison.of(study["comparison"])
     return None
 
 
-def answers(study: Study) -> Section:
+def answers(study: ReportRecords) -> Section:
     """Each arm at the common cost, and each pair by question: at equal cost, efficiency, asymptote."""
     title, data = "Which is better", study["comparison"]
     if not data:
@@ -69,7 +69,7 @@ def _forest(data: Data) -> Safe:
     return figure("arms", charts.forest(rows, "held-out reward", alt_text), alt_text, caption, rows)
 
 
-def curves(study: Study) -> Section:
+def curves(study: ReportRecords) -> Section:
     """Held-out reward of every run of every arm against training rollouts."""
     title, rows = "Curves of all arms", list[Data]()
     for name, runs in _arms(study).items():
@@ -104,7 +104,7 @@ def _means(rows: Sequence[Data]) -> list[Data]:
     return out
 
 
-def _arms(study: Study) -> dict[str, list[Run]]:
+def _arms(study: ReportRecords) -> dict[str, list[Run]]:
     """Arm -> its runs: those in this folder by name, those of other folders by the path in the record."""
     data = {str(a.get("name")): as_list(a.get("runs")) for a in map(as_dict, as_list(study["comparison"].get("arms")))}
     here = {r.name: r for r in study.of("train", "run")}
@@ -117,7 +117,7 @@ def _arms(study: Study) -> dict[str, list[Run]]:
     return {arm: [r for r in runs if r is not None] for arm, runs in found.items()}
 
 
-def _by_name(study: Study, runs: Sequence[Run]) -> dict[str, list[Run]]:
+def _by_name(study: ReportRecords, runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs of a comparison that has no answer yet, named train-ARM-sINDEX."""
     arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
     return {a: [r for r in runs if r.name.startswith(f"train-{a}-s")] for a in arms}

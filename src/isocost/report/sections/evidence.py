@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from isocost.report.html import Safe, brief, details, join, rate, share, table, tag
-from isocost.report.records import Run, Study
+from isocost.report.records import ReportRecords, Run
 from isocost.report.section import Section
 from isocost.report.sections.accounts import asked_for
 from isocost.screen.words import counted
@@ -14,7 +14,7 @@ from isocost.screen.words import counted
 # provenance -------------------------------------------------------------------------------------------------
 
 
-def provenance(study: Study) -> Section:
+def provenance(study: ReportRecords) -> Section:
     """Hashes, machine, versions, budget and seed, to check or repeat the study."""
     about = study["study"]
     run = next(iter(study.of("train") or study.runs), None)

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from isocost.report import charts
 from isocost.report.html import Safe, count, figure, join, names, p, percent, sentence, share, signed, table, tag
-from isocost.report.records import Data, Study, law_of
+from isocost.report.records import Data, ReportRecords, law_of
 from isocost.report.section import Section
 from isocost.report.sections.outcome import no_law
 
@@ -25,7 +25,7 @@ LATE = 3        # last points of an arm, which matter for extrapolation
 LEVEL = 0.9
 
 
-def fit(study: Study) -> Section:
+def fit(study: ReportRecords) -> Section:
     """Residuals of the fitted curves in standard errors, and each run compared with the band of the others."""
     title, law = "How well the curves fit", law_of(study)
     if law is None:
@@ -135,7 +135,7 @@ def _look_for(bent: Sequence[int], rows: Sequence[Data], law: Law) -> Safe:
 # coverage -----------------------------------------------------------------------------------------------------
 
 
-def left_out(law: Law) -> list[Data]:
+def leave_one_out(law: Law) -> list[Data]:
     """Every evaluation of every run, compared with the 90 % band for one new run from its arm's other runs.
 
     The band is the curve refitted without the run, give or take Student's quantile of the run-to-run noise measured
@@ -178,10 +178,10 @@ def _dof(law: Law) -> int:
 
 def _without(law: Law, arm: FittedArm, i: int) -> ndarray:
     """The arm's curve fitted without run i: the law's forms, each refitted, by their weights. (K,)"""
-    from isocost.stats.forms import risen
+    from isocost.stats.forms import gain_share
 
     fitted, base = arm.fits[1], law.R0[1]
-    gains = [(A - base) * risen(arm.C, Cmid, b, tail)
+    gains = [(A - base) * gain_share(arm.C, Cmid, b, tail)
              for (A, Cmid, b), tail in zip(fitted.folds[i], law.tails, strict=True)]
     return np.asarray(base + np.array(law.weights) @ np.array(gains))
 
@@ -200,7 +200,7 @@ def _pooled(law: Law, held: FittedArm, i: int, dof: int) -> ndarray:
 
 
 def _coverage(law: Law) -> Safe:
-    head, rows = tag("h3", "Is each run inside the prediction interval from the other runs?"), left_out(law)
+    head, rows = tag("h3", "Is each run inside the prediction interval from the other runs?"), leave_one_out(law)
     by = {run: [r["held"] for r in rows if r["run"] == run] for run in dict.fromkeys(r["run"] for r in rows)}
     if len(by) < 2:     # none, or all of one name
         words = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isocost.report.html import Safe, brief, count, join, names, p, sentence, share, signed, span, tag
-from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
+from isocost.report.records import Data, ReportRecords, as_dict, as_list, law_of, number
 from isocost.report.section import Section
 from isocost.report.sections import contest
 from isocost.report.sections.outcome import equal_set, outcome_of, prescribed_arm, reason_of, verdict_of
@@ -22,7 +22,7 @@ VERDICTS = {
 }
 
 
-def method(study: Study) -> str:
+def method(study: ReportRecords) -> str:
     """The method that the study trained, or that the profile selected."""
     runs = study.of("train") or study.of("pilot") or list(study.runs)
     if runs and runs[0].about.get("method"):
@@ -30,7 +30,7 @@ def method(study: Study) -> str:
     return str(as_dict(study["profile"].get("recipe")).get("method") or "")
 
 
-def answer(study: Study) -> Safe:
+def answer(study: ReportRecords) -> Safe:
     """The top of the page. A law that is not identified comes first."""
     unknown = as_dict(study["law"].get("refused"))
     verdict = verdict_of(study)
@@ -53,7 +53,7 @@ def answer(study: Study) -> Safe:
     )
 
 
-def _sentence(study: Study, unknown: Data) -> str:
+def _sentence(study: ReportRecords, unknown: Data) -> str:
     if contest.is_comparison(study):
         return contest.headline(study)
     arm, equal = prescribed_arm(study), equal_set(study)
@@ -76,12 +76,12 @@ def _sentence(study: Study, unknown: Data) -> str:
     return _of_runs(study)
 
 
-def _measured(study: Study) -> str:
+def _measured(study: ReportRecords) -> str:
     """What the mean of a profile is of."""
     return "mean reward" if study["profile"].get("graded") else "mean pass@1"
 
 
-def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
+def _prescription(study: ReportRecords, arm: Data, equal: list[int]) -> str:
     unit = measure.of(study.runs[0].about)["unit"] if study.runs else ROLLOUTS
     at = f"at {count(arm.get('C'))} {unit}"
     if study["plan"].get("direct"):
@@ -94,7 +94,7 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     return f"Use n = {arm['n']}{_limit(study)}: {at}, {_others(study, arm)}."
 
 
-def _chosen(study: Study) -> tuple[str, str]:
+def _chosen(study: ReportRecords) -> tuple[str, str]:
     """Why this n, in parts: what the headline says, empty if there was no choice by expected loss, and the rest."""
     plan, law = study["plan"], law_of(study)
     said = str(plan.get("chosen") or "")
@@ -104,7 +104,7 @@ def _chosen(study: Study) -> tuple[str, str]:
     return first.partition(": ")[2], rest
 
 
-def _others(study: Study, arm: Data) -> str:
+def _others(study: ReportRecords, arm: Data) -> str:
     """What is known of the other n where none of them is equal to the prescribed one."""
     law = law_of(study)
     if law is None:
@@ -118,7 +118,7 @@ def _others(study: Study, arm: Data) -> str:
     return "every other n is worse"
 
 
-def _limit(study: Study) -> str:
+def _limit(study: ReportRecords) -> str:
     """The turn limit of the prescription, and whether the pilot identified it; empty where none was planned."""
     turns = study["plan"].get("turns")
     compared = as_dict(study["law"].get("turn_limit"))
@@ -128,13 +128,13 @@ def _limit(study: Study) -> str:
     return f" and a turn limit of {turns}{known}"
 
 
-def _result(study: Study) -> list[Safe]:
+def _result(study: ReportRecords) -> list[Safe]:
     """Forecast and outcome in one sentence; empty without either."""
     text = _forecast_and_outcome(study) if prescribed_arm(study) else ""
     return [p(text, cls="answer")] if text else []
 
 
-def _forecast_and_outcome(study: Study) -> str:
+def _forecast_and_outcome(study: ReportRecords) -> str:
     data = outcome_of(study)
     forecast, result, verdict = data.get("forecast"), data.get("outcome"), verdict_of(study)
     if not result:
@@ -154,7 +154,7 @@ def _forecast_and_outcome(study: Study) -> str:
     ) + (f" {reason_of(study)}" if study.changed else "")
 
 
-def _of_runs(study: Study) -> str:
+def _of_runs(study: ReportRecords) -> str:
     ends = {
         r.name: r.evaluations[-1].get("eval/audit", r.evaluations[-1].get("eval/select"))
         for r in study.runs
@@ -172,7 +172,7 @@ def _of_runs(study: Study) -> str:
     )
 
 
-def _support(study: Study, unknown: Data) -> list[Safe]:
+def _support(study: ReportRecords, unknown: Data) -> list[Safe]:
     """The text below the headline: why this n, what it was compared with, what would identify the law."""
     plan, out = study["plan"], []
     if plan.get("fallback"):
@@ -192,7 +192,7 @@ def _support(study: Study, unknown: Data) -> list[Safe]:
     return out
 
 
-def _difference(study: Study, data: Data) -> str:
+def _difference(study: ReportRecords, data: Data) -> str:
     """What the prescription gained over its comparator, and over the best n at the pilot's end if it is another, where
     they have cost the same in the unit of the budget."""
     d, other = as_dict(data["difference"]), f"n = {data.get('other_n', '–')}"
@@ -215,7 +215,7 @@ def _difference(study: Study, data: Data) -> str:
     return f"{text} {sentence(f'The comparator is {named}')}" if why else text
 
 
-def _key_numbers(study: Study) -> Safe:
+def _key_numbers(study: ReportRecords) -> Safe:
     arm, data, equal = prescribed_arm(study), outcome_of(study), equal_set(study)
     facts: list[tuple[str, str, str]] = []
     if arm:
@@ -259,7 +259,7 @@ def _span_words(x: Data) -> str:
 # flags ------------------------------------------------------------------------------------------------------
 
 
-def flags(study: Study) -> Section:
+def flags(study: ReportRecords) -> Section:
     """What is not identified and how to resolve it, cautions, broken records, and what was left out."""
     parts = [*_not_identified(study), *_cautions(study), *_checks(study), *_trouble(study)]
     if not parts:
@@ -271,7 +271,7 @@ def _flag(title: str, *texts: Any) -> Safe:
     return tag("div", tag("b", title), *(p(t) for t in texts if t), cls="flag")
 
 
-def _not_identified(study: Study) -> list[Safe]:
+def _not_identified(study: ReportRecords) -> list[Safe]:
     found = [("Law: not identified", as_dict(study["law"].get("refused")))]
     growth = as_dict(study["law"].get("n_star"))
     if "reason" in growth:
@@ -286,7 +286,7 @@ def _not_identified(study: Study) -> list[Safe]:
     return out
 
 
-def _cautions(study: Study) -> list[Safe]:
+def _cautions(study: ReportRecords) -> list[Safe]:
     """Every flag once, from any step."""
     said: dict[str, str] = {}
     for flag in as_list(study["law"].get("flags")):
@@ -304,12 +304,12 @@ def _cautions(study: Study) -> list[Safe]:
     return [_flag(title[:1].upper() + title[1:], sentence(text)) for text, title in said.items()]
 
 
-def _checks(study: Study) -> list[Safe]:
+def _checks(study: ReportRecords) -> list[Safe]:
     failed = [c for c in map(as_dict, as_list(study["plan"].get("checks"))) if c.get("holds") is False]
     return [_flag(f"Check failed: {str(c.get('name')).replace('_', ' ')}", sentence(c.get("text", ""))) for c in failed]
 
 
-def _trouble(study: Study) -> list[Safe]:
+def _trouble(study: ReportRecords) -> list[Safe]:
     """Unreadable files, runs that did not end as planned, verifier failures, and what loading the problems reported."""
     out = [_flag("Unreadable record", text) for text in study.broken]
     if study["law"] and law_of(study) is None:
@@ -338,7 +338,7 @@ def _trouble(study: Study) -> list[Safe]:
     return out + ([_flag("The problems, as loaded", *map(sentence, lines))] if lines else [])
 
 
-def _failures(study: Study) -> dict[str, float]:
+def _failures(study: ReportRecords) -> dict[str, float]:
     total: dict[str, float] = {}
     for source in (study["profile"], *(r.end for r in study.runs)):
         for kind, n in as_dict(source.get("verifier_failures")).items():

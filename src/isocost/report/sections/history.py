@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from isocost.report.html import Safe, count, details, interval, join, names, p, share, signed, table, tag
-from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
+from isocost.report.records import Data, ReportRecords, Run, as_dict, as_list, law_of, number
 from isocost.report.section import Section, empty
 from isocost.report.sections.outcome import prescribed_arm, trained_means, verdict_of
 from isocost.screen.words import counted, freedom
@@ -18,7 +18,7 @@ SHORT = 12      # hexadecimal digits of a hash that are shown; the study's own f
 SHOWN = 10      # evaluations up to which the table is shown open
 
 
-def history(study: Study) -> Section:
+def history(study: ReportRecords) -> Section:
     """The forecast, the records it was made from with their hashes, and how each later evaluation compares."""
     title, sealed = "The forecast's history", study["forecast"]
     if not sealed:
@@ -26,7 +26,7 @@ def history(study: Study) -> Section:
     return Section("history", title, join(_lead(study), _events(study), _evaluations(study)))
 
 
-def _lead(study: Study) -> Safe:
+def _lead(study: ReportRecords) -> Safe:
     sealed, pilot = study["forecast"], _pilot(study)
     seal = str(sealed.get("seal") or "")
     what = f"{interval(sealed)}" if number(sealed.get("value")) is not None else "no value"
@@ -45,14 +45,14 @@ def _lead(study: Study) -> Safe:
     return join(p(text[:1].upper() + text[1:], cls="lead"), p(why))
 
 
-def _pilot(study: Study) -> list[Run]:
+def _pilot(study: ReportRecords) -> list[Run]:
     return [r for r in study.runs if r.purpose not in ("train", "run")]
 
 
 # what happened, in order --------------------------------------------------------------------------------------
 
 
-def _events(study: Study) -> Safe:
+def _events(study: ReportRecords) -> Safe:
     body = [
         [f"{i}. {what}", tag("span", known), join(then, now, by=", ")]
         for i, (what, known, then, now) in enumerate(_list_events(study), 1)
@@ -61,7 +61,7 @@ def _events(study: Study) -> Safe:
     return join(tag("h3", "In order"), table(head, body, "The forecast's history", "quiet"))
 
 
-def _list_events(study: Study) -> Iterator[tuple[Any, Any, Any, Any]]:
+def _list_events(study: ReportRecords) -> Iterator[tuple[Any, Any, Any, Any]]:
     """(what, what was known, hash at the seal, whether it is the same now), in the order of a study."""
     sealed = study["forecast"]
     then, now = as_dict(sealed.get("hashes")), _now(study)
@@ -90,7 +90,7 @@ def _list_events(study: Study) -> Iterator[tuple[Any, Any, Any, Any]]:
         yield ("the audit", tag("b", verdict or "no verdict"), "", "")
 
 
-def _knew(study: Study) -> str:
+def _knew(study: ReportRecords) -> str:
     kinds: dict[str, int] = {}
     for run in _pilot(study):
         kinds[run.purpose] = kinds.get(run.purpose, 0) + 1
@@ -103,7 +103,7 @@ def _knew(study: Study) -> str:
     return words
 
 
-def _law_words(study: Study) -> str:
+def _law_words(study: ReportRecords) -> str:
     law, refused = law_of(study), as_dict(study["law"].get("refused"))
     if law is None:
         return "written by another version"
@@ -114,13 +114,13 @@ def _law_words(study: Study) -> str:
     return f"runs differ by {share(law.sd)} at reward 1/2 (standard deviation, {freedom(law.dof)})"
 
 
-def _plan_words(study: Study) -> str:
+def _plan_words(study: ReportRecords) -> str:
     arm, ratio = prescribed_arm(study), number(study["plan"].get("extrapolation"))
     words = f"n = {arm.get('n')}, B = {arm.get('B')}, M = {count(arm.get('M'))}: {count(arm.get('C'))} rollouts"
     return words + (f", {ratio:.2g} times the pilot's largest run" if ratio else "")
 
 
-def _forecast_words(study: Study) -> str:
+def _forecast_words(study: ReportRecords) -> str:
     sealed = study["forecast"]
     if number(sealed.get("value")) is None:
         return "no value"
@@ -143,7 +143,7 @@ def _carried(under: int, runs: int) -> Any:
     return "all have the seal" if under == runs else tag("b", f"{runs - under} without the seal")
 
 
-def _now(study: Study) -> dict[str, Any]:
+def _now(study: ReportRecords) -> dict[str, Any]:
     """The hashes of the forecast, computed again from the study's files; absent where that is not possible."""
     trained = [as_dict(r.about.get("code")).get("sources") for r in study.of("train")]
     return {**study.sealed_from, "code": trained[0] if trained and len(set(trained)) == 1 else None}
@@ -152,7 +152,7 @@ def _now(study: Study) -> dict[str, Any]:
 # each evaluation ----------------------------------------------------------------------------------------------
 
 
-def evaluations(study: Study) -> list[Data]:
+def evaluations(study: ReportRecords) -> list[Data]:
     """The trained runs at every evaluation, compared with the sealed law's prediction. C is in rollouts per run.
 
     Rows: C, runs (evaluated there), mean, expected, low, high (90 % prediction interval for the mean of that many
@@ -174,7 +174,7 @@ def _evaluated(law: Law, arm: Data, C: float, values: list[float]) -> Data:
     }
 
 
-def _evaluations(study: Study) -> Safe:
+def _evaluations(study: ReportRecords) -> Safe:
     rows, sealed = evaluations(study), study["forecast"]
     if not rows:
         return Safe("")

@@ -12,7 +12,7 @@ from numpy import ndarray
 from isocost.errors import UserError
 from isocost.report import charts
 from isocost.report.html import Safe, count, figure, join, names, p, percent, share, signed, table, tag
-from isocost.report.records import Data, Run, Study
+from isocost.report.records import Data, ReportRecords, Run
 from isocost.report.section import Section, empty
 from isocost.report.sections.outcome import prescribed_n
 from isocost.screen.words import counted
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from isocost.laws.interference import Interference
 
 
-def interference(study: Study) -> Section:
+def interference(study: ReportRecords) -> Section:
     """The histogram of held-out pass rates over training, and final pass rates by initial ones."""
     title = "Problem by problem"
     found = {purpose: _found(study.of(purpose)) for purpose in ("train", "pilot", "run")}
@@ -48,7 +48,7 @@ def _found(runs: Sequence[Run]) -> list[Interference]:
     return sorted(out, key=lambda x: (x.n, x.seed, x.run))
 
 
-def _shown(study: Study, found: dict[str, list[Interference]]) -> list[Interference]:
+def _shown(study: ReportRecords, found: dict[str, list[Interference]]) -> list[Interference]:
     """The runs of one arm whose histogram is drawn: the trained ones as prescribed, else the pilot's at that n."""
     for purpose in ("train", "pilot", "run"):
         own = found[purpose]

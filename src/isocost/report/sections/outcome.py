@@ -8,59 +8,59 @@ import numpy as np
 
 from isocost.report import charts, theme
 from isocost.report.html import Safe, count, figure, interval, join, names, p, sentence, share, signed, table, tag
-from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
+from isocost.report.records import Data, ReportRecords, as_dict, as_list, law_of, number
 from isocost.report.section import Section, empty, told
 from isocost.screen.words import counted
 
 SPLIT = "eval/audit"  # the test split; `eval/select` is the validation split
 
 
-def prescribed_arm(study: Study) -> Data:
+def prescribed_arm(study: ReportRecords) -> Data:
     """The plan's first arm; empty without a plan."""
     arms = as_list(study["plan"].get("arms"))
     return as_dict(study["plan"].get("arm")) or as_dict(arms[0] if arms else None)
 
 
-def compared_arms(study: Study) -> list[Data]:
+def compared_arms(study: ReportRecords) -> list[Data]:
     """The arms that the prescription is compared with: the comparator, then the best n at the pilot's end if it is
     another."""
     return [a for a in map(as_dict, as_list(study["plan"].get("arms"))) if a.get("role") in ("comparator", "leader")]
 
 
-def prescribed_n(study: Study) -> int | None:
+def prescribed_n(study: ReportRecords) -> int | None:
     n = number(prescribed_arm(study).get("n"))
     return None if n is None else int(n)
 
 
-def no_law(study: Study) -> Safe:
+def no_law(study: ReportRecords) -> Safe:
     """The text in place of a law: that none will be fitted, or the step that fits one."""
     if study["plan"].get("direct"):
         return p("No law: the plan fixed n, so no other n was tried.", cls="empty")
     return empty(study, "No law has been fitted.", "isocost fit")
 
 
-def equal_set(study: Study) -> list[int]:
+def equal_set(study: ReportRecords) -> list[int]:
     return [int(n) for n in as_list(study["plan"].get("equal")) if number(n)]
 
 
-def verdict_of(study: Study) -> str:
+def verdict_of(study: ReportRecords) -> str:
     """The audit's verdict; "cannot tell" if a sealed file was changed."""
     verdict = str(study["audit"].get("verdict") or "").replace("_", " ")
     return "cannot tell" if verdict and study.changed else verdict
 
 
-def reason_of(study: Study) -> str:
+def reason_of(study: ReportRecords) -> str:
     """The reason for the verdict, as a sentence."""
     if study.changed:
         return sentence(f"changed after the seal: {', '.join(study.changed)}")
     return sentence(study["audit"].get("reason") or "")
 
 
-def prescribed_C(study: Study) -> float | None:
+def prescribed_C(study: ReportRecords) -> float | None:
     return number(prescribed_arm(study).get("C"))
 
 
-def reach_of(study: Study) -> list[Data]:
+def reach_of(study: ReportRecords) -> list[Data]:
     """The extrapolated range as at most one row: from C to C2 rollouts, and a label with the ratio."""
     plan = study["plan"]
     end, top, ratio = number(plan.get("pilot_C")), prescribed_C(study), number(plan.get("extrapolation"))
@@ -71,13 +71,13 @@ def reach_of(study: Study) -> list[Data]:
     return [{"C": end, "C2": top, "text": text + (f", {passes:.1f}x its\nepochs" if passes else "")}]
 
 
-def epochs_ratio(study: Study) -> float | None:
+def epochs_ratio(study: ReportRecords) -> float | None:
     """Epochs of the prescribed runs divided by those of the pilot's longest run."""
     asked, seen = number(prescribed_arm(study).get("epochs")), number(study["plan"].get("pilot_epochs"))
     return asked / seen if asked and seen else None
 
 
-def outcome(study: Study) -> Section:
+def outcome(study: ReportRecords) -> Section:
     """The sealed forecast, the naive forecasts, the outcome, and the comparator."""
     title, data = "Forecast against outcome", outcome_of(study)
     if not data:
@@ -92,7 +92,7 @@ def outcome(study: Study) -> Section:
     return Section("outcome", title, join(*parts))
 
 
-def outcome_of(study: Study) -> Data:
+def outcome_of(study: ReportRecords) -> Data:
     """Forecast, naive forecasts, outcome and difference, from the plan, forecast, audit and runs that exist.
 
     Keys: C, n, forecast, naive, outcome, runs, values (by run), gain, other_n and difference (of the comparator), and
@@ -117,7 +117,7 @@ def outcome_of(study: Study) -> Data:
     return data if any(data[k] for k in ("forecast", "outcome")) else {}
 
 
-def _compared(study: Study, arm: Data) -> Data:
+def _compared(study: ReportRecords, arm: Data) -> Data:
     """Of one compared arm: n, C, forecast, outcome, values (by run), the prescription's difference from it, the pairs
     behind that, and which is better."""
     audited = study["audit"] if arm.get("role") == "comparator" else as_dict(study["audit"].get("leader"))
@@ -154,7 +154,7 @@ def _mean(values: Any) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _finals(study: Study, arm: Data) -> dict[str, float]:
+def _finals(study: ReportRecords, arm: Data) -> dict[str, float]:
     """Run name -> last held-out reward on the test split, for the trained runs of an arm that ended."""
     if not arm:
         return {}
@@ -163,7 +163,7 @@ def _finals(study: Study, arm: Data) -> dict[str, float]:
     return {k: v for k, v in found.items() if v is not None}
 
 
-def _verdict_words(study: Study, data: Data) -> Safe:
+def _verdict_words(study: ReportRecords, data: Data) -> Safe:
     sealed, audited = study["forecast"], study["audit"]
     if data["forecast"]:
         text = f"Forecast {interval(data['forecast'])} for the mean of the new runs at {count(data['C'])} rollouts; "
@@ -181,7 +181,7 @@ def _verdict_words(study: Study, data: Data) -> Safe:
     return join(p(text, cls="lead"), told(study, "forecast"), judged, told(study, "audit"), unsealed)
 
 
-def trained_means(study: Study, arm: Data) -> dict[float, list[float]]:
+def trained_means(study: ReportRecords, arm: Data) -> dict[float, list[float]]:
     """C -> held-out reward of every trained run of this arm that was evaluated there."""
     found: dict[float, list[float]] = {}
     for run in study.of("train"):
@@ -194,7 +194,7 @@ def trained_means(study: Study, arm: Data) -> dict[float, list[float]]:
     return dict(sorted(found.items()))
 
 
-def _path(study: Study) -> Safe:
+def _path(study: ReportRecords) -> Safe:
     spec, alt_text, rows = path_plot(study)
     if not rows:
         return Safe("")
@@ -207,7 +207,7 @@ def _path(study: Study) -> Safe:
     return figure("path", spec, alt_text, caption, rows)
 
 
-def path_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
+def path_plot(study: ReportRecords) -> tuple[theme.Spec, str, list[Data]]:
     """The sealed law's forecast over a whole run, and the trained runs.
 
     Returns (specification, alternative text, the rows behind it); no rows if no run was trained.
@@ -237,7 +237,7 @@ def path_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     return spec, alt_text, rows
 
 
-def trained_lines(study: Study) -> list[Data]:
+def trained_lines(study: ReportRecords) -> list[Data]:
     """Every evaluation of every trained run, those of the prescribed n first: what, n, run, C, reward."""
     rows = []
     roles = {prescribed_n(study): "prescribed"} | {
@@ -252,7 +252,7 @@ def trained_lines(study: Study) -> list[Data]:
     return rows
 
 
-def _naive_paths(study: Study, data: Data) -> list[Data]:
+def _naive_paths(study: ReportRecords, data: Data) -> list[Data]:
     """Each naive forecast as a line in log C, from the last pilot value to its own value."""
     guesses, end, top = list(map(as_dict, data["naive"])), number(study["plan"].get("pilot_C")), data["C"]
     start = next((number(x.get("value")) for x in guesses if x.get("name") == "last pilot value"), None)
@@ -267,7 +267,7 @@ def _naive_paths(study: Study, data: Data) -> list[Data]:
     return rows
 
 
-def _forest(study: Study, data: Data) -> Safe:
+def _forest(study: ReportRecords, data: Data) -> Safe:
     """Forecast, naive forecasts and outcome of the prescribed arm, then of those it is compared with, one per row."""
     own = f"n = {data['n']}"
     kind = "sealed forecast" if study["forecast"] else "forecast"
@@ -297,7 +297,7 @@ def _line(label: str, x: Any, role: str) -> Data:
     return {"label": label, **{k: number(as_dict(x).get(k)) for k in ("value", "low", "high")}, "role": role}
 
 
-def _difference_plot(study: Study, data: Data) -> Safe:
+def _difference_plot(study: ReportRecords, data: Data) -> Safe:
     rows, texts = [], []
     for other in data["others"]:
         if not (d := other["difference"]):

@@ -7,14 +7,14 @@ from itertools import pairwise
 
 from isocost.report import charts, theme
 from isocost.report.html import Safe, count, figure, names, share
-from isocost.report.records import Data, Study, law_of
+from isocost.report.records import Data, ReportRecords, law_of
 from isocost.report.sections.outcome import outcome_of, prescribed_n, reach_of, trained_lines
 from isocost.report.sections.reach import reward_rows
 
 NEAR = 0.055    # the least distance between two labels, as a share of the rewards' range
 
 
-def overview(study: Study) -> Safe:
+def overview(study: ReportRecords) -> Safe:
     """The picture at the top of the page; empty without a forecast or an outcome."""
     spec, alt_text, rows = overview_plot(study)
     if not rows:
@@ -27,7 +27,7 @@ def overview(study: Study) -> Safe:
     return figure("overview", spec, alt_text, caption, rows)
 
 
-def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
+def overview_plot(study: ReportRecords) -> tuple[theme.Spec, str, list[Data]]:
     """(specification, alternative text, the rows behind it); no rows without a forecast or an outcome.
 
     Rows have a kind: "pilot" (n, C, reward, low, high), "run" (n, run, C, reward), "forecast" (C, value, low, high) and

@@ -6,12 +6,12 @@ from typing import Any
 
 from isocost.report import charts
 from isocost.report.html import Safe, brief, count, figure, join, p, percent, rate, sentence, share, table, tag
-from isocost.report.records import Data, Study, as_dict, as_list, number
+from isocost.report.records import Data, ReportRecords, as_dict, as_list, number
 from isocost.report.section import Section, empty, told
 from isocost.report.sections.episodes import episodes
 
 
-def profile(study: Study) -> Section:
+def profile(study: ReportRecords) -> Section:
     """pass@1 over problems, dead groups at each n, lengths, and which methods' preconditions hold."""
     data, title = study["profile"], "Problems"
     if not data:
@@ -108,7 +108,7 @@ def _methods(data: Data) -> Safe:
 # learning rate ----------------------------------------------------------------------------------------------
 
 
-def learning_rate(study: Study) -> Section:
+def learning_rate(study: ReportRecords) -> Section:
     """The probe: final reward against learning rate, by batch size; the fitted rule; whether n* depends on it."""
     data, title = study["rate"], "Learning rate"
     rows = _probe_rows(study)
@@ -130,7 +130,7 @@ def learning_rate(study: Study) -> Section:
     return Section("rate", title, join(lead, plot, _shift(study)))
 
 
-def _probe_rows(study: Study) -> list[Data]:
+def _probe_rows(study: ReportRecords) -> list[Data]:
     rejected = {as_dict(t).get("run") for t in as_list(study["rate"].get("refused"))}
     rows = []
     for run in study.of("probe"):
@@ -150,7 +150,7 @@ def _probe_rows(study: Study) -> list[Data]:
     return sorted(rows, key=lambda r: (r["nB"], r["lr"]))
 
 
-def _shift(study: Study) -> Safe:
+def _shift(study: ReportRecords) -> Safe:
     found = study["shift"]
     if not found:
         return Safe("")

@@ -11,7 +11,7 @@ import numpy as np
 from isocost.planner.training.learning_rate import reward_at
 from isocost.report import arm_charts, charts, theme
 from isocost.report.html import Safe, brief, count, figure, interval, join, names, p, sentence, share, table, tag
-from isocost.report.records import Data, Run, Study, as_list, law_of, number
+from isocost.report.records import Data, ReportRecords, Run, as_list, law_of, number
 from isocost.report.section import Section, empty, told
 from isocost.report.sections.outcome import (
     SPLIT,
@@ -34,7 +34,7 @@ GRID = 72  # points of a drawn curve
 # reward against compute -------------------------------------------------------------------------------------
 
 
-def curves(study: Study) -> Section:
+def curves(study: ReportRecords) -> Section:
     """Reward against compute for each n: means over seeds, fitted curves, bands."""
     title, runs = "Reward against compute", [r for r in study.of("pilot") if r.evaluations]
     if not runs:
@@ -60,7 +60,7 @@ def curves(study: Study) -> Section:
 
 
 def reward_plot(
-    study: Study, points: Sequence[Data] | None = None, law: Law | None = None
+    study: ReportRecords, points: Sequence[Data] | None = None, law: Law | None = None
 ) -> tuple[theme.Spec, str, list[Data]]:
     """The main plot: (specification, alternative text, the rows behind it)."""
     if points is None:
@@ -78,14 +78,16 @@ def reward_plot(
     return charts.curves(points, fits, alt_text, prescribed_n(study), reach), alt_text, rows
 
 
-def reward_rows(study: Study, points: Sequence[Data] | None, law: Law | None) -> tuple[Sequence[Data], list[Data]]:
+def reward_rows(
+    study: ReportRecords, points: Sequence[Data] | None, law: Law | None
+) -> tuple[Sequence[Data], list[Data]]:
     """What the main plot draws: means over seeds, and points of the law's fitted curves; none without a law."""
     if points is None:
         points = _means([r for r in study.of("pilot") if r.evaluations])
     return points, _fitted(law, reach_of(study), prescribed_n(study)) if law else []
 
 
-def _how_far(study: Study) -> Safe:
+def _how_far(study: ReportRecords) -> Safe:
     """The extrapolation ratios in rollouts and in epochs, and what they mean."""
     reach, plan = reach_of(study), study["plan"]
     if not reach:
@@ -208,7 +210,7 @@ def _left_out(runs: Sequence[Run]) -> Safe:
     )
 
 
-def _plain(study: Study, title: str) -> Section:
+def _plain(study: ReportRecords, title: str) -> Section:
     """Runs without a pilot: one line each."""
     rows: list[Data] = []
     for run in study.of("run", "train"):
@@ -240,7 +242,7 @@ def _plain(study: Study, title: str) -> Section:
 # frontier ---------------------------------------------------------------------------------------------------
 
 
-def frontier(study: Study) -> Section:
+def frontier(study: ReportRecords) -> Section:
     """The upper envelope of fitted curves, and n*(C) where it is identified, else the set of equal n's."""
     title, law = "Best n at each compute", law_of(study)
     if law is not None and not law.arms:
@@ -281,7 +283,7 @@ def _records(points: Sequence[Data]) -> list[Data]:
     return out
 
 
-def _which(study: Study, law: Law, low: float, top: float, fence: float | None) -> Safe:
+def _which(study: ReportRecords, law: Law, low: float, top: float, fence: float | None) -> Safe:
     from isocost.laws.law import NotIdentified
 
     if law.n_star is not None and not isinstance(law.n_star, NotIdentified):
@@ -338,7 +340,7 @@ def _standings(law: Law, grid: np.ndarray) -> list[Data]:
     return rows
 
 
-def _set_sentence(study: Study, law: Law) -> Safe:
+def _set_sentence(study: ReportRecords, law: Law) -> Safe:
     equal, plan = equal_set(study), study["plan"]
     c = prescribed_C(study) or law.range[1]
     where = f"At {count(c)} rollouts per run" if plan else "At the end of the pilot"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isocost.report.html import Safe, join, p, table, tag
-from isocost.report.records import Data, Study, as_dict
+from isocost.report.records import Data, ReportRecords, as_dict
 from isocost.report.section import Section, empty
 from isocost.runs.files import code
 from isocost.runs.names import today
@@ -13,7 +13,7 @@ from isocost.runs.names import today
 # recipe -----------------------------------------------------------------------------------------------------
 
 
-def recipe(study: Study) -> Section:
+def recipe(study: ReportRecords) -> Section:
     """Every seam with its settings, what differs from the method's defaults, and what the method changes in its parent.
     """
     run = next(iter(study.of("train") or study.of("pilot") or study.runs), None)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 
-from isocost.envs.tools import Malformed, read_calls
+from isocost.envs.tools import MalformedCall, read_calls
 from isocost.report.html import Safe, count, details, esc, join, names, p, tag
-from isocost.report.records import Run, Study, as_dict, as_list, number
+from isocost.report.records import ReportRecords, Run, as_dict, as_list, number
 from isocost.report.section import Section, empty
 from isocost.runs.kept_rollouts import PROFILE, WORDS, KeptRollout, KeptTurn, Outcome, end_of, read
 from isocost.screen.words import counted, shortened, visible, word
@@ -38,7 +38,7 @@ RULE = (
 )
 
 
-def rollouts(study: Study) -> Section:
+def rollouts(study: ReportRecords) -> Section:
     """Kept rollouts of the profile and of some runs, turn by turn, escaped and unedited."""
     title = "Rollouts"
     profile = read(as_list(study["profile"].get("examples")), PROFILE)
@@ -138,7 +138,7 @@ def _select(name: str, label: str, options: Sequence[tuple[str, str]]) -> Safe:
 # one rollout ------------------------------------------------------------------------------------------------
 
 
-def _rollout(r: KeptRollout, index: int, study: Study) -> Safe:
+def _rollout(r: KeptRollout, index: int, study: ReportRecords) -> Safe:
     where = f"{visible(r.run, lines=False)} · {_when(r)}"
     numbers = [f"{counted(r.steps, 'turn')}"] if r.turns else []
     numbers += [f"{counted(r.tokens.written, 'token')}"] if r.tokens else []
@@ -161,7 +161,7 @@ def _when(r: KeptRollout) -> str:
     return "before training" if r.run == PROFILE else f"{part}update {count(r.step)}"
 
 
-def _body(r: KeptRollout, study: Study) -> Iterator[Safe]:
+def _body(r: KeptRollout, study: ReportRecords) -> Iterator[Safe]:
     yield tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in _facts(r)), cls="facts")
     yield _said("prompt", r.prompt, "shown")
     if r.opened:
@@ -207,7 +207,7 @@ def _facts(r: KeptRollout) -> Iterator[tuple[str, str]]:
         yield "kept for", "its fault"
 
 
-def _command(r: KeptRollout, study: Study) -> str:
+def _command(r: KeptRollout, study: ReportRecords) -> str:
     attempt = "" if r.attempt is None else f" --attempt {r.attempt}"
     part = f" --part {r.part}" if r.part in ("training", "held-out") else ""
     return (f"isocost rollouts {word(visible(study.name, lines=False))} --run {word(visible(r.run, lines=False))} "
@@ -259,7 +259,7 @@ def _turn(number_: int, t: KeptTurn) -> Safe:
 
 
 def _calls(text: str) -> list[str]:
-    with suppress(Malformed, RecursionError):
+    with suppress(MalformedCall, RecursionError):
         return [visible(c.name, lines=False)[:SHORT] for c in read_calls(text)]
     return []
 

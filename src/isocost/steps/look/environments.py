@@ -14,13 +14,13 @@ from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.opening import KINDS, open_environment
 from isocost.errors import UserError
 from isocost.promise import told as promises
-from isocost.screen.display import Row, Shown
+from isocost.screen.display import Result, Row
 from isocost.screen.words import counted
 from isocost.tasks.load import Reads, load_problems
 
 
 @dataclass(frozen=True)
-class Limits:
+class EpisodeLimits:
     """What an environment sets for its rollouts; `problems` is None where they come from a data set."""
 
     problems: int | None
@@ -43,7 +43,7 @@ class EnvironmentRow:
     form: str
     options: Mapping[str, Any]
     needs: str
-    limits: Limits | None
+    limits: EpisodeLimits | None
 
     def rows(self) -> list[Row]:
         """The form of its spec, its options, its limits and what it needs."""
@@ -59,7 +59,7 @@ class EnvironmentRow:
 
 
 @dataclass(frozen=True)
-class EnvironmentList(Shown):
+class EnvironmentList(Result):
     """The environments that ship, by name."""
 
     environments: tuple[EnvironmentRow, ...]
@@ -83,25 +83,25 @@ def list_environments() -> EnvironmentList:
     ))
 
 
-def _limits(name: str) -> Limits | None:
+def _limits(name: str) -> EpisodeLimits | None:
     try:
         found = open_environment(name)
     except UserError:       # what it needs is not on this machine
         return None
     count = sum(1 for _ in found.problems()) if found.problems else None
-    return Limits(count, found.max_turns, found.max_tokens, found.verifier, found.model)
+    return EpisodeLimits(count, found.max_turns, found.max_tokens, found.verifier, found.model)
 
 
 @dataclass(frozen=True)
-class EnvironmentCheck(Shown):
+class EnvironmentCheck(Result):
     """The result of the contract on an environment: findings in order, each with `promise`, `state` and `why`."""
 
     environment: str
     problems: int
-    findings: tuple[contract.Finding, ...]
+    findings: tuple[contract.Promise, ...]
 
     @property
-    def broken(self) -> tuple[contract.Finding, ...]:
+    def broken(self) -> tuple[contract.Promise, ...]:
         """The promises that the environment breaks."""
         return tuple(f for f in self.findings if f.state == "BROKEN")
 

@@ -21,7 +21,7 @@ from isocost.runs import source
 from isocost.runs.evaluate import EVALUATION_SEED, Evaluation, scores_of
 from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.schema import TRAINED
-from isocost.screen.display import Row, Shown, Table, given
+from isocost.screen.display import Result, Row, Table, given
 from isocost.screen.words import counted
 from isocost.stats.passk import pass_curve
 from isocost.steps.events import SILENT, Observer, Tell, untold
@@ -29,14 +29,14 @@ from isocost.steps.folder import writes
 from isocost.steps.training.pass_rates import OPENING, pass_row
 from isocost.steps.training.served import spent as sampled
 from isocost.types import Cost
-from isocost.worlds.http import Limits
+from isocost.worlds.http import RequestLimits
 from isocost.worlds.setting import Setting
 
 LEVEL = 0.9
 
 
 @dataclass(frozen=True)
-class Mean:
+class PassRateMean:
     """A mean pass rate over `problems` problems with its Student interval; of a difference, paired by problem."""
 
     value: float
@@ -53,7 +53,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Measured(Shown):
+class EvaluationResult(Result):
     """A run's final policy, measured again on `problems` problems: pass@1, of the base too where it was requested.
 
     cost: rollouts, tokens and seconds of this measurement; spent: of all measurements of this run so far.
@@ -61,11 +61,11 @@ class Measured(Shown):
 
     run: str
     problems: int
-    final: Mean
+    final: PassRateMean
     cost: Mapping[str, Any]
     spent: Mapping[str, Any]
-    base: Mean | None = None
-    difference: Mean | None = None
+    base: PassRateMean | None = None
+    difference: PassRateMean | None = None
 
     def rows(self) -> list[Row]:
         """Its pass@1, and that of the base and the difference where it was requested."""
@@ -84,7 +84,7 @@ class Measured(Shown):
 
 
 @dataclass(frozen=True)
-class MeasuredModel(Shown):
+class ModelEvaluation(Result):
     """A model measured on `problems` problems, `samples` completions each (0: pass@1 was computed exactly).
 
     right: pass@1 with its interval over problems; pass_at: pass@k per k, of rewards 0 and 1; unscored: completions
@@ -96,7 +96,7 @@ class MeasuredModel(Shown):
     data: str
     problems: int
     samples: int
-    right: Mean
+    right: PassRateMean
     unscored: int
     cost: Mapping[str, Any]
     pass_at: Sequence[Mapping[str, Any]] = ()
@@ -123,7 +123,7 @@ class MeasuredModel(Shown):
 @writes()
 def evaluate(
     run: Path, *, samples: int = 16, data: str | None = None, base: bool = False, observer: Observer = SILENT
-) -> Measured:
+) -> EvaluationResult:
     """Pass@1 of a run's final policy on its held-out problems, or on `data`, with its interval over problems.
 
     `samples` completions per problem, where pass@1 cannot be computed exactly. With `base`, also of the policy that the
@@ -153,15 +153,15 @@ def evaluate(
         first, difference = _mean(before), _mean(after - before)
     earlier = read_json(run / "eval.json") if (run / "eval.json").exists() else {}
     spent = cost + Cost.of(earlier.get("spent") or earlier.get("cost") or {})     # after the end: in no other bill
-    found = Measured(str(run), len(after), _mean(after), cost.data(), spent.data(), first, difference)
+    found = EvaluationResult(str(run), len(after), _mean(after), cost.data(), spent.data(), first, difference)
     write_json(run / "eval.json", found.to_dict())
     return found
 
 
 def evaluate_model(
-    setting: Setting, *, samples: int = 16, price: str | None = None, limits: Limits = Limits(),
+    setting: Setting, *, samples: int = 16, price: str | None = None, limits: RequestLimits = RequestLimits(),
     observer: Observer = SILENT,
-) -> MeasuredModel:
+) -> ModelEvaluation:
     """Pass@1 of a setting's model on all of its problems, with its interval over problems; nothing is trained.
 
     `samples` completions per problem, where pass@1 cannot be computed exactly. `price` is per token, and `limits` are
@@ -188,7 +188,7 @@ def evaluate_model(
             opened.close()
     _enough(found.right)
     total = world.meter.total
-    return MeasuredModel(
+    return ModelEvaluation(
         setting.model, setting.problems.data, len(problems), 0 if found.exact else samples, _mean(found.right),
         found.unscored, total.data(), _pass_at(found), None if cost is None else cost.of(total).data(), server,
     )
@@ -252,9 +252,9 @@ def _enough(right: np.ndarray) -> None:
                         "and an interval needs two: name more problems with --data, or a reward that marks them")
 
 
-def _mean(x: np.ndarray) -> Mean:
+def _mean(x: np.ndarray) -> PassRateMean:
     """Mean over problems with its Student interval."""
     good = x[~np.isnan(x)]
     half = float(stdtrit(len(good) - 1, (1 + LEVEL) / 2) * good.std(ddof=1) / sqrt(len(good)))
     mean = float(good.mean())
-    return Mean(mean, mean - half, mean + half, LEVEL, len(good))
+    return PassRateMean(mean, mean - half, mean + half, LEVEL, len(good))

@@ -13,9 +13,9 @@ from isocost.runs import measure
 from isocost.runs.arm import Arm
 from isocost.runs.measure import TRAINING, UNNAMED
 from isocost.runs.source import RunLog
-from isocost.screen.display import Text, folder_field
+from isocost.screen.display import TextResult, folder_field
 from isocost.screen.words import counted, word
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.trainers.driving import export as targets
 from isocost.trainers.driving.export import Prescription
 from isocost.trainers.driving.loss import loss_of
@@ -29,7 +29,7 @@ Data = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Export(Text):
+class ExportResult(TextResult):
     """A study's prescription as the configuration or launch line of a trainer: `text` is the file, `to` the trainer."""
 
     to: str
@@ -44,22 +44,22 @@ class Export(Text):
         return {"to": self.to, "text": self.text}
 
 
-def export(study: Study, target: str | None) -> Export:
+def export(study: StudyRecord, target: str | None) -> ExportResult:
     """The prescription of a study as the configuration of `target`: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf.
 
     Raises:
         UserError: for an unknown target or none, and for a study without a prescription.
     """
     to = targets.load(target)
-    return Export(str(target), str(to.write(prescription(study))), study.path)
+    return ExportResult(str(target), str(to.write(prescription(study))), study.path)
 
 
-def _data(study: Study, name: str) -> Data:
+def _data(study: StudyRecord, name: str) -> Data:
     """A record of the study; empty before its step."""
     return study.record(f"{name}.json", name) if study.has(f"{name}.json") else {}
 
 
-def prescription(study: Study) -> Prescription:
+def prescription(study: StudyRecord) -> Prescription:
     """What a study prescribes. Raises UserError with the commands still to run where it prescribes nothing yet."""
     plan, folder = _data(study, "plan"), study.path
     arm: Data = plan.get("arm") or next(iter(plan.get("arms") or []), {})
@@ -113,21 +113,21 @@ def prescription(study: Study) -> Prescription:
     return found
 
 
-def _sampling(study: Study, pace: Data) -> Data:
+def _sampling(study: StudyRecord, pace: Data) -> Data:
     """How the policy was sampled; None where no record says it, and a trainer's default stays."""
     setting = study.asked["setting"] if study.source.can(Can.SAMPLING) else {}
     known = {k: setting.get(k, pace.get(k)) for k in SAMPLING}
     return known | {"max_tokens": known["max_tokens"] or None}      # 0 where stored completions do not say it
 
 
-def _longest(study: Study) -> int | None:
+def _longest(study: StudyRecord) -> int | None:
     """Tokens of the longest completion in the runs' lines."""
     lines = (line for run in study.runs_read for line in run.lines("metrics.jsonl"))
     lengths = [float(line[LONGEST]) for line in lines if line.get(LONGEST) is not None]
     return round(max(lengths)) if lengths else None
 
 
-def _unprescribed(study: Study) -> str:
+def _unprescribed(study: StudyRecord) -> str:
     """Why a study has no prescription yet, and the commands that lead to one."""
     steps, pilot, folder = ["fit", "plan"], _data(study, "pilot"), study.path
     if study.law or pilot.get("direct"):
@@ -153,7 +153,7 @@ def _unprescribed(study: Study) -> str:
     )
 
 
-def _as_run(study: Study) -> tuple[str, ...]:
+def _as_run(study: StudyRecord) -> tuple[str, ...]:
     """What is not carried over of runs of a trainer: its method, with its settings in the logs."""
     settings: dict[str, set[str]] = {}
     for run in study.runs_read:
@@ -172,7 +172,7 @@ def _as_run(study: Study) -> tuple[str, ...]:
     )
 
 
-def _recipe(study: Study) -> dict[str, Any]:
+def _recipe(study: StudyRecord) -> dict[str, Any]:
     """The recipe that the pilot ran, as its records have it; else the method's own; empty where the
     source has no recipe on record."""
     ran = next((recipe for r in study.runs_read if (recipe := r.about().get("recipe"))), None)

@@ -12,7 +12,7 @@ from isocost.errors import UserError
 from isocost.runs import kept_rollouts as kept
 from isocost.runs.files import find_runs, read_json
 from isocost.runs.kept_rollouts import PROFILE, WORDS, KeptRollout, KeptTurn, Outcome, Tokens, end_of
-from isocost.screen.display import Row, Shown
+from isocost.screen.display import Result, Row
 from isocost.screen.words import counted, visible
 from isocost.types import FaultSource
 
@@ -22,7 +22,7 @@ PARTS = (kept.TRAINING, kept.HELD_OUT)
 
 
 @dataclass(frozen=True)
-class Rollouts(Shown):
+class Rollouts(Result):
     """Kept rollouts that match, the first of them in `found`.
 
     started: rollouts of the runs that were searched, kept or not; kept: those with text; matching: how many match.

@@ -10,7 +10,7 @@ from typing import Any
 from isocost.disk.jsonfile import finite
 from isocost.errors import UserError
 from isocost.laws.papers.known import LAWS, Points, estimate, read_points
-from isocost.screen.display import Row, Shown, Table
+from isocost.screen.display import Result, Row, Table
 from isocost.screen.words import counted
 
 
@@ -28,7 +28,7 @@ class LawRow:
 
 
 @dataclass(frozen=True)
-class LawList(Shown):
+class LawList(Result):
     """Every law."""
 
     laws: tuple[LawRow, ...]
@@ -66,7 +66,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class PointsFit(Shown):
+class PointsFit(Result):
     """A law fitted to points. `points` and `runs` are counts (`runs` None if the table names no runs); `level` is that
     of the intervals, and `draws` says which points they treat as independent. Parameters are in the table's units."""
 

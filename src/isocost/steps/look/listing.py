@@ -23,7 +23,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import GO_ON, ended, find_runs, is_run, read_json, read_lines
 from isocost.runs.measure import TRAINING
 from isocost.runs.names import today
-from isocost.screen.display import Row, Shown, Table, Text, given
+from isocost.screen.display import Result, Row, Table, TextResult, given
 from isocost.screen.words import counted, duration, visible
 from isocost.seams import SEAMS
 
@@ -108,7 +108,7 @@ class BrokenRow:
 
 
 @dataclass(frozen=True)
-class Listing(Shown):
+class Listing(Result):
     """The studies and then the runs below a folder, each in order of path."""
 
     found: tuple[StudyRow | RunRow | BrokenRow, ...]
@@ -236,7 +236,7 @@ def _ended(path: Path, reason: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class MetricsTable(Shown):
+class MetricsTable(Result):
     """A table of metrics that was written: its file and the `count` of its rows."""
 
     path: Path
@@ -312,7 +312,7 @@ class MethodRow:
 
 
 @dataclass(frozen=True)
-class MethodList(Shown):
+class MethodList(Result):
     """Methods, in order of name."""
 
     methods: tuple[MethodRow, ...]
@@ -362,7 +362,7 @@ class MethodNode:
 
 
 @dataclass(frozen=True)
-class MethodTree(Text):
+class MethodTree(TextResult):
     """The methods as a family tree, each after its parent; `broken` are the reasons why others cannot be loaded."""
 
     methods: tuple[MethodNode, ...]
@@ -384,7 +384,7 @@ def method_tree() -> MethodTree:
 
 
 @dataclass(frozen=True)
-class MethodFile(Text):
+class MethodFile(TextResult):
     """A method's own file: its path and its source."""
 
     method: str
@@ -410,7 +410,7 @@ def method_file(name: str) -> MethodFile:
 
 
 @dataclass(frozen=True)
-class MethodCheck(Shown):
+class MethodCheck(Result):
     """The result of the contract on a method: (promise, state, kept, why) in order; a state is kept, BROKEN or a
     reason why the promise does not apply."""
 
@@ -446,7 +446,7 @@ def check_method(name: str) -> MethodCheck:
 
 
 @dataclass(frozen=True)
-class Difference(Shown):
+class Difference(Result):
     """The seams and sizes at which two recipes `a` and `b` differ: {name: (in a, in b)}, with all defaults.
 
     `code` are (version, hash of the sources) of isocost for either side.

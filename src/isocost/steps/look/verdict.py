@@ -18,9 +18,9 @@ from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
 from isocost.runs.files import RunFiles, is_run, tail
 from isocost.runs.schema import BUDGETED, PLACED
-from isocost.screen.display import Row, Shown
+from isocost.screen.display import Result, Row
 from isocost.screen.words import counted, word
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.steps.training.spending import machine_of
 from isocost.types import Cost
 from isocost.units import ENV_STEPS, FLOPS, ROLLOUTS, SECONDS, TOKENS, compared, of_run
@@ -46,7 +46,7 @@ class Bearings:
         """Of a study folder; empty without one. An arm's target is the lower bound of its forecast."""
         if study is None or not (study / "study.json").exists():
             return Bearings()
-        known = Study(study)
+        known = StudyRecord(study)
         if not known.has("forecast.json"):
             return Bearings(metric=known.metric)
         sealed = known.forecast
@@ -208,7 +208,7 @@ class RunVerdict:
 
 
 @dataclass(frozen=True)
-class Verdicts(Shown):
+class Verdicts(Result):
     """The verdicts on a run, or on the runs of a study, in order of path."""
 
     runs: tuple[RunVerdict, ...]
@@ -254,7 +254,7 @@ def _runs(path: Path) -> list[RunFiles]:
         return [RunFiles(path)]
     if not (path / "study.json").exists():
         raise UserError(f"{path} is neither a study nor a run: it has no study.json and no run.json")
-    study = Study(path)
+    study = StudyRecord(path)
     study.source.require(Can.STOP, path)
     trained = [run for run in study.runs_read if run.about().get("purpose") == "train"]
     if not trained:

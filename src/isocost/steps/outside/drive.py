@@ -25,12 +25,12 @@ from isocost.runs.launch.local import stops
 from isocost.runs.schema import RUN
 from isocost.screen.words import counted
 from isocost.steps.events import Observer
-from isocost.steps.folder import Home
+from isocost.steps.folder import StudyFolder
 from isocost.steps.outside.early import NEVER, STOPPED, VERDICT, Stops
 from isocost.steps.settings import workers_of
 from isocost.trainers.driving.command import Sizes, Trainer
-from isocost.trainers.driving.driven import ENDED, LAUNCH, DrivenRun, Seen, asked_of, note_clock
-from isocost.trainers.reading.record import Asked
+from isocost.trainers.driving.driven import ENDED, LAUNCH, DrivenRun, RunProgress, asked_of, note_clock
+from isocost.trainers.reading.record import ImportOptions
 
 TICK = 0.25     # seconds between two looks at most
 NOTE = 10.0     # seconds between two notes of how long an attempt has run
@@ -39,8 +39,8 @@ FRUITLESS = 3   # attempts in a row without progress after which a run has faile
 
 
 def drive_jobs(
-    home: Home, jobs: Sequence[Job], title: str, observer: Observer, workers: int | None, folder: Path | None = None,
-    stops: Stops = NEVER, trainers: Mapping[str, Trainer] | None = None,
+    home: StudyFolder, jobs: Sequence[Job], title: str, observer: Observer, workers: int | None,
+    folder: Path | None = None, stops: Stops = NEVER, trainers: Mapping[str, Trainer] | None = None,
 ) -> list[dict[str, Any]]:
     """Run the jobs of a study by its trainer, each in `folder`/name (by default the study's runs); returns what each
     end.json says. `stops` says when a run is ended early; `trainers` are those of jobs with one of their own, by name.
@@ -72,9 +72,9 @@ class _Run:
     number of evaluations at the last verdict."""
 
     driven: DrivenRun
-    asked: Asked
+    asked: ImportOptions
     more: Mapping[str, Any]
-    seen: Seen | None = None
+    seen: RunProgress | None = None
     marks: tuple[int, ...] = ()
     changed: float = 0.0
     stopped: float = 0.0
@@ -86,7 +86,7 @@ class _Run:
     judged: int = 0
 
     @staticmethod
-    def of(home: Home, trainer: Trainer, job: Job, folder: Path) -> _Run:
+    def of(home: StudyFolder, trainer: Trainer, job: Job, folder: Path) -> _Run:
         arm = Arm({"multiplier": 1.0, "warmup": 0, **job.arm})
         sizes = Sizes(job.name, arm["n"], arm["B"], int(job.budget["rollouts"]), arm["lr"], arm["warmup"], job.seed,
                       tuple(int(p) for p in job.points), job.setting.evaluation.samples)
@@ -285,14 +285,14 @@ class _Drive:
             raise UserError(self.failed(run, seen))
         self.launch(run)
 
-    def alike(self, run: _Run, seen: Seen) -> bool:
+    def alike(self, run: _Run, seen: RunProgress) -> bool:
         """Whether its last two attempts ended by themselves before they logged anything, with the same last line."""
         if seen.lines or run.why or run.fruitless < 2:
             return False
         ends = [re.sub(r"\d+", "0", run.driven.last_output(k).rpartition("\n")[2]) for k in (-1, -2)]
         return ends[0] == ends[1] != ""
 
-    def failed(self, run: _Run, seen: Seen) -> str:
+    def failed(self, run: _Run, seen: RunProgress) -> str:
         """Why a run is given up."""
         driven = run.driven
         if seen.lines == 0:

@@ -13,7 +13,7 @@ from pathlib import Path
 from isocost.errors import UserError
 from isocost.planner.stopping import StoppingVerdict
 from isocost.screen.words import word
-from isocost.steps.folder import Home
+from isocost.steps.folder import StudyFolder
 from isocost.steps.look.verdict import Bearings, judge_run
 
 VERDICT = "verdict.json"    # in the folder of a run that was ended early
@@ -32,14 +32,14 @@ class Stops:
     def any(self) -> bool:
         return self.target or self.worth is not None
 
-    def require(self, home: Home) -> None:
+    def require(self, home: StudyFolder) -> None:
         """Raises UserError where runs cannot be ended early: they are isocost's own."""
         if self.any and home.trainer is None:
             option = "--stop" if self.target else "--worth"
             raise UserError(f"{option} ends runs of a trainer of yours; those of {home.path} are isocost's own: see "
                             f"`isocost verdict {word(home.path)}`, and stop them by hand")
 
-    def judge(self, home: Home) -> Callable[[Path], StoppingVerdict | None]:
+    def judge(self, home: StudyFolder) -> Callable[[Path], StoppingVerdict | None]:
         """The verdict on the run in a folder, if it is to be ended now."""
         bearings = Bearings.of(home.path)
         if not self.target:

@@ -32,9 +32,9 @@ from isocost.runs.files import RunFiles
 from isocost.runs.schema import BILLED
 from isocost.screen.words import counted
 from isocost.stats.power import detectable
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.steps.training import spending
-from isocost.steps.training.plans import Plan, PlanOptions
+from isocost.steps.training.plans import PlanOptions, PlanResult
 from isocost.units import ENV_STEPS, FLOPS, SECONDS, TOKENS
 
 AHEAD = 4  # length of the next run over the longest imported one, if no budget is given
@@ -190,7 +190,7 @@ def timing_of(seen: Sequence[Curve]) -> Timing:
     return Timing(0.0, 0.0, each, 0.0, f"{MEASURED} {len(pieces)} stretches of runs of a trainer of yours, in total")
 
 
-def planned(study: Study, asked: PlanOptions) -> Plan:
+def planned(study: StudyRecord, asked: PlanOptions) -> PlanResult:
     """The prescription for the next run, within a budget; without one, as last planned.
 
     A `price` and a number of `devices` turn time into money and device-hours.
@@ -220,10 +220,10 @@ def planned(study: Study, asked: PlanOptions) -> Plan:
         checks = (*kept, _warms_up(study, arms[0]))
         made = replace(made, arms=arms, checks=checks, flags=(THEIRS, *made.flags), fallback=said)
         study = study.write("plan.json", {**made.data(), **_beside(study, made, law, pilot)})
-    return Plan.written(study.record("plan.json", "plan"), folder=study.path)
+    return PlanResult.written(study.record("plan.json", "plan"), folder=study.path)
 
 
-def _plan_anew(study: Study, asked: PlanOptions) -> Study:
+def _plan_anew(study: StudyRecord, asked: PlanOptions) -> StudyRecord:
     """The study with the pilot.json of a budget (unchanged if not given) on a machine, and without an earlier plan."""
     seen = study.curves(PASS)
     machine = Machine.priced(asked.price, 1 if asked.devices is None else asked.devices, 1)
@@ -244,7 +244,7 @@ def _plan_anew(study: Study, asked: PlanOptions) -> Study:
     return written.without("plan.json")
 
 
-def _beside(study: Study, made: plans.Plan, law: Law, pilot: PilotPlan) -> dict[str, Any]:
+def _beside(study: StudyRecord, made: plans.Plan, law: Law, pilot: PilotPlan) -> dict[str, Any]:
     """Beside a plan: its cost in every unit that the logs count; what the law predicts for more compute, more seeds and
     further runs; the kind and scale of its rewards and the unit of its C."""
     units = {"rollouts": True, "tokens": made.bill.tokens > 0, "flops": False}
@@ -260,7 +260,7 @@ def _beside(study: Study, made: plans.Plan, law: Law, pilot: PilotPlan) -> dict[
     }
 
 
-def _warmup(study: Study, size: int) -> int:
+def _warmup(study: StudyRecord, size: int) -> int:
     """Updates of warm-up that the imported runs of this n had, the most where they differ; 0 if no log records any."""
     arms = [run.about(schema.IMPORTED)["arm"] for run in study.runs_read]
     return max((int(a["warmup"] or 0) for a in arms if a["n"] == size), default=0)
@@ -272,7 +272,7 @@ def _problems(seen: Sequence[Curve], size: int) -> int | None:
     return max(1, round(float(np.mean(sizes)))) if sizes else None
 
 
-def _warms_up(study: Study, arm: PlannedArm) -> Check:
+def _warms_up(study: StudyRecord, arm: PlannedArm) -> Check:
     """The check that the warm-up of the imported runs, capped at the length of the next run, is a small share of it."""
     holds = arm.warmup <= WARMUP_SHARE * arm.M
     text = f"{arm.warmup} of {counted(arm.M, 'update')} warm up (at most {WARMUP_SHARE:.0%})"
@@ -280,7 +280,7 @@ def _warms_up(study: Study, arm: PlannedArm) -> Check:
     return Check("warmup", holds, text if holds else f"{text}: the imported runs of n = {arm.n} warmed up for {had}")
 
 
-def _prices(study: Study) -> dict[int, Prices]:
+def _prices(study: StudyRecord) -> dict[int, Prices]:
     """n -> tokens written per rollout, where all runs of n record them."""
     by: dict[int, list[Mapping[str, float]]] = {}
     for run in study.runs_read:
@@ -289,7 +289,7 @@ def _prices(study: Study) -> dict[int, Prices]:
     return {n: Prices(0.0, 0.0, None).measured(bills) for n, bills in recorded.items()}
 
 
-def uncounted(study: Study) -> dict[str, str]:
+def uncounted(study: StudyRecord) -> dict[str, str]:
     """unit -> why a budget in it cannot be counted: the logs do not hold what a rollout costs in it."""
     why = "the imported logs do not hold what a rollout costs in it"
     lacks = {TOKENS: bills_of(study.runs_read)[0] is None, FLOPS: True, ENV_STEPS: True,

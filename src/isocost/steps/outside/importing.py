@@ -18,15 +18,15 @@ from isocost.runs import measure, schema, source
 from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED, read_json
 from isocost.runs.measure import UNNAMED
-from isocost.screen.display import Row, Shown
+from isocost.screen.display import Result, Row
 from isocost.screen.words import counted, grouped
 from isocost.steps.events import SILENT, Observer, Skipped
 from isocost.steps.folder import writing
 from isocost.steps.outside.imported import bills_of, pilot_of, rule_of
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.trainers.reading import logs
 from isocost.trainers.reading.logs import Log
-from isocost.trainers.reading.record import Asked, Imported, about, resolve, scaled, seed_of, write
+from isocost.trainers.reading.record import Imported, ImportOptions, about, resolve, scaled, seed_of, write
 
 STALE = ("law.json", "plan.json")
 SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")  # sampling settings that study.json keeps
@@ -70,7 +70,7 @@ class ImportedRun:
 
 
 @dataclass(frozen=True)
-class ImportedRuns(Shown):
+class ImportedRuns(Result):
     """The runs that were imported, below `path`: that of one run, or of the study that holds them."""
 
     path: Path
@@ -155,12 +155,12 @@ def scale_of(text: str | None) -> tuple[float, float] | None:
 
 
 def _stated(*, n: int | None = None, B: int | None = None, lr: float | None = None, scale: str | None = None,
-            names: str | None = None, **others: Any) -> Asked:
+            names: str | None = None, **others: Any) -> ImportOptions:
     """What the options say; `others` are seed, base, model and data."""
-    return Asked(Arm(n=n, B=B, lr=lr), scale=scale_of(scale), pattern=names, **others)
+    return ImportOptions(Arm(n=n, B=B, lr=lr), scale=scale_of(scale), pattern=names, **others)
 
 
-def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> tuple[ImportedRun, ...]:
+def bring(logs: Sequence[Log], out: Path, asked: ImportOptions, study: bool = False) -> tuple[ImportedRun, ...]:
     """Write logs as one run, or as runs of a study: with several logs, with `study`, or if `out` is a study.
 
     Returns an entry per run. Raises UserError, with nothing written, for a log that does not fit.
@@ -179,7 +179,7 @@ def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> 
     return _into_study(runs, out, asked)
 
 
-def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[ImportedRun, ...]:
+def _into_study(runs: Sequence[Imported], out: Path, asked: ImportOptions) -> tuple[ImportedRun, ...]:
     if (out / "run.json").exists():
         raise UserError(f"{out} is a run; choose another --out for a study")
     if (out / "study.json").exists() and source.of(read_json(out / "study.json")) is not source.IMPORTED:
@@ -234,7 +234,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
                 "code": records.code(),
             },
         )
-    home = Study(out).without(*STALE)
+    home = StudyRecord(out).without(*STALE)
     seen = home.curves(PASS)
     home.amend(phases={"imported runs": round(bills_of(home.runs_read)[1], 2)})
     home.write("rate.json", rule_of(seen).data())

@@ -8,7 +8,7 @@ from pathlib import Path
 from isocost.errors import UserError
 from isocost.runs.launch.launchers import launcher_of
 from isocost.runs.launch.site import Site
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.trainers.driving.command import STALL, Trainer, parsed
 from isocost.trainers.driving.driven import KINDS
 
@@ -25,7 +25,7 @@ def trainer_of(
     return parsed(text, Path.cwd(), kinds, metrics=metrics, columns=columns, stall=stall or STALL)
 
 
-def settle(study: Study, trainer: str | None, site: Site) -> Study:
+def settle(study: StudyRecord, trainer: str | None, site: Site) -> StudyRecord:
     """The study with the trainer and the site that a later step names: its trainer cannot be another one.
 
     Raises:

@@ -25,7 +25,7 @@ from isocost.runs.launch.launchers import launcher_of
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.measure import UNNAMED
 from isocost.steps.events import SILENT, Observer
-from isocost.steps.folder import Home, found, restart, writes
+from isocost.steps.folder import StudyFolder, found, restart, writes
 from isocost.steps.outside.drive import drive_jobs
 from isocost.steps.outside.trainer_profile import TrainerProfile
 from isocost.trainers.driving.command import Trainer
@@ -98,7 +98,7 @@ def profile_trainer(
     return TrainerProfile.of(home.record("trainer.json", "profile"), out)
 
 
-def _base(home: Home, groups: int, observer: Observer) -> Cost:
+def _base(home: StudyFolder, groups: int, observer: Observer) -> Cost:
     """Measure the base's reward, for a trainer that does not evaluate before its first update; returns the cost.
 
     One update at a learning rate of 0 leaves the policy as it was, and the evaluation after it is of the base. The
@@ -115,7 +115,7 @@ def _base(home: Home, groups: int, observer: Observer) -> Cost:
     return Cost.of(read_json(home.path / BASE / "end.json")["bill"]["train"])
 
 
-def _run(home: Home, name: str, arm: Arm, updates: int, title: str, observer: Observer) -> dict[str, Any]:
+def _run(home: StudyFolder, name: str, arm: Arm, updates: int, title: str, observer: Observer) -> dict[str, Any]:
     """Run the study's trainer for a few updates, evaluated after the last; returns end.json."""
     C = int(updates * arm["n"] * arm["B"])
     job = Job(name, home.setting, home.method, run_seed(home.asked["seed"], "pilot", 0), {"rollouts": C}, arm,
@@ -123,7 +123,7 @@ def _run(home: Home, name: str, arm: Arm, updates: int, title: str, observer: Ob
     return drive_jobs(home, [job], title, observer, 1, home.path)[0]
 
 
-def _first(home: Home, stated: Stated, arm: Arm, before: Cost, observer: Observer) -> dict[str, Any]:
+def _first(home: StudyFolder, stated: Stated, arm: Arm, before: Cost, observer: Observer) -> dict[str, Any]:
     """The data of trainer.json, from a run of a few updates; `before` was spent to measure the base."""
     end = _run(home, NAME, arm, PROFILED, "the first run of your trainer", observer)
     folder = home.path / NAME

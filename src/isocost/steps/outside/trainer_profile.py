@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from isocost.runs.files import SCHEMA
-from isocost.screen.display import Row, Shown, folder_field
+from isocost.screen.display import Result, Row, folder_field
 from isocost.screen.words import counted, duration, word
 
 Data = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class TrainerProfile(Shown):
+class TrainerProfile(Result):
     """The first run of a user's trainer: `updates` of `at["n"]` x `at["B"]` rollouts at the rate `at["lr"]`.
 
     base, end: held-out reward before and after. timing: its seconds by part. lengths: the mean length of a completion,

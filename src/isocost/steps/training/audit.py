@@ -14,11 +14,11 @@ from isocost.planner import forecast as forecasts
 from isocost.runs import rules
 from isocost.runs.files import RunFiles
 from isocost.screen.display import OfPlanner, Row, folder_field
-from isocost.steps.study import Study, changes
+from isocost.steps.study import StudyRecord, changes
 
 
 @dataclass(frozen=True)
-class Audit(OfPlanner):
+class AuditResult(OfPlanner):
     """The forecast against the outcome (`isocost.planner.audit.Audit`)."""
 
     record: ClassVar[str] = "audit"
@@ -60,7 +60,7 @@ class Audit(OfPlanner):
 
 
 @changes
-def audit(study: Study) -> Audit:
+def audit(study: StudyRecord) -> AuditResult:
     """Compare the sealed forecast with the outcome and write audit.json.
 
     `verdict` is hit, miss, cannot tell or uninformative, and `exit_code` its number for scripts.
@@ -81,7 +81,7 @@ def audit(study: Study) -> Audit:
         rule=_rule(there, sealed),
     )
     study.write("audit.json", found.data())
-    return Audit(found, study.path)
+    return AuditResult(found, study.path)
 
 
 def _other_rules(runs: Sequence[RunFiles], sealed: Mapping[str, int]) -> list[str]:

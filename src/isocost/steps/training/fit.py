@@ -21,10 +21,10 @@ from isocost.planner.training.turn_limits import LimitChoice, choose, extrapolat
 from isocost.runs import measure, source
 from isocost.runs.files import RunFiles
 from isocost.runs.measure import TRAINING
-from isocost.screen.display import OfPlanner, Row, Shown, Table, folder_field, given
+from isocost.screen.display import OfPlanner, Result, Row, Table, folder_field, given
 from isocost.screen.words import counted, word
 from isocost.stats.posterior import USUAL
-from isocost.steps.study import CHOICE, Study, changes
+from isocost.steps.study import CHOICE, StudyRecord, changes
 from isocost.steps.training.limits import of_chosen, of_limit
 from isocost.units import ENV_STEPS, ROLLOUTS
 
@@ -34,7 +34,7 @@ SOURCES, HELD, HELD_TRAINING = 21, 90, 93
 
 
 @dataclass(frozen=True, eq=False)
-class Law(OfPlanner):
+class LawResult(OfPlanner):
     """The law of a study.
 
     law: the fitted law (`isocost.laws.law.Law`).
@@ -151,7 +151,7 @@ def _traded(t: Tradeoff) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class NoLaw(Shown):
+class NoLaw(Result):
     """A study that was planned without a pilot has nothing to fit a law to; `why` says why it has no pilot."""
 
     why: str
@@ -172,17 +172,17 @@ class NoLaw(Shown):
         return {"law": None, "why": self.why}
 
 
-def fit_folder(path: Path, *, metric: str | None = None) -> Law | NoLaw:
+def fit_folder(path: Path, *, metric: str | None = None) -> LawResult | NoLaw:
     """`fit` of the study in a folder; of one imported run the curve is fitted and nothing is written."""
     if not (path / "study.json").exists() and (path / "run.json").exists():
         run = RunFiles(path)
         if not source.of(run.about()).can(Can.PILOT):
             return _alone(run, metric)
-    return fit(Study.read(path), metric=metric)
+    return fit(StudyRecord.read(path), metric=metric)
 
 
 @changes
-def fit(study: Study, *, metric: str | None = None) -> Law | NoLaw:
+def fit(study: StudyRecord, *, metric: str | None = None) -> LawResult | NoLaw:
     """Fit the law to the pilot's curves and write law.json; a law that is there is read.
 
     `metric` (pass@1, best@4, worst@4) changes what later laws are of.
@@ -201,14 +201,14 @@ def fit(study: Study, *, metric: str | None = None) -> Law | NoLaw:
             study = study.write("law.json", law.data() | beside)
     assert study.law is not None
     own = study.source.can(Can.SPLITS)
-    return Law(
+    return LawResult(
         study.law, turn_limit=study.choice, metric=study.metric, interference=tuple(by_n(_of_law(study))),
         extendable=study.source.can(Can.PILOT), splits=own, binned=not own and _are_binned(study.curves(PASS)),
         unit=measure.of(study.any_run)["unit"], folder=study.path,
     )
 
 
-def _of_law(study: Study) -> list[Interference]:
+def _of_law(study: StudyRecord) -> list[Interference]:
     """What is known of interference, of a pilot that compares turn limits only at the limit that the law is of."""
     every = interferences(study.runs_read)
     if study.turns is None:
@@ -223,7 +223,7 @@ def _require(runs: source.Source, path: Path, metric: str | None) -> None:
         runs.require(Can.METRICS, path)
 
 
-def _alone(run: RunFiles, metric: str | None) -> Law:
+def _alone(run: RunFiles, metric: str | None) -> LawResult:
     """The law of one run that is in no study, and what a plan needs in addition; nothing is written.
 
     Raises UserError where its record does not hold the reward of the policy before training.
@@ -234,7 +234,7 @@ def _alone(run: RunFiles, metric: str | None) -> Law:
     law = _flagged(fit_law(_with_base(found, run.folder, seen)), record)
     advice = (f"one run: a plan needs a study, with other seeds of n = {record['arm']['n']} and runs of other n where "
               f"there are any: {found.start}")
-    return Law(
+    return LawResult(
         law, splits=found.can(Can.SPLITS), advice=advice, binned=_are_binned(seen),
         unit=measure.of(record)["unit"], folder=run.folder,
     )
@@ -283,7 +283,7 @@ def _flagged(law: laws.Law, run: Mapping[str, Any]) -> laws.Law:
     return replace(law, flags=(*flags, *law.flags)) if flags else law
 
 
-def _law(study: Study) -> tuple[laws.Law, LimitChoice | None]:
+def _law(study: StudyRecord) -> tuple[laws.Law, LimitChoice | None]:
     """The fitted law, with flags for its metric and for over-fitting, and the turn limit that it is of.
 
     Each turn limit has a law of its own: the runs of another limit are fitted with none of its parameters.
@@ -309,7 +309,7 @@ def _law(study: Study) -> tuple[laws.Law, LimitChoice | None]:
     return replace(law, flags=(*law.flags, *flags)), choice
 
 
-def choose_metric(study: Study, metric: str | None, samples: int | None = None) -> Study:
+def choose_metric(study: StudyRecord, metric: str | None, samples: int | None = None) -> StudyRecord:
     """The study with laws of this metric from here on; a law and a plan of another metric are removed.
 
     `samples` are those per held-out problem of a pilot that is about to be planned; without, they are the planned
@@ -336,7 +336,7 @@ def choose_metric(study: Study, metric: str | None, samples: int | None = None) 
     return study.amend(metric=metric).without("law.json", "plan.json")
 
 
-def overfitted(study: Study, turns: int | None = None) -> list[Overfit]:
+def overfitted(study: StudyRecord, turns: int | None = None) -> list[Overfit]:
     """The pilot's arms at the rule's rate, and at this turn limit, that over-fit, by pass@1 whatever the metric; none
     without a held-out reward."""
     if measure.of(study.any_run)["kind"] == TRAINING:
@@ -346,7 +346,7 @@ def overfitted(study: Study, turns: int | None = None) -> list[Overfit]:
     return overfitting([c for c in seen if turns in (None, c.arm.get("turns"))])
 
 
-def _pilot_curves(study: Study) -> list[Curve]:
+def _pilot_curves(study: StudyRecord) -> list[Curve]:
     """Raises UserError unless every run that the pilot plans has ended."""
     planned = study.planned
     over = sum(study.run(r.name).over for r in planned.runs)

@@ -17,7 +17,7 @@ from isocost.runs.job import Job, reopen
 from isocost.screen.words import counted
 from isocost.steps.events import Warned
 from isocost.steps.execution import Execution
-from isocost.steps.folder import Home
+from isocost.steps.folder import StudyFolder
 from isocost.steps.outside.drive import drive_jobs
 from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.settings import workers_of
@@ -25,7 +25,7 @@ from isocost.steps.training import spending
 from isocost.trainers.driving.command import Trainer
 
 
-def execution_for(home: Home, asked: Execution) -> Execution:
+def execution_for(home: StudyFolder, asked: Execution) -> Execution:
     """With the requested number of workers, or the one that the study was planned for; None: what a cluster fits."""
     planned, workers = spending.machine_of(home).side_by_side, asked.workers
     if workers and workers != planned:
@@ -37,7 +37,7 @@ def execution_for(home: Home, asked: Execution) -> Execution:
 
 
 def run_phase(
-    home: Home, jobs: Sequence[Job], title: str, execution: Execution, stops: Stops = NEVER,
+    home: StudyFolder, jobs: Sequence[Job], title: str, execution: Execution, stops: Stops = NEVER,
     trainers: Mapping[str, Trainer] | None = None,
 ) -> list[dict[str, Any]]:
     """Run the jobs of one phase of a study or comparison, here or by a user's trainer; returns what each end.json says.
@@ -81,14 +81,14 @@ def _refuse_elsewhere(jobs: Sequence[Job], folder: Path) -> None:
                             "plan again, in a folder of your own")
 
 
-def jobs_of(home: Home, planned: PilotPlan, runs: Sequence[PlannedRun], rule: RateRule, seal: str | None = None
+def jobs_of(home: StudyFolder, planned: PilotPlan, runs: Sequence[PlannedRun], rule: RateRule, seal: str | None = None
             ) -> list[Job]:
     """Planned runs as jobs, evaluated as the study's plan says."""
     return [job_of(home, run, rule, planned.points_of(run), seal, planned.evaluation) for run in runs]
 
 
 def job_of(
-    home: Home, run: PlannedRun, rule: RateRule, points: Sequence[int], seal: str | None = None,
+    home: StudyFolder, run: PlannedRun, rule: RateRule, points: Sequence[int], seal: str | None = None,
     evaluation: EvaluationPlan | None = None,
 ) -> Job:
     """A planned run as a job for a worker, evaluated as its plan says, else as the study's setting does."""

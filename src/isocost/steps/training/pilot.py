@@ -19,20 +19,20 @@ from isocost.runs import rules
 from isocost.runs.files import SCHEMA
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
-from isocost.screen.display import Row, Shown, folder_field
+from isocost.screen.display import Result, Row, folder_field
 from isocost.screen.words import counted, word
 from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.execution import Execution
 from isocost.steps.outside.early import Stops
 from isocost.steps.outside.settle import settle
-from isocost.steps.study import Study, changes
+from isocost.steps.study import StudyRecord, changes
 from isocost.steps.training import plans, spending
 from isocost.steps.training.jobs import execution_for, jobs_of, run_phase
 from isocost.steps.training.limits import of_limit
 
 
 @dataclass(frozen=True)
-class Pilot(Shown):
+class PilotResult(Result):
     """A pilot that has run: the learning rate rule its probe supports, and whether the best n depends on the rate."""
 
     record: ClassVar[str] = "rate"
@@ -79,9 +79,9 @@ class Additions:
 
 @changes
 def pilot(
-    study: Study, added: Additions = Additions(), *, dry_run: bool = False, trainer: str | None = None,
+    study: StudyRecord, added: Additions = Additions(), *, dry_run: bool = False, trainer: str | None = None,
     worth: float | None = None, workers: int | None = None, site: Site = HERE, observer: Observer = SILENT,
-) -> Pilot | plans.PilotPlan:
+) -> PilotResult | plans.PilotPlanResult:
     """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
     supports. Finished runs are not repeated.
 
@@ -110,14 +110,14 @@ def pilot(
     elif dry_run:
         planned = measured(study, planned)
     if dry_run or planned.direct:
-        return plans.PilotPlan(planned, folder=study.path)
+        return plans.PilotPlanResult(planned, folder=study.path)
     try:
         return _run(study, planned, Execution(workers, site, observer), stops)
     except Interrupted as e:    # the added runs are recorded: the command to continue must not add them again
         raise Interrupted(e.signum, f"isocost pilot {word(study.path)}" if added else "") from None
 
 
-def _run(study: Study, planned: PilotPlan, asked: Execution, stops: Stops) -> Pilot:
+def _run(study: StudyRecord, planned: PilotPlan, asked: Execution, stops: Stops) -> PilotResult:
     execution = execution_for(study, asked)
     with study.phase("probe"):
         run_phase(study, jobs_of(study, planned, planned.of_purpose("probe"), planned.rate), "learning-rate probe",
@@ -141,22 +141,24 @@ def _run(study: Study, planned: PilotPlan, asked: Execution, stops: Stops) -> Pi
         study = write_pilot(study, planned, spending.machine_of(study))
     found = shift(of_limit(study.curves(PASS), replace(planned, rates=()).at(None)))
     study.write("shift.json", found.data())
-    return Pilot(rule, found, study.path)
+    return PilotResult(rule, found, study.path)
 
 
-def refuse_sealed(study: Study) -> None:
+def refuse_sealed(study: StudyRecord) -> None:
     """Raises UserError once a forecast is sealed."""
     if study.has("forecast.json"):
         raise UserError(f"{study.path}/forecast.json is sealed, so its plan and law cannot change; to plan again, "
                         "start another study")
 
 
-def write_pilot(study: Study, planned: PilotPlan, machine: Machine) -> Study:
+def write_pilot(study: StudyRecord, planned: PilotPlan, machine: Machine) -> StudyRecord:
     """The study with a pilot's plan, and without the prescription, which follows from it."""
     return study.write("pilot.json", {**planned.data(), **spending.of_pilot(planned, machine)}).without("plan.json")
 
 
-def _extended(study: Study, planned: PilotPlan, added: Additions, *, dry_run: bool) -> tuple[Study, PilotPlan]:
+def _extended(
+    study: StudyRecord, planned: PilotPlan, added: Additions, *, dry_run: bool
+) -> tuple[StudyRecord, PilotPlan]:
     """The study and its pilot with runs added, written unless this is a dry run; its law and plan are removed.
 
     Every run must have ended: after a kill, the same options would otherwise add a second time.
@@ -188,7 +190,7 @@ def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], exampl
     return out
 
 
-def measured(study: Study, planned: PilotPlan) -> PilotPlan:
+def measured(study: StudyRecord, planned: PilotPlan) -> PilotPlan:
     """The plan with its bills at what the study's runs so far have cost; unchanged where no run has ended.
 
     With turn limits, prices are those of the runs at the largest; the others are relative to it.
@@ -203,7 +205,7 @@ def measured(study: Study, planned: PilotPlan) -> PilotPlan:
     return planned.repriced(planned.prices.measured(bills), measure_timing(seen, planned.timing))
 
 
-def _require_affordable(study: Study, planned: PilotPlan) -> None:
+def _require_affordable(study: StudyRecord, planned: PilotPlan) -> None:
     """Raises UserError if the pilot, at its measured cost, leaves less than the least cost of training."""
     if planned.budget is None or not any(study.run(r.name).end for r in planned.runs):
         return

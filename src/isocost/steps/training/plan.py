@@ -25,12 +25,12 @@ from isocost.runs.schema import ENDED
 from isocost.screen.words import word
 from isocost.steps.outside import imported
 from isocost.steps.settings import workers_of
-from isocost.steps.study import Study, changes
+from isocost.steps.study import StudyRecord, changes
 from isocost.steps.training import spending
 from isocost.steps.training.fit import choose_metric, overfitted
 from isocost.steps.training.limits import of_limit
 from isocost.steps.training.pilot import measured, refuse_sealed, write_pilot
-from isocost.steps.training.plans import PilotPlan, Plan, PlanOptions
+from isocost.steps.training.plans import PilotPlanResult, PlanOptions, PlanResult
 from isocost.types import Cost
 from isocost.units import ENV_STEPS, FLOPS, ROLLOUTS, SECONDS, TOKENS
 
@@ -38,7 +38,7 @@ EVALUATIONS = 8     # of a run of a user's trainer, at equal distances, where it
 
 
 @changes
-def plan(study: Study, asked: PlanOptions = PlanOptions()) -> PilotPlan | Plan:
+def plan(study: StudyRecord, asked: PlanOptions = PlanOptions()) -> PilotPlanResult | PlanResult:
     """Without a law, plan the pilot; with one, or where the plan needs no pilot, prescribe.
 
     Once there are runs, only budget, price, devices and workers can change, until a forecast is sealed.
@@ -50,7 +50,7 @@ def plan(study: Study, asked: PlanOptions = PlanOptions()) -> PilotPlan | Plan:
     return PLANNERS[study.kind](study, asked)
 
 
-def _of_training(study: Study, asked: PlanOptions) -> PilotPlan | Plan:
+def _of_training(study: StudyRecord, asked: PlanOptions) -> PilotPlanResult | PlanResult:
     """The plan of a study whose runs are trained, here or by a user's trainer."""
     known = study.profiled()
     if asked.samples is not None and study.trainer is not None:
@@ -104,46 +104,46 @@ def _of_training(study: Study, asked: PlanOptions) -> PilotPlan | Plan:
 
 
 # How a study is planned, by its kind: a second planner is a row.
-PLANNERS: Mapping[str, Callable[[Study, PlanOptions], PilotPlan | Plan]] = {
+PLANNERS: Mapping[str, Callable[[StudyRecord, PlanOptions], PilotPlanResult | PlanResult]] = {
     "training": _of_training,
     "imported": imported.planned,
 }
 
 
-def pilot_plan(study: Study) -> PilotPlan:
+def pilot_plan(study: StudyRecord) -> PilotPlanResult:
     """The pilot's plan as pilot.json holds it. Raises UserError where there is none."""
     data = study.record("pilot.json", "plan")
     cost = study.profiled().get("cost") or {}
-    return PilotPlan(
+    return PilotPlanResult(
         study.planned, units=data.get("units"), profiled=cost.get("rollouts", 0),
         overridden=_overridden(study, study.planned), elsewhere=_elsewhere(study), folder=study.path,
     )
 
 
-def _exported(study: Study) -> str:
+def _exported(study: StudyRecord) -> str:
     return (f"the training is for a trainer of yours, and no forecast of it is sealed: `isocost export "
             f"{word(study.path)} --to ...` writes the prescription as its configuration")
 
 
-def _elsewhere(study: Study) -> str:
+def _elsewhere(study: StudyRecord) -> str:
     """What to do with the planned runs where isocost cannot launch them; empty where it can."""
     return "" if study.source.can(Can.PILOT) else study.source.lacks[Can.PILOT].format(path=word(study.path))
 
 
-def prescription(study: Study) -> Plan:
+def prescription(study: StudyRecord) -> PlanResult:
     """The prescription as plan.json holds it. Raises UserError where there is none."""
     data = study.record("plan.json", "plan")
-    return Plan.written(
+    return PlanResult.written(
         data, extendable=study.source.can(Can.PILOT) and not study.planned.direct, folder=study.path)
 
 
-def _scale(study: Study) -> tuple[float, float]:
+def _scale(study: StudyRecord) -> tuple[float, float]:
     """The least and the largest reward of a rollout, in the log's units."""
     low, high = study.asked.get("scale") or measure.UNIT
     return float(low), float(high)
 
 
-def _overridden(study: Study, planned: pilots.PilotPlan) -> str:
+def _overridden(study: StudyRecord, planned: pilots.PilotPlan) -> str:
     """Which sizes and settings of the requested method the study uses and which it sets itself; empty without any."""
     method = study.asked["method"]
     if method is None:
@@ -155,7 +155,7 @@ def _overridden(study: Study, planned: pilots.PilotPlan) -> str:
     return f"{method}: {differs}" if differs else ""
 
 
-def _machine(study: Study, price: str | None, devices: int | None, workers: int | None) -> Machine:
+def _machine(study: StudyRecord, price: str | None, devices: int | None, workers: int | None) -> Machine:
     """The machine of these options; what is None is as it was planned before."""
     before = Machine(1, workers_of(study.setting, None))
     if study.has("pilot.json"):
@@ -164,7 +164,7 @@ def _machine(study: Study, price: str | None, devices: int | None, workers: int 
     return now if price else replace(now, price=before.price, currency=before.currency)
 
 
-def _uncounted(study: Study) -> dict[str, str]:
+def _uncounted(study: StudyRecord) -> dict[str, str]:
     """unit -> why a budget in it cannot be counted by what the study knows before its pilot."""
     known = study.profiled()
     prices, found = Prices.of(known), {}
@@ -182,7 +182,7 @@ def _uncounted(study: Study) -> dict[str, str]:
     return found
 
 
-def _plan_pilot(study: Study, options: PlanOptions, budget: Budget | None) -> pilots.PilotPlan:
+def _plan_pilot(study: StudyRecord, options: PlanOptions, budget: Budget | None) -> pilots.PilotPlan:
     asked, known = study.asked, study.profiled()
     exact = bool(known.get("exact"))
     held_out = known["select"] + known["audit"]
@@ -219,7 +219,7 @@ def _plan_pilot(study: Study, options: PlanOptions, budget: Budget | None) -> pi
     return replace(planned, pilot_bill=_not_here(planned.pilot_bill), train_bill=_not_here(planned.train_bill))
 
 
-def _caps(study: Study) -> bool:
+def _caps(study: StudyRecord) -> bool:
     """Whether runs can be ended at their share of a budget: those that isocost trains can, a user's trainer's not."""
     return study.source.can(Can.TRAIN) and study.trainer is None
 
@@ -229,7 +229,7 @@ def _not_here(bill: Bill) -> Bill:
     return replace(bill, memory_mb=None, disk_mb=None)
 
 
-def _prescription(study: Study, planned: pilots.PilotPlan) -> plans.Plan:
+def _prescription(study: StudyRecord, planned: pilots.PilotPlan) -> plans.Plan:
     pool = study.profiled()["pool"]
     if planned.direct:
         made = prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool,
@@ -253,7 +253,7 @@ def _prescription(study: Study, planned: pilots.PilotPlan) -> plans.Plan:
     return made if warning is None else replace(made, flags=(*made.flags, warning))
 
 
-def spent(study: Study, planned: pilots.PilotPlan) -> Bill:
+def spent(study: StudyRecord, planned: pilots.PilotPlan) -> Bill:
     """What the pilot's runs cost by their own meters: training and what was lost of it, evaluations in seconds."""
     ends = [study.run(r.name).ended(ENDED) for r in planned.runs]
     bills = [e["bill"].get(account, {}) for e in ends for account in (TRAIN, LOST)]

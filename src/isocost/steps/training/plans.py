@@ -69,7 +69,7 @@ class PlanOptions:
 
 
 @dataclass(frozen=True)
-class PilotPlan(OfPlanner):
+class PilotPlanResult(OfPlanner):
     """The pilot's plan, and its cost.
 
     plan: the planner's own (`isocost.planner.training.pilot.PilotPlan`).
@@ -186,7 +186,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Plan(OfPlanner):
+class PlanResult(OfPlanner):
     """The prescription, and what follows from it and the law.
 
     plan: the planner's own (`isocost.planner.training.prescription.Plan`), which a forecast is sealed from.
@@ -218,7 +218,7 @@ class Plan(OfPlanner):
     held: tuple[str, ...] = field(default=(), compare=False, repr=False)    # of plans.BESIDE: keys that plan.json has
 
     @classmethod
-    def written(cls, data: Data, **beside: Any) -> Plan:
+    def written(cls, data: Data, **beside: Any) -> PlanResult:
         """From plan.json."""
         return cls(
             plans.Plan.of(data),

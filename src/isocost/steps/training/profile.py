@@ -14,18 +14,18 @@ from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.files import SCHEMA
 from isocost.runs.source import SERVED
-from isocost.screen.display import Row, Shown, Table, folder_field, given
+from isocost.screen.display import Result, Row, Table, folder_field, given
 from isocost.screen.words import counted, megabytes
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import check, found, restart, writes
 from isocost.steps.settings import method_of
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.steps.training import by_limit, dialogues
 from isocost.steps.training.pass_rates import MOST_CUT, PROBLEMS, SAMPLES, pass_rates, pass_row
 from isocost.steps.training.served import Served, spent
 from isocost.steps.training.served import money as paid
 from isocost.types import Cost
-from isocost.worlds.http import Limits
+from isocost.worlds.http import RequestLimits
 from isocost.worlds.setting import Setting
 from isocost.worlds.spec import spec_of
 
@@ -36,7 +36,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
-class Profile(Shown):
+class ProfileResult(Result):
     """What the model can do on the problems before training: `samples` completions of each profiled problem.
 
     model, parameters: the model and how many weights it has; None where that is not known.
@@ -184,7 +184,7 @@ class Profile(Shown):
 
 
 @dataclass(frozen=True)
-class ProfileCost(Shown):
+class ProfileCost(Result):
     """What a profile would cost at most: rollouts, tokens (prompts and completions), FLOP, MB of memory and of disk.
 
     `seconds` is None: the profile itself measures the speed here. `flops` is None for a model of unknown size. Without
@@ -243,7 +243,7 @@ def unmet(methods: Sequence[Mapping[str, str]]) -> list[str]:
 def profile(
     out: Path, setting: Setting, *, seed: int = 0, method: str | None = None, problems: int = PROBLEMS,
     dry_run: bool = False, observer: Observer = SILENT, **served: Any,
-) -> Profile | ProfileCost:
+) -> ProfileResult | ProfileCost:
     """Start a study in `out` and profile the model on `problems` training problems, or continue a profile that was
     killed. A study that is profiled is not profiled again.
 
@@ -265,7 +265,7 @@ def profile(
         return _cost(setting, problems, seed, server.limits, cost)
     restart(out, setting, **asked)
     if (out / "study.json").exists():
-        Study.read(out).source.require(Can.PROFILE, out)
+        StudyRecord.read(out).source.require(Can.PROFILE, out)
     check(out, setting, **asked)
     if not (out / "profile.json").exists():
         began, kept = time.perf_counter(), out / "profile.jsonl"
@@ -282,13 +282,13 @@ def profile(
             if cost is not None:
                 spent = Cost.of(sampled["cost"]) + Cost.of(sampled["lost"])
                 sampled["money"] = cost.of(spent).data()
-            Study.read(out).write("profile.json", sampled)
+            StudyRecord.read(out).write("profile.json", sampled)
     (out / "profile.jsonl").unlink(missing_ok=True)
-    return Profile.of(Study.read(out).record("profile.json", "profile"), out)
+    return ProfileResult.of(StudyRecord.read(out).record("profile.json", "profile"), out)
 
 
 def _cost(
-    setting: Setting, problems: int, seed: int, limits: Limits, price: TokenPrice | None
+    setting: Setting, problems: int, seed: int, limits: RequestLimits, price: TokenPrice | None
 ) -> ProfileCost:
     """What profiling would cost at most. Loads the problems and the model, and so finds what is wrong with them.
 

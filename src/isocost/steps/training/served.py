@@ -9,7 +9,7 @@ from typing import Any
 from isocost.planner.token_price import TokenPrice
 from isocost.screen.display import Row
 from isocost.screen.words import counted
-from isocost.worlds.http import Limits
+from isocost.worlds.http import RequestLimits
 
 Data = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ class Served:
 
     parameters: float | None = None
     price: str | None = None
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
 
     @property
     def token_price(self) -> TokenPrice | None:

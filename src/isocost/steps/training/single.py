@@ -26,10 +26,10 @@ from isocost.runs.arm import Arm
 from isocost.runs.files import FATES, tail
 from isocost.runs.job import Job, method_defaults, recipe_of
 from isocost.runs.speed import rates, told
-from isocost.screen.display import Row, Shown, Table, folder_field, given
+from isocost.screen.display import Result, Row, Table, folder_field, given
 from isocost.screen.words import counted, duration
 from isocost.seams import SIZES, Recipe
-from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned
+from isocost.steps.events import SILENT, CostSample, Evaluated, Noted, Observer, Started, Warned
 from isocost.steps.folder import bill_dry_run
 from isocost.steps.training.pass_rates import pass_rates
 from isocost.units import ENV_STEPS, of_run
@@ -40,7 +40,7 @@ SHOWN = 8       # warnings of the reward's check that are listed
 
 
 @dataclass(frozen=True)
-class RunCost(Shown):
+class RunCost(Result):
     """What one run would cost (`bill`: rollouts, tokens, FLOP, seconds, MB), and what estimating it has sampled.
 
     `pricing` holds rollouts, tokens (prefill, decode) and seconds; it is written to dry-run.json in `folder`.
@@ -53,7 +53,7 @@ class RunCost(Shown):
     def rows(self) -> list[Row]:
         """The bill, and what estimating it has sampled."""
         return [Row("", f"would cost {self.bill.text()}"),
-                *Sampled.of(self.pricing, self.folder).rows()]
+                *CostSample.of(self.pricing, self.folder).rows()]
 
     def to_dict(self) -> dict[str, Any]:
         """The bill, and `pricing`."""
@@ -61,7 +61,7 @@ class RunCost(Shown):
 
 
 @dataclass(frozen=True)
-class RunEnd(Shown):
+class RunEnd(Result):
     """How one run ended: what end.json says.
 
     reason: spent, starved, diverged or reward failed; detail: one sentence. steps: updates. seconds: of run time.
@@ -218,7 +218,7 @@ def _cost(job: Job, asked: RunOptions, opened: Opened | None, folder: Path, obse
     try:
         return RunCost(expected_bill(job, asked.spend, asked.evaluations, known), known["cost"], folder)
     except UserError:
-        observer.on(Sampled.of(known["cost"], folder))
+        observer.on(CostSample.of(known["cost"], folder))
         raise
 
 

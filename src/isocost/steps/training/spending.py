@@ -18,8 +18,8 @@ from isocost.planner.training.next_runs import next_runs
 from isocost.planner.training.pilot import PilotPlan
 from isocost.planner.training.prescription import Plan
 from isocost.planner.training.seeds import ComparisonPower, comparison
-from isocost.steps.folder import Home
-from isocost.steps.study import Study
+from isocost.steps.folder import StudyFolder
+from isocost.steps.study import StudyRecord
 from isocost.steps.training.limits import of_chosen
 from isocost.units import TOKENS
 
@@ -33,7 +33,7 @@ def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
     return {"units": {"machine": machine.data(), "rows": _known(rows)}}
 
 
-def of_plan(study: Study, plan: Plan) -> dict[str, Any]:
+def of_plan(study: StudyRecord, plan: Plan) -> dict[str, Any]:
     """Beside a prescription: `units`, `evaluating` (the cost of its evaluations), `growth` (whether the best n is
     likely to grow with compute), `more` (reward for more compute), `sees` (the minimum detectable difference of its
     seeds) and `next`.
@@ -59,7 +59,7 @@ def _known(rows: Sequence[Amounts]) -> list[dict[str, Any]]:
     return [r.data() for r in rows if r.unit != TOKENS or r.pilot + r.training > 0]
 
 
-def _growth(study: Study, plan: Plan) -> dict[str, Any] | None:
+def _growth(study: StudyRecord, plan: Plan) -> dict[str, Any] | None:
     """Whether the best n is likely to grow with compute; None without a profile or a number of problems."""
     if not study.has("profile.json"):
         return None
@@ -122,7 +122,7 @@ def _between(law: Law, plan: Plan, seeds: int) -> ComparisonPower | None:
     return seen and replace(seen, text=f"n = {arm.n} against n = {n}: {seen.text}")
 
 
-def machine_of(home: Home) -> Machine:
+def machine_of(home: StudyFolder) -> Machine:
     """The machine that a study was planned for; one device and one run at a time where the record has none."""
     units = home.record("pilot.json", "plan").get("units") if home.has("pilot.json") else None
     return Machine(**units["machine"]) if units else Machine()

@@ -19,9 +19,9 @@ from isocost.runs.source import STORED
 from isocost.screen.words import counted
 from isocost.stats import passk as passrate
 from isocost.steps.folder import check, found, restart, writes
-from isocost.steps.study import Study
+from isocost.steps.study import StudyRecord
 from isocost.steps.training.pass_rates import SHOWN, lengths_of, with_recipe
-from isocost.steps.training.profile import Profile
+from isocost.steps.training.profile import ProfileResult
 from isocost.tasks.completions import Attempted, Completions, read_completions
 from isocost.types import Cost
 from isocost.worlds.setting import Setting
@@ -35,7 +35,7 @@ RULE = passrate.RULE
 def profile_completions(
     out: Path, file: Path, *, columns: Sequence[str] = (), scale: tuple[float, float] | None = None, seed: int = 0,
     method: str | None = None, parameters: float | None = None, price: str | None = None, **setting: Any,
-) -> Profile:
+) -> ProfileResult:
     """Start a study in `out` from stored completions: pass@k, dead groups, lengths and the recipe that follows.
 
     columns: NAME=COLUMN where a column has another name than usual. scale: the least and the largest reward, by default
@@ -74,8 +74,8 @@ def profile_completions(
             described["money"] = cost.of(_total(there)).data()
         whole = with_recipe(described, method)
         with found(out, own, **asked).phase("profile", began):
-            Study.read(out).write("profile.json", whole)
-    return Profile.of(Study.read(out).record("profile.json", "profile"), out)
+            StudyRecord.read(out).write("profile.json", whole)
+    return ProfileResult.of(StudyRecord.read(out).record("profile.json", "profile"), out)
 
 
 def _described(there: Completions, file: Path, seed: int, held_out: float) -> dict[str, Any]:

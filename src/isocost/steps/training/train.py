@@ -15,21 +15,21 @@ from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs import rules
 from isocost.runs.launch.site import HERE, Site
-from isocost.screen.display import OfPlanner, Row, Shown, folder_field
+from isocost.screen.display import OfPlanner, Result, Row, folder_field
 from isocost.screen.words import counted
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.execution import Execution
 from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.outside.settle import settle
-from isocost.steps.study import Study, changes
+from isocost.steps.study import StudyRecord, changes
 from isocost.steps.training.jobs import execution_for, jobs_of, run_phase
 from isocost.steps.training.limits import of_limit
 from isocost.steps.training.plan import prescription
-from isocost.steps.training.plans import Plan
+from isocost.steps.training.plans import PlanResult
 
 
 @dataclass(frozen=True)
-class Forecast(OfPlanner):
+class ForecastResult(OfPlanner):
     """A sealed forecast (`isocost.planner.forecast.Forecast`). metric: what its rewards are."""
 
     record: ClassVar[str] = "forecast"
@@ -63,13 +63,13 @@ class Forecast(OfPlanner):
 
 
 @dataclass(frozen=True)
-class Trained(Shown):
+class TrainResult(Result):
     """The prescription and its comparator were trained: `runs` are their names, under one sealed `forecast`."""
 
     record: ClassVar[str] = "forecast"
     sections: ClassVar[tuple[str, ...]] = ("outcome",)
 
-    forecast: Forecast
+    forecast: ForecastResult
     runs: tuple[str, ...]
     folder: Path | None = folder_field()
 
@@ -84,9 +84,9 @@ class Trained(Shown):
 
 @changes
 def train(
-    study: Study, *, workers: int | None = None, dry_run: bool = False, trainer: str | None = None, site: Site = HERE,
-    stops: Stops = NEVER, observer: Observer = SILENT,
-) -> Trained | Plan:
+    study: StudyRecord, *, workers: int | None = None, dry_run: bool = False, trainer: str | None = None,
+    site: Site = HERE, stops: Stops = NEVER, observer: Observer = SILENT,
+) -> TrainResult | PlanResult:
     """Seal the forecast, then train the prescription and its comparator, paired by seed; runs that ended are not run
     again. A dry run returns the plan, whose `bill` is the cost.
 
@@ -114,10 +114,10 @@ def train(
         forecasts.write(sealed, study.path / "forecast.json")
     if altered := forecasts.changed(study.forecast.hashes, study.hashes):
         raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: start another study")
-    forecast = Forecast(study.forecast, study.metric, study.path)
+    forecast = ForecastResult(study.forecast, study.metric, study.path)
     observer.on(forecast)
     rule = study.rule if study.has("rate.json") else planned.rate
     with study.phase("train"):
         jobs = jobs_of(study, planned, plan.runs, rule, forecast.seal)
         run_phase(study, jobs, "training", execution_for(study, Execution(workers, site, observer)), stops)
-    return Trained(forecast, tuple(r.name for r in plan.runs), study.path)
+    return TrainResult(forecast, tuple(r.name for r in plan.runs), study.path)

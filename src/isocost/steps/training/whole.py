@@ -11,15 +11,15 @@ from isocost.can import Can
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
 from isocost.planner.training.builtin import PRESETS
-from isocost.screen.display import Row, Shown, folder_field, write_report
-from isocost.steps.events import SILENT, Observer, Opening
+from isocost.screen.display import Result, Row, folder_field, write_report
+from isocost.steps.events import SILENT, Observer, StudyStart
 from isocost.steps.folder import writes
-from isocost.steps.study import Study
-from isocost.steps.training.audit import Audit, audit
+from isocost.steps.study import StudyRecord
+from isocost.steps.training.audit import AuditResult, audit
 from isocost.steps.training.fit import fit
 from isocost.steps.training.pilot import pilot
 from isocost.steps.training.plan import pilot_plan, plan
-from isocost.steps.training.plans import PilotPlan, PlanOptions
+from isocost.steps.training.plans import PilotPlanResult, PlanOptions
 from isocost.steps.training.profile import profile
 from isocost.steps.training.train import train
 from isocost.worlds.setting import Setting
@@ -27,13 +27,13 @@ from isocost.worlds.spec import spec_of
 
 
 @dataclass(frozen=True)
-class Whole(Shown):
+class QuickstartResult(Result):
     """A study from end to end. `phases` are seconds of wall-clock time by phase; `report` is the file of the report."""
 
     record: ClassVar[str] = "audit"
     sections: ClassVar[tuple[str, ...]] = ("answer", "outcome")
 
-    audit: Audit
+    audit: AuditResult
     phases: Mapping[str, float]
     report: Path
     folder: Path | None = folder_field()
@@ -58,7 +58,7 @@ class Whole(Shown):
 def whole(
     out: Path, setting: Setting, *, seed: int = 0, size: str = "quick", method: str | None = None,
     dry_run: bool = False, observer: Observer = SILENT, **options: Any,
-) -> Whole | PilotPlan:
+) -> QuickstartResult | PilotPlanResult:
     """Profile, plan, pilot, fit, plan, train, audit and report in `out`; finished steps are not repeated.
 
     **options: budget, which replaces the size, price, devices and workers, of `PlanOptions`.
@@ -70,9 +70,9 @@ def whole(
     asked = PlanOptions(size=None if options.get("budget") else size, **options)
     _refuse_other_size(out, size, asked.budget)
     spec_of(setting.model).require(Can.LEARN)
-    observer.on(Opening(out, size, seed))
+    observer.on(StudyStart(out, size, seed))
     observer.on(profile(out, setting, seed=seed, method=method, observer=observer))
-    study = Study.read(out)
+    study = StudyRecord.read(out)
     if not study.has("pilot.json"):
         plan(study, asked)
     planned = pilot_plan(study.again())
@@ -89,7 +89,7 @@ def whole(
     with study.phase("report"):
         write_report(out)
     file = write_report(out)      # again, so that it holds the report's own time
-    return Whole(verdict, study.again().asked["phases"], file, out)
+    return QuickstartResult(verdict, study.again().asked["phases"], file, out)
 
 
 def _refuse_other_size(out: Path, size: str, budget: str | None) -> None:
@@ -99,7 +99,7 @@ def _refuse_other_size(out: Path, size: str, budget: str | None) -> None:
     requested = Budget.parse(budget) if budget else None
     if not (out / "pilot.json").exists():
         return
-    there = Study.read(out).planned
+    there = StudyRecord.read(out).planned
     same = there.preset == size if requested is None else there.budget and there.budget.as_asked == requested
     if (there.budget is None) != (requested is None) or not same:
         asked = there.preset if there.budget is None else str(there.budget)

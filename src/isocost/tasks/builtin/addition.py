@@ -18,7 +18,7 @@ _PROMPT = re.compile(r"(\d+)\+(\d+)" + END)
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class DigitPairs:
     """Pairs of digits that columns are made of."""
 
     pairs: tuple[Pair, ...] = tuple((a, b) for a in range(10) for b in range(10))
@@ -28,18 +28,19 @@ class Pool:
         return [(a, b) for a, b in self.pairs if (a + b + carry >= 10) == carries and min(a, b) >= lowest]
 
 
-EVERY = Pool()
+EVERY = DigitPairs()
 _EVERY = {(c, k, low): EVERY.fitting(c, k, low) for c in (0, 1) for k in (False, True) for low in (0, 1)}
 
 
-def pool(rng: Generator) -> Pool:
+def pool(rng: Generator) -> DigitPairs:
     """A small common pool: of the pairs of digits from 1 to 9, five with a total below 9 and five with 10 or more."""
     below = [p for p in EVERY.pairs if min(p) and sum(p) < 9]
     above = [p for p in EVERY.pairs if sum(p) > 9]
-    return Pool(tuple(some[i] for some in (below, above) for i in sorted(rng.permutation(len(some))[:5].tolist())))
+    return DigitPairs(tuple(
+        some[i] for some in (below, above) for i in sorted(rng.permutation(len(some))[:5].tolist())))
 
 
-def draw(rng: Generator, level: int, length: int, pool: Pool) -> Drawn:
+def draw(rng: Generator, level: int, length: int, pool: DigitPairs) -> Drawn:
     """Two numbers of 2 x `length` digits. At level 1 no column carries, at level 4 all do, else at least one."""
     digits = 2 * length
     wanted = rng.random(digits) < CARRIES[level - 1]

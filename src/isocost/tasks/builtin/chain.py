@@ -20,7 +20,7 @@ _PROMPT = re.compile(r"(\d+)((?:[-+*]\d)+)%(\d+)" + END)
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class ChainNumbers:
     """Numbers that problems are made of: moduli by level, and operands."""
 
     small: tuple[int, ...] = tuple(SMALL)
@@ -28,16 +28,16 @@ class Pool:
     operands: tuple[int, ...] = tuple(range(2, 10))
 
 
-EVERY = Pool()
+EVERY = ChainNumbers()
 
 
-def pool(rng: Generator) -> Pool:
+def pool(rng: Generator) -> ChainNumbers:
     """A small common pool: two moduli of either size, and three operands."""
-    return Pool(*(tuple(sorted(rng.choice(x, n, replace=False).tolist()))
-                  for x, n in ((EVERY.small, 2), (EVERY.large, 2), (EVERY.operands, 3))))
+    return ChainNumbers(*(tuple(sorted(rng.choice(x, n, replace=False).tolist()))
+                          for x, n in ((EVERY.small, 2), (EVERY.large, 2), (EVERY.operands, 3))))
 
 
-def draw(rng: Generator, level: int, length: int, pool: Pool) -> Drawn:
+def draw(rng: Generator, level: int, length: int, pool: ChainNumbers) -> Drawn:
     """A chain of 2 x `length` operations. Levels 1 and 2 have m up to 10; levels 2 and 4 have multiplication."""
     m = pick(rng, pool.small if level < 3 else pool.large)
     signs = "+-" if level in (1, 3) else "+-*"

@@ -28,7 +28,7 @@ _TERM = re.compile(r"([-+*])(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class GivenNumbers:
     """Numbers that are given, by the largest of the level."""
 
     by_largest: dict[int, tuple[int, ...]] = field(
@@ -36,16 +36,16 @@ class Pool:
     )
 
 
-EVERY = Pool()
+EVERY = GivenNumbers()
 
 
-def pool(rng: Generator) -> Pool:
+def pool(rng: Generator) -> GivenNumbers:
     """A small common pool: three numbers for each level's largest."""
-    return Pool({k: tuple(sorted(rng.choice(some, 3, replace=False).tolist()))
-                 for k, some in EVERY.by_largest.items()})
+    return GivenNumbers({k: tuple(sorted(rng.choice(some, 3, replace=False).tolist()))
+                         for k, some in EVERY.by_largest.items()})
 
 
-def draw(rng: Generator, level: int, length: int, pool: Pool) -> Drawn:
+def draw(rng: Generator, level: int, length: int, pool: GivenNumbers) -> Drawn:
     """2 + `length` numbers. Levels 3 and 4 have multiplication in their solution, level 4 numbers up to 19."""
     signs = SIGNS[level - 1]
     while True:

@@ -8,7 +8,9 @@ from typing import Any
 
 from isocost.tasks.verify import numbers
 from isocost.tasks.verify.forms import (
+    DigitForm,
     Expression,
+    FoldedText,
     Form,
     Named,
     Number,
@@ -18,15 +20,13 @@ from isocost.tasks.verify.forms import (
     Several,
     Union,
     Unreadable,
-    Words,
-    Written,
     expression_of,
     folded,
     is_name,
     library,
     single,
 )
-from isocost.tasks.verify.numbers import Quantity, Unit
+from isocost.tasks.verify.numbers import MeasureUnit, Quantity
 
 _DIGITS = 60             # to which values that are not rational are compared
 _POWER = 10_000          # exponents and factorials up to this are computed exactly
@@ -45,11 +45,11 @@ def same(said: Form, gold: Form) -> bool:
         return _named_same(said, gold)
     if isinstance(gold, Number | Expression) and isinstance(said, Number | Expression):
         return _value_same(said, gold)
-    if isinstance(gold, Words) or isinstance(said, Words):
+    if isinstance(gold, FoldedText) or isinstance(said, FoldedText):
         return _word(gold) == _word(said) != ""
-    if isinstance(gold, Ratio) and isinstance(said, Written) and all(map(str.isdigit, said.parts)):
+    if isinstance(gold, Ratio) and isinstance(said, DigitForm) and all(map(str.isdigit, said.parts)):
         said = Ratio(tuple(Number(Quantity(Fraction(p))) for p in said.parts))
-    if isinstance(gold, Written) or isinstance(said, Written):
+    if isinstance(gold, DigitForm) or isinstance(said, DigitForm):
         return gold == said
     if isinstance(gold, Ratio) or isinstance(said, Ratio):
         return _ratio_same(said, gold)
@@ -64,7 +64,7 @@ def same(said: Form, gold: Form) -> bool:
 
 
 def _word(form: Form) -> str:
-    if isinstance(form, Words):
+    if isinstance(form, FoldedText):
         return form.text
     return folded(form.source) if isinstance(form, Expression) else ""
 
@@ -169,7 +169,7 @@ def _value_same(said: Number | Expression, gold: Number | Expression) -> bool:
     return rounded and not getattr(second, "is_integer", False) and _equal(first, second, _TOLERANCE)
 
 
-def _unit(form: Number | Expression) -> Unit | None:
+def _unit(form: Number | Expression) -> MeasureUnit | None:
     return form.quantity.unit if isinstance(form, Number) else form.unit
 
 

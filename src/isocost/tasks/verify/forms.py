@@ -16,7 +16,7 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.tasks.verify import answers, numbers
-from isocost.tasks.verify.numbers import Quantity, Unit
+from isocost.tasks.verify.numbers import MeasureUnit, Quantity
 
 _LONGEST = 4000          # characters of an answer
 _MEMBERS = 64            # of a list or tuple
@@ -39,19 +39,19 @@ class Expression:
 
     value: Any
     source: str
-    unit: Unit | None = None
+    unit: MeasureUnit | None = None
     rounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class FoldedText:
     """Text without mathematics, folded for comparison."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class DigitForm:
     """What is compared digit by digit: a number in a base (52_8), a time (3:07, or 10:30, no proportion that is left
     unreduced)."""
 
@@ -107,7 +107,7 @@ class Relation:
     signs: tuple[str, ...]
 
 
-Form = Number | Expression | Words | Written | Ratio | Ordered | Several | Union | Named | Relation
+Form = Number | Expression | FoldedText | DigitForm | Ratio | Ordered | Several | Union | Named | Relation
 
 
 # Reading
@@ -260,11 +260,11 @@ def single(text: str) -> Form:
             if inner is not None and start == "(" and end == ")":
                 return single(inner)
     if _TIME.fullmatch(text) and (re.search(r"m|:0", text) or gcd(*map(int, re.findall(r"\d+", text))) > 1):
-        return Written(tuple(re.findall(r"\d+|[ap]m", text.lower().replace(".", ""))))
+        return DigitForm(tuple(re.findall(r"\d+|[ap]m", text.lower().replace(".", ""))))
     if ":" in text and len(parts := [p for p in re.split(r"\s*:\s*", text) if p]) > 1 and not _lettered(text):
         return Ratio(tuple(map(single, parts)))
     if m := _BASE.fullmatch(text.replace(" ", "")):
-        return Written(("base", m[2], m[1].lstrip("0").upper()))
+        return DigitForm(("base", m[2], m[1].lstrip("0").upper()))
     if re.search(r"\\[pm]{2}(?![A-Za-z])|\+/-|\+-", text):
         text = text.replace("+/-", r"\pm ").replace("+-", r"\pm ")
         upper = re.sub(r"\\pm(?![A-Za-z])", "+", re.sub(r"\\mp(?![A-Za-z])", "-", text))
@@ -359,14 +359,14 @@ def _leaf(text: str) -> Form:
     inner = answers.TEXT.fullmatch(text)
     words = answers.TEXT.sub(r"\1", text).strip()
     if inner is not None and not re.search(r"\d", inner[1]) and len(inner[1].strip(" ()")) != 1:
-        return Words(folded(inner[1]))
+        return FoldedText(folded(inner[1]))
     if words.casefold() in ("yes", "no", "true", "false"):
-        return Words(folded(words))
+        return FoldedText(folded(words))
     if re.fullmatch(r"\(?[A-Za-z]\)?\.?", words) and words != text:
         return _expression(words.strip("(). "))
     if _PLAIN_WORDS.fullmatch(words) and ("\\" in text or " " in words or len(words) > 3) and words not in (
             "sqrt", "theta"):
-        return Words(folded(words))
+        return FoldedText(folded(words))
     if (m := _BEHIND.search(text)) is not None and text[: m.start()].strip():
         phrase = "°" if m["degree"] else (m["words"] or m["plain"] or "") + (m["power"] or "") + (
             answers.TEXT.sub(r"\1", m["more"]) if m["more"] else "")
@@ -478,7 +478,7 @@ def given(text: str) -> list[tuple[Form, ...]]:
             forms: tuple[Form, ...] = read(piece)
         except Unreadable:
             forms = ()
-        if not forms or (isinstance(forms[0], Words) and len(forms[0].text.split()) > 3):
+        if not forms or (isinstance(forms[0], FoldedText) and len(forms[0].text.split()) > 3):
             number = numbers.last(piece) or numbers.last(text[-_LONGEST:])
             forms = forms if number is None else (Number(number),)
         if not forms:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from isocost.errors import RewardFailed, UserError
 from isocost.meter import Meter
 from isocost.tasks.verify import verifiers
-from isocost.tasks.verify.processes import Outcome, Pool, finite, printable
+from isocost.tasks.verify.processes import Outcome, WorkerPool, finite, printable
 from isocost.types import Cost, Problem, Rollout, Score
 
 RESTARTS_IN_A_ROW, FAILURES_IN_A_ROW = 8, 32
@@ -48,7 +48,7 @@ class Grader:
         self._record = _Record(verifier)
         self.failures, self.examples = self._record.failures, self._record.examples
         workers = workers or min(os.cpu_count() or 1, 4)
-        self._pool = Pool(verifier, workers, timeout, lambda: self._record.stopped) if self._kind.slow else None
+        self._pool = WorkerPool(verifier, workers, timeout, lambda: self._record.stopped) if self._kind.slow else None
 
     async def __call__(self, rollouts: Sequence[Rollout]) -> list[Score | None]:
         """A score each, None where the verifier failed or ran out of time. Charges one verifier call each.

@@ -14,7 +14,7 @@ _LONGEST = 400                     # characters of one number; more than any ans
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class MeasureUnit:
     """A unit: `factor` times base units to their powers. `known` is False for a word that is no unit of measure."""
 
     factor: Fraction
@@ -29,7 +29,7 @@ class Quantity:
     value: Fraction
     rounded: bool = False
     percent: bool = False
-    unit: Unit | None = None
+    unit: MeasureUnit | None = None
 
 
 def close(said: Fraction, gold: Fraction) -> bool:
@@ -55,7 +55,7 @@ def equal(said: Quantity, gold: Quantity) -> bool:
     return close(value / 100, right) or (right.denominator == 1 and value == right)
 
 
-def converted(said: Unit | None, gold: Unit | None) -> Fraction | None:
+def converted(said: MeasureUnit | None, gold: MeasureUnit | None) -> Fraction | None:
     """What a value in one unit is multiplied by to be in the other; None if the units are of different kinds."""
     if said is None or gold is None or not (said.base and gold.base) or said.known != gold.known:
         return Fraction(1)
@@ -96,10 +96,10 @@ _WORDS = re.compile(
     r"(?:\^\s*\{?\s*(?P<power>-?[1-9])\s*\}?|(?P<digit>[23])(?![\d.]))?|(?P<dot>\\cdot|[*-]))")
 
 
-_NO_CLAIM = Unit(Fraction(1), (), known=False)       # words that name no unit
+_NO_CLAIM = MeasureUnit(Fraction(1), (), known=False)       # words that name no unit
 
 
-def unit(phrase: str) -> Unit | None:
+def unit(phrase: str) -> MeasureUnit | None:
     """The unit that a phrase is, such as "cm^2", "km/h", "square feet" or "red apples"; None if it is none."""
     powers: Counter[str] = Counter()
     factor, sign, square, at, words = Fraction(1), 1, 0, 0, list[str]()
@@ -140,8 +140,8 @@ def unit(phrase: str) -> Unit | None:
             return None         # 3 x is a product, not 3 of the unit x
         if words[-1] == "unit" or words[-1] in _REMARKS:
             return _NO_CLAIM
-        return Unit(Fraction(1), ((words[-1], 1),), known=False)
-    return Unit(factor, tuple(sorted((b, p) for b, p in powers.items() if p)))
+        return MeasureUnit(Fraction(1), ((words[-1], 1),), known=False)
+    return MeasureUnit(factor, tuple(sorted((b, p) for b, p in powers.items() if p)))
 
 
 def _measure(word: str) -> tuple[Fraction, str, int]:

@@ -35,7 +35,7 @@ LARGEST = 1e12         # of a reward: squares of larger ones, summed over a batc
 Outcome = tuple[str, float | str | list[float] | None]
 
 
-class Pool:
+class WorkerPool:
     """Workers, each driven by one thread, so that a busy event loop does not consume a request's time limit.
 
     `stopped` returns why no more requests are sent, or "".
@@ -45,8 +45,8 @@ class Pool:
         self._workers, self._stopped = workers, stopped
         kind = verifiers.find(verifier)
         mark = kind.mark
-        self._opening = {"verifier": verifier, "source": mark.digest() if isinstance(mark, verifiers.Python) else "",
-                         "limit": timeout, "memory": reward_memory()}
+        source = mark.digest() if isinstance(mark, verifiers.PythonReward) else ""
+        self._opening = {"verifier": verifier, "source": source, "limit": timeout, "memory": reward_memory()}
         self._starter = _Starter(kind.library)
         self._used = False           # a worker has marked something
         self._threads: ThreadPoolExecutor | None = None

@@ -36,7 +36,7 @@ class Verifier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class VerifierKind:
     """A verifier's function and its properties."""
 
     mark: Verifier
@@ -114,7 +114,7 @@ class ReasoningGym:
 
 
 @dataclass(frozen=True, slots=True)
-class Python:
+class PythonReward:
     """A user's own reward in TRL's shape: `f(prompts, completions, completion_ids=None, **columns) -> list`.
 
     Called with one rollout at a time, so that one failure costs one score; only the columns it names, unless it
@@ -167,19 +167,19 @@ def _shown(value: Any) -> str:
     return f"{text[:60]} ({type(value).__name__})"
 
 
-BUILT_IN: dict[str, Kind] = {
-    "exact": Kind(exact),
-    "final": Kind(final),
-    "words": Kind(words),
-    "numeric": Kind(numeric, rule=2),       # 2: a number that is denied, or one of two that differ, is no answer
-    "math": Kind(math, slow=True, library="math_verify", rule=2),
-    "environment": Kind(environment, must_agree=False, of_turns=True),
-    "reasoning-gym": Kind(ReasoningGym(), slow=True, library="reasoning_gym"),
-    "reasoning-gym-partial": Kind(ReasoningGym(partial=True), slow=True, library="reasoning_gym"),
+BUILT_IN: dict[str, VerifierKind] = {
+    "exact": VerifierKind(exact),
+    "final": VerifierKind(final),
+    "words": VerifierKind(words),
+    "numeric": VerifierKind(numeric, rule=2),      # 2: a number that is denied, or one of two that differ, is no answer
+    "math": VerifierKind(math, slow=True, library="math_verify", rule=2),
+    "environment": VerifierKind(environment, must_agree=False, of_turns=True),
+    "reasoning-gym": VerifierKind(ReasoningGym(), slow=True, library="reasoning_gym"),
+    "reasoning-gym-partial": VerifierKind(ReasoningGym(partial=True), slow=True, library="reasoning_gym"),
 }
 
 
-def find(name: str) -> Kind:
+def find(name: str) -> VerifierKind:
     """The verifier of this name: a built-in one, or `file.py:function`. Raises UserError if there is none.
 
     Only the existence of a user's file is checked: its code runs in a worker, never in the run's own process.
@@ -192,7 +192,7 @@ def find(name: str) -> Kind:
             raise UserError(f"verifier {name!r} names no function: write file.py:function")
         if not Path(path).is_file():
             raise UserError(f"there is no file {path} with the reward {function!r}")
-        return Kind(Python(path, function), slow=True, must_agree=False)
+        return VerifierKind(PythonReward(path, function), slow=True, must_agree=False)
     raise UserError(f"there is no verifier {name!r}; there are {', '.join(BUILT_IN)} and file.py:function")
 
 
@@ -321,7 +321,7 @@ def reference(problem: Problem, verifier: str) -> str:
     For `math` in a box, as a completion gives it: bare LaTeX in a sentence is no form of an answer.
     """
     solved = problem.meta.get("solution")
-    if solved is not None and (verifier == "final" or isinstance(find(verifier).mark, Python)):
+    if solved is not None and (verifier == "final" or isinstance(find(verifier).mark, PythonReward)):
         return str(solved)
     answer = str(problem.answer)
     return rf"\boxed{{{answer}}}" if verifier == "math" and not answers.boxed(answer) else answer
@@ -347,7 +347,7 @@ def check_gold(problems: Sequence[Problem], verifier: str, mark: Mark) -> list[D
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class RewardTrial:
     """The result of a user's reward on a few rows: its failures, its lowest and highest value."""
 
     warnings: tuple[str, ...]
@@ -358,7 +358,7 @@ class Trial:
 def try_reward(
     rows: Sequence[tuple[str, Problem]], verifier: str, mark: Mark,
     encode: Callable[[str], Sequence[int]] | None = None, together: Together | None = None,
-) -> Trial:
+) -> RewardTrial:
     """Try a user's reward on a few rows, each with where it stands, and on completions that a policy may write.
 
     The completions: the row's own answer, another row's, a sentence and nothing. `encode` gives their tokens; what it
@@ -394,7 +394,7 @@ def try_reward(
     if len(set(values)) == 1 and len(values) > len(earned):
         warnings.append(f"the reward {verifier} gives {values[0]:g} to all {len(values)} completions it was tried on: "
                         f"rows' own answers, {', '.join(kinds)}. A constant reward trains nothing")
-    return Trial(tuple(warnings), min(values, default=0.0), max(values, default=1.0))
+    return RewardTrial(tuple(warnings), min(values, default=0.0), max(values, default=1.0))
 
 
 def _alone_and_together(

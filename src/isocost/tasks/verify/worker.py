@@ -84,7 +84,7 @@ def marked(mark: verifiers.Verifier, text: str, tokens: list[int], problem: Prob
 
 def marked_together(mark: verifiers.Verifier, cases: list[tuple[str, Problem, list[int]]]) -> Answer:
     """Several answers in one call of a user's function: ("scores", values), or ("exception", ...)."""
-    if not isinstance(mark, verifiers.Python):
+    if not isinstance(mark, verifiers.PythonReward):
         return "exception", "it marks one text at a time"
     try:
         values = mark.together(cases)
@@ -103,7 +103,7 @@ def _opened(request: dict[str, Any]) -> tuple[verifiers.Verifier, Answer]:
     try:
         mark = verifiers.find(request["verifier"]).mark
         _limit(resource.RLIMIT_CORE, 0)
-        if isinstance(mark, verifiers.Python):
+        if isinstance(mark, verifiers.PythonReward):
             _limit(resource.RLIMIT_DATA, int(request["memory"]))
             sys.path[:0] = [str(Path(mark.path).resolve().parent)]     # as Python does for a script
             sys.path.append(os.getcwd())
@@ -155,7 +155,7 @@ def _in_words(e: BaseException, mark: verifiers.Verifier) -> str:
         said = f"{type(e).__name__}: {e}"[:SHOWN]
     except BaseException:
         said = f"{type(e).__name__}, whose message cannot be shown"
-    if not isinstance(mark, verifiers.Python):
+    if not isinstance(mark, verifiers.PythonReward):
         return said
     own = [line for frame, line in walk_tb(e.__traceback__) if frame.f_code.co_filename == mark.path]
     return f"{said} ({Path(mark.path).name}, line {own[-1]})" if own else said

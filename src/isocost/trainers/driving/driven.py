@@ -42,7 +42,7 @@ from isocost.trainers.driving.drive import Begin, Drive, Setup, appended, rows_o
 from isocost.trainers.reading.logs import Log, Row
 from isocost.trainers.reading.names import columns_of, match
 from isocost.trainers.reading.points import logs_of
-from isocost.trainers.reading.record import Asked, about, end_of, resolve, write_lines
+from isocost.trainers.reading.record import ImportOptions, about, end_of, resolve, write_lines
 from isocost.trainers.reading.stitch import Columns, Stitched, clocked, stitch
 
 LAUNCH, LOGGED, CLOCK, ENDED = "launch.json", "log.jsonl", "clock.json", "ended.json"
@@ -57,7 +57,7 @@ KINDS: dict[str, Drive] = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunProgress:
     """What a run has logged so far, over its attempts: `trained` updates, and the policies that were evaluated."""
 
     stitched: Stitched
@@ -149,7 +149,7 @@ class DrivenRun:
 
     # reading --------------------------------------------------------------------------------------------------
 
-    def seen(self) -> Seen:
+    def seen(self) -> RunProgress:
         """What it has logged so far."""
         each = self._every()
         rows = [row for own in each for row in own]
@@ -157,9 +157,9 @@ class DrivenRun:
         made = stitch(each, columns, set(self.asked))
         steps = [at for row in made.rows if (at := columns.trained(row)) is not None]
         seen = frozenset(at for row in made.rows if (at := columns.evaluated(row)) is not None)
-        return Seen(made, columns, max(steps, default=columns.first - 1) - columns.first + 1, seen, len(rows))
+        return RunProgress(made, columns, max(steps, default=columns.first - 1) - columns.first + 1, seen, len(rows))
 
-    def missing(self, seen: Seen) -> list[int]:
+    def missing(self, seen: RunProgress) -> list[int]:
         """The updates of policies that were to be evaluated and are not."""
         return [u for u in self.asked if u not in seen.evaluated]
 
@@ -193,7 +193,7 @@ class DrivenRun:
 
     # its record -----------------------------------------------------------------------------------------------
 
-    def log_of(self, seen: Seen) -> Log:
+    def log_of(self, seen: RunProgress) -> Log:
         """Its log as one curve. Raises UserError for a column that is not there, and without held-out rewards."""
         path = self.log(len(self.attempts) - 1)
         names = self.drive.names(seen.stitched.rows)
@@ -216,7 +216,7 @@ class DrivenRun:
         return found
 
     def write(
-        self, seen: Seen, asked: Asked, more: Mapping[str, Any], *, ended: str = "", reason: str = ""
+        self, seen: RunProgress, asked: ImportOptions, more: Mapping[str, Any], *, ended: str = "", reason: str = ""
     ) -> dict[str, Any] | None:
         """Write its record as far as it is: run.json, metrics.jsonl, timing.jsonl; with `ended`, end.json too.
 
@@ -253,7 +253,7 @@ class DrivenRun:
         write_json(self.folder / "end.json", end)
         return end
 
-    def _unlogged(self, seen: Seen, attempt: int) -> int:
+    def _unlogged(self, seen: RunProgress, attempt: int) -> int:
         """The most updates that a dead attempt may have started and not logged.
 
         One, if its log is written as it trains. Otherwise it ended before the checkpoint that would have followed the
@@ -313,6 +313,7 @@ def _boot() -> str:
 def asked_of(
     sizes: Sizes, model: str | None, data: str | None, scale: tuple[float, float] | None = None,
     base: float | None = None,
-) -> Asked:
+) -> ImportOptions:
     """What is known of a run besides its log."""
-    return Asked(Arm(n=sizes.n, B=sizes.B, lr=sizes.lr), sizes.seed, model=model, data=data, scale=scale, base=base)
+    arm = Arm(n=sizes.n, B=sizes.B, lr=sizes.lr)
+    return ImportOptions(arm, sizes.seed, model=model, data=data, scale=scale, base=base)

@@ -19,7 +19,7 @@ ROOM = 30  # batches that may refill one update: SkyRL stops after so many, NeMo
 
 
 @dataclass(frozen=True)
-class Loss:
+class TrainerLoss:
     """A method's update in the terms that trainers share.
 
     `surrogate` is clipped (PPO's), sequence (GSPO's ratio per response), truncated (CISPO's capped weight) or
@@ -50,7 +50,7 @@ class Loss:
     def __post_init__(self) -> None:
         """Raises ValueError for a word that no trainer's configuration is written for: a function is `exported` as it.
         """
-        for name, kind in get_type_hints(Loss).items():
+        for name, kind in get_type_hints(TrainerLoss).items():
             if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
                 raise ValueError(f"exported {name}={getattr(self, name)!r}: expected {', '.join(get_args(kind))}; "
                                  "leave out `exported` for what other trainers lack")
@@ -80,7 +80,7 @@ class Prescription:
     method: str | None = None
     problems: int | None = None
     expected: str = ""
-    loss: Loss | None = None
+    loss: TrainerLoss | None = None
     left: tuple[str, ...] = ()
     longest: int | None = None
 
@@ -168,32 +168,32 @@ def top_k(p: Prescription) -> int | None:
     return None if p.top_k is None else p.top_k or -1
 
 
-def estimator(loss: Loss) -> str:
+def estimator(loss: TrainerLoss) -> str:
     """The advantage by the names that verl introduced: leave-one-out is rloo, every other baseline grpo."""
     return "rloo" if loss.advantage == "others" else "grpo"
 
 
-def minibatch(p: Prescription, loss: Loss) -> int:
+def minibatch(p: Prescription, loss: TrainerLoss) -> int:
     """Problems of a mini-batch, where a trainer counts it in problems."""
     return max(1, p.B // loss.minibatches)
 
 
-def cispo_range(loss: Loss) -> tuple[float, float]:
+def cispo_range(loss: TrainerLoss) -> tuple[float, float]:
     """CISPO's cap as a clip range around 1, (low, high): no lower bound, and `loss.high` as 1 + high."""
     return 1.0, loss.high - 1
 
 
-def group_baseline(loss: Loss, whose: str) -> list[str]:
+def group_baseline(loss: TrainerLoss, whose: str) -> list[str]:
     """What cannot be carried over of a baseline over the batch, where a target's is over the group."""
     return [f"a baseline over the batch: {whose} is of the group"] if loss.advantage == "batch" else []
 
 
-def aged(loss: Loss, instead: str) -> list[str]:
+def aged(loss: TrainerLoss, instead: str) -> list[str]:
     """What cannot be carried over of rollouts older than the policy, and what a target has instead."""
     return [f"rollouts up to {loss.max_age} steps old: {instead}"] if loss.max_age else []
 
 
-def unmixed(loss: Loss, instead: str) -> list[str]:
+def unmixed(loss: TrainerLoss, instead: str) -> list[str]:
     """What cannot be carried over of leaving out groups whose rollouts all have the same reward."""
     if not loss.keep_mixed:
         return []

@@ -1,4 +1,4 @@
-"""A recipe's update in the terms that trainers share: from its plain data to `Loss`.
+"""A recipe's update in the terms that trainers share: from its plain data to `TrainerLoss`.
 
 Each function declares what it is in these terms (`isocost.traits.exported`), so nothing here names a function.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from isocost.runs.names import today
-from isocost.trainers.driving.export import Loss
+from isocost.trainers.driving.export import TrainerLoss
 from isocost.traits import Export, declared
 
 NAMED = {"loss": "the loss", "advantage": "the advantage", "weight": "the average"}
@@ -18,7 +18,7 @@ STOCK = ("choose", "guide", "allocate", "play", "schedule", "reward", "select", 
 OWN = ("isocost.parts.", "isocost.methods.")    # a record may come from a stranger: no other function is imported
 
 
-def loss_of(recipe: Mapping[str, Any]) -> Loss:
+def loss_of(recipe: Mapping[str, Any]) -> TrainerLoss:
     """A recipe's plain data (`isocost.recipe.describe`) in the terms that trainers share.
 
     What no trainer has is named in `odd`. An improve's `epochs` and `minibatches` are carried over in any case.
@@ -34,7 +34,7 @@ def loss_of(recipe: Mapping[str, Any]) -> Loss:
     improve = _object(recipe.get("improve"))
     found |= {k: improve[k] for k in ("epochs", "minibatches") if improve.get(k)}
     found |= {"refill": bool(recipe.get("refill")), "max_age": recipe.get("max_age") or 0}
-    return Loss(**found, odd=tuple(odd))
+    return TrainerLoss(**found, odd=tuple(odd))
 
 
 def _carry(part: Mapping[str, Any], name: str, found: dict[str, Any], odd: list[str]) -> None:

@@ -20,9 +20,9 @@ from typing import Any, get_args, get_type_hints
 from isocost import trainers
 from isocost.disk.jsonfile import finite
 from isocost.errors import UserError
-from isocost.screen.display import Row, Shown
+from isocost.screen.display import Result, Row
 from isocost.screen.words import counted, visible
-from isocost.trainers.driving.export import Loss, Prescription
+from isocost.trainers.driving.export import Prescription, TrainerLoss
 from isocost.trainers.driving.loss import loss_of
 from isocost.trainers.reading.config_files import SUFFIXES, flat_of, flattened, in_folder
 from isocost.trainers.reading.names import Settings
@@ -94,7 +94,7 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class ConfigurationDifference(Shown):
+class ConfigurationDifference(Result):
     """Two configurations, word by word."""
 
     a: Configuration
@@ -239,7 +239,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Place:
+class KeyPlace:
     """Where a number is: a key, the part of a list there, and what is added to it."""
 
     key: str
@@ -248,12 +248,12 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Trainer:
+class TrainerVocabulary:
     """One trainer's names: `places` of numbers by surrogate, `options` of words, `gates` that switch a number off, and
     the keys of `minibatches` with what they count, "B" problems or "nB" rollouts."""
 
     module: Any
-    places: Mapping[str, Mapping[str, list[Place]]]
+    places: Mapping[str, Mapping[str, list[KeyPlace]]]
     options: Sequence[Sequence[Option]]
     gates: Mapping[str, list[str]]
     minibatches: Mapping[str, str]
@@ -329,8 +329,8 @@ class Trainer:
                                                  if k in found.flat)
         return Value(words[0], f"{self.version} has no option") if fixed else Value()
 
-    def _number(self, found: _Reading, word: str, places: Mapping[str, list[Place]]) -> Value:
-        own = [Place(key) for key in getattr(self.settings, word, ())]
+    def _number(self, found: _Reading, word: str, places: Mapping[str, list[KeyPlace]]) -> Value:
+        own = [KeyPlace(key) for key in getattr(self.settings, word, ())]
         gates = [*self.gates.get(word, ()), *(f"{p.key.rpartition('.')[0]}.enabled" for p in own if word == "max_age")]
         shut = next((k for k in gates if found.flat.get(k) is False), None)
         found.used.update(gates)
@@ -347,7 +347,7 @@ class Trainer:
             return Value(max(int(value.value), 0), value.where)     # -1 and 0 are every token
         return value
 
-    def _sizes(self, found: _Reading, places: Mapping[str, list[Place]]) -> dict[str, Value]:
+    def _sizes(self, found: _Reading, places: Mapping[str, list[KeyPlace]]) -> dict[str, Value]:
         """n, B and updates per batch, in problems and updates whatever the trainer counts."""
         s = self.settings
         sizes = getattr(self.module, "SIZES", ())[:2]
@@ -394,7 +394,7 @@ class _Reading:
         held = sorted((k for k in keys if self.flat.get(k) is not None), key=lambda k: k not in self.stated)
         return Value(self.flat[held[0]], self.where(held[:1])) if held else Value()
 
-    def at(self, place: Place, word: str) -> Value:
+    def at(self, place: KeyPlace, word: str) -> Value:
         if place.key not in self.flat:
             return Value()
         value = self.flat[place.key]
@@ -423,17 +423,17 @@ def _configured() -> dict[str, Any]:
 
 
 @cache
-def _trainer(name: str) -> Trainer:
+def _trainer(name: str) -> TrainerVocabulary:
     """A trainer's names, from its `settings`, or from its `SETTINGS` alone where it is no target."""
     module = _configured()[name]
     target = getattr(module, "settings", None)
-    places: dict[str, dict[str, list[Place]]] = {}
+    places: dict[str, dict[str, list[KeyPlace]]] = {}
     options: list[list[Option]] = []
     gates: dict[str, list[str]] = {}
     minis: dict[str, str] = {}
     constants: dict[str, Any] = {}
     if target is not None:
-        kinds = {k: get_args(t) for k, t in get_type_hints(Loss).items()}
+        kinds = {k: get_args(t) for k, t in get_type_hints(TrainerLoss).items()}
         places = {s: _places(_written_by(target, surrogate=s)[0], s) for s in kinds["surrogate"]}
         one, two = (_written_by(target, minibatches=m)[0] for m in (1, MINI))
         minis = {k: {B: "B", n * B: "nB"}[v] for k, v in one.items() if v in (B, n * B) and two.get(k) == v // MINI}
@@ -462,28 +462,28 @@ def _trainer(name: str) -> Trainer:
     sizes = {m[1] for text in getattr(module, "SIZES", ()) if (m := re.match(r"(?:--)?([\w.-]+)[ =:]", text))}
     known = numbers | choices | given | sizes | {k for keys in gates.values() for k in keys}
     known |= set(getattr(module, "ALIASES", {}))
-    return Trainer(module, places, options, gates, minis, constants, frozenset(known))
+    return TrainerVocabulary(module, places, options, gates, minis, constants, frozenset(known))
 
 
 def _written_by(target: Any, **loss: Any) -> tuple[dict[str, Any], int]:
     """(the keys that a target writes for a prescription of values that occur once, how much is not carried over)."""
-    values, left = target(replace(PROBE, loss=Loss(**{**LOSS, **loss})))
+    values, left = target(replace(PROBE, loss=TrainerLoss(**{**LOSS, **loss})))
     return {k: v for k, v in flattened(values).items() if v is not None}, len(left)
 
 
-def _places(values: Mapping[str, Any], surrogate: str) -> dict[str, list[Place]]:
+def _places(values: Mapping[str, Any], surrogate: str) -> dict[str, list[KeyPlace]]:
     """Where each number is in what was written. A capped weight may be written as a range around 1."""
-    out: dict[str, list[Place]] = {}
+    out: dict[str, list[KeyPlace]] = {}
     for word, own in {**LOSS, **ASKED}.items():
         found = []
         for key, value in values.items():
             parts = [cell(x) for x in value.split()] if isinstance(value, str) and " " in value else None
             if parts:
-                found += [Place(key, i) for i, x in enumerate(parts) if _same(x, own)]
+                found += [KeyPlace(key, i) for i, x in enumerate(parts) if _same(x, own)]
             elif _same(value, own):
-                found.append(Place(key))
+                found.append(KeyPlace(key))
             elif word == "high" and surrogate == "truncated" and _same(number(value), own - 1):
-                found.insert(0, Place(key, plus=1.0))
+                found.insert(0, KeyPlace(key, plus=1.0))
         if found:
             out[word] = found
     return out

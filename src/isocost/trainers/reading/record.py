@@ -35,7 +35,7 @@ STANDS = 0.05  # largest share of a run's updates in its first logged mean for i
 
 
 @dataclass(frozen=True)
-class Asked:
+class ImportOptions:
     """What the user states besides the logs. `scale` is the lowest and highest reward of a rollout, `base` the reward
     before training, both in the log's own units, `pattern` how a run's name holds its sizes: 'n{n}-s{seed}'."""
 
@@ -80,7 +80,7 @@ class Imported:
         return max(seconds) if seconds else None
 
 
-def resolve(log: Log, asked: Asked) -> Imported:
+def resolve(log: Log, asked: ImportOptions) -> Imported:
     """A log completed by what the user states.
 
     Raises UserError if n, B or the learning rate are in neither, if the two disagree, if fewer rollouts were started
@@ -109,7 +109,7 @@ def resolve(log: Log, asked: Asked) -> Imported:
     )
 
 
-def _facts(log: Log, asked: Asked) -> dict[str, Any]:
+def _facts(log: Log, asked: ImportOptions) -> dict[str, Any]:
     """n, B, learning rate and seed by log, name and user; B follows from n B if only that is known.
 
     Raises UserError if two of them disagree.
@@ -135,7 +135,7 @@ def _facts(log: Log, asked: Asked) -> dict[str, Any]:
     return facts
 
 
-def seed_of(log: Log, asked: Asked) -> int | None:
+def seed_of(log: Log, asked: ImportOptions) -> int | None:
     """The seed of a log by itself, by its name or by the user; None where none of them says it."""
     try:
         named = _named(log, asked.pattern).get("seed")
@@ -144,7 +144,7 @@ def seed_of(log: Log, asked: Asked) -> int | None:
     return next((int(x) for x in (log.facts.get("seed"), named, asked.seed) if x is not None), None)
 
 
-def _evaluations(log: Log, batch: int, metric: str, asked: Asked) -> list[tuple[float, Point]]:
+def _evaluations(log: Log, batch: int, metric: str, asked: ImportOptions) -> list[tuple[float, Point]]:
     """(C, point) in order of C, rewards in [0, 1]; the stated base first where there is one.
 
     Without it the first logged mean is used at C = 0 if `_is_base` holds.
@@ -259,7 +259,7 @@ def sum_of(log: Log) -> str:
     )
 
 
-def scaled(log: Log, asked: Asked) -> None:
+def scaled(log: Log, asked: ImportOptions) -> None:
     """Raises UserError for a sum of rewards whose scale is not stated: the log does not say the most that it can be,
     and a curve that ends below 1 would be fitted as if 1 were that."""
     if asked.scale is None and (summed := sum_of(log)):
@@ -268,7 +268,7 @@ def scaled(log: Log, asked: Asked) -> None:
 
 
 def _missing(
-    log: Log, kind: str, metric: str | None, evaluations: Sequence[tuple[float, Point]], seed: Any, asked: Asked
+    log: Log, kind: str, metric: str | None, evaluations: Sequence[tuple[float, Point]], seed: Any, asked: ImportOptions
 ) -> tuple[str, ...]:
     out = list(log.missing)
     if kind == TRAINING:
