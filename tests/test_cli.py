@@ -333,7 +333,7 @@ def test_ctrl_c_prints_the_command_that_goes_on(here, monkeypatch, step, command
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"isocost.steps.{step}", stopped)
+    monkeypatch.setattr(f"isocost.steps.training.{step}", stopped)
     monkeypatch.setattr(sys, "argv", ["isocost", *command])
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 130

@@ -749,7 +749,7 @@ def test_a_run_on_a_harness_is_the_run_on_its_rooms_and_failed_rollouts_are_lost
     ends = {}
     for name, env in (("rooms", "rooms"), ("harness", written(tmp_path, ROOMS)),
                       ("broken", written(tmp_path, broken, "broken.py"))):
-        setting = replace(setting_with(env=env, held_out=0.1, samples=1), evaluated=4)
+        setting = setting_with(env=env, held_out=0.1, samples=1).but(evaluated=4)
         job = Job(name, setting, "grpo", 1, {"env-steps": 450.0}, Arm(n=4, B=4, lr=1e-3), save_every=2)
         ends[name] = asyncio.run(run(job, tmp_path / name))
         assert sum(ends[name]["fates"].values()) == sum(b["rollouts"] for b in ends[name]["bill"].values())

@@ -36,7 +36,7 @@ def test_no_method_is_left_out_of_both():
     assert all([mark.name for mark in v.marks] == ["release"] for v in left)
 
 
-@pytest.mark.parametrize(("printed", "name"), [([], "release"), (["src/a/kernel/b.cpp"], "usefixtures")])
+@pytest.mark.parametrize(("printed", "name"), [([], "release"), (["src/a/kernel/b.cpp"], "skipif")])
 def test_what_does_not_change_is_left_to_the_release(monkeypatch, printed, name):
     monkeypatch.setattr("in_turn.git", lambda *words: printed if words[0] == "diff" else [])
     assert when_changed("src/**/kernel/*").name == name
@@ -47,7 +47,7 @@ def test_without_a_history_everything_is_in_its_turn(monkeypatch):
         raise subprocess.CalledProcessError(128, words)
 
     monkeypatch.setattr("in_turn.git", git)
-    assert in_turn.__wrapped__() == set(methods.shipped()) and when_changed("src/nowhere/*").name == "usefixtures"
+    assert in_turn.__wrapped__() == set(methods.shipped()) and when_changed("src/nowhere/*").name == "skipif"
 
 
 def test_every_test_file_has_a_room_with_a_budget_and_seconds_are_summed_by_room():

@@ -99,7 +99,7 @@ LAWS = {law.name: law for law in (
         "any y with an asymptote, at several x", "stats.forms.POWER_CONSTANT", _form(POWER_CONSTANT), ("b",)),
     PublishedLaw(
         "learning-rate", "lr = lr0 (n B / reference)^a", "IsoCompute, arXiv 2603.12151",
-        "the best of several rates at two batch sizes", "planner.learning_rate"),
+        "the best of several rates at two batch sizes", "planner.training.learning_rate"),
     PublishedLaw(
         "size", "ln L(N, X) = -K_max N / (N + N_0) ln X + E(N)", "Scaling Behaviors, arXiv 2509.25300",
         "1 - pass@1 along runs of two sizes N or more", "laws.papers.size.fit_size"),
