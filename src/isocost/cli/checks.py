@@ -33,7 +33,7 @@ def doctor(
 
     MODEL is what --model is, which may be given instead. Of a model that a service trains (tinker:URL#MODEL) the
     service is checked (only --data and --lora apply): what it makes of gradients, log-probs, seeds and checkpoints. A
-    --reward without a model is audited alone, in seconds. Nothing is written.
+    reward without a model is audited alone, in seconds. Nothing is written.
     """
     if tinker is not None:
         there = f"tinker:{tinker.removeprefix('tinker:')}"
