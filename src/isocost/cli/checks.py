@@ -32,8 +32,8 @@ def doctor(
     """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if a check fails.
 
     MODEL is what --model is, which may be given instead. Of a model that a service trains (tinker:URL#MODEL) the
-    service is checked (only --data and --lora apply): what it makes of gradients, log-probs, seeds and checkpoints. A
-    reward without a model is audited alone, in seconds. Nothing is written.
+    service is checked, with data and the rank of an adapter only: what it makes of gradients, log-probs, seeds and
+    checkpoints. A reward without a model is audited alone, in seconds. Nothing is written.
     """
     if tinker is not None:
         there = f"tinker:{tinker.removeprefix('tinker:')}"
