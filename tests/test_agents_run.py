@@ -252,14 +252,14 @@ def test_an_environment_brings_its_model_limits_problems_and_verifier():
     loaded, sides = open_problems(setting)
     assert loaded.verifier == "environment" and {p.meta["level"] for p in loaded.problems} == {2}
     assert len(sides.train) + len(sides.held_out) == len(loaded)
-    assert setting_with(env="rooms", max_turns=5).max_turns == 5
+    assert setting_with(env="rooms", max_turns=5).lengths.max_turns == 5
     assert Setting.of({"model": "tiny"}).problems.env == "" and Setting.of({}).measured.max_turns == 1
 
 
 @pytest.mark.parametrize(("words", "said"), [
     (("--env", "rooms", "--data", "sums:level=1"), "has its own problems: leave out --data"),
     (("--max-turns", "3"), "--max-turns 3 needs an environment"),
-    (("--env", "maze"), "there is no environment 'maze'; there are rooms, "),
+    (("--env", "maze"), "there is no environment 'maze'; there are boxes, "),
     (("--env", "rooms:size=3"), "size is 4 to 26, not 3"),
     (("--budget", "5k-env-steps"), "a budget in env-steps needs an environment"),
 ])
