@@ -585,8 +585,8 @@ def test_a_file_that_ends_or_hangs_on_import_is_refused_at_once(monkeypatch, tmp
 def test_the_page_has_the_limits_that_are():
     page = " ".join((Path(__file__).parents[2] / "docs" / "safety.md").read_text(encoding="utf-8").split())
     for text in (
-        f"after {grade.RESTARTS_IN_A_ROW} calls in a row that ended or hung", f"{grade.FAILURES_IN_A_ROW} in a row without "
-        "a score", f"of the last {grade.WINDOW} calls failed", f"(at least {grade.LEAST} calls)",
+        f"after {grade.RESTARTS_IN_A_ROW} calls in a row that ended or hung",
+        f"{grade.FAILURES_IN_A_ROW} in a row without a score", f"of the last {grade.WINDOW} calls failed", f"(at least {grade.LEAST} calls)",
         f"built-in verifiers: {worker.MEMORY >> 30} GiB", f"at least {processes.LEAST_MEMORY} GiB; `ISOCOST_REWARD",
         f"{supervisor.LEFT - 4 * os.cpu_count()}, and 4 for each core", f"{processes.LONGEST >> 10} KiB",
         f"{Grader('exact').timeout:g} s (20 s while",
