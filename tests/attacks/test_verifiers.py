@@ -586,7 +586,8 @@ def test_the_page_has_the_limits_that_are():
     page = " ".join((Path(__file__).parents[2] / "docs" / "safety.md").read_text(encoding="utf-8").split())
     for text in (
         f"after {grade.RESTARTS_IN_A_ROW} calls in a row that ended or hung",
-        f"{grade.FAILURES_IN_A_ROW} in a row without a score", f"of the last {grade.WINDOW} calls failed", f"(at least {grade.LEAST} calls)",
+        f"{grade.FAILURES_IN_A_ROW} in a row without a score", f"of the last {grade.WINDOW} calls failed",
+        f"(at least {grade.LEAST} calls)",
         f"built-in verifiers: {worker.MEMORY >> 30} GiB", f"at least {processes.LEAST_MEMORY} GiB; `ISOCOST_REWARD",
         f"{supervisor.LEFT - 4 * os.cpu_count()}, and 4 for each core", f"{processes.LONGEST >> 10} KiB",
         f"{Grader('exact').timeout:g} s (20 s while",
