@@ -301,6 +301,8 @@ def _cautions(study: ReportRecords) -> list[Safe]:
     ):
         for flag in as_list(study[name].get("flags")):
             said.setdefault(str(as_dict(flag).get("text", flag)), title)
+    if rule := study["audit"].get("rule"):
+        said.setdefault(f"the forecast was {rule}", "audit")
     return [_flag(title[:1].upper() + title[1:], sentence(text)) for text, title in said.items()]
 
 
