@@ -54,7 +54,7 @@ def test_a_graded_reward_is_profiled_by_all_that_it_pays(tmp_path):
     write_json(tmp_path / "study.json", {"schema": 1, "setting": {}, "phases": {}})
     write_json(tmp_path / "profile.json", {"schema": 1, **found})
     page = str(problems_section(load(tmp_path)).body)
-    assert "Mean reward is" in page and "right answers out of" not in page
+    assert "mean reward is" in page and "right answers out of" not in page
 
 
 def test_a_profile_of_rows_in_order_of_level_has_every_level(tmp_path):
