@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +40,31 @@ def empty(study: ReportRecords, what: str, step: str) -> Safe:
 
 
 def rows_of(rows: Iterable[Row | Table], caption: str, *, flags: bool = True) -> Safe:
-    """Rows as paragraphs and tables. Without `flags` cautions are left out: the page has a section of them."""
-    return join(*(_row(r, caption) for r in rows if isinstance(r, Table) or flags or r.kind != "flag"))
+    """Rows as lists of names with texts, and tables. Without `flags` cautions are left out: the page has a section of
+    them."""
+    parts: list[Safe] = []
+    lines: list[Row] = []
+    for row in rows:
+        if isinstance(row, Table):
+            parts += [_list(lines), table(row.heads, row.cells, caption, "quiet")]
+            lines = []
+        elif flags or row.kind != "flag":
+            lines.append(row)
+    return join(*parts, _list(lines))
 
 
-def _row(row: Row | Table, caption: str) -> Safe:
-    if isinstance(row, Table):
-        return table(row.heads, row.cells, caption, "quiet")
-    return p(tag("b", f"{row.name}: ") if row.name else "", row.text, cls="flag" if row.kind == "flag" else "row")
+def _list(rows: Sequence[Row]) -> Safe:
+    """Names at the left, each once in a row of equal ones. A row without a name has the whole width, or continues the
+    one above if it is indented."""
+    items, above = [], ""
+    for row in rows:
+        place = "" if row.name or (above and row.text[:1] == " ") else "whole"
+        if row.name:
+            items.append(tag("dt", row.name if row.name != above else ""))
+        text = tag("code", row.text) if row.kind == "command" else row.text.strip()
+        items.append(tag("dd", text, cls=" ".join(filter(None, (place, row.kind))) or None))
+        above = row.name or (above if not place else "")
+    return tag("dl", *items, cls="rows") if items else join()
 
 
 def told(study: ReportRecords, name: str) -> Safe:

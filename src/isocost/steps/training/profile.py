@@ -152,7 +152,7 @@ class ProfileResult(Result):
         what, shown = "pass@1", f"right of {self.samples}: 0 [{bars}] {self.samples}"
         if self.graded:
             what, shown = "mean reward", f"problems by their mean reward: 0 [{bars}] 1"
-        return Row("", f"{what} {self.mean:.3f} over {counted(len(self.right), 'problem')}; {shown}")
+        return Row("", f"{what} {self.mean:.3f} over {counted(len(self.right), 'problem')}; {shown}", "command")
 
     def _answers(self) -> list[Row]:
         """How long completions are, how fast they came, and a caution where many were cut."""
