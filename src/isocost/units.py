@@ -6,11 +6,13 @@ user's text, so that no other file translates them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isocost.errors import UserError
+from isocost.screen.words import grouped
 
 if TYPE_CHECKING:
     from isocost.types import Cost
@@ -73,6 +75,44 @@ STOPS: Mapping[str, str] = {
     "busy seconds": "seconds",
 }
 SPELT = {spelt: (unit.key, size) for unit in TABLE.values() for spelt, size in unit.spelt.items()}
+
+_AMOUNT = r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9.]+(?:[eE][+-]?[0-9]+)?)([kKMGBT]?)[-_ ]?([A-Za-z][A-Za-z-]*|)"
+_SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+HELP = ("expected a number with a unit, such as 50k-rollouts, 2h, 30m (minutes), 90s, 1d, 2M-tokens, 1e18flop, "
+         "60k-env-steps, 16device-hours or 20usd")
+_UPDATE = ("n x B", "each of B problems an update", 128)
+LENGTHS = {     # what is no unit of a budget: its rollouts, of which problems, and an example
+    **dict.fromkeys(("step", "update", "iteration", "iter", "training-step", "optimizer-step"), _UPDATE),
+    "epoch": ("n x P", "each of P training problems", 8_000),
+}
+
+def amount(text: str, of: str = "budget") -> tuple[float, str]:
+    """(amount, unit) in a text such as `50k-rollouts`, `50,000 rollouts`, `2h`, `30m`, `90s`, `1d`, `2M-tokens`,
+    `1e18flop`, `16 device-hours`, `20usd`.
+
+    Raises:
+        UserError: for a number without a unit, or an unknown unit; `of` is what the text is of.
+    """
+    found = re.fullmatch(_AMOUNT, text.strip())
+    if not found:
+        raise UserError(f"cannot read the {of} {text!r}; {HELP}")
+    number, scale, word = found.groups()
+    try:
+        size = float(number.replace(",", "")) * _SCALE[scale]
+    except ValueError:
+        raise UserError(f"cannot read the number in {text!r}; {HELP}") from None
+    if not word:
+        raise UserError(f"{text!r} has no unit; {HELP}")
+    key = word if word == "M" else word.lower()     # 30m is minutes; 30-M is a million without a unit
+    if key.rstrip("s") in LENGTHS:
+        each, of_each, example = LENGTHS[key.rstrip("s")]
+        cost = f"{grouped(size * example)}-rollouts"
+        raise UserError(f"{text!r} is the length of a run, which costs {size:g} x {each} rollouts, with n "
+                        f"rollouts of {of_each}: give these; where {each} = {example}, {cost}")
+    if key not in SPELT:
+        raise UserError(f"{word!r} is not a unit of a {of}; {HELP}")
+    unit, factor = SPELT[key]
+    return size * factor, unit
 
 
 def words(key: str) -> str:

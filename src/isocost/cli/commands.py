@@ -39,6 +39,7 @@ from isocost.cli.options import (
     server_limits,
     server_options,
     site_of,
+    stop_option,
     study_in,
     trainer_option,
     worth_option,
@@ -239,20 +240,24 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
 @trainer_option
 @worth_option
+@stop_option
 @json_option
 @reported
 def pilot(
-    study: Path, as_json: bool, longer: tuple[str, ...], seeds: tuple[str, ...], turns: int | None, **asked: Any
+    study: Path, as_json: bool, longer: tuple[str, ...], seeds: tuple[str, ...], turns: int | None,
+    worth: float | None, stop_at: str | None, **asked: Any,
 ) -> None:
     """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate.
 
     --longer and --seeds add the runs that a law or a plan names; what was run is not paid for again.
     """
     from isocost.cli.printer import observer, printed
+    from isocost.steps.outside.early import Stops
     from isocost.steps.training.pilot import Additions, pilot
 
     shown, site, added = observer(as_json), site_of(asked), Additions(longer, seeds, turns)
-    printed(pilot(study_in(study), added, site=site, observer=shown, **asked), shown, as_json)
+    stops = Stops(worth, at=stop_at)
+    printed(pilot(study_in(study), added, site=site, observer=shown, stops=stops, **asked), shown, as_json)
 
 
 @main.command()
@@ -313,6 +318,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 @launched
 @trainer_option
 @worth_option
+@stop_option
 @click.option("--stop", is_flag=True, help="your own trainer: end a run that is unlikely (3 %) to reach the forecast's "
               "lower bound; the audit then cannot tell")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
@@ -321,7 +327,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 @reported
 def train(
     method: str | None, study: Path | None, workers: int | None, trainer: str | None, stop: bool, worth: float | None,
-    as_json: bool, **asked: Any,
+    as_json: bool, stop_at: str | None, **asked: Any,
 ) -> int:
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
     from isocost.cli.printer import observer, printed
@@ -334,8 +340,9 @@ def train(
         from isocost.steps.training.train import train
 
         printed(train(study_in(study), workers=workers, dry_run=asked["dry_run"], trainer=trainer, site=site,
-                      stops=Stops(worth, stop), observer=shown), shown, as_json)
+                      stops=Stops(worth, stop, stop_at), observer=shown), shown, as_json)
         return 0
+    asked["stop_at"] = stop_at
     if trainer is not None or site.to is not None or stop or worth is not None:
         raise UserError("--trainer, --stop, --worth and --launch are for a study: `isocost train --plan STUDY`")
     from isocost.steps.training.single import RunEnd, train_one

@@ -278,7 +278,18 @@ def worth_option(f: Callable) -> Callable:
 def priced(f: Callable) -> Callable:
     """The options that turn time into device-hours and money."""
     devices = click.option("--devices", type=SOME, help="devices that are paid for, by wall-clock time  [default: 1]")
-    return click.option("--price", help="2.5usd/device-hour, or 20usd/hour for the whole machine")(devices(f))
+    return click.option(
+        "--price", help="2.5usd/device-hour, or 20usd/hour for the whole machine; of a service's tokens: "
+        "0.13usd/M-prefill,0.40usd/M-sample,0.40usd/M-train, or a file of prices"
+    )(devices(f))
+
+
+def stop_option(f: Callable) -> Callable:
+    """The option that ends runs at an amount."""
+    return click.option(
+        "--stop-at", metavar="AMOUNT", help="end at the last step (your own trainer: evaluation) that this pays for: "
+        "40usd, 2h, 1e18flop; a larger amount, or none, continues"
+    )(f)
 
 
 def server_options(f: Callable) -> Callable:
@@ -287,7 +298,8 @@ def server_options(f: Callable) -> Callable:
         (
             click.option(
                 "--price",
-                help="per token: 0.15usd/M-input,0.60usd/M-output, or 0.20usd/M-tokens for both",
+                help="per token: 0.15usd/M-input,0.60usd/M-output, with /M-cached and /M-train where they have one; or "
+                "a .toml or .json file of prices",
             ),
             click.option(
                 "--concurrency", type=SOME, default=16, show_default=True, help="requests to a server at once"

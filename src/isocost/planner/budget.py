@@ -23,6 +23,7 @@ import numpy as np
 from isocost import units
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
+from isocost.planner.token_price import TokenPrice
 from isocost.screen.words import duration, grouped, megabytes
 from isocost.units import (
     ASKED,
@@ -33,21 +34,11 @@ from isocost.units import (
     FLOPS,
     ROLLOUTS,
     SECONDS,
-    SPELT,
     TOKENS,
     WALL,
     words,
 )
 
-_BUDGET = r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9.]+(?:[eE][+-]?[0-9]+)?)([kKMGBT]?)[-_ ]?([A-Za-z][A-Za-z-]*|)"
-_SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-_HELP = ("expected a number with a unit, such as 50k-rollouts, 2h, 30m (minutes), 90s, 1d, 2M-tokens, 1e18flop, "
-         "60k-env-steps, 16device-hours or 20usd")
-_UPDATE = ("n x B", "each of B problems an update", 128)
-LENGTHS = {     # what is no unit of a budget: its rollouts, of which problems, and an example
-    **dict.fromkeys(("step", "update", "iteration", "iter", "training-step", "optimizer-step"), _UPDATE),
-    "epoch": ("n x P", "each of P training problems", 8_000),
-}
 _PRICE_HELP = "expected money per time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
 MEASURED = "measured on"
 UNKNOWN = "not known"
@@ -68,7 +59,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.unit not in ASKED:
-            raise UserError(f"{self.unit!r} is not a unit of a budget; {_HELP}")
+            raise UserError(f"{self.unit!r} is not a unit of a budget; {units.HELP}")
         if not (isfinite(self.amount) and self.amount > 0):
             raise UserError(f"expected a finite budget above 0, got {self.amount:g} {self.unit}")
 
@@ -80,26 +71,7 @@ class Budget:
         Raises:
             UserError: for a number without a unit, or an unknown unit.
         """
-        found = re.fullmatch(_BUDGET, text.strip())
-        if not found:
-            raise UserError(f"cannot read the budget {text!r}; {_HELP}")
-        number, scale, word = found.groups()
-        try:
-            amount = float(number.replace(",", "")) * _SCALE[scale]
-        except ValueError:
-            raise UserError(f"cannot read the number in {text!r}; {_HELP}") from None
-        if not word:
-            raise UserError(f"{text!r} has no unit; {_HELP}")
-        key = word if word == "M" else word.lower()     # 30m is minutes; 30-M is a million without a unit
-        if key.rstrip("s") in LENGTHS:
-            size, each, example = LENGTHS[key.rstrip("s")]
-            cost = f"{grouped(amount * example)}-rollouts"
-            raise UserError(f"{text!r} is the length of a run, which costs {amount:g} x {size} rollouts, with n "
-                            f"rollouts of {each}: give these; where {size} = {example}, {cost}")
-        if key not in SPELT:
-            raise UserError(f"{word!r} is not a unit of a budget; {_HELP}")
-        unit, factor = SPELT[key]
-        return Budget(amount * factor, unit)
+        return Budget(*units.amount(text))
 
     @property
     def as_asked(self) -> Budget:
@@ -134,31 +106,47 @@ def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a study: D devices, W runs side by side, and the price of a device-hour if known."""
+    """The machine of a study: D devices, W runs side by side, and the price of a device-hour if known; `tokens` is the
+    price of a service's tokens, which it has instead."""
 
     devices: int = 1
     side_by_side: int = 1
     price: float | None = None
     currency: str = ""
+    tokens: str = ""
 
     @staticmethod
-    def priced(price: str | None, devices: int, side_by_side: int) -> Machine:
-        """A machine with a price as a user writes it: `2.5usd/device-hour`, `2.5usd/gpu-hour`, or `20usd/hour` for all
-        devices.
+    def priced(price: str | None, devices: int, side_by_side: int, model: str = "") -> Machine:
+        """A machine with a price as a user writes it: `2.5usd/device-hour`, `2.5usd/gpu-hour`, `20usd/hour` for all
+        devices, or one of tokens (`TokenPrice.parse`; `model` is its name in a file of prices).
 
         Raises:
             UserError: for a price that cannot be read.
         """
         if price is None:
             return Machine(devices, side_by_side)
-        found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?) ?([A-Za-z]+) ?/ ?(device-|gpu-|)(?:hour|h)", price.strip())
+        if TokenPrice.given(price):
+            found = TokenPrice.parse(price, model)
+            return Machine(devices, side_by_side, None, found.currency, found.asked)
+        asked = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?) ?([A-Za-z]+) ?/ ?(device-|gpu-|)(?:hour|h)", price.strip())
         try:
-            amount = float(found[1]) if found else float("nan")
+            amount = float(asked[1]) if asked else float("nan")
         except ValueError:
             amount = float("nan")
-        if not (found and found[2].lower() in CURRENCIES and isfinite(amount) and amount > 0):
+        if not (asked and asked[2].lower() in CURRENCIES and isfinite(amount) and amount > 0):
             raise UserError(f"cannot read the price {price!r}; {_PRICE_HELP}; in {', '.join(CURRENCIES)}")
-        return Machine(devices, side_by_side, amount if found[3] else amount / devices, found[2].lower())
+        return Machine(devices, side_by_side, amount if asked[3] else amount / devices, asked[2].lower())
+
+    @property
+    def worth(self) -> dict[str, dict[str, float]]:
+        """What counts of a cost are worth, by unit, as `isocost.runs.stop_at.StopAt` takes them: time and money."""
+        run = self.device_hours(3600.0)
+        out = {SECONDS: {"seconds": 1 / self.side_by_side}, DEVICE_SECONDS: {"seconds": run}}
+        if self.price is not None:
+            out[self.currency] = {"seconds": run * self.price / 3600}
+        if self.tokens:
+            out[self.currency] = TokenPrice.parse(self.tokens).each
+        return out
 
     def device_hours(self, run_seconds: float) -> float:
         """Device-hours of this run time: D / W for every run-hour."""
@@ -168,8 +156,9 @@ class Machine:
         """The price of this run time; None if the price is not known."""
         return None if self.price is None else self.device_hours(run_seconds) * self.price
 
-    def plannable(self, budget: Budget, asked: str = "") -> Budget:
-        """A budget in a unit of plans: every kind of time, and money, are converted to seconds of run time.
+    def plannable(self, budget: Budget, asked: str = "", rollout: float | None = None) -> Budget:
+        """A budget in a unit of plans: every kind of time, and money, are converted to seconds of run time; money that
+        pays for tokens to rollouts, at the price of a `rollout`.
 
         Raises:
             UserError: for money without a price, or in another currency than the price.
@@ -178,15 +167,20 @@ class Machine:
         if unit in (ROLLOUTS, TOKENS, FLOPS, ENV_STEPS):
             return budget
         if unit in CURRENCIES:
-            if self.price is None:
+            if self.price is None and not self.tokens:
                 raise UserError(f"a budget of {budget} needs a --price; {_PRICE_HELP}")
             if unit != self.currency:
                 raise UserError(f"the budget is in {unit} and the price in {self.currency}; give both in one currency")
+            if self.price is None:
+                if rollout is None:
+                    raise UserError(f"a budget of {budget} at a price per token says no length of a run: give --budget "
+                                    f"in rollouts, and --stop-at {budget.amount:g}{unit}")
+                return Budget(amount / rollout, ROLLOUTS, asked or str(budget))
             amount, unit = amount / self.price * 3600, DEVICE_SECONDS
         wall = amount / self.devices if unit == DEVICE_SECONDS else amount
         return Budget(wall * self.side_by_side, SECONDS, asked or str(budget))
 
-    def spend(self, asked: str | None, uncounted: Mapping[str, str]) -> Budget | None:
+    def spend(self, asked: str | None, uncounted: Mapping[str, str], rollout: float | None = None) -> Budget | None:
         """A budget as a user writes it, in a unit of plans; None without one. `uncounted` is unit -> why it cannot be
         counted.
 
@@ -195,15 +189,16 @@ class Machine:
         if asked is None:
             return None
         budget = Budget.parse(asked)
-        if why := uncounted.get(budget.unit if budget.unit in units.UNITS else SECONDS):
+        paid = ROLLOUTS if self.tokens and budget.unit in CURRENCIES else SECONDS
+        if why := uncounted.get(budget.unit if budget.unit in units.UNITS else paid):
             *most, last = (units.TABLE[unit].asked for unit in units.UNITS if unit not in uncounted)
             others = f"{', '.join(most)} or {last}" if most else last
             raise UserError(f"a budget of {budget} cannot be counted: {why}; give {others}, such as 50k-rollouts")
-        return self.plannable(budget, asked.strip())
+        return self.plannable(budget, asked.strip(), rollout)
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return asdict(self)
+        return _written(self, "tokens")
 
 
 def _written(x: Any, later: str) -> dict[str, Any]:

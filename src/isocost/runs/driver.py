@@ -22,9 +22,10 @@ from isocost.disk.jsonfile import write_json
 from isocost.errors import RewardFailed
 from isocost.meter import Meter
 from isocost.runs import files, schema
-from isocost.runs.files import COMPLETE, DIVERGED, REWARD_FAILED, read_lines
+from isocost.runs.files import COMPLETE, DIVERGED, REWARD_FAILED, STOPPED, read_lines
 from isocost.runs.record import RunRecord
 from isocost.runs.speed import rates
+from isocost.runs.stop_at import StopAt
 from isocost.types import Cost, End
 from isocost.units import STOPS
 
@@ -90,15 +91,17 @@ class Driver:
     def __init__(
         self, workload: Workload, record: RunRecord, *, points: Sequence[float] = (), save_every: int = 0,
         save_seconds: float = 0.0, on_step: Callable[[Mapping[str, Any]], None] = lambda line: None,
+        stop_at: StopAt | None = None,
     ):
         """`points` are evaluations besides those at the start and the end, in the first of the workload's units.
 
         A checkpoint follows every `save_every` steps, and each step that ends `save_seconds` after the last one; 0:
-        without this rule. `on_step` is called with each line of metrics.jsonl.
+        without this rule. `on_step` is called with each line of metrics.jsonl. The run ends at the last step that
+        `stop_at` pays for.
         """
         self.workload, self.record, self.on_step = workload, record, on_step
         self.points, self.counted = sorted(p for p in points if p > 0), STOPS[workload.units[0]]
-        self.save_every, self.save_seconds = save_every, save_seconds
+        self.save_every, self.save_seconds, self.stop_at = save_every, save_seconds, stop_at
         self.end = End()
         self.stop: int | None = None  # the signal that requested a stop
         self.measured = 0  # number of evaluations, including that at the start
@@ -122,7 +125,7 @@ class Driver:
                     self.end.reason, self.end.why = REWARD_FAILED, str(why)
                 except FloatingPointError as why:
                     self.end.reason, self.end.why = DIVERGED, str(why)
-                if self.end.reason != "interrupted":
+                if self.end.reason not in ("interrupted", STOPPED):
                     self._save()
             return self._finish()
 
@@ -133,7 +136,7 @@ class Driver:
             self._save()
         steps = self.workload.steps(self)
         async with aclosing(steps):
-            async for line in steps:
+            while not self._stopped() and (line := await anext(steps, None)) is not None:
                 self._write(line)
                 if self.end.reason:
                     break
@@ -147,6 +150,24 @@ class Driver:
                     self._save()
         if self.end.reason in COMPLETE and self.evaluated < (self.workload.step, self._amount):
             await self._evaluate()
+
+    def _stopped(self) -> bool:
+        """Whether the run ends here because `stop_at` does not pay for another step and an evaluation. The checkpoint
+        is from before the evaluation of the end, so that a run with a larger amount continues without it."""
+        if self.stop_at is None:
+            return False
+        at, seconds, work = self.stop_at, self.seconds(), self.workload
+        spent, more = at.spent(work.meter, seconds), at.next(work.meter, seconds, work.step, self.measured)
+        if spent + more <= at.amount:
+            return False
+        least = spent + more if work.step == 0 else spent
+        self.end.reason, self.end.why = STOPPED, (
+            f"--stop-at {at.text(at.amount)} does not pay for one update{' and evaluations' * at.whole}: give at least "
+            f"{at.text(least)}" if work.step < 2 and least > at.amount else
+            f"{at.text(spent)} of --stop-at {at.text(at.amount)} spent; another update"
+            f"{' and an evaluation take' if at.whole else ' takes'} {at.text(more)}")
+        self._save()
+        return True
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
@@ -249,6 +270,11 @@ class Driver:
         self.measured, self.before = state["measured"], state["seconds"]
         self.record.pay_since(state["step"])
 
+    def _stop_data(self) -> dict[str, Any]:
+        """Where the run was stopped, for end.json: the amount, and what was spent of it, the end's evaluation too."""
+        assert self.stop_at is not None
+        return {**self.stop_at.data(), "spent": self.stop_at.spent(self.workload.meter, self.seconds())}
+
     def _finish(self) -> dict[str, Any]:
         meter, step, end = self.workload.meter, self.workload.step, self.end
         known = self.workload.finish(self)
@@ -263,6 +289,7 @@ class Driver:
         written = {
             "schema": files.SCHEMA, "reason": end.reason, "detail": details.get(end.reason, end.why),
             **({"bound": end.bound} if end.bound else {}),
+            **({"stop_at": self._stop_data()} if end.reason == STOPPED else {}),
             "steps": step,
             "bill": {k: v.data() for k, v in meter.logical.items()},
             "physical": {k: v.data() for k, v in meter.physical.items()},

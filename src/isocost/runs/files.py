@@ -29,7 +29,8 @@ from isocost.runs import schema
 SCHEMA = schema.VERSION
 DIVERGED, REWARD_FAILED = "diverged", "reward failed"
 UNBILLED = "unbilled"       # the end of a run that has settled more rollouts than it was billed for
-COMPLETE = ("spent", "starved")      # reasons for an end that is evaluated
+STOPPED = "stopped"         # at an amount (`runs.stop_at`), or by a verdict
+COMPLETE = ("spent", "starved", STOPPED)     # reasons for an end that is evaluated
 GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run can be continued
 # The fates of rollouts: the values of `isocost.types.Fate`, in the order of tables and charts.
 FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")

@@ -12,7 +12,8 @@ from isocost.disk.jsonfile import write_json
 from isocost.recipe import describe, functions, paced
 from isocost.runs import schema
 from isocost.runs.arm import OLD, Arm
-from isocost.runs.files import GO_ON, read_json
+from isocost.runs.files import GO_ON, STOPPED, read_json
+from isocost.runs.stop_at import StopAt, go_on
 from isocost.seams import Recipe
 from isocost.worlds.setting import Setting
 from isocost.worlds.spec import spec_of
@@ -38,17 +39,22 @@ class Job:
     save_every: int = 0  # steps; 0 saves at evaluations only, those of the first second of work left out
     save_seconds: float = 0.0  # since the last checkpoint, after which the next step is followed by one; 0: no limit
     export: bool = False  # write the final policy as a Hugging Face folder
+    stop_at: StopAt | None = None   # an amount at which it is stopped; no part of what the run is
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Job:
         """The job of plain data, of this or an earlier format."""
         own = {k: v for k, v in data.items() if k not in OLD}
+        if own.get("stop_at"):
+            own["stop_at"] = StopAt.of(own["stop_at"])
         return cls(**{**own, "arm": Arm.of(data), "setting": Setting.of(data["setting"]),
                       "points": tuple(data["points"])})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, which `of` reads."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"setting": self.setting.to_dict()}
+        out = {f.name: getattr(self, f.name) for f in fields(self)} | {"setting": self.setting.to_dict()}
+        at = out.pop("stop_at")
+        return out if at is None else out | {"stop_at": at.data()}
 
     @property
     def turns(self) -> int:
@@ -106,17 +112,19 @@ def compares(recipe: Recipe) -> bool:
 
 
 def reopen(out: Path, job: Job) -> bool:
-    """Raise the budget of the run in `out` to this job's if it is smaller; returns whether it was.
+    """Raise the budget of the run in `out` to this job's if it is smaller; returns whether it was. One that was stopped
+    at a smaller amount goes on too.
 
     No step depends on the number of later steps, so the result equals a run with the larger budget from the start.
     """
+    go_on(out, job.stop_at)
     if not (out / "run.json").exists():
         return False
     there = read_json(out / "run.json", schema.TRAINED)
     if there["budget"].keys() != job.budget.keys() or all(job.budget[k] <= v for k, v in there["budget"].items()):
         return False
     end = out / "end.json"
-    if end.exists() and read_json(end)["reason"] not in ("spent", *GO_ON):
+    if end.exists() and read_json(end)["reason"] not in ("spent", STOPPED, *GO_ON):
         return False
     end.unlink(missing_ok=True)     # first: after a crash here the run is unfinished, not ended with a larger budget
     job_now = {**there["job"], "budget": dict(job.budget), "points": list(job.points)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ class PolicyRun:
         sandbox = open_environment(env).machine if env else {}  # not what a run is, but where it is
         return {
             "name": job.name, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget), "seal": job.seal,
-            "method": job.method, "recipe": describe(recipe), "job": job.to_dict(),
+            "method": job.method, "recipe": describe(recipe), "job": replace(job, stop_at=None).to_dict(),
             "arm": arm_of(job, recipe).data(),
             **self._identity(),
             **_origin(job.method),

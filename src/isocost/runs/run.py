@@ -17,6 +17,7 @@ from isocost.runs.names import today
 from isocost.runs.policy import PolicyRun
 from isocost.runs.record import RunRecord
 from isocost.runs.source import RunLog
+from isocost.runs.stop_at import go_on
 from isocost.screen.words import grouped
 from isocost.seams import Recipe
 from isocost.worlds.setting import Opened, open_setting
@@ -40,15 +41,17 @@ async def run(
     recipe = recipe_of(job)
     with RunRecord.opened(out, attempt) as record:
         _refuse_another(out, job, recipe)
+        go_on(out, job.stop_at)
         if ended(out):
             return read_json(out / "end.json")
         opened = opened or open_setting(job.setting, reference=compares(recipe))
         try:
+            learner = opened.world.learner
             policy = PolicyRun(job, recipe, opened, record)
             policy.refuse_changed()
             return await Driver(
                 policy, record, points=job.points, save_every=job.save_every, save_seconds=job.save_seconds,
-                on_step=on_step,
+                on_step=on_step, stop_at=job.stop_at and job.stop_at.sized(learner.parameters, learner.learned),
             ).go()
         except Exception as error:
             file = methods.load(job.method).__file__

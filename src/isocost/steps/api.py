@@ -23,6 +23,7 @@ from isocost.steps.training.pilot import Additions, PilotResult, pilot
 from isocost.steps.training.plan import plan
 from isocost.steps.training.plans import PilotPlanResult, PlanOptions, PlanResult
 from isocost.steps.training.profile import ProfileCost, ProfileResult, profile
+from isocost.steps.training.stopping import StoppedRuns
 from isocost.steps.training.train import TrainResult, train
 from isocost.worlds.setting import Setting
 
@@ -84,12 +85,13 @@ class Study(Result):
     def pilot(
         self, *, workers: int | None = None, dry_run: bool = False, longer: Sequence[str] = (),
         seeds: Sequence[str] = (), turns: int | None = None, site: Site = HERE, worth: float | None = None,
-    ) -> PilotResult | PilotPlanResult:
+        stop_at: str | None = None,
+    ) -> PilotResult | PilotPlanResult | StoppedRuns:
         """Run the planned pilot, in processes of its own or where `site` says. `longer=["4=4x"]` and `seeds=["8=2"]`
         add runs to it, at the turn limit `turns` or at all that it compares. Runs of a user's trainer are ended once
-        the rest of them is unlikely to gain `worth`."""
+        the rest of them is unlikely to gain `worth`; all are ended at the amount `stop_at` ("40usd", "2h")."""
         return pilot(self._read, Additions(longer, seeds, turns), workers=workers, dry_run=dry_run, site=site,
-                     worth=worth, observer=self.observer)
+                     stops=Stops(worth, at=stop_at), observer=self.observer)
 
     def fit(self, *, metric: str | None = None) -> LawResult | NoLaw:
         """Fit the law to the pilot's runs. `refused` of a law says why it is not identified."""
@@ -97,9 +99,9 @@ class Study(Result):
 
     def train(
         self, *, workers: int | None = None, dry_run: bool = False, site: Site = HERE, stops: Stops = NEVER,
-    ) -> TrainResult | PlanResult:
+    ) -> TrainResult | PlanResult | StoppedRuns:
         """Seal the forecast, then train the prescription and its comparator, in processes of their own or where
-        `site` says. `stops` says when a run of a user's trainer is ended early."""
+        `site` says. `stops` says when runs are ended early."""
         return train(self._read, workers=workers, dry_run=dry_run, site=site, stops=stops, observer=self.observer)
 
     def audit(self) -> AuditResult:

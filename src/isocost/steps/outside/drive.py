@@ -17,21 +17,24 @@ from isocost.disk.jsonfile import write_json
 from isocost.errors import Interrupted, UserError
 from isocost.planner.stopping import StoppingVerdict
 from isocost.runs.arm import Arm
-from isocost.runs.files import DIVERGED, ended, read_json
+from isocost.runs.files import DIVERGED, STOPPED, ended, read_json
 from isocost.runs.job import Job
 from isocost.runs.launch.launcher import OUTPUT, Launch, Launcher, State
 from isocost.runs.launch.launchers import launcher_in
 from isocost.runs.launch.local import stops
 from isocost.runs.schema import RUN
+from isocost.runs.stop_at import StopAt, go_on, more_than
 from isocost.screen.words import counted
 from isocost.steps.events import Observer
 from isocost.steps.folder import StudyFolder
-from isocost.steps.outside.early import NEVER, STOPPED, VERDICT, Stops
+from isocost.steps.outside.early import NEVER, VERDICT, Stops
 from isocost.steps.settings import workers_of
 from isocost.trainers.driving.command import Sizes, Trainer
 from isocost.trainers.driving.driven import ENDED, LAUNCH, DrivenRun, RunProgress, asked_of, note_clock
 from isocost.trainers.reading.record import ImportOptions
+from isocost.types import Cost
 
+STOP_AT = "stop_at.json"    # in the folder of a run that its amount stopped
 TICK = 0.25     # seconds between two looks at most
 NOTE = 10.0     # seconds between two notes of how long an attempt has run
 GRACE = 20.0    # seconds from the request to end until a process is ended
@@ -69,11 +72,12 @@ def drive_jobs(
 class _Run:
     """One run under way. `marks` are the sizes of its files when they were read, `changed` when they last grew; `state`
     is that of its attempt at the last look, None before the first, and `noted` when its time was noted. `judged` is the
-    number of evaluations at the last verdict."""
+    number of evaluations at the last verdict, `counted` the updates at the last look at the amount `at`."""
 
     driven: DrivenRun
     asked: ImportOptions
     more: Mapping[str, Any]
+    at: StopAt | None = None
     seen: RunProgress | None = None
     marks: tuple[int, ...] = ()
     changed: float = 0.0
@@ -84,6 +88,7 @@ class _Run:
     state: State | None = None
     noted: float = 0.0
     judged: int = 0
+    counted: float = -1.0
 
     @staticmethod
     def of(home: StudyFolder, trainer: Trainer, job: Job, folder: Path) -> _Run:
@@ -96,7 +101,7 @@ class _Run:
         more = {"purpose": job.purpose, "arm": arm.data(), "seal": job.seal,
                 "problems": {"spec": job.setting.problems.data, "select": int(held_out), "audit": 0},
                 "job": {"setting": {"samples": job.setting.evaluation.samples}}}
-        return _Run(DrivenRun(trainer, sizes, folder, home.path.resolve().name), asked, more)
+        return _Run(DrivenRun(trainer, sizes, folder, home.path.resolve().name), asked, more, job.stop_at)
 
     @property
     def name(self) -> str:
@@ -107,7 +112,11 @@ class _Run:
         return self.driven.attempts[-1]
 
     def reopen(self) -> None:
-        """Continue a run that ended shorter than it is asked for now."""
+        """Continue a run that ended shorter than it is asked for now, or was stopped at a smaller amount."""
+        go_on(self.driven.folder, self.at)
+        mark = self.driven.folder / STOP_AT
+        if mark.exists() and not ended(self.driven.folder) and more_than(self.at, read_json(mark)):
+            mark.unlink()
         about = self.driven.folder / "run.json"
         if ended(self.driven.folder) and about.exists():
             end = self.driven.folder / "end.json"
@@ -217,7 +226,7 @@ class _Drive:
         if run.stopped:
             if now - run.stopped > GRACE:
                 self.launcher.stop(run.attempt, now=True)
-        elif self.finished(run) or self.hopeless(run):
+        elif self.finished(run) or self.hopeless(run) or self.spent(run):
             self.stop(run, now, "")
         elif now - run.changed > 60 * trainer.stall:
             self.stop(run, now, f"it logged nothing for {trainer.stall:g} minutes and was stopped")
@@ -239,6 +248,26 @@ class _Drive:
             write_json(run.driven.folder / VERDICT, verdict.data())
         return verdict is not None
 
+    def spent(self, run: _Run) -> bool:
+        """Whether the amount of a run does not pay for going on to its next evaluation, at the mean cost of a rollout
+        so far; it is asked after every evaluation, and kept in its folder."""
+        at, driven = run.at, run.driven
+        if at is None or run.seen is None or not (later := [u for u in driven.missing(run.seen) if u]):
+            return False
+        size, done = driven.sizes.n * driven.sizes.B, max(run.seen.evaluated, default=0)
+        if done == run.counted:
+            return False
+        run.counted, cost = done, Cost(rollouts=int(done * size))
+        spent = at.worth(cost, cost, driven.seconds)
+        next_ = Cost(rollouts=int((later[0] - done) * size))
+        more = spent / done * (later[0] - done) if done else at.worth(next_, next_, 0.0)
+        if spent + more <= at.amount:
+            return False
+        why = (f"{at.text(spent)} of --stop-at {at.text(at.amount)} spent after {counted(int(done), 'update')}; going "
+               f"on to the evaluation after {later[0]} takes {at.text(more)}")
+        write_json(driven.folder / STOP_AT, {**at.data(), "spent": spent, "why": why})
+        return True
+
     def stop(self, run: _Run, now: float, why: str) -> None:
         self.launcher.stop(run.attempt)
         run.stopped, run.why = now, why
@@ -256,7 +285,11 @@ class _Drive:
             return True
         if (driven.folder / VERDICT).exists():
             why = read_json(driven.folder / VERDICT)["why"]
-            driven.write(seen, run.asked, run.more, ended=f"ended early: {why}", reason=STOPPED)
+            driven.write(seen, run.asked, run.more, ended=f"ended early: {why}", early={"reason": STOPPED})
+            return True
+        if (driven.folder / STOP_AT).exists():
+            at = read_json(driven.folder / STOP_AT)
+            driven.write(seen, run.asked, run.more, ended=at.pop("why"), early={"reason": STOPPED, "stop_at": at})
             return True
         return False
 

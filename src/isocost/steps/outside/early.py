@@ -17,16 +17,17 @@ from isocost.steps.folder import StudyFolder
 from isocost.steps.look.verdict import Bearings, judge_run
 
 VERDICT = "verdict.json"    # in the folder of a run that was ended early
-STOPPED = "stopped"         # its reason in end.json
 
 
 @dataclass(frozen=True)
 class Stops:
     """When a run is ended early: once the rest of it is unlikely to gain `worth` in held-out reward, and with `target`
-    once it is unlikely to reach the forecast's lower bound."""
+    once it is unlikely to reach the forecast's lower bound. `at` is the amount at which all runs of a step end, those
+    of isocost too ("40usd", "2h", "1e18flop")."""
 
     worth: float | None = None
     target: bool = False
+    at: str | None = None
 
     @property
     def any(self) -> bool:

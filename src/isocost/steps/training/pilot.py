@@ -19,16 +19,18 @@ from isocost.runs import rules
 from isocost.runs.files import SCHEMA
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
+from isocost.runs.stop_at import StopAt
 from isocost.screen.display import Result, Row, folder_field
 from isocost.screen.words import counted, word
 from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.execution import Execution
-from isocost.steps.outside.early import Stops
+from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.outside.settle import settle
 from isocost.steps.study import StudyRecord, changes
 from isocost.steps.training import plans, spending
 from isocost.steps.training.jobs import execution_for, jobs_of, run_phase
 from isocost.steps.training.limits import of_limit
+from isocost.steps.training.stopping import StoppedRuns, amount_of, shared
 
 
 @dataclass(frozen=True)
@@ -80,15 +82,16 @@ class Additions:
 @changes
 def pilot(
     study: StudyRecord, added: Additions = Additions(), *, dry_run: bool = False, trainer: str | None = None,
-    worth: float | None = None, workers: int | None = None, site: Site = HERE, observer: Observer = SILENT,
-) -> PilotResult | plans.PilotPlanResult:
+    stops: Stops = NEVER, workers: int | None = None, site: Site = HERE, observer: Observer = SILENT,
+) -> PilotResult | plans.PilotPlanResult | StoppedRuns:
     """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
     supports. Finished runs are not repeated.
 
     The `added` runs are planned first: what ran is not paid for again.
     `workers` runs go side by side, where `site` says; results do not depend on either. A dry run, and a plan without
     a pilot, return the plan with its cost, at what the runs so far have cost. A user's `trainer` is the one that the
-    study began with; its runs are ended early once the rest of them is unlikely to gain `worth` in held-out reward.
+    study began with; `stops` says when its runs are ended early. Of the amount at which all end, the probe's runs may
+    take all, and the others share what is left.
 
     Raises:
         UserError: for a source whose runs cannot be launched, before there is a plan, and where the pilot leaves
@@ -98,7 +101,6 @@ def pilot(
     study.source.require(Can.PILOT, study.path)
     study = settle(study, trainer, site)
     rules.refuse_other_runs(study.runs_read, study.path)
-    stops = Stops(worth)
     stops.require(study)
     planned = study.planned
     if added:
@@ -112,17 +114,22 @@ def pilot(
     if dry_run or planned.direct:
         return plans.PilotPlanResult(planned, folder=study.path)
     try:
-        return _run(study, planned, Execution(workers, site, observer), stops)
+        return _run(study, planned, Execution(workers, site, observer), stops, amount_of(stops.at, study))
     except Interrupted as e:    # the added runs are recorded: the command to continue must not add them again
         raise Interrupted(e.signum, f"isocost pilot {word(study.path)}" if added else "") from None
 
 
-def _run(study: StudyRecord, planned: PilotPlan, asked: Execution, stops: Stops) -> PilotResult:
-    execution = execution_for(study, asked)
+def _run(
+    study: StudyRecord, planned: PilotPlan, asked: Execution, stops: Stops, at: StopAt | None
+) -> PilotResult | StoppedRuns:
+    execution, again = execution_for(study, asked), f"isocost pilot {word(study.path)} [--stop-at MORE]"
+    probes = planned.of_purpose("probe")
     with study.phase("probe"):
-        run_phase(study, jobs_of(study, planned, planned.of_purpose("probe"), planned.rate), "learning-rate probe",
-                  execution)
+        jobs = shared(at, jobs_of(study, planned, probes, planned.rate), study)
+        ends = run_phase(study, jobs, "learning-rate probe", execution, replace(stops, worth=None))
     study = study.again()
+    if stopped := StoppedRuns.of(at, jobs, ends, study, again):
+        return stopped      # no rate follows from a part of the probe
     if not study.has("rate.json"):
         seen = probe_results(study.curves(PASS)) if planned.of_purpose("probe") else []
         start = planned.rate
@@ -133,8 +140,11 @@ def _run(study: StudyRecord, planned: PilotPlan, asked: Execution, stops: Stops)
     while True:
         with study.phase("pilot"):
             both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
-            run_phase(study, jobs_of(study, planned, both, rule), "pilot", execution, stops)
+            jobs = shared(at, jobs_of(study, planned, both, rule), study, [run.name for run in probes])
+            ends = run_phase(study, jobs, "pilot", execution, stops)
         study = study.again()
+        if stopped := StoppedRuns.of(at, jobs, ends, study, again, [run.name for run in probes]):
+            return stopped
         if not planned.reserve:
             break
         planned = focused(measured(study, planned), study.curves(PASS))

@@ -23,7 +23,7 @@ from isocost.planner.training.learning_rate import RateRule, starting_rule
 from isocost.planner.training.study_runs import warmup
 from isocost.recipe import describe
 from isocost.runs.arm import Arm
-from isocost.runs.files import FATES, tail
+from isocost.runs.files import FATES, STOPPED, tail
 from isocost.runs.job import Job, method_defaults, recipe_of
 from isocost.runs.speed import rates, told
 from isocost.screen.display import Result, Row, Table, folder_field, given
@@ -32,6 +32,8 @@ from isocost.seams import SIZES, Recipe
 from isocost.steps.events import SILENT, CostSample, Evaluated, Noted, Observer, Started, Warned
 from isocost.steps.folder import bill_dry_run
 from isocost.steps.training.pass_rates import pass_rates
+from isocost.steps.training.stopping import GAIN, NO_LAW, least_update, refuse_least, stop_of
+from isocost.types import Cost
 from isocost.units import ENV_STEPS, of_run
 from isocost.worlds.setting import Opened, Setting
 from isocost.worlds.spec import AdapterOptions, spec_of
@@ -64,7 +66,8 @@ class RunCost(Result):
 class RunEnd(Result):
     """How one run ended: what end.json says.
 
-    reason: spent, starved, diverged or reward failed; detail: one sentence. steps: updates. seconds: of run time.
+    reason: spent, stopped (--stop-at), starved, diverged or reward failed; detail: one sentence. steps: updates.
+    seconds: of run time.
     fates: rollouts by what became of them. notes: cautions. verifier_failures: completions without a reward, by kind,
     with an example each. end: all of end.json.
     """
@@ -92,9 +95,9 @@ class RunEnd(Result):
 
     @property
     def exit_code(self) -> int:
-        """0 where the budget is spent, 5 for a run that could not continue, or whose budget was over before an update.
-        """
-        return 0 if self.reason == "spent" and self.steps else 5
+        """0 where the budget or the amount of --stop-at is spent, 5 for a run that could not continue, or that has no
+        update."""
+        return 0 if self.reason in ("spent", STOPPED) and self.steps else 5
 
     def rows(self) -> list[Row | Table]:
         """Why it ended, what became of its rollouts, cautions, where its record is, and its speed."""
@@ -106,6 +109,8 @@ class RunEnd(Result):
             *(Row("", text, "flag") for text in self.notes),
             *(Row("", f"verifier failures, {k}: {n:,}" + (f"; the first: {first[k]}" if first.get(k) else ""), "flag")
               for k, n in self.verifier_failures.items()),
+            *(Row(name, f"not identified: {NO_LAW}") for name in ("forecast there", f"the next +{GAIN:g}")
+              if self.reason == STOPPED),
             Row("record", str(self.folder), "command"),
             Row("speed", told(speed) if speed else ""),
         )
@@ -123,7 +128,8 @@ class RunOptions:
     that is sampled. rollouts, groups: n and B, the method's own where they are None. lr: learning rate, else the
     model's own or assumed from its size, by n B. sets: "SEAM.NAME=VALUE". evaluations: points of compute with a
     held-out reward. save_every: updates between checkpoints beside those. keep: groups of every update whose rollouts
-    are kept as text, besides those that every run keeps.
+    are kept as text, besides those that every run keeps. stop_at: an amount at which the run ends before its budget
+    is spent ("40usd", "2h", "1e18flop").
 
     Raises UserError without a budget.
     """
@@ -139,6 +145,7 @@ class RunOptions:
     keep: int = 0
     price: str | None = None
     devices: int | None = None
+    stop_at: str | None = None
 
     def __post_init__(self) -> None:
         if self.budget is None:
@@ -147,7 +154,11 @@ class RunOptions:
     @property
     def spend(self) -> Budget:
         """The budget in a unit that runs count. Raises UserError for a text that is none."""
-        return Machine.priced(self.price, self.devices or 1, 1).plannable(Budget.parse(self.budget), self.budget)
+        return self._machine("").plannable(Budget.parse(self.budget), self.budget)
+
+    def _machine(self, model: str) -> Machine:
+        """The machine that is paid for, or the service."""
+        return Machine.priced(self.price, self.devices or 1, 1, model)
 
     def job(self, method: str, setting: Setting, name: str | None) -> Job:
         """The run of a METHOD or METHOD@SETTINGS. Raises UserError for what does not fit it."""
@@ -173,7 +184,9 @@ class RunOptions:
             name=name or f"{Path(method).stem}-{self.seed}", setting=setting, method=method, seed=self.seed,
             budget={of_run(spend.unit): spend.amount}, arm=Arm(n=n, B=B, lr=lr, warmup=warmup(steps)), sets=chosen,
             save_every=self.save_every, keep=self.keep, export=True, points=_points(spend, size, self.evaluations),
+            stop_at=stop_of(self.stop_at, self._machine(spec_of(setting.model).name)),
         )
+        refuse_least(job, Cost(rollouts=size, env_steps=size))
         turns = recipe_of(job).pace(Ledger()).max_turns
         if size * turns > job.budget.get("env-steps", inf):
             raise UserError(f"a budget of {spend} does not pay for one update, which costs up to {size * turns:,} "
@@ -199,6 +212,12 @@ def train_one(
     recipe = recipe_of(job)
     folder = out or Path("runs") / job.name
     opened = None if (folder / "run.json").exists() else _opened(job, recipe)
+    if opened is not None:
+        try:
+            refuse_least(job, least_update(job.arm["n"] * job.arm["B"], opened), opened.world.learner)
+        except BaseException:
+            opened.close()
+            raise
     observer.on(Started(job))
     for text in opened.problems.report.warnings[:SHOWN] if opened else ():
         observer.on(Warned(text))

@@ -16,7 +16,7 @@ from isocost.runs import files as records
 from isocost.runs import rules
 from isocost.runs.launch.site import HERE, Site
 from isocost.screen.display import OfPlanner, Result, Row, folder_field
-from isocost.screen.words import counted
+from isocost.screen.words import counted, word
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.execution import Execution
 from isocost.steps.outside.early import NEVER, Stops
@@ -26,6 +26,7 @@ from isocost.steps.training.jobs import execution_for, jobs_of, run_phase
 from isocost.steps.training.limits import of_limit
 from isocost.steps.training.plan import prescription
 from isocost.steps.training.plans import PlanResult
+from isocost.steps.training.stopping import StoppedRuns, amount_of, shared
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,12 @@ class TrainResult(Result):
 def train(
     study: StudyRecord, *, workers: int | None = None, dry_run: bool = False, trainer: str | None = None,
     site: Site = HERE, stops: Stops = NEVER, observer: Observer = SILENT,
-) -> TrainResult | PlanResult:
+) -> TrainResult | PlanResult | StoppedRuns:
     """Seal the forecast, then train the prescription and its comparator, paired by seed; runs that ended are not run
     again. A dry run returns the plan, whose `bill` is the cost.
 
     `workers` runs go side by side, where `site` says; results do not depend on either. A user's `trainer` is the one
-    that the study began with, and `stops` says when a run of it is ended early: the audit then cannot tell.
+    that the study began with, and `stops` says when a run is ended early: the audit then cannot tell.
 
     Raises:
         UserError: for a source whose runs cannot be launched, before there is a plan, and where a record was changed
@@ -101,7 +102,7 @@ def train(
     study = settle(study, trainer, site)
     rules.refuse_other_runs(study.runs_read, study.path)
     stops.require(study)
-    planned, plan = study.planned, prescription(study)
+    planned, plan, at = study.planned, prescription(study), amount_of(stops.at, study)
     if dry_run:
         return plan
     if not study.has("forecast.json"):
@@ -118,6 +119,8 @@ def train(
     observer.on(forecast)
     rule = study.rule if study.has("rate.json") else planned.rate
     with study.phase("train"):
-        jobs = jobs_of(study, planned, plan.runs, rule, forecast.seal)
-        run_phase(study, jobs, "training", execution_for(study, Execution(workers, site, observer)), stops)
+        jobs = shared(at, jobs_of(study, planned, plan.runs, rule, forecast.seal), study)
+        ends = run_phase(study, jobs, "training", execution_for(study, Execution(workers, site, observer)), stops)
+    if stopped := StoppedRuns.of(at, jobs, ends, study, f"isocost train --plan {word(study.path)} [--stop-at MORE]"):
+        return stopped
     return TrainResult(forecast, tuple(r.name for r in plan.runs), study.path)

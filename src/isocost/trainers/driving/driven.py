@@ -216,12 +216,14 @@ class DrivenRun:
         return found
 
     def write(
-        self, seen: RunProgress, asked: ImportOptions, more: Mapping[str, Any], *, ended: str = "", reason: str = ""
+        self, seen: RunProgress, asked: ImportOptions, more: Mapping[str, Any], *, ended: str = "",
+        early: Mapping[str, Any] | None = None,
     ) -> dict[str, Any] | None:
         """Write its record as far as it is: run.json, metrics.jsonl, timing.jsonl; with `ended`, end.json too.
 
-        `more` are keys of run.json; `ended` says how its attempts went, and `reason` why a run was ended that had not
-        everything. Returns end.json. Raises UserError where the log disagrees with what was asked.
+        `more` are keys of run.json; `ended` says how its attempts went, and `early` is what end.json has of a run that
+        was ended before it had everything. Returns end.json. Raises UserError where the log disagrees with what was
+        asked.
         """
         run = resolve(self.log_of(seen), asked)
         assert run.kind == HELD_OUT
@@ -248,10 +250,17 @@ class DrivenRun:
             notes.append(f"{counted(unseen, 'attempt')} ended while no isocost watched: of that time, what follows "
                          "the last note is not counted")
         end |= {"seconds": round(sum(float(e.get("seconds", 0)) for e in ends), 2), "bill": bill, "notes": notes}
-        if reason:
-            end |= {"reason": reason, "detail": ended}
+        if early:
+            end |= {**early, "detail": ended}
         write_json(self.folder / "end.json", end)
         return end
+
+    @property
+    def seconds(self) -> float:
+        """How long its attempts have run, up to now for the one that a driver watches."""
+        if self.attempts and not (self.attempts[-1] / ENDED).exists():
+            note_clock(self.attempts[-1])
+        return float(sum(_noted(attempt)["seconds"] for attempt in self.attempts))
 
     def _unlogged(self, seen: RunProgress, attempt: int) -> int:
         """The most updates that a dead attempt may have started and not logged.
