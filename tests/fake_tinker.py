@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections import Counter
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar
 
@@ -94,6 +95,12 @@ class Server:
         assert set(faults) <= FAULTS.keys()
         self.model, self.faults, self.saved, self.calls = models.load(model), set(faults), {}, 0
         self.random = np.random.default_rng(0)
+        self.now, self.tokens, self.rates = 0.0, Counter(), {}
+
+    def does(self, kind, tokens):
+        """Count tokens as a service bills them, and let its clock go on at the rates that a test gives it."""
+        self.tokens[kind] += tokens
+        self.now += tokens / self.rates.get(kind, float("inf"))
 
 
 class ServiceClient:
@@ -143,12 +150,14 @@ class TrainingClient:
     @torch.no_grad()
     def forward(self, data, loss_fn):
         self.server.calls += 1
+        self.server.does("forward", sum(len(d.model_input.ints) for d in data))
         return self._answer([x for x, _ in self._rows(data)])
 
     def forward_backward(self, data, loss_fn):
         self.server.calls += 1
         faults, logps, total = self.server.faults, [], 0.0
         counts = [len(d.model_input.ints) for d in data]
+        self.server.does("train", sum(counts))
         for logp, inputs in self._rows(data):
             logps.append(logp)
             if loss_fn == "cross_entropy":
@@ -175,6 +184,7 @@ class TrainingClient:
     @torch.no_grad()
     def optim_step(self, a):
         self.server.calls += 1
+        self.server.does("step", 1)
         self.before = copy.deepcopy(self.decoder)
         self.steps += 1
         own = dict(self.decoder.named_parameters())
@@ -237,6 +247,8 @@ class SamplingClient:
                 break
         if "no-end" in faults and reason == "stop":
             tokens, logps = tokens[:-1], logps[:-1]
+        self.server.does("prefill", len(prompt.ints))
+        self.server.does("sample", len(tokens))
         one = SimpleNamespace(tokens=tokens, logprobs=logps, stop_reason=reason)
         return RESULT(SimpleNamespace(sequences=[one]))
 

@@ -107,8 +107,8 @@ def test_a_profile_is_of_the_model_behind_the_server(plain):
     exact = np.array(local.world.exact([by[i] for i in found["ids"]], Sampling()))
     deviation = np.sqrt((exact * (1 - exact)).sum() / 16) / PROBLEMS
     assert abs(found["mean"] - exact.mean()) < 4 * deviation
-    assert len(asked) == 1 + 16 * PROBLEMS and found["exact"] is False and found["parameters"] is None
-    assert found["server"]["sent"] == found["server"]["answered"] == 2 + 16 * PROBLEMS      # and its list of models
+    assert len(asked) == 1 + 17 * PROBLEMS and found["exact"] is False and found["parameters"] is None
+    assert found["server"]["sent"] == found["server"]["answered"] == 2 + 17 * PROBLEMS      # its list of models, and prompts alone
     local.close()
 
 
@@ -187,7 +187,7 @@ def test_a_request_that_fails_for_good_is_billed_and_has_no_score(server, model,
     failed = found["server"]["failed"]
     assert failed == found["unscored"] == 16 and len(found["ids"]) == PROBLEMS - 1
     assert Cost.of(found["cost"]).rollouts == Cost.of(plain[0]["cost"]).rollouts     # a test of the server is none
-    assert len([b for b in server.asked if b["max_tokens"] == 1]) == 1 + 16 // IN_A_ROW
+    assert len([b for b in server.asked if b["max_tokens"] == 1]) == 1 + 16 // IN_A_ROW + PROBLEMS
     assert found["server"]["repeated"] == {"500": failed} and found["server"]["examples"] == {"500": "500: boom"}
     kept = [plain[0]["right"][plain[0]["ids"].index(i)] for i in found["ids"]]
     assert found["right"] == kept
@@ -466,8 +466,9 @@ def test_a_profile_says_what_it_cost_and_is_planned_for_another_trainer(server, 
                 "--parameters", "1.5B")
     found = read_json(s / "profile.json")
     cost = found["cost"]
-    assert found["money"]["amount"] == pytest.approx((10 * cost["prefill"] + 20 * cost["decode"]) / 1e6, abs=1e-6)
-    assert "pass@k  k=2:" in text and "66 sent" in text and f"usd ({price})" in text
+    read, written = (cost[k] + found["measuring"][k] for k in ("prefill", "decode"))
+    assert found["money"]["amount"] == pytest.approx((10 * read + 20 * written) / 1e6, abs=1e-6)
+    assert "pass@k  k=2:" in text and "70 sent" in text and f"usd ({price})" in text
     assert found["parameters"] == 1.5e9
     plan = said("plan", s, "--size", "tiny")
     assert "the runs that `isocost plan" in plan and "pilot-n2-s0" in plan and "of memory a run" not in plan

@@ -468,7 +468,8 @@ def in_every_unit(
     rows: list[tuple[str, tuple[float, float], str, str]] = [
         (ROLLOUTS, (pilot.rollouts, training.rollouts), "planned", "started for training"),
         (TOKENS, (pilot.tokens, training.tokens), "measured", f"mean length of answers in {lengths}"),
-        (SECONDS, run, "measured" if timing.measured else "assumed", f"run time, {timing.source}"),
+        (SECONDS, run, "measured" if timing.measured else "derived" if timing.source.startswith("derived") else
+         "assumed", f"run time, {timing.source}"),
         (WALL, (run[0] / W, run[1] / W), "assumed", f"runs side by side throughout: {W}"),
         (DEVICE_HOURS, hours, "derived", f"devices for every hour on the wall: {D}"),
     ]
@@ -481,6 +482,8 @@ def in_every_unit(
     if machine.price is not None:
         money = (hours[0] * machine.price, hours[1] * machine.price)
         rows.append((machine.currency, money, "priced", f"{machine.price:g} {machine.currency} a device-hour"))
+    if machine.tokens:
+        rows = [row for row in rows if row[0] != DEVICE_HOURS]
     if not timing.known:
         rows = [row for row in rows if row[0] in (ROLLOUTS, TOKENS, FLOPS, ENV_STEPS)]
     if not any(both[0] + both[1] for unit, both, _, _ in rows if unit == TOKENS):

@@ -15,7 +15,8 @@ from isocost.planner.training.turn_limits import LimitChoice
 from isocost.runs.schema import NUMBER, register
 
 _UNITS = Keys({
-    "machine": Keys({}, {"devices": Size, "side_by_side": Size, "price": NUMBER, "currency": str}, rest=UNKNOWN),
+    "machine": Keys({}, {"devices": Size, "side_by_side": Size, "price": NUMBER, "currency": str, "tokens": str},
+                    rest=UNKNOWN),
     "rows": Each(Keys({"unit": str, "pilot": NUMBER, "training": NUMBER, "budget": NUMBER, "known": str, "why": str})),
 })
 

@@ -92,7 +92,7 @@ class TokenPrice:
         return TokenPrice(by["input"], by["output"], currencies.pop(), text.strip(), by.get("cached"), by.get("train"))
 
     def of(self, cost: Cost, cached: float = 0.0) -> Money:
-        """What the tokens of a cost are worth; `cached` of those read were in the service's cache.
+        """What the tokens of a cost are worth, and those of prompts that were `cached`, which are not in it.
 
         Raises UserError for trained tokens without a price.
         """
@@ -100,7 +100,7 @@ class TokenPrice:
         if cost.train and "train" not in each:
             raise UserError(f"the price {self.asked!r} has none of trained tokens: add it, such as ,0.40usd/M-train")
         spent = sum(worth * getattr(cost, kind, 0) for kind, worth in each.items())
-        return Money(spent - cached * each["prefill"] + cached * each["cached"], self.currency, self.asked)
+        return Money(spent + cached * each["cached"], self.currency, self.asked)
 
     @property
     def each(self) -> dict[str, float]:

@@ -109,7 +109,11 @@ PROFILE = Keys({
     "lengths": Maybe(Keys({"mean": float, "p90": float, "truncated": NUMBER}, {
         "p50": float, "p99": float, "max": float, "prompt": NUMBER,
     })),
-    "rate": Maybe(Keys({"rollouts_per_second": float}, {"tokens_per_second": float})), "found": list[str],
+    "rate": Maybe(Keys({"rollouts_per_second": float}, {
+        "tokens_per_second": float, "prompt_tokens_per_second": NUMBER, "sampled_tokens_per_second": NUMBER,
+        "at_once": Size, "cached": float,
+        "training": Keys({"call_seconds": float, "trained_tokens_per_second": NUMBER, "forward": float}),
+    })), "found": list[str],
 }, {
     "pass_at": Each(Keys({"k": Size, "value": float, "low": float, "high": float})), "server": Maybe(Keys({}, {
         "sent": Count, "answered": Count, "failed": Count, "unknown": Count, "repeated": dict[str, int],
@@ -122,7 +126,7 @@ PROFILE = Keys({
     "ids": list[str], "levels": list[Any], "unscored": Count, "verifier_failures": dict[str, int],
     "assign": list[float], "report": list[float],
     "graded": bool, "rewards": list[float], "tallies": Each(Each(tuple[float, int])), "unsolved": float,
-    "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs,
+    "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs, "measuring": Costs, "sent": Costs,
     "starting_rate": Keys({"lr": float, "rollouts": Size, "command": str}),
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),

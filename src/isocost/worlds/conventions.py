@@ -112,20 +112,20 @@ class Probe:
             ]
             self.adapter.forward_backward(sent)
             n = sum(len(r.tokens) for r in rows)
-            self._charge(Cost(score=n, train=n))
+            self._charge(Cost(score=n, train=n), Cost(score=n - len(rows), train=n - len(rows)))
         return watched
 
     def _step(self, eta: float, clip: float) -> None:
         self.adapter.optim_step(AdamParams(eta * EPS, beta1=0.0, beta2=0.0, eps=EPS, grad_clip_norm=clip))
-        self._charge(Cost(updates=1))
+        self._charge(Cost(updates=1), Cost(updates=1))
 
     def watch(self) -> float:
         """The watched log-prob."""
-        self._charge(Cost(score=len(self.row)))
+        self._charge(Cost(score=len(self.row)), Cost(score=len(self.row) - 1))
         return float(self.adapter.forward([PassRow(self.row)])[0][self.watched])
 
-    def _charge(self, cost: Cost) -> None:
-        self.meter.charge(cost, to=self.payer)
+    def _charge(self, cost: Cost, sent: Cost) -> None:
+        self.meter.charge(cost, sent, to=self.payer)
 
 
 @dataclass(frozen=True)

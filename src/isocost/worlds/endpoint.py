@@ -118,7 +118,7 @@ class EndpointEngine:
             raise UserError(f"this world samples with {self.dialect.sampling}, not {sampling}")
         paying, seconds = payer(), 0.0
         answer: Completion | None = None
-        read = written = 0
+        read = written = cached = 0
         body = self.dialect.body(said, max_tokens, seed, stop)
         try:
             found = await self._flying.answer(place, self.client.post(self.dialect.path, body))
@@ -127,7 +127,7 @@ class EndpointEngine:
             data, seconds = found
             self._in_a_row = 0
             answer = self.dialect.read(data).within(max_tokens)
-            read, written = answer.read, answer.written
+            read, written, cached = answer.read, answer.written, answer.cached
             _notice(self.client, self.dialect, answer)
         except MalformedAnswer as e:
             self._failed("malformed", str(e))
@@ -140,7 +140,8 @@ class EndpointEngine:
             await self._missed(e, paying)
         finally:
             cost = Cost(prefill=read, decode=written, seconds=seconds, reread=min(before, read))
-            self.meter.charge(cost, to=paying, started=1)
+            made = cost._replace(prefill=read - cached, reread=max(cost.reread - cached, 0))
+            self.meter.charge(cost, made, to=paying, started=1)
             self._counted[who] = read + written
         if answer is None or answer.stop is None:
             return Said.nothing(Stop.ERROR)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,8 +43,8 @@ class MalformedAnswer(Exception):
 class Completion:
     """One completion: its text, why it ended (None: the server cut it), and its tokens read and written.
 
-    `pieces` and `logp` are the text and the log-prob of each token where the server returned them, else empty; `model`
-    is the one that wrote it, as the server says.
+    Of those read, `cached` were in the server's cache, as far as it says. `pieces` and `logp` are the text and the
+    log-prob of each token where the server returned them, else empty; `model` is the one that wrote it, as it says.
     """
 
     text: str
@@ -53,6 +54,7 @@ class Completion:
     pieces: tuple[str, ...] = ()
     logp: tuple[float, ...] = ()
     model: str = ""
+    cached: int = 0
 
     def within(self, most: int) -> Completion:
         """The same. Raises Malformed if it has more tokens than were asked for: it is then not known what is billed."""
@@ -154,7 +156,8 @@ class Dialect:
         stop = Stop.LENGTH if reason in ("length", "max_tokens") else Stop.DONE if reason in (None, *DONE) else None
         if "".join(pieces) != (text or ""):       # special tokens, or bytes of one character
             pieces = ()
-        return Completion(text or "", stop, read, written, pieces, logp, named if isinstance(named, str) else "")
+        return Completion(text or "", stop, read, written, pieces, logp, named if isinstance(named, str) else "",
+                          _cached(data, read))
 
 
 def _usage(data: Any) -> tuple[int, int] | None:
@@ -167,6 +170,14 @@ def _usage(data: Any) -> tuple[int, int] | None:
     if max(read, written) > TOKENS:
         raise MalformedAnswer(f"a usage of more than {TOKENS:,} tokens", (0, 0))
     return read, written
+
+
+def _cached(data: Any, read: int) -> int:
+    """Tokens of the prompt that the server had cached: what its usage says, if it does."""
+    with suppress(KeyError, TypeError):
+        found = data["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return min(max(found, 0), read) if type(found) is int else 0
+    return 0
 
 
 def _logprobs(choice: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[float, ...]]:

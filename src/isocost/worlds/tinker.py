@@ -208,7 +208,8 @@ class TinkerLearner:
         """`forward` without gradient, charged as `score` tokens."""
         began = time.perf_counter()
         out = self.forward(batch)
-        self.meter.charge(Cost(score=int(batch.length.sum()), seconds=time.perf_counter() - began))
+        n, seconds = int(batch.length.sum()), time.perf_counter() - began
+        self.meter.charge(Cost(score=n, seconds=seconds), Cost(score=n - len(batch.length), seconds=seconds))
         return Forward(out.logp.detach(), out.entropy)
 
     def update(self, batch: Batch, loss: Surrogate, *, lr: float) -> dict[str, float]:
@@ -225,7 +226,9 @@ class TinkerLearner:
         self.metrics = self.adapter.optim_step(AdamParams(lr, grad_clip_norm=MAX_NORM))
         norms = [v for k, v in self.metrics.items() if k.rpartition("/")[2] == "grad_norm"]
         n, seconds = int(batch.length.sum()), time.perf_counter() - began
-        self.meter.charge(Cost(train=n, updates=1, seconds=seconds), Cost(score=n, train=n, updates=1, seconds=seconds))
+        sent = n - len(batch.length)        # without the last token of each row, which is a target alone
+        self.meter.charge(Cost(train=n, updates=1, seconds=seconds),
+                          Cost(score=sent, train=sent, updates=1, seconds=seconds))
         return {**seen, **({"grad_norm": norms[0]} if norms else {})}
 
     def gradient(self, batch: Batch, loss: Surrogate) -> tuple[dict[str, float], Tensor, Tensor]:
@@ -301,7 +304,7 @@ class TinkerExact:
         found = self.learner.adapter.forward(asked) if asked else []
         logp = np.array([x[k:].sum() for x, k in zip(found, first, strict=True)]).reshape(-1, len(ends))
         seconds, tokens = time.perf_counter() - began, sum(len(r.tokens) for r in asked)
-        self.learner.meter.charge(Cost(score=tokens, seconds=seconds))
+        self.learner.meter.charge(Cost(score=tokens, seconds=seconds), Cost(score=tokens - len(asked), seconds=seconds))
         return np.exp(np.logaddexp.reduce(logp, 1)).tolist()
 
 

@@ -32,6 +32,7 @@ from isocost.screen.display import Row
 from isocost.stats import passk as passrate
 from isocost.steps.events import Tell, untold
 from isocost.steps.training import by_limit, dialogues
+from isocost.steps.training.hosted import CALLS, measured
 from isocost.steps.training.served import Served
 from isocost.tasks.sample import sample
 from isocost.types import Cost, Group, Place, Problem, Stop
@@ -80,7 +81,16 @@ async def pass_rates(
         pool = sample(opened.sides.train, problems, seed)
         there, lost = _taken_up(read_lines(kept) if kept else [], pool)
         with _written(kept, begin, checked) as write:
-            found = await _sampled(opened, pool, seed, there, write, bounded, tell)
+            groups: list[Group] = []
+            found = await _sampled(opened, pool, seed, there, write, bounded, tell, groups)
+        sampled, hosted = _cost(there.values()) + opened.world.meter.of(meters.PROBE), {}
+        if not spec_of(setting.model).can(Can.SIZE):
+            most = asked.limits.concurrency if opened.world.about.server else SAMPLES * len(pool)
+            hosted = await measured(opened.world, sampled, pool, groups, setting.sampling,
+                                    min(most, SAMPLES * len(pool)))
+            made = opened.world.meter.physical
+            sent = _cost(there.values()) + made[meters.PROBE] + made.get(meters.CHECK, Cost())
+        measuring = _cost(there.values()) + opened.world.meter.of(meters.PROBE) - sampled
     finally:
         opened.close()
     rewards = _rewards(found)
@@ -88,7 +98,6 @@ async def pass_rates(
     if not scored.any():
         raise UserError(f"no problem has a reward for each of its {SAMPLES} samples, so there is no profile: "
                         f"{_failures(opened)}")
-    sampled = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
     seconds = sampled.seconds
     about = opened.world.about
     size = opened.world.learner.parameters if spec_of(setting.model).can(Can.SIZE) else asked.parameters
@@ -119,9 +128,11 @@ async def pass_rates(
         "rate": {
             "rollouts_per_second": round(sampled.rollouts / max(seconds, 1e-9), 2),
             "tokens_per_second": round((sampled.prefill + sampled.decode) / max(seconds, 1e-9), 1),
+            **hosted,
         },
         "found": opened.problems.report.lines(),
         "cost": (sampled + checked).data(),
+        **({"measuring": measuring.data(), "sent": sent.data()} if hosted else {}),
         "lost": lost.data(),
         "seconds": round(time.perf_counter() - began, 2),
         "examples": _examples(found),
@@ -199,11 +210,12 @@ def _cost(lines: Iterable[Line]) -> Cost:
 
 async def _sampled(
     opened: Opened, pool: Sequence[Problem], seed: int, there: Mapping[int, Line], write: Callable[[Line], None],
-    bounded: bool, tell: Tell,
+    bounded: bool, tell: Tell, groups: list[Group],
 ) -> list[Line]:
     """A line for each problem in order: those that are there, and the others, each written once it is graded.
 
-    When sampling is stopped, a problem that was started and not graded gets a line without completions, for its cost.
+    `groups` is filled with the first ones that were sampled. When sampling is stopped, a problem that was started and
+    not graded gets a line without completions, for its cost.
     """
     setting = opened.setting
     recipe = methods.recipe("reinforce")
@@ -219,6 +231,8 @@ async def _sampled(
         place = Place(seed, 0, slot, int(Purpose.PROFILE))
         with meters.tab() as tabs[slot]:
             group = await group_of(recipe, opened.world, problem, place, SAMPLES, pace)
+        if len(groups) < max(CALLS) and None not in (r.score for r in group.rollouts):
+            groups.append(group)
         line = _line(slot, group, tabs.pop(slot).cost, opened.world.text)
         if bounded:
             _refuse_outside(opened, problem, line)

@@ -163,7 +163,8 @@ def refuse_sealed(study: StudyRecord) -> None:
 
 def write_pilot(study: StudyRecord, planned: PilotPlan, machine: Machine) -> StudyRecord:
     """The study with a pilot's plan, and without the prescription, which follows from it."""
-    return study.write("pilot.json", {**planned.data(), **spending.of_pilot(planned, machine)}).without("plan.json")
+    beside = spending.of_pilot(study, planned, machine)
+    return study.write("pilot.json", {**planned.data(), **beside}).without("plan.json")
 
 
 def _extended(

@@ -15,7 +15,7 @@ from isocost.planner.budget import UNTIMED, Bill, Budget, Machine, Prices, Timin
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.training import pilot as pilots
 from isocost.planner.training import prescribe as plans
-from isocost.planner.training.afford import MOST_SAMPLES, plan_pilot
+from isocost.planner.training.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
 from isocost.planner.training.learning_rate import given, starting_rule
 from isocost.planner.training.prescribe import prescribe
 from isocost.recipe import pace_takes
@@ -28,11 +28,13 @@ from isocost.steps.settings import workers_of
 from isocost.steps.study import StudyRecord, changes
 from isocost.steps.training import spending
 from isocost.steps.training.fit import choose_metric, overfitted
+from isocost.steps.training.hosted import price_of, service_timing, worth
 from isocost.steps.training.limits import of_limit
 from isocost.steps.training.pilot import measured, refuse_sealed, write_pilot
 from isocost.steps.training.plans import PilotPlanResult, PlanOptions, PlanResult
 from isocost.types import Cost
-from isocost.units import ENV_STEPS, FLOPS, ROLLOUTS, SECONDS, TOKENS
+from isocost.units import CURRENCIES, ENV_STEPS, FLOPS, ROLLOUTS, SECONDS, TOKENS
+from isocost.worlds.spec import spec_of
 
 EVALUATIONS = 8     # of a run of a user's trainer, at equal distances, where its budget allows them
 
@@ -75,8 +77,11 @@ def _of_training(study: StudyRecord, asked: PlanOptions) -> PilotPlanResult | Pl
         before = study.planned
         asked = replace(asked, size=before.preset, budget=None if before.budget is None else str(before.budget))
     if changes or not study.has("pilot.json"):
-        machine = _machine(study, asked.price, asked.devices, asked.workers)
-        spend = machine.spend(asked.budget, _uncounted(study))
+        machine = _machine(study, price_of(study, asked.price), asked.devices, asked.workers)
+        paid = None
+        if asked.budget is not None and Budget.parse(asked.budget).unit in CURRENCIES:
+            paid = worth(machine, study, asked.evaluation_share or EVALUATION_SHARE)
+        spend = machine.spend(asked.budget, _uncounted(study), paid and paid[0])
         if started:
             planned = study.planned
             if planned.direct:
@@ -160,8 +165,9 @@ def _machine(study: StudyRecord, price: str | None, devices: int | None, workers
     before = Machine(1, workers_of(study.setting, None))
     if study.has("pilot.json"):
         before = spending.machine_of(study)
-    now = Machine.priced(price, devices or before.devices, workers or before.side_by_side)
-    return now if price else replace(now, price=before.price, currency=before.currency)
+    now = Machine.priced(price, devices or before.devices, workers or before.side_by_side,
+                         spec_of(study.setting.model).name)
+    return now if price else replace(now, price=before.price, currency=before.currency, tokens=before.tokens)
 
 
 def _uncounted(study: StudyRecord) -> dict[str, str]:
@@ -202,7 +208,7 @@ def _plan_pilot(study: StudyRecord, options: PlanOptions, budget: Budget | None)
             raise UserError(f"the pace of {name} takes no `max_turns`, so no other turn limit can be planned: leave "
                             "out --turns")
         known = {k: v for k, v in known.items() if k != "by_limit"}
-    timing = None if study.source.can(Can.PILOT) else UNTIMED
+    timing = service_timing(study, evaluation) if study.source.can(Can.PILOT) else UNTIMED
     if study.trainer is not None:
         timing = Timing.of(known["timing"])
     planned = plan_pilot(

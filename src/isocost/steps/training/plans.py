@@ -21,7 +21,7 @@ from isocost.screen.display import OfPlanner, Row, Table, folder_field, given
 from isocost.screen.words import counted, duration, word
 from isocost.stats.intervals import Interval
 from isocost.stats.power import detectable
-from isocost.units import FLOPS, ROLLOUTS, SECONDS, WALL, words
+from isocost.units import FLOPS, ROLLOUTS, SAMPLING, SECONDS, WALL, words
 
 Data = Mapping[str, Any]
 SHOWN = 20      # evaluation points that are listed
@@ -350,7 +350,7 @@ def _unit(unit: str, of_C: str) -> tuple[str, Callable[[float], str]]:
     """A unit's name for a reader, and the function that writes its amounts. Where C counts another unit than rollouts,
     records have that under the name of rollouts."""
     unit = of_C if unit == ROLLOUTS else unit
-    if unit in (SECONDS, WALL):
+    if unit in (SECONDS, WALL, SAMPLING):
         return words(unit), duration
     if unit == FLOPS:
         return words(unit), lambda x: f"{x:.1e}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from isocost.can import Can
+from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.files import SCHEMA
@@ -21,6 +22,7 @@ from isocost.steps.folder import check, found, restart, writes
 from isocost.steps.settings import method_of
 from isocost.steps.study import StudyRecord
 from isocost.steps.training import by_limit, dialogues
+from isocost.steps.training.hosted import told
 from isocost.steps.training.pass_rates import MOST_CUT, PROBLEMS, SAMPLES, pass_rates, pass_row
 from isocost.steps.training.served import Served, spent
 from isocost.steps.training.served import money as paid
@@ -54,7 +56,8 @@ class ProfileResult(Result):
         no token was counted, as `rate` where nothing was sampled.
     pass_at: pass@k per k with its interval, of rewards 0 and 1.
     exact: whether held-out pass@1 is computed exactly; solutions: share of problems with a solution.
-    rate: completions and tokens per second here; cost, lost: what the profile sampled, and what of it was not used.
+    rate: completions and tokens per second here; cost, lost: what the profile sampled, and what of it was not used. Of
+        a service, measuring is the cost of finding its rates, and sent all that it was sent, cached prompts left out.
     seconds: wall-clock seconds. unscored: completions without a reward, by kind in `verifier_failures`.
     recipe: the method that follows, and why; methods: every method's preconditions here.
     found: what was found in the data; examples: completions as text.
@@ -96,6 +99,8 @@ class ProfileResult(Result):
     exact: bool = False
     solutions: float = 0.0
     cost: Data | None = None
+    measuring: Data | None = None
+    sent: Data | None = None
     lost: Data | None = None
     seconds: float = 0.0
     unscored: int | None = None
@@ -158,8 +163,9 @@ class ProfileResult(Result):
         """How long completions are, how fast they came, and a caution where many were cut."""
         speed = ""
         if self.rate:
-            where = "from its server" if self.server else "here"
+            where = "from its server" if self.server or "at_once" in self.rate else "here"
             speed = f"; {self.rate['rollouts_per_second']:.3g} rollouts/s {where}"
+            speed += f" ({told(self.rate)})" if "at_once" in self.rate else ""
         if not self.lengths:
             return [Row("answers", f"not known: no token was counted{speed}")]
         cut = self.lengths["truncated"]
@@ -173,7 +179,7 @@ class ProfileResult(Result):
     def _cost(self) -> list[Row]:
         """What sampling cost, where a server was paid; of stored completions, what they are and cost."""
         if (s := self.stored) is None:
-            return [*spent(self.cost or {}, self.money, self.server)] if self.server or self.money else []
+            return [*spent(self.cost or {}, self.money, self.server, self.measuring)] if self.server or self.money else []
         tokens = [f"{s[k]:,} tokens {k}" for k in ("read", "written") if s.get(k) is not None]
         worth = f"; sampling them cost {paid(self.money)}" if self.money else ""
         return [Row("", ", ".join([f"{s['completions']:,} completions of {s['file']}", *tokens]) + worth)]
@@ -257,7 +263,10 @@ def profile(
     if method is not None:
         method_of(method, setting)
     server = Served(**served)
-    cost = server.token_price
+    cost = None if server.price is None else TokenPrice.parse(server.price, spec_of(setting.model).name)
+    if cost is not None and cost.trained is None and spec_of(setting.model).can(Can.LEARN):
+        raise UserError(f"the price {cost.asked!r} has none of trained tokens, and a profile here times two training "
+                        f"calls: add it, such as ,0.40{cost.currency}/M-train")
     asked: dict[str, Any] = {"seed": seed, "method": method, "profiled": problems}
     if not spec_of(setting.model).can(Can.LEARN):
         asked["source"] = SERVED.name
@@ -281,7 +290,11 @@ def profile(
             )
             if cost is not None:
                 spent = Cost.of(sampled["cost"]) + Cost.of(sampled["lost"])
-                sampled["money"] = cost.of(spent).data()
+                sent = spent
+                if "sent" in sampled:
+                    spent += Cost.of(sampled["measuring"])
+                    sent = Cost.of(sampled["sent"]) + Cost.of(sampled["lost"])
+                sampled["money"] = cost.of(sent, spent.prefill - sent.prefill).data()
             StudyRecord.read(out).write("profile.json", sampled)
     (out / "profile.jsonl").unlink(missing_ok=True)
     return ProfileResult.of(StudyRecord.read(out).record("profile.json", "profile"), out)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isocost.planner.token_price import TokenPrice
 from isocost.screen.display import Row
 from isocost.screen.words import counted
 from isocost.worlds.http import RequestLimits
@@ -23,22 +22,19 @@ class Served:
     price: str | None = None
     limits: RequestLimits = RequestLimits()
 
-    @property
-    def token_price(self) -> TokenPrice | None:
-        """The price; None without one. Raises UserError for a text that is none."""
-        return None if self.price is None else TokenPrice.parse(self.price)
-
 
 def money(m: Data) -> str:
     """An amount of money and its price."""
     return f"{m['amount']:.4g} {m['currency']} ({m['price']})"
 
 
-def spent(cost: Data, paid: Data | None, server: Data | None) -> Iterable[Row]:
+def spent(cost: Data, paid: Data | None, server: Data | None, measuring: Data | None = None) -> Iterable[Row]:
     """What sampling cost, and the requests to a server: how many failed, and what it does not take."""
     worth = f", {money(paid)}" if paid else ""
+    tokens = sum(measuring[k] for k in ("prefill", "decode", "train")) if measuring else 0
+    more = f"; {tokens:,} tokens to measure rates" if tokens else ""
     yield Row("cost", f"{cost.get('rollouts', 0):,} rollouts, {cost.get('prefill', 0):,} tokens read, "
-                      f"{cost.get('decode', 0):,} written{worth}")
+                      f"{cost.get('decode', 0):,} written{more}{worth}")
     if not server:
         return
     again = sum(server["repeated"].values())

@@ -20,17 +20,20 @@ from isocost.planner.training.prescription import Plan
 from isocost.planner.training.seeds import ComparisonPower, comparison
 from isocost.steps.folder import StudyFolder
 from isocost.steps.study import StudyRecord
+from isocost.steps.training.hosted import service_rows
 from isocost.steps.training.limits import of_chosen
 from isocost.units import TOKENS
 
 PROFILED, PILOTED = "the profile", "the pilot's runs"
 
 
-def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
+def of_pilot(study: StudyRecord, planned: PilotPlan, machine: Machine) -> dict[str, Any]:
     """Beside a pilot's plan: `units`, with the machine that they are for."""
     lengths = PILOTED if planned.timing.measured else PROFILED      # both are of the same runs, or of none
-    rows = in_every_unit(planned.pilot_bill, planned.train_bill, planned.budget, machine, planned.timing, lengths)
-    return {"units": {"machine": machine.data(), "rows": _known(rows)}}
+    bills = planned.pilot_bill, planned.train_bill
+    rows = in_every_unit(*bills, planned.budget, machine, planned.timing, lengths)
+    own = service_rows(study, machine, bills, planned.evaluation, planned.budget)
+    return {"units": {"machine": machine.data(), "rows": [*_known(rows), *own]}}
 
 
 def of_plan(study: StudyRecord, plan: Plan) -> dict[str, Any]:
@@ -43,11 +46,13 @@ def of_plan(study: StudyRecord, plan: Plan) -> dict[str, Any]:
     """
     planned, machine, law = study.planned, machine_of(study), study.law
     lengths = PROFILED if planned.direct else PILOTED
-    rows = in_every_unit(plan.pilot_bill, plan.bill, plan.budget, machine, plan.timing, lengths)
+    bills = plan.pilot_bill, plan.bill
+    rows = in_every_unit(*bills, plan.budget, machine, plan.timing, lengths)
+    hosted = service_rows(study, machine, bills, planned.evaluation, plan.budget)
     own = planned if law is None else planned.at(study.turns)
     beside = of_law(law, plan, own, machine, most=plan.pilot_bill.rollouts)
     return {
-        "units": {"machine": machine.data(), "rows": _known(rows)},
+        "units": {"machine": machine.data(), "rows": [*_known(rows), *hosted]},
         "evaluating": _evaluating(plan, planned),
         "growth": _growth(study, plan),
         **beside, "next": [{**run, "option": of_chosen(run["option"], study.choice)} for run in beside["next"]],
