@@ -108,7 +108,7 @@ def test_a_profile_is_of_the_model_behind_the_server(plain):
     deviation = np.sqrt((exact * (1 - exact)).sum() / 16) / PROBLEMS
     assert abs(found["mean"] - exact.mean()) < 4 * deviation
     assert len(asked) == 1 + 17 * PROBLEMS and found["exact"] is False and found["parameters"] is None
-    assert found["server"]["sent"] == found["server"]["answered"] == 2 + 17 * PROBLEMS      # its list of models, and prompts alone
+    assert found["server"]["sent"] == found["server"]["answered"] == 2 + 17 * PROBLEMS      # and its list of models
     local.close()
 
 

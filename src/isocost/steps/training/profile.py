@@ -179,7 +179,8 @@ class ProfileResult(Result):
     def _cost(self) -> list[Row]:
         """What sampling cost, where a server was paid; of stored completions, what they are and cost."""
         if (s := self.stored) is None:
-            return [*spent(self.cost or {}, self.money, self.server, self.measuring)] if self.server or self.money else []
+            shown = self.server or self.money
+            return [*spent(self.cost or {}, self.money, self.server, self.measuring)] if shown else []
         tokens = [f"{s[k]:,} tokens {k}" for k in ("read", "written") if s.get(k) is not None]
         worth = f"; sampling them cost {paid(self.money)}" if self.money else ""
         return [Row("", ", ".join([f"{s['completions']:,} completions of {s['file']}", *tokens]) + worth)]
