@@ -156,7 +156,7 @@ def test_what_it_would_take_is_what_a_larger_study_finds():
 
 
 def test_no_difference_seen_is_no_proof_of_none(tmp_path):
-    """Equal answers to 20 problems may differ on the next: within 0.01 that cannot be told; of 2,000 it can."""
+    """Equal answers to 20 problems do not show that two evaluations are the same within 0.01; to 2,000 they do."""
     few, many = ({f"q{i}": [float(i % 3 > 0)] for i in range(k)} for k in (20, 2000))
     every = {f"q{i}": [1.0] for i in range(20)}
     for scores, answer in ((few, "cannot tell"), (many, "same"), (every, "cannot tell")):

@@ -387,7 +387,7 @@ class LocalEngine:
         """One tick; or, if the cache can, several in one call, as long as no request could act in between."""
         s = self._slots
         live = s.live
-        plain = not (s.heeds[:live].any() or (s.top_p[:live] < 1.0).any() or (s.top_k[:live] > 0).any())
+        plain = not (s.has_stops[:live].any() or (s.top_p[:live] < 1.0).any() or (s.top_k[:live] > 0).any())
         if self.cache.bursts and plain:
             self._burst(min(self.cache.chunk, self.burst) if self._waiting else self.burst)
         else:
@@ -473,7 +473,7 @@ class LocalEngine:
     def _heed_strings(self, stopped: ndarray, first: int) -> None:
         """Whether a stop string is in the text of the turn; only the end of the turn is checked."""
         s = self._slots
-        for i in np.flatnonzero(s.heeds[first : first + len(stopped)] & ~stopped).tolist():
+        for i in np.flatnonzero(s.has_stops[first : first + len(stopped)] & ~stopped).tolist():
             request, slot = s.owner[first + i][0], first + i
             reach = max(len(x.encode()) for x in request.stop) + 4
             wrote = s.tokens[slot, : s.wrote[slot]][-reach:].tolist()

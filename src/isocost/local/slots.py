@@ -62,7 +62,7 @@ class Slots:
         self.temperature = np.ones(n, dtype=np.float32)
         self.top_p = np.ones(n, dtype=np.float32)
         self.top_k = np.zeros(n, dtype=np.int64)
-        self.heeds = np.zeros(n, dtype=bool)                # has stop strings
+        self.has_stops = np.zeros(n, dtype=bool)            # stop strings
         self.u = np.zeros((n, WINDOW + 4), dtype=np.float64)
         self.tokens = np.zeros((n, self.width), dtype=np.int64)
         self.logp = np.zeros((n, self.width), dtype=np.float32)
@@ -90,7 +90,7 @@ class Slots:
         self.temperature[rows] = [r.sampling.temperature for r in requests]
         self.top_p[rows] = [r.sampling.top_p for r in requests]
         self.top_k[rows] = [r.sampling.top_k for r in requests]
-        self.heeds[rows] = [bool(r.stop) for r in requests]
+        self.has_stops[rows] = [bool(r.stop) for r in requests]
         self.draw(rows)
         return rows
 
