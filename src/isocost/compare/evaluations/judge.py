@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from math import inf, sqrt
 from pathlib import Path
@@ -151,7 +151,7 @@ def compare_evaluations(
         return answer
     with writing(Path(out)):
         StudyFolder(Path(out)).write("comparison.json", {**answer.to_dict(), "files": [str(a) for a in arms]})
-    return EvaluationComparison(answer.arms, answer.pairs, margin, number, answer.notes, Path(out) / "comparison.json")
+    return replace(answer, file=Path(out) / "comparison.json")
 
 
 def _files(arm: Path) -> list[Path]:
