@@ -180,8 +180,9 @@ class Kernel:
         ids, logp = np.zeros(u.shape, dtype=np.int64), np.zeros(u.shape, dtype=np.float32)
         wrote = np.zeros(len(last), dtype=np.int64)
         rows, ticks = map(ctypes.c_int64, u.shape)
+        open_ = np.bincount(of)      # counted down by the kernel
         self._call.isocost_decode(
-            self._model, rows, ticks, _at(spans), _at(last), _at(left), _at(of), _at(np.bincount(of)), _at(ends.lines),
+            self._model, rows, ticks, _at(spans), _at(last), _at(left), _at(of), _at(open_), _at(ends.lines),
             _at(ends.by), _at(temperature), _at(u), _at(ids), _at(logp), _at(wrote),
         )
         return ids, logp, wrote
