@@ -414,7 +414,7 @@ def test_a_specification_is_read_and_written():
 def test_a_users_file_is_a_strategy(tmp_path):
     file = tmp_path / "last.py"
     file.write_text('"""The last of n."""\nfrom isocost.strategies import Card\n'
-                    'from isocost.strategies.vote import play\nCARD = Card("Last", "-", 2026, None, "It is the last.")\n')
+                    'from isocost.strategies.vote import play\nCARD = Card("Last", "-", 2026, None, "Last.")\n')
     assert strategies.parse(f"{file}:n=3").settings["n"] == 3
     file.write_text('"""Nothing."""\n')
     with pytest.raises(UserError, match="is not a strategy: it has no CARD and no play"):
