@@ -44,6 +44,7 @@ from isocost.cli.options import (
     worth_option,
 )
 from isocost.cli.rollouts import rollouts
+from isocost.cli.scoring import scorer
 from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
 
@@ -583,6 +584,7 @@ def diff(a: str, b: str, as_json: bool) -> None:
 
 main.add_command(doctor)
 main.add_command(rollouts)
+main.add_command(scorer)
 main.add_command(envs)
 main.add_command(laws)
 main.add_command(methods)

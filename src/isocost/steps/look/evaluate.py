@@ -168,10 +168,10 @@ def evaluate(
             before, more, _ = _measured(setting, setting.model, data, samples, asked, tell)
         cost += more
         _enough(after - before)
-        first, difference = _mean(before), _mean(after - before)
+        first, difference = mean_over(before), mean_over(after - before)
     earlier = read_json(run / "eval.json") if (run / "eval.json").exists() else {}
     spent = cost + Cost.of(earlier.get("spent") or earlier.get("cost") or {})     # after the end: in no other bill
-    found = EvaluationResult(str(run), len(after), _mean(after), cost.data(), spent.data(), first, difference, bill)
+    found = EvaluationResult(str(run), len(after), mean_over(after), cost.data(), spent.data(), first, difference, bill)
     write_json(run / "eval.json", found.to_dict())
     return found
 
@@ -209,7 +209,7 @@ def evaluate_model(
     _enough(found.right)
     total = world.meter.total
     return ModelEvaluation(
-        setting.model, setting.problems.data, len(problems), 0 if found.exact else samples, _mean(found.right),
+        setting.model, setting.problems.data, len(problems), 0 if found.exact else samples, mean_over(found.right),
         found.unscored, total.data(), _pass_at(found), None if cost is None else cost.of(total).data(), server,
         _bill(asked, found, world),
     )
@@ -289,8 +289,8 @@ def _enough(right: np.ndarray) -> None:
                         "and an interval needs two: name more problems with --data, or a reward that marks them")
 
 
-def _mean(x: np.ndarray) -> PassRateMean:
-    """Mean over problems with its Student interval."""
+def mean_over(x: np.ndarray) -> PassRateMean:
+    """Mean over problems, at least two, with its Student interval."""
     good = x[~np.isnan(x)]
     half = float(stdtrit(len(good) - 1, (1 + LEVEL) / 2) * good.std(ddof=1) / sqrt(len(good)))
     mean = float(good.mean())
