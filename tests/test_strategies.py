@@ -12,6 +12,7 @@ import torch
 
 from isocost import meter, methods, strategies
 from isocost.chance import Purpose
+from isocost.contract.strategies import check
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.loop import train
@@ -19,6 +20,7 @@ from isocost.parts import play
 from isocost.runs.evaluate import best_of as unbiased
 from isocost.scorers import FOLDS
 from isocost.seams import Pace
+from isocost.steps.look.listing import check_method
 from isocost.strategies import beam, best_of, particles, until_sure, vote
 from isocost.strategies.paths import Answer, Path
 from isocost.traits import declared
@@ -381,6 +383,56 @@ def test_a_file_is_whole(name):
     assert module.__doc__.count("\n") >= 3 and module.CARD.claim.endswith(".") and module.CARD.year > 2000
     assert set(declared(module.play).bounds) <= strategy.settings.keys() and str(strategy) == name
     assert strategies.parse(str(strategy)).settings == strategy.settings
+
+
+@pytest.mark.parametrize("name", [*strategies.names(), "vote:scorer=outcome", "by-band:scorer=outcome",
+                                  "particles:iterations=2,twist=true", "beam:look=1"])
+def test_every_strategy_keeps_the_contract(name):
+    assert [(p.promise, p.why) for p in check(name) if not p.kept] == []
+
+
+FILE = '''"""The first of n.
+
+    y = y_1
+"""
+from isocost import meter
+from isocost.parts.play import sample
+from isocost.strategies import Card, Pick
+from isocost.strategies.paths import written
+CARD = Card("First", "-", 2026, None, "It is the first.")
+def choose(answers, scores, *, n):
+    return Pick(0, (n,))
+async def play(problem, attempts, world, pace, place, start=None, *, n=2):
+    made = await sample(problem, [a * n + k for a in attempts for k in range(n)], world, pace, place, start)
+    meter.unchosen((n - 1) * len(attempts))
+    return [made[i * n].but(attempt=a, notes={"tries": float(n), "depth": float(max(map(written, made[i*n:i*n+n])))})
+            for i, a in enumerate(attempts)]
+'''
+BROKEN = {
+    "no sentence": ('the first.")', 'the first")', "is no sentence"),
+    "another sample": ("made[i * n]", "made[i * n + 1]", "play returns another text"),
+    "not counted": ("meter.unchosen((n - 1) * len(attempts))", "pass", "0 were counted as unchosen"),
+    "no default": ("n=2):", "n):", "n has no default"),
+    "numbers": ("attempt=a, ", "", "attempts [0, 1, 2, 3] returned"),
+    "neighbours": ("a * n + k for", "a * n + k + len(attempts) for", "differ from themselves"),
+    "depth": ('"depth": float(', '"depth": 0 * float(', "has depth 0"),
+    "raises": ("made = await", "made = 1 / 0 or await", "line 13: ZeroDivisionError: division by zero"),
+}
+
+
+def test_a_users_strategy_is_checked_and_what_it_breaks_is_named(tmp_path):
+    file = tmp_path / "first.py"
+    file.write_text(FILE)
+    assert not check_method(str(file)).broken
+    for case, (old, new, why) in BROKEN.items():
+        assert old in FILE
+        file = tmp_path / f"{case.replace(' ', '_')}.py"
+        file.write_text(FILE.replace(old, new))
+        if case == "no default":
+            with pytest.raises(UserError, match="has no default"):
+                strategies.parse(str(file))
+            continue
+        assert why in " ".join(p.why for p in check(str(file))), case
 
 
 WRONG = {

@@ -21,15 +21,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from isocost import scorers
 from isocost.errors import UserError
-from isocost.found import Card, FileKind
+from isocost.found import Card, FileKind, from_file
 from isocost.recipe import functions, knobs, with_setting
 from isocost.seams import Play
 
-__all__ = ["KIND", "Card", "Pick", "Strategy", "names", "parse"]
+__all__ = ["KIND", "Card", "Pick", "Strategy", "known", "names", "parse"]
 KIND = FileKind("isocost.strategies", "strategy", ("CARD", "play"), "docs/strategies.md", dashes=True,
                 beside=("paths",))
 
@@ -105,6 +106,14 @@ class Strategy:
 def names() -> list[str]:
     """The names of all strategies: those of this package and of installed plug-ins, sorted."""
     return KIND.names()
+
+
+def known(spec: str) -> bool:
+    """Whether a specification names a strategy: one of `names`, or a .py file with a `play` that is no method."""
+    name = spec.strip().partition(":")[0]
+    if not name.endswith(".py"):
+        return name in names()
+    return Path(name).is_file() and hasattr(module := from_file(Path(name)), "play") and not hasattr(module, "recipe")
 
 
 def parse(spec: str) -> Strategy:
