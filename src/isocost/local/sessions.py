@@ -1,5 +1,5 @@
-"""Keys and values of texts that go on in a later call, so that it reads only what is new: the next turn of a dialogue, or
-the next step of a search.
+"""Keys and values of texts that go on in a later call, so that it reads only what is new: a dialogue that has its next
+turn, or a search its next step.
 
 A row keeps its memory when its turn or step ends. Rows are found by their text, so whatever attempt goes on with it, a
 fork too, has it. A text that has no row is read again, with the same result to the last bit. Memory is bounded: the
