@@ -242,5 +242,5 @@ def test_a_scorer_is_a_reward():
 
 
 def test_an_address_alone_decides_a_number():
-    assert chance.address("x", 1) == chance.address("x", 1) != chance.address("x", 2)
-    assert 0.45 < np.mean([chance.address(k) for k in range(1000)]) < 0.55 and Sampling().temperature == 1.0
+    assert chance.share("x", 1) == chance.share("x", 1) != chance.share("x", 2)
+    assert 0.45 < np.mean([chance.share(k) for k in range(1000)]) < 0.55 and Sampling().temperature == 1.0

@@ -152,9 +152,9 @@ async def mistaken(
     for text, done, value in zip(texts, over, await inner(problem, texts, over, world), strict=True):
         about: tuple[object, ...] = draw, problem.id, text.final, done
         answer = answer_of(problem, text.final) if done and shared else None
-        if answer is not None and chance.address("shared", draw, problem.id, answer) < shared:
+        if answer is not None and chance.share("shared", draw, problem.id, answer) < shared:
             about = draw, problem.id, "answer", answer
-        out.append(value if value is None or chance.address(*about) >= wrong else 1 - float(value))
+        out.append(value if value is None or chance.share(*about) >= wrong else 1 - float(value))
     return out
 
 
