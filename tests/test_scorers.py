@@ -97,7 +97,7 @@ class Says:
         self.places.append(place)
         self.world.meter.charge(meter.Cost(prefill=len(start), decode=3), started=len(attempts))
         said = [np.array([ord(c) for c in next(self.words)]) for _ in attempts]
-        return [Said(tokens, np.zeros(len(tokens)), np.zeros(len(tokens)), Stop.DONE) for tokens in said]
+        return [Said(t, np.zeros(len(t), dtype=np.float32), np.zeros(len(t), dtype=np.int64), Stop.DONE) for t in said]
 
 
 class Ascii:

@@ -274,7 +274,7 @@ def odds(text):
 @pytest.mark.parametrize("scorer", [alike, by_letters])
 def test_the_mean_weights_product_has_the_expectation_of_the_final_weight(scorer):
     """Twisted particles: E[product of mean weights] = E_π[w(y)], by enumeration of all texts of two letters."""
-    count = 200
+    count = 120
     made, _, _ = run("particles:n=3,twist=true,step=a", range(count), scorer=scorer, pace=SHORT)
     known = law(SHORT, odds if scorer is by_letters else lambda text: 0.7 / 0.3)
     wanted = sum(p * w for p, w in known.values())
@@ -289,8 +289,8 @@ def frequencies(made, known):
 
 
 def test_a_constant_scorer_keeps_the_policys_texts():
-    """Chi-square of 250 particles drawn after resampling against the policy's own probabilities."""
-    made, _, _ = run("particles:n=4,choose=sample,step=a", range(250), scorer=alike, pace=SHORT)
+    """Chi-square of 160 particles drawn after resampling against the policy's own probabilities."""
+    made, _, _ = run("particles:n=4,choose=sample,step=a", range(160), scorer=alike, pace=SHORT)
     known = law(SHORT, odds)
     expected = np.array([p for p, _ in known.values()]) * len(made)
     seen, large = frequencies(made, known), expected >= 5
@@ -299,11 +299,11 @@ def test_a_constant_scorer_keeps_the_policys_texts():
     assert seen.sum() == len(made) and chi < large.sum() + 4 * (2 * large.sum()) ** 0.5
 
 
-@pytest.mark.parametrize("spec", ["particles:n=24,choose=sample,twist=true,step=a",
+@pytest.mark.parametrize("spec", ["particles:n=16,choose=sample,twist=true,step=a",
                                   "particles:n=4,choose=sample,twist=true,step=a,iterations=4"])
 def test_many_particles_or_iterations_draw_texts_by_their_weight(spec):
     """The share of each first letter, against enumeration: within 4 standard errors and the bias of n particles."""
-    count = 120
+    count = 80
     made, _, _ = run(spec, range(count), scorer=by_letters, pace=SHORT)
     known = law(SHORT, odds)
     z = sum(p * w for p, w in known.values())
@@ -428,10 +428,6 @@ def test_a_users_strategy_is_checked_and_what_it_breaks_is_named(tmp_path):
         assert old in FILE
         file = tmp_path / f"{case.replace(' ', '_')}.py"
         file.write_text(FILE.replace(old, new))
-        if case == "no default":
-            with pytest.raises(UserError, match="has no default"):
-                strategies.parse(str(file))
-            continue
         assert why in " ".join(p.why for p in check(str(file))), case
 
 
