@@ -474,3 +474,12 @@ def test_scores_reach_the_meter_as_calls_of_no_rollout():
     assert sum(r.notes["calls"] for r in answers) == tab.cost.verify > 0
     assert isinstance(Answer(answers[0].problem, 0, toy.world(), PACE, PLACE).scoring, tuple)
     assert Score(1.0).value == answers[0].notes["score"] and -inf < answers[0].notes["depth"] < inf
+
+
+def test_the_page_is_that_of_the_files():
+    from pathlib import Path
+
+    from docs.build import strategies as page
+
+    there = (Path(__file__).parents[1] / "docs" / "strategies.md").read_text(encoding="utf-8")
+    assert there == page.page(), "python -m docs.build.strategies > docs/strategies.md"

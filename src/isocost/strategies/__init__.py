@@ -150,7 +150,7 @@ def parse(spec: str) -> Strategy:
         check(**{k: v for k, v in values.items() if k in knobs(check)})
     choose = getattr(module, "choose", None)
     pool = choose and partial(choose, **{k: v for k, v in values.items() if k in knobs(choose)})
-    return Strategy(name, {k: said.get(k, _text(v)) for k, v in values.items()}, play, module.CARD, pool)
+    return Strategy(name, {k: said.get(k, plain_text(v)) for k, v in values.items()}, play, module.CARD, pool)
 
 
 def _parted(options: str) -> list[str]:
@@ -165,9 +165,9 @@ def _parted(options: str) -> list[str]:
     return [x for x in out if x.strip()]
 
 
-def _text(value: Any) -> Any:
+def plain_text(value: Any) -> Any:
     """A setting as it is written: a function by the name of its file."""
     if not callable(value):
         return "" if value is None else value
-    own = ",".join(f"{k}={_text(v)}" for k, v in getattr(value, "keywords", {}).items())
+    own = ",".join(f"{k}={plain_text(v)}" for k, v in getattr(value, "keywords", {}).items())
     return getattr(value, "func", value).__module__.rpartition(".")[2].replace("_", "-") + (own and f":{own}")
