@@ -275,7 +275,7 @@ def test_a_step_ends_at_a_string_that_a_server_names_as_the_reason_or_is_refused
     said, asked = stepwise(server, served[1], without(stop_reason=";"))
     assert said == [("1+2=3;", 4, Stop.STEP)] * 2 and asked[-1]["stop"] == ["!", ";"]
     assert stepwise(server, served[1], without(stop_reason=None))[0] == [("1+2=3", 4, Stop.DONE)] * 2
-    with pytest.raises(UserError, match="whether a text stopped at ';' or is over: .*best-of and vote"):
+    with pytest.raises(UserError, match=r"whether a text stopped at ';' or is over: .*best-of and vote"):
         stepwise(server, served[1], without())
 
 
