@@ -529,14 +529,15 @@ class LocalEngine:
             self._kept.setdefault(self._slots.owner[first + i], []).append(kept)
 
     def _heed_strings(self, stopped: ndarray, first: int) -> None:
-        """Whether a stop string is in the text of the turn; only the end of the turn is checked."""
+        """Whether a stop string ends in what was written; it may begin in what the start has of the turn."""
         s = self._slots
         for i in np.flatnonzero(s.has_stops[first : first + len(stopped)] & ~stopped).tolist():
             request, slot = s.owner[first + i][0], first + i
             reach = max(len(x.encode()) for x in request.stop) + 4
             wrote = s.tokens[slot, : s.wrote[slot]][-reach:].tolist()
-            text = self.text.decode((request.tail + wrote)[-reach:])
-            stopped[i] = any(x in text for x in request.stop)
+            end = (request.tail + wrote)[-reach:]
+            text, old = self.text.decode(end), len(self.text.decode(end[: -len(wrote)]))
+            stopped[i] = any(text.find(x, max(old - len(x) + 1, 0)) >= 0 for x in request.stop)
 
     def _read_again(self) -> None:
         """With new weights, compute the keys and values of all tokens of live rows again."""
