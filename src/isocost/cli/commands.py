@@ -44,6 +44,7 @@ from isocost.cli.options import (
     worth_option,
 )
 from isocost.cli.rollouts import rollouts
+from isocost.cli.test_time import strategy_options
 from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
 
@@ -122,6 +123,7 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 )
 @click.option("--parameters", type=Size(), help="the model's size where it is not known here: 7B, 135M")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
+@strategy_options
 @trainer_option
 @launched
 @click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
@@ -148,7 +150,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
     from isocost.cli.printer import observer, printed
 
     shown = observer(as_json)
-    if (begin := begun(asked, given())) is not None:
+    if (begin := begun({**asked, "completions": completions}, given())) is not None:
         printed(begin(out, shown), shown, as_json)
         return
     limits, columns = server_limits(asked), asked.pop("columns")

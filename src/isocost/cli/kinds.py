@@ -13,10 +13,22 @@ from typing import Any
 
 import click
 
-from isocost.cli.options import FOLDER, POSITIVE, SOME, Sectioned, counts, json_option, priced, reported, study_in
+from isocost.cli.options import (
+    FOLDER,
+    POSITIVE,
+    SHARE,
+    SOME,
+    Sectioned,
+    counts,
+    json_option,
+    priced,
+    reported,
+    study_in,
+)
 from isocost.errors import UserError
 
-BEGIN = {"trainer": "isocost.cli.trainer"}      # option of `profile`: the module that reads the others
+# Option of `profile`: the module that reads the others.
+BEGIN = {"trainer": "isocost.cli.trainer", "strategies": "isocost.cli.test_time"}
 
 
 def begun(asked: Mapping[str, Any], given: Mapping[str, str]) -> Callable[[Path, Any], Any] | None:
@@ -77,10 +89,16 @@ def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
     type=POSITIVE,
     help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
 )
+@click.option("--accuracy", type=SHARE, help="of strategies, instead of --budget: the accuracy to reach at least cost")
+@click.option("--speed", type=POSITIVE, help="of strategies, for 2s/answer: tokens per second of one text")
 @json_option
 @reported
 def plan(study: Path, as_json: bool, **asked: Any) -> None:
-    """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
+    """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds.
+
+    Of a study of test-time strategies: choose what to run for each answer within a budget such as 1k-tokens/answer,
+    2s/answer or 0.002usd/answer, and seal the accuracy that is expected.
+    """
     from isocost.cli.printer import observer, printed
     from isocost.steps import kinds
 

@@ -190,6 +190,9 @@ KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cos
     "lengths": list[int], "stops": list[str], "example": SAID, "turns": list[Count],
     "faults": list[dict[str, int]],
 })
+POOL = Keys({"id": str, "right": list[float]}, {        # the samples of one problem
+    "score": list[float], "answer": list[Count], "tokens": list[Count], "read": float, "level": Any,
+})
 
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint truncates
 ACCOUNTS = dict[str, Costs]
@@ -221,7 +224,7 @@ _NOTHING = Keys({})
 _STREAMS: dict[str, Any] = {
     "metrics.jsonl": STEP, "journal.jsonl": GROUP, "samples.jsonl": SAID, "timing.jsonl": CLOCK,
     "lost.jsonl": Keys({"cost": Costs}, {"life": int, "step": int}), "profile.jsonl": KEPT,
-    "attempts.jsonl": Keys({"attempt": Size}, {"after": str}),
+    "attempts.jsonl": Keys({"attempt": Size}, {"after": str}), "pool.jsonl": POOL,
 }
 
 

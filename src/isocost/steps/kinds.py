@@ -14,6 +14,9 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.steps.outside import imported
 from isocost.steps.study import StudyRecord
+from isocost.steps.test_time.plan import StrategyOptions
+from isocost.steps.test_time.plan import audit as audit_strategies
+from isocost.steps.test_time.plan import plan as plan_strategies
 from isocost.steps.training.audit import audit as audit_training
 from isocost.steps.training.plan import plan as plan_training
 from isocost.steps.training.plans import PlanOptions
@@ -35,6 +38,7 @@ class Planner:
 PLANNERS: Mapping[str, Planner] = {
     "training": Planner(PlanOptions, plan_training, audit_training),
     "imported": Planner(PlanOptions, imported.planned, audit_training),
+    "test_time": Planner(StrategyOptions, plan_strategies, audit_strategies),
 }
 
 
