@@ -191,7 +191,7 @@ KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cos
     "faults": list[dict[str, int]],
 })
 POOL = Keys({"id": str, "right": list[float]}, {        # the samples of one problem
-    "score": list[float], "answer": list[Count], "tokens": list[Count], "read": float, "level": Any,
+    "score": list[float], "answer": list[int], "tokens": list[Count], "read": float, "level": Any,
 })
 
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint truncates

@@ -20,8 +20,8 @@ from isocost.errors import UserError
 from isocost.planner.test_time.pool import Pool
 from isocost.stats.intervals import Interval, student
 
-ORDERS = 32         # random orders of each problem's samples
-SURE = 0.95         # of until-sure: the probability at which the leading answer ends it
+ORDERS, BLOCKS = 32, 128    # random orders of each problem's samples, and subsets that are taken of them at most
+SURE, BY = 0.95, 4  # of until-sure: the probability at which the leading answer ends it, and samples at a time
 LATE = 0.95         # share of answers that are ready by the depth that is stated
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -53,8 +53,8 @@ class Estimator:
     """How a strategy is measured on a pool, and what it needs of it: "score", "answer"."""
 
     needs: tuple[str, ...]
-    measure: Callable[[Pool, ndarray], tuple[ndarray, ndarray]]     # of (P, blocks, n): (accuracy, samples), each (P,)
-    rounds: bool = False        # its samples are written one after the other
+    measure: Callable[[Pool, ndarray], tuple[ndarray, ndarray]]     # of (P, blocks, n): accuracy (P,), samples taken
+    rounds: bool = False        # it asks for `BY` samples at a time; else for all at once
 
 
 def orders(pool: Pool, seed: int, first: int = 0) -> ndarray:
@@ -77,11 +77,13 @@ def measure(pool: Pool, strategy: str, size: int, order: ndarray, first: int = 0
     if not 1 <= size <= pool.samples:
         raise UserError(f"{strategy}-{size}: the pool has {pool.samples} samples per problem; sample more")
     blocks = _blocks(order, size, first)
-    accuracy, samples = _best_of_all(pool, size) if strategy == "best-of" and not first else way.measure(pool, blocks)
+    accuracy, taken = _best_of_all(pool, size) if strategy == "best-of" and not first else way.measure(pool, blocks)
     tokens = pool.tokens if pool.tokens is not None else np.ones_like(pool.right)
     drawn = np.take_along_axis(tokens[:, None, :], blocks, 2)       # (P, blocks, size)
-    longest = drawn.sum(2) * (samples / size)[:, None] if way.rounds else drawn.max(2)
-    return Measured(strategy, size, accuracy, samples, samples * pool.written, float(np.quantile(longest, LATE)))
+    at_once = BY if way.rounds else size
+    depth = sum(drawn[:, :, t: t + at_once].max(2) * (taken > t) for t in range(0, size, at_once))
+    samples = np.broadcast_to(taken, drawn.shape[:2]).mean(1)
+    return Measured(strategy, size, accuracy, samples, samples * pool.written, float(np.quantile(depth, LATE)))
 
 
 def _blocks(order: ndarray, size: int, first: int) -> ndarray:
@@ -90,7 +92,7 @@ def _blocks(order: ndarray, size: int, first: int) -> ndarray:
     if size <= first:
         return np.broadcast_to(np.arange(size), (problems, 1, size))
     own = size - first
-    blocks = order[:, :, : m // own * own].reshape(problems, many * (m // own), own)
+    blocks = order[:, :, : m // own * own].reshape(problems, many * (m // own), own)[:, :BLOCKS]
     before = np.broadcast_to(np.arange(first), (*blocks.shape[:2], first))
     return np.concatenate((before, blocks), 2)
 
@@ -100,7 +102,7 @@ def _best_of(pool: Pool, blocks: ndarray) -> tuple[ndarray, ndarray]:
     score = np.take_along_axis(pool.score[:, None, :], blocks, 2)
     best = score == score.max(2, keepdims=True)
     right = (best * np.take_along_axis(pool.right[:, None, :], blocks, 2)).sum(2) / best.sum(2)
-    return right.mean(1), np.full(len(right), float(blocks.shape[2]))
+    return right.mean(1), np.array(blocks.shape[2])
 
 
 def _best_of_all(pool: Pool, size: int) -> tuple[ndarray, ndarray]:
@@ -112,7 +114,7 @@ def _best_of_all(pool: Pool, size: int) -> tuple[ndarray, ndarray]:
         up_to = np.cumsum(count)
         wins = (comb(up_to, size) - comb(up_to - count, size)) / comb(m, size)      # the best is of this level
         table[i] = wins @ (np.bincount(level, right) / count)
-    return table, np.full(len(table), float(size))
+    return table, np.array(size)
 
 
 def _vote(pool: Pool, blocks: ndarray) -> tuple[ndarray, ndarray]:
@@ -126,40 +128,42 @@ def _weighted(pool: Pool, blocks: ndarray) -> tuple[ndarray, ndarray]:
 def _voted(pool: Pool, blocks: ndarray, weight: ndarray | None) -> tuple[ndarray, ndarray]:
     """The answer with the most votes, or the largest sum of scores, of each subset."""
     assert pool.answer is not None
-    classes = pool.classes
     answers = np.take_along_axis(pool.answer[:, None, :], blocks, 2)
-    count = votes = _tally(answers, np.ones(answers.shape), classes.shape[1])
+    count = votes = _tally(answers, (answers >= 0).astype(float), pool.classes.shape[1])
     if weight is not None:
-        votes = _tally(answers, np.take_along_axis(weight[:, None, :], blocks, 2), classes.shape[1])
+        voting = np.take_along_axis(weight[:, None, :], blocks, 2) * (answers >= 0)
+        votes = _tally(answers, voting, pool.classes.shape[1])
+    return _led(votes, count, pool), np.array(blocks.shape[2])
+
+
+def _led(votes: ndarray, count: ndarray, pool: Pool) -> ndarray:
+    """(P,) the mean reward of the answers that lead, ties in equal shares; 0 where no sample of a subset votes."""
     first = np.isclose(votes, votes.max(2, keepdims=True)) & (count > 0)
-    share = (first * classes[:, None, :]).sum(2) / first.sum(2)
-    return share.mean(1), np.full(len(share), float(blocks.shape[2]))
+    share = (first * pool.classes[:, None, :]).sum(2) / np.maximum(first.sum(2), 1)
+    return np.asarray(share.mean(1))
 
 
 def _tally(answers: ndarray, weights: ndarray, size: int) -> ndarray:
     """(P, blocks, size) the sum of the weights of each answer."""
     problems, many, _ = answers.shape
-    at = np.arange(problems * many).reshape(problems, many, 1) * size + answers
+    at = np.arange(problems * many).reshape(problems, many, 1) * size + np.maximum(answers, 0)
     return np.bincount(at.ravel(), weights.ravel(), problems * many * size).reshape(problems, many, size)
 
 
 def _until_sure(pool: Pool, blocks: ndarray) -> tuple[ndarray, ndarray]:
-    """Samples one by one until P(the leader is ahead of the second) >= SURE, Beta(lead + 1, second + 1) above 1/2
-    (Aggarwal et al. 2023, arXiv 2305.11860), at most all of a block."""
+    """`BY` samples at a time until the leader beats the second answer with probability `SURE`, Beta(lead + 1, second +
+    1) above 1/2 (Aggarwal et al. 2023, arXiv 2305.11860), at most all of a block."""
     assert pool.answer is not None
     answers = np.take_along_axis(pool.answer[:, None, :], blocks, 2)
-    classes = pool.classes
-    votes = np.zeros((*answers.shape[:2], classes.shape[1] + 1))     # one more, so that a second always is
+    size, votes = blocks.shape[2], np.zeros((*answers.shape[:2], pool.classes.shape[1] + 1))    # a second always is
     going, taken = np.ones(answers.shape[:2], dtype=bool), np.zeros(answers.shape[:2])
-    for t in range(blocks.shape[2]):
-        np.put_along_axis(votes, answers[:, :, t: t + 1],
-                          np.take_along_axis(votes, answers[:, :, t: t + 1], 2) + going[:, :, None], 2)
-        taken += going
+    for t in range(0, size, BY):
+        some = answers[:, :, t: t + BY]
+        votes[:, :, :-1] += _tally(some, (some >= 0) * going[:, :, None].astype(float), pool.classes.shape[1])
+        taken += going * some.shape[2]
         second, lead = np.moveaxis(np.partition(votes, -2, axis=2)[:, :, -2:], 2, 0)
-        going &= betainc(second + 1, lead + 1, 0.5) < SURE
-    first = (votes == votes.max(2, keepdims=True))[:, :, :-1]
-    share = (first * classes[:, None, :]).sum(2) / first.sum(2)
-    return share.mean(1), taken.mean(1)
+        going &= (betainc(lead + 1, second + 1, 0.5) > 1 - SURE) | (lead == 0)
+    return _led(votes[:, :, :-1], votes[:, :, :-1], pool), taken
 
 
 STRATEGIES: Mapping[str, Estimator] = {

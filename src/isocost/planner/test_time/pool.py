@@ -27,9 +27,9 @@ MANY = 20           # different values of a column above which it is a number, a
 class Pool:
     """m samples of each of P problems; the tables are (P, m), and None where they are not known.
 
-    `right` are rewards in [0, 1]. `score` is the scorer's. `answer` numbers the different answers of a problem from 0;
-    equal numbers are one vote. `tokens` were written, and `read` (P,) those of the prompts. `level` is a column of the
-    user's. `exact` says that the scorer is the verifier, at test time too.
+    `right` are rewards in [0, 1]. `score` is the scorer's. `answer` numbers the different answers of a problem 0, 1, 2
+    and so on; equal numbers are one vote, and -1 is no answer and no vote. `tokens` were written, and `read` (P,) those
+    of the prompts. `level` is a column of the user's. `exact` says that the scorer is the verifier, at test time too.
     """
 
     ids: tuple[str, ...]
@@ -68,10 +68,10 @@ class Pool:
     def classes(self) -> ndarray:
         """(P, C) the mean reward of each different answer; 0 for numbers that a problem does not have."""
         assert self.answer is not None
-        size = int(self.answer.max()) + 1
-        at = np.arange(len(self.ids))[:, None] * size + self.answer
-        total = np.bincount(at.ravel(), self.right.ravel(), len(self.ids) * size)
-        count = np.bincount(at.ravel(), minlength=len(self.ids) * size)
+        size = max(int(self.answer.max()), 0) + 1
+        at, there = np.arange(len(self.ids))[:, None] * size + np.maximum(self.answer, 0), self.answer >= 0
+        total = np.bincount(at.ravel(), (self.right * there).ravel(), len(self.ids) * size)
+        count = np.bincount(at.ravel(), there.ravel(), len(self.ids) * size)
         return np.asarray((total / np.maximum(count, 1)).reshape(-1, size))
 
     def lines(self) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ def statistic(score: ndarray | None, answer: ndarray | None) -> ndarray | None:
         return np.asarray(score.mean(1))
     if answer is None:
         return None
-    return np.array([max(Counter(row.tolist()).values()) / len(row) for row in answer])
+    return np.array([max(Counter(x for x in row.tolist() if x >= 0).values(), default=0) / len(row) for row in answer])
 
 
 def _difficulty(pool: Pool, probe: int) -> tuple[Sequence[Any] | ndarray | None, bool]:

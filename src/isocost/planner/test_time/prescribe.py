@@ -249,7 +249,8 @@ def _with_bands(
     if parts.probe:
         pool, order = parts.select_all, orders(parts.select_all, seed, parts.probe)
         sizes = [k for k in (parts.probe, *SIZES) if parts.probe <= k <= pool.samples]
-        found = [measure(pool, s, k, order, parts.probe) for s in used for k in dict.fromkeys(sizes)]
+        at_once = [s for s in used if not STRATEGIES[s].rounds]      # others begin anew behind the probe
+        found = [measure(pool, s, k, order, parts.probe) for s in at_once for k in dict.fromkeys(sizes)]
     found_by = None
     if found:
         accuracy, cost = table_of(found), np.array([ask.costs(parts.select_all, m) for m in found])

@@ -189,7 +189,7 @@ def _answers(
 ) -> ndarray | None:
     """(P, m) the number of each sample's answer: its column's, else what its text gives; None where neither is there.
 
-    Samples without an answer are one class of their own.
+    Samples without an answer are -1, and do not vote, as in `isocost.strategies.vote`.
     """
     column = any(a.answer is not None for row in rows for a in row)
     if not column and not any(a.text for row in rows for a in row):
@@ -203,16 +203,15 @@ def _answers(
             for a, s in zip(row, answers_, strict=True) if not s]
     if len(none) > NO_ANSWER * right.size:
         shown = "; ".join(f"{name}: {visible(text[-WIDE:], False)!r}" for name, text in none[:SHOWN])
-        told.append(f"{len(none) / right.size:.0%} of the samples give no answer; they vote as one class of their own, "
-                    f"such as {shown}")
+        told.append(f"{len(none) / right.size:.0%} of the samples give no answer and do not vote, such as {shown}")
     mixed = sum(_mixed(row, marks) for row, marks in zip(said, right, strict=True))
     if mixed > NO_ANSWER * len(used):
         told.append(f"in {counted(mixed, 'problem')} samples with one answer are right and wrong: its spelling tells "
                     "less than the verifier reads")
     numbers = []
     for row in said:
-        order = {answer: i for i, answer in enumerate(dict.fromkeys(row))}
-        numbers.append([order[answer] for answer in row])
+        order = {answer: i for i, answer in enumerate(dict.fromkeys(filter(None, row)))}
+        numbers.append([order.get(answer or "", -1) for answer in row])
     return np.array(numbers, dtype=np.int64)
 
 
@@ -222,5 +221,5 @@ def _final(text: str) -> str | None:
 
 def _mixed(said: Sequence[str | None], right: ndarray) -> bool:
     """Whether samples with one answer have different rewards."""
-    marks = Counter((a, float(r)) for a, r in zip(said, right, strict=True))
+    marks = Counter((a, float(r)) for a, r in zip(said, right, strict=True) if a)
     return len({a for a, _ in marks}) < len(marks)
