@@ -49,7 +49,7 @@ async def play(
     """
 
     async def one(attempt: int) -> Rollout:
-        answer = Answer(problem, attempt, world, pace, place, scorer, branches=BRANCHES // 2)
+        answer = Answer(problem, attempt, world, pace, place, scorer, branches=3 * (BRANCHES // 4))
         probes = await sample(problem, answer.apart(probe), world, pace, place, start)
         easiness = difficulty([voted(p) for p in probes], await answer.scores(probes))
         band = hard if easiness < low else easy if easiness >= high else medium
