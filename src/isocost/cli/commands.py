@@ -18,7 +18,7 @@ import click
 
 from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.checks import doctor
-from isocost.cli.kinds import audit, begun, plan, without_kinds
+from isocost.cli.kinds import answer, audit, begun, plan, without_kinds
 from isocost.cli.options import (
     ANY,
     FOLDER,
@@ -300,6 +300,7 @@ def train(
     return run.exit_code if isinstance(run, RunEnd) else 0
 
 
+main.add_command(answer)
 main.add_command(audit)
 
 

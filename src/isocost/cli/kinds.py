@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from isocost.cli.options import (
+    ANY,
     FOLDER,
     POSITIVE,
     SHARE,
@@ -23,6 +24,8 @@ from isocost.cli.options import (
     json_option,
     priced,
     reported,
+    server_limits,
+    server_options,
     study_in,
 )
 from isocost.errors import UserError
@@ -104,6 +107,24 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 
     asked["turns"] = counts(asked["turns"], "--turns")
     printed(kinds.plan(study_in(study), asked), observer(as_json), as_json)
+
+
+@click.command(cls=Sectioned)
+@click.argument("study", type=FOLDER)
+@click.option("--data", required=True, help="the problems, as for `isocost profile`; rows of a .jsonl need no answer")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+              help="the file of answers; those that are there are not made again")
+@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is sampled")
+@server_options
+@json_option
+@reported
+def answer(study: Path, as_json: bool, data: str, out: Path, **asked: Any) -> None:
+    """Answer problems as the plan of a study of test-time strategies says, one line an answer with its cost."""
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.test_time.answer import answer
+
+    shown, limits = observer(as_json), server_limits(asked)
+    printed(answer(study_in(study), data, out, limits=limits, observer=shown, **asked), shown, as_json)
 
 
 @click.command(cls=Sectioned)

@@ -192,7 +192,10 @@ KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cos
 })
 POOL = Keys({"id": str, "right": list[float]}, {        # the samples of one problem
     "score": list[float], "answer": list[int], "tokens": list[Count], "read": float, "level": Any,
+    "scoring": float, "cost": Costs,
 })
+LIVE = Keys({"id": str, "strategy": str, "size": Size, "right": float, "samples": float, "tokens": float,
+             "depth": float}, {"cost": Costs})      # an answer by a strategy that was run
 
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint truncates
 ACCOUNTS = dict[str, Costs]
@@ -225,6 +228,7 @@ _STREAMS: dict[str, Any] = {
     "metrics.jsonl": STEP, "journal.jsonl": GROUP, "samples.jsonl": SAID, "timing.jsonl": CLOCK,
     "lost.jsonl": Keys({"cost": Costs}, {"life": int, "step": int}), "profile.jsonl": KEPT,
     "attempts.jsonl": Keys({"attempt": Size}, {"after": str}), "pool.jsonl": POOL,
+    "live.jsonl": LIVE,
 }
 
 

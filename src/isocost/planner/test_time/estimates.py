@@ -83,7 +83,8 @@ def measure(pool: Pool, strategy: str, size: int, order: ndarray, first: int = 0
     at_once = BY if way.rounds else size
     depth = sum(drawn[:, :, t: t + at_once].max(2) * (taken > t) for t in range(0, size, at_once))
     samples = np.broadcast_to(taken, drawn.shape[:2]).mean(1)
-    return Measured(strategy, size, accuracy, samples, samples * pool.written, float(np.quantile(depth, LATE)))
+    each = pool.written + (pool.scoring if pool.scoring is not None and "score" in way.needs else 0.0)
+    return Measured(strategy, size, accuracy, samples, samples * each, float(np.quantile(depth, LATE)))
 
 
 def _blocks(order: ndarray, size: int, first: int) -> ndarray:

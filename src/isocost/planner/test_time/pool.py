@@ -30,6 +30,7 @@ class Pool:
     `right` are rewards in [0, 1]. `score` is the scorer's. `answer` numbers the different answers of a problem 0, 1, 2
     and so on; equal numbers are one vote, and -1 is no answer and no vote. `tokens` were written, and `read` (P,) those
     of the prompts. `level` is a column of the user's. `exact` says that the scorer is the verifier, at test time too.
+    `scoring` (P,) are the tokens that scoring one sample took.
     """
 
     ids: tuple[str, ...]
@@ -40,6 +41,7 @@ class Pool:
     read: ndarray | None = None
     level: tuple[Any, ...] | None = None
     exact: bool = False
+    scoring: ndarray | None = None
 
     @property
     def samples(self) -> int:
@@ -55,7 +57,7 @@ class Pool:
         """The pool of these problems, by their numbers."""
         level = None if self.level is None else tuple(self.level[i] for i in problems)
         rows: dict[str, Any] = {k: None if getattr(self, k) is None else getattr(self, k)[problems]
-                for k in ("score", "answer", "tokens", "read")}
+                for k in ("score", "answer", "tokens", "read", "scoring")}
         return replace(self, ids=tuple(self.ids[i] for i in problems), right=self.right[problems], level=level, **rows)
 
     def columns(self, first: int, last: int) -> Pool:
@@ -96,7 +98,7 @@ class Pool:
         right = np.array([line["right"] for line in lines], dtype=float)
         level = tuple(line.get("level") for line in lines) if any("level" in line for line in lines) else None
         return Pool(tuple(line["id"] for line in lines), right, table("score"), table("answer"), table("tokens"),
-                    table("read"), level, exact)
+                    table("read"), level, exact, table("scoring"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,10 +8,10 @@ from typing import Any
 
 from isocost.disk.shape import Count, Size
 from isocost.planner.test_time.choice import paired
-from isocost.planner.test_time.estimates import auroc, reliable, table
+from isocost.planner.test_time.estimates import Measured, auroc, reliable, table
 from isocost.planner.test_time.pool import Parts, Pool
 from isocost.planner.test_time.prescribe import KIND
-from isocost.runs.schema import VERSION
+from isocost.runs.schema import VERSION, Costs
 from isocost.stats.intervals import Interval
 from isocost.stats.passk import pass_at
 
@@ -59,6 +59,7 @@ class StrategyTable:
     fails: float | None
     told: tuple[str, ...]
     seed: int = 0
+    cost: Costs | None = None       # of sampling; None for stored completions
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -71,14 +72,17 @@ class StrategyTable:
         d: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
         d["rows"] = tuple(StrategyRow(**{**r, "gain": Interval.of(r["gain"])}) for r in d["rows"])
         d["within"] = d["within"] and Interval.of(d["within"])
+        d["cost"] = d.get("cost") and Costs(**d["cost"])
         return StrategyTable(**d)
 
 
-def described(pool: Pool, split: Parts, strategies: Sequence[str], model: str, told: Sequence[str], seed: int
-              ) -> StrategyTable:
-    """The table of a pool in its parts."""
+def described(
+    pool: Pool, split: Parts, strategies: Sequence[str], model: str, told: Sequence[str], seed: int,
+    live: Sequence[Measured] = (), cost: Costs | None = None,
+) -> StrategyTable:
+    """The table of a pool in its parts, and of strategies that were run on the problems that choose."""
     mine, right = split.select, split.select.right >= 0.5
-    found = table(mine, strategies, DOUBLING, seed)
+    found = [*table(mine, strategies, DOUBLING, seed), *live]
     rows = tuple(
         StrategyRow(m.strategy, m.size, float(m.accuracy.mean()), paired(m.accuracy - found[0].accuracy),
                     float(m.samples.mean()), float(m.tokens.mean()), m.depth) for m in found
@@ -87,10 +91,11 @@ def described(pool: Pool, split: Parts, strategies: Sequence[str], model: str, t
     score = None if mine.exact else mine.score
     return StrategyTable(
         model, len(pool.ids), len(mine.ids), len(split.audit.ids), mine.samples, pool.samples - mine.samples,
-        pool.exact, tuple(strategies), split.bands,
+        pool.exact, tuple(dict.fromkeys((*strategies, *(m.strategy for m in live)))), split.bands,
         tuple(int((split.band == k).sum()) for k in range(len(split.bands))), rows,
         tuple(pass_at(counts, mine.samples, k) for k in ks),
         tuple(reliable(right, k) for k in ks), None if score is None else auroc(score, mine.right),
         None if score is None or right.all() else float((score[~right] >= 0.5).mean()),
         None if score is None or not right.any() else float((score[right] < 0.5).mean()), tuple(told), seed,
+        cost,
     )

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from isocost.errors import UserError
 from isocost.planner.forecast import digest
 from isocost.planner.test_time.choice import WORTH
-from isocost.planner.test_time.estimates import Measured
 from isocost.planner.test_time.outcome import StrategyAudit, outcome
 from isocost.planner.test_time.prescribe import (
     Ask,
@@ -26,7 +25,7 @@ from isocost.screen.display import OfPlanner, Row, Table, folder_field, given
 from isocost.screen.words import counted, grouped, word
 from isocost.stats.intervals import Interval
 from isocost.steps.study import StudyRecord, changes
-from isocost.steps.test_time.profile import parts_of
+from isocost.steps.test_time.profile import live_of, parts_of
 
 LISTED = 12     # candidates that are listed, the best for their cost
 
@@ -143,11 +142,6 @@ def pool_hash(study: StudyRecord) -> str:
     """SHA-256 of what strategies were measured on."""
     return digest({name: records.file_hash(study.path / name) for name in ("pool.jsonl", "live.jsonl")
                    if study.has(name)})
-
-
-def live_of(study: StudyRecord, ids: tuple[str, ...]) -> list[Measured]:
-    """The strategies that were run on these problems."""
-    return []
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""The profile of a study of strategies: from stored completions."""
+"""The profile of a study of strategies: from stored completions, or from a live model."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,25 +13,36 @@ from numpy import ndarray
 
 from isocost.disk.jsonfile import line, write_text
 from isocost.errors import UserError
-from isocost.planner.test_time.estimates import STRATEGIES, possible
+from isocost.gather import finished
+from isocost.planner.test_time.estimates import LATE, STRATEGIES, Measured, possible
 from isocost.planner.test_time.pool import Parts, Pool, parts
 from isocost.planner.test_time.profile import StrategyTable, described
 from isocost.runs import files as records
 from isocost.runs import measure
 from isocost.runs.measure import UNNAMED
+from isocost.runs.schema import Costs
 from isocost.runs.source import STRATEGIES as SOURCE
 from isocost.screen.display import OfPlanner, Row, Table, folder_field
 from isocost.screen.words import counted, visible
+from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import check, found, writes
 from isocost.steps.study import StudyRecord
+from isocost.steps.test_time import sampling
+from isocost.steps.training.pass_rates import OPENING
 from isocost.steps.training.stored import attempts_per_problem, longest
 from isocost.tasks.completions import SCORED, Attempted, read_completions
+from isocost.tasks.sample import sample
 from isocost.tasks.verify import answers
+from isocost.types import Cost
+from isocost.worlds.http import RequestLimits
 from isocost.worlds.setting import Setting
 
 PROBE, BANDS, LEAST = 4, 3, 10      # probe samples and bands by default; problems of a band in each half
 PROBED = 16                         # samples of a problem from which some are set apart as the probe
+SAMPLES, SEARCHED = 32, (4, 16)     # samples of a problem of a live model, and sizes of a search
 ALL = "all"
+OWN = {"weighted-vote": "vote"}     # strategies of a pool that have another name in `isocost.strategies`
+SCORED_BY = ("best-of", "beam", "dvts", "particles", "rounds")
 NO_ANSWER = 0.05                    # share of texts without an answer from which they are shown
 SHOWN, WIDE = 3, 60
 
@@ -66,14 +77,20 @@ class StrategyProfile(OfPlanner):
             wrong = "" if t.passes is None else f"; it passes {t.passes:.0%} of wrong samples"
             wrong += "" if t.fails is None else f" and fails {t.fails:.0%} of right ones"
             out.append(Row("scorer", f"AUROC within problems {t.within}{wrong}"))
-        sizes = [r.size for r in t.rows if r.strategy == t.strategies[0]] if t.strategies else []
+        sizes = sorted({r.size for r in t.rows if r.size > 1})
         by = {(r.strategy, r.size): r for r in t.rows}
         heads = ["samples", "tokens", *t.strategies, "pass@k", "pass^k"]
         cells = [[str(k), f"{k * t.rows[0].tokens:,.0f}",
-                  *(f"{by[s, k].accuracy:.3f}" if (s, k) in by else f"{t.rows[0].accuracy:.3f}" for s in t.strategies),
-                  f"{t.solved[i]:.3f}", f"{t.always[i]:.3f}"]
-                 for i, k in enumerate([1, *sizes])]
-        return [*out, Table(heads, cells), *(Row("", text, "flag") for text in t.told)]
+                  *(f"{by[s, k].accuracy:.3f}" if (s, k) in by else "" for s in t.strategies),
+                  *([f"{x[k.bit_length() - 1]:.3f}" for x in (t.solved, t.always)] if 2 ** (k.bit_length() - 1) == k
+                    and k.bit_length() <= len(t.solved) else ["", ""])] for k in sizes]
+        one = f"{t.rows[0].accuracy:.3f}"
+        cells = [["1", f"{t.rows[0].tokens:,.0f}", *[one] * (len(t.strategies) + 2)], *cells]
+        live = [Row(f"{r.strategy}-{r.size}", f"{r.tokens:,.0f} tokens an answer, {r.depth:,.0f} of them one after the "
+                    "other at the 95th percentile") for r in t.rows if r.strategy not in ("one", *STRATEGIES)]
+        paid = [] if t.cost is None else [Row("took", f"{t.cost.rollouts:,.0f} samples, {t.cost.decode:,.0f} tokens "
+                                                      f"written, {t.cost.prefill:,.0f} read, {t.cost.seconds:.0f} s")]
+        return [*out, Table(heads, cells), *live, *paid, *(Row("", text, "flag") for text in t.told)]
 
     def to_dict(self) -> dict[str, Any]:
         """profile.json."""
@@ -93,6 +110,26 @@ def parts_of(study: StudyRecord) -> Parts:
     """The parts of a study's pool, the same each time."""
     asked = study.asked
     return parts(pool_of(study), probe=asked["probe"], bands=asked["bands"], least=LEAST, seed=asked["seed"])
+
+
+def live_of(study: StudyRecord, ids: Sequence[str]) -> list[Measured]:
+    """The strategies that were run on these problems, in the order that they were asked for."""
+    return measured_live(records.read_lines(study.path / "live.jsonl"), ids)
+
+
+def measured_live(lines: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> list[Measured]:
+    """The strategies in the lines of live.jsonl, on the problems `ids`; one that lacks a problem is left out."""
+    by: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
+    for one in lines:
+        by.setdefault((one["strategy"], one["size"]), {})[one["id"]] = one
+    out = []
+    for (name, size), each in sorted(by.items()):
+        if all(i in each for i in ids):
+            rows = {k: np.array([each[i][k] for i in ids], dtype=float)
+                    for k in ("right", "samples", "tokens", "depth")}
+            late = float(np.quantile(rows["depth"], LATE))
+            out.append(Measured(name, size, rows["right"], rows["samples"], rows["tokens"], late, "live"))
+    return out
 
 
 @writes(new=True)
@@ -121,24 +158,118 @@ def profile_stored(
                                       "attempts left out"] if len(used) < len(there.problems) else [])]
     pool = _pool(used, m, scorer, told)
     names = _chosen(strategies, pool, scorer)
-    if probe is None:
-        told_apart = pool.score is not None or pool.answer is not None
-        probe = PROBE if pool.level is None and m >= PROBED and told_apart else 0
-    split = parts(pool, probe=probe, bands=bands, least=LEAST, seed=seed)
-    if bands > 1 and len(split.bands) < bands:
-        told.append(f"{len(split.bands)} of {bands} bands: each needs {LEAST} problems that choose and {LEAST} that "
-                    "report" if len(split.bands) > 1 else "no bands of difficulty: fewer than "
-                    f"{LEAST} problems in each half, or nothing that tells them apart")
     setting = Setting.of({"model": model, "data": str(file), "max_tokens": longest(there)})
-    asked = {"seed": seed, "method": None, "profiled": len(used), "source": SOURCE.name, "strategies": list(names),
-             "scorer": scorer, "exact": pool.exact, "probe": probe, "bands": bands,
-             "columns": dict(sorted(columns.items())), "digest": records.file_hash(file)}
-    check(out, setting, **asked)
-    result = described(pool, split, names, model, told, seed)
+    asked = {"scorer": scorer, "columns": dict(sorted(columns.items())), "digest": records.file_hash(file)}
+    about = _Begun(setting, seed, probe, bands, {**asked, "strategies": list(names)})
+    asked = about.check(out, pool)
     found(out, setting, **asked)
     write_text(out / "pool.jsonl", "".join(line(x) + "\n" for x in pool.lines()))
-    StudyRecord.read(out).write("profile.json", result.data())
-    return StrategyProfile(result, out)
+    return about.write(out, pool, names, told)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A study of strategies that begins: its setting, and what study.json holds besides."""
+
+    setting: Setting
+    seed: int
+    probe: int | None
+    bands: int
+    asked: Mapping[str, Any]
+
+    def check(self, out: Path, pool: Pool | None, samples: int = 0, exact: bool = False) -> dict[str, Any]:
+        """study.json but for the setting. Raises UserError where `out` has a study with other settings."""
+        probe = self.probe
+        if probe is None and pool is not None:
+            apart = pool.score is not None or pool.answer is not None
+            probe = PROBE if pool.level is None and pool.samples >= PROBED and apart else 0
+        elif probe is None:
+            probe = PROBE if not self.asked.get("band_by") and samples >= PROBED else 0
+        asks = {"seed": self.seed, "method": None, "source": SOURCE.name, "probe": probe, "bands": self.bands,
+                "exact": exact if pool is None else pool.exact, **self.asked}
+        check(out, self.setting, **asks)
+        return asks
+
+    def write(
+        self, out: Path, pool: Pool, names: Sequence[str], told: list[str], cost: Costs | None = None
+    ) -> StrategyProfile:
+        """Write profile.json of the pool and the live answers that are there."""
+        study = StudyRecord.read(out)
+        split = parts_of(study)
+        if 1 < self.bands != len(split.bands):
+            told.append(f"{len(split.bands)} of {self.bands} bands: each needs {LEAST} problems in each half, which "
+                        "something tells apart from the others")
+        live = live_of(study, split.select.ids)
+        result = described(pool, split, names, self.setting.model, told, self.seed, live, cost)
+        study.write("profile.json", result.data())
+        return StrategyProfile(result, out)
+
+
+@writes(new=True)
+def profile_live(
+    out: Path, setting: Setting, *, strategies: Sequence[str], scorer: str | None = None, problems: int = 512,
+    samples: int = SAMPLES, sizes: Sequence[int] = SEARCHED, seed: int = 0, probe: int | None = None,
+    bands: int = BANDS, band_by: str = "", limits: RequestLimits = RequestLimits(), observer: Observer = SILENT,
+) -> StrategyProfile:
+    """Start a study of strategies in `out` from a model: a pool of samples, then the searches at their `sizes`.
+
+    strategies: as of `profile_stored`, and any of `isocost.strategies`, which is run on every problem. scorer: of
+    `isocost.scorers`; "verifier", or none, is the problems' own, at hand for every answer. problems, samples: of the
+    held-out ones so many, sampled so often. band_by: the key of a problem's data that tells its band. A profile that
+    was stopped continues where it was.
+
+    Raises:
+        UserError: for problems, a model, a strategy or a scorer that cannot be used, and where `out` already contains a
+            study with different settings.
+    """
+    from isocost import scorers
+    from isocost.strategies import parse
+    from isocost.worlds.setting import open_setting
+
+    chooses = scorers.parse("outcome" if scorer in (None, "verifier") else scorer)
+    pooled = list(STRATEGIES) if list(strategies) == [ALL] else [s for s in strategies if s in STRATEGIES]
+    searches = [s for s in strategies if s not in STRATEGIES and s != ALL]
+    tried = {(name, k): parse(spec_of(name, k, scorer)) for name in searches for k in sizes}
+    about = _Begun(setting, seed, probe, bands, {
+        "strategies": pooled, "searches": searches, "sizes": list(sizes), "scorer": scorer, "profiled": problems,
+        "samples": samples, "band_by": band_by,
+    })
+    asked = about.check(out, None, samples, scorer in (None, "verifier"))
+    with observer.counting("profile") as tell:
+        tell(OPENING)
+        opened = open_setting(setting, check=True, learn=False, limits=limits)
+        try:
+            some = sample(opened.sides.held_out, problems, seed)
+            found(out, setting, **asked)
+            work = sampling.Sampling(opened, some, seed, tell)
+            lines = finished(work.pool(out / "pool.jsonl", samples, chooses, band_by))
+            _steps(lines, samples, [s for s in tried.values() if not s.of_pool])
+            ran = [finished(work.live(out / "live.jsonl", one, name, k)) for (name, k), one in tried.items()]
+        finally:
+            opened.close()
+    write_text(out / "pool.jsonl", "".join(line(x) + "\n" for x in lines))
+    if ran:
+        write_text(out / "live.jsonl", "".join(line(x) + "\n" for each in ran for x in each))
+    failed = [x["why"] for x in lines if "why" in x]
+    told = [f"the scorer failed on {counted(len(failed), 'problem')}: {failed[0]}"] if failed else []
+    total = sampling.spent(lines) + sum((sampling.spent(each) for each in ran), Cost())
+    return about.write(out, pool_of(StudyRecord.read(out)), pooled, told, Costs(**{
+        f.name: getattr(total, f.name) for f in fields(Costs)}))
+
+
+def spec_of(name: str, size: int, scorer: str | None) -> str:
+    """A strategy of `isocost.strategies` with a size and the study's scorer, as `parse` reads it."""
+    chooses = "outcome" if scorer in (None, "verifier") else scorer
+    own, _, more = OWN.get(name, name).partition(":")
+    settings = [more, f"n={size}", *([f"scorer=({chooses})"] if own in SCORED_BY and "scorer=" not in more else [])]
+    return f"{own}:{','.join(x for x in settings if x)}" if size > 1 else "one"
+
+
+def _steps(lines: Sequence[Mapping[str, Any]], samples: int, searches: Sequence[Any]) -> None:
+    """Raises UserError where a search over steps has no step to search over."""
+    if searches and not any(x.get("marks") for x in lines):
+        raise UserError(f"no step mark in {samples * len(lines):,} samples of {len(lines)} problems, so "
+                        f"{searches[0].name} would be best-of: leave it out, or name another mark: 'beam:step=.'")
 
 
 def _chosen(asked: Sequence[str], pool: Pool, scorer: str | None) -> tuple[str, ...]:
