@@ -75,7 +75,8 @@ def main() -> None:
 
 @main.command()
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of every run and every interval")
-@click.option("--world", help="a built-in world: sums, puzzles, or agents (rooms, several turns)  [default: sums]")
+@click.option("--world", help="a built-in world: sums, puzzles, agents (rooms, several turns), or think (strategies "
+              "at test time on puzzles)  [default: sums]")
 @click.option(
     "--size",
     help="a preset, fixed before planning: tiny, quick, standard, long or agents  [default: quick; agents for --world "
@@ -95,15 +96,17 @@ def main() -> None:
 def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any) -> None:
     """Run a whole study on the built-in model and problems, or on your own."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.settings import of_world
-    from isocost.steps.training.whole import whole
+    from isocost.steps import kinds
+    from isocost.steps.settings import kind_of_world, of_world
 
     shown = observer(as_json)
     own = any(asked.get(k) for k in ("data", "env", "model"))
-    asked = of_world(world or (None if own else "sums"), asked, given())
-    asked["size"] = asked["size"] or "quick"
+    world = world or (None if own else "sums")
+    asked = of_world(world, asked, given())
+    kind = kind_of_world(world)
+    asked["size"] = asked["size"] or ("quick" if kind == "training" else None)
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
-    printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)
+    printed(kinds.whole(kind, out, setting(asked), asked, shown), shown, as_json)
 
 
 @main.command()

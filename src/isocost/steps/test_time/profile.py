@@ -57,6 +57,11 @@ class StrategyProfile(OfPlanner):
     table: StrategyTable
     folder: Path | None = folder_field()
 
+    @staticmethod
+    def read(study: StudyRecord) -> StrategyProfile:
+        """That of a study. Raises UserError before its profile."""
+        return StrategyProfile(StrategyTable.of(study.record("profile.json", "profile")), study.path)
+
     @property
     def heading(self) -> str:
         """What was sampled."""
