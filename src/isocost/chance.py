@@ -116,7 +116,8 @@ def numbers(at: ndarray, count: int) -> ndarray:
     out = np.empty((len(at), 4 * count))
     for own in {tuple(x) for x in at[:, 4:].tolist()}:
         some = (at[:, 4:] == own).all(1)
-        out[some] = _drawn(own, *at[some, :4].T, count)
+        first, who, slot, wave = at[some, :4].T
+        out[some] = _drawn(own, first, who, slot, wave, count)
     return out
 
 

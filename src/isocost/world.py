@@ -215,6 +215,8 @@ class Critic(Protocol):
 class Text(Protocol):
     """Converts between messages and tokens. The only place with a chat template."""
 
+    def __hash__(self) -> int: ...      # what is known of a vocabulary is kept by it
+
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """What the policy reads before its first word, generation prompt included."""
         ...

@@ -501,8 +501,7 @@ class NativeCache:
         with torch.inference_mode():
             for i in range(1, count):
                 if of[i] == of[i - 1]:
-                    memory = self._memory[first + i - 1 : first + i + 1]
-                    self._copy(*memory, len(texts[i]) - leads[i])
+                    self._copy(self._memory[first + i - 1], self._memory[first + i], len(texts[i]) - leads[i])
         return self.kernel.logits(hidden).index_select(0, torch.from_numpy(of)), read
 
     def release(self, slot: int, tokens: ndarray) -> Waiting:
