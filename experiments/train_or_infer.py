@@ -1,6 +1,6 @@
 """Train or infer on the built-in puzzles: what RL gives to one sample, to best-of-n and to a vote, at equal total cost.
 
-    python -m experiments.train_or_infer pilot     trains every method at three learning rates
+    python -m experiments.train_or_infer pilot     trains every method at four learning rates
     python -m experiments.train_or_infer seal      chooses the rates, trains a second seed at them, forecasts the
                                                    questions below, and seals all of it with the seeds of `run`
     python -m experiments.train_or_infer run       trains what was sealed with fresh seeds and answers the questions
@@ -49,7 +49,7 @@ RUNS = Path("comparisons") / "train-or-infer"
 BUDGETS = {"0.25": "2.5e11flop", "0.8": "8e11flop", "2.7": "2.7e12flop"}      # of training, named in TFLOP
 LARGEST = "2.7"
 OTHERS = ("bon", "dars")       # trained at the largest budget only
-RATES = (2.5e-5, 5e-5, 1e-4)
+RATES = (1.25e-5, 2.5e-5, 5e-5, 1e-4)
 PILOT = 100, 101        # seeds: the first at all rates, both at the chosen ones
 FEWEST, MOST = 5, 12    # seeds of `run`, of which the pilot says how many tell EFFECT
 EFFECT = 0.03           # in accuracy
