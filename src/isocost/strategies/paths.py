@@ -199,7 +199,7 @@ def step_ids(world: World, mark: str) -> tuple[int, ...]:
     """The ids whose text has this mark in it: an engine stops at ids at less cost than at strings. Empty if there is
     none, or if the vocabulary is not known.
     """
-    return _step_ids(world.text, mark, world.learner.vocabulary)
+    return _step_ids(world.text, mark, world.learner.vocabulary)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=16)
