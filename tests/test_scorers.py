@@ -186,7 +186,7 @@ def test_what_is_no_number_in_0_to_1_is_no_score(case):
     world = toy.world()
     found = asked(partial(python.score, function=lambda problem, texts: function(texts)), texts("a", "b"), world=world)
     assert found.scores == ([0.5, None] if case in ("outside", "no number", "text") else [None, None])
-    assert world.failures["scorer"] == 1 and world.meter.of().verify == 2       # billed all the same
+    assert world.failures[f"scorer: {found.why}"] == 1 and world.meter.of().verify == 2       # billed all the same
     with pytest.raises(AssertionError):
         assert found.why == ""
     import re
