@@ -36,8 +36,8 @@ others need a model that goes on with a text, and an environment of one question
 share their random numbers, so differences between strategies are paired.
 
 **Training.** `play=partial(best_of.play, n=4)` in a recipe trains on the chosen answers. Tries that were not chosen
-have the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`) conflict with baselines of siblings: a scorer
-chose their tokens.
+have the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`) conflict with baselines of siblings: a
+scorer chose their tokens.
 
 ## Scorers
 
