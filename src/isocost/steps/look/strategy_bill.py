@@ -45,13 +45,14 @@ class StrategyBill:
         """Of an evaluation's groups, what it cost, and the failures of its world."""
         made = [r for g in groups for r in g.rollouts]
         notes = [r.numbers for r in made]
-        scorer, wrote = (int(sum(n.get(k, 0.0) for n in notes)) for k in ("scoring", "scoring_written"))
+        names = ("scoring", "scoring_read", "scoring_written", "calls")
+        scorer, read, wrote, calls = (int(sum(n.get(k, 0.0) for n in notes)) for k in names)
         depths = np.array([n.get("depth", 0.0) for n in notes])
         lost = [r.stop is Stop.ERROR for r in made]
         answer = sum(written(r) for r, none in zip(made, lost, strict=True) if not none)
         return cls(
             str(strategy), len(made), cost.rollouts, answer, cost.decode - answer - wrote, scorer,
-            int(sum(n.get("calls", 0.0) for n in notes)), cost.fresh - (scorer - wrote), cost.reread,
+            calls, cost.fresh - read, cost.reread,
             float(depths.mean()), float(np.quantile(depths, 0.95)), sum(lost),
             sum(n.get("steps") == 1 for n in notes), {k: n for k, n in failures.items() if k.startswith("scorer: ")},
         )
