@@ -18,13 +18,15 @@ from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.parts import play
 from isocost.runs.evaluate import best_of as unbiased
+from isocost.runs.evaluate import evaluate
 from isocost.scorers import FOLDS
 from isocost.seams import Pace
 from isocost.steps.look.listing import check_method
+from isocost.steps.look.strategy_bill import StrategyBill
 from isocost.strategies import beam, best_of, particles, until_sure, vote
 from isocost.strategies.paths import Answer, Path
 from isocost.traits import declared
-from isocost.types import End, Place, Rollout, Sampling, Score, Segment, Stop
+from isocost.types import Cost, End, Place, Rollout, Sampling, Score, Segment, Stop
 from isocost.worlds import toy
 
 PLACE, PACE = Place(3, 0, 1, int(Purpose.EVALUATION)), Pace(lr=0.0, max_tokens=toy.LONGEST)
@@ -474,6 +476,29 @@ def test_scores_reach_the_meter_as_calls_of_no_rollout():
     assert sum(r.notes["calls"] for r in answers) == tab.cost.verify > 0
     assert isinstance(Answer(answers[0].problem, 0, toy.world(), PACE, PLACE).scoring, tuple)
     assert Score(1.0).value == answers[0].notes["score"] and -inf < answers[0].notes["depth"] < inf
+
+
+async def dear(problem, texts, over, world):
+    """A scorer that reads, writes and passes texts through a model."""
+    world.meter.charge(Cost(prefill=7, decode=2, score=5))
+    return [0.5] * len(texts)
+
+
+@pytest.mark.parametrize("spec", ["best-of:n=3", "beam:n=4,width=2,step=a"])
+def test_the_bill_of_a_strategy_sums_to_the_meter(spec):
+    strategy = strategies.parse(spec)
+    strategy = replace(strategy, play=partial(strategy.play, scorer=dear))
+    world = toy.world()
+    recipe = methods.load("reinforce").recipe(play=strategy.play)
+    found = asyncio.run(evaluate(recipe, world, world.problems[:3], PACE, samples=2, exact=False))
+    cost = world.meter.of(meter.EVALUATION)
+    bill = StrategyBill.of(strategy, found.groups, cost, world.failures)
+    scored = bill.scorer // 14
+    assert bill.scorer == 14 * scored and bill.answers == 6 and bill.rollouts == cost.rollouts
+    assert bill.answer + bill.tries + 2 * scored == cost.decode
+    assert bill.read + bill.reread + 7 * scored == cost.prefill and bill.read > 0
+    assert bill.answer == sum(s.written for g in found.groups for r in g.rollouts for s in r.segments)
+    assert len([row for row in bill.rows() if row.kind == "flag"]) == 0
 
 
 def test_the_page_is_that_of_the_files():
