@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from multiprocessing import Pool as Processes
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=(*MAKE, "page"))
     what = parser.parse_args().what
+    made = {} if what == "page" else {"command": f"python experiments/test_time.py {what}", **MAKE[what]()}
     kept = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     if what == "page":
         PAGE.write_text(page(kept), encoding="utf-8")
         return
-    kept[what] = {"command": f"python experiments/test_time.py {what}", **MAKE[what]()}
+    kept[what] = made
     RECORD.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     made_with.note(RECORD, PARTS)
 
@@ -71,23 +72,22 @@ def main() -> None:
 def counts() -> dict[str, Any]:
     """pass@k forecast from few samples of the same problems, and plans with the verifier as scorer."""
     data = json.loads((DATA / "repeated_sampling.json").read_text(encoding="utf-8"))
-    found: dict[str, Any] = {"source": data["source"], "models": {}}
-    for name, right in data["right"].items():
-        own: dict[str, Any] = {}
-        for m, k in FORECASTS:
-            rng, truth = np.random.default_rng([m, k]), pass_at(right, data["samples"], k)
-            wrong = data["samples"] - np.array(right)
-            cast = [fit_mixture(rng.hypergeometric(right, wrong, m), m).forecast(k) for _ in range(DRAWS)]
-            own[f"{m} to {k}"] = {
-                "truth": truth, "error": float(np.mean([abs(i.value - truth) for i in cast])),
-                "bias": float(np.mean([i.value - truth for i in cast])),
-                "held": float(np.mean([i.holds(truth) for i in cast])),
-                "width": float(np.mean([i.width for i in cast])),
-            }
-        own["plans"] = _dares(np.array(right), data["samples"])
-        found["models"][name] = own
-        print(name, json.dumps(own["16 to 64"]), file=sys.stderr)
-    return found
+    with Processes(2) as two:
+        models = two.map(partial(_model, samples=data["samples"]), map(np.array, data["right"].values()), chunksize=1)
+    return {"source": data["source"], "models": dict(zip(data["right"], models, strict=True))}
+
+
+def _model(right: ndarray, samples: int) -> dict[str, Any]:
+    own: dict[str, Any] = {}
+    for m, k in FORECASTS:
+        rng, truth = np.random.default_rng([m, k]), pass_at(right, samples, k)
+        cast = [fit_mixture(rng.hypergeometric(right, samples - right, m), m).forecast(k) for _ in range(DRAWS)]
+        own[f"{m} to {k}"] = {
+            "truth": truth, "error": float(np.mean([abs(i.value - truth) for i in cast])),
+            "bias": float(np.mean([i.value - truth for i in cast])),
+            "held": float(np.mean([i.holds(truth) for i in cast])), "width": float(np.mean([i.width for i in cast])),
+        }
+    return {**own, "plans": _dares(right, samples)}
 
 
 def _dares(right: ndarray, samples: int, profiled: int = PROFILED) -> dict[str, Any]:

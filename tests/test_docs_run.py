@@ -214,7 +214,7 @@ WALKS = {
     "docs/test_time.md": Walk(
         scored,
         quick={"--world think": "--world think --limit 100", "--problems 120": "--problems 24 --limit 200 --pool 6 "
-               "--sizes 2", "count=20": "count=3", "400-tokens": "200-tokens"},
+               "--sizes 4", "count=20": "count=3", "400-tokens": "200-tokens"},
         leaves=("studies/stored/report.html", "answers.jsonl"),
     ),
     "docs/your_trainer.md": Walk(

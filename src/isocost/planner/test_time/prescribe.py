@@ -226,11 +226,13 @@ def prescribe(
                      "forecast beyond them, because a scorer that errs may choose worse from more; sample more to plan "
                      "with more")
     accuracy, cost = table_of(found), np.array([ask.costs(pool, m) for m in found])
-    rule: Rule = reaching(ask.accuracy) if ask.accuracy is not None else within(float(ask.amount or 0))
+    rule: Rule = within(float(ask.amount or 0), pool.exact) if ask.accuracy is None else reaching(ask.accuracy)
     picked = choose(accuracy, cost, rule, seed)
     rows = [_row(m, cost[i], accuracy[0]) for i, m in enumerate(found)]
     gain = paired(picked.accuracy - accuracy[0]) if picked.single else replace(paired(accuracy[0] * 0.0), dof=1.0)
     decision = decide(gain) if picked.single else "one"
+    if picked.single and pool.exact and found[picked.single].strategy == "best-of":
+        decision = "more"       # pass@n never falls with n, so the sign of the gain is not in doubt
     taken = picked.single if decision == "more" else 0
     told = picked.accuracy if taken else accuracy[0]
     expected = predicted(told, len(parts.audit.ids))
