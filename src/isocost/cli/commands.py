@@ -44,6 +44,7 @@ from isocost.cli.options import (
     worth_option,
 )
 from isocost.cli.rollouts import rollouts
+from isocost.cli.serving import serve
 from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
 
@@ -584,3 +585,4 @@ main.add_command(rollouts)
 main.add_command(envs)
 main.add_command(laws)
 main.add_command(methods)
+main.add_command(serve)
