@@ -91,6 +91,7 @@ class Fate(StrEnum):
     STALE = "stale"            # older than `max_age` steps when it was complete
     SURPLUS = "surplus"        # more than the step had room for
     CANCELLED = "cancelled"    # stopped by `schedule`, or unfinished when the run was stopped
+    UNCHOSEN = "unchosen"      # a try of a strategy that chose another one (`isocost.strategies`)
     LOST = "lost"              # its verifier failed, or the process died before the next checkpoint
     EVALUATION = "evaluation"  # measured, never trained on
 

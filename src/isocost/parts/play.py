@@ -62,6 +62,37 @@ async def fork(
     return [r.but(parent=(rollout.attempt, at)) for r in made]
 
 
+def branch(rollout: Rollout, attempts: Sequence[int], world: World) -> list[Rollout]:
+    """A rollout under way once more for each of these attempts, which `advance` goes on with: each begins here."""
+    begin(world, len(attempts))
+    return [rollout.but(attempt=a, parent=(rollout.attempt, len(rollout.segments[-1]))) for a in attempts]
+
+
+async def advance(
+    rollouts: Sequence[Rollout], world: World, pace: Pace, place: Place, *, stop: Sequence[str] = ()
+) -> list[Rollout]:
+    """One more step of each text under way, up to one of these strings, its end, or the limit of the pace.
+
+    The texts are answers to one question, not dialogues. One without a token of the policy begins with this step. Equal
+    texts are one call of the engine. Texts that a step ends with are `Stop.DONE`, as those that end with an end token.
+    """
+    same: dict[bytes, list[int]] = {}
+    for i, rollout in enumerate(rollouts):
+        same.setdefault(rollout.segments[-1].tokens.tobytes(), []).append(i)
+    made, pace = list(rollouts), replace(pace, stop=(*pace.stop, *stop))
+
+    async def step(own: Sequence[int]) -> None:
+        text = rollouts[own[0]].segments[-1]
+        numbers = [rollouts[i].attempt for i in own]
+        said = await _say(text, text.turn_now, numbers, world, pace, place, fresh=not text.written)
+        for i, s in zip(own, said, strict=True):
+            whole = rollouts[i].segments[-1].wrote(s)
+            made[i] = rollouts[i].but(segments=(whole,), final=world.text.decode(whole.reply().tolist()), stop=s.stop)
+
+    await together(*map(step, same.values()))
+    return made
+
+
 def begin(world: World, count: int) -> None:
     """Charge rollouts whose first token no engine writes: an expert takes their turns, or an environment failed."""
     world.meter.charge(Cost(), to=replace(meter.payer(), begins=True), started=count)
