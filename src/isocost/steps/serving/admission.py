@@ -26,6 +26,7 @@ class Admission:
     def __init__(self, most: int, queue: int, clock: Callable[[], float] = time.monotonic):
         self.most, self.queue, self.under_way = most, queue, 0
         self._clock, self._since, self._left = clock, clock(), 0      # when it was last idle, and tokens that left since
+        self._turned_away = 0       # tokens that were refused and have not come back
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
@@ -45,11 +46,14 @@ class Admission:
     async def _enter(self, tokens: int) -> None:
         if self.under_way == 0:
             self._since, self._left = self._clock(), 0
+        full = len(self._waiting) >= self.queue and (self._waiting or self.under_way + tokens > self.most)
+        if full:
+            self._turned_away += tokens
+            raise Full(self._after())
+        self._turned_away = max(self._turned_away - tokens, 0)
         if not self._waiting and self.under_way + tokens <= self.most:
             self.under_way += tokens
             return
-        if len(self._waiting) >= self.queue:
-            raise Full(self._after())
         turn = tokens, asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -75,6 +79,8 @@ class Admission:
             turn.set_result(None)
 
     def _after(self) -> int:
-        """Seconds until what is under way and waits has left, at the pace since it was last idle; 1 if none has."""
-        passed, ahead = self._clock() - self._since, self.under_way + sum(tokens for tokens, _ in self._waiting)
-        return min(max(math.ceil(ahead * passed / self._left), 1), LONGEST) if self._left else 1
+        """Seconds until half of what is under way, and all that was turned away, has left, at the pace since it was
+        last idle: those that are refused at once do not all come back at once."""
+        half = self.under_way / 2       # of what is under way so much is done, on average
+        passed = self._clock() - self._since
+        return min(max(math.ceil((half + self._turned_away) * passed / (self._left + half)), 1), LONGEST)
