@@ -574,7 +574,7 @@ def twice(server, model, tmp_path):
 
 def test_a_server_that_counts_less_than_it_was_sent_has_read_no_more_than_that_again(twice, monkeypatch):
     read = Dialect.read
-    monkeypatch.setattr(Dialect, "read", lambda self, data: replace(read(self, data), read=1))
+    monkeypatch.setattr(Dialect, "read", lambda self, data, *marks: replace(read(self, data, *marks), read=1))
     cost = asyncio.run(pass_rates(twice, problems=2, limits=QUICK))["cost"]
     assert cost["env_steps"] == 64 and cost["reread"] == 32 and cost["prefill"] >= 64
 

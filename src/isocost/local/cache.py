@@ -20,7 +20,7 @@ from torch import Tensor
 from isocost.fast.columns import PaddedRows
 from isocost.local import native
 from isocost.local.decoder import Attend, Config, Decoder, causal
-from isocost.local.native import Tape
+from isocost.local.native import EndIds, Tape
 from isocost.local.sampling import draw, truncate
 from isocost.local.sessions import Waiting
 from isocost.local.weights import checksum
@@ -82,8 +82,7 @@ class Cache(Protocol):
         ...
 
     def burst(
-        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
-        temperature: ndarray, u: ndarray,
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray, u: ndarray
     ) -> tuple[ndarray, ndarray, ndarray]:
         """Many ticks and draws in one call; see `native.Kernel.decode`."""
         ...
@@ -191,8 +190,7 @@ class TorchCache:
         return drawn.cpu().numpy(), logp.cpu().numpy()
 
     def burst(
-        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
-        temperature: ndarray, u: ndarray,
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray, u: ndarray
     ) -> tuple[ndarray, ndarray, ndarray]:
         raise NotImplementedError("torch decodes tick by tick")
 
@@ -434,10 +432,9 @@ class NativeCache:
         return self.kernel.draw(logits.contiguous(), np.ascontiguousarray(temperature), np.ascontiguousarray(u))
 
     def burst(
-        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
-        temperature: ndarray, u: ndarray,
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray, u: ndarray
     ) -> tuple[ndarray, ndarray, ndarray]:
-        return self.kernel.decode(self._here(length), last, left, of, to_go, ends, temperature, u)
+        return self.kernel.decode(self._here(length), last, left, of, ends, temperature, u)
 
     def move(self, source: ndarray, target: ndarray) -> None:
         for a, b in zip(source.tolist(), target.tolist(), strict=True):

@@ -24,15 +24,17 @@ from isocost.fast.columns import WaveColumns, WrittenRows
 from isocost.local.cache import NativeCache
 from isocost.local.caches import open_cache
 from isocost.local.decoder import Backend, Config
-from isocost.local.native import Kernel, Tape, WaveTapes
+from isocost.local.native import EndIds, Kernel, Tape, WaveTapes
 from isocost.local.sampling import check
 from isocost.local.sessions import Sessions
 from isocost.local.slots import WINDOW, SlotRequest, Slots
 from isocost.meter import TRAIN, Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
-from isocost.world import Text, Weights
+from isocost.world import OnTokens, Text, Weights
 
 TAPE_BYTES = 2**29    # memory of all tapes together, at most
+LINES = 64       # of a table of ids that end rows, after which those that are not in use are dropped
+STREAM = 4       # ticks between two times that tokens are passed on
 REACT = 4        # turns of the event loop in which callers whose tokens returned may cancel others, or request more
 _OWN, _PROMPT = int(Role.OWN), int(Role.PROMPT)
 
@@ -54,8 +56,11 @@ class LocalEngine:
         self._last: WaveTapes | None = None  # those of the last wave, number `_waves`
         self._waves = 0
         self._names = {name for name, _ in self.cache.decoder.named_parameters()}
-        self._is_end = np.zeros(config.vocab + 1, dtype=bool)     # the last id is not a token: see `_require_finite`
-        self._is_end[list(text.ends)] = True
+        # Line 0 says what ends a turn; the others what ends the rows of callers that named more ids, by these. The last
+        # id is not a token: see `_require_finite`.
+        self._is_end = np.zeros((1, config.vocab + 1), dtype=bool)
+        self._is_end[0, list(text.ends)] = True
+        self._lines: dict[tuple[int, ...], int] = {}
         self.sessions = Sessions() if dialogues and self.cache.resumes else None
         self._waiting: deque[SlotRequest] = deque()
         self._starting: list[tuple[SlotRequest, int]] = []      # rows that do not wait any more, while they get slots
@@ -76,6 +81,8 @@ class LocalEngine:
         turn: int,
         max_tokens: int,
         stop: Sequence[str] = (),
+        ends: Sequence[int] = (),
+        on_tokens: OnTokens | None = None,
     ) -> list[Said]:
         """Continue a start once per attempt, by at most `max_tokens` each; see `isocost.world.Engine`.
 
@@ -83,7 +90,8 @@ class LocalEngine:
         start or text fills the model's context stops with LENGTH. Raises UserError when the prompt alone leaves no room
         for an answer.
         """
-        request = self._request(start, attempts, place, turn, max_tokens, tuple(stop))
+        request = self._request(start, attempts, place, turn, max_tokens)
+        request.stop, request.by, request.on_tokens = tuple(stop), self._line(ends) if ends else 0, on_tokens
         if not attempts or request.limit < 1:
             self.meter.charge(Cost(), started=len(attempts))
             return [Said.nothing(Stop.LENGTH) for _ in attempts]
@@ -126,7 +134,7 @@ class LocalEngine:
         if max(limits) > self.burst or not min(each) or rows > room or max(a[-1] for a in attempts) >= chance.ATTEMPTS:
             return None
         began = time.perf_counter()
-        written = self.cache.wave(prompts, attempts, limits, places, sampling.temperature, self._is_end)
+        written = self.cache.wave(prompts, attempts, limits, places, sampling.temperature, self._is_end[0])
         if written is None:
             return None
         tokens, logp, count, ended, tapes, laid = written
@@ -198,26 +206,37 @@ class LocalEngine:
     # in and out -----------------------------------------------------------------------------------------------
 
     def _request(
-        self, start: Segment, attempts: Sequence[int], place: Place, turn: int, max_tokens: int, stop: tuple[str, ...]
+        self, start: Segment, attempts: Sequence[int], place: Place, turn: int, max_tokens: int
     ) -> SlotRequest:
         check(start.sampling)
         room = self.config.max_len - len(start)
         if not len(start):
             raise UserError("an empty prompt: the policy needs at least one token to continue")
         (own,) = (start.role == _OWN).nonzero()
-        if room < 1 and turn == 0 and not (start.role != _PROMPT).any():
+        if room < 1 and turn == place.round == 0 and not (start.role != _PROMPT).any():
             raise UserError(f"the prompt has {len(start)} tokens; the model's context is {self.config.max_len}")
         known = int(own[-1]) + 1 if len(own) else 0
         tail = start.tokens[own[start.turn[own] == turn]].tolist() if known and start.turn[known - 1] == turn else []
         home: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         return SlotRequest(
-            start.tokens, start.sampling, attempts, place, turn, min(max_tokens, room), stop,
-            tail, home, [None] * len(attempts),
+            start.tokens, start.sampling, attempts, place, chance.round_of(place, attempts), turn,
+            min(max_tokens, room), (), 0, None, tail, home, [None] * len(attempts),
             # the learner reads those again
             self.keeps and payer().account == TRAIN and turn == 0 and not start.sampling.truncates
             and self.sessions is None,
             int(own[0]) if known else len(start), known, int(start.version[known - 1]) if known else -1,
         )
+
+    def _line(self, ends: Sequence[int]) -> int:
+        """The line of the table for rows that end with these ids, too."""
+        if len(self._lines) >= LINES and not self._slots.live and not self._waiting:
+            self._lines, self._is_end = {}, self._is_end[:1]
+        if (name := tuple(ends)) not in self._lines:
+            line = self._is_end[:1].copy()
+            line[0, list(name)] = True
+            self._lines[name] = len(self._is_end)
+            self._is_end = np.concatenate((self._is_end, line))
+        return self._lines[name]
 
     async def _drive(self) -> None:
         """Decode until no request waits. Other tasks run between ticks, so new requests join the next one."""
@@ -327,17 +346,20 @@ class LocalEngine:
         """Return rows, close the gaps, and complete requests that have all attempts."""
         s = self._slots
         tokens, logp, version = s.tokens[done], s.logp[done], s.version[done]
+        stops = [Stop.DONE if x else cut for x in stopped.tolist()]
+        if s.by[done].any():
+            last = tokens[np.arange(len(done)), s.wrote[done] - 1]
+            for row in np.flatnonzero(self._is_end[s.by[done], last] & ~self._is_end[0, last]).tolist():
+                stops[row] = Stop.STEP
         waited = s.seconds[done].tolist()
-        each = zip(done.tolist(), s.wrote[done].tolist(), stopped.tolist(), waited, strict=True)
+        each = zip(done.tolist(), s.wrote[done].tolist(), stops, waited, strict=True)
         for row, (slot, k, stop, seconds) in enumerate(each):
             request, attempt = s.owner[slot]
             kept = tuple(self._kept.pop((request, attempt), ()))
             if self.sessions is not None:
                 there = np.concatenate((request.tokens, tokens[row, :k]))[: s.length[slot]]
                 self.sessions.put((request.place, request.attempts[attempt]), self.cache.release(slot, there))
-            request.said[attempt] = Said(
-                tokens[row, :k], logp[row, :k], version[row, :k], Stop.DONE if stop else cut, kept
-            )
+            request.said[attempt] = Said(tokens[row, :k], logp[row, :k], version[row, :k], stop, kept)
             request.ended += 1
             request.decoded += k
             request.seconds += seconds
@@ -389,7 +411,8 @@ class LocalEngine:
         live = s.live
         plain = not (s.heeds[:live].any() or (s.top_p[:live] < 1.0).any() or (s.top_k[:live] > 0).any())
         if self.cache.bursts and plain:
-            self._burst(min(self.cache.chunk, self.burst) if self._waiting else self.burst)
+            most = STREAM if s.streams[:live].any() else self.burst
+            self._burst(min(self.cache.chunk, most) if self._waiting else most)
         else:
             self._tick()
 
@@ -419,9 +442,9 @@ class LocalEngine:
         here = np.minimum((wrote + s.offset[:live])[:, None] + np.arange(ticks), s.u.shape[1] - 1)
         number: dict[int, int] = {}
         of = np.array([number.setdefault(id(r), len(number)) for r, _ in s.owner], dtype=np.int64)
+        ends = EndIds(self._is_end, s.by[:live])
         ids, logp, new = self.cache.burst(
-            s.last[:live], s.length[:live], left, of, np.bincount(of), self._is_end, s.temperature[:live],
-            s.u[rows[:, None], here],
+            s.last[:live], s.length[:live], left, of, ends, s.temperature[:live], s.u[rows[:, None], here]
         )
         row, tick = np.nonzero(np.arange(ticks) < new[:, None])
         at = row, wrote[row] + tick
@@ -431,7 +454,8 @@ class LocalEngine:
         s.length[:live] += new
         s.seconds[:live] += (time.perf_counter() - began) * new / new.sum()
         self._require_finite(last)
-        stopped = self._is_end[last]
+        s.pass_on(0, live, wrote)
+        stopped = ends.of(last)
         done = np.flatnonzero(stopped | (new >= left))
         if len(done):
             self._finish(done, stopped[done])
@@ -447,18 +471,19 @@ class LocalEngine:
         if truncates.any():
             kept = self.cache.truncate(logits, temperature, top_p, top_k)
             logits, temperature = kept.clone(), np.ones_like(temperature)
-        wrote = s.wrote[first:last]
+        wrote = s.wrote[first:last].copy()
         token, logp = self.cache.draw(logits, temperature, s.u[rows, wrote + s.offset[first:last]])
         if kept is not None:
             self._keep(np.flatnonzero(truncates), first, kept)
         s.last[first:last] = token
         s.tokens[rows, wrote], s.logp[rows, wrote], s.version[rows, wrote] = token, logp, self.version
         s.wrote[first:last] += token < self.config.vocab
-        stopped = self._is_end[token]
+        stopped = EndIds(self._is_end, s.by[first:last]).of(token)
         self._heed_strings(stopped, first)
         done = np.flatnonzero(stopped | (s.wrote[first:last] >= s.limit[first:last]))
         s.seconds[first:last] += (time.perf_counter() - began) / len(rows)
         self._require_finite(token)
+        s.pass_on(first, last, wrote)
         if len(done):
             self._finish(first + done, stopped[done])
 

@@ -12,6 +12,7 @@ from numpy import ndarray
 from isocost import chance
 from isocost.local.native import Tape
 from isocost.types import Place, Said, Sampling
+from isocost.world import OnTokens
 
 WINDOW = 32      # positions whose random numbers are made at a time
 
@@ -24,9 +25,12 @@ class SlotRequest:
     sampling: Sampling
     attempts: Sequence[int]
     place: Place
+    round: int                  # `chance.round_of` it
     turn: int
     limit: int                  # tokens to write, at most
     stop: tuple[str, ...]
+    by: int                     # which line of the engine's table says what ends its rows; 0: what ends a turn
+    on_tokens: OnTokens | None
     tail: list[int]             # the tokens of this turn in the start
     future: asyncio.Future[None]
     said: list[Said | None]
@@ -63,6 +67,8 @@ class Slots:
         self.top_p = np.ones(n, dtype=np.float32)
         self.top_k = np.zeros(n, dtype=np.int64)
         self.heeds = np.zeros(n, dtype=bool)                # has stop strings
+        self.by = np.zeros(n, dtype=np.int64)               # see `SlotRequest.by`
+        self.streams = np.zeros(n, dtype=bool)              # its tokens are passed on as they come
         self.u = np.zeros((n, WINDOW + 4), dtype=np.float64)
         self.tokens = np.zeros((n, self.width), dtype=np.int64)
         self.logp = np.zeros((n, self.width), dtype=np.float32)
@@ -91,8 +97,17 @@ class Slots:
         self.top_p[rows] = [r.sampling.top_p for r in requests]
         self.top_k[rows] = [r.sampling.top_k for r in requests]
         self.heeds[rows] = [bool(r.stop) for r in requests]
+        self.by[rows] = [r.by for r in requests]
+        self.streams[rows] = [r.on_tokens is not None for r in requests]
         self.draw(rows)
         return rows
+
+    def pass_on(self, first: int, last: int, wrote: ndarray) -> None:
+        """Give what slots first to last wrote to those who asked for it; `wrote` says how much they had before."""
+        for i in (first + np.flatnonzero(self.streams[first:last])).tolist():
+            request, attempt = self.owner[i]
+            if request.on_tokens is not None:
+                request.on_tokens(request.attempts[attempt], self.tokens[i, wrote[i - first] : self.wrote[i]].tolist())
 
     def of(self, request: SlotRequest) -> ndarray:
         """The slots of a request's rows."""
@@ -127,7 +142,8 @@ class Slots:
             wave, slot, attempt, turn = np.array(
                 [(r.place.wave, r.place.slot, r.attempts[k], r.turn) for r, k in chosen], dtype=np.int64
             ).T
-            self.u[rows[some], : 4 * count] = chance.blocks(key, wave, slot, attempt, turn, block[some], count)
+            start = block[some] + [r.round for r, _ in chosen]
+            self.u[rows[some], : 4 * count] = chance.blocks(key, wave, slot, attempt, turn, start, count)
         self.offset[rows] = position - 4 * block - self.wrote[rows]
 
     def _move(self, source: ndarray, target: ndarray) -> None:

@@ -195,15 +195,15 @@ void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature
 }
 
 // Decode `rows` rows by up to `ticks` tokens each. Row i reads its `last` token at span i and writes on until it has
-// written left[i] tokens or one that ends it. It stops early after the tick in which some request has no row left:
+// written left[i] tokens or one that ends it, which line by[i] of `ends`, (lines, vocab + 1), says. It stops early after the tick in which some request has no row left:
 // row i is of request of[i], with open[of[i]] rows to go. u, ids and logp are (rows, ticks); wrote[i] says how many.
 // If the logits of a row are not finite its last id is not a token, and all stop after that tick.
 //
 // Neighbours that continue the same start are read once while they have written the same: each draws from the same
 // logits with its own number, and what is kept of them is copied. Their numbers have the same bits as if each was read.
 void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, const int64_t* last, const int64_t* left,
-                    const int64_t* of, int64_t* open, const uint8_t* ends, const float* temperature, const double* u,
-                    int64_t* ids, float* logp, int64_t* wrote) {
+                    const int64_t* of, int64_t* open, const uint8_t* ends, const int64_t* by, const float* temperature,
+                    const double* u, int64_t* ids, float* logp, int64_t* wrote) {
     lay_out_weights(m, false);
     struct Part {
         std::vector<long> alive, done, leaders;
@@ -274,7 +274,7 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
         for (long i : p.alive) {
             int64_t id = ids[i * ticks + tick];
             if (id == V_) p.bad = true;
-            else if (!ends[id] && wrote[i] < left[i]) p.alive[kept++] = i;
+            else if (!ends[by[i] * (V_ + 1) + id] && wrote[i] < left[i]) p.alive[kept++] = i;
             else p.done.push_back(i);
         }
         p.alive.resize(kept);

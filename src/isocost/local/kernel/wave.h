@@ -144,7 +144,7 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
             for (int64_t t = 0; t < ticks && t + 1 < blocks * 4; t++)
                 later[k * ticks + t] = u[live[k] * blocks * 4 + t + 1];
         of.assign(A, 0);
-        isocost_decode(m, A, ticks, on.data(), last.data(), more.data(), of.data(), &open, ends, warm.data(),
+        isocost_decode(m, A, ticks, on.data(), last.data(), more.data(), of.data(), &open, ends, of.data(), warm.data(),
                        later.data(), new_ids.data(), new_logp.data(), counts.data());
         for (int64_t k = 0; k < A; k++) {
             int64_t i = live[k], n = counts[k];
