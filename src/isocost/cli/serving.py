@@ -53,4 +53,5 @@ def serve(what: str, as_json: bool, out: Path | None, strategy: str, **asked: An
     access = Access(asked.pop("host"), asked.pop("port"), asked.pop("key") or os.environ.get(KEY, ""))
     load = Load(asked.pop("tokens"), asked.pop("queue"), asked.pop("grace"))
     setting, known = setting_for(what, asked, given())
-    printed(serve(setting, strategy, known=known, access=access, load=load, limits=limits, out=out, observer=shown), shown, as_json)
+    found = serve(setting, strategy, known=known, access=access, load=load, limits=limits, out=out, observer=shown)
+    printed(found, shown, as_json)

@@ -1,8 +1,8 @@
 """OpenAI's protocol as a server reads and writes it: chat completions and text completions.
 
 A request becomes `CompletionRequest`: its messages in one form, so that two histories can be compared, and what limits
-the reply. Where `fixed`, sampling is the run's: temperature, top_p, seed and penalties of a request are not used, and it
-has one choice. What cannot be done, such as images, is an error in OpenAI's form.
+the reply. Where sampling is `fixed` it is the run's: temperature, top_p, seed and penalties of a request are not used,
+and it has one choice. What cannot be done, such as images, is an error in OpenAI's form.
 
 Tools are described in the system message in the form of Hermes and Qwen models; calls are read from the reply's text.
 """
@@ -313,16 +313,16 @@ def piece(
     reply: Reply | None = None,
 ) -> dict[str, Any]:
     """A part of a choice in a stream: its next text, and all calls and log-probs of a `reply`; or its end."""
-    known = reply is not None and _known(reply, asked)
+    known = reply if reply is not None and _known(reply, asked) else None
     if not asked.chat:
-        rest = {"text": text or "", **({"logprobs": _flat(reply) if known else None} if text is not None else {})}
+        rest = {"text": text or "", **({"logprobs": known and _flat(known)} if text is not None else {})}
     elif text is None:
         rest = {"delta": {}}
     else:
         delta: dict[str, Any] = {"role": "assistant", "content": text} if first else {"content": text}
         if reply is not None and reply.calls:
             delta["tool_calls"] = [{"index": i, **c} for i, c in enumerate(_calls(reply))]
-        rest = {"delta": delta, "logprobs": {"content": _each(reply)} if known else None}
+        rest = {"delta": delta, "logprobs": known and {"content": _each(known)}}
     return {"index": index, **rest, "finish_reason": finish}
 
 

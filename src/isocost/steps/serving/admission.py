@@ -25,7 +25,7 @@ class Admission:
 
     def __init__(self, most: int, queue: int, clock: Callable[[], float] = time.monotonic):
         self.most, self.queue, self.under_way = most, queue, 0
-        self._clock, self._since, self._left = clock, clock(), 0      # when it was last idle, and tokens that left since
+        self._clock, self._since, self._left = clock, clock(), 0    # when it was last idle; tokens that left since
         self._turned_away = 0       # tokens that were refused and have not come back
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 

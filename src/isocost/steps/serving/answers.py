@@ -17,10 +17,8 @@ from isocost import meter
 from isocost.chance import Purpose
 from isocost.envs.gateway_protocol import CompletionRequest, Reply, RequestError, parted
 from isocost.seams import Pace, Play
-from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Sampling, Segment, Stop
-from isocost.world import World
-
-OnTokens = Callable[[int, Sequence[int]], None]
+from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Segment, Stop
+from isocost.world import OnTokens, World
 
 CHOICES = 128       # of a request, at most
 COUNTED = 4         # characters of a token of a text that only its server can count
@@ -110,7 +108,7 @@ class Bill:
 
 def wanted(
     asked: CompletionRequest, body: Mapping[str, Any], number: int, world: World, pace: Pace, choose: Choose,
-    known: Mapping[Sequence[Message], Problem],
+    known: Mapping[tuple[Message, ...], Problem],
 ) -> Wanted:
     """What a request asks for; a prompt of a `known` problem is that problem. Raises RequestError for what cannot be
     served."""

@@ -205,7 +205,8 @@ class Application:
         except RequestError as e:
             if not begun:
                 raise
-            return await send(_event(e.body()))
+            await send(_event(e.body()))
+            return
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
@@ -223,8 +224,8 @@ class Application:
 class Growing:
     """The texts of a request's choices as their tokens come, and how many characters of each were sent.
 
-    Held back are what may begin a stop string, and the bytes of a character that is not complete. A text does not `grow`
-    where what is written may not be what is answered, and where calls or log-probs go with it.
+    Held back are what may begin a stop string, and the bytes of a character that is not complete. A text does not
+    `grow` where what is written may not be what is answered, and where calls or log-probs go with it.
     """
 
     def __init__(self, want: Wanted, world: World):

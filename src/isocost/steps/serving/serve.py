@@ -16,7 +16,7 @@ from isocost.errors import UserError, needed
 from isocost.gather import finished
 from isocost.meter import ANSWERS, Meter
 from isocost.runs.files import Stream, read_json
-from isocost.screen.display import Result, Row, given
+from isocost.screen.display import Result, Row, Table, given
 from isocost.screen.words import counted, word
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import writing
@@ -85,7 +85,7 @@ class Served(Result):
     cost: Mapping[str, Any]
     journal: str = ""
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Row | Table]:
         """The requests, and what they cost."""
         cost, ends = Cost.of(self.cost), (f"{n:,} {k}" for k, n in sorted(self.requests.items()))
         return given(
