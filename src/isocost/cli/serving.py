@@ -12,14 +12,15 @@ from isocost.cli.options import (
     ANY,
     FOLDER,
     POSITIVE,
+    SHARE,
     SOME,
     Sectioned,
+    computing_options,
     given,
     json_option,
     reported,
     server_limits,
     server_options,
-    setting_options,
 )
 
 
@@ -37,8 +38,15 @@ from isocost.cli.options import (
 @click.option("--grace", type=POSITIVE, default=30, show_default=True, help="seconds that the end waits for answers")
 @click.option("--out", type=FOLDER, help="a folder that keeps answers and bills, answers.jsonl")
 @json_option
+@click.option("--data", help="problems that requests may ask: scorers know them, and their verifier marks answers")
+@click.option("--verifier", help="with --data, as for `isocost profile`  [default: the problems' own]")
+@click.option("--temperature", type=POSITIVE, help="where a request has none  [default: 1]")
+@click.option("--top-p", type=SHARE, help="where a request has none  [default: 1]")
+@click.option("--top-k", type=ANY, help="where a request has none; 0 keeps all  [default: 0]")
+@click.option("--max-tokens", type=SOME, help="of a completion, where a request has none  [default: 1024, or the run's "
+              "or the problems' own]")
 @server_options
-@setting_options
+@computing_options
 @reported
 def serve(what: str, as_json: bool, out: Path | None, strategy: str, **asked: Any) -> None:
     """Answer requests of OpenAI's protocol with a model of this machine or behind a server, by any strategy.
@@ -48,10 +56,11 @@ def serve(what: str, as_json: bool, out: Path | None, strategy: str, **asked: An
     """
     from isocost.cli.printer import observer, printed
     from isocost.steps.serving.serve import KEY, Access, Load, serve, setting_for
+    from isocost.steps.training.served import Served
 
-    shown, limits = observer(as_json), server_limits(asked)
+    shown, served = observer(as_json), Served(None, asked.pop("price"), server_limits(asked))
     access = Access(asked.pop("host"), asked.pop("port"), asked.pop("key") or os.environ.get(KEY, ""))
     load = Load(asked.pop("tokens"), asked.pop("queue"), asked.pop("grace"))
     setting, known = setting_for(what, asked, given())
-    found = serve(setting, strategy, known=known, access=access, load=load, limits=limits, out=out, observer=shown)
+    found = serve(setting, strategy, known=known, access=access, load=load, served=served, out=out, observer=shown)
     printed(found, shown, as_json)

@@ -1,6 +1,6 @@
 """One request answered: what it asks for, the strategy that answers it, and the bill.
 
-A bill is what the meter was charged while the answer was made, whoever asked for it, so the usage of all requests sums
+A bill is what the meter was charged while the answer was made, by tries and scorers alike, so the usage of all requests sums
 to the meter's account `answers`. Random numbers are addressed by the number of the request; by its `seed` if it has
 one, so that a request repeats its answer.
 """
@@ -42,7 +42,7 @@ Choose = Callable[[str, str, int], Chosen]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AnswerRequest:
     """What a request asks for: `prompt` in tokens, and `tokens` that may be under way for it."""
 
     asked: CompletionRequest
@@ -58,7 +58,7 @@ class Wanted:
         return self.choices * self.chosen.width * (self.prompt + self.pace.max_tokens)
 
 
-class Watched:
+class CountedEngine:
     """An engine for one request: it counts completions and those that failed, and passes tokens on as they come."""
 
     def __init__(self, engine: Any, on_tokens: OnTokens | None = None):
@@ -78,13 +78,13 @@ class Watched:
 
 
 @dataclass
-class Bill:
+class AnswerBill:
     """What an answer cost so far. `answer` is tokens of the texts that were returned, `scorer` those that scorers
     wrote, `depth` tokens that were written one after the other."""
 
     chosen: Chosen
     tab: meter.Tab
-    engine: Watched
+    engine: CountedEngine
     answer: int = 0
     scorer: int = 0
     depth: int = 0
@@ -108,9 +108,9 @@ class Bill:
 
 def wanted(
     asked: CompletionRequest, body: Mapping[str, Any], number: int, world: World, pace: Pace, choose: Choose,
-    known: Mapping[tuple[Message, ...], Problem],
-) -> Wanted:
-    """What a request asks for; a prompt of a `known` problem is that problem. Raises RequestError for what cannot be
+    known: Mapping[str, Problem],
+) -> AnswerRequest:
+    """What a request asks for; the text of a `known` problem is that problem. Raises RequestError for what cannot be
     served."""
     own = body.get("isocost") or {}
     if not isinstance(own, dict) or (unknown := own.keys() - {"budget", "strategy"}):
@@ -131,7 +131,8 @@ def wanted(
                                "invalid_value", param="continue_final_message")
         entries, prefix = entries[:-1], entries[-1].content
     messages = replace(asked, entries=entries).messages()
-    problem = replace(known.get(messages) or Problem(f"request-{number}", messages), prefix=prefix)
+    problem = Problem(f"request-{number}", messages)
+    problem = replace(known.get(problem.text, problem), prompt=messages, prefix=prefix)
     read = prompt_tokens(messages, prefix, world)
     limit = asked.max_tokens or pace.max_tokens
     if world.about.model is not None:
@@ -142,7 +143,7 @@ def wanted(
         limit = max(min(limit, room - read), 1)
     pace = replace(pace, max_tokens=limit, sampling=sampling, stop=asked.stop)
     chosen = choose(str(own.get("strategy") or ""), str(own.get("budget") or ""), limit)
-    return Wanted(asked, problem, choices, seed, pace, chosen, read)
+    return AnswerRequest(asked, problem, choices, seed, pace, chosen, read)
 
 
 def _number(body: Mapping[str, Any], name: str, kind: type, low: float | None = None, high: float | None = None) -> Any:
@@ -167,17 +168,17 @@ def prompt_tokens(messages: Sequence[Message], prefix: str, world: World) -> int
 
 
 async def play(
-    want: Wanted, number: int, world: World, seed: int, bill: Callable[[Bill], None], on_tokens: OnTokens | None = None
+    want: AnswerRequest, number: int, world: World, bill: Callable[[AnswerBill], None], on_tokens: OnTokens | None = None
 ) -> list[Reply]:
     """The replies to a request, one for each of its choices that ended. Charged to the account `answers`.
 
     `bill` is called with the bill before anything is charged. Raises RequestError where no try ended.
     """
-    engine = Watched(world.engine, on_tokens)
+    engine = CountedEngine(world.engine, on_tokens)
     with meter.on(meter.ANSWERS), meter.begins(True), meter.tab() as tab:
-        own = Bill(want.chosen, tab, engine)
+        own = AnswerBill(want.chosen, tab, engine)
         bill(own)
-        place = Place(seed, number, 0, int(Purpose.ANSWER))
+        place = Place(0, number, 0, int(Purpose.ANSWER))
         if want.seed is not None:
             place = Place(want.seed & 0xFFFFFFFFFFFFFF, 0, 1, int(Purpose.ANSWER))
         made = await want.chosen.play(
@@ -197,7 +198,7 @@ def _why(world: World) -> str:
     return str(next(reversed(said.values()))) if said else "see its log"
 
 
-def _reply(made: Rollout, want: Wanted, number: int, world: World) -> Reply:
+def _reply(made: Rollout, want: AnswerRequest, number: int, world: World) -> Reply:
     """A rollout as the client reads it: without the text that it was asked to continue."""
     asked, text = want.asked, made.segments[-1]
     content, calls, stopped = parted(made.final.removeprefix(want.problem.prefix), asked)

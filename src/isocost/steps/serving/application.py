@@ -30,7 +30,7 @@ from isocost.runs.files import Stream
 from isocost.seams import Pace
 from isocost.serve.server import BytesResponse, Events, Scope, unless_gone
 from isocost.steps.serving.admission import Admission, Full
-from isocost.steps.serving.answers import CHOICES, Bill, Choose, Wanted, play, wanted
+from isocost.steps.serving.answers import CHOICES, AnswerBill, AnswerRequest, Choose, play, wanted
 from isocost.world import World
 
 log = logging.getLogger("isocost")
@@ -47,12 +47,12 @@ class Application:
 
     def __init__(
         self, world: World, model: str, pace: Pace, choose: Choose, admission: Admission, *, key: str = "",
-        seed: int = 0, journal: Stream | None = None, first: int = 0,
+        journal: Stream | None = None, first: int = 0,
     ):
         """`first` is the number of the first request, after those that the journal has."""
         self.world, self.model, self.pace, self.choose, self.admission = world, model, pace, choose, admission
-        self.key, self.seed, self.journal, self._number = key, seed, journal, first
-        self._known = {p.prompt: p for p in world.problems}
+        self.key, self.journal, self._number = key, journal, first
+        self._known = {p.text: p for p in world.problems}
         self.counts: Counter[str] = Counter()
         self.closing = False
         self._idle = asyncio.Event()
@@ -120,22 +120,22 @@ class Application:
         replies, used = await unless_gone(request, self._answered(want, number))
         return BytesResponse(protocol.body_of(replies, asked, self._head(want, number), used))
 
-    def _head(self, want: Wanted, number: int) -> dict[str, Any]:
+    def _head(self, want: AnswerRequest, number: int) -> dict[str, Any]:
         return protocol.head_of(want.asked, str(number), self.model)
 
     async def _answered(
-        self, want: Wanted, number: int, on_tokens: Any = None
+        self, want: AnswerRequest, number: int, on_tokens: Any = None
     ) -> tuple[Sequence[Reply], dict[str, Any]]:
         """The replies to a request, and its usage, once there is room for it. Raises RequestError.
 
         However it ends, its bill is in the journal before.
         """
-        bills: list[Bill] = []
+        bills: list[AnswerBill] = []
         replies: Sequence[Reply] = ()
         how = CANCELLED
         try:
             async with self.admission.room(want.tokens):
-                replies = await play(want, number, self.world, self.seed, bills.append, on_tokens)
+                replies = await play(want, number, self.world, bills.append, on_tokens)
             how = ANSWERED
             return replies, bills[0].usage()
         except Full as e:
@@ -158,7 +158,7 @@ class Application:
         finally:
             self._keep(how, want, number, replies, bills)
 
-    def _keep(self, how: str, want: Wanted, number: int, replies: Sequence[Reply], bills: Sequence[Bill]) -> None:
+    def _keep(self, how: str, want: AnswerRequest, number: int, replies: Sequence[Reply], bills: Sequence[AnswerBill]) -> None:
         """Count a request, and write it to the journal with its bill."""
         self.counts[how] += 1
         if self.journal is None or how == REFUSED:
@@ -170,7 +170,7 @@ class Application:
             "usage": bills[0].usage() if bills else None, "cost": bills[0].cost.data() if bills else None,
         })
 
-    async def _streamed(self, want: Wanted, number: int, send: Callable[[bytes], Any]) -> None:
+    async def _streamed(self, want: AnswerRequest, number: int, send: Callable[[bytes], Any]) -> None:
         """The same as events. Raises RequestError before the first; after that an error is an event."""
         asked, head, news = want.asked, self._head(want, number), asyncio.Event()
         texts = Growing(want, self.world)
@@ -228,7 +228,7 @@ class Growing:
     `grow` where what is written may not be what is answered, and where calls or log-probs go with it.
     """
 
-    def __init__(self, want: Wanted, world: World):
+    def __init__(self, want: AnswerRequest, world: World):
         asked = want.asked
         self.whole = bool(asked.tools) or asked.logprobs
         self.grow = want.chosen.plain and not self.whole and not want.problem.prefix

@@ -52,6 +52,6 @@ def _within(budget: str, asked: strategies.Strategy, limit: int) -> strategies.S
     raise UserError(f"budget {budget!r}: {asked} has no size of {most} completions or fewer")
 
 
-def _sized(asked: strategies.Strategy, n: int) -> str:
+def _sized(asked: strategies.Strategy, size: int) -> str:
     """The specification of a strategy with another n."""
-    return f"{asked}{',' if ':' in str(asked) else ':'}n={n}"
+    return f"{asked}{',' if ':' in str(asked) else ':'}n={size}"

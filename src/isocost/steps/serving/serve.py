@@ -17,11 +17,12 @@ from isocost.gather import finished
 from isocost.meter import ANSWERS, Meter
 from isocost.runs.files import Stream, read_json
 from isocost.screen.display import Result, Row, Table, given
-from isocost.screen.words import counted, word
+from isocost.screen.words import word
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import writing
 from isocost.steps.settings import option_names, setting_of
-from isocost.types import Cost, Rollout, Score
+from isocost.steps.training.served import Served, spent
+from isocost.types import Rollout, Score
 from isocost.world import World
 from isocost.worlds.http import RequestLimits
 from isocost.worlds.setting import Setting, open_setting
@@ -76,24 +77,23 @@ class Listening:
 
 
 @dataclass(frozen=True)
-class Served(Result):
-    """What a server did: requests by how they ended, and the bill."""
+class ServerEnd(Result):
+    """What a server did: requests by how they ended, what their answers cost, and the requests to the model's server.
+    """
 
     model: str
     strategy: str
     requests: Mapping[str, int]
     cost: Mapping[str, Any]
+    money: Mapping[str, Any] | None = None
+    server: Mapping[str, Any] | None = None
     journal: str = ""
 
     def rows(self) -> list[Row | Table]:
         """The requests, and what they cost."""
-        cost, ends = Cost.of(self.cost), (f"{n:,} {k}" for k, n in sorted(self.requests.items()))
-        return given(
-            Row("requests", ", ".join(ends) or "none"),
-            Row("tokens", f"{cost.decode:,} written, {cost.prefill:,} read, {cost.reread:,} of these again"),
-            Row("", f"{counted(cost.rollouts, 'completion')}, {cost.seconds:.1f} s of computing"),
-            Row("answers", self.journal),
-        )
+        ends = ", ".join(f"{n:,} {k}" for k, n in sorted(self.requests.items())) or "none"
+        return given(Row("requests of clients", ends), *spent(self.cost, self.money, self.server),
+                     Row("answers and bills", self.journal))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -148,12 +148,12 @@ async def _no_marks(rollouts: Sequence[Rollout]) -> list[Score | None]:
 
 def serve(
     setting: Setting, strategy: str, *, known: bool = False, access: Access = Access(), load: Load = Load(),
-    limits: RequestLimits = RequestLimits(), out: Path | None = None, observer: Observer = SILENT,
-) -> Served:
+    served: Served = Served(), out: Path | None = None, observer: Observer = SILENT,
+) -> ServerEnd:
     """Answer requests with the model of a setting until SIGINT or SIGTERM, by `strategy` where they name none.
 
-    The problems of the setting are `known` or not. `limits` are of requests to the model's server. `out` is a folder
-    for the journal, which a later server continues. Raises UserError for what cannot be opened.
+    The problems of the setting are `known` or not. `served` is what is said of the model's server. `out` is a
+    folder for the journal, which a later server continues. Raises UserError for what cannot be opened.
     """
     for package in ("starlette", "uvicorn"):
         needed(package, "serve", "`isocost serve`")
@@ -170,11 +170,14 @@ def serve(
             first, name = 1 + max((line["request"] for line in last), default=-1), str(out / FILE)
             journal = Stream.mended(out / FILE)
             closing.callback(journal.close)
-        world = closing.enter_context(opened(setting, known, limits))
+        world = closing.enter_context(opened(setting, known, served.limits))
         app = Application(world, setting.model, setting.measured, choose, Admission(load.tokens, load.queue),
                           key=access.key, journal=journal, first=first)
         finished(_listen(app, access, load.grace, Listening("", setting.model, strategy, name), observer))
-        return Served(setting.model, strategy, dict(app.counts), world.meter.of(ANSWERS).data(), name)
+        cost, price = world.meter.of(ANSWERS), served.token_price
+        return ServerEnd(setting.model, strategy, dict(app.counts), cost.data(),
+                         None if price is None else price.of(cost).data(),
+                         world.about.server() if world.about.server else None, name)
 
 
 async def _listen(app: Application, access: Access, grace: float, said: Listening, observer: Observer) -> None:
