@@ -178,8 +178,8 @@ COUNTED = EVALUATION.needing(**{        # with the changes of single problems, b
 COUNTS = set(STOPS.values()) - {"rollouts", ""}     # what a run without rollouts may be counted in
 GROUP = Keys({"rewards": list[NUMBER]}, {
     "step": Count, "id": str, "variant": str, "wave": int, "slot": int, "attempts": list[int], "fates": list[str],
-    "cancelled": int, "version": int, "lengths": list[int], "stops": list[str], "outlooks": list[NUMBER],
-    "turns": list[Count], "faults": list[dict[str, int]],
+    "cancelled": int, "unchosen": int, "version": int, "lengths": list[int], "stops": list[str],
+    "outlooks": list[NUMBER], "turns": list[Count], "faults": list[dict[str, int]],
 })
 NAMED = GROUP.needing(step=Count, id=str, variant=str)
 PLACED = GROUP.needing(wave=int, slot=int)

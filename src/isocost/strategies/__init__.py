@@ -159,4 +159,5 @@ def _text(value: Any) -> Any:
     """A setting as it is written: a function by the name of its file."""
     if not callable(value):
         return "" if value is None else value
-    return getattr(value, "func", value).__module__.rpartition(".")[2].replace("_", "-")
+    own = ",".join(f"{k}={_text(v)}" for k, v in getattr(value, "keywords", {}).items())
+    return getattr(value, "func", value).__module__.rpartition(".")[2].replace("_", "-") + (own and f":{own}")

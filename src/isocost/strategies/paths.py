@@ -28,7 +28,8 @@ Choose = Callable[[Sequence[str | None], Sequence[float | None]], Pick]
 
 @dataclass(frozen=True)
 class Path:
-    """A text under way, or over; `tree` is the subtree that it belongs to, `past` the same path after each step."""
+    """A text under way, or over. `tree` is the subtree that it belongs to, `past` what it was after each step before.
+    """
 
     rollout: Rollout
     over: bool = False
@@ -45,6 +46,10 @@ class Path:
     def length(self) -> int:
         """Tokens that the policy wrote of it."""
         return written(self.rollout)
+
+    def after(self, steps: int) -> Path:
+        """What it was after so many steps, at least one; itself if it was over before."""
+        return (*self.past, self)[min(steps, len(self.past) + 1) - 1]
 
 
 def written(rollout: Rollout) -> int:
@@ -65,7 +70,12 @@ class Answer:
     tries: int = 0
     depth: int = 0
     scoring: Cost = Cost()
-    _branches: int = 0
+    branches: int = 0       # numbers that were given apart from those of the attempt's samples
+
+    @property
+    def spent(self) -> int:
+        """Tokens that the scorer read and wrote."""
+        return self.scoring.prefill + self.scoring.decode + self.scoring.score
 
     async def scores(self, texts: Sequence[Rollout], over: Sequence[bool] | None = None) -> list[float | None]:
         """The scorer's, None where there is none; all None without a scorer. A failed environment's text has none."""
@@ -87,68 +97,62 @@ class Answer:
         found = [*known, *await self.scores(tries[len(known):])]
         pick = choose([voted(t) for t in tries], found)
         self.tries, self.depth = len(tries), self.depth + pick.depth([written(t) for t in tries])
-        return self.end(None if pick.chosen is None else tries[pick.chosen], tries[0],
-                        None if pick.chosen is None else found[pick.chosen])
+        ends = [Path(t, True, x) for t, x in zip(tries, found, strict=True)]
+        return self.end(None if pick.chosen is None else ends[pick.chosen], ends[0])
 
-    def end(self, chosen: Rollout | None, other: Rollout, score: float | None = None) -> Rollout:
-        """The chosen rollout with the number of the attempt and notes; without one, another that failed."""
+    def end(self, chosen: Path | None, other: Path, **notes: float) -> Rollout:
+        """The chosen rollout with the number of the attempt, and notes; without one, another that failed."""
         meter.unchosen(self.tries - 1)
-        numbers = {"tries": self.tries, "depth": self.depth, "scoring": self.scoring.prefill + self.scoring.decode
-                   + self.scoring.score, "calls": self.scoring.verify, **({} if score is None else {"score": score})}
-        last = chosen or other.but(stop=Stop.ERROR, final="")
-        return last.but(attempt=self.attempt, parent=None,
-                        notes={**last.notes, **{k: float(v) for k, v in numbers.items()}})
+        text = other.rollout.but(stop=Stop.ERROR, final="") if chosen is None else chosen.rollout
+        noted = {"tries": self.tries, "depth": self.depth, "scoring": self.spent, "calls": self.scoring.verify, **notes}
+        if chosen is not None and chosen.score is not None:
+            noted["score"] = chosen.score
+        return text.but(attempt=self.attempt, parent=None,
+                        notes={**text.notes, **{k: float(v) for k, v in noted.items()}})
 
     # step by step ---------------------------------------------------------------------------------------------
 
     def begin(self, first: Segment, count: int) -> list[Path]:
-        """Paths that have not begun, each with a number."""
+        """Paths that have not begun, each with a number; the first ones have those of the attempt's samples."""
+        new = self.apart(count) if self.tries else numbers(self.attempt, count)
         self.tries += count
-        made = (Rollout(self.problem, (first,), "", attempt=a) for a in numbers(self.attempt, count))
-        return [Path(r, tree=i) for i, r in enumerate(made)]
+        return [Path(Rollout(self.problem, (first,), "", attempt=a)) for a in new]
 
-    def branch(self, path: Path, count: int) -> list[Path]:
-        """A path `count` times: itself, and others that begin here. One that is over is there once: nothing goes on."""
-        if path.over or count < 2:
-            return [path]
-        self.tries += count - 1
-        return [path, *(replace(path, rollout=r) for r in branch(path.rollout, self._numbers(count - 1), self.world))]
+    def branch(self, path: Path, count: int, *, others: bool = False) -> list[Path]:
+        """A path `count` times: itself, and others that begin here; or only `others`. Of one that is over, copies."""
+        if path.over:
+            return [path] * count
+        new = count - (not others)
+        self.tries += new
+        made = branch(path.rollout, self.apart(new), self.world) if new else []
+        return [*([] if others else [path]), *(replace(path, rollout=r) for r in made)]
 
-    async def advance(self, paths: Sequence[Path], step: str) -> list[Path]:
-        """Each path that is not over with its next step, and the score of the text."""
-        grown, longest = await self._step(paths, step)
-        self.depth += longest
-        return await self._judged(grown, grown)
+    async def advance(self, paths: Sequence[Path], step: str, look: int = 0) -> list[Path]:
+        """Each path that is not over with its next step, and with a score.
 
-    async def look(self, paths: Sequence[Path], step: str, count: int) -> list[Path]:
-        """`advance`, but each text is scored `count` steps later; these steps are dropped after that."""
-        grown, longest = await self._step(paths, step)
-        self.depth += longest
-        ahead = [p if p.over else replace(p, rollout=p.rollout.but(attempt=a))
-                 for p, a in zip(grown, self._numbers(len(grown)), strict=True)]
-        for _ in range(count):
-            ahead, longest = await self._step(ahead, step)
-            self.depth += longest
-        return await self._judged(grown, ahead)
-
-    async def _step(self, paths: Sequence[Path], step: str) -> tuple[list[Path], int]:
-        """The paths with their next step, and the tokens of the longest."""
+        With `look` the score is of the text that many steps later; those steps are dropped, and no rollouts.
+        """
         live = [i for i, p in enumerate(paths) if not p.over]
-        made, grown = await advance([paths[i].rollout for i in live], self.world, self.pace, self.place,
-                                    stop=(step_of(self.problem, step),)), list(paths)
-        for i, rollout in zip(live, made, strict=True):
-            grown[i] = replace(paths[i], rollout=rollout, over=self._ended(rollout), score=None)
-        return grown, max((grown[i].length - paths[i].length for i in live), default=0)
-
-    async def _judged(self, paths: Sequence[Path], by: Sequence[Path]) -> list[Path]:
-        """Paths that have no score with that of the texts that they are judged by."""
-        new = [i for i, p in enumerate(paths) if p.score is None and not (p.over and p.past and p.past[-1].over)]
-        found = await self.scores([by[i].rollout for i in new], [by[i].over for i in new])
+        grown = await self._step([paths[i] for i in live], step)
+        ahead = [p if p.over else replace(p, rollout=p.rollout.but(attempt=a))
+                 for p, a in zip(grown, self.apart(len(grown) if look else 0), strict=False)] if look else grown
+        for _ in range(look):
+            ahead = await self._step(ahead, step)
+        found = await self.scores([p.rollout for p in ahead], [p.over for p in ahead])
         out = list(paths)
-        for i, x in zip(new, found, strict=True):
-            made = replace(paths[i], score=x)
-            out[i] = replace(made, past=(*made.past, made))
+        for i, path, x in zip(live, grown, found, strict=True):
+            past = (*paths[i].past, paths[i]) if paths[i].length else ()
+            out[i] = replace(path, score=x, past=past)
         return out
+
+    async def _step(self, paths: Sequence[Path], step: str) -> list[Path]:
+        """The paths with a step more, where they are not over."""
+        live = [p for p in paths if not p.over]
+        made = iter(await advance([p.rollout for p in live], self.world, self.pace, self.place,
+                                  stop=(step_of(self.problem, step),)))
+        grown = [p if p.over else replace(p, rollout=(r := next(made)), over=self._ended(r)) for p in paths]
+        self.depth += max((g.length - p.length for g, p in zip(grown, paths, strict=True)), default=0)
+        return grown
 
     def _ended(self, rollout: Rollout) -> bool:
         """Whether a text ended otherwise than with a step."""
@@ -157,9 +161,10 @@ class Answer:
             return True
         return text.written >= self.pace.max_tokens or any(rollout.final.endswith(s) for s in self.pace.stop)
 
-    def _numbers(self, count: int) -> list[int]:
-        first = (self.attempt + 1) * BRANCHES + self._branches
-        self._branches += count
+    def apart(self, count: int) -> list[int]:
+        """Numbers that no sample of the attempt has."""
+        first = (self.attempt + 1) * BRANCHES + self.branches
+        self.branches += count
         return list(range(first, first + count))
 
 
