@@ -170,12 +170,14 @@ class Kernel:
         return logits
 
     def decode(
-        self, spans: ndarray, last: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray, u: ndarray
+        self, spans: ndarray, last: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray,
+        u: ndarray, same: ndarray,
     ) -> tuple[ndarray, ndarray, ndarray]:
         """Write up to u.shape[1] tokens for each of N rows: (N, ticks) ids and log-probs, and (N,) counts.
 
-        Stops after the tick in which a request (`of`) has no unfinished row, or in which the logits of a row were not
-        finite; that row's last id is then V, which is not a token.
+        Stops after the tick in which a call (`of`) has no unfinished row, or in which the logits of a row were not
+        finite; that row's last id is then V, which is not a token. Rows with equal numbers in `same` have the same text
+        before `last`. It is overwritten with numbers below N that say so of the text before the last token.
         """
         ids, logp = np.zeros(u.shape, dtype=np.int64), np.zeros(u.shape, dtype=np.float32)
         wrote = np.zeros(len(last), dtype=np.int64)
@@ -183,7 +185,7 @@ class Kernel:
         open_ = np.bincount(of)      # counted down by the kernel
         self._call.isocost_decode(
             self._model, rows, ticks, _at(spans), _at(last), _at(left), _at(of), _at(open_), _at(ends.lines),
-            _at(ends.by), _at(temperature), _at(u), _at(ids), _at(logp), _at(wrote),
+            _at(ends.by), _at(temperature), _at(u), _at(ids), _at(logp), _at(wrote), _at(same),
         )
         return ids, logp, wrote
 

@@ -18,8 +18,22 @@ WINDOW = 32      # positions whose random numbers are made at a time
 
 
 @dataclass(eq=False)
+class Call:
+    """Requests that one caller waits for together; the future is set when the last is complete."""
+
+    future: asyncio.Future[None]
+    open: int = 0
+
+    def complete(self) -> None:
+        """One of them is."""
+        self.open -= 1
+        if self.open == 0 and not self.future.done():
+            self.future.set_result(None)
+
+
+@dataclass(eq=False)
 class SlotRequest:
-    """One call of `generate`: its attempts are rows in slots, or wait for one."""
+    """One start of a call: its attempts are rows in slots, or wait for one."""
 
     tokens: ndarray             # (T,) the start
     sampling: Sampling
@@ -32,8 +46,9 @@ class SlotRequest:
     by: int                     # which line of the engine's table says what ends its rows; 0: what ends a turn
     on_tokens: OnTokens | None
     tail: list[int]             # the tokens of this turn in the start
-    future: asyncio.Future[None]
+    call: Call
     said: list[Said | None]
+    keeps: bool                 # a row that ends may go on in a later call
     tapes: bool                 # the learner will use its activations
     lead: int                   # tokens before the policy's first one in the start; all if there are none
     known: int                  # tokens up to the policy's last one in the start; 0 if there are none
@@ -62,6 +77,7 @@ class Slots:
         self.limit = np.zeros(n, dtype=np.int64)
         self.offset = np.zeros(n, dtype=np.int64)           # the turn's position of token 0, minus the window's start
         self.last = np.zeros(n, dtype=np.int64)
+        self.same = np.zeros(n, dtype=np.int64)             # equal for rows whose keys are of the same text
         self.seconds = np.zeros(n, dtype=np.float64)        # of each tick, divided among its rows
         self.temperature = np.ones(n, dtype=np.float32)
         self.top_p = np.ones(n, dtype=np.float32)

@@ -99,7 +99,8 @@ class StaticCache(TorchCache):
 
     @torch.inference_mode()
     def burst(
-        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray, u: ndarray
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray,
+        u: ndarray, same: ndarray,
     ) -> tuple[ndarray, ndarray, ndarray]:
         (live, ticks), to_go = u.shape, np.bincount(of)
         if not np.array_equal(ends.lines, self._ends_known):

@@ -125,7 +125,7 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
     for (int64_t i = 0; i < R; i++) memcpy(&each_z[i * V_], &z[first[i] * V_], V_ * sizeof(float));
     isocost_draw(m, R, each_z.data(), warm.data(), now.data(), said_ids.data(), said.data());
 
-    std::vector<int64_t> live, last, more, of;
+    std::vector<int64_t> live, last, more, of, text;
     std::vector<Span> on;
     bool bad = false;
     for (int64_t i = 0; i < R; i++) {
@@ -133,6 +133,7 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
         bad |= said_ids[i] == V_;
         if (bad || ends[said_ids[i]] || left[i] <= 1) continue;
         live.push_back(i), on.push_back(spans[i]), last.push_back(said_ids[i]), more.push_back(left[i] - 1);
+        text.push_back(first[i]);
     }
     int64_t A = (int64_t)live.size();
     if (A && !bad) {
@@ -145,7 +146,7 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
                 later[k * ticks + t] = u[live[k] * blocks * 4 + t + 1];
         of.assign(A, 0);
         isocost_decode(m, A, ticks, on.data(), last.data(), more.data(), of.data(), &open, ends, of.data(), warm.data(),
-                       later.data(), new_ids.data(), new_logp.data(), counts.data());
+                       later.data(), new_ids.data(), new_logp.data(), counts.data(), text.data());
         for (int64_t k = 0; k < A; k++) {
             int64_t i = live[k], n = counts[k];
             bad |= n && new_ids[k * ticks + n - 1] == V_;
