@@ -69,7 +69,7 @@ async def play(
         (found,) = await band(problem, [attempt], world, pace, place, start)
         meter.unchosen(probe)
         own_part = {"tries": probe, "depth": max(map(written, probes)), "calls": answer.scoring.verify,
-                    "scoring": answer.spent}
+                    "scoring": answer.spent, "scorer_wrote": answer.scoring.decode}
         return found.but(notes={**found.notes, **{k: found.numbers.get(k, 0.0) + x for k, x in own_part.items()}})
 
     return await together(*map(one, attempts))

@@ -104,7 +104,8 @@ class Answer:
         """The chosen rollout with the number of the attempt, and notes; without one, another that failed."""
         meter.unchosen(self.tries - 1)
         text = other.rollout.but(stop=Stop.ERROR, final="") if chosen is None else chosen.rollout
-        noted = {"tries": self.tries, "depth": self.depth, "scoring": self.spent, "calls": self.scoring.verify, **notes}
+        noted = {"tries": self.tries, "depth": self.depth, "scoring": self.spent, "calls": self.scoring.verify,
+                 "scorer_wrote": self.scoring.decode, **notes}
         if chosen is not None and chosen.score is not None:
             noted["score"] = chosen.score
         return text.but(attempt=self.attempt, parent=None,

@@ -1,8 +1,8 @@
 """One request answered: what it asks for, the strategy that answers it, and the bill.
 
-A bill is what the meter was charged while the answer was made, by tries and scorers alike, so the usage of all requests sums
-to the meter's account `answers`. Random numbers are addressed by the number of the request; by its `seed` if it has
-one, so that a request repeats its answer.
+A bill is what the meter was charged while the answer was made, by tries and scorers alike, so the usage of all requests
+sums to the meter's account `answers`. Random numbers are addressed by the number of the request; by its `seed` if it
+has one, so that a request repeats its answer.
 """
 
 from __future__ import annotations
@@ -168,7 +168,8 @@ def prompt_tokens(messages: Sequence[Message], prefix: str, world: World) -> int
 
 
 async def play(
-    want: AnswerRequest, number: int, world: World, bill: Callable[[AnswerBill], None], on_tokens: OnTokens | None = None
+    want: AnswerRequest, number: int, world: World, bill: Callable[[AnswerBill], None],
+    on_tokens: OnTokens | None = None,
 ) -> list[Reply]:
     """The replies to a request, one for each of its choices that ended. Charged to the account `answers`.
 

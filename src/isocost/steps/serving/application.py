@@ -158,7 +158,9 @@ class Application:
         finally:
             self._keep(how, want, number, replies, bills)
 
-    def _keep(self, how: str, want: AnswerRequest, number: int, replies: Sequence[Reply], bills: Sequence[AnswerBill]) -> None:
+    def _keep(
+        self, how: str, want: AnswerRequest, number: int, replies: Sequence[Reply], bills: Sequence[AnswerBill]
+    ) -> None:
         """Count a request, and write it to the journal with its bill."""
         self.counts[how] += 1
         if self.journal is None or how == REFUSED:
