@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import httpx2
@@ -26,11 +26,13 @@ from isocost.runs.files import Stream
 from isocost.seams import Pace
 from isocost.serve.server import Server as Listener
 from isocost.steps.serving.admission import Admission, Full
+from isocost.steps.serving.answers import Chosen
 from isocost.steps.serving.application import Application
 from isocost.steps.serving.choosing import by_strategy
 from isocost.steps.serving.serve import Access, Load, serve, setting_for
+from isocost.strategies import best_of
 from isocost.tasks.builtin import puzzles
-from isocost.types import Cost, Place
+from isocost.types import Cost, Place, Role, Segment
 from isocost.worlds import endpoint
 from isocost.worlds.http import RequestLimits
 from isocost.worlds.spec import spec_of
@@ -61,7 +63,7 @@ def world():
 async def served(world: Any, strategy: str = "one", **how: Any) -> AsyncIterator[tuple[Application, str]]:
     """The application, and its address."""
     load = how.pop("load", Load())
-    app = Application(world, "tiny-puzzles", how.pop("pace", PACE), by_strategy(strategy),
+    app = Application(world, "tiny-puzzles", PACE, how.pop("choose", by_strategy(strategy)),
                       Admission(load.tokens, load.queue), **how)
     server = Listener(app.app, public=bool(app.key))
     try:
@@ -136,6 +138,49 @@ def test_a_strategy_is_chosen_by_the_request_and_its_usage_says_what_it_took(wor
     assert first.usage.prompt_tokens == 4 * len(weights().text.prompt(PROBLEMS[0].prompt))
     assert second.usage.isocost["strategy"] == "best-of:n=2,scorer=steps"      # 300 tokens are two of 128
     assert second.usage.completion_tokens <= 300
+
+
+def test_what_a_scorer_writes_is_apart_from_the_tries(world):
+    """A scorer that asks the model for four tokens about each text."""
+    judged = []
+
+    async def verdicts(problem, texts, over, there):
+        judged.extend(texts)
+        start = Segment.given(there.text.prompt(problem.prompt), Role.PROMPT)
+        said = await there.engine.generate(
+            start, range(len(texts)), place=Place(1, 0, 0, int(Purpose.FORK)), turn=0, max_tokens=4)
+        return [len(s.tokens) / 8 for s in said]
+
+    chosen = Chosen("mine", partial(best_of.play, n=3, scorer=verdicts), 3)
+
+    async def work():
+        async with served(world, choose=lambda strategy, budget, limit: chosen) as (_, url):
+            return await asks(url, ASKED[4])
+
+    usage = asyncio.run(work()).usage
+    own = usage.isocost
+    assert own["scorer"] == 4 * len(judged) > 0 and own["calls"] == 3 + len(judged)
+    assert own["answer"] + own["tries"] + own["scorer"] == usage.completion_tokens
+    assert sums([usage]) == bill(world.meter)
+
+
+def test_a_server_that_closes_answers_what_is_under_way_and_tells_others_when_to_come_back(world):
+    async def work():
+        async with served(world) as (app, url):
+            first = asyncio.ensure_future(asks(url, ASKED[4]))
+            while not app.admission.under_way:
+                await asyncio.sleep(0)
+            app.closing = True
+            async with httpx2.AsyncClient() as there:
+                late = await there.post(f"{url}/chat/completions", json={"messages": ASKED[4]})
+                health = await there.get(url.replace("/v1", "/health"))
+            await app.idle()
+            return await first, late, health
+
+    first, late, health = asyncio.run(work())
+    assert first.choices[0].message.content
+    assert (late.status_code, late.headers["retry-after"], late.json()["error"]["code"]) == (503, "10", "closing")
+    assert (health.status_code, health.json()["status"]) == (503, "closing")
 
 
 @pytest.mark.parametrize("stop", [None, ";"])
