@@ -214,7 +214,7 @@ def test_every_reason_is_tried():
     tried |= {why for why in reasons() if str(told.value).endswith(why)}
     searched = has("reinforce", play=particles.play)
     refuse(searched, turns=1)
-    with pytest.raises(UserError, match="particles.play conflicts with a dialogue of up to 3 turns") as told:
+    with pytest.raises(UserError, match="conflicts with a dialogue of up to 3 turns") as told:
         refuse(searched, turns=3)
     tried |= {why for why in reasons() if str(told.value).endswith(why)}
     assert reasons() - tried == set()

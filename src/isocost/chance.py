@@ -14,6 +14,7 @@ of the position, so they have 2^22 tokens a turn, and 65,536 attempts: more are 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from isocost.errors import UserError
 if TYPE_CHECKING:
     from isocost.types import Place  # for the annotation alone
 
-__all__ = ["Purpose", "blocks", "generator", "key", "luck", "round_of", "uniforms"]
+__all__ = ["Purpose", "address", "blocks", "generator", "key", "luck", "round_of", "uniforms"]
 
 
 class Purpose(IntEnum):
@@ -140,6 +141,12 @@ def _block(a: int, b: int, c: int, d: int, k0: int, k1: int) -> tuple[int, int, 
 def generator(seed: int, purpose: Purpose, *address: int) -> np.random.Generator:
     """A separate numpy generator for one address, for draws that are not tokens."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, int(purpose), *address])))
+
+
+def address(*parts: object) -> float:
+    """A number in [0, 1) that what is named alone decides, such as a text: the same in every run, process and order."""
+    digest = hashlib.sha256("\n".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:6]) / 2**48
 
 
 def luck(place: Place, attempt: int, turn: int) -> tuple[int, ...]:

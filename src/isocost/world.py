@@ -340,6 +340,9 @@ class World:
     failures: Counter[str] = field(default_factory=Counter)   # of environments, by cause
     critic: Critic | None = None              # a value function, for methods that learn one
     about: About = About()                    # where its policy is
+    new_critic: Callable[[], Critic] | None = None    # one whose values are probabilities, for scorers that learn
+    critics: dict[str, Critic] = field(default_factory=dict)  # learned scorers in use, by their folder
+    others: dict[str, World] = field(default_factory=dict)    # other models by name, such as one that writes verdicts
     extra: dict[str, Any] = field(default_factory=dict)   # of a user's methods alone, such as teachers by name
     overlap: Overlap | None = None            # of sampling and learning; None: they take turns
     fast: Fast | None = None                  # second forms, where the engine writes whole waves

@@ -44,11 +44,12 @@ from isocost.cli.options import (
     worth_option,
 )
 from isocost.cli.rollouts import rollouts
+from isocost.cli.scoring import scorer
 from isocost.cli.serving import serve
 from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
 
-OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
+OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy")       # options of `eval` of a run
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
     "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens", "scale",
@@ -440,6 +441,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     help="per problem, when pass@1 cannot be computed exactly",
 )
 @click.option("--data", help="problems other than the run's held-out ones; with --model, all of these")
+@click.option("--strategy", metavar="SPEC", help="how each answer is made, such as best-of:n=16,scorer=steps")
 @click.option("--base", is_flag=True, help="also the policy that the run started from, with the paired difference")
 @click.option(
     "--model", help="instead of a run: 'tiny', 'tiny-puzzles', 'smollm2', a Hugging Face folder, or openai:URL#MODEL"
@@ -457,7 +459,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 @server_options
 @json_option
 @reported
-def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked: Any) -> None:
+def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, strategy: str | None, **asked: Any) -> None:
     """Measure a run's policy on held-out problems, or a model on --data or in --env, with an interval over problems."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.look.evaluate import evaluate, evaluate_model
@@ -469,13 +471,14 @@ def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked:
     if run is not None:
         if unused := [option for name, option in given().items() if name not in OF_RUN]:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
-        printed(evaluate(run, samples=samples, base=base, data=asked["data"], observer=shown), shown, as_json)
+        found = evaluate(run, samples=samples, base=base, data=asked["data"], strategy=strategy, observer=shown)
+        printed(found, shown, as_json)
         return
     if base or not (asked["data"] or asked["env"]):
         raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data, or "
                         "an environment with --env")
-    found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits, observer=shown)
-    printed(found, shown, as_json)
+    printed(evaluate_model(setting_of(asked), samples=samples, strategy=strategy, price=price, limits=limits,
+                           observer=shown), shown, as_json)
 
 
 @main.command()
@@ -582,6 +585,7 @@ def diff(a: str, b: str, as_json: bool) -> None:
 
 main.add_command(doctor)
 main.add_command(rollouts)
+main.add_command(scorer)
 main.add_command(envs)
 main.add_command(laws)
 main.add_command(methods)

@@ -26,8 +26,8 @@ from isocost.cli.options import (
 
 @click.command(cls=Sectioned)
 @click.argument("what", metavar="MODEL|RUN")
-@click.option("--strategy", default="one", show_default=True, help="of requests that name none: one, best-of:n=8,"
-              "scorer=steps, ... (see `isocost strategies`)")
+@click.option("--strategy", default="one", show_default=True, help="of requests that name none: one, "
+              "best-of:n=8,scorer=steps, ..., as for `isocost eval`")
 @click.option("--host", default="127.0.0.1", show_default=True, help="the interface to listen on; another needs a key")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one")
 @click.option("--key", help="that clients must send; better in the environment: ISOCOST_SERVE_KEY")

@@ -9,7 +9,6 @@ errors (`wrong`, `shared`) or scores a text by its steps (`by`). Strategies choo
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, Protocol
 
+from isocost import chance
 from isocost.errors import Interrupted, RewardFailed, UserError, told
 from isocost.found import FileKind
 from isocost.gather import at_most, being_cancelled
@@ -138,12 +138,6 @@ def step_of(problem: Problem, step: str = "") -> str:
     return step or (family.step if family else "\n\n")
 
 
-def chance_of(*address: object) -> float:
-    """A number in [0, 1) that an address alone decides, such as a text: the same in every run, process and order."""
-    digest = hashlib.sha256("\n".join(map(str, address)).encode()).digest()
-    return int.from_bytes(digest[:6]) / 2**48
-
-
 @bounds(wrong="[0, 1]", shared="[0, 1]")
 async def mistaken(
     problem: Problem, texts: Sequence[Rollout], over: Sequence[bool], world: World, *, inner: Scorer,
@@ -158,9 +152,9 @@ async def mistaken(
     for text, done, value in zip(texts, over, await inner(problem, texts, over, world), strict=True):
         about: tuple[object, ...] = draw, problem.id, text.final, done
         answer = answer_of(problem, text.final) if done and shared else None
-        if answer is not None and chance_of("shared", draw, problem.id, answer) < shared:
+        if answer is not None and chance.address("shared", draw, problem.id, answer) < shared:
             about = draw, problem.id, "answer", answer
-        out.append(value if value is None or chance_of(*about) >= wrong else 1 - float(value))
+        out.append(value if value is None or chance.address(*about) >= wrong else 1 - float(value))
     return out
 
 

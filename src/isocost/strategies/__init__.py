@@ -10,8 +10,9 @@ measures it, and a server answers with it.
 
 Each attempt gives one rollout, with the number of that attempt: the chosen one. Its notes are `tries` (rollouts that
 were begun for it), `depth` (tokens written one after the other: latency without a clock), `score` (by the scorer, if
-any), `scoring` (tokens that the scorer read and wrote, of which it wrote `scorer_wrote`) and `calls` (verifier calls).
-The others are charged, and their fate is `unchosen`. If no try has a score the rollout has `Stop.ERROR`, and no answer.
+any), `scoring` (tokens that the scorer read or wrote; `scoring_written` of them written), `calls` (verifier calls) and,
+of a search, `steps`. The others are charged, and their fate is `unchosen`. If no try has a score the rollout has
+`Stop.ERROR`, and no answer.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ async def widest(answer: Answer, paths: list[Path], keep: int, width: int, step:
     """
     while True:
         paths = await answer.advance(paths, step, look)
-        if all(p.over for p in paths):
+        if all(p.over for p in paths) or all(p.score is None for p in paths):
             best = max(paths, key=lambda p: p.value)
             return answer.end(None if best.score is None else best, best)
         trees: dict[int, list[Path]] = {}

@@ -49,7 +49,7 @@ async def play(
     """
 
     async def one(attempt: int) -> Rollout:
-        answer = Answer(problem, attempt, world, pace, place, scorer, branches=BRANCHES // 2)
+        answer = Answer(problem, attempt, world, pace, place, scorer, branches=3 * (BRANCHES // 4))
         probes = await sample(problem, answer.apart(probe), world, pace, place, start)
         easiness = difficulty([voted(p) for p in probes], await answer.scores(probes))
         band = hard if easiness < low else easy if easiness >= high else medium
@@ -69,7 +69,7 @@ async def play(
         (found,) = await band(problem, [attempt], world, pace, place, start)
         meter.unchosen(probe)
         own_part = {"tries": probe, "depth": max(map(written, probes)), "calls": answer.scoring.verify,
-                    "scoring": answer.spent, "scorer_wrote": answer.scoring.decode}
+                    "scoring": answer.spent}
         return found.but(notes={**found.notes, **{k: found.numbers.get(k, 0.0) + x for k, x in own_part.items()}})
 
     return await together(*map(one, attempts))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from isocost import meter
@@ -19,7 +20,7 @@ from isocost.scorers import Scorer, answer_of, scores, step_of
 from isocost.seams import Pace
 from isocost.strategies import Pick
 from isocost.types import Cost, Place, Problem, Rollout, Segment, Stop
-from isocost.world import Ask, World
+from isocost.world import Ask, Text, World
 
 BRANCHES = 1 << 20      # numbers of each attempt for tries that begin inside another one, above those of all prompts
 NO_SCORE = -1.0         # below every score: a text without one is not chosen
@@ -70,7 +71,9 @@ class Answer:
     tries: int = 0
     depth: int = 0
     scoring: Cost = Cost()
+    steps: int = 0          # of a search
     branches: int = 0       # numbers that were given apart from those of the attempt's samples
+    looks: int = 0          # and those of texts that are looked at and dropped
 
     @property
     def spent(self) -> int:
@@ -104,10 +107,13 @@ class Answer:
         """The chosen rollout with the number of the attempt, and notes; without one, another that failed."""
         meter.unchosen(self.tries - 1)
         text = other.rollout.but(stop=Stop.ERROR, final="") if chosen is None else chosen.rollout
-        noted = {"tries": self.tries, "depth": self.depth, "scoring": self.spent, "calls": self.scoring.verify,
-                 "scorer_wrote": self.scoring.decode, **notes}
+        noted = {"tries": self.tries, "depth": self.depth, "scoring": self.spent, "calls": self.scoring.verify, **notes}
         if chosen is not None and chosen.score is not None:
             noted["score"] = chosen.score
+        if self.scoring.decode:
+            noted["scoring_written"] = self.scoring.decode
+        if self.steps:
+            noted["steps"] = self.steps
         return text.but(attempt=self.attempt, parent=None,
                         notes={**text.notes, **{k: float(v) for k, v in noted.items()}})
 
@@ -134,9 +140,12 @@ class Answer:
         With `look` the score is of the text that many steps later; those steps are dropped, and no rollouts.
         """
         live = [i for i, p in enumerate(paths) if not p.over]
-        grown = await self._step([paths[i] for i in live], step)
-        ahead = [p if p.over else replace(p, rollout=p.rollout.but(attempt=a))
-                 for p, a in zip(grown, self.apart(len(grown) if look else 0), strict=False)] if look else grown
+        first = self._first(2) + self.looks
+        grown, self.steps = await self._step([paths[i] for i in live], step), self.steps + 1
+        ahead = grown
+        if look:
+            self.looks += len(grown)
+            ahead = [replace(p, rollout=p.rollout.but(attempt=first + k)) for k, p in enumerate(grown)]
         for _ in range(look):
             ahead = await self._step(ahead, step)
         found = await self.scores([p.rollout for p in ahead], [p.over for p in ahead])
@@ -149,8 +158,10 @@ class Answer:
     async def _step(self, paths: Sequence[Path], step: str) -> list[Path]:
         """The paths with a step more, where they are not over."""
         live = [p for p in paths if not p.over]
-        made = iter(await advance([p.rollout for p in live], self.world, self.pace, self.place,
-                                  stop=(step_of(self.problem, step),)))
+        mark = step_of(self.problem, step)
+        ends = step_ids(self.world, mark)
+        made = iter(await advance([p.rollout for p in live], self.world, self.pace, self.place, ends=ends,
+                                  stop=() if ends else (mark,)))
         grown = [p if p.over else replace(p, rollout=(r := next(made)), over=self._ended(r)) for p in paths]
         self.depth += max((g.length - p.length for g, p in zip(grown, paths, strict=True)), default=0)
         return grown
@@ -158,15 +169,21 @@ class Answer:
     def _ended(self, rollout: Rollout) -> bool:
         """Whether a text ended otherwise than with a step."""
         text = rollout.segments[-1]
+        if rollout.stop is Stop.STEP:
+            return text.written >= self.pace.max_tokens
         if rollout.stop is not Stop.DONE or int(text.tokens[-1]) in self.world.text.ends:
             return True
         return text.written >= self.pace.max_tokens or any(rollout.final.endswith(s) for s in self.pace.stop)
 
     def apart(self, count: int) -> list[int]:
         """Numbers that no sample of the attempt has."""
-        first = (self.attempt + 1) * BRANCHES + self.branches
+        first = self._first(0) + self.branches
         self.branches += count
         return list(range(first, first + count))
+
+    def _first(self, quarter: int) -> int:
+        """The first of a quarter of the numbers that are apart, so that no kind of them shifts another."""
+        return (self.attempt + 1) * BRANCHES + quarter * (BRANCHES // 4)
 
 
 def numbers(attempt: int, count: int) -> list[int]:
@@ -176,6 +193,18 @@ def numbers(attempt: int, count: int) -> list[int]:
         raise UserError(f"attempt {attempt} with {count} tries each has more than {BRANCHES:,} tries before it: ask "
                         "for fewer answers a problem at once")
     return [attempt * count + j for j in range(count)]
+
+
+def step_ids(world: World, mark: str) -> tuple[int, ...]:
+    """The ids whose text has this mark in it: an engine stops at ids at less cost than at strings. Empty if there is
+    none, or if the vocabulary is not known.
+    """
+    return _step_ids(world.text, mark, world.learner.vocabulary)
+
+
+@lru_cache(maxsize=16)
+def _step_ids(text: Text, mark: str, size: int) -> tuple[int, ...]:
+    return tuple(i for i in range(size) if i not in text.ends and mark in text.decode([i]))
 
 
 def voted(rollout: Rollout) -> str | None:

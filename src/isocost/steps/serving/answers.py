@@ -188,7 +188,7 @@ async def play(
     if not good:
         raise RequestError(f"the model failed in all of {engine.calls} tries: {_why(world)}", "backend_failed", 502)
     own.answer = sum(s.written for r in good for s in r.segments)
-    own.scorer = sum(int(r.numbers.get("scorer_wrote", 0)) for r in made)
+    own.scorer = sum(int(r.numbers.get("scoring_written", 0)) for r in made)
     own.depth = max(int(r.numbers.get("depth", sum(s.written for s in r.segments))) for r in good)
     return [_reply(r, want, number * CHOICES + r.attempt, world) for r in good]
 
