@@ -114,8 +114,8 @@ def test_a_request_is_answered_with_the_text_and_the_tokens_that_sampling_gives(
     assert [c.finish_reason for c in answer.choices] == ["stop", "stop"]
     usage = answer.usage
     assert usage.completion_tokens == sum(s.written for r in said for s in r.segments)
-    assert usage.isocost == {"answer": usage.completion_tokens, "tries": 0, "scorer": 0, "reread": 0, "verify": 0,
-                             "calls": 2, "lost": 0, "strategy": "one", "band": "",
+    assert usage.isocost == {"answer": usage.completion_tokens, "tries": 0, "scorer": 0, "reread": 0, "calls": 0,
+                             "completions": 2, "lost": 0, "strategy": "one", "band": "",
                              "depth": max(s.written for r in said for s in r.segments)}
     assert sums([usage]) == bill(meter)
     (line,) = map(json.loads, (tmp_path / "answers.jsonl").read_text().splitlines())
@@ -133,7 +133,7 @@ def test_a_strategy_is_chosen_by_the_request_and_its_usage_says_what_it_took(wor
 
     first, second = asyncio.run(work())
     own = first.usage.isocost
-    assert (own["strategy"], own["calls"]) == (SEARCH, 4) and 1 <= own["verify"] <= 4      # equal texts once
+    assert (own["strategy"], own["completions"]) == (SEARCH, 4) and 1 <= own["calls"] <= 4      # equal texts once
     assert own["answer"] + own["tries"] + own["scorer"] == first.usage.completion_tokens and own["tries"] > 0
     assert first.usage.prompt_tokens == 4 * len(weights().text.prompt(PROBLEMS[0].prompt))
     assert second.usage.isocost["strategy"] == "best-of:n=2,scorer=steps"      # 300 tokens are two of 128
@@ -159,7 +159,7 @@ def test_what_a_scorer_writes_is_apart_from_the_tries(world):
 
     usage = asyncio.run(work()).usage
     own = usage.isocost
-    assert own["scorer"] == 4 * len(judged) > 0 and own["calls"] == 3 + len(judged)
+    assert own["scorer"] == 4 * len(judged) > 0 and own["completions"] == 3 + len(judged)
     assert own["answer"] + own["tries"] + own["scorer"] == usage.completion_tokens
     assert sums([usage]) == bill(world.meter)
 

@@ -62,14 +62,14 @@ class CountedEngine:
     """An engine for one request: it counts completions and those that failed, and passes tokens on as they come."""
 
     def __init__(self, engine: Any, on_tokens: OnTokens | None = None):
-        self._engine, self._on_tokens, self.calls, self.lost = engine, on_tokens, 0, 0
+        self._engine, self._on_tokens, self.started, self.lost = engine, on_tokens, 0, 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     async def generate(self, start: Segment, attempts: Sequence[int], **how: Any) -> list[Said]:
         """See `isocost.world.Engine`."""
-        self.calls += len(attempts)
+        self.started += len(attempts)
         if self._on_tokens is not None:
             how["on_tokens"] = self._on_tokens
         said: list[Said] = await self._engine.generate(start, attempts, **how)
@@ -98,8 +98,8 @@ class AnswerBill:
         read or written before."""
         cost = self.cost
         parts = {"answer": self.answer, "tries": cost.decode - self.answer - self.scorer, "scorer": self.scorer,
-                 "reread": cost.reread, "verify": cost.verify,
-                 "calls": self.engine.calls, "lost": self.engine.lost, "depth": self.depth,
+                 "reread": cost.reread, "calls": cost.verify,
+                 "completions": self.engine.started, "lost": self.engine.lost, "depth": self.depth,
                  "strategy": self.chosen.name, "band": self.chosen.band}
         return {"prompt_tokens": cost.prefill, "completion_tokens": cost.decode,
                 "total_tokens": cost.prefill + cost.decode,
@@ -186,7 +186,7 @@ async def play(
             want.problem, range(want.choices), replace(world, engine=engine), want.pace, place)
     good = [r for r in made if r.stop not in (Stop.ERROR, Stop.CANCELLED)]
     if not good:
-        raise RequestError(f"the model failed in all of {engine.calls} tries: {_why(world)}", "backend_failed", 502)
+        raise RequestError(f"the model failed in all of {engine.started} tries: {_why(world)}", "backend_failed", 502)
     own.answer = sum(s.written for r in good for s in r.segments)
     own.scorer = sum(int(r.numbers.get("scoring_written", 0)) for r in made)
     own.depth = max(int(r.numbers.get("depth", sum(s.written for s in r.segments))) for r in good)
