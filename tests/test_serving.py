@@ -164,6 +164,16 @@ def test_what_a_scorer_writes_is_apart_from_the_tries(world):
     assert sums([usage]) == bill(world.meter)
 
 
+def test_temperature_0_is_the_most_likely_token(world):
+    async def work():
+        async with served(world) as (_, url):
+            cold = await asks(url, ASKED[7], temperature=0)
+            return cold, await asks(url, ASKED[7], temperature=0.001)
+
+    cold, cool = asyncio.run(work())
+    assert cold.choices[0].message.content == cool.choices[0].message.content
+
+
 def test_a_server_that_closes_answers_what_is_under_way_and_tells_others_when_to_come_back(world):
     async def work():
         async with served(world) as (app, url):
@@ -250,7 +260,8 @@ def test_an_assistants_message_is_continued_and_a_full_context_is_a_length(world
 
 @pytest.mark.parametrize("body, param", [
     ({"n": 0}, "n"), ({"n": 129}, "n"), ({"n": 1.5}, "n"), ({"temperature": -1}, "temperature"),
-    ({"temperature": "hot"}, "temperature"), ({"top_p": 2}, "top_p"), ({"seed": "x"}, "seed"),
+    ({"temperature": "hot"}, "temperature"), ({"temperature": 0, "n": 2}, "temperature"),
+    ({"top_p": 2}, "top_p"), ({"seed": "x"}, "seed"),
     ({"presence_penalty": 1}, "presence_penalty"), ({"isocost": 3}, "isocost"), ({"isocost": {"plan": 1}}, "isocost"),
     ({"isocost": {"strategy": "best-off"}}, "isocost"), ({"isocost": {"strategy": "best-of:k=2"}}, "isocost"),
     ({"isocost": {"budget": "800"}}, "isocost"), ({"isocost": {"budget": "2s"}}, "isocost"),
@@ -370,11 +381,12 @@ class Faulty(Server):
 
     def __init__(self):
         super().__init__("tiny-puzzles")
-        self.asked, self.fault = 0, lambda k: None
+        self.asked, self.fault, self.bodies = 0, lambda k: None, []
 
     async def answer(self, method, path, body):
         if method == "POST":
             self.asked += 1
+            self.bodies.append(body)
             fault = self.fault(self.asked)
             if isinstance(fault, tuple):
                 return fault
@@ -437,6 +449,24 @@ def test_where_every_try_fails_the_answer_is_502_with_their_number(faulty):
     for failed in (whole, stream):
         assert failed.status_code == 502 and "all of 4 tries: 400: this prompt is refused" in failed.message
     assert counts == {"failed": 2}
+
+
+def test_a_request_has_its_own_sampling_in_front_of_another_server_too(faulty):
+    server, world = behind(faulty)
+
+    async def work():
+        async with served(world) as (_, url):
+            one = await asks(url, ASKED[0], seed=5, temperature=0.5, top_p=0.9)
+            world.engine.dialect.dropped.append("top_p")
+            with pytest.raises(openai.BadRequestError, match=r"does not take top_p, and 0\.9 was asked for: leave it"):
+                await asks(url, ASKED[0], top_p=0.9)
+            world.engine.dialect.dropped.clear()
+            return one
+
+    one = asyncio.run(work())
+    world.close()
+    assert {k: server.bodies[-1][k] for k in ("temperature", "top_p")} == {"temperature": 0.5, "top_p": 0.9}
+    assert one.choices[0].message.content
 
 
 def test_a_slow_try_delays_its_own_answer_alone(faulty):

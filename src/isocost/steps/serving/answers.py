@@ -17,7 +17,7 @@ from isocost import meter
 from isocost.chance import Purpose
 from isocost.envs.gateway_protocol import CompletionRequest, Reply, RequestError, parted
 from isocost.seams import Pace, Play
-from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Segment, Stop
+from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Sampling, Segment, Stop
 from isocost.world import OnTokens, World
 
 CHOICES = 128       # of a request, at most
@@ -124,6 +124,8 @@ def wanted(
     given = {"temperature": _number(body, "temperature", float, 0, 100), "top_p": _number(body, "top_p", float, 0, 1),
              "top_k": _number(body, "top_k", int, -1)}
     sampling = replace(pace.sampling, **{k: max(v, 0) for k, v in given.items() if v is not None})
+    if sampling.temperature == 0 and world.about.model is not None:
+        sampling = Sampling(top_k=1)        # the most likely token
     entries, prefix = asked.entries, ""
     if body.get("continue_final_message"):
         if entries[-1].role != "assistant" or len(entries) == 1:
@@ -143,6 +145,9 @@ def wanted(
         limit = max(min(limit, room - read), 1)
     pace = replace(pace, max_tokens=limit, sampling=sampling, stop=asked.stop)
     chosen = choose(str(own.get("strategy") or ""), str(own.get("budget") or ""), limit)
+    if given["temperature"] == 0 and choices * chosen.width > 1:
+        raise RequestError(f"at temperature 0 all completions of {chosen.name} with n = {choices} are equal: ask for "
+                           "one, or a higher temperature", "invalid_value", param="temperature")
     return AnswerRequest(asked, problem, choices, seed, pace, chosen, read)
 
 
@@ -157,7 +162,7 @@ def _number(body: Mapping[str, Any], name: str, kind: type, low: float | None = 
         what = "an integer" if kind is int else "a number"
         raise RequestError(f"{name} must be {what} {limits}, got {value!r}".replace(" ,", ","), "invalid_value",
                            param=name)
-    return value
+    return kind(value)
 
 
 def prompt_tokens(messages: Sequence[Message], prefix: str, world: World) -> int:
