@@ -3,11 +3,11 @@
     python -m venv /tmp/hub && /tmp/hub/bin/pip install 'its_hub[lm]==1.2.0'
     python experiments/serving_peer.py --python /tmp/hub/bin/python
 
-One model, `tiny-puzzles`, one exact checker, which both sides ask by HTTP or through the server, 8 tries. Both sides are
-clients in a process of their own (`serving_peer_client.py`), with 8 problems under way. Every repeat draws new numbers. The
-difference of accuracies is paired by problem, with its 90 % interval over problems of the means over repeats. Tokens
-are those of the server's meter. `one_token` is a request for one token by OpenAI's client: what a call costs. Writes
-results/serving_peer.json.
+One model, `tiny-puzzles`, one exact checker, which its_hub asks by HTTP and the strategies ask in the server, 8 tries.
+Both sides are clients in a process of their own (`serving_peer_client.py`), with 8 problems under way. Every repeat
+draws new numbers. The difference of accuracies is paired by problem, with its 90 % interval over problems of the means
+over repeats. Tokens are those of the server's meter; processor time is without that of its_hub's scorer. `one_token` is
+a request for one token by OpenAI's client: what a call costs. Writes results/serving_peer.json.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ OUT = Path(__file__).parent / "results" / "serving_peer.json"
 CLIENT = Path(__file__).with_name("serving_peer_client.py")
 SIZE, SURE = 8, 0.9
 ALGORITHMS = {      # its_hub's, and the same strategy of the server
-    "best-of": f"best-of:n={SIZE},scorer=steps", "vote": f"vote:n={SIZE}", "particles": f"particles:n={SIZE},scorer=steps",
+    "best-of": f"best-of:n={SIZE},scorer=steps", "vote": f"vote:n={SIZE}",
+    "particles": f"particles:n={SIZE},scorer=steps",
 }
 
 
@@ -70,8 +71,9 @@ class Both:
     async def ask(self, python: str, port: int, side: str, algorithm: str, most: int = 128) -> dict[str, Any]:
         """One side's answers to all problems, with what they took."""
         at = f"http://127.0.0.1:{port}"
+        algorithm = ALGORITHMS.get(algorithm, algorithm) if side == "ours" else algorithm
         asked = {"url": f"{at}/v1", "score": f"{at}/score", "side": side, "size": SIZE, "most": most,
-                 "algorithm": ALGORITHMS.get(algorithm, algorithm) if side == "ours" else algorithm, "prompts": list(self.problems)}
+                 "algorithm": algorithm, "prompts": list(self.problems)}
         before, cpu, scoring = self.world.meter.of(ANSWERS), time.process_time(), self.scoring
         answered = self.app.counts["answered"]
         work = await asyncio.create_subprocess_exec(
@@ -126,8 +128,11 @@ async def measured(python: str, count: int, repeats: int) -> dict[str, Any]:
         short = [await both.ask(python, port, "ours", "one", most=1) for _ in range(repeats)]
     finally:
         await server.stop()
-    return {"problems": count, "repeats": repeats, "size": SIZE, "algorithms": {
-        a: compared(sides, count) for a, sides in runs.items()}, "one_token": cpu(short, count), "machine": machine(1, both.world.about)}
+    return {
+        "problems": count, "repeats": repeats, "size": SIZE,
+        "algorithms": {a: compared(sides, count) for a, sides in runs.items()}, "one_token": cpu(short, count),
+        "machine": machine(1, both.world.about),
+    }
 
 
 def main() -> None:

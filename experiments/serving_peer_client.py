@@ -1,4 +1,4 @@
-"""One side of `experiments/serving_peer.py`: asks a server for answers, with its_hub or with the strategies of the server.
+"""One side of `experiments/serving_peer.py`: asks a server for answers, by its_hub or by the server's strategies.
 
 It runs in an environment of its own, which has its_hub and openai and not isocost. It reads a JSON object from standard
 input (url, score, algorithm, size, most, prompts, side) and prints one: answers, CPU seconds without scoring, and
@@ -22,16 +22,17 @@ END = ">"           # what its_hub looks for at the end of a text: the server do
 def scored(asked: dict[str, Any], prompt: str, texts: list[str], over: list[bool]) -> list[float]:
     """Scores of texts by the scorer's address, whose time is apart."""
     global SCORING
-    began = time.process_time()
+    began = time.thread_time()
     body = json.dumps({"question": prompt, "texts": texts, "over": over}).encode()
     request = urllib.request.Request(asked["score"], body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request) as answer:
         found = json.load(answer)["scores"]
-    SCORING += time.process_time() - began
+    SCORING += time.thread_time() - began
     return found
 
 
 SCORING = 0.0
+CLOSING: list[Any] = []
 
 
 def theirs(asked: dict[str, Any]) -> Any:
@@ -81,6 +82,8 @@ def theirs(asked: dict[str, Any]) -> Any:
         algorithm = (BestOfN(Outcome(), orchestrator=orchestrator) if asked["algorithm"] == "best-of" else
                      SelfConsistency(lambda text: text.rpartition(";")[2], orchestrator=orchestrator))
 
+    CLOSING.append(lm.close)
+
     async def one(prompt: str) -> str:
         answer = await algorithm.ainfer(lm, prompt, asked["size"])
         return str(answer["content"]).removesuffix(END)
@@ -120,6 +123,8 @@ async def main() -> None:
     began = time.process_time()
     answers = await asyncio.gather(*map(within, asked["prompts"]))
     cpu = time.process_time() - began
+    for close in CLOSING:
+        await close()
     print(json.dumps({"answers": answers, "cpu": cpu - SCORING, "failed": failed}))
 
 
