@@ -29,7 +29,7 @@ from isocost.steps.serving.admission import Admission, Full
 from isocost.steps.serving.answers import Chosen
 from isocost.steps.serving.application import Application
 from isocost.steps.serving.choosing import by_strategy
-from isocost.steps.serving.serve import Access, Load, serve, setting_for
+from isocost.steps.serving.serve import Access, Answerer, Load, serve
 from isocost.strategies import best_of
 from isocost.tasks.builtin import puzzles
 from isocost.types import Cost, Place, Role, Segment
@@ -154,7 +154,7 @@ def test_what_a_scorer_writes_is_apart_from_the_tries(world):
     chosen = Chosen("mine", partial(best_of.play, n=3, scorer=verdicts), 3)
 
     async def work():
-        async with served(world, choose=lambda strategy, budget, limit: chosen) as (_, url):
+        async with served(world, choose=lambda strategy, budget, limit, problem: chosen) as (_, url):
             return await asks(url, ASKED[4])
 
     usage = asyncio.run(work()).usage
@@ -532,8 +532,8 @@ class Client:
 
 def test_a_signal_ends_the_server_after_what_is_under_way_and_the_journal_goes_on(tmp_path):
     """A request is answered, or is told that the server closes: none is lost."""
-    setting, known = setting_for("tiny-puzzles", {"data": "puzzles:count=60"}, ["data"])
-    assert known and setting.lengths.max_tokens == 128
+    puzzled = Answerer.of("tiny-puzzles", {"data": "puzzles:count=60"}, ["data"])
+    assert puzzled.known and puzzled.setting.lengths.max_tokens == 128
 
     async def work(url):
         there = client(url, max_retries=0)
@@ -550,7 +550,7 @@ def test_a_signal_ends_the_server_after_what_is_under_way_and_the_journal_goes_o
     found = []
     for _ in range(2):
         asking = Client(work)
-        ended = serve(setting, SEARCH, known=known, access=Access(port=0), out=tmp_path, observer=asking)
+        ended = serve(puzzled, SEARCH, access=Access(port=0), out=tmp_path, observer=asking)
         asking.thread.join()
         answers = [a for a in asking.found if not isinstance(a, Exception)]
         assert {a.code for a in asking.found if isinstance(a, Exception)} <= {"closing"} and len(answers) > 1

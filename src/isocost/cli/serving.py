@@ -25,9 +25,9 @@ from isocost.cli.options import (
 
 
 @click.command(cls=Sectioned)
-@click.argument("what", metavar="MODEL|RUN")
-@click.option("--strategy", default="one", show_default=True, help="of requests that name none: one, "
-              "best-of:n=8,scorer=steps, ..., as for `isocost eval`")
+@click.argument("what", metavar="MODEL|RUN|STUDY")
+@click.option("--strategy", help="of requests that name none: best-of:n=8,scorer=steps, ..., as for `isocost eval`  "
+              "[default: the study's plan, else one]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="the interface to listen on; another needs a key")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one")
 @click.option("--key", help="that clients must send; better in the environment: ISOCOST_SERVE_KEY")
@@ -48,19 +48,20 @@ from isocost.cli.options import (
 @server_options
 @computing_options
 @reported
-def serve(what: str, as_json: bool, out: Path | None, strategy: str, **asked: Any) -> None:
-    """Answer requests of OpenAI's protocol with a model of this machine or behind a server, by any strategy.
+def serve(what: str, as_json: bool, out: Path | None, strategy: str | None, **asked: Any) -> None:
+    """Answer requests of OpenAI's protocol with a model of this machine or behind a server, by any strategy, or as a
+    study of strategies plans.
 
     A request may name its own: extra_body={"isocost": {"strategy": "best-of:n=8,...", "budget": "800-tokens"}}. Usage
     counts every token that was read or written for it. Ctrl-C answers what is under way and prints the bill.
     """
     from isocost.cli.printer import observer, printed
-    from isocost.steps.serving.serve import KEY, Access, Load, serve, setting_for
+    from isocost.steps.serving.serve import KEY, Access, Answerer, Load, serve
     from isocost.steps.training.served import Served
 
     shown, served = observer(as_json), Served(None, asked.pop("price"), server_limits(asked))
     access = Access(asked.pop("host"), asked.pop("port"), asked.pop("key") or os.environ.get(KEY, ""))
     load = Load(asked.pop("tokens"), asked.pop("queue"), asked.pop("grace"))
-    setting, known = setting_for(what, asked, given())
-    found = serve(setting, strategy, known=known, access=access, load=load, served=served, out=out, observer=shown)
+    answerer = Answerer.of(what, asked, given())
+    found = serve(answerer, strategy, access=access, load=load, served=served, out=out, observer=shown)
     printed(found, shown, as_json)

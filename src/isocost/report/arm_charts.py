@@ -13,6 +13,7 @@ from isocost.report.theme import (
     compute_axis,
     data_of,
     finish,
+    log_axis,
     reward_axis,
     tooltips,
 )
@@ -53,6 +54,26 @@ def arm_curves(rows: Rows, means: Rows, alt_text: str, unit: str = "rollouts", w
         .add_params(pick),
     ]
     return finish(alt.layer(*layers), alt_text, 360, zoom=True)
+
+
+def by_cost(rows: Rows, sealed: Rows, unit: str, alt_text: str) -> Spec:
+    """rows: arm (a strategy), n, cost (of an answer, in `unit`), accuracy; sealed: cost, value, low, high."""
+    color, shape = _of_arms(rows)
+    scale = alt.Scale(type="log", nice=False, padding=12)
+    x = alt.X("cost:Q", title=f"{unit} per answer (log scale)", scale=scale, axis=log_axis())
+    y = alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".3~f"))
+    tips = ["arm:N", "n:Q", alt.Tooltip("cost:Q", format=",.4~g"), alt.Tooltip("accuracy:Q", format=".3f")]
+    data, bar = alt.Chart(data_of(rows)), alt.Chart(data_of(sealed))
+    layers: list[alt.Chart] = [
+        data.mark_line(opacity=0.5).encode(x=x, y=y, color=color),
+        data.mark_point(size=40).encode(x=x, y=y, color=color, shape=shape, tooltip=tooltips(tips)),
+    ]
+    if sealed:
+        layers += [
+            bar.mark_rule(strokeWidth=3, color="var(--ink)").encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
+            bar.mark_point(size=130, strokeWidth=3, color="var(--ink)").encode(x=x, y=alt.Y("value:Q")),
+        ]
+    return finish(alt.layer(*layers), alt_text, 340, zoom=True)
 
 
 def _of_arms(rows: Rows) -> tuple[alt.Color, alt.Shape]:

@@ -16,6 +16,7 @@ import numpy as np
 from isocost import meter
 from isocost.chance import Purpose
 from isocost.envs.gateway_protocol import CompletionRequest, Reply, RequestError, parted
+from isocost.errors import UserError
 from isocost.seams import Pace, Play
 from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Sampling, Segment, Stop
 from isocost.world import OnTokens, World
@@ -37,8 +38,9 @@ class Chosen:
     band: str = ""
 
 
-# What a strategy (empty: the server's) and a budget (empty: none) come to, for completions of so many tokens at most.
-Choose = Callable[[str, str, int], Chosen]
+# What a strategy (empty: the server's) and a budget (empty: none) come to, for completions of so many tokens at most and
+# a problem. Raises UserError.
+Choose = Callable[[str, str, int, Problem], Chosen]
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,10 @@ def wanted(
                                "context_length_exceeded", param="messages" if asked.chat else "prompt")
         limit = max(min(limit, room - read), 1)
     pace = replace(pace, max_tokens=limit, sampling=sampling, stop=asked.stop)
-    chosen = choose(str(own.get("strategy") or ""), str(own.get("budget") or ""), limit)
+    try:
+        chosen = choose(str(own.get("strategy") or ""), str(own.get("budget") or ""), limit, problem)
+    except UserError as e:
+        raise RequestError(str(e), "invalid_value", param="isocost") from None
     if given["temperature"] == 0 and choices * chosen.width > 1:
         raise RequestError(f"at temperature 0 all completions of {chosen.name} with n = {choices} are equal: ask for "
                            "one, or a higher temperature", "invalid_value", param="temperature")

@@ -16,11 +16,14 @@ from isocost.errors import UserError, needed
 from isocost.gather import finished
 from isocost.meter import ANSWERS, Meter
 from isocost.runs.files import Stream, read_json
+from isocost.runs.measure import UNNAMED
 from isocost.screen.display import Result, Row, Table, given
 from isocost.screen.words import word
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import writing
+from isocost.steps.serving.answers import Choose
 from isocost.steps.settings import option_names, setting_of
+from isocost.steps.study import StudyRecord
 from isocost.steps.training.served import Served, spent
 from isocost.types import Rollout, Score
 from isocost.world import World
@@ -100,45 +103,66 @@ class ServerEnd(Result):
         return dict(vars(self))
 
 
-def setting_for(what: str, asked: Mapping[str, Any], given: Collection[str]) -> tuple[Setting, bool]:
-    """The setting that serves a model or a run's final policy, and whether its problems are known.
+@dataclass(frozen=True)
+class Answerer:
+    """What answers: the setting of a model, whether its problems are known, and the study whose plan chooses."""
 
-    `asked` are options, of which `given` were given: these hold in place of a run's own. Raises UserError for a run
-    without a final policy.
-    """
-    folder = Path(what)
-    if not (folder / "run.json").is_file():
-        setting, known = setting_of({**asked, "model": what}), "data" in given
-        return (setting if known or "max_tokens" in given else setting.but(max_tokens=ROOM)), known
-    if not (folder / "final").is_dir():
-        raise UserError(f"{what} has no final policy: it did not end, or is a pilot's (only trained runs are exported)")
-    setting = Setting.of(read_json(folder / "run.json")["job"]["setting"])
-    own = {k: v for k, v in asked.items() if k in given and k in option_names()}
-    return setting.but(**own, model=str(folder / "final")), not setting.problems.env
+    setting: Setting
+    known: bool = False
+    study: StudyRecord | None = None
 
+    @classmethod
+    def of(cls, what: str, asked: Mapping[str, Any], given: Collection[str]) -> Answerer:
+        """Of a model, a run's final policy, or a study of strategies.
 
-@contextlib.contextmanager
-def opened(setting: Setting, known: bool, limits: RequestLimits) -> Iterator[World]:
-    """The world of a setting, to be sampled alone and without its environment. Raises UserError.
+        `asked` are options, of which `given` were given: these hold in place of a record's own. Raises UserError for a
+        run without a final policy, and for a study that has no model to answer with.
+        """
+        folder, own = Path(what), {k: asked[k] for k in given if k in option_names()}
+        if (folder / "study.json").is_file():
+            study = StudyRecord.read(folder)
+            if study.kind != "test_time" or study.setting.model == UNNAMED:
+                raise UserError(f"{what} has no strategies of a model to serve: serve the final policy of one of its "
+                                f"runs, or profile with `isocost profile --model ... --strategies ...`")
+            return cls(study.setting.but(**own), True, study)
+        if not (folder / "run.json").is_file():
+            setting, known = setting_of({**asked, "model": what}), "data" in given
+            return cls(setting if known or "max_tokens" in given else setting.but(max_tokens=ROOM), known)
+        if not (folder / "final").is_dir():
+            raise UserError(f"{what} has no final policy: it did not end, or is a pilot's (only trained runs are "
+                            "exported)")
+        setting = Setting.of(read_json(folder / "run.json")["job"]["setting"])
+        return cls(setting.but(**own, model=str(folder / "final")), not setting.problems.env)
 
-    With `known` it has the setting's problems, and their verifier marks answers to them.
-    """
-    if known:
-        there = open_setting(setting, learn=False, whole=True, limits=limits)
+    def chooses(self, strategy: str | None, price: str | None) -> tuple[Choose, str]:
+        """What chooses a strategy for each request, and its name: the plan, if none is named. Raises UserError."""
+        from isocost.steps.serving.choosing import PLAIN, by_plan, by_strategy
+
+        if self.study is not None and strategy is None:
+            return by_plan(self.study, price)
+        return by_strategy(strategy or PLAIN), strategy or PLAIN
+
+    @contextlib.contextmanager
+    def opened(self, limits: RequestLimits) -> Iterator[World]:
+        """The world, to be sampled alone and without its environment. Where problems are known it has them, and their
+        verifier marks answers to them. Raises UserError."""
+        setting = self.setting
+        if self.known:
+            there = open_setting(setting, learn=False, whole=True, limits=limits)
+            try:
+                yield there.world
+            finally:
+                there.close()
+            return
+        import torch
+
+        torch.set_num_threads(setting.machine.threads)
+        world = spec_of(setting.model).open(
+            Opening((), _no_marks, Meter(), setting.sampling, setting.machine, setting.world, limits))
         try:
-            yield there.world
+            yield world
         finally:
-            there.close()
-        return
-    import torch
-
-    torch.set_num_threads(setting.machine.threads)
-    world = spec_of(setting.model).open(
-        Opening((), _no_marks, Meter(), setting.sampling, setting.machine, setting.world, limits))
-    try:
-        yield world
-    finally:
-        world.close()
+            world.close()
 
 
 async def _no_marks(rollouts: Sequence[Rollout]) -> list[Score | None]:
@@ -147,21 +171,22 @@ async def _no_marks(rollouts: Sequence[Rollout]) -> list[Score | None]:
 
 
 def serve(
-    setting: Setting, strategy: str, *, known: bool = False, access: Access = Access(), load: Load = Load(),
+    answerer: Answerer, strategy: str | None = None, *, access: Access = Access(), load: Load = Load(),
     served: Served = Served(), out: Path | None = None, observer: Observer = SILENT,
 ) -> ServerEnd:
-    """Answer requests with the model of a setting until SIGINT or SIGTERM, by `strategy` where they name none.
+    """Answer requests until SIGINT or SIGTERM; by `strategy` where they name none, else by the plan, else one sample.
 
-    The problems of the setting are `known` or not. `served` is what is said of the model's server. `out` is a
-    folder for the journal, which a later server continues. Raises UserError for what cannot be opened.
+    `served` is what is said of the model's server. `out` is a folder for the journal, which a later server continues.
+    Raises UserError for what cannot be opened.
     """
     for package in ("starlette", "uvicorn"):
         needed(package, "serve", "`isocost serve`")
     from isocost.steps.serving.admission import Admission
     from isocost.steps.serving.application import Application
-    from isocost.steps.serving.choosing import by_strategy
 
-    choose, journal, first, name = by_strategy(strategy), None, 0, ""
+    setting, price = answerer.setting, served.token_price
+    choose, named = answerer.chooses(strategy, served.price)
+    journal, first, name = None, 0, ""
     with contextlib.ExitStack() as closing:
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
@@ -170,12 +195,12 @@ def serve(
             first, name = 1 + max((line["request"] for line in last), default=-1), str(out / FILE)
             journal = Stream.mended(out / FILE)
             closing.callback(journal.close)
-        world = closing.enter_context(opened(setting, known, served.limits))
+        world = closing.enter_context(answerer.opened(served.limits))
         app = Application(world, setting.model, setting.measured, choose, Admission(load.tokens, load.queue),
                           key=access.key, journal=journal, first=first)
-        finished(_listen(app, access, load.grace, Listening("", setting.model, strategy, name), observer))
-        cost, price = world.meter.of(ANSWERS), served.token_price
-        return ServerEnd(setting.model, strategy, dict(app.counts), cost.data(),
+        finished(_listen(app, access, load.grace, Listening("", setting.model, named, name), observer))
+        cost = world.meter.of(ANSWERS)
+        return ServerEnd(setting.model, named, dict(app.counts), cost.data(),
                          None if price is None else price.of(cost).data(),
                          world.about.server() if world.about.server else None, name)
 
