@@ -15,9 +15,11 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from click.testing import CliRunner
 
 from examples.openai_server import Background, Server, error
 from isocost.chance import Purpose
+from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.local.world import open_world
 from isocost.meter import ANSWERS, Meter
@@ -28,11 +30,12 @@ from isocost.serve.server import Server as Listener
 from isocost.steps.serving.admission import Admission, Full
 from isocost.steps.serving.answers import Chosen
 from isocost.steps.serving.application import Application
-from isocost.steps.serving.choosing import by_strategy
+from isocost.steps.serving.choosing import by_plan, by_strategy
 from isocost.steps.serving.serve import Access, Answerer, Load, serve
+from isocost.steps.study import StudyRecord
 from isocost.strategies import best_of
 from isocost.tasks.builtin import puzzles
-from isocost.types import Cost, Place, Role, Segment
+from isocost.types import Cost, Place, Problem, Role, Segment
 from isocost.worlds import endpoint
 from isocost.worlds.http import RequestLimits
 from isocost.worlds.spec import spec_of
@@ -191,6 +194,35 @@ def test_a_server_that_closes_answers_what_is_under_way_and_tells_others_when_to
     assert first.choices[0].message.content
     assert (late.status_code, late.headers["retry-after"], late.json()["error"]["code"]) == (503, "10", "closing")
     assert (health.status_code, health.json()["status"]) == (503, "closing")
+
+
+def planned(folder):
+    """A study of 60 problems with 8 stored samples each, of 8 tokens; problem i is right in i % 7 of them."""
+    rows = [{"problem_id": f"p{i}", "response": f"{k < i % 7}", "correct": k < i % 7, "completion_tokens": 8}
+            for i in range(60) for k in range(8)]
+    (folder / "pool.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    study = folder / "study"
+    for words in (f"profile --completions {folder}/pool.jsonl --strategies best-of --scorer verifier "
+                  f"--out {study}",
+                  f"plan {study} --budget 32-tokens/answer"):
+        done = CliRunner().invoke(main, words.split())
+        assert done.exit_code == 0, done.output
+    return study
+
+
+def test_a_study_of_strategies_answers_as_its_plan_says_and_plans_for_the_budget_of_a_request(tmp_path):
+    """The best-of of a pool is exact: eight tokens a sample buy four samples for 32, and two for 20."""
+    study = StudyRecord.read(planned(tmp_path))
+    choose, named = by_plan(study, None)
+
+    def chosen(strategy="", budget=""):
+        return choose(strategy, budget, 128, Problem("p", ()))
+
+    assert named == "best of 4" and chosen().name == "best-of:n=4,scorer=outcome"
+    assert chosen(budget="20-tokens").name == chosen(budget="20-tokens/answer").name == "best-of:n=2,scorer=outcome"
+    assert chosen("vote:n=3").name == "vote:n=3"
+    with pytest.raises(UserError, match="below one sample"):
+        chosen(budget="5-tokens")
 
 
 @pytest.mark.parametrize("stop", [None, ";"])

@@ -19,7 +19,7 @@ from isocost.envs.gateway_protocol import CompletionRequest, Reply, RequestError
 from isocost.errors import UserError
 from isocost.seams import Pace, Play
 from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Sampling, Segment, Stop
-from isocost.world import OnTokens, World
+from isocost.world import OnTokens, Start, World, generate_many
 
 CHOICES = 128       # of a request, at most
 COUNTED = 4         # characters of a token of a text that only its server can count
@@ -38,8 +38,8 @@ class Chosen:
     band: str = ""
 
 
-# What a strategy (empty: the server's) and a budget (empty: none) come to, for completions of so many tokens at most and
-# a problem. Raises UserError.
+# What a strategy (empty: the server's) and a budget (empty: none) come to, for completions of so many tokens at most
+# and a problem. Raises UserError.
 Choose = Callable[[str, str, int, Problem], Chosen]
 
 
@@ -71,10 +71,16 @@ class CountedEngine:
 
     async def generate(self, start: Segment, attempts: Sequence[int], **how: Any) -> list[Said]:
         """See `isocost.world.Engine`."""
-        self.started += len(attempts)
         if self._on_tokens is not None:
             how["on_tokens"] = self._on_tokens
-        said: list[Said] = await self._engine.generate(start, attempts, **how)
+        return self._counted(await self._engine.generate(start, attempts, **how))
+
+    async def generate_many(self, starts: Sequence[Start], **how: Any) -> list[list[Said]]:
+        """See `isocost.world.generate_many`."""
+        return [*map(self._counted, await generate_many(self._engine, starts, **how))]
+
+    def _counted(self, said: list[Said]) -> list[Said]:
+        self.started += len(said)
         self.lost += sum(s.stop is Stop.ERROR for s in said)
         return said
 
