@@ -218,8 +218,8 @@ def test_a_study_of_strategies_answers_as_its_plan_says_and_plans_for_the_budget
     def chosen(strategy="", budget=""):
         return choose(strategy, budget, 128, Problem("p", ()))
 
-    assert named == "best of 4" and chosen().name == "best-of:n=4,scorer=outcome"
-    assert chosen(budget="20-tokens").name == chosen(budget="20-tokens/answer").name == "best-of:n=2,scorer=outcome"
+    assert named == "best of 4" and chosen().name == "best-of:n=4"
+    assert chosen(budget="20-tokens").name == chosen(budget="20-tokens/answer").name == "best-of:n=2"
     assert chosen("vote:n=3").name == "vote:n=3"
     with pytest.raises(UserError, match="below one sample"):
         chosen(budget="5-tokens")
