@@ -45,6 +45,7 @@ class Purpose(IntEnum):
     FORK = 9
     GUIDE = 10
     ENVIRONMENT = 11
+    ANSWER = 12
 
 
 _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))

@@ -45,6 +45,7 @@ from isocost.cli.options import (
 )
 from isocost.cli.rollouts import rollouts
 from isocost.cli.scoring import scorer
+from isocost.cli.serving import serve
 from isocost.cli.test_time import strategy_options
 from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
@@ -536,3 +537,4 @@ main.add_command(scorer)
 main.add_command(envs)
 main.add_command(laws)
 main.add_command(methods)
+main.add_command(serve)

@@ -97,12 +97,11 @@ class EndpointEngine:
         whose request failed for good has no tokens and `Stop.ERROR`. Raises UserError for a start that the protocol
         cannot express, and Unreachable when the server no longer answers.
         """
-        if start.sampling != self.dialect.sampling:
-            raise UserError(f"this world samples with {self.dialect.sampling}, not {start.sampling}")
+        dialect = self.dialect.at(start.sampling)
         said, marks = self.text.spoken(start, chat=self.dialect.path == CHAT), [self.text.decode([x]) for x in ends]
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * 2**31).astype(int).tolist()
         goes_on = bool(start.own.any())
-        bodies = [self.dialect.body(said, max_tokens, seed, stop, marks) for seed in seeds]
+        bodies = [dialect.body(said, max_tokens, seed, stop, marks) for seed in seeds]
         asked = [self._attempt(body, max_tokens, marks, place, a, goes_on)
                  for a, body in zip(attempts, bodies, strict=True)]
         return await each(attempts, asked, on_tokens)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isocost.errors import UserError
@@ -80,6 +80,15 @@ class Dialect:
     dropped: list[str] = field(default_factory=list)        # parameters that the server does not take
     _tried: dict[str, int] = field(default_factory=dict)    # which neutral value of a parameter is used
     _named: dict[str, str] = field(default_factory=dict)
+
+    def at(self, sampling: Sampling) -> Dialect:
+        """The same with another sampling. Raises UserError for a parameter of it that the server does not take."""
+        other = self if sampling == self.sampling else replace(self, sampling=sampling)
+        for name in other.dropped:
+            if other._required(name):
+                raise UserError(f"the server does not take {name}, and {getattr(sampling, name):g} was asked for: "
+                                "leave it out")
+        return other
 
     def body(
         self, said: Sequence[Message] | str, max_tokens: int, seed: int, stop: Sequence[str] = (),
