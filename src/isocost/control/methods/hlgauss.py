@@ -18,7 +18,7 @@ from isocost.control.luck import Luck
 from isocost.control.methods import sac
 from isocost.control.networks import Network, Params
 from isocost.control.parts import improve
-from isocost.control.parts.heads import Bins, cross_entropy
+from isocost.control.parts.heads import ReturnBins, cross_entropy
 from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
 from isocost.method_file import Card
@@ -30,14 +30,14 @@ def networks(
     space: Space, agent: Agent, *, low: float = -700.0, high: float = 100.0, bins: int = 101
 ) -> Mapping[str, Network]:
     """SAC's, with `bins` logits for each critic. `low` and `high` must hold the discounted returns of the task."""
-    critic = Bins(space.observation + space.actions, bins, agent.width, agent.depth, agent.members, slow=True,
+    critic = ReturnBins(space.observation + space.actions, bins, agent.width, agent.depth, agent.members, slow=True,
                   low=low, high=high)
     return {**sac.networks(space, agent), "critic": critic}
 
 
-def head(params: Params) -> Bins:
+def head(params: Params) -> ReturnBins:
     found = params.networks["critic"]
-    assert isinstance(found, Bins)
+    assert isinstance(found, ReturnBins)
     return found
 
 

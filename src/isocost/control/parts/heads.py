@@ -11,7 +11,7 @@ from isocost.control.networks import Mlp
 
 
 @dataclass(frozen=True)
-class Bins(Mlp):
+class ReturnBins(Mlp):
     """A network with one logit for each of `outputs` bins of equal width between `low` and `high`."""
 
     low: float = -1.0
