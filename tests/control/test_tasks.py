@@ -1,6 +1,8 @@
 """The tasks of control, by numbers that are worked from their equations."""
 
+import json
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -227,3 +229,10 @@ class TestGymnasium:
         second.advance([250])
         assert (second.replay.rows == whole.replay.rows).all()
         assert all((second.weights[k] == whole.weights[k]).all() for k in whole.weights)
+
+
+def test_the_reference_of_pendulum_is_that_of_its_record():
+    """Of value iteration; random actions are measured again, on the episodes of the record."""
+    record = json.loads((Path(__file__).parents[2] / "experiments/results/control_references.json").read_text())
+    assert open_task("pendulum").reference == record["return"] > record["value_at_the_starts"] - 3
+    assert {k: random_return(k) for k in EMBEDDED} == pytest.approx(record["random"], abs=1e-3)
