@@ -3,7 +3,7 @@
     block(h) = h + LN(W₂ relu(LN(W₁ h))),   critic = W block(block(relu(LN(W₀ (s, a)))))
     y = r + γ ((Q'_1 + Q'_2)/2 − α log π(a'|s')),  AdamW with decay 1e-4, all networks reset every 2,500 updates
 
-Nauman et al. 2024, arXiv:2405.16158. Without its optimistic second actor and its quantiles.
+    Nauman et al. 2024, arXiv:2405.16158. Without its optimistic second actor and its quantiles.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     y = r + γ max_a' Q'(s', a')       L = mean H(Q(s, a) − y),  H(x) = x²/2 for |x| < 1, |x| − 1/2 beyond
 
-Mnih et al. 2015, Nature 518
+    Mnih et al. 2015, Nature 518
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     p_j = Φ((e_{j+1} − y)/σ) − Φ((e_j − y)/σ), normalised,  σ = 0.75 bins
     L_Q = Σ_k mean CE(p, softmax Q_k(s, a)),  Q = Σ_j softmax_j · centre_j;  y and the actor as in SAC
 
-Farebrother et al. 2024, arXiv:2403.03950
+    Farebrother et al. 2024, arXiv:2403.03950
 """
 
 from __future__ import annotations

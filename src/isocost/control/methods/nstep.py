@@ -2,8 +2,8 @@
 
     y = Σ_{i<n} γ^i r_{t+i} + γ^n (min_k Q'_k(s_{t+n}, a') − α log π(a'|s_{t+n})),  n = 3
 
-The actions in between are those of the replay, without a correction. Hessel et al. 2018, arXiv:1710.02298; Park et al.
-2025, arXiv:2506.04168
+    The actions in between are those of the replay, without a correction. Hessel et al. 2018, arXiv:1710.02298;
+    Park et al. 2025, arXiv:2506.04168
 """
 
 from __future__ import annotations

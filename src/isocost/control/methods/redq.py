@@ -3,7 +3,7 @@
     y = r + γ (min_{k ∈ M} Q'_k(s', a') − α log π(a'|s')),  M: 2 of 10
     L_π = mean (α log π(a|s) − (1/10) Σ_k Q_k(s, a)),  at 20 updates per sample
 
-Chen et al. 2021, arXiv:2101.05982
+    Chen et al. 2021, arXiv:2101.05982
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     y = r + γ (min_k Q'_k(s', a') − α log π(a'|s')),  a' ~ π(s')
     L_Q = Σ_k mean (Q_k(s, a) − y)²     L_π = mean (α log π(a|s) − min_k Q_k(s, a))     L_α = −log α · mean(log π − A)
 
-Haarnoja et al. 2018, arXiv:1812.05905
+    Haarnoja et al. 2018, arXiv:1812.05905
 """
 
 from __future__ import annotations

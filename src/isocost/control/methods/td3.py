@@ -3,7 +3,7 @@
     y = r + γ min_k Q'_k(s', ã),   ã = clip(π'(s') + clip(0.2 z, ±0.5), ±1)
     L_Q = Σ_k mean (Q_k(s, a) − y)²     L_π = −mean Q_1(s, π(s)),  in every second update, as the slow copies
 
-Fujimoto et al. 2018, arXiv:1802.09477
+    Fujimoto et al. 2018, arXiv:1802.09477
 """
 
 from __future__ import annotations
