@@ -35,6 +35,7 @@ class Tab:
 
     cost: Cost = field(default_factory=Cost)
     around: Tab | None = None  # the tab of the enclosing work
+    unchosen: int = 0           # of the rollouts: those that another one of their answer was chosen over
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,14 @@ def begins(rollouts: bool) -> Iterator[None]:
         yield
     finally:
         _payer.reset(token)
+
+
+def unchosen(count: int) -> None:
+    """Count rollouts that began here and are not returned, because another one of their answer was chosen."""
+    tab = _payer.get().tab
+    while tab is not None:
+        tab.unchosen += count
+        tab = tab.around
 
 
 def payer() -> Payer:

@@ -22,11 +22,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from isocost.errors import UserError
+
 __all__ = [
     "Cost", "End", "Fate", "Fault", "FaultSource", "Group", "Message", "Place", "Problem", "Role", "Rollout", "Said",
     "Sampling", "Score", "Segment", "Shown", "Stop", "Turn",
 ]
 _cost = tuple.__new__     # half of the time of `Cost._make`
+ROUNDS = 1 << 12   # of a search, whose number is a part of the address of its random numbers
 PLAIN = "plain"    # the role of text that is read as it is, without a chat template: it is the only message then
 
 
@@ -76,6 +79,7 @@ class Stop(StrEnum):
     """Why a rollout ended."""
 
     DONE = "done"            # an end token or a stop string
+    STEP = "step"            # at one of the ids that the caller of the engine named: the text is not over
     LENGTH = "length"        # out of tokens: truncated, so it has no end token
     TURNS = "turns"          # out of turns
     CANCELLED = "cancelled"  # stopped by its schedule
@@ -91,6 +95,7 @@ class Fate(StrEnum):
     STALE = "stale"            # older than `max_age` steps when it was complete
     SURPLUS = "surplus"        # more than the step had room for
     CANCELLED = "cancelled"    # stopped by `schedule`, or unfinished when the run was stopped
+    UNCHOSEN = "unchosen"      # a try of a strategy that chose another one (`isocost.strategies`)
     LOST = "lost"              # its verifier failed, or the process died before the next checkpoint
     EVALUATION = "evaluation"  # measured, never trained on
 
@@ -186,6 +191,14 @@ class Place:
     wave: int
     slot: int
     purpose: int = 0     # chance.Purpose: training, evaluation and probes never share draws
+    round: int = 0       # of a search: a text that goes on after a choice draws none of the numbers before it
+
+    def at(self, round: int) -> Place:
+        """The same place in another round of a search. Raises UserError beyond the rounds that an address has."""
+        if not 0 <= round < ROUNDS:
+            raise UserError(f"round {round:,} of a search: its random numbers have addresses for {ROUNDS:,} rounds; "
+                            "search in longer steps")
+        return Place(self.seed, self.wave, self.slot, self.purpose, round)
 
     @property
     def wave_key(self) -> tuple[int, int, int]:
@@ -264,7 +277,7 @@ class Said:
     tokens: Int[ndarray, "T"]
     logp: Float[ndarray, "T"]                  # under the sampling distribution: temperature and kept set applied
     version: Int[ndarray, "T"]                 # policy version that chose each token
-    stop: Stop                                 # DONE, LENGTH, CANCELLED where the wave was halted, ERROR: no answer
+    stop: Stop                                 # DONE, STEP, LENGTH; CANCELLED: the wave was halted; ERROR: no answer
     kept: tuple[ndarray, ...] = ()             # ids that survived top-p and top-k, per token; empty when off
 
     @classmethod
