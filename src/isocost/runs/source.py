@@ -139,7 +139,17 @@ STORED = Source(
     {Can.PROFILE: "it has no model that could be sampled. To profile other completions, choose another --out",
      **{k: v.replace("{missing}", "it has no model that could be trained") for k, v in _NO_POLICY.items()}},
 )
-_NAMED = {source.name: source for source in (SERVED, STORED)}
+_NO_RUNS = "its policy is not trained: `isocost plan {path}` chooses a strategy. To train, choose another --out"
+STRATEGIES = Source(
+    "strategies",
+    "compares test-time strategies",
+    "begin one with `isocost profile --strategies all --out {path}`, and --completions or a model",
+    {**dict.fromkeys((Can.PILOT, Can.TRAIN, Can.STOP, Can.RECIPE, Can.SPLITS, Can.METRICS), _NO_RUNS),
+     Can.PROFILE: "its samples are in {path}/pool.jsonl. To profile others, choose another --out",
+     Can.EVALUATE: "it has no runs, and so no final policy that could be evaluated"},
+    kind="test_time",
+)
+_NAMED = {source.name: source for source in (SERVED, STORED, STRATEGIES)}
 
 
 def of(record: Mapping[str, Any]) -> Source:

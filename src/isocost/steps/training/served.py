@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from isocost.planner.token_price import TokenPrice
 from isocost.screen.display import Row
 from isocost.screen.words import counted
 from isocost.worlds.http import RequestLimits
@@ -21,6 +22,11 @@ class Served:
     parameters: float | None = None
     price: str | None = None
     limits: RequestLimits = RequestLimits()
+
+    @property
+    def token_price(self) -> TokenPrice | None:
+        """The price; None without one. Raises UserError for a text that is none."""
+        return None if self.price is None else TokenPrice.parse(self.price)
 
 
 def money(m: Data) -> str:
