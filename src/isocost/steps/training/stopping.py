@@ -147,7 +147,7 @@ class StoppedRuns(Result):
         there, more, why = {}, {}, NO_LAW
         if study.has("forecast.json"):
             law = study.law
-            why = study.forecast.why if study.forecast.interval is None or law is None else ""
+            why = study.forecast.why if study.forecast.interval is None or law is None or law.refused else ""
             for n in dict.fromkeys(job.arm["n"] for job, _ in made) if not why else ():
                 lengths = [C for job, C in made if job.arm["n"] == n]
                 C = float(np.mean(lengths))
