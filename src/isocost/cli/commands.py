@@ -18,6 +18,7 @@ import click
 
 from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.checks import doctor
+from isocost.cli.kinds import audit, begun, plan, without_kinds
 from isocost.cli.options import (
     ANY,
     FOLDER,
@@ -28,7 +29,6 @@ from isocost.cli.options import (
     Size,
     a_method,
     after_profile,
-    counts,
     given,
     json_option,
     launched,
@@ -147,14 +147,11 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
     """
     from isocost.cli.printer import observer, printed
 
-    limits = server_limits(asked)
-    if (text := asked.pop("trainer")) is not None:
-        from isocost.cli.trainer import profiled
-
-        shown = observer(as_json)
-        printed(profiled(out, text, asked, given(), shown), shown, as_json)
+    shown = observer(as_json)
+    if (begin := begun(asked, given())) is not None:
+        printed(begin(out, shown), shown, as_json)
         return
-    columns = asked.pop("columns")
+    limits, columns = server_limits(asked), asked.pop("columns")
     if completions is not None:
         from isocost.steps.outside.importing import scale_of
         from isocost.steps.training.stored import profile_completions
@@ -164,19 +161,16 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         asked["scale"] = scale_of(asked["scale"])
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
-        printed(found, observer(as_json), as_json)
+        printed(found, shown, as_json)
         after_profile(out, found, verbose, as_json)
         return
-    from isocost.cli.trainer import ONLY, unused_without
     from isocost.steps.events import Noted
     from isocost.steps.training.profile import profile
 
     if columns:
         raise UserError("--map names columns of --completions, or of the log of --trainer; leave it out, or name one")
-    unused_without(given())
-    for name in ONLY:
-        asked.pop(name)
-    shown, dry_run = observer(as_json), asked["dry_run"]
+    asked = without_kinds(asked, given())
+    dry_run = asked["dry_run"]
     if "samples" in given():
         shown.on(Noted(samples_said(asked)))
     measured = profile(out, setting(asked), limits=limits, observer=shown, **asked)
@@ -184,48 +178,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
     after_profile(out, measured, verbose, as_json or dry_run)
 
 
-@main.command()
-@click.argument("study", type=FOLDER)
-@click.option("--size", help="a preset: tiny, quick, standard, long or agents  [default: as planned before, or quick]")
-@click.option(
-    "--budget",
-    help="what pilot and training may spend: 50k-rollouts, 2M-tokens (written), 1e18flop, 2h, 16device-hours, 20usd; "
-    "evaluations count in time and money only. It can be changed until a forecast is sealed",
-)
-@priced
-@click.option("--workers", type=SOME, help="runs side by side, for hours and money  [default: by the cores]")
-@click.option(
-    "--lr",
-    type=POSITIVE,
-    help="learning rate at which the rule is anchored; the probe also runs 1/4 and 4 times it",
-)
-@click.option("--lr-exponent", type=float, help="fix the rule's exponent instead of measuring it")
-@click.option("--groups", "-B", type=SOME, help="B: problems per update in the pilot")
-@click.option("--fixed-batch", type=SOME, help="fix n B, rollouts per update, instead of B: the pilot trades n for B")
-@click.option("--turns", metavar="H,H", help="turn limits of training that the pilot compares, of dialogues  [default: "
-              "the environment's, and a lower one where the profile shows that it may pay]")
-@click.option("--metric", help="what laws are of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
-@click.option(
-    "--samples",
-    type=SOME,
-    help="at most, per held-out problem, where evaluation is not exact  [default: as profiled, up to 16 where it takes "
-    "more to tell two n apart]",
-)
-@click.option(
-    "--evaluation-share",
-    type=POSITIVE,
-    help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
-)
-@json_option
-@reported
-def plan(study: Path, as_json: bool, **asked: Any) -> None:
-    """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
-    from isocost.cli.printer import observer, printed
-    from isocost.steps.training.plan import plan
-    from isocost.steps.training.plans import PlanOptions
-
-    asked["turns"] = counts(asked["turns"], "--turns")
-    printed(plan(study_in(study), PlanOptions(**asked)), observer(as_json), as_json)
+main.add_command(plan)
 
 
 @main.command()
@@ -345,18 +298,7 @@ def train(
     return run.exit_code if isinstance(run, RunEnd) else 0
 
 
-@main.command()
-@click.argument("study", type=FOLDER)
-@json_option
-@reported
-def audit(study: Path, as_json: bool) -> int:
-    """Compare the sealed forecast with the outcome. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
-    from isocost.cli.printer import observer, printed
-    from isocost.steps.training.audit import audit
-
-    found = audit(study_in(study))
-    printed(found, observer(as_json), as_json)
-    return found.exit_code
+main.add_command(audit)
 
 
 @main.command()

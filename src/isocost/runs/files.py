@@ -64,10 +64,11 @@ def _fitting(path: Path, data: Any, shape: Any = None, *, partial: bool = False)
         jsonfile.fit(path, data, Keys({"schema": int}))
         if data["schema"] > SCHEMA:
             raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer one")
-    more = schema.beside(path.name)
+    key = schema.key_of(path.name, data)
+    more = schema.beside(key)
     jsonfile.fit(path, data, more, partial=partial)
     own = {k: v for k, v in data.items() if k not in more.more}
-    jsonfile.fit(path, own, shape or schema.of_file(path.name), partial=partial)
+    jsonfile.fit(path, own, shape or schema.of_file(key), partial=partial)
     return data
 
 

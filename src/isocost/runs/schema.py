@@ -225,18 +225,27 @@ _STREAMS: dict[str, Any] = {
 }
 
 
-def register(name: str, shape: type, beside: dict[str, Any] | None = None) -> None:
+def register(name: str, shape: type, beside: dict[str, Any] | None = None, kind: str = "") -> None:
     """Give the file of this name the shape of a dataclass of a later room; `beside` are keys that it may have besides.
 
-    Raises KeyError for a name that is not in `_LATER`.
+    `kind` is that of the studies whose file it is, where they are not of training: the file has it under "kind".
+
+    Raises KeyError for a name that is neither in `_LATER` nor of another kind of study.
     """
-    if name not in _LATER:
+    if name not in _LATER and not kind:
         raise KeyError(f"{name} is not a file that a later room registers")
-    _FILES[name], _BESIDE[name] = shape, Keys({}, beside)
+    key = f"{kind}/{name}" if kind else name
+    _FILES[key], _BESIDE[key] = shape, Keys({}, {**(beside or {}), **({"kind": str} if kind else {})})
+
+
+def key_of(name: str, data: Any) -> str:
+    """The key of the shape of this file: its name, after the kind of study that its data names if that has one."""
+    key = f"{data.get('kind')}/{name}" if isinstance(data, dict) else name
+    return key if key in _FILES else name
 
 
 def of_file(name: str) -> Any:
-    """The shape of a record's file of this name; any object if it has none, or none is registered.
+    """The shape of a record's file of this name or key; any object if it has none, or none is registered.
 
     What reads a study imports `isocost.planner`, which registers all of `_LATER`.
     """
@@ -244,7 +253,7 @@ def of_file(name: str) -> Any:
 
 
 def beside(name: str) -> Keys:
-    """The keys that a file of this name may have besides the fields of its dataclass."""
+    """The keys that a file of this name or key may have besides the fields of its dataclass."""
     return _BESIDE.get(name, _NOTHING)
 
 

@@ -1,0 +1,102 @@
+"""Commands that do what a study's kind says: what begins a profile of another kind, `plan` and `audit`.
+
+An option of `profile` in `BEGIN` names the kind of a new study. Its module has `profiled(out, value, asked, given,
+observer)`, the names of the options that it `TAKES`, and those that are for it `ONLY`, with `FOR` as the text of why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from isocost.cli.options import FOLDER, POSITIVE, SOME, Sectioned, counts, json_option, priced, reported, study_in
+from isocost.errors import UserError
+
+BEGIN = {"trainer": "isocost.cli.trainer"}      # option of `profile`: the module that reads the others
+
+
+def begun(asked: Mapping[str, Any], given: Mapping[str, str]) -> Callable[[Path, Any], Any] | None:
+    """The profile of a study of another kind, as a function of the study's folder and an observer, where one of `BEGIN`
+    was given; else None. `given` are the options that the user gave, as they are written.
+
+    Raises UserError for an option that this kind does not take.
+    """
+    for name, module in BEGIN.items():
+        if asked[name] is None:
+            continue
+        kind = import_module(module)
+        if (wrong := next((option for own, option in given.items() if own not in kind.TAKES), None)) is not None:
+            raise UserError(f"{wrong} has no use with {given[name]}: {kind.FOR}")
+        return lambda out, observer: kind.profiled(out, asked[name], asked, given, observer)
+    return None
+
+
+def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The options of a profile without those of other kinds. Raises UserError where one of these was given."""
+    modules = {name: import_module(module) for name, module in BEGIN.items()}
+    for name, kind in modules.items():
+        if wrong := next((option for own, option in given.items() if own in kind.ONLY), None):
+            raise UserError(f"{wrong} is for {kind.STUDY}: name it with --{name}")
+    others = {*BEGIN, *(name for kind in modules.values() for name in kind.ONLY)}
+    return {name: value for name, value in asked.items() if name not in others}
+
+
+@click.command(cls=Sectioned)
+@click.argument("study", type=FOLDER)
+@click.option("--size", help="a preset: tiny, quick, standard, long or agents  [default: as planned before, or quick]")
+@click.option(
+    "--budget",
+    help="what pilot and training may spend: 50k-rollouts, 2M-tokens (written), 1e18flop, 2h, 16device-hours, 20usd; "
+    "evaluations count in time and money only. It can be changed until a forecast is sealed",
+)
+@priced
+@click.option("--workers", type=SOME, help="runs side by side, for hours and money  [default: by the cores]")
+@click.option(
+    "--lr",
+    type=POSITIVE,
+    help="learning rate at which the rule is anchored; the probe also runs 1/4 and 4 times it",
+)
+@click.option("--lr-exponent", type=float, help="fix the rule's exponent instead of measuring it")
+@click.option("--groups", "-B", type=SOME, help="B: problems per update in the pilot")
+@click.option("--fixed-batch", type=SOME, help="fix n B, rollouts per update, instead of B: the pilot trades n for B")
+@click.option("--turns", metavar="H,H", help="turn limits of training that the pilot compares, of dialogues  [default: "
+              "the environment's, and a lower one where the profile shows that it may pay]")
+@click.option("--metric", help="what laws are of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
+@click.option(
+    "--samples",
+    type=SOME,
+    help="at most, per held-out problem, where evaluation is not exact  [default: as profiled, up to 16 where it takes "
+    "more to tell two n apart]",
+)
+@click.option(
+    "--evaluation-share",
+    type=POSITIVE,
+    help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
+)
+@json_option
+@reported
+def plan(study: Path, as_json: bool, **asked: Any) -> None:
+    """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
+    from isocost.cli.printer import observer, printed
+    from isocost.steps import kinds
+
+    asked["turns"] = counts(asked["turns"], "--turns")
+    printed(kinds.plan(study_in(study), asked), observer(as_json), as_json)
+
+
+@click.command(cls=Sectioned)
+@click.argument("study", type=FOLDER)
+@json_option
+@reported
+def audit(study: Path, as_json: bool) -> int:
+    """Compare the sealed forecast with the outcome. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
+    from isocost.cli.printer import observer, printed
+    from isocost.steps import kinds
+
+    found = kinds.audit(study_in(study))
+    printed(found, observer(as_json), as_json)
+    return int(found.exit_code)
