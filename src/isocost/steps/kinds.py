@@ -12,6 +12,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.steps.control.fit import fit_control_study
+from isocost.steps.control.plan import ControlOptions, plan_control
+from isocost.steps.control.train import audit_control_study, pilot_control, train_control
 from isocost.steps.outside import imported
 from isocost.steps.study import StudyRecord
 from isocost.steps.training.audit import audit as audit_training
@@ -25,16 +28,23 @@ class Planner:
 
     options: the frozen dataclass of what `isocost plan` takes for it; what is None was not given.
     plan, audit: steps, which return a result (`isocost.screen.display.Result`); that of an audit has an `exit_code`.
+    fit, pilot, train: steps of its own; None: those of training. `pilot` and `train` take workers, dry_run and an
+    observer.
     """
 
     options: type[Any]
     plan: Callable[[StudyRecord, Any], Any]
     audit: Callable[[StudyRecord], Any]
+    fit: Callable[[StudyRecord], Any] | None = None
+    pilot: Callable[..., Any] | None = None
+    train: Callable[..., Any] | None = None
 
 
 PLANNERS: Mapping[str, Planner] = {
     "training": Planner(PlanOptions, plan_training, audit_training),
     "imported": Planner(PlanOptions, imported.planned, audit_training),
+    "control": Planner(ControlOptions, plan_control, audit_control_study, fit_control_study, pilot_control,
+                       train_control),
 }
 
 
@@ -56,3 +66,14 @@ def plan(study: StudyRecord, asked: Mapping[str, Any]) -> Any:
 def audit(study: StudyRecord) -> Any:
     """The audit of a study by the planner of its kind. Raises UserError as that does."""
     return PLANNERS[study.kind].audit(study)
+
+
+def own_step(study: StudyRecord, name: str, given: Mapping[str, str], takes: tuple[str, ...]) -> Callable[..., Any] | None:
+    """The step `name` (fit, pilot or train) that this kind of study has for itself; None: that of training.
+
+    Raises UserError for an option that was `given` and is none of those that it `takes`.
+    """
+    step: Callable[..., Any] | None = getattr(PLANNERS[study.kind], name)
+    if step is not None and (wrong := next((option for own, option in given.items() if own not in takes), None)):
+        raise UserError(f"{wrong} has no use here: {study.path} {study.source.described}")
+    return step
