@@ -36,7 +36,7 @@ LEVEL, DRAWS = 0.9, 200
 SPREAD, SPREAD_DOF = 0.25, 1.0  # of ln T between seeds: 0.18 to 0.35 on the pendulum; it weighs as much as one run
 EXPONENT, EXPONENT_SD = 0.8, 0.6    # of the power law: 0.70 and 1.09 in the paper; a factor of 1.8 either way
 AXES = ("batch", "rate")
-_ROUNDS, _SETTLED, _RIDGE = 60, 1e-5, 1e-6     # of the censored fit
+_ROUNDS, _SETTLED, _RIDGE = 60, 1e-4, 1e-6     # of the censored fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,28 +126,42 @@ def censored_fit(X: ndarray, seen: Arrivals, group: ndarray, weights: ndarray) -
     time until which it was seen. `group` (R,) are indices; a group's variance is divided by its runs less the
     coefficients that these determine.
     """
-    y, late = seen.time, ~seen.reached
     groups = np.eye(int(group.max()) + 1)[group]                            # (R, G)
-    ridge = _RIDGE * np.eye(X.shape[1])
-    runs, sd = weights @ groups, np.full((len(weights), groups.shape[1]), SPREAD)
-    start = np.linalg.lstsq(X, y, rcond=None)[0]
-    beta = np.tile(start, (len(weights), 1))
+    beta = np.linalg.lstsq(X, seen.time, rcond=None)[0][None]
+    sd = np.full((1, groups.shape[1]), SPREAD)
+    beta, sd = _steps(X, seen, groups, weights[:1], Surface(beta, sd))
+    if len(weights) > 1:
+        start = Surface(np.repeat(beta, len(weights) - 1, 0), np.repeat(sd, len(weights) - 1, 0))
+        more = _steps(X, seen, groups, weights[1:], start)
+        beta, sd = (np.concatenate(pair) for pair in zip((beta, sd), more, strict=True))
+    return Surface(beta, sd)
+
+
+def _steps(X: ndarray, seen: Arrivals, groups: ndarray, weights: ndarray, start: Surface) -> tuple[ndarray, ndarray]:
+    """Coefficients (D, P) and sds (D, G) at which Newton's steps settle, for each row of weights."""
+    y, late, runs = seen.time, ~seen.reached, weights @ groups
+    group, ridge = groups.argmax(1), _RIDGE * np.eye(X.shape[1])
+    beta, sd, moving = start.beta.copy(), start.sd.copy(), np.arange(len(weights))
     for _ in range(_ROUNDS):
-        before, mean, own = beta, beta @ X.T, sd[:, group]
+        w, mean, own = weights[moving], beta[moving] @ X.T, sd[moving][:, group]
         pull, bend, gap = (y - mean) / own, np.ones_like(mean), (y - mean) ** 2
         z = pull[:, late]
         hazard = np.exp(-0.5 * z**2 - log_ndtr(-z)) / np.sqrt(2 * np.pi)
         pull[:, late], bend[:, late] = hazard, hazard * (hazard - z)
         gap[:, late] = own[:, late] ** 2 * (1 + z * hazard)     # E (T - mean)^2, given that it is late
-        curvature = np.einsum("dr,rp,rq->dpq", weights * bend / own**2, X, X, optimize=True) + ridge
-        inverse = np.linalg.inv(curvature)
-        beta = beta + np.einsum("dpq,dq->dp", inverse, (weights * pull / own) @ X)
-        known = np.einsum("rp,dpq,rq->dr", X, inverse, X, optimize=True) * weights * bend / own**2
-        free = np.maximum(runs - known @ groups, 0.0) + SPREAD_DOF
-        sd = np.sqrt(((weights * gap) @ groups + SPREAD_DOF * SPREAD**2) / free)
-        if np.abs((beta - before) @ X[seen.reached].T).max() < _SETTLED:
+        scaled = w * bend / own**2
+        inverse = np.linalg.inv(np.matmul(X.T * scaled[:, None, :], X) + ridge)
+        step = np.matmul(inverse, ((w * pull / own) @ X)[..., None])[..., 0]
+        beta[moving] += step
+        known = np.einsum("drp,rp->dr", np.matmul(X, inverse), X) * scaled      # a run's share of the coefficients
+        free = np.maximum(runs[moving] - known @ groups, 0.0) + SPREAD_DOF
+        was = sd[moving]
+        sd[moving] = np.sqrt(((w * gap) @ groups + SPREAD_DOF * SPREAD**2) / free)
+        still = (np.abs(step @ X[seen.reached].T).max(1) > _SETTLED) | (np.abs(sd[moving] / was - 1).max(1) > _SETTLED)
+        moving = moving[still]
+        if not len(moving):
             break
-    return Surface(beta, sd)
+    return beta, sd
 
 
 def resampled(settings: ndarray, draws: int, seed: int) -> ndarray:
@@ -223,9 +237,10 @@ def _outer(at: ndarray, by: ndarray, u: ndarray | float) -> ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ControlLaw:
-    """D_J(sigma) of one task with its best settings: first the fit, then the draws of a bootstrap, on the leading axis.
+    """D_J(sigma) of one task: first the fit, then the draws of a bootstrap, on the leading axis.
 
-    `sigmas` (S,) were run; `least` (1 + D, S) is ln D_J at the best batch and rate; `floor`, `scale` and `exponent`
+    Batch and rate are the best by the fit, lines that a plan can follow: the draws say how well D_J is known on these
+    lines, and not on lines of their own. `sigmas` (S,) were run; `least` (1 + D, S) is ln D_J there; `floor`, `scale` and `exponent`
     (1 + D,) are of D = floor + scale sigma^-exponent, scale 0 where samples do not fall; `sd` (S,) is that of ln T
     between seeds. `missed` is the share of runs that never reach `wanted`, `spent` the most samples of a run.
     """
@@ -256,18 +271,18 @@ class ControlLaw:
         return float((self.least[1:, -1] < self.least[1:, 0]).mean())
 
     def samples(self, sigma: ndarray | float) -> ndarray:
-        """(1 + D, ...) samples to reach the return at the best batch and rate."""
+        """(1 + D, ...) samples to reach the return, with batch and rate as `best` has them."""
         u = np.log(sigma)
         falling = np.exp(-(self.exponent[:, None] if np.ndim(u) else self.exponent) * u)
         floor, scale = (v[:, None] if np.ndim(u) else v for v in (self.floor, self.scale))
         return np.asarray(floor + scale * falling)
 
     def best(self, axis: str, sigma: ndarray | float) -> ndarray:
-        """(1 + D, ...) the best batch or rate at a sigma; the only one that was run, where it did not vary."""
+        """The best batch or rate (...) at a sigma; the only one that was run, where it did not vary."""
         own = self.axes[axis]
         if own is None:
-            return np.full((len(self.least), *np.shape(sigma)), self.fixed[axis])
-        return np.exp(own.centre + own.best(np.log(sigma)))
+            return np.full(np.shape(sigma), self.fixed[axis])
+        return np.asarray(np.exp(own.centre + own.best(np.log(sigma))[0]))
 
     def interval(self, draws: ndarray) -> Interval:
         """A value (first) with the quantiles of its draws, about it as much further as Student's are than a normal's.
@@ -308,7 +323,7 @@ class ControlLaw:
         time = np.log(self.samples(arm["sigma"]))
         for name, axis in self.axes.items():
             if axis is not None:
-                time = time + axis.off(np.log(arm[name]) - axis.centre, u) - axis.off(axis.best(u), u)
+                time = time + axis.off(np.log(arm[name]) - axis.centre, u) - axis.off(axis.best(u)[0], u)
         return np.asarray(time)
 
     def between(self, sigma: float) -> float:
@@ -324,7 +339,7 @@ class ControlLaw:
         return exponential(Interval(float(draws[0]), float(low), float(high), LEVEL, "prediction", dof))
 
     def cost(self, price: ControlPrice, sigma: ndarray | float) -> ndarray:
-        """(1 + D, ...) F: what the return costs at the best batch and rate."""
+        """(1 + D, ...) F: what the return costs, with batch and rate as `best` has them."""
         return self.samples(sigma) * price.of(sigma, self.best("batch", sigma))
 
     def cheapest(self, price: ControlPrice) -> Interval:
@@ -443,9 +458,10 @@ def fit_control(
             centre, float(values.min()), float(values.max()), fit.beta[:, start] if bend else None,
             fit.beta[:, k + tasks.index(own)], fit.beta[:, k + len(tasks)],
         )
-        least = least + axis.off(axis.best(at), at)
-    curse = np.median(least[1:], 0) - least[0]      # a minimum of what is estimated is too low, in a draw of it twice
-    least = least - np.where(np.arange(1 + draws) > 0, 2.0, 1.0)[:, None] * curse
+        lowest = axis.off(axis.best(at), at)
+        # The lines were chosen where the fit is lowest: there it is too low, by as much again as a draw's own minimum
+        # lies below the fit's.
+        least = least + axis.off(axis.best(at)[:1], at) - 2 * np.minimum(np.median(lowest[1:], 0) - lowest[0], 0.0)
     prior = np.append(0.0, generator(seed, Purpose.BOOTSTRAP, draws, 1).standard_normal(draws))
     floor, scale, exponent = data_laws(least, sigmas, least[1:].std(0), prior)
     spread = fit.sd[0][np.searchsorted(np.unique(u), at)]

@@ -217,8 +217,8 @@ def _for(curves: Sequence[ReturnCurve], law: ControlLaw, wish: Wish) -> ControlP
     costs = price.update or price.example
     sigma = law.cheapest(price) if costs else None
     value = float(f"{sigma.value:.2g}") if sigma else float(law.sigmas[-1])
-    arm = Arm(sigma=value, batch=rounded(float(law.best("batch", value)[0])),
-              rate=float(f"{law.best('rate', value)[0]:.2g}"), width=best.get("width"))
+    arm = Arm(sigma=value, batch=rounded(float(law.best("batch", value))),
+              rate=float(f"{float(law.best('rate', value)):.2g}"), width=best.get("width"))
     arrival = law.forecast(arm, wish.seeds)
     alone = law.forecast(arm, 1)
     samples = int(np.ceil(alone.high * ROOM))
