@@ -7,15 +7,11 @@ points `isocost.methods`.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import pkgutil
 import re
-import sys
-import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
@@ -23,24 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocost.errors import Interrupted, UserError
+from isocost.method_file import Card, from_file, raised_in, told
 
 if TYPE_CHECKING:
     from isocost.seams import Recipe
 
-__all__ = ["Card", "family", "load", "names", "needs", "recipe", "tree"]
+__all__ = ["Card", "family", "load", "names", "needs", "raised_in", "recipe", "told", "tree"]
 HOLDS, FAILS, UNMEASURED = "holds", "fails", "not measured"
-
-
-@dataclass(frozen=True)
-class Card:
-    """The source of a method, and its claim."""
-
-    title: str
-    paper: str              # arXiv id, or a citation where there is none
-    year: int
-    parent: str | None      # the method this one is a change to
-    claim: str              # one sentence, checkable
-    rule: int = 1           # grows when what its functions compute changes: part of every recipe that uses one of them
 
 
 class _Set:
@@ -81,7 +66,7 @@ def load(name: str) -> Any:
     Raises UserError if it does not exist, does not import, lacks `CARD` or `recipe`, or lacks one of the settings.
     """
     method, own = parted(name)
-    found = _from_file(Path(method)) if method.endswith(".py") else _by_name(method)
+    found = from_file(Path(method)) if method.endswith(".py") else _by_name(method)
     lacking = [part for part in ("CARD", "recipe") if not hasattr(found, part)]
     if lacking:
         raise UserError(f"{name} is not a method: it has no {' and no '.join(lacking)} (see docs/write_a_method.md)")
@@ -133,30 +118,6 @@ def tuned(recipe: Recipe, sets: Mapping[str, str]) -> Recipe:
         except KeyError as e:
             raise UserError(f"{recipe.name}: {path}={value}: {e.args[0]}") from None
     return recipe
-
-
-def told(error: BaseException, file: str) -> str:
-    """An error with the last line of this file that led to it, or of the package if none did."""
-    if isinstance(error, UserError):
-        return str(error)
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, SyntaxError) and error.filename == file:
-        return f"line {error.lineno}: {type(error).__name__}: {error.msg}: {(error.text or '').strip()}"
-    frames = traceback.extract_tb(error.__traceback__)
-    if here := [f for f in frames if f.filename == file]:
-        return f"line {here[-1].lineno}: {said}: {here[-1].line}"
-    package = Path(__file__).parents[1]
-    if here := [f for f in frames if package in Path(f.filename).parents and f.filename != __file__]:
-        return f"{said} ({Path(here[-1].filename).relative_to(package.parent)}, line {here[-1].lineno})"
-    return said
-
-
-def raised_in(error: BaseException, file: str) -> bool:
-    """Whether a line of this file raised the error, itself or in a library, and not in the package that it called."""
-    package = Path(__file__).parents[1]
-    frames = [f.filename for f in traceback.extract_tb(error.__traceback__)]
-    known = [f for f in frames if f == file or package in Path(f).parents]
-    return bool(known) and known[-1] == file
 
 
 def needs(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
@@ -232,25 +193,3 @@ def _origin(module: str) -> str:
     except Exception:       # it imports the parent package, which may raise anything
         return ""
     return (spec.origin or "") if spec else ""
-
-
-def _from_file(path: Path) -> Any:
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
-    # The module's name must be the same in every process and wherever the file is, for runs and seals made with it; two
-    # files of one name must have different modules.
-    source = path.read_bytes()
-    name = f"{path.stem}_{hashlib.sha256(source).hexdigest()[:8]}"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise UserError(f"{path} cannot be read as Python")
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        try:    # not by its loader: bytecode of another text of the same length and second would be taken for its own
-            exec(compile(source, spec.origin or str(path), "exec", dont_inherit=True), module.__dict__)
-        except BaseException as e:
-            del sys.modules[name]
-            if not isinstance(e, Exception | SystemExit) or isinstance(e, Interrupted):
-                raise
-            raise UserError(f"{path} does not import: {told(e, spec.origin or '')}") from e
-    return sys.modules[name]

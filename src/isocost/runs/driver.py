@@ -6,6 +6,7 @@ metrics.jsonl, timing.jsonl, the checkpoints and end.json. Other streams are the
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import resource
 import signal
@@ -109,22 +110,25 @@ class Driver:
 
     async def go(self) -> dict[str, Any]:
         """Begin the run or resume it; returns the contents of end.json."""
+        with _rare_collections(), _stoppable([self]):
+            return await self.drive()
+
+    async def drive(self) -> dict[str, Any]:
+        """`go` without the handlers of signals, which several runs of one process share: `together`."""
         if not (told := self.record.path / "run.json").exists():
             write_json(told, {"schema": files.SCHEMA, **self.workload.about(), "code": files.code()})
-        with _rare_collections():
-            self.saved = self.began = time.perf_counter()
-            self._restore()
-            self.workload.meter.observer = self.record.paid
-            with self._stoppable():
-                try:
-                    await self._run()
-                except RewardFailed as why:
-                    self.end.reason, self.end.why = REWARD_FAILED, str(why)
-                except FloatingPointError as why:
-                    self.end.reason, self.end.why = DIVERGED, str(why)
-                if self.end.reason != "interrupted":
-                    self._save()
-            return self._finish()
+        self.saved = self.began = time.perf_counter()
+        self._restore()
+        self.workload.meter.observer = self.record.paid
+        try:
+            await self._run()
+        except RewardFailed as why:
+            self.end.reason, self.end.why = REWARD_FAILED, str(why)
+        except FloatingPointError as why:
+            self.end.reason, self.end.why = DIVERGED, str(why)
+        if self.end.reason != "interrupted":
+            self._save()
+        return self._finish()
 
     async def _run(self) -> None:
         if not self.measured or self.due:
@@ -147,27 +151,6 @@ class Driver:
                     self._save()
         if self.end.reason in COMPLETE and self.evaluated < (self.workload.step, self._amount):
             await self._evaluate()
-
-    @contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM request a stop after the current step; a second one has its usual effect.
-
-        Only the main thread may set handlers: a run in another thread, as in a notebook, is stopped by cancelling it.
-        """
-        before: dict[int, Any] = {}
-
-        def handle(signum: int, frame: Any) -> None:
-            self.stop = signum
-            signal.signal(signum, before[signum])
-
-        if threading.current_thread() is threading.main_thread():
-            for s in (signal.SIGINT, signal.SIGTERM):
-                before[s] = signal.signal(s, handle)
-        try:
-            yield
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
 
     @property
     def due(self) -> bool:
@@ -274,6 +257,38 @@ class Driver:
         self.record.check()
         write_json(self.record.path / "end.json", written)
         return written
+
+
+async def together(runs: Sequence[Driver]) -> None:
+    """Drive several runs in one process. A signal stops all of them; an error in one leaves the others as a kill does.
+    """
+    with _rare_collections(), _stoppable(runs):
+        async with asyncio.TaskGroup() as group:
+            for run in runs:
+                group.create_task(run.drive())
+
+
+@contextmanager
+def _stoppable(runs: Sequence[Driver]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM request a stop after the current step; a second one has its usual effect.
+
+    Only the main thread may set handlers: a run in another thread, as in a notebook, is stopped by cancelling it.
+    """
+    before: dict[int, Any] = {}
+
+    def handle(signum: int, frame: Any) -> None:
+        for run in runs:
+            run.stop = signum
+        signal.signal(signum, before[signum])
+
+    if threading.current_thread() is threading.main_thread():
+        for s in (signal.SIGINT, signal.SIGTERM):
+            before[s] = signal.signal(s, handle)
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 @contextmanager
