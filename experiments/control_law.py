@@ -1,6 +1,6 @@
 """Do the intervals of the law of updates per sample hold, and does it dare? Simulated studies with a planted law.
 
-    python experiments/control_law.py --studies 500 --out experiments/results/control_law.json
+    python experiments/control_law.py --studies 250 --out experiments/results/control_law.json
 
 Each study is the default pilot (`planner.control.pilot`): a star of batch and rate at three or five values of sigma,
 five seeds, of a truth of its own: exponent 0.4 to 1.2, floor 0.2 to 0.7 of the samples at sigma 1, slopes of the best
@@ -8,16 +8,19 @@ batch and rate -0.5 to -0.1, spread between seeds 0.18 to 0.35 (as on the pendul
 lies within the grid. The record holds, for each grid: how often 90 % intervals hold, of samples at each sigma run
 (`samples`), of both slopes and of the cheapest sigma; and among identifiable studies the share that was `refused`, with
 `reasons`. A study is identifiable if an oracle that knows batch, rate and spread, and not the three numbers of the law
-of samples, has an interval of the cheapest sigma whose ends are at most a factor 2 apart (delta method, with the
+of samples, has an interval of the cheapest sigma whose ends are at most a factor 1.5 apart (delta method, with the
 prior of the exponent that the fit has), and if that sigma lies within what was run.
 
-`censored`: the mean of a normal sample of 20 with a known share of 0.3 beyond the end, by the censored fit and with
-these seeds dropped, over 1,000 samples.
+`refused_by_oracle` has the number of studies and the share refused by that factor, of all.
+
+`censored`: the bias of the mean ln T of 20 seeds with a spread of 0.3, 30 % of them beyond the end, by the censored fit
+and with these seeds dropped, over 1,000 samples.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -34,7 +37,7 @@ from isocost.planner.control.prescribe import unidentified
 from isocost.runs.arm import Arm
 from truth.control import PlantedControl
 
-LENGTH, SEEDS, FACTOR = 4000.0, 5, 2.0
+LENGTH, SEEDS, FACTOR, SPREAD = 4000.0, 5, 1.5, 0.3
 
 
 def planted(rng: np.random.Generator, sigmas: tuple[float, ...]) -> tuple[PlantedControl, ControlPrice, float]:
@@ -116,11 +119,11 @@ def law_holds(interval: Any, value: float) -> bool:
 
 
 def censored(samples: int = 1000, size: int = 20) -> dict[str, float]:
-    """The bias of the mean of a standard normal of which 0.3 lie beyond the end."""
-    rng, end = np.random.default_rng(0), 0.5244
+    """The bias of the mean of a normal with sd 0.3 of which 30 % lie beyond the end."""
+    rng, end = np.random.default_rng(0), 0.5244 * SPREAD
     with_them, without = [], []
     for _ in range(samples):
-        x = rng.standard_normal(size)
+        x = SPREAD * rng.standard_normal(size)
         seen = Arrivals(np.minimum(x, end), x < end)
         fit = censored_fit(np.ones((size, 1)), seen, np.zeros(size, int), np.ones((1, size)))
         with_them.append(fit.beta[0, 0])
@@ -141,17 +144,20 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "counts": {k: sum(k in r.get("held", ()) for r in rows) for k in names},
         "identifiable": len(asked), "refused": len(refused) / max(len(asked), 1),
         "refused_of_all": float(np.mean([bool(r["refused"]) for r in rows])),
+        "refused_by_oracle": {f"{low:g} to {high:g}": [len(own), float(np.mean([bool(r["refused"]) for r in own]))]
+                              for low, high in itertools.pairwise((1, 1.5, 2, 3, 4, 100))
+                              if (own := [r for r in rows if low < r["oracle"] <= high])},
         "reasons": dict(Counter(" ".join(r.split()[:4]) for r in refused)),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--studies", type=int, default=500)
+    parser.add_argument("--studies", type=int, default=250)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     found = {
-        "command": f"python experiments/control_law.py --studies {asked.studies}", **made_with.versions(),
+        "command": f"python experiments/control_law.py --studies {asked.studies}",
         "censored": censored(),
         "grids": {",".join(f"{s:g}" for s in grid): summary([study(i, grid) for i in range(asked.studies)])
                   for grid in GRIDS},
@@ -159,7 +165,8 @@ def main() -> None:
     text = json.dumps(found, indent=1)
     print(text)
     if asked.out:
-        asked.out.write_text(text + "\n")
+        asked.out.write_text(text + "\n", encoding="utf-8")
+        made_with.note(asked.out, ("laws/value_fit.py", "planner/control/prescribe.py", "planner/control/pilot.py"))
 
 
 if __name__ == "__main__":

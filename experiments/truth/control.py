@@ -31,6 +31,7 @@ class PlantedControl:
     wanted: float = 0.7
     noise: float = 0.01
     task: str = ""
+    points: int = 60
 
     def best(self, sigma: float) -> tuple[float, float]:
         """The best batch and rate at a sigma."""
@@ -42,8 +43,9 @@ class PlantedControl:
         off = self.curves[0] * np.log(arm["batch"] / batch) ** 2 + self.curves[1] * np.log(arm["rate"] / rate) ** 2
         return float(np.log(self.law(arm["sigma"])) + off)
 
-    def run(self, arm: Arm, seed: int, samples: float, rng: np.random.Generator, points: int = 60) -> ReturnCurve:
+    def run(self, arm: Arm, seed: int, samples: float, rng: np.random.Generator) -> ReturnCurve:
         """A run of so many samples."""
+        points = self.points
         arrives = np.exp(self.mean(arm) + self.spread * rng.standard_normal())
         at = np.linspace(samples / points, samples, points)
         seen = 1 - np.exp(np.log(1 - self.wanted) * at / arrives) + self.noise * rng.standard_normal(points)

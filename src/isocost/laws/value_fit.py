@@ -33,6 +33,7 @@ MISSED = 0.5                    # a return that a larger share of the runs never
 WIDEST = 4.0                    # the ends of the interval of the cheapest sigma are at most this factor apart
 BEYOND = 2.0                    # the cheapest sigma, batch or rate lies at most this factor outside what was run
 LEVEL, DRAWS = 0.9, 200
+SURELY = 0.95                   # share of draws in which something is so that is taken to be so
 SPREAD, SPREAD_DOF = 0.25, 1.0  # of ln T between seeds: 0.18 to 0.35 on the pendulum; it weighs as much as one run
 EXPONENT, EXPONENT_SD = 0.8, 0.6    # of the power law: 0.70 and 1.09 in the paper; a factor of 1.8 either way
 AXES = ("batch", "rate")
@@ -309,13 +310,14 @@ class ControlLaw:
         return Lines(slope.value, {task: float((own.centre + own.best(0.0)[0]) / np.log(10))})
 
     def outside(self, axis: str, sigma: float) -> str:
-        """"below" or "above" if the best batch or rate at a sigma lies a factor of more than sqrt 2 outside what was
-        run, else the empty text."""
+        """"above" if samples still fall with the batch or rate at the largest that was run, in 95 % of the draws,
+        "below" if they still fall towards the smallest; else the empty text."""
         own = self.axes[axis]
         if own is None or own.curvature is None:
             return ""
-        best, room = own.centre + float(own.best(np.log(sigma))[0]), np.log(BEYOND) / 2
-        return "below" if best < own.low - room else "above" if best > own.high + room else ""
+        slope = own.at[1:] + own.by[1:] * np.log(sigma)
+        high, low = (slope + 2 * own.curvature[1:] * (end - own.centre) for end in (own.high, own.low))
+        return "above" if (high < 0).mean() >= SURELY else "below" if (low > 0).mean() >= SURELY else ""
 
     def to_reach(self, arm: Arm) -> ndarray:
         """(1 + D,) mean ln T of an arm: of the law at its sigma, and further by how far its batch and rate are off."""

@@ -18,6 +18,7 @@ from isocost.report.section import Section
 from isocost.report.sections import (
     accounts,
     contest,
+    control,
     evidence,
     fit,
     headline,
@@ -74,6 +75,8 @@ PAGES: Mapping[str, ReportPage] = {      # by `ReportRecords.kind`: a new kind o
     "training": ReportPage(headline.answer, TRAINING),
     "imported": ReportPage(headline.answer, TRAINING),
     "comparison": ReportPage(headline.answer, COMPARISON),
+    "control": ReportPage(control.answer, (
+        control.measured, control.curves, control.law, control.plan, control.outcome, control.provenance)),
 }
 
 

@@ -18,7 +18,7 @@ GRIDS = ((0.5, 1.0, 2.0, 4.0, 8.0), (1.0, 2.0, 4.0))    # updates per sample, by
 COUNT = 5                       # seeds of a setting
 BATCHES, RATES = 4.0, 3.0       # factors between the centre and the values beside it
 SHARE = 2 / 3                   # of the budget, at most
-POINTS = 24                     # evaluations of a run
+POINTS, EPISODES = 16, 4        # evaluations of a run, and the episodes of each half of one
 ENOUGH = 3                      # runs of the budget that must be left for training
 
 

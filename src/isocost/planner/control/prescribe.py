@@ -15,6 +15,7 @@ from isocost.laws.value_fit import (
     AXES,
     LEVEL,
     MISSED,
+    SURELY,
     WIDEST,
     ControlLaw,
     ControlPrice,
@@ -30,7 +31,6 @@ from isocost.screen.words import grouped
 from isocost.stats.intervals import Interval, student
 
 RETURNS = 8             # returns that a law is fitted to, from a fifth to the top of what the pilot reached
-SURELY = 0.95           # share of draws in which samples fall
 USUAL = 0.3             # without a wanted return: the largest that at most this share of the pilot's runs missed
 ROOM = 1.25             # the samples of a prescribed run, over the upper end of its interval
 NEAR = 2.0              # runs whose clock is at most this factor apart foretell a return

@@ -25,7 +25,7 @@ from isocost.steps.control.runs import Trained, run_all
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import StudyFolder, writes
 
-RATES, SEEDS = (3e-4, 1e-3, 3e-3, 1e-2), 2
+RATES, SEEDS, SIGMA = (3e-4, 1e-3, 3e-3, 1e-2), 2, 2.0
 RATE = 3e-4         # of SAC's paper and of Stable-Baselines3, where a method names none
 BATCH, TIMED, TIMED_BATCH = 64, 400, 256    # of the runs that choose the rate; samples and batch of a run for its time
 MOVES = 0.1         # of the way from random actions to the reference: a smaller gain is no return that moves
@@ -122,9 +122,9 @@ def profile_control(
 
 def _measure(out: Path, asked: Mapping[str, Any], workers: int, observer: Observer) -> ControlProfile:
     samples, width, seed = asked["samples"], asked["width"], asked["seed"]
-    runs = [ControlRunPlan("profile", Arm(sigma=1.0, batch=BATCH, rate=r, width=width), seed + s, samples)
+    runs = [ControlRunPlan("profile", Arm(sigma=SIGMA, batch=BATCH, rate=r, width=width), seed + s, samples)
             for r in RATES for s in range(SEEDS)]
-    timed = [ControlRunPlan("profile", Arm(sigma=1.0, batch=TIMED_BATCH, rate=RATES[0], width=width), seed + s,
+    timed = [ControlRunPlan("profile", Arm(sigma=SIGMA, batch=TIMED_BATCH, rate=RATES[0], width=width), seed + s,
                             min(samples, TIMED)) for s in range(SEEDS)]
     of, folder = Trained(asked["task"], asked["method"]), out / "profile"
     run_all(folder, [*runs, *timed], of, "profile", 1, observer)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.planner.control.pilot import POINTS, ControlRunPlan
+from isocost.planner.control.pilot import EPISODES, POINTS, ControlRunPlan
 from isocost.runs.files import COMPLETE, DIVERGED, ended
 from isocost.screen.words import counted
 from isocost.steps.events import Observer
@@ -41,7 +41,7 @@ def run_all(
     for run in todo:
         points = tuple(round(run.samples * (k + 1) / POINTS) for k in range(POINTS))
         job = ControlJob(run.name, of.task, of.method, run.seed, {"env-steps": run.samples}, run.arm, points,
-                         purpose=run.purpose, seal=of.seal)
+                         episodes=EPISODES, purpose=run.purpose, seal=of.seal)
         by.setdefault(job.shared, []).append(job)
     groups = [jobs[i : i + STACKED] for jobs in by.values() for i in range(0, len(jobs), STACKED)]
     groups.sort(key=lambda jobs: -sum(j.arm["sigma"] * j.arm["batch"] * j.budget["env-steps"] for j in jobs))
