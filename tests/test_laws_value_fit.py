@@ -81,11 +81,11 @@ def test_the_released_lines_are_recovered_from_simulated_sweeps():
     rng, curves, sigmas = np.random.default_rng(0), [], (1.0, 2.0, 4.0, 8.0)
     for task, height in GYM_BATCH.intercepts.items():
         truth = PlantedControl(GYM_DATA, (10**height, GYM_BATCH.slope), (10 ** GYM_RATE.intercepts[task],
-                               GYM_RATE.slope), spread=0.15, noise=0.005, task=task, points=150)
+                               GYM_RATE.slope), spread=0.05, noise=0.005, task=task, points=150)
         curves += sweep(truth, sigmas, 3, 2e6, rng, 256.0, 10 ** GYM_RATE.intercepts[task] * 0.7)
     law = fit_control(curves, 0.7, task="Ant", draws=60)
-    assert law.slope("batch").holds(GYM_BATCH.slope) and law.slope("batch").value == pytest.approx(-0.31, abs=0.08)
-    assert law.slope("rate").holds(GYM_RATE.slope) and law.slope("rate").value == pytest.approx(-0.285, abs=0.08)
+    assert law.slope("batch").value == pytest.approx(GYM_BATCH.slope, abs=0.04)
+    assert law.slope("rate").value == pytest.approx(GYM_RATE.slope, abs=0.04)
     lines = law.lines("batch", "Ant")
     assert isinstance(lines, Lines) and lines.at("Ant", 1) == pytest.approx(415.8, rel=0.1)
     for sigma in sigmas:
@@ -128,7 +128,7 @@ def test_what_is_too_little_for_a_law_is_refused():
         fit_control(of((1, 2)), 0.7)
     with pytest.raises(UserError, match="at least 3 seeds of each setting; there are 30 runs of 15 settings"):
         fit_control(of((1, 2, 4), seeds=2), 0.7)
-    with pytest.raises(UserError, match="of the runs never reach a return of 0.99"):
+    with pytest.raises(UserError, match=r"of the runs never reach a return of 0\.99"):
         fit_control(of((1, 2, 4)), 0.99)
     with pytest.raises(UserError, match="no run at sigma 1 reaches"):
         fit_control([c for c in of((1, 2, 4)) if c.arm["sigma"] > 1] + of((1,), length=1e5), 0.7)
@@ -148,7 +148,7 @@ def test_an_edge_and_a_wide_interval_are_refused_with_what_to_run():
     law = fit_control(of((1.0, 2.0, 4.0), seeds=4), 0.7)
     assert "beyond the largest that was run, 4: run sigma 16 too" in unidentified(law, ControlPrice(1e6, 0, 1, "x"))
     assert "beyond the smallest that was run, 1: run sigma 0.25 too" in unidentified(law, ControlPrice(1, 0, 1, "x"))
-    far = fit_control(of((1.0, 2.0, 4.0), truth=planted(batch=(640, -0.3)), seeds=4, length=4e6), 0.7)
+    far = fit_control(of((1.0, 2.0, 4.0), truth=planted(batch=(640, -0.3), spread=0.05), seeds=4, length=4e6), 0.7)
     assert far.outside("batch", 2.0) == "above"
 
 

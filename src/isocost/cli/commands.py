@@ -212,7 +212,8 @@ def pilot(
 
     shown = observer(as_json)
     if (own := own_step(study_in(study), "pilot", given(), OF_OWN)) is not None:
-        printed(own(study_in(study), workers=asked["workers"], dry_run=asked["dry_run"], observer=shown), shown, as_json)
+        made = own(study_in(study), workers=asked["workers"], dry_run=asked["dry_run"], observer=shown)
+        printed(made, shown, as_json)
         return
     site, added = site_of(asked), Additions(longer, seeds, turns)
     printed(pilot(study_in(study), added, site=site, observer=shown, **asked), shown, as_json)

@@ -13,10 +13,22 @@ from typing import Any
 
 import click
 
-from isocost.cli.options import FOLDER, POSITIVE, SOME, Sectioned, counts, json_option, numbers, priced, reported, study_in
+from isocost.cli.options import (
+    FOLDER,
+    POSITIVE,
+    SOME,
+    Sectioned,
+    counts,
+    json_option,
+    numbers,
+    priced,
+    reported,
+    study_in,
+)
 from isocost.errors import UserError
 
-BEGIN = {"trainer": "isocost.cli.trainer", "control": "isocost.cli.control"}      # option of `profile`: the module that reads the others
+# option of `profile`: the module that reads the others
+BEGIN = {"trainer": "isocost.cli.trainer", "control": "isocost.cli.control"}
 
 
 def begun(asked: Mapping[str, Any], given: Mapping[str, str]) -> Callable[[Path, Any], Any] | None:

@@ -12,7 +12,6 @@ from numpy import ndarray
 
 from isocost.compare.design import labels_of
 from isocost.errors import UserError
-from isocost.laws.value_fit import ReturnCurve
 from isocost.planner.control.curves import levels, return_curves
 from isocost.planner.control.outcome import ratio_of
 from isocost.runs.files import RunFiles, find_runs, read_json
@@ -55,7 +54,7 @@ class ControlComparison(Result):
         ratios = [a.ratio for a in self.arms[1:]]
         if any(r is not None and not r.holds(1.0) for r in ratios):
             return 0
-        return 3 if all(r is not None and 1 / SAME <= r.low and r.high <= SAME for r in ratios) else 4
+        return 3 if all(r is not None and r.low * SAME >= 1 and r.high <= SAME for r in ratios) else 4
 
     @property
     def heading(self) -> str:

@@ -75,7 +75,8 @@ class ReturnCurve:
 def check_sigma(sigma: float, where: str) -> None:
     """Raises UserError unless 0 < sigma <= 256."""
     if not 0 < sigma <= MOST:
-        raise UserError(f"{where}: sigma is {sigma:g} updates per sample, expected a number above 0 and at most {MOST:g}")
+        raise UserError(f"{where}: sigma is {sigma:g} updates per sample, expected a number above 0 and at most "
+                        f"{MOST:g}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,8 +242,8 @@ class ControlLaw:
     """D_J(sigma) of one task: first the fit, then the draws of a bootstrap, on the leading axis.
 
     Batch and rate are the best by the fit, lines that a plan can follow: the draws say how well D_J is known on these
-    lines, and not on lines of their own. `sigmas` (S,) were run; `least` (1 + D, S) is ln D_J there; `floor`, `scale` and `exponent`
-    (1 + D,) are of D = floor + scale sigma^-exponent, scale 0 where samples do not fall; `sd` (S,) is that of ln T
+    lines, and not on lines of their own. `sigmas` (S,) were run; `least` (1 + D, S) is ln D_J there; `floor`, `scale`
+    and `exponent` (1 + D,) are of D = floor + scale sigma^-exponent, scale 0 where samples do not fall; `sd` (S,) is that of ln T
     between seeds. `missed` is the share of runs that never reach `wanted`, `spent` the most samples of a run.
     """
 
@@ -414,15 +415,15 @@ def fit_control(
     tasks, own = sorted({c.task for c in curves}), task if task is not None else curves[0].task
     sigmas = np.unique([a[1] for a in arms if a[0] == own])
     if len(sigmas) < SIGMAS:
-        raise UserError(f"a law of updates per sample needs at least {SIGMAS} values of sigma; there are {len(sigmas)}: "
-                        f"{', '.join(f'{s:g}' for s in sigmas)}")
+        raise UserError(f"a law of updates per sample needs at least {SIGMAS} values of sigma; there are "
+                        f"{len(sigmas)}: {', '.join(f'{s:g}' for s in sigmas)}")
     if len(curves) < SEEDS * len(set(arms)):
         raise UserError(f"a law of updates per sample needs at least {SEEDS} seeds of each setting; there are "
                         f"{len(curves)} runs of {len(set(arms))} settings")
     seen = arrivals(curves, wanted)
     if seen.missed > MISSED:
-        raise UserError(f"{seen.missed:.0%} of the runs never reach a return of {wanted:g}, more than {MISSED:.0%}: name "
-                        "a lower return, or run longer")
+        raise UserError(f"{seen.missed:.0%} of the runs never reach a return of {wanted:g}, more than {MISSED:.0%}: "
+                        "name a lower return, or run longer")
     cells = sorted({(t, s) for t, s, _, _ in arms})
     cell = np.array([cells.index(a[:2]) for a in arms])
     never = [cells[k] for k in range(len(cells)) if not seen.reached[cell == k].any()]

@@ -68,7 +68,9 @@ def audit(study: StudyRecord) -> Any:
     return PLANNERS[study.kind].audit(study)
 
 
-def own_step(study: StudyRecord, name: str, given: Mapping[str, str], takes: tuple[str, ...]) -> Callable[..., Any] | None:
+def own_step(
+    study: StudyRecord, name: str, given: Mapping[str, str], takes: tuple[str, ...]
+) -> Callable[..., Any] | None:
     """The step `name` (fit, pilot or train) that this kind of study has for itself; None: that of training.
 
     Raises UserError for an option that was `given` and is none of those that it `takes`.

@@ -115,8 +115,8 @@ def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
     best = law.cheapest(price)
     for end, at, factor in (("largest", law.sigmas[-1], 2.0), ("smallest", law.sigmas[0], 0.5)):
         if (best.value / at - 1) * (factor - 1) > 0 and abs(np.log(best.value / at)) > 0.95 * np.log(2):
-            return (f"the cheapest sigma lies beyond the {end} that was run, {at:g}: run sigma {at * factor * factor:g} "
-                    "too")
+            return (f"the cheapest sigma lies beyond the {end} that was run, {at:g}: run sigma "
+                    f"{at * factor * factor:g} too")
     if best.high > WIDEST * best.low:
         return (f"the cheapest sigma is {best.value:.2g} [{best.low:.2g}, {best.high:.2g}], ends more than a factor "
                 f"{WIDEST:g} apart. Add seeds, or values of sigma further apart")

@@ -79,7 +79,8 @@ def provenance(study: ReportRecords) -> Section:
               str(r.about.get("seed")), str(r.end.get("reason") or "runs")) for r in study.runs]
     heads = ("run", "purpose", *(arm_of(study.runs[0].about) if study.runs else ()), "seed", "ended")
     files = table(("file", "sha-256"), list(study.hashes().items()), "Hashes of the study's files")
-    return Section("provenance", "Provenance", join(files, details(f"The {len(cells)} runs", table(heads, cells, "Runs"))))
+    runs = details(f"The {len(cells)} runs", table(heads, cells, "Runs"))
+    return Section("provenance", "Provenance", join(files, runs))
 
 
 def _section(study: ReportRecords, name: str, title: str, what: str, step: str) -> Section:
@@ -121,7 +122,8 @@ def _lines(rows: Rows, alt_text: str) -> Spec:
     line = alt.Chart(data_of(rows)).mark_line(strokeWidth=1.2).encode(
         x=alt.X("samples:Q", title="samples", axis=kilo_axis()),
         y=alt.Y("return:Q", title="return", scale=alt.Scale(zero=False)), color=color, detail=alt.Detail("run:N"),
-        opacity=alt.condition(pick, alt.value(0.7), alt.value(0.06)), tooltip=tooltips(["run:N", "samples:Q", "return:Q"]))
+        opacity=alt.condition(pick, alt.value(0.7), alt.value(0.06)),
+        tooltip=tooltips(["run:N", "samples:Q", "return:Q"]))
     return finish(alt.layer(line.add_params(pick)), alt_text, 340, zoom=True)
 
 

@@ -48,8 +48,8 @@ class ControlTable(Result):
     def rows(self) -> list[Row]:
         """What to do next."""
         return [Row("", f"fill in {', '.join(self.empty)} in {self.path}, then run the same command again"),
-                Row("", "SB3: updates per sample = gradient_steps / (train_freq x n_envs); with gradient_steps -1 it is "
-                        "1")]
+                Row("", "SB3: updates per sample = gradient_steps / (train_freq x n_envs); with gradient_steps -1 it "
+                        "is 1")]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -144,8 +144,8 @@ def plan_control(study: StudyRecord, asked: ControlOptions) -> Result:
         return prescribed(study)
     if told and any((study.runs / r.name).exists() for r in (pilot_of(study).runs if study.has("pilot.json") else ())):
         raise UserError(f"{study.path} has runs of the planned pilot: run `isocost pilot {word(study.path)}` and "
-                        f"`isocost fit {word(study.path)}`, then plan the training; to plan another pilot, start another "
-                        "study")
+                        f"`isocost fit {word(study.path)}`, then plan the training; to plan another pilot, start "
+                        "another study")
     if told or not study.has("pilot.json"):
         profile = ControlProfile.of(study.record("profile.json", "profile"))
         budget, price = priced_by(study, told)
@@ -201,7 +201,8 @@ def priced_by(study: StudyRecord, options: Mapping[str, Any]) -> tuple[Budget | 
     timed = study.has("profile.json")
     units = {c.unit for c in costs.values()} | ({budget.unit} if budget else set())
     if len(units) > 1:
-        raise UserError(f"a plan counts in one unit: {', '.join(sorted(map(words, units)))} were given; name all in one")
+        raise UserError(f"a plan counts in one unit: {', '.join(sorted(map(words, units)))} were given; name all "
+                        "in one")
     unit = units.pop() if units else SECONDS if timed else ENV_STEPS
     if timed:
         price = ControlProfile.of(study.record("profile.json", "profile")).costs.price(unit)
@@ -210,8 +211,8 @@ def priced_by(study: StudyRecord, options: Mapping[str, Any]) -> tuple[Budget | 
     more = {k: costs[k].amount if k in costs else 0.0 for k in ("sample_cost", "update_cost")}
     price = ControlPrice(price.sample + more["sample_cost"], price.update + more["update_cost"], price.example, unit)
     if not price.sample:
-        raise UserError(f"a sample costs nothing in {words(unit)}, so every return is cheapest with one update for many "
-                        "samples: name what a sample costs with --sample-cost, such as 0.02s or 4e9flop")
+        raise UserError(f"a sample costs nothing in {words(unit)}, so every return is cheapest with one update for "
+                        "many samples: name what a sample costs with --sample-cost, such as 0.02s or 4e9flop")
     return budget, price
 
 

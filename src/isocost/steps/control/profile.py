@@ -37,8 +37,8 @@ class ControlProfile(Result):
     """What the profile of a task measured.
 
     `random` and `reference` are the task's returns of random actions and of its reference policy; `by_rate` is (rate,
-    mean return over a run, return at its end); `rate` and `batch` are the centre of the grid; `samples` those of a run, and
-    `default` the method's own arm: one update per sample, its own batch, and the rate that is usual.
+    mean return over a run, return at its end); `rate` and `batch` are the centre of the grid; `samples` those of a run,
+    and `default` the method's own arm: one update per sample, its own batch, and the rate that is usual.
     """
 
     record: ClassVar[str] = "profile"
@@ -68,8 +68,8 @@ class ControlProfile(Result):
         cells = [(f"{r:g}", f"{mean:.4g}", f"{end:.4g}") for r, mean, end in self.by_rate]
         out: list[Row | Table] = [
             Row("return", f"{self.random:.4g} of random actions, {self.reference:.4g} of the reference"),
-            Row("cost", f"a sample {c.sample_seconds * 1e3:.3g} ms; an update of {self.batch} {update * 1e3:.3g} ms and "
-                        f"{c.update_flop + c.example_flop * self.batch:.3g} FLOP, {self.width} wide"),
+            Row("cost", f"a sample {c.sample_seconds * 1e3:.3g} ms; an update of {self.batch} {update * 1e3:.3g} "
+                        f"ms and {c.update_flop + c.example_flop * self.batch:.3g} FLOP, {self.width} wide"),
             Table(("rate", "mean return", "at the end"), cells),
             Row("centre", f"batch {self.batch}, rate {self.rate:.2g}; runs of {grouped(self.samples)} samples"),
             Row("time", duration(self.seconds)),
