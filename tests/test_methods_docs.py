@@ -86,9 +86,11 @@ def test_pages_are_written_and_those_of_methods_that_are_gone_removed(tmp_path, 
     (tmp_path / "methods").mkdir()
     (tmp_path / "methods" / "gone.md").write_text("gone")
     _catalogue.main([str(tmp_path)])
+    control = (tmp_path / "control_methods.md").read_text()
     assert {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*.md")} == {
-        "methods.md": "index", "methods/grpo.md": "GRPO",
+        "methods.md": "index", "methods/grpo.md": "GRPO", "control_methods.md": control,
     }
+    assert control == (DOCS / "control_methods.md").read_text(encoding="utf-8")
 
 
 def lacks(page, card):

@@ -1,4 +1,4 @@
-"""A method's file, of training or of control: its card, how a user's file is imported, and how its errors are told."""
+"""A file of a method, of training or of control: its card, its import, and what is said of its errors."""
 
 from __future__ import annotations
 

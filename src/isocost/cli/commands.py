@@ -18,6 +18,7 @@ import click
 
 from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.checks import doctor
+from isocost.cli.control_run import control_run_options, measured, trained, without_control
 from isocost.cli.kinds import audit, begun, plan, without_kinds
 from isocost.cli.options import (
     ANY,
@@ -278,6 +279,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
               help="groups of every update to keep as text, 8 rollouts of each  [default: 2, of updates 1, 2, 4, 8, "
               "... and before evaluations]")
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
+@control_run_options
 @launched
 @trainer_option
 @worth_option
@@ -294,6 +296,11 @@ def train(
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
     from isocost.cli.printer import observer, printed
 
+    if method is not None and study is None and asked["control"]:
+        ended = trained(method, asked, given(), shown := observer(as_json))
+        printed(ended, shown, as_json)
+        return int(ended.exit_code)
+    without_control(asked, given())
     if (study is None) == (method is None):
         raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     shown, site = observer(as_json), site_of(asked)
@@ -427,6 +434,9 @@ def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked:
     if (run is None) == (model is None):
         raise UserError("name what to measure: a RUN, or a model with --model and --data")
     if run is not None:
+        if (found := measured(run, samples if "samples" in given() else None, given())) is not None:
+            printed(found, shown, as_json)
+            return
         if unused := [option for name, option in given().items() if name not in OF_RUN]:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
         printed(evaluate(run, samples=samples, base=base, data=asked["data"], observer=shown), shown, as_json)

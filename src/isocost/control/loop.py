@@ -291,13 +291,25 @@ class Loop:
             setattr(run, k, value)
         held, self.replay.stored[i] = tensors["replay"], state["stored"]
         self.replay.rows[i, : len(held)] = held
-        self.states[i] = tensors["state"].numpy()
+        self.states[i] = self._again(i) if self.task.live else tensors["state"].numpy()
         for name, w in self.weights.items():
             m = self.moments[name]
             w[i], m.first[i], m.second[i] = (tensors[f"{name}.{part}"] for part in ("weights", "first", "second"))
             m.steps[i] = tensors[f"{name}.steps"]
             if name in self.slow:
                 self.slow[name][i] = tensors[f"{name}.slow"]
+
+    def _again(self, i: int) -> ndarray:
+        """(k, D): the states of live environments, each reached by the actions of its episode."""
+        run, replay, states = self.runs[i], self.replay, []
+        for e, steps in enumerate(run.lasted):
+            state = self._begin(i, e)
+            for back in range(steps, 0, -1):
+                row = replay.rows[i, (replay.stored[i] - back * run.environments + e) % replay.capacity]
+                action = replay.split(row)[1].double().numpy()
+                state = self.task.step(state[None], self.scaled(action[None]))[0][0]
+            states.append(state)
+        return np.stack(states)
 
     def drop(self, i: int) -> None:
         """Take a run out of the stack: those behind it move up."""

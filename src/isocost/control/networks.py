@@ -105,6 +105,8 @@ class Mlp:
 
     def __call__(self, weights: Tensor, x: Tensor) -> Tensor:
         runs, members = weights.shape[:2]
+        if runs * members == 1:     # libraries take another routine for a product that is alone: it is not
+            return self(weights.expand(2, -1, -1), x.expand(2, -1, -1, -1))[:1]
         h = x.expand(runs, members, *x.shape[2:]).reshape(runs * members, *x.shape[2:])
         parts, f, last = self.parts(weights), ACTIVATIONS[self.activation], len(self.layers) - 1
         kept = h

@@ -64,13 +64,16 @@ class Tempo:
 class ControlTask(Protocol):
     """An environment as arrays: each row is one episode, of any run. Float64, so that a row's bits are its own.
 
-    A task is pure: a state is numbers, and `slot` names the place of an episode for tasks that hold a live environment.
+    A task is pure: a state is numbers. Where it is `live`, as Gymnasium's, `slot` names the place of an episode, and a
+    resumed run plays its episode again.
     """
 
     @property
     def name(self) -> str: ...          # as `open_task` reads it
     @property
     def space(self) -> Space: ...
+    @property
+    def live(self) -> bool: ...
     @property
     def limit(self) -> int: ...         # steps after which an episode is cut
     @property

@@ -24,14 +24,15 @@ from isocost import meter as meters
 from isocost.control import methods
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.networks import Effort
+from isocost.control.policy import ControlPolicy
 from isocost.control.seams import Agent
 from isocost.control.stack import Stack
 from isocost.control.tasks import open_task, random_return
 from isocost.control.types import ControlTask
 from isocost.errors import UserError
+from isocost.local.weights import read_tensors
 from isocost.meter import Meter, Payer
 from isocost.recipe import describe, fingerprint
-from isocost.runs import files
 from isocost.runs.arm import Arm
 from isocost.runs.driver import Driver, together
 from isocost.runs.files import DIVERGED, ended, file_hash, read_json
@@ -284,6 +285,20 @@ def _refuse_another(job: ControlJob, out: Path, agent: Agent) -> None:
         raise UserError(f"{out} holds another run: its {', '.join(changed)} differs; choose another --out")
 
 
-def read_job(out: Path) -> ControlJob:
-    """The job of a recorded run of control."""
-    return ControlJob.of(read_json(out / "run.json", files.schema.RUN)["job"])
+def load_policy(folder: str | Path) -> ControlPolicy:
+    """The policy of a run of control, from its newest checkpoint: `act(observation)` without the trainer.
+
+    Raises UserError for a folder without such a run, without a checkpoint, or whose task has changed.
+    """
+    out = Path(folder)
+    about = read_json(out / "run.json")
+    if about.get("kind") != KIND:
+        raise UserError(f"{out} is not a run of control: `isocost eval {out}` measures it")
+    job = ControlJob.of(about["job"])
+    if about["task"]["hash"] != source_of(job.task):
+        raise UserError(f"{out} was trained on another version of {job.task}: its file has changed since")
+    with RunRecord.opened(out) as record:
+        found = record.checkpoints()
+    if not found:
+        raise UserError(f"{out} has no checkpoint: run the same `isocost train` again")
+    return ControlPolicy(agent_of(job), open_task(job.task), read_tensors(found[-1] / "learner.safetensors"))

@@ -13,7 +13,7 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.steps.control.fit import fit_control_study
-from isocost.steps.control.plan import ControlOptions, plan_control
+from isocost.steps.control.plan import ControlPlanOptions, plan_control
 from isocost.steps.control.train import audit_control_study, pilot_control, train_control
 from isocost.steps.outside import imported
 from isocost.steps.study import StudyRecord
@@ -43,7 +43,7 @@ class Planner:
 PLANNERS: Mapping[str, Planner] = {
     "training": Planner(PlanOptions, plan_training, audit_training),
     "imported": Planner(PlanOptions, imported.planned, audit_training),
-    "control": Planner(ControlOptions, plan_control, audit_control_study, fit_control_study, pilot_control,
+    "control": Planner(ControlPlanOptions, plan_control, audit_control_study, fit_control_study, pilot_control,
                        train_control),
 }
 

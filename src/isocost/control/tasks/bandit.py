@@ -19,6 +19,7 @@ class Bandit:
 
     name: str = "bandit"
     space: Space = Space(1, 2)
+    live: bool = False
     limit: int = 1
     reference: float = 1.0          # the higher peak
     bounds: tuple[ndarray, ndarray] = (np.full(2, -1.0), np.full(2, 1.0))

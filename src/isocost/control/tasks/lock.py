@@ -22,6 +22,7 @@ class Lock:
 
     length: int = 8
     reference: float = 1.0
+    live: bool = False
 
     @property
     def name(self) -> str:

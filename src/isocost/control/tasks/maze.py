@@ -37,6 +37,7 @@ class Maze:
 
     cells: int = 8
     space: Space = Space(2, 2)
+    live: bool = False
     bounds: tuple[ndarray, ndarray] = (np.full(2, -1.0), np.full(2, 1.0))
 
     @property
@@ -59,7 +60,7 @@ class Maze:
             after, _, arrived = self.step(states, np.tile(moves, (len(front), 1)))
             if arrived.any():
                 return -float(steps)
-            front = {tuple(p) for p in np.round(after, 3)} - seen
+            front = {tuple(p) for p in np.round(after, 7)} - seen
 
     def begin(self, rng: np.random.Generator, slot: tuple[str, int, int]) -> ndarray:
         return _home(0) + rng.uniform(-0.25, 0.25, 2)

@@ -26,6 +26,7 @@ class Swingup:
 
     name: str = "swingup"
     space: Space = Space(5, 1)
+    live: bool = False
     limit: int = 250
     reference: float = 250.0        # upright from the first step: more than any policy reaches
     bounds: tuple[ndarray, ndarray] = (np.array([-FORCE]), np.array([FORCE]))

@@ -26,7 +26,7 @@ OPTIONS = "options"     # key of pilot.json and plan.json: what the plan was ask
 
 
 @dataclass(frozen=True)
-class ControlOptions:
+class ControlPlanOptions:
     """What `isocost plan` takes for a study of control; what is None was not given.
 
     budget: for pilot and training. wanted: the return to plan for. sample_cost, update_cost: what a sample or an update
@@ -125,7 +125,7 @@ class ControlPlanResult(OfPlanner):
 
 
 @changes
-def plan_control(study: StudyRecord, asked: ControlOptions) -> Result:
+def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
     """Without runs, plan the pilot; with the runs of a pilot, prescribe.
 
     Raises:

@@ -20,9 +20,10 @@ from isocost.recipe import calls, describe, diff
 from isocost.runs import files as records
 from isocost.runs import measure
 from isocost.runs.arm import Arm
-from isocost.runs.files import GO_ON, ended, find_runs, is_run, read_json, read_lines
+from isocost.runs.files import GO_ON, ended, find_runs, fit, is_run, read_json, read_lines
 from isocost.runs.measure import TRAINING
 from isocost.runs.names import today
+from isocost.runs.schema import ARMED
 from isocost.screen.display import Result, Row, Table, TextResult, given
 from isocost.screen.words import counted, duration, visible
 from isocost.seams import SEAMS
@@ -35,6 +36,8 @@ FILES = (
     "report.html",
 )
 LISTED = MEASURED.needing(method=str, purpose=str)
+OF_KIND = ARMED.needing(method=str, purpose=str, kind=str)      # a run of another kind than a policy's training
+RATES = ("lr", "rate")      # names of an arm's learning rate
 PILOT = Keys({"runs": Each(PlannedRun)})
 
 
@@ -132,7 +135,7 @@ class Listing(Result):
 def _table(runs: list[RunRow]) -> Table:
     """One row per run, its arm by the names of its sizes; the unit of cost and the kind of reward are in the heading if
     all runs share them."""
-    sizes = list(dict.fromkeys(k for r in runs for k in r.arm if k != "lr"))
+    sizes = list(dict.fromkeys(k for r in runs for k in r.arm if k not in RATES))
     units, kinds = {r.unit for r in runs}, {r.reward for r in runs}
     spent = units.pop() if len(units) == 1 else "C"
     reward = kinds.pop() if len(kinds) == 1 else "reward"
@@ -144,7 +147,7 @@ def _table(runs: list[RunRow]) -> Table:
             held = " ".join((f"{r.first:.3f} -> {r.last:.3f}", *(f"({x})" for x in said if x)))
         cost = str(r.rollouts) + ("" if spent == r.unit else f" {r.unit}")
         cells.append((visible(r.path, lines=False), r.method, r.purpose, *(str(r.arm.get(k, "")) for k in sizes),
-                      f"{r.arm['lr']:.1e}", str(r.seed), cost, held, r.ended))
+                      f"{next((r.arm[k] for k in RATES if k in r.arm), 0.0):.1e}", str(r.seed), cost, held, r.ended))
     last = len(sizes) + 6
     return Table(("run", "method", "purpose", *sizes, "lr", "seed", spent, reward, "ended"), cells,
                  left=(0, 1, 2, last, last + 1))
@@ -198,8 +201,16 @@ def _steps(path: Path) -> list[str]:
     return [name + more for name, more in steps.items()]
 
 
+def _about(path: Path) -> tuple[dict[str, Any], Arm]:
+    """A run's run.json and its arm: of a policy's training its sizes and learning rate, of another kind all of it."""
+    run = read_json(path / "run.json")
+    own = "kind" not in run
+    fit(path / "run.json", run, LISTED if own else OF_KIND)
+    return run, Arm(run["arm"]).only(*SIZES, "lr") if own else Arm(run["arm"])
+
+
 def _run(path: Path) -> RunRow:
-    run = read_json(path / "run.json", LISTED)
+    run, arm = _about(path)
     end = read_json(path / "end.json") if (path / "end.json").exists() else {}
     lines = [x for x in read_lines(path / "metrics.jsonl") if "eval/audit" in x]
     measured = measure.of(run)
@@ -208,9 +219,9 @@ def _run(path: Path) -> RunRow:
         path=str(path),
         method=run["method"],
         purpose=run["purpose"],
-        arm=Arm(run["arm"]).only(*SIZES, "lr"),
+        arm=arm,
         seed=run["seed"],
-        rollouts=lines[-1]["rollouts"] if lines else 0,
+        rollouts=lines[-1].get("rollouts", lines[-1].get("env_steps", 0)) if lines else 0,
         ended=_ended(path, end.get("reason")),
         unit=measured["unit"],
         reward=measured["kind"],
@@ -269,8 +280,8 @@ def write_parquet(folder: str | Path, out: str | Path) -> MetricsTable:
         raise UserError("writing Parquet needs pyarrow: pip install pyarrow") from None
     lines = []
     for path in find_runs(folder):
-        run = read_json(path / "run.json", LISTED)
-        arm = {"run": str(path), "purpose": run["purpose"], **Arm(run["arm"]).only(*SIZES, "lr")}
+        run, own = _about(path)
+        arm = {"run": str(path), "purpose": run["purpose"], **own}
         arm |= {"seed": run["seed"], "kind": measure.of(run)["kind"]}
         lines += [{**arm, **_as_measured(line, arm["kind"])} for line in read_lines(path / "metrics.jsonl")]
     if not lines:
