@@ -137,7 +137,7 @@ def plan_control_pilot(
         asked = worded(budget, cost / SHARE) if budget else ""
         raise UserError(f"the smallest pilot has {counted(len(runs), 'run')} of {grouped(samples)} samples, and with "
                         f"the training after it needs a budget of {asked}; the budget is {budget}. Raise it, or name "
-                        "fewer --samples")
+                        "a smaller --length")
     grid, count, runs, cost = made[-1]
     why = (f"sigma {', '.join(f'{s:g}' for s in grid)}; about batch {centre['batch']:g} and rate {centre['rate']:g}, "
            f"{BATCHES:g} times less and more of the one and {RATES:g} times of the other; {counted(count, 'seed')}")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from isocost.can import Can
 from isocost.disk.jsonfile import write_json
 from isocost.errors import UserError
-from isocost.laws.value_fit import fit_control
+from isocost.laws.value_fit import SPREAD, fit_control
 from isocost.planner.audit import seals
 from isocost.planner.control.curves import return_curves
 from isocost.planner.control.outcome import (
@@ -132,7 +132,7 @@ def train_control(
         return made
     plan = made.plan
     if not study.has("forecast.json"):
-        spread = 0.0
+        spread = SPREAD
         if not plan.refused:
             spread = fit_control(return_curves(study.runs_read, ("pilot",)), plan.wanted).between(plan.arm["sigma"])
         sealed = seal_control(plan, spread, {**_hashes(study), "code": records.code()["sources"]})
