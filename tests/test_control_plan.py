@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from isocost.compare.control import compare_control
 from isocost.disk.jsonfile import line
 from isocost.errors import UserError
 from isocost.laws.papers.value import DataLaw
-from isocost.laws.value_fit import ControlPrice
+from isocost.laws.value_fit import Arrivals, ControlPrice
 from isocost.planner.budget import Budget
 from isocost.planner.control.outcome import ControlForecast, mean_arrival, ratio_of
 from isocost.planner.control.pilot import ControlCosts, plan_control_pilot
@@ -20,8 +21,6 @@ from isocost.steps.control import train as trains
 from isocost.steps.control.train import train_control as train_plan
 from isocost.steps.kinds import audit, own_step, plan
 from isocost.steps.study import StudyRecord
-from isocost.compare.control import compare_control
-from isocost.laws.value_fit import Arrivals
 from logs_to_import import said
 from truth.control import PlantedControl
 
@@ -38,7 +37,8 @@ def write(folder, run, of, truth=TRUTH):
                                  round(1e6 * run.arm["rate"]), run.purpose == "train"])
     curve = truth.run(run.arm, run.seed, run.samples, rng)
     flop = run.arm["sigma"] * (1e6 + 1e5 * run.arm["batch"])
-    lines = [{"step": i, "env_steps": s, "updates": s * run.arm["sigma"], "flop": s * flop, "eval/audit": r, "return": r}
+    lines = [{"step": i, "env_steps": s, "updates": s * run.arm["sigma"], "flop": s * flop, "eval/audit": r,
+              "return": r}
              for i, (s, r) in enumerate(zip(curve.samples, curve.returns, strict=True))]
     (where / "metrics.jsonl").write_text("".join(line(x) + "\n" for x in lines))
     (where / "run.json").write_text(json.dumps({
@@ -113,7 +113,7 @@ def test_a_run_without_the_seal_and_a_record_that_changed_are_found(study):
     own_step(read(study), "fit", {}, ())(read(study))
     plan(read(study), {"train_seeds": 3})
     train_plan(read(study))
-    forecast = ControlForecast.of({k: v for k, v in json.loads((study / "forecast.json").read_text()).items()})
+    forecast = ControlForecast.of(json.loads((study / "forecast.json").read_text()))
     run = study / "runs" / forecast.runs["prescribed"][0] / "run.json"
     whole = run.read_text()
     run.write_text(whole.replace(forecast.seal, "0" * 64))

@@ -114,6 +114,13 @@ def test_intervals_of_planted_studies_hold(sigmas):
     assert sum(bool(r["refused"]) for r in asked) <= 1
 
 
+def test_a_sigma_of_which_no_run_arrives_is_left_out_where_three_remain():
+    curves = of((1.0, 2.0, 4.0))
+    late = [ReturnCurve(c.run, c.arm, c.seed, c.samples, c.returns * 0.1) for c in of((0.5,))]
+    a, b = fit_control(curves, 0.7), fit_control([*late, *curves], 0.7)
+    assert b.sigmas.tolist() == [1, 2, 4] and (a.least == b.least).all()
+
+
 def planted(**more):
     return PlantedControl(GYM_DATA, (64, -0.3), (1e-3, -0.3), spread=0.2, noise=0.005).lasting(**more)
 

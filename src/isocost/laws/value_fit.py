@@ -243,8 +243,9 @@ class ControlLaw:
 
     Batch and rate are the best by the fit, lines that a plan can follow: the draws say how well D_J is known on these
     lines, and not on lines of their own. `sigmas` (S,) were run; `least` (1 + D, S) is ln D_J there; `floor`, `scale`
-    and `exponent` (1 + D,) are of D = floor + scale sigma^-exponent, scale 0 where samples do not fall; `sd` (S,) is that of ln T
-    between seeds. `missed` is the share of runs that never reach `wanted`, `spent` the most samples of a run.
+    and `exponent` (1 + D,) are of D = floor + scale sigma^-exponent, scale 0 where samples do not fall; `sd` (S,) is
+    that of ln T between seeds. `missed` is the share of runs that never reach `wanted`, `spent` the most samples of a
+    run.
     """
 
     wanted: float
@@ -403,11 +404,12 @@ def fit_control(
 ) -> ControlLaw:
     """The law of the samples that it takes to reach the return `wanted`, of one of the tasks (by default the first).
 
-    All tasks share the slopes and curvatures of the best batch and rate, and the spread between seeds at a sigma.
+    All tasks share the slopes and curvatures of the best batch and rate, and the spread between seeds at a sigma. A
+    sigma of which no run arrives is left out where three others remain.
 
     Raises:
-        UserError: for fewer than three values of sigma, or seeds of a setting on average; if more than half of the runs
-            never reach the return; if no run does at some sigma.
+        UserError: for fewer than three values of sigma at which a run arrives, or seeds of a setting on average; if
+            more than half of the runs never reach the return.
     """
     if not curves:
         raise UserError("there are no curves to fit")
@@ -427,6 +429,9 @@ def fit_control(
     cells = sorted({(t, s) for t, s, _, _ in arms})
     cell = np.array([cells.index(a[:2]) for a in arms])
     never = [cells[k] for k in range(len(cells)) if not seen.reached[cell == k].any()]
+    if len(sigmas) - len({s for t, s in never if t == own}) >= SIGMAS and never:     # the law of the others is the same
+        kept = [c for c in curves if (c.task, c.arm["sigma"]) not in never]
+        return fit_control(kept, wanted, task=own, draws=draws, seed=seed)
     if never:
         raise UserError(f"no run at sigma {never[0][1]:g} reaches a return of {wanted:g}: name a lower return, or run "
                         "these longer")

@@ -32,10 +32,12 @@ class ControlLawResult(OfPlanner):
         out: list[Row | Table] = []
         laws = self.laws_of.laws
         if laws:
-            sigmas = laws[-1].sigmas
-            cells = [(f"{law.wanted:.4g}", f"{law.missed:.0%}",
-                      *(f"{i.value:,.0f} [{i.low:,.0f}, {i.high:,.0f}]" for i in law.samples), f"{law.falls:.0%}")
-                     for law in laws]
+            sigmas, cells = sorted({s for law in laws for s in law.sigmas}), []
+            for law in laws:
+                at = {s: f"{i.value:,.0f} [{i.low:,.0f}, {i.high:,.0f}]"
+                      for s, i in zip(law.sigmas, law.samples, strict=True)}
+                cells.append((f"{law.wanted:.4g}", f"{law.missed:.0%}", *(at.get(s, "none arrives") for s in sigmas),
+                              f"{law.falls:.0%}"))
             out.append(Table(("return", "missed", *(f"sigma {s:g}" for s in sigmas), "falls"), cells))
             for axis, slope in laws[-1].slopes.items():
                 text = "not identified: at least 3 values of it are needed" if slope is None else (

@@ -207,7 +207,7 @@ def priced_by(study: StudyRecord, options: Mapping[str, Any]) -> tuple[Budget | 
     if timed:
         price = ControlProfile.of(study.record("profile.json", "profile")).costs.price(unit)
     else:
-        price = ControlPrice(1.0 if unit == ENV_STEPS else 0.0, 0.0, 0.0, unit)
+        price = ControlPrice(float(unit == ENV_STEPS and "sample_cost" not in costs), 0.0, 0.0, unit)
     more = {k: costs[k].amount if k in costs else 0.0 for k in ("sample_cost", "update_cost")}
     price = ControlPrice(price.sample + more["sample_cost"], price.update + more["update_cost"], price.example, unit)
     if not price.sample:
