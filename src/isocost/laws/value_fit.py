@@ -31,7 +31,7 @@ SIGMAS, SEEDS = 3, 3            # a law needs as many values of sigma, and seeds
 LEAST, MOST = 1 / 256, 256.0    # updates per sample that are planned for
 MISSED = 0.5                    # a return that a larger share of the runs never reach has no law
 WIDEST = 4.0                    # the ends of the interval of the cheapest sigma are at most this factor apart
-BEYOND = 2.0                    # the cheapest sigma, batch or rate lies at most this factor outside what was run
+BEYOND = 2.0                    # the cheapest sigma lies at most this factor outside what was run
 LEVEL, DRAWS = 0.9, 200
 SURELY = 0.95                   # share of draws in which something is so that is taken to be so
 SPREAD, SPREAD_DOF = 0.25, 1.0  # of ln T between seeds: 0.18 to 0.35 on the pendulum; it weighs as much as one run
@@ -209,16 +209,14 @@ class _Axis:
     by: ndarray
 
     def best(self, u: ndarray | float) -> ndarray:
-        """The best deviation at u, (D, ...): the vertex within a factor `BEYOND` of what was run, else the better end.
-        """
+        """The best deviation at u, (D, ...): the vertex, within what was run; without one the better end."""
         slope = _outer(self.at, self.by, u)
         low, high = self.low - self.centre, self.high - self.centre
         end = np.where(slope < 0, high, low)
         if self.curvature is None:
             return end
         bend = _outer(self.curvature, 0 * self.curvature, u)
-        room = np.log(BEYOND)
-        return np.where(bend > 0, np.clip(-slope / (2 * np.maximum(bend, 1e-9)), low - room, high + room), end)
+        return np.where(bend > 0, np.clip(-slope / (2 * np.maximum(bend, 1e-9)), low, high), end)
 
     def off(self, x: ndarray | float, u: ndarray | float) -> ndarray:
         """(D, ...) ln T at the deviation x, above that at the centre."""

@@ -41,8 +41,9 @@ def return_curves(runs: Sequence[RunFiles], purposes: Sequence[str] = ()) -> lis
         if run.end.get("reason") == DIVERGED and end > max(points):
             points[end] = [min(min(own) for own in points.values())]
         samples = sorted(points)
-        returns = [sum(points[s]) / len(points[s]) for s in samples]
-        found.append(ReturnCurve(run.name, arm_of(about), int(about["seed"]), samples, returns, task_of(about)))
+        returns = np.array([sum(points[s]) / len(points[s]) for s in samples])
+        found.append(ReturnCurve(run.name, arm_of(about), int(about["seed"]), np.array(samples), returns,
+                                 task_of(about)))
     return found
 
 

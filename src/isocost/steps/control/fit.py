@@ -40,7 +40,7 @@ class ControlLawResult(OfPlanner):
                               f"{law.falls:.0%}"))
             out.append(Table(("return", "missed", *(f"sigma {s:g}" for s in sigmas), "falls"), cells))
             for axis, slope in laws[-1].slopes.items():
-                text = "not identified: at least 3 values of it are needed" if slope is None else (
+                text = "not identified: it needs 3 values, the middle one the best" if slope is None else (
                     f"sigma^{slope.value:.2f} [{slope.low:.2f}, {slope.high:.2f}] at a return of {laws[-1].wanted:.4g}")
                 out.append(Row(f"best {axis}", text))
         out += [Row("no law", why, "flag") for _, why in self.laws_of.dropped]
