@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from isocost.control import methods
+from isocost.control import methods, native
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.tasks import open_task
 from isocost.errors import UserError
@@ -27,7 +27,7 @@ def checkpoints_by_steps_alone():
 
 def stacked(method, seeds, updates):
     """After so many updates of each run: a hash of everything that it would save, by seed."""
-    agent = methods.tuned(methods.agent(method, batch=16, width=16), {"tempo.warmup": "40"})
+    agent = methods.tuned(methods.agent(method, batch=16, width=32), {"tempo.warmup": "40"})
     runs = [StackedRun(seed, SIGMAS[seed % 4], 1e-3) for seed in seeds]
     ends = {r.seed: 40 + int(updates / r.sigma) for r in runs}
     loop, found = Loop(agent, open_task(FIT[agent.acts]), runs, 40 + 2 * updates), {}
@@ -45,8 +45,18 @@ def stacked(method, seeds, updates):
     return found
 
 
+@pytest.fixture(params=["kernel", "torch"])
+def path(request, monkeypatch):
+    """Both ways to compute a network."""
+    if request.param == "torch":
+        monkeypatch.setattr(native, "usable", lambda *_: False)
+        monkeypatch.setattr(native, "adam", lambda *_: False)
+    elif native._library()[0] is None:
+        pytest.skip("no C++ compiler here")
+
+
 @pytest.mark.parametrize("method", methods.names())
-def test_stacked_equals_alone(method):
+def test_stacked_equals_alone(method, path):
     """60 updates at 2, 1, 4 and 1/2 updates per sample; those that end early leave the others."""
     alone = {seed: stacked(method, [seed], 60)[seed] for seed in (0, 1, 2, 3)}
     assert {updates for _, updates in alone.values()} == {60}

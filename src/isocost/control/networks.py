@@ -1,7 +1,8 @@
 """Stacks of small networks: the weights of (S, K) networks are one array (S, K, P), so that one product serves all.
 
 A row of P holds the layers of one network one after another, and zeros up to a multiple of 32 numbers: element-wise
-operations then treat every run alike, wherever it is in the stack. This file is the plain path, for every device.
+operations then treat every run alike, wherever it is in the stack. This file is the plain path, for every device; on a
+CPU `native.py` computes what it can.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, relu
+
+from isocost.control import native
 
 LANES = 32      # numbers that torch's loops take at once, at most
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "tanh": torch.tanh, "gelu": gelu}
@@ -104,6 +107,8 @@ class Mlp:
             at += many
 
     def __call__(self, weights: Tensor, x: Tensor) -> Tensor:
+        if native.usable(self, weights):
+            return native.read(self, weights, x)
         runs, members = weights.shape[:2]
         if runs * members == 1:     # libraries take another routine for a product that is alone: it is not
             return self(weights.expand(2, -1, -1), x.expand(2, -1, -1, -1))[:1]

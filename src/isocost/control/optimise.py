@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isocost.control import native
+
 FIRST, SECOND, TINY = 0.9, 0.999, 1e-8
 
 
@@ -26,15 +28,17 @@ class Moments:
 def adam(weights: Tensor, moments: Moments, gradient: Tensor, rate: Tensor, decay: float = 0.0) -> None:
     """One step in place. `rate` is (S,); `decay` shrinks the weights by rate * decay (AdamW, arXiv:1711.05101)."""
     moments.steps += 1
-    across = (-1, 1, 1)
+    steps = moments.steps.double()      # float32 powers of 0.999 lose digits
+    size = (rate / (1 - FIRST**steps)).float()
+    scale = (1 / (1 - SECOND**steps)).sqrt().float()
+    kept = (1 - rate * decay).float()
+    arrays = weights, moments.first, moments.second, gradient
+    if native.adam(*arrays, (size, scale, kept), (FIRST, SECOND, TINY)):
+        return
+    size, scale, kept = (x.view(-1, 1, 1) for x in (size, scale, kept))
     moments.first.lerp_(gradient, 1 - FIRST)
     moments.second.mul_(SECOND).addcmul_(gradient, gradient, value=1 - SECOND)
-    steps = moments.steps.double()      # float32 powers of 0.999 lose digits
-    size = (rate / (1 - FIRST**steps)).float().view(across)
-    scale = (1 / (1 - SECOND**steps)).sqrt().float().view(across)
-    if decay:
-        weights.mul_(1 - (rate * decay).float().view(across))
-    weights.sub_(size * moments.first / (moments.second.sqrt().mul_(scale).add_(TINY)))
+    weights.mul_(kept).sub_(size * moments.first / (moments.second.sqrt().mul_(scale).add_(TINY)))
 
 
 def follow(slow: Tensor, weights: Tensor, tau: float) -> None:

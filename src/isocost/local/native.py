@@ -438,6 +438,9 @@ def _library() -> tuple[Any, str]:
         return None, f"{compiler} could not build the kernel: {said[0] if said else type(e).__name__}"
 
 
+library = _library      # for `isocost.control.native`, which has calls of its own
+
+
 def _target() -> tuple[str, ...]:
     """The compiler's options for this processor: `_compiled` leaves out AMX, then all, where they are unknown.
 
@@ -463,6 +466,8 @@ def _loaded(code: bytes) -> Any:
     library.isocost_taped_backward.argtypes = [at] * 4
     library.isocost_moments.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 4]
     library.isocost_descend.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 3]
+    library.isocost_mlp.argtypes, library.isocost_mlp_back.argtypes = [at] * 5, [at] * 7
+    library.isocost_adam.argtypes = [whole, whole, *[at] * 8]
     return library
 
 

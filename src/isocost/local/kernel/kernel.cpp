@@ -428,4 +428,5 @@ int64_t isocost_tape_bytes(Model* m, int64_t tokens) {  // of one tape for this 
 }
 
 #include "descent.h"
+#include "networks.h"
 #include "wave.h"
