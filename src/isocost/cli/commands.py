@@ -76,7 +76,8 @@ def main() -> None:
 
 @main.command()
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of every run and every interval")
-@click.option("--world", help="a built-in world: sums, puzzles, or agents (rooms, several turns)  [default: sums]")
+@click.option("--world", help="a built-in world: sums, puzzles, agents (rooms, several turns), or control (a pendulum)  "
+              "[default: sums]")
 @click.option(
     "--size",
     help="a preset, fixed before planning: tiny, quick, standard, long or agents  [default: quick; agents for --world "
@@ -100,6 +101,11 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
     from isocost.steps.training.whole import whole
 
     shown = observer(as_json)
+    if world == "control":
+        from isocost.cli.control import quickstarted
+
+        printed(quickstarted(out, asked, given(), shown), shown, as_json)
+        return
     own = any(asked.get(k) for k in ("data", "env", "model"))
     asked = of_world(world or (None if own else "sums"), asked, given())
     asked["size"] = asked["size"] or "quick"

@@ -127,7 +127,8 @@ def _import(found: Sequence[tuple[Path, Log]], out: Path, task: str) -> ControlT
             line({"step": i, "env_steps": s, RETURN: r}) + "\n" for i, (s, r) in enumerate(points)))
         write_json(folder / "run.json", {
             "schema": records.SCHEMA, "name": own, "kind": "control", "purpose": "pilot", "seed": seed,
-            "arm": arm.data(), "task": {"name": task}, "source": source.CONTROL_LOGS.name, "log": about})
+            "arm": arm.data(), "task": {"name": task}, "method": log.source, "source": source.CONTROL_LOGS.name,
+            "log": about})
         write_json(folder / "end.json", {"schema": records.SCHEMA, "reason": "spent", "detail": "the log ends here"})
     for name in ("law.json", "plan.json"):
         (out / name).unlink(missing_ok=True)
