@@ -85,6 +85,23 @@ def test_an_attempt_does_not_depend_on_the_others(spec):
     assert tokens([alone]) == tokens(run(spec)[0][2:])
 
 
+@pytest.mark.parametrize("spec", [*POOLED, *SEARCHES, "by-band:probe=2,low=1,high=1,hard=(beam:n=4,width=2,step=a,"
+                                  "scorer=outcome,look=1)"])
+def test_no_random_number_is_used_twice(spec):
+    """Numbers are addressed by the try and the position of the token: their ranges in all calls are disjoint."""
+    world, used = toy.world(), []
+    generate = world.engine.generate
+
+    async def watched(start, attempts, **how):
+        said = await generate(start, attempts, **how)
+        used.extend((a, start.written + k) for a, s in zip(attempts, said, strict=True) for k in range(len(s.tokens)))
+        return said
+
+    world.engine.generate = watched
+    run(spec, world=world)
+    assert len(used) == len(set(used)) > 5
+
+
 def test_one_is_a_plain_sample():
     assert tokens(run("one")[0]) == tokens(sampled(range(3)))
     hot = Pace(lr=0.0, max_tokens=8, sampling=Sampling(temperature=0.5))
@@ -315,6 +332,19 @@ def test_many_particles_or_iterations_draw_texts_by_their_weight(spec):
         assert abs(share - wanted) < 4 * (wanted * (1 - wanted) / count) ** 0.5 + 0.03, letter
     plain = sum(p for text, (p, _) in known.items() if text[0] == "b")
     assert abs(plain - sum(p * w for t, (p, w) in known.items() if t[0] == "b") / z) > 0.05    # it differs from π
+
+
+def test_systematic_resampling_is_unbiased():
+    """Over all offsets index i is drawn n w_i / Σ w times on average, and each time that number up or down."""
+    w, grid = np.array([0.5, 0.1, 2.0, 1.4]), 400
+
+    class Offset:
+        def __init__(self, u):
+            self.random = lambda: u
+
+    drawn = [particles._systematic(w, Offset((k + 0.5) / grid)) for k in range(grid)]
+    counts = np.array([np.bincount(x, minlength=4) for x in drawn])
+    assert counts.mean(0) == pytest.approx(w) and (np.abs(counts - w) < 1).all() and (counts.sum(1) == 4).all()
 
 
 def test_one_step_of_particles_is_importance_sampling():
