@@ -83,8 +83,8 @@ class StrategyBill:
             rows.append(Row("", f"{counted(self.unanswered, 'answer')} of {self.answers:,} could not be chosen: no try "
                                 "had a score. They are billed, and in no mean", "flag"))
         if self.alike > CONSTANT * self.answers:
-            rows.append(Row("", f"all tries of {self.alike / self.answers:.0%} of the answers have one score: best-of is "
-                                "then one sample; a vote is not", "flag"))
+            rows.append(Row("", f"all tries of {self.alike / self.answers:.0%} of the answers have one score: best-of "
+                                "is then one sample; a vote is not", "flag"))
         if self.mute > MUTE * self.rollouts:
             rows.append(Row("", f"{self.mute / self.rollouts:.0%} of the tries give no answer to vote for: they were "
                                 "cut, or none was found in them", "flag"))
