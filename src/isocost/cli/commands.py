@@ -53,6 +53,7 @@ from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
 
 OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy")       # options of `eval` of a run
+OF_OWN = ("study", "workers", "dry_run", "as_json")     # options of the steps of a study of another kind
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
     "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens", "scale",
@@ -79,8 +80,8 @@ def main() -> None:
 
 @main.command()
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of every run and every interval")
-@click.option("--world", help="a built-in world: sums, puzzles, agents (rooms, several turns), or think (strategies "
-              "at test time on puzzles)  [default: sums]")
+@click.option("--world", help="a built-in world: sums, puzzles, agents (rooms, several turns), think (strategies at "
+              "test time on puzzles), or control (a pendulum)  [default: sums]")
 @click.option(
     "--size",
     help="a preset, fixed before planning: tiny, quick, standard, long or agents  [default: quick; agents for --world "
@@ -132,6 +133,10 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @strategy_options
 @trainer_option
+@click.option("--control", metavar="TASK", help="a study of value-based control: updates per sample, batch and rate on "
+              "a task such as pendulum, swingup or gym:HalfCheetah-v5")
+@click.option("--length", type=SOME, help="with --control: samples of a run  [default: 3000]")
+@click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: 64]")
 @launched
 @click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
 @click.option("--lr", type=POSITIVE, help="with --trainer: a learning rate to start from")
@@ -213,11 +218,16 @@ def pilot(
     --longer and --seeds add the runs that a law or a plan names; what was run is not paid for again.
     """
     from isocost.cli.printer import observer, printed
+    from isocost.steps.kinds import own_step
     from isocost.steps.outside.early import Stops
     from isocost.steps.training.pilot import Additions, pilot
 
-    shown, site, added = observer(as_json), site_of(asked), Additions(longer, seeds, turns)
-    stops = Stops(worth, at=stop_at)
+    shown = observer(as_json)
+    if (own := own_step(study_in(study), "pilot", given(), OF_OWN)) is not None:
+        made = own(study_in(study), workers=asked["workers"], dry_run=asked["dry_run"], observer=shown)
+        printed(made, shown, as_json)
+        return
+    site, added, stops = site_of(asked), Additions(longer, seeds, turns), Stops(worth, at=stop_at)
     printed(pilot(study_in(study), added, site=site, observer=shown, stops=stops, **asked), shown, as_json)
 
 
@@ -229,8 +239,12 @@ def pilot(
 def fit(study: Path, metric: str | None, as_json: bool) -> None:
     """Fit the law to a study's pilot; if it is not identified, name the runs that would resolve it."""
     from isocost.cli.printer import observer, printed
+    from isocost.steps.kinds import own_step
     from isocost.steps.training.fit import fit_folder
 
+    if (study / "study.json").exists() and (own := own_step(study_in(study), "fit", given(), OF_OWN)) is not None:
+        printed(own(study_in(study)), observer(as_json), as_json)
+        return
     printed(fit_folder(study, metric=metric), observer(as_json), as_json)
 
 
@@ -303,9 +317,13 @@ def train(
         raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     shown, site = observer(as_json), site_of(asked)
     if study is not None:
+        from isocost.steps.kinds import own_step
         from isocost.steps.outside.early import Stops
         from isocost.steps.training.train import train
 
+        if (own := own_step(study_in(study), "train", given(), OF_OWN)) is not None:
+            printed(own(study_in(study), workers=workers, dry_run=asked["dry_run"], observer=shown), shown, as_json)
+            return 0
         printed(train(study_in(study), workers=workers, dry_run=asked["dry_run"], trainer=trainer, site=site,
                       stops=Stops(worth, stop, stop_at), observer=shown), shown, as_json)
         return 0
@@ -475,9 +493,11 @@ def report(study: Path, out: Path | None) -> None:
 @click.option("--base", type=float, help="reward of the policy before training, in the log's units, if missing")
 @click.option("--model", help="the model that was trained, as a label")
 @click.option("--data", help="the problems it was trained on, as a label")
+@click.option("--control", metavar="TASK", help="logs of value-based control: curves of return over samples of this "
+              "task, with a table of settings to fill in")
 @json_option
 @reported
-def import_runs(as_json: bool, **asked: Any) -> None:
+def import_runs(as_json: bool, control: str | None, **asked: Any) -> None:
     """Import runs of TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, or from CSV or JSON lines.
 
     One log becomes a run; several become a study for `fit`, `plan`, `compare` and `report`. What the logs lack is
@@ -487,6 +507,11 @@ def import_runs(as_json: bool, **asked: Any) -> None:
     from isocost.steps.outside.importing import import_logs
 
     shown = observer(as_json)
+    if control is not None:
+        from isocost.cli.control import imported
+
+        printed(imported(control, asked, given(), shown), shown, as_json)
+        return
     printed(import_logs(**asked, observer=shown), shown, as_json)
 
 

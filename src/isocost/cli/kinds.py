@@ -22,6 +22,7 @@ from isocost.cli.options import (
     Sectioned,
     counts,
     json_option,
+    numbers,
     priced,
     reported,
     server_limits,
@@ -31,7 +32,7 @@ from isocost.cli.options import (
 from isocost.errors import UserError
 
 # Option of `profile`: the module that reads the others.
-BEGIN = {"trainer": "isocost.cli.trainer", "strategies": "isocost.cli.test_time"}
+BEGIN = {"trainer": "isocost.cli.trainer", "strategies": "isocost.cli.test_time", "control": "isocost.cli.control"}
 
 
 def begun(asked: Mapping[str, Any], given: Mapping[str, str]) -> Callable[[Path, Any], Any] | None:
@@ -94,6 +95,17 @@ def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
 )
 @click.option("--accuracy", type=SHARE, help="of strategies, instead of --budget: the accuracy to reach at least cost")
 @click.option("--speed", type=POSITIVE, help="of strategies, for 2s/answer: tokens per second of one text")
+@click.option("--return", "wanted", type=float, help="control: the return to plan for  [default: the best that the "
+              "budget pays for]")
+@click.option("--sample-cost", metavar="COST", help="control: what a sample costs besides, such as 0.02s, 4e9flop or "
+              "0.001usd")
+@click.option("--update-cost", metavar="COST", help="control: what an update costs besides, or at all where the runs "
+              "were imported")
+@click.option("--sigma", metavar="S,S,S", help="control: updates per sample of the pilot  [default: 1,2,4, and with a "
+              "budget for it 0.5,1,2,4,8]")
+@click.option("--seeds", type=SOME, help="control: seeds of a setting in the pilot  [default: 5]")
+@click.option("--length", type=SOME, help="control: samples of a run of the pilot  [default: as profiled]")
+@click.option("--train-seeds", type=SOME, help="control: new seeds of each trained arm  [default: 5]")
 @json_option
 @reported
 def plan(study: Path, as_json: bool, **asked: Any) -> None:
@@ -105,7 +117,7 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
     from isocost.cli.printer import observer, printed
     from isocost.steps import kinds
 
-    asked["turns"] = counts(asked["turns"], "--turns")
+    asked["turns"], asked["sigma"] = counts(asked["turns"], "--turns"), numbers(asked["sigma"], "--sigma")
     printed(kinds.plan(study_in(study), asked), observer(as_json), as_json)
 
 

@@ -352,6 +352,14 @@ def counts(text: str | None, option: str) -> list[int] | None:
     return [int(x) for x in text.split(",")]
 
 
+def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
+    """The numbers of an option such as 0.5,1,2; None where it is not given. Raises UserError for others."""
+    try:
+        return None if text is None else tuple(float(x) for x in text.split(","))
+    except ValueError:
+        raise UserError(f"{option} {text!r}: expected numbers, such as {option} 1,2,4") from None
+
+
 def study_in(folder: Path) -> StudyRecord:
     """The study in a folder: commands read the path, and steps take the study. Raises UserError if there is none."""
     from isocost.steps.study import StudyRecord

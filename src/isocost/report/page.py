@@ -18,6 +18,7 @@ from isocost.report.section import Section
 from isocost.report.sections import (
     accounts,
     contest,
+    control,
     evidence,
     fit,
     headline,
@@ -76,6 +77,8 @@ PAGES: Mapping[str, ReportPage] = {      # by `ReportRecords.kind`: a new kind o
     "imported": ReportPage(headline.answer, TRAINING),
     "comparison": ReportPage(headline.answer, COMPARISON),
     "test_time": ReportPage(test_time.answer, (test_time.strategies, test_time.outcome, evidence.provenance)),
+    "control": ReportPage(control.answer, (
+        control.measured, control.curves, control.law, control.plan, control.outcome, control.provenance)),
 }
 
 

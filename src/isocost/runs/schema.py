@@ -236,8 +236,9 @@ _STREAMS: dict[str, Any] = {
 }
 
 
-def register(name: str, shape: type, beside: dict[str, Any] | None = None, kind: str = "") -> None:
-    """Give the file of this name the shape of a dataclass of a later room; `beside` are keys that it may have besides.
+def register(name: str, shape: Any, beside: dict[str, Any] | None = None, kind: str = "") -> None:
+    """Give the file of this name its shape, as a rule a dataclass of a later room; `beside` are keys that it may have
+    besides.
 
     `kind` is that of the studies whose file it is, where they are not of training: the file has it under "kind".
 

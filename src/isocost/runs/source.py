@@ -149,7 +149,29 @@ STRATEGIES = Source(
      Can.EVALUATE: "it has no runs, and so no final policy that could be evaluated"},
     kind="test_time",
 )
-_NAMED = {source.name: source for source in (SERVED, STORED, STRATEGIES)}
+_OF_CONTROL = {
+    Can.STOP: "its runs are short and have no verdict while they train",
+    Can.EVALUATE: "its returns are in its records: `isocost report {path}`",
+    Can.BASE: "", Can.SPLITS: "", Can.METRICS: "its laws are of the return", Can.RECIPE: "", Can.SAMPLING: "",
+}
+CONTROL = Source(
+    "control",
+    "is of value-based control",
+    "begin one with `isocost profile --control TASK --out {path}`",
+    _OF_CONTROL,
+    kind="control",
+)
+CONTROL_LOGS = Source(
+    "control logs",
+    "was made of logs of value-based control",
+    "begin one with `isocost import LOG... --control TASK --out {path}`",
+    {**_OF_CONTROL, Can.PROFILE: "logs hold no task that could be profiled; its law is `isocost fit {path}`",
+     Can.PILOT: THEIRS, Can.TRAIN: THEIRS,
+     Can.SEAL: "the run is your trainer's, so no forecast of it is sealed: compare it with the interval that `isocost "
+               "plan {path}` prints"},
+    kind="control",
+)
+_NAMED = {source.name: source for source in (SERVED, STORED, STRATEGIES, CONTROL, CONTROL_LOGS)}
 
 
 def of(record: Mapping[str, Any]) -> Source:

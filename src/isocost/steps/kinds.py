@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.steps.control.fit import fit_control_study
+from isocost.steps.control.plan import ControlPlanOptions, plan_control
+from isocost.steps.control.train import audit_control_study, pilot_control, train_control
+from isocost.steps.control.whole import whole_control
 from isocost.steps.events import Observer
 from isocost.steps.outside import imported
 from isocost.steps.study import StudyRecord
@@ -26,7 +30,7 @@ from isocost.steps.training.plans import PlanOptions
 from isocost.steps.training.whole import whole as whole_training
 from isocost.worlds.setting import Setting
 
-TRAINED = ("seed", "budget", "size", "method", "dry_run", "price", "devices", "workers")     # options of `quickstart`
+TRAINED = ("seed", "budget", "size", "method", "dry_run", "price", "devices", "workers", "setting")
 
 
 @dataclass(frozen=True)
@@ -35,20 +39,28 @@ class Planner:
 
     options: the frozen dataclass of what `isocost plan` takes for it; what is None was not given.
     plan, audit: steps, which return a result (`isocost.screen.display.Result`); that of an audit has an `exit_code`.
-    whole: every step in a new folder, with a setting, for `isocost quickstart`; `takes` are its options.
+    whole: every step in a new folder, for `isocost quickstart`; it takes an observer and the options `takes`.
+    fit, pilot, train: steps of its own; None: those of training. `pilot` and `train` take workers, dry_run and an
+    observer.
     """
 
     options: type[Any]
     plan: Callable[[StudyRecord, Any], Any]
     audit: Callable[[StudyRecord], Any]
     whole: Callable[..., Any]
-    takes: tuple[str, ...] = ("seed", "budget")
+    takes: tuple[str, ...]
+    fit: Callable[[StudyRecord], Any] | None = None
+    pilot: Callable[..., Any] | None = None
+    train: Callable[..., Any] | None = None
 
 
 PLANNERS: Mapping[str, Planner] = {
     "training": Planner(PlanOptions, plan_training, audit_training, whole_training, TRAINED),
     "imported": Planner(PlanOptions, imported.planned, audit_training, whole_training, TRAINED),
-    "test_time": Planner(StrategyOptions, plan_strategies, audit_strategies, whole_strategies),
+    "test_time": Planner(StrategyOptions, plan_strategies, audit_strategies, whole_strategies,
+                         ("seed", "budget", "setting")),
+    "control": Planner(ControlPlanOptions, plan_control, audit_control_study, whole_control, ("seed", "workers"),
+                       fit_control_study, pilot_control, train_control),
 }
 
 
@@ -60,8 +72,9 @@ def whole(kind: str, out: Path, setting: Setting, asked: Mapping[str, Any], obse
     planner = PLANNERS[kind]
     if other := next((k for k, v in asked.items() if v not in (None, False) and k not in planner.takes), None):
         raise UserError(f"--{other.replace('_', '-')} has no use with this world: its study takes "
-                        f"{', '.join(f'--{k}' for k in planner.takes)}")
-    return planner.whole(out, setting, observer=observer, **{k: asked[k] for k in planner.takes if k in asked})
+                        f"{', '.join(f'--{k}' for k in planner.takes if k != 'setting')}")
+    own = {k: v for k, v in {"setting": setting, **asked}.items() if k in planner.takes}
+    return planner.whole(out, observer=observer, **own)
 
 
 def plan(study: StudyRecord, asked: Mapping[str, Any]) -> Any:
@@ -82,3 +95,16 @@ def plan(study: StudyRecord, asked: Mapping[str, Any]) -> Any:
 def audit(study: StudyRecord) -> Any:
     """The audit of a study by the planner of its kind. Raises UserError as that does."""
     return PLANNERS[study.kind].audit(study)
+
+
+def own_step(
+    study: StudyRecord, name: str, given: Mapping[str, str], takes: tuple[str, ...]
+) -> Callable[..., Any] | None:
+    """The step `name` (fit, pilot or train) that this kind of study has for itself; None: that of training.
+
+    Raises UserError for an option that was `given` and is none of those that it `takes`.
+    """
+    step: Callable[..., Any] | None = getattr(PLANNERS[study.kind], name)
+    if step is not None and (wrong := next((option for own, option in given.items() if own not in takes), None)):
+        raise UserError(f"{wrong} has no use here: {study.path} {study.source.described}")
+    return step

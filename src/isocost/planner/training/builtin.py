@@ -28,6 +28,7 @@ WORLDS = {
     "sums": BuiltIn({"data": "sums:base=hard"}),
     "puzzles": BuiltIn({"data": "puzzles"}),
     "think": BuiltIn({"data": "puzzles"}, kind="test_time"),
+    "control": BuiltIn({}, kind="control"),     # a pendulum
     "agents": BuiltIn(
         {"env": "rooms"},
         {"held_out": 0.4, "samples": 8},    # of 176 problems 70, so that an evaluation's noise is below 0.03

@@ -15,6 +15,7 @@ from isocost.disk.jsonfile import finite
 from isocost.disk.shape import Each, Keys
 from isocost.errors import UserError
 from isocost.laws.curves import MEASURED
+from isocost.planner.control.pilot import ControlRunPlan
 from isocost.planner.training.study_runs import SIZES, PlannedRun
 from isocost.promise import told as promises
 from isocost.recipe import calls, describe, diff
@@ -176,11 +177,12 @@ def _row(kind: str, path: Path, read: Callable[[Path], StudyRow | RunRow]) -> St
 
 def _study(path: Path) -> StudyRow:
     asked = read_json(path / "study.json")
+    setting = asked.get("setting") or {}
     verdict = read_json(path / "audit.json").get("verdict") if (path / "audit.json").exists() else None
     return StudyRow(
         path=str(path),
-        model=asked["setting"].get("model", ""),
-        data=asked["setting"].get("data", ""),
+        model=setting.get("model", ""),
+        data=setting.get("data", "") or asked.get("task", ""),
         verdict=verdict,
         has=tuple(f for f in FILES if (path / f).exists()),
         steps=tuple(_steps(path)),
@@ -192,7 +194,9 @@ def _steps(path: Path) -> list[str]:
     """The steps of a study by name, in order; an unfinished pilot with the number of its runs that have ended."""
     steps = {f.split(".")[0]: "" for f in FILES if (path / f).exists()}
     if "pilot" in steps:
-        names = [PlannedRun.of(r).name for r in read_json(path / "pilot.json", PILOT)["runs"]]
+        of_control = read_json(path / "study.json").get("kind") == "control"
+        runs = read_json(path / "pilot.json", None if of_control else PILOT)["runs"]
+        names = [(ControlRunPlan if of_control else PlannedRun).of(r).name for r in runs]
         over = sum(ended(path / "runs" / name) for name in names)
         started = any((path / "runs" / name).exists() for name in names)
         if not names:
