@@ -7,6 +7,10 @@ trained are never used to forecast. Every second study, in order of name, calibr
 are judged. Where studies of several folders are the same seed and code wrote the same bytes, tokens, FLOP and steps are
 counted once.
 
+    python experiments/bills.py --make FOLDER
+
+runs 84 short agents in FOLDER/desk, which is then one more study: 12 of 64 rollouts forecast 72 of 192.
+
 The sweeps in experiments/results/sweeps record the CPU seconds and environment steps of each run: with `--sweeps` a
 run of seeds 2 to 5 is forecast from those of seeds 0 and 1, which are as long.
 """
@@ -14,6 +18,7 @@ run of seeds 2 to 5 is forecast from those of seeds 0 and 1, which are as long.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from math import log
@@ -25,6 +30,7 @@ from isocost.planner.bill import (
     ENVIRONMENT,
     EVALUATIONS,
     RUNS,
+    TIMES,
     UPDATES,
     WORK,
     PaidRun,
@@ -33,7 +39,12 @@ from isocost.planner.bill import (
     forecast,
     paid_run,
 )
+from isocost.runs import files as records
+from isocost.runs.arm import Arm
 from isocost.runs.files import RunFiles, runs_of
+from isocost.runs.job import Job
+from isocost.runs.run import run
+from isocost.steps.settings import setting_with
 from isocost.units import CPU, ENV_STEPS
 
 PILOT = ("pilot", "edge")       # the purposes of the runs that forecast
@@ -41,7 +52,8 @@ SWEEPS = Path(__file__).resolve().parent / "results" / "sweeps"
 
 
 def study(folder: Path) -> dict[str, Any] | None:
-    """A study's trained runs, each line of its bill as [log(billed / forecast), half the log of high / low, billed]."""
+    """A study's trained runs, each line of its bill as [log(billed / forecast), half the log of high / low], and of
+    what no clock measures the amount."""
     runs = [run for run in runs_of(folder) if run.over]
     pilot = [paid_run(run) for run in runs if run.about()["purpose"] in PILOT]
     trained = [run for run in runs if run.about()["purpose"] == "train"]
@@ -52,6 +64,18 @@ def study(folder: Path) -> dict[str, Any] | None:
     return {"code": told["code"]["sources"], "seed": told["seed"], "problems": told["setting"]["data"],
             "phases": told["phases"], "load": max(loads, default=None),
             "runs": {run.name: _judged(pilot, dict(paid_run(run).whole.did), run) for run in trained}}
+
+
+def episodes(home: Path) -> None:
+    """Runs in an environment; those that are there are not run again."""
+    setting = setting_with(env="desk:store=4", max_turns=16, samples=1)
+    for seed in range(84):
+        name, C = (f"pilot-{seed}", 64) if seed < 12 else (f"train-{seed}", 192)
+        asyncio.run(run(Job(
+            arm=Arm(n=4, B=2, lr=5e-4, warmup=0), name=name, setting=setting, method="grpo", seed=seed,
+            budget={"rollouts": C}, purpose=name.partition("-")[0], points=(64,)), home / "runs" / name))
+    told = {"code": records.code(), "seed": 0, "phases": {}, "setting": {"data": setting.problems.env}}
+    (home / "study.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
 
 
 def _judged(pilot: list[PaidRun], did: Mapping[str, float], run: RunFiles) -> dict[str, list[float]]:
@@ -65,7 +89,8 @@ def _lines(pilot: list[PaidRun], did: Mapping[str, float], paid: Mapping[tuple[s
     for x in forecast(pilot, [did]).lines:
         value = paid.get((x.part, x.unit))
         if value and x.value and x.low and x.high:
-            out[f"{x.part} / {x.unit}"] = [round(log(value / x.value), 5), round(log(x.high / x.low) / 2, 5), value]
+            counted = [] if x.unit in TIMES else [value]
+            out[f"{x.part} / {x.unit}"] = [round(log(value / x.value), 5), round(log(x.high / x.low) / 2, 5), *counted]
     return out
 
 
@@ -94,10 +119,15 @@ def _of_line(run: Mapping[str, Any], B: int) -> Stretch:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("folders", type=Path, nargs="+")
+    options.add_argument("folders", type=Path, nargs="*")
+    options.add_argument("--make", type=Path, metavar="FOLDER")
     options.add_argument("--sweeps", action="store_true")
-    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--out", type=Path)
     asked = options.parse_args()
+    if asked.make:
+        episodes(asked.make / "desk")
+    if asked.out is None:
+        return
     found: dict[str, Any] = {}
     for folder in asked.folders:
         for path in sorted(p.parent for p in folder.glob("*/study.json")):

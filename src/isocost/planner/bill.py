@@ -156,7 +156,7 @@ def _times(clock: Mapping[str, Any], seconds: float, agent: bool) -> dict[Key, f
             out[WAITING, SECONDS] = rest * (1 - ran)
     if "cpu" in clock:
         out[ALL, CPU] = float(clock["cpu"])
-    return out
+    return out | {(ALL, SECONDS): seconds}
 
 
 def _paid(run: RunFiles) -> dict[Key, float]:
