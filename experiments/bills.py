@@ -9,7 +9,8 @@ counted once.
 
     python experiments/bills.py --make FOLDER
 
-runs 84 short agents in FOLDER/desk, which is then one more study: 12 of 64 rollouts forecast 72 of 192.
+runs short agents in FOLDER/desk-0 and FOLDER/desk-1, which are then two more studies: 12 runs of 64 rollouts forecast
+72 of 192 rollouts, and 120 in the second.
 
 The sweeps in experiments/results/sweeps record the CPU seconds and environment steps of each run: with `--sweeps` a
 run of seeds 2 to 5 is forecast from those of seeds 0 and 1, which are as long.
@@ -66,11 +67,11 @@ def study(folder: Path) -> dict[str, Any] | None:
             "runs": {run.name: _judged(pilot, dict(paid_run(run).whole.did), run) for run in trained}}
 
 
-def episodes(home: Path) -> None:
+def episodes(home: Path, desk: int, many: int) -> None:
     """Runs in an environment; those that are there are not run again."""
-    setting = setting_with(env="desk:store=4", max_turns=16, samples=1)
-    for seed in range(84):
-        name, C = (f"pilot-{seed}", 64) if seed < 12 else (f"train-{seed}", 192)
+    setting = setting_with(env=f"desk:store=4,seed={desk}" if desk else "desk:store=4", max_turns=16, samples=1)
+    for seed in range(1000 * desk, 1000 * desk + 12 + many):
+        name, C = (f"pilot-{seed}", 64) if seed < 1000 * desk + 12 else (f"train-{seed}", 192)
         asyncio.run(run(Job(
             arm=Arm(n=4, B=2, lr=5e-4, warmup=0), name=name, setting=setting, method="grpo", seed=seed,
             budget={"rollouts": C}, purpose=name.partition("-")[0], points=(64,)), home / "runs" / name))
@@ -102,7 +103,7 @@ def sweeps() -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         B = data["situation"]["B"]
         each = [(run, _of_line(run, B)) for run in data["runs"] if not run["diverged"]]
-        pilot = [PaidRun(whole, ()) for run, whole in each if run["index"] < 2]
+        pilot = [PaidRun(whole) for run, whole in each if run["index"] < 2]
         yield f"sweep {path.stem}", {
             "code": data["code"]["sources"], "problems": json.dumps(data["situation"]["options"]),
             "runs": {f"n{run['n']}-x{run['multiplier']}-{run['index']}": _lines(pilot, whole.did, whole.paid)
@@ -125,7 +126,8 @@ def main() -> None:
     options.add_argument("--out", type=Path)
     asked = options.parse_args()
     if asked.make:
-        episodes(asked.make / "desk")
+        episodes(asked.make / "desk-0", 0, 72)
+        episodes(asked.make / "desk-1", 1, 120)
     if asked.out is None:
         return
     found: dict[str, Any] = {}

@@ -80,6 +80,7 @@ def test_what_one_run_does_not_know_is_not_known_of_all(tmp_path):
 def test_a_forecast_scales_each_part_by_what_drives_it(tmp_path):
     """Three equal runs: twice the work and updates at as many evaluations, in one run."""
     pilot = [bills.paid_run(write_run(tmp_path, f"r{i}")) for i in range(3)]
+    assert pilot[0].trend == {}
     assert pilot[0].whole.did == {RUNS: 1, UPDATES: 2, WORK: 32, EVALUATIONS: 3}
     found = values(bills.forecast(pilot, [{RUNS: 1, UPDATES: 4, WORK: 64, EVALUATIONS: 3}]))
     assert found["sampling", SECONDS] == pytest.approx(4) and found["learning", SECONDS] == pytest.approx(6)
@@ -108,8 +109,22 @@ def test_the_interval_is_that_of_the_model():
         s2 = sum((d - log(factor)) ** 2 for d in (0.1, 0.0, -0.1)) / 2
         half = student_t.ppf(0.95, 2) * sqrt(extra**2 + (ratio**2 - 1 + 1 / many) * s2)
         assert (x.low, x.high) == pytest.approx((x.value * exp(-half), x.value * exp(half)), rel=1e-4)
+    longer = [replace(run, trend={TOKENS: 0.2}) for run in pilot]      # three times the work at b = 0.2
+    wide = bills.forecast(longer, [new]).line("sampling", TOKENS)
+    s2 = sum((d - log(x.value / 1200)) ** 2 for d in (0.1, 0.0, -0.1)) / 2
+    half = student_t.ppf(0.95, 2) * sqrt(extra**2 + ratio**2 * s2 + (0.2 * log(3)) ** 2)
+    assert log(wide.high / wide.value) == pytest.approx(half, rel=1e-4)
     one = bills.forecast(made([0.0]), [new]).line("sampling", TOKENS)
     assert one.value == 300 and one.low is None     # one run has no spread
+
+
+def test_answers_that_grow_are_a_trend():
+    """Tokens per rollout as work^b: 2^(b + 1) - 1 times as many in the second half as in the first. Answers of an
+    evaluation that end at 20 tokens, at a mean of 15, are log(4 / 3) above it."""
+    lines = [{"rollouts": c, "decode": 10 * c**1.25, "env_steps": 0} for c in range(8, 72, 8)]
+    lines += [{"eval/select": 0.5, "eval/length": x} for x in (10.0, 20.0)]
+    found = bills._trend(lines, "rollouts")
+    assert found == pytest.approx({TOKENS: 0.25, FLOPS: 0.25, "evaluation": log(4 / 3)})
 
 
 def test_nine_in_ten_simulated_runs_are_inside():

@@ -55,13 +55,13 @@ def section(r: Record) -> str:
     fitted = sum(s["calibrates"] for s in r["studies"].values())
     return (
         "## The bill\n\n"
-        f"Each of {runs:,} trained runs is billed and compared with its [forecast](bill.md), which is made from the"
-        f" runs of its study's pilot, a third as long and never trained on again. {fitted} other studies calibrated"
-        " how much trained runs spread more than the pilot's. Whole studies are quickstarts and studies of 100,000"
-        " rollouts on the built-in sums; tokens and FLOP of one run that several versions made alike are counted once."
-        " They vary by less than 1 % here, so intervals that are honest about other problems are wide. CPU seconds"
-        " and environment steps are also those of the [sweeps](#the-choice-of-n-on-real-sweeps): there seeds 0 and 1"
-        " forecast the runs of the other seeds, which are as long.\n\n"
+        f"Each of {runs:,} runs is billed and compared with its [forecast](bill.md), which is made from the shorter"
+        f" runs of its study's pilot. {fitted} other studies calibrated how much trained runs spread more than the"
+        " pilot's; one of them is a set of agents, whose answers grow: trends were added to the intervals after it."
+        " The studies are quickstarts, studies of 100,000 rollouts on the built-in sums, and two sets of agents; tokens"
+        " and FLOP of a run that several versions made alike are counted once. CPU time and environment steps are also"
+        " those of the [sweeps](#the-choice-of-n-on-real-sweeps), where seeds 0 and 1 forecast the runs of the other"
+        " seeds, which are as long.\n\n"
         + markdown_table(head, body)
         + f"\nParts with fewer than {LEAST} runs have no verdict. Run time depends on what else the machine does. By"
         " session, for runs that calibrated nothing:\n\n"
@@ -69,7 +69,8 @@ def section(r: Record) -> str:
                           "90 % intervals hold"], sessions)
         + "\nNo session was made on an idle machine with its load recorded: one was quiet by its even times, but its"
         " version of isocost did not record the load, and the others shared two cores with other programs.\n\n"
-        f"`python experiments/bills.py {' '.join(r['folders'])} --sweeps --out experiments/results/bills.json`\n"
+        f"`python experiments/bills.py {' '.join(r['folders'])} --sweeps --out experiments/results/bills.json`, where"
+        " each folder holds the studies of a session; they are not in the repository\n"
     )
 
 

@@ -6,12 +6,15 @@ factors are found by non-negative least squares of relative errors over the stre
 
 Intervals: the log of billed / forecast is normal, with the variance of one run
 
-    sigma^2 = extra^2 + ratio^2 s^2
+    sigma^2 = extra^2 + ratio^2 s^2 + (b log g)^2
 
 where s is the spread of the pilot's own runs about the fit, estimated from m runs and K factors (m - K degrees of
-freedom, Student's t). `extra` and `ratio` are what trained runs spread more than that, because they are longer than the
-pilot's and run at another time (`SPREAD`, measured by experiments/bills.py on the studies that its record names as
-those it is calibrated on). Of R runs together only s^2 averages out: extra^2 + (ratio^2 - 1 + 1 / R) s^2.
+freedom, Student's t). `extra` and `ratio` are what trained runs spread more, because they run at another time
+(`SPREAD`, measured by experiments/bills.py on those studies of its record that calibrate). Of R runs together only s^2
+averages out: extra^2 + (ratio^2 - 1 + 1 / R) s^2. The last term is of counts alone, where runs do g times the work of
+the pilot's: tokens or steps per work that go as work^b, as when answers grow longer. Two halves of a run are then as
+1 : 2^(b + 1) - 1, which gives b. Of evaluations the term is log(last / mean) of the lengths of the pilot's answers, and
+of a total the sum over its parts. A trend may stop, so it widens the interval and does not move it.
 
 A part or unit that no run has measured has the value None, "not known", and never 0. Work that is lost to
 interruptions is billed and not forecast. CPU time is that of a run's process, and so known in total, of evaluations
@@ -21,9 +24,10 @@ apart, and for no other part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from math import exp, log, sqrt
+from math import exp, log, log2, sqrt
+from statistics import fmean as mean
 from typing import Any
 
 import numpy as np
@@ -213,17 +217,20 @@ class Stretch:
 
 @dataclass(frozen=True)
 class PaidRun:
-    """A finished run: all of it, and its stretches between evaluations where it recorded its clock."""
+    """A finished run: all of it, its stretches between evaluations where it recorded its clock, and the trends of its
+    counts, where it recorded them: the exponent b by unit, and log(last / mean) of its evaluations."""
 
     whole: Stretch
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[Stretch, ...] = ()
+    trend: Mapping[str, float] = field(default_factory=dict)
 
 
 def paid_run(run: RunFiles, work: str = "rollouts") -> PaidRun:
     """What a finished run says of the cost of others. `work` is what the planner counts: a key of its clock."""
     end = run.ended(ENDED)
     paid, clocks = _paid(run), {line["step"]: line for line in run.lines("timing.jsonl") if "seconds" in line}
-    steps = [line["step"] for line in run.lines("metrics.jsonl") if "eval/select" in line or "eval/audit" in line]
+    every = run.lines("metrics.jsonl")
+    steps = [line["step"] for line in every if "eval/select" in line or "eval/audit" in line]
     did = {RUNS: 1.0, UPDATES: float(end.get("steps") or 0), EVALUATIONS: float(len(steps)),
            WORK: float(end["bill"].get(TRAIN, {}).get(work, 0))}
     timed = [clocks[step] for step in steps if step in clocks]
@@ -236,7 +243,24 @@ def paid_run(run: RunFiles, work: str = "rollouts") -> PaidRun:
         found.append(Stretch(
             {RUNS: float(i == 0), UPDATES: change["step"], WORK: change[work], EVALUATIONS: float(i != 1)},
             _times(change, change["seconds"], agent)))
-    return PaidRun(Stretch(did, paid), tuple(found))
+    return PaidRun(Stretch(did, paid), tuple(found), _trend(every, work))
+
+
+def _trend(every: Sequence[Mapping[str, Any]], work: str) -> dict[str, float]:
+    """b by unit, from what training had cost at the middle and the end of a run; see the module's text."""
+    lengths = [line["eval/length"] for line in every if line.get("eval/length")]
+    out = {EVALUATING: log(lengths[-1] / mean(lengths))} if lengths else {}
+    lines = [line for line in every if "decode" in line]
+    if not lines:
+        return out
+    end = lines[-1]
+    middle = next(line for line in lines if 2 * line[work] >= end[work])
+    share = middle[work] / end[work]
+    for unit, key in {TOKENS: "decode", FLOPS: "decode", ENV_STEPS: "env_steps"}.items():
+        first, rest = (line.get(key, 0) for line in (middle, end))
+        if share < 1 and 0 < first < rest:
+            out[unit] = log2((1 + (rest - first) / (1 - share) * share / first) / 2)
+    return out
 
 
 def forecast(pilot: Sequence[PaidRun], runs: Sequence[Mapping[str, float]]) -> Bill:
@@ -278,7 +302,7 @@ def _line(key: Key, pilot: Sequence[PaidRun], asked: Mapping[str, float], runs: 
         return BillLine(*key, None)
     factors, pairs = found
     value = float(sum(f * asked[name] for f, name in zip(factors, _names(key), strict=True)))
-    return _forecast(key, value, _half(pairs, len(factors), key[1], runs))
+    return _forecast(key, value, _half(pairs, len(factors), key[1], runs, _drift(key, pilot, asked, runs)))
 
 
 def _total(unit: str, pilot: Sequence[PaidRun], lines: Mapping[Key, BillLine], asked: Mapping[str, float], runs: int
@@ -294,7 +318,20 @@ def _total(unit: str, pilot: Sequence[PaidRun], lines: Mapping[Key, BillLine], a
     share = sum(paid) / of_parts if of_parts else 1.0
     value = share * sum(lines[k].value or 0.0 for k in parts)
     pairs = [(a, share * b) for a, b in zip(paid, said, strict=True)]
-    return _forecast((ALL, unit), value, _half(pairs, max(len(f) for f, _ in fits), unit, runs))
+    drift = sum((lines[k].value or 0.0) * _drift(k, pilot, asked, runs) for k in parts) * share / max(value, 1e-99)
+    return _forecast((ALL, unit), value, _half(pairs, max(len(f) for f, _ in fits), unit, runs, drift))
+
+
+def _drift(key: Key, pilot: Sequence[PaidRun], asked: Mapping[str, float], runs: int) -> float:
+    """The last term of the module's text; 0 for times, for runs no longer than the pilot's, and where no run recorded
+    what it is made from."""
+    part, unit = key
+    evaluating = part == EVALUATING
+    trends = [x for run in pilot if (x := run.trend.get(EVALUATING if evaluating else unit)) is not None]
+    growth = asked[WORK] / runs / max(mean(run.whole.did[WORK] for run in pilot), 1e-9)
+    if not trends or growth <= 1 or unit in TIMES:
+        return 0.0
+    return mean(trends) * (1.0 if evaluating else log(growth))
 
 
 def _forecast(key: Key, value: float, half: float | None) -> BillLine:
@@ -307,7 +344,7 @@ def _short(x: float) -> float:
     return float(f"{x:.6g}")
 
 
-def _half(pairs: Sequence[tuple[float, float]], factors: int, unit: str, runs: int) -> float | None:
+def _half(pairs: Sequence[tuple[float, float]], factors: int, unit: str, runs: int, drift: float) -> float | None:
     """Half the width of the log of a forecast's interval, from (billed, fitted) of the pilot's runs; see the module's
     text. None where the pilot has too few runs to say."""
     logs = [log(a / b) for a, b in pairs if a > 0 and b > 0]
@@ -316,7 +353,7 @@ def _half(pairs: Sequence[tuple[float, float]], factors: int, unit: str, runs: i
         return None
     extra, ratio = SPREAD["times" if unit in TIMES else "counts"]
     variance = sum(x * x for x in logs) / dof
-    return student(LEVEL, dof) * sqrt(extra**2 + (ratio**2 - 1 + 1 / runs) * variance)
+    return student(LEVEL, dof) * sqrt(extra**2 + (ratio**2 - 1 + 1 / runs) * variance + drift**2)
 
 
 # predicted against billed ---------------------------------------------------------------------------------------
