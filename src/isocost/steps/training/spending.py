@@ -12,7 +12,7 @@ from typing import Any
 
 from isocost.laws.law import Law
 from isocost.planner import bill as bills
-from isocost.planner.bill import Bill
+from isocost.planner.bill import ALL, Bill
 from isocost.planner.budget import Amounts, Machine, in_every_unit
 from isocost.planner.training.more import more
 from isocost.planner.training.n_growth import SAMPLES, n_growth
@@ -23,7 +23,7 @@ from isocost.planner.training.seeds import ComparisonPower, comparison
 from isocost.steps.folder import StudyFolder
 from isocost.steps.study import StudyRecord
 from isocost.steps.training.limits import of_chosen
-from isocost.units import TOKENS
+from isocost.units import SECONDS, TOKENS
 
 PROFILED, PILOTED = "the profile", "the pilot's runs"
 
@@ -45,14 +45,17 @@ def of_plan(study: StudyRecord, plan: Plan) -> dict[str, Any]:
     """
     planned, machine, law = study.planned, machine_of(study), study.law
     lengths = PROFILED if planned.direct else PILOTED
-    rows = in_every_unit(plan.pilot_bill, plan.bill, plan.budget, machine, plan.timing, lengths)
     own = planned if law is None else planned.at(study.turns)
+    cost, training = _cost(study, plan, own), plan.bill
+    if cost is not None and (whole := cost.line(ALL, SECONDS)) and whole.value:
+        training = replace(training, seconds=whole.value)
+    rows = in_every_unit(plan.pilot_bill, training, plan.budget, machine, plan.timing, lengths)
     beside = of_law(law, plan, own, machine, most=plan.pilot_bill.rollouts)
     return {
         "units": {"machine": machine.data(), "rows": _known(rows)},
         "evaluating": _evaluating(plan, planned),
         "growth": _growth(study, plan),
-        "cost": None if (cost := _cost(study, plan, own)) is None else priced(cost, machine).data(),
+        "cost": cost and priced(cost, machine).data(),
         **beside, "next": [{**run, "option": of_chosen(run["option"], study.choice)} for run in beside["next"]],
     }
 
