@@ -10,7 +10,7 @@ counted once.
     python experiments/bills.py --make FOLDER
 
 runs short agents in FOLDER/desk-0 and FOLDER/desk-1, which are then two more studies: 12 runs of 64 rollouts forecast
-72 of 192 rollouts, and 120 in the second.
+72 of 192 rollouts.
 
 The sweeps in experiments/results/sweeps record the CPU seconds and environment steps of each run: with `--sweeps` a
 run of seeds 2 to 5 is forecast from those of seeds 0 and 1, which are as long.
@@ -67,10 +67,10 @@ def study(folder: Path) -> dict[str, Any] | None:
             "runs": {run.name: _judged(pilot, dict(paid_run(run).whole.did), run) for run in trained}}
 
 
-def episodes(home: Path, desk: int, many: int) -> None:
+def episodes(home: Path, desk: int) -> None:
     """Runs in an environment; those that are there are not run again."""
     setting = setting_with(env=f"desk:store=4,seed={desk}" if desk else "desk:store=4", max_turns=16, samples=1)
-    for seed in range(1000 * desk, 1000 * desk + 12 + many):
+    for seed in range(1000 * desk, 1000 * desk + 84):
         name, C = (f"pilot-{seed}", 64) if seed < 1000 * desk + 12 else (f"train-{seed}", 192)
         asyncio.run(run(Job(
             arm=Arm(n=4, B=2, lr=5e-4, warmup=0), name=name, setting=setting, method="grpo", seed=seed,
@@ -126,8 +126,8 @@ def main() -> None:
     options.add_argument("--out", type=Path)
     asked = options.parse_args()
     if asked.make:
-        episodes(asked.make / "desk-0", 0, 72)
-        episodes(asked.make / "desk-1", 1, 120)
+        for desk in (0, 1):
+            episodes(asked.make / f"desk-{desk}", desk)
     if asked.out is None:
         return
     found: dict[str, Any] = {}
