@@ -86,9 +86,11 @@ def test_pages_are_written_and_those_of_methods_that_are_gone_removed(tmp_path, 
     (tmp_path / "methods").mkdir()
     (tmp_path / "methods" / "gone.md").write_text("gone")
     _catalogue.main([str(tmp_path)])
+    control = (tmp_path / "control_methods.md").read_text()
     assert {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*.md")} == {
-        "methods.md": "index", "methods/grpo.md": "GRPO",
+        "methods.md": "index", "methods/grpo.md": "GRPO", "control_methods.md": control,
     }
+    assert control == (DOCS / "control_methods.md").read_text(encoding="utf-8")
 
 
 def lacks(page, card):
@@ -174,7 +176,7 @@ def test_the_pages_say_what_came_of_claims(written):
 
 
 def test_a_methods_page_has_every_answer_about_it_with_its_interval_once(written):
-    """Each claim is told in full on one page, and on the pages of its other methods it is a link; so are waves."""
+    """Each claim has one page with all of it; the pages of its other methods link to it, and to waves."""
     every, kept = claim.rows(), claim.kept()
     for name, row in every.items():
         homes = [m for m in row.methods if kept[name]["seal"][:12] in written[f"methods/{m}.md"]]

@@ -31,7 +31,7 @@ from isocost.planner.training import prescription as plans
 from isocost.runs.arm import Arm
 from isocost.runs.record import read_json
 from isocost.screen.display import OfPlanner, Result, Row, Table, TextResult
-from isocost.steps import api
+from isocost.steps import api, kinds
 from isocost.steps.events import SILENT, Evaluated, Observer, Skipped, Started, Warned
 from isocost.steps.look.evaluate import EvaluationResult, ModelEvaluation, evaluate
 from isocost.steps.look.listing import Listing, RunRow
@@ -104,7 +104,7 @@ def plain(result):
 
 @pytest.mark.parametrize(("command", "step", "kind"), [
     (("plan", "tiny"), lambda old: plan(StudyRecord.read(old / "tiny")), PlanResult),
-    (("plan", "imp"), lambda old: plan(StudyRecord.read(old / "imp")), PlanResult),
+    (("plan", "imp"), lambda old: kinds.plan(StudyRecord.read(old / "imp"), {}), PlanResult),
     (("fit", "tiny"), lambda old: fit(StudyRecord.read(old / "tiny")), LawResult),
     (("fit", "imp"), lambda old: fit(StudyRecord.read(old / "imp")), LawResult),
     (("pilot", "tiny"), lambda old: pilot(StudyRecord.read(old / "tiny")), PilotResult),

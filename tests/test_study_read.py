@@ -9,12 +9,12 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.planner.budget import Machine
-from isocost.runs import source
+from isocost.runs import schema, source
 from isocost.runs.files import RunFiles
+from isocost.steps.kinds import PLANNERS, plan
 from isocost.steps.study import StudyRecord
 from isocost.steps.training.audit import audit
 from isocost.steps.training.fit import fit
-from isocost.steps.training.plan import PLANNERS
 from isocost.units import FLOPS, SECONDS, TOKENS
 
 QUICKSTART = Path(__file__).parents[1] / "experiments" / "results" / "quickstart"
@@ -28,6 +28,10 @@ def _note(event, args):
 
 
 sys.addaudithook(_note)
+
+
+class Own:
+    """What a file of another kind holds."""
 
 
 @pytest.fixture
@@ -99,3 +103,19 @@ def test_a_budget_in_a_unit_that_does_not_fit_names_those_that_do():
     assert Machine().spend("2h", lacking).unit == SECONDS
     with pytest.raises(UserError, match="cannot be counted: no clock"):     # money is time
         Machine().spend("20usd", {SECONDS: "no clock"})
+
+
+def test_a_plan_refuses_an_option_of_another_kind_of_study(study):
+    with pytest.raises(UserError, match=r"--accuracy has no use here: .*q was trained by isocost, and its plan takes "
+                                        r"--budget, --devices, "):
+        plan(StudyRecord.read(study), {"accuracy": 0.8, "budget": None})
+
+
+def test_a_file_of_another_kind_of_study_has_a_shape_of_its_own():
+    schema.register("plan.json", Own, kind="of-a-test")
+    try:
+        key = schema.key_of("plan.json", {"kind": "of-a-test"})
+        assert schema.of_file(key) is Own and schema.beside(key).more == {"kind": str}
+        assert schema.key_of("plan.json", {"kind": "unknown"}) == schema.key_of("plan.json", []) == "plan.json"
+    finally:
+        del schema._FILES["of-a-test/plan.json"], schema._BESIDE["of-a-test/plan.json"]

@@ -1,6 +1,6 @@
 """The pages on the methods, generated from their files: an index, and one page for each method.
 
-    python -m docs.build.catalogue docs      writes docs/methods.md and docs/methods/<name>.md
+    python -m docs.build.catalogue docs      writes docs/methods.md, docs/methods/<name>.md and docs/control_methods.md
 """
 
 from __future__ import annotations
@@ -359,10 +359,12 @@ def _call(x: Any) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Write every page below the given folder, and remove pages of methods that are gone."""
+    from docs.build import control_catalogue  # which imports this module
+
     (folder,) = map(Path, arguments)
     (folder / "methods").mkdir(exist_ok=True)
     written = pages()
-    for name, text in written.items():
+    for name, text in {**written, control_catalogue.PAGE: control_catalogue.page()}.items():
         (folder / name).write_text(text, encoding="utf-8")
     for old in (folder / "methods").glob("*.md"):
         if f"methods/{old.name}" not in written:

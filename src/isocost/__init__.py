@@ -3,9 +3,10 @@
     profile -> plan -> pilot -> fit -> plan -> train -> audit
 
 `isocost.study(model=..., data=..., out=...)` starts a study and `isocost.open(folder)` opens one; each step is a method
-of it that returns a result. `isocost.import_logs(...)` makes a study of another trainer's logs. For training one run in
-a script: `Recipe`, `train`, `evaluate`, `methods`. All names are imported when they are first used, so that
-`import isocost` loads no torch.
+of it that returns a result. `isocost.import_logs(...)` makes a study of another trainer's logs, and
+`isocost.load_policy(folder)` gives the policy that a run of control learned. For training one run in a script:
+`Recipe`, `train`, `evaluate`, `methods`. All names are imported when they are first used, so that `import isocost`
+loads no torch.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ _HOMES = {
     "Recipe": ("isocost.seams", "Recipe"),
     "train": ("isocost.loop", "train"),
     "evaluate": ("isocost.runs.evaluate", "evaluate"),
+    "load_policy": ("isocost.runs.control", "load_policy"),
     "methods": ("isocost.methods", None),
 }
-__all__ = ["Recipe", "Study", "evaluate", "import_logs", "methods", "open", "study", "train"]
+__all__ = ["Recipe", "Study", "evaluate", "import_logs", "load_policy", "methods", "open", "study", "train"]
 
 
 def __getattr__(name: str) -> Any:

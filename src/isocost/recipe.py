@@ -8,17 +8,19 @@ import json
 import sys
 import types as pytypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from isocost.errors import UserError
 from isocost.seams import SEAMS, SIZE_BOUNDS, SIZES, Recipe
-from isocost.traits import Declared, declared, outside
+from isocost.traits import Bounds, Declared, declared, outside
 
+AnyRecipe = TypeVar("AnyRecipe", bound=Any)      # a Recipe, or an agent of control
+SIZE = Bounds.of("[1, inf)")     # of a size that declares none
 METHODS = "isocost.methods."     # before the name of a method, in the name of its module
 # Every run of a study asks for the same ones.
 _signature: Callable[[Any], inspect.Signature] = lru_cache(maxsize=2048)(inspect.signature)
@@ -123,50 +125,59 @@ def diff(a: Recipe, b: Recipe) -> dict[str, tuple[Any, Any]]:
     return {k: (left[k], right[k]) for k in (*SEAMS, *SIZES) if left[k] != right[k]}
 
 
-def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
+def tune(recipe: AnyRecipe, path: str, value: Any) -> AnyRecipe:
     """`tune(r, "loss.high", 0.28)`, `tune(r, "rollouts", 16)`. The function's own signature is the schema.
 
-    A setting that is a function has settings of its own: `tune(r, "play.view.keep", 3)`.
+    A setting that is a function has settings of its own: `tune(r, "play.view.keep", 3)`. An agent of control is tuned
+    as a recipe is: its numbers are sizes, and its functions seams.
     A string is read as the type of the setting it replaces. Raises KeyError, with what is expected, for an unknown
     setting and for a value outside the bounds that the function declares.
     """
     seam, *rest = path.split(".")
-    if seam not in {f.name for f in fields(Recipe)} or seam == "name":
-        raise KeyError(f"{seam!r} is neither a seam ({', '.join(SEAMS)}) nor a size ({', '.join(SIZES)})")
-    old = getattr(recipe, seam)
+    own = {f.name: getattr(recipe, f.name) for f in fields(recipe)}
+    sizes = [k for k, v in own.items() if isinstance(v, int)]
+    seams = [k for k, v in own.items() if not isinstance(v, int | str)]
+    if seam not in (*seams, *sizes):
+        raise KeyError(f"{seam!r} is neither a seam ({', '.join(seams)}) nor a size ({', '.join(sizes)})")
+    old = own[seam]
     if not rest:
-        if seam not in SIZES:
-            knob = next(iter(_knobs(old)), "name")
+        if seam not in sizes:
+            knob = next(iter(knobs(old)), "name")
             raise KeyError(f"{seam} is a function; set one of its settings, such as {seam}.{knob}")
         size = _read(value, old, path)
         if type(size) is not type(old):
             kind = "an integer" if type(old) is int else "true or false"
             raise KeyError(f"{path} is {old!r}; expected {kind}, got {value!r}")
-        if seam in SIZE_BOUNDS and not SIZE_BOUNDS[seam].hold(size):
-            raise KeyError(f"expected a value in {SIZE_BOUNDS[seam].text}")
-        return recipe.but(**{seam: size})
+        if not (allowed := SIZE_BOUNDS.get(seam, SIZE)).hold(size):
+            raise KeyError(f"expected a value in {allowed.text}")
+        return replace(recipe, **{seam: size})
     name = ".".join(rest)
-    if seam in SIZES:
+    if seam in sizes:
         raise KeyError(f"{seam} is a size, {old!r}, and has no setting {name!r}")
     if isinstance(old, tuple):
         raise KeyError(f"{seam} is several functions; change their settings in a method's file")
-    return recipe.but(**{seam: _set(old, rest, value, seam)})
+    return replace(recipe, **{seam: _set(old, rest, value, seam)})
 
 
 def _set(old: Any, names: Sequence[str], value: Any, where: str) -> Any:
     """A function with one setting changed; further names are of the function that the setting is, such as a view's."""
     fn, keywords = (old.func, old.keywords) if isinstance(old, partial) else (old, {})
-    knobs, (name, *more) = _knobs(old), names
-    if name not in knobs or (more and not callable(knobs[name])):
-        takes = ", ".join(knobs) or "no settings"
+    own, (name, *more) = knobs(old), names
+    if name not in own or (more and not callable(own[name])):
+        takes = ", ".join(own) or "no settings"
         raise KeyError(f"{where} is {fn.__module__}:{fn.__qualname__}, which takes {takes}; not {'.'.join(names)!r}")
     if more:
-        new = _set(knobs[name], more, value, f"{where}.{name}")
+        new = _set(own[name], more, value, f"{where}.{name}")
     else:
-        new = _read(value, knobs[name], f"{where}.{name}")
+        new = _read(value, own[name], f"{where}.{name}")
         for _, _, allowed in outside({name: new}, declared(fn)):
             raise KeyError(f"{_named(fn)} expects a value in {allowed}")
     return partial(fn, **{**keywords, name: new})
+
+
+def with_setting(value: Any, name: str, text: Any, where: str) -> Any:
+    """A function with one setting, read as the type of what it replaces. Raises KeyError as `tune` does."""
+    return _set(value, [name], text, where)
 
 
 def paced(recipe: Recipe, **planned: Any) -> Recipe:
@@ -210,7 +221,8 @@ def _settings(fn: Callable) -> dict[str, inspect.Parameter]:
     }
 
 
-def _knobs(value: Any) -> dict[str, Any]:
+def knobs(value: Any) -> dict[str, Any]:
+    """The settings of a function, or of a partial of one, with their values; empty for anything else."""
     if not callable(value):
         return {}
     fn, keywords = (value.func, value.keywords) if isinstance(value, partial) else (value, {})

@@ -71,8 +71,8 @@ UNITS = (ROLLOUTS, SECONDS, TOKENS, FLOPS, ENV_STEPS)              # what plans 
 ASKED = (*UNITS, DEVICE_SECONDS, *CURRENCIES)           # what a budget may be given in
 # What stops a run: each unit of its own budget, and the key of a bill that counts it; empty for what is computed.
 STOPS: Mapping[str, str] = {
-    "rollouts": "rollouts", "tokens": "decode", "env-steps": "env_steps", "flop": "", "seconds": "",
-    "busy seconds": "seconds",
+    "rollouts": "rollouts", "tokens": "decode", "env-steps": "env_steps", "updates": "updates", "flop": "",
+    "seconds": "", "busy seconds": "seconds",
 }
 SPELT = {spelt: (unit.key, size) for unit in TABLE.values() for spelt, size in unit.spelt.items()}
 

@@ -18,6 +18,8 @@ import click
 
 from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.checks import doctor
+from isocost.cli.control_run import control_run_options, measured, trained, without_control
+from isocost.cli.kinds import answer, audit, begun, plan, without_kinds
 from isocost.cli.options import (
     ANY,
     FOLDER,
@@ -28,7 +30,6 @@ from isocost.cli.options import (
     Size,
     a_method,
     after_profile,
-    counts,
     given,
     json_option,
     launched,
@@ -44,10 +45,14 @@ from isocost.cli.options import (
     worth_option,
 )
 from isocost.cli.rollouts import rollouts
+from isocost.cli.scoring import scorer
+from isocost.cli.serving import serve
+from isocost.cli.test_time import strategy_options
 from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
 
-OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
+OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy")       # options of `eval` of a run
+OF_OWN = ("study", "workers", "dry_run", "as_json")     # options of the steps of a study of another kind
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
     "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens", "scale",
@@ -74,7 +79,8 @@ def main() -> None:
 
 @main.command()
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of every run and every interval")
-@click.option("--world", help="a built-in world: sums, puzzles, or agents (rooms, several turns)  [default: sums]")
+@click.option("--world", help="a built-in world: sums, puzzles, agents (rooms, several turns), think (strategies at "
+              "test time on puzzles), or control (a pendulum)  [default: sums]")
 @click.option(
     "--size",
     help="a preset, fixed before planning: tiny, quick, standard, long or agents  [default: quick; agents for --world "
@@ -94,15 +100,17 @@ def main() -> None:
 def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any) -> None:
     """Run a whole study on the built-in model and problems, or on your own."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.settings import of_world
-    from isocost.steps.training.whole import whole
+    from isocost.steps import kinds
+    from isocost.steps.settings import kind_of_world, of_world
 
     shown = observer(as_json)
     own = any(asked.get(k) for k in ("data", "env", "model"))
-    asked = of_world(world or (None if own else "sums"), asked, given())
-    asked["size"] = asked["size"] or "quick"
+    world = world or (None if own else "sums")
+    asked = of_world(world, asked, given())
+    kind = kind_of_world(world)
+    asked["size"] = asked["size"] or ("quick" if kind == "training" else None)
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
-    printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)
+    printed(kinds.whole(kind, out, setting(asked), asked, shown), shown, as_json)
 
 
 @main.command()
@@ -122,7 +130,12 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 )
 @click.option("--parameters", type=Size(), help="the model's size where it is not known here: 7B, 135M")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
+@strategy_options
 @trainer_option
+@click.option("--control", metavar="TASK", help="a study of value-based control: updates per sample, batch and rate on "
+              "a task such as pendulum, swingup or gym:HalfCheetah-v5")
+@click.option("--length", type=SOME, help="with --control: samples of a run  [default: 3000]")
+@click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: 64]")
 @launched
 @click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
 @click.option("--lr", type=POSITIVE, help="with --trainer: a learning rate to start from")
@@ -147,14 +160,11 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
     """
     from isocost.cli.printer import observer, printed
 
-    limits = server_limits(asked)
-    if (text := asked.pop("trainer")) is not None:
-        from isocost.cli.trainer import profiled
-
-        shown = observer(as_json)
-        printed(profiled(out, text, asked, given(), shown), shown, as_json)
+    shown = observer(as_json)
+    if (begin := begun({**asked, "completions": completions}, given())) is not None:
+        printed(begin(out, shown), shown, as_json)
         return
-    columns = asked.pop("columns")
+    limits, columns = server_limits(asked), asked.pop("columns")
     if completions is not None:
         from isocost.steps.outside.importing import scale_of
         from isocost.steps.training.stored import profile_completions
@@ -164,19 +174,16 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         asked["scale"] = scale_of(asked["scale"])
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
-        printed(found, observer(as_json), as_json)
+        printed(found, shown, as_json)
         after_profile(out, found, verbose, as_json)
         return
-    from isocost.cli.trainer import ONLY, unused_without
     from isocost.steps.events import Noted
     from isocost.steps.training.profile import profile
 
     if columns:
         raise UserError("--map names columns of --completions, or of the log of --trainer; leave it out, or name one")
-    unused_without(given())
-    for name in ONLY:
-        asked.pop(name)
-    shown, dry_run = observer(as_json), asked["dry_run"]
+    asked = without_kinds(asked, given())
+    dry_run = asked["dry_run"]
     if "samples" in given():
         shown.on(Noted(samples_said(asked)))
     measured = profile(out, setting(asked), limits=limits, observer=shown, **asked)
@@ -184,48 +191,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
     after_profile(out, measured, verbose, as_json or dry_run)
 
 
-@main.command()
-@click.argument("study", type=FOLDER)
-@click.option("--size", help="a preset: tiny, quick, standard, long or agents  [default: as planned before, or quick]")
-@click.option(
-    "--budget",
-    help="what pilot and training may spend: 50k-rollouts, 2M-tokens (written), 1e18flop, 2h, 16device-hours, 20usd; "
-    "evaluations count in time and money only. It can be changed until a forecast is sealed",
-)
-@priced
-@click.option("--workers", type=SOME, help="runs side by side, for hours and money  [default: by the cores]")
-@click.option(
-    "--lr",
-    type=POSITIVE,
-    help="learning rate at which the rule is anchored; the probe also runs 1/4 and 4 times it",
-)
-@click.option("--lr-exponent", type=float, help="fix the rule's exponent instead of measuring it")
-@click.option("--groups", "-B", type=SOME, help="B: problems per update in the pilot")
-@click.option("--fixed-batch", type=SOME, help="fix n B, rollouts per update, instead of B: the pilot trades n for B")
-@click.option("--turns", metavar="H,H", help="turn limits of training that the pilot compares, of dialogues  [default: "
-              "the environment's, and a lower one where the profile shows that it may pay]")
-@click.option("--metric", help="what laws are of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
-@click.option(
-    "--samples",
-    type=SOME,
-    help="at most, per held-out problem, where evaluation is not exact  [default: as profiled, up to 16 where it takes "
-    "more to tell two n apart]",
-)
-@click.option(
-    "--evaluation-share",
-    type=POSITIVE,
-    help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
-)
-@json_option
-@reported
-def plan(study: Path, as_json: bool, **asked: Any) -> None:
-    """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
-    from isocost.cli.printer import observer, printed
-    from isocost.steps.training.plan import plan
-    from isocost.steps.training.plans import PlanOptions
-
-    asked["turns"] = counts(asked["turns"], "--turns")
-    printed(plan(study_in(study), PlanOptions(**asked)), observer(as_json), as_json)
+main.add_command(plan)
 
 
 @main.command()
@@ -249,9 +215,15 @@ def pilot(
     --longer and --seeds add the runs that a law or a plan names; what was run is not paid for again.
     """
     from isocost.cli.printer import observer, printed
+    from isocost.steps.kinds import own_step
     from isocost.steps.training.pilot import Additions, pilot
 
-    shown, site, added = observer(as_json), site_of(asked), Additions(longer, seeds, turns)
+    shown = observer(as_json)
+    if (own := own_step(study_in(study), "pilot", given(), OF_OWN)) is not None:
+        made = own(study_in(study), workers=asked["workers"], dry_run=asked["dry_run"], observer=shown)
+        printed(made, shown, as_json)
+        return
+    site, added = site_of(asked), Additions(longer, seeds, turns)
     printed(pilot(study_in(study), added, site=site, observer=shown, **asked), shown, as_json)
 
 
@@ -263,8 +235,12 @@ def pilot(
 def fit(study: Path, metric: str | None, as_json: bool) -> None:
     """Fit the law to a study's pilot; if it is not identified, name the runs that would resolve it."""
     from isocost.cli.printer import observer, printed
+    from isocost.steps.kinds import own_step
     from isocost.steps.training.fit import fit_folder
 
+    if (study / "study.json").exists() and (own := own_step(study_in(study), "fit", given(), OF_OWN)) is not None:
+        printed(own(study_in(study)), observer(as_json), as_json)
+        return
     printed(fit_folder(study, metric=metric), observer(as_json), as_json)
 
 
@@ -310,6 +286,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
               help="groups of every update to keep as text, 8 rollouts of each  [default: 2, of updates 1, 2, 4, 8, "
               "... and before evaluations]")
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
+@control_run_options
 @launched
 @trainer_option
 @worth_option
@@ -326,13 +303,22 @@ def train(
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
     from isocost.cli.printer import observer, printed
 
+    if method is not None and study is None and asked["control"]:
+        ended = trained(method, asked, given(), shown := observer(as_json))
+        printed(ended, shown, as_json)
+        return int(ended.exit_code)
+    without_control(asked, given())
     if (study is None) == (method is None):
         raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     shown, site = observer(as_json), site_of(asked)
     if study is not None:
+        from isocost.steps.kinds import own_step
         from isocost.steps.outside.early import Stops
         from isocost.steps.training.train import train
 
+        if (own := own_step(study_in(study), "train", given(), OF_OWN)) is not None:
+            printed(own(study_in(study), workers=workers, dry_run=asked["dry_run"], observer=shown), shown, as_json)
+            return 0
         printed(train(study_in(study), workers=workers, dry_run=asked["dry_run"], trainer=trainer, site=site,
                       stops=Stops(worth, stop), observer=shown), shown, as_json)
         return 0
@@ -345,18 +331,8 @@ def train(
     return run.exit_code if isinstance(run, RunEnd) else 0
 
 
-@main.command()
-@click.argument("study", type=FOLDER)
-@json_option
-@reported
-def audit(study: Path, as_json: bool) -> int:
-    """Compare the sealed forecast with the outcome. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
-    from isocost.cli.printer import observer, printed
-    from isocost.steps.training.audit import audit
-
-    found = audit(study_in(study))
-    printed(found, observer(as_json), as_json)
-    return found.exit_code
+main.add_command(answer)
+main.add_command(audit)
 
 
 @main.command()
@@ -439,6 +415,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     help="per problem, when pass@1 cannot be computed exactly",
 )
 @click.option("--data", help="problems other than the run's held-out ones; with --model, all of these")
+@click.option("--strategy", metavar="SPEC", help="how each answer is made, such as best-of:n=16,scorer=steps")
 @click.option("--base", is_flag=True, help="also the policy that the run started from, with the paired difference")
 @click.option(
     "--model", help="instead of a run: 'tiny', 'tiny-puzzles', 'smollm2', a Hugging Face folder, or openai:URL#MODEL"
@@ -456,7 +433,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 @server_options
 @json_option
 @reported
-def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked: Any) -> None:
+def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, strategy: str | None, **asked: Any) -> None:
     """Measure a run's policy on held-out problems, or a model on --data or in --env, with an interval over problems."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.look.evaluate import evaluate, evaluate_model
@@ -466,15 +443,19 @@ def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked:
     if (run is None) == (model is None):
         raise UserError("name what to measure: a RUN, or a model with --model and --data")
     if run is not None:
+        if (found := measured(run, samples if "samples" in given() else None, given())) is not None:
+            printed(found, shown, as_json)
+            return
         if unused := [option for name, option in given().items() if name not in OF_RUN]:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
-        printed(evaluate(run, samples=samples, base=base, data=asked["data"], observer=shown), shown, as_json)
+        found = evaluate(run, samples=samples, base=base, data=asked["data"], strategy=strategy, observer=shown)
+        printed(found, shown, as_json)
         return
     if base or not (asked["data"] or asked["env"]):
         raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data, or "
                         "an environment with --env")
-    found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits, observer=shown)
-    printed(found, shown, as_json)
+    printed(evaluate_model(setting_of(asked), samples=samples, strategy=strategy, price=price, limits=limits,
+                           observer=shown), shown, as_json)
 
 
 @main.command()
@@ -506,9 +487,11 @@ def report(study: Path, out: Path | None) -> None:
 @click.option("--base", type=float, help="reward of the policy before training, in the log's units, if missing")
 @click.option("--model", help="the model that was trained, as a label")
 @click.option("--data", help="the problems it was trained on, as a label")
+@click.option("--control", metavar="TASK", help="logs of value-based control: curves of return over samples of this "
+              "task, with a table of settings to fill in")
 @json_option
 @reported
-def import_runs(as_json: bool, **asked: Any) -> None:
+def import_runs(as_json: bool, control: str | None, **asked: Any) -> None:
     """Import runs of TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, or from CSV or JSON lines.
 
     One log becomes a run; several become a study for `fit`, `plan`, `compare` and `report`. What the logs lack is
@@ -518,6 +501,11 @@ def import_runs(as_json: bool, **asked: Any) -> None:
     from isocost.steps.outside.importing import import_logs
 
     shown = observer(as_json)
+    if control is not None:
+        from isocost.cli.control import imported
+
+        printed(imported(control, asked, given(), shown), shown, as_json)
+        return
     printed(import_logs(**asked, observer=shown), shown, as_json)
 
 
@@ -581,6 +569,8 @@ def diff(a: str, b: str, as_json: bool) -> None:
 
 main.add_command(doctor)
 main.add_command(rollouts)
+main.add_command(scorer)
 main.add_command(envs)
 main.add_command(laws)
 main.add_command(methods)
+main.add_command(serve)

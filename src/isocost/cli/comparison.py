@@ -11,6 +11,7 @@ from isocost.errors import UserError
 from isocost.steps.events import Observer
 
 READS = ("arms", "unit", "metric", "margin", "seed", "columns", "log", "out", "as_json")     # of what is on disk
+OF_CONTROL = ("arms", "seed", "as_json")        # of runs of control
 SIZES = ("rollouts", "groups")      # of a log that lacks them
 PILOTED = ("arms", "pilot", "seeds", "margin", "metric", "unit", "as_json")     # options that read an earlier pilot
 THEIRS = ("metrics", "columns", "stall")        # options of a trainer of the user's
@@ -22,6 +23,7 @@ def compared(
     """The answer of a comparison, its plan with `dry_run`, or the gate of a pilot, by the command's options `asked`, of
     which `given` were given. Raises UserError for options that do not fit the arms."""
     from isocost.compare import steps
+    from isocost.compare.control import are_control, compare_control
     from isocost.compare.on_disk import LOG, compare_on_disk, kind_of
     from isocost.compare.terms import are_on_disk
 
@@ -42,6 +44,10 @@ def compared(
         return of_trainer.compared(arms, trainer, asked, given, site, observer, dry_run=dry_run, pilot=seeds)
     if log is not None and not are_on_disk(arms):
         raise UserError("--log counts comparisons of what is on disk: name folders of runs, logs or evaluation files")
+    if are_on_disk(arms) and are_control(arms):
+        if unused := [option for name, option in given.items() if name not in OF_CONTROL]:
+            raise UserError(f"{unused[0]} has no use for runs of control: leave it out")
+        return compare_control(arms, asked["seed"])
     if are_on_disk(arms):
         if seeds is not None:
             raise UserError(f"--pilot {seeds} trains methods, and {arms[0]} is on disk: give --pilot the folder that "

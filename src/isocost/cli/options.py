@@ -232,7 +232,15 @@ def model_options(f: Callable) -> Callable:
 
 def setting_options(f: Callable) -> Callable:
     """The same without --model."""
-    for option in reversed((*_PROBLEMS, *_SAMPLING, *_COMPUTING)):
+    f = computing_options(f)
+    for option in reversed((*_PROBLEMS, *_SAMPLING)):
+        f = option(f)
+    return f
+
+
+def computing_options(f: Callable) -> Callable:
+    """Those that say what computes a model."""
+    for option in reversed(_COMPUTING):
         f = option(f)
     return f
 
@@ -330,6 +338,14 @@ def counts(text: str | None, option: str) -> list[int] | None:
     if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", text):
         raise UserError(f"{option} {text!r}: expected integers of at least 1, such as {option} 6,12")
     return [int(x) for x in text.split(",")]
+
+
+def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
+    """The numbers of an option such as 0.5,1,2; None where it is not given. Raises UserError for others."""
+    try:
+        return None if text is None else tuple(float(x) for x in text.split(","))
+    except ValueError:
+        raise UserError(f"{option} {text!r}: expected numbers, such as {option} 1,2,4") from None
 
 
 def study_in(folder: Path) -> StudyRecord:

@@ -14,6 +14,7 @@ from isocost.steps.outside.trainer_profile import TrainerProfile
 ONLY = ("launch", "address", "gpus_per_run", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
 TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "columns", "parameters", "as_json",
          "verbose", *ONLY)
+FOR, STUDY = "model, problems, reward and sampling are your script's", "a study of your own trainer"
 
 
 COMPARED = ("arms", "budget", "seeds", "rollouts", "groups", "lr", "evaluations", "margin", "seed", "held_out",
@@ -45,13 +46,6 @@ def compared(
     return compare_trainer(arms, trainer, site=site, observer=observer, **options)
 
 
-def unused_without(given: Mapping[str, str]) -> None:
-    """Raises UserError for an option that was given and has no use without a trainer."""
-    wrong = next((option for name, option in given.items() if name in ONLY), None)
-    if wrong is not None:
-        raise UserError(f"{wrong} is for a study of your own trainer: name it with --trainer")
-
-
 def profiled(
     out: Path, text: str, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer
 ) -> TrainerProfile:
@@ -61,9 +55,6 @@ def profiled(
     from isocost.steps.outside.settle import trainer_of
     from isocost.steps.outside.trainer import GROUPS, profile_trainer
 
-    wrong = next((option for name, option in given.items() if name not in TAKES), None)
-    if wrong is not None:
-        raise UserError(f"{wrong} has no use with --trainer: model, problems, reward and sampling are your script's")
     held_out = asked["held_out"] if "held_out" in given else None
     if held_out is not None and (held_out < 1 or held_out != int(held_out)):
         raise UserError(f"--held-out {held_out:g}: with --trainer, the number of held-out problems, such as 200")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
 
 from isocost.disk.jsonfile import write_text
 from isocost.laws.curves import PASS
@@ -16,6 +18,7 @@ from isocost.report.section import Section
 from isocost.report.sections import (
     accounts,
     contest,
+    control,
     evidence,
     fit,
     headline,
@@ -26,13 +29,14 @@ from isocost.report.sections import (
     problems,
     reach,
     recipe,
+    test_time,
 )
 from isocost.report.sections import turns as rollouts
 from isocost.runs.measure import UNNAMED
 from isocost.runs.source import RunLog
 
 HERE = Path(__file__).parent
-SECTIONS = (
+TRAINING = (
     problems.profile,
     problems.learning_rate,
     reach.curves,
@@ -59,6 +63,23 @@ COMPARISON = (
     headline.flags,
     evidence.provenance,
 )
+
+
+class ReportPage(NamedTuple):
+    """What stands on top of a page, as a function of its records, and the functions that make its sections."""
+
+    answer: Callable[[ReportRecords], Safe]
+    sections: Sequence[Callable[[ReportRecords], Section]]
+
+
+PAGES: Mapping[str, ReportPage] = {      # by `ReportRecords.kind`: a new kind of study is a row
+    "training": ReportPage(headline.answer, TRAINING),
+    "imported": ReportPage(headline.answer, TRAINING),
+    "comparison": ReportPage(headline.answer, COMPARISON),
+    "test_time": ReportPage(test_time.answer, (test_time.strategies, test_time.outcome, evidence.provenance)),
+    "control": ReportPage(control.answer, (
+        control.measured, control.curves, control.law, control.plan, control.outcome, control.provenance)),
+}
 
 
 def write(study_dir: Path, out: Path | None = None) -> Path:
@@ -94,7 +115,7 @@ def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
 
 def render(study: ReportRecords) -> str:
     """The whole page as text."""
-    sections = [make(study) for make in (COMPARISON if contest.is_comparison(study) else SECTIONS)]
+    sections = [make(study) for make in PAGES[study.kind].sections]
     drawing = "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("draw.js", "rollouts.js"))
     bundle = theme.bundle()
     template = Template((HERE / "template.html").read_text(encoding="utf-8"))
@@ -117,7 +138,7 @@ def _body(study: ReportRecords, sections: list[Section]) -> Safe:
     parts = [_section(study, s) for s in sections]
     note = "This page is self-contained and makes no network requests. Intervals are 90 % unless stated otherwise."
     return join(
-        as_measured(study, tag("header", _study_line(study), headline.answer(study))),
+        as_measured(study, tag("header", _study_line(study), PAGES[study.kind].answer(study))),
         as_measured(study, menu),
         tag("main", *parts),
         config,
@@ -151,7 +172,7 @@ def _study_line(study: ReportRecords) -> Safe:
         ("model", "" if model == UNNAMED else model),
         ("problems", "" if data == UNNAMED else data),
         ("trained by", as_dict(study["study"].get("trainer")).get("command")),
-        ("method", "" if contest.is_comparison(study) else headline.method(study)),
+        ("method", headline.method(study)),
         accounts.asked_for(study),
         ("seed", study["study"].get("seed")),
     ]

@@ -18,6 +18,7 @@ import isocost.planner  # noqa: F401 (registers the shapes of a study's files)
 from isocost.disk.jsonfile import Absent, Damaged
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
+from isocost.runs import source
 from isocost.runs.files import DIVERGED, good_lines, read_json
 from isocost.runs.source import RunLog
 
@@ -126,6 +127,8 @@ class Run:
         for line in _lines(self.folder / "journal.jsonl")[0]:
             for fate in line.get("fates") or ():
                 counts[str(fate)] = counts.get(str(fate), 0) + 1
+            if unchosen := line.get("unchosen"):
+                counts["unchosen"] = counts.get("unchosen", 0) + unchosen
         return counts
 
     @cached_property
@@ -176,6 +179,11 @@ class ReportRecords:
     def metric(self) -> str:
         """The metric of the rewards: pass@1 unless the study, or the comparison, has another."""
         return _metric(self.files)
+
+    @property
+    def kind(self) -> str:
+        """Whose page it is: "comparison" of arms, or the kind of the study; folders of runs are of training."""
+        return "comparison" if self["comparison"] or self["compare"] else source.of(self["study"]).kind
 
     @property
     def imported(self) -> bool:

@@ -6,6 +6,7 @@ metrics.jsonl, timing.jsonl, the checkpoints and end.json. Other streams are the
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import math
 import os
@@ -123,26 +124,30 @@ class Driver:
         self.began = self.saved = 0.0  # when this process began, and when the last checkpoint was written
         self.opening = opening or Clocks.now()
         self.start_up = self.evaluating = self.cpu_before = 0.0     # see `end.json`, docs/records.md
+        self.shares = False     # whether its process drives other runs
 
     async def go(self) -> dict[str, Any]:
         """Begin the run or resume it; returns the contents of end.json."""
+        with _rare_collections(), _stoppable([self]):
+            return await self.drive()
+
+    async def drive(self) -> dict[str, Any]:
+        """`go` without the handlers of signals, which several runs of one process share: `together`."""
         if not (told := self.record.path / "run.json").exists():
             write_json(told, {"schema": files.SCHEMA, **self.workload.about(), "code": files.code()})
-        with _rare_collections():
-            self.saved = self.began = time.perf_counter()
-            self.start_up = self.began - self.opening.wall
-            self._restore()
-            self.workload.meter.observer = self.record.paid
-            with self._stoppable():
-                try:
-                    await self._run()
-                except RewardFailed as why:
-                    self.end.reason, self.end.why = REWARD_FAILED, str(why)
-                except FloatingPointError as why:
-                    self.end.reason, self.end.why = DIVERGED, str(why)
-                if self.end.reason != "interrupted":
-                    self._save()
-            return self._finish()
+        self.saved = self.began = time.perf_counter()
+        self.start_up = self.began - self.opening.wall
+        self._restore()
+        self.workload.meter.observer = self.record.paid
+        try:
+            await self._run()
+        except RewardFailed as why:
+            self.end.reason, self.end.why = REWARD_FAILED, str(why)
+        except FloatingPointError as why:
+            self.end.reason, self.end.why = DIVERGED, str(why)
+        if self.end.reason != "interrupted":
+            self._save()
+        return self._finish()
 
     async def _run(self) -> None:
         if not self.measured or self.due:
@@ -166,27 +171,6 @@ class Driver:
         if self.end.reason in COMPLETE and self.evaluated < (self.workload.step, self._amount):
             await self._evaluate()
 
-    @contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM request a stop after the current step; a second one has its usual effect.
-
-        Only the main thread may set handlers: a run in another thread, as in a notebook, is stopped by cancelling it.
-        """
-        before: dict[int, Any] = {}
-
-        def handle(signum: int, frame: Any) -> None:
-            self.stop = signum
-            signal.signal(signum, before[signum])
-
-        if threading.current_thread() is threading.main_thread():
-            for s in (signal.SIGINT, signal.SIGTERM):
-                before[s] = signal.signal(s, handle)
-        try:
-            yield
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
-
     @property
     def due(self) -> bool:
         """Whether a point at which to evaluate is reached and not yet evaluated."""
@@ -197,8 +181,9 @@ class Driver:
         return self.before + time.perf_counter() - self.began
 
     def cpu(self) -> float:
-        """CPU seconds of the run with its start-up, over all its processes; not those of processes that it starts."""
-        return self.cpu_before + time.process_time() - self.opening.cpu
+        """CPU seconds of the run with its start-up, over all its processes; not those of processes that it starts. NaN
+        where others run in its process."""
+        return math.nan if self.shares else self.cpu_before + time.process_time() - self.opening.cpu
 
     def clock(self) -> float:
         """These seconds, plus those expected for the evaluation at the end: a budget of time pays for both."""
@@ -216,11 +201,11 @@ class Driver:
 
     async def _evaluate(self) -> None:
         """If a step passed several points, there is one evaluation for all."""
-        work, amount, began = self.workload, self._amount, time.process_time()
+        work, amount, began = self.workload, self._amount, self.cpu()
         line = {"step": work.step, self.counted: getattr(work.spent, self.counted), **await work.evaluate()}
         self.record.write("metrics.jsonl", line)
         self.measured, self.evaluated = self.measured + 1, (work.step, amount)
-        self.evaluating += time.process_time() - began
+        self.evaluating += self.cpu() - began
         self.points = [p for p in self.points if p > amount]
         self.record.flush()
         self.on_step(line)
@@ -307,6 +292,40 @@ class Driver:
 
 def _known(**measured: float) -> dict[str, float]:
     return {name: round(x, 4) for name, x in measured.items() if math.isfinite(x)}
+
+
+async def together(runs: Sequence[Driver]) -> None:
+    """Drive several runs in one process. A signal stops all of them; an error in one leaves the others as a kill does.
+    """
+    for run in runs:
+        run.shares = len(runs) > 1
+    with _rare_collections(), _stoppable(runs):
+        async with asyncio.TaskGroup() as group:
+            for run in runs:
+                group.create_task(run.drive())
+
+
+@contextmanager
+def _stoppable(runs: Sequence[Driver]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM request a stop after the current step; a second one has its usual effect.
+
+    Only the main thread may set handlers: a run in another thread, as in a notebook, is stopped by cancelling it.
+    """
+    before: dict[int, Any] = {}
+
+    def handle(signum: int, frame: Any) -> None:
+        for run in runs:
+            run.stop = signum
+        signal.signal(signum, before[signum])
+
+    if threading.current_thread() is threading.main_thread():
+        for s in (signal.SIGINT, signal.SIGTERM):
+            before[s] = signal.signal(s, handle)
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 @contextmanager

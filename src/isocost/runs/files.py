@@ -32,7 +32,7 @@ UNBILLED = "unbilled"       # the end of a run that has settled more rollouts th
 COMPLETE = ("spent", "starved")      # reasons for an end that is evaluated
 GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run can be continued
 # The fates of rollouts: the values of `isocost.types.Fate`, in the order of tables and charts.
-FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
+FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "unchosen", "lost", "evaluation")
 
 # reading ------------------------------------------------------------------------------------------------------
 
@@ -64,10 +64,11 @@ def _fitting(path: Path, data: Any, shape: Any = None, *, partial: bool = False)
         jsonfile.fit(path, data, Keys({"schema": int}))
         if data["schema"] > SCHEMA:
             raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer one")
-    more = schema.beside(path.name)
+    key = schema.key_of(path.name, data)
+    more = schema.beside(key)
     jsonfile.fit(path, data, more, partial=partial)
     own = {k: v for k, v in data.items() if k not in more.more}
-    jsonfile.fit(path, own, shape or schema.of_file(path.name), partial=partial)
+    jsonfile.fit(path, own, shape or schema.of_file(key), partial=partial)
     return data
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.runs.source import RunLog
-from isocost.units import ROLLOUTS
+from isocost.units import ENV_STEPS, ROLLOUTS
 
 HELD_OUT, TRAINING = "held-out", "training"  # the kinds of reward
 UNNAMED = "not named"  # a model or data that neither a log nor the user names
@@ -34,9 +34,9 @@ def of(run: Mapping[str, Any]) -> dict[str, str]:
         "kind": log.kind or HELD_OUT,
         "metric": log.metric,
         "scale": f"from {low:g} to {high:g}",
-        "unit": log.unit or ROLLOUTS,
+        "unit": log.unit or (ENV_STEPS if run.get("kind") == "control" else ROLLOUTS),
         "model": (run.get("model") or {}).get("name"),
-        "data": (run.get("problems") or {}).get("spec"),
+        "data": (run.get("problems") or {}).get("spec") or (run.get("task") or {}).get("name"),
     }
     return {k: "" if v in (None, UNNAMED) else str(v) for k, v in values.items()}
 

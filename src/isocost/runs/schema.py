@@ -178,8 +178,8 @@ COUNTED = EVALUATION.needing(**{        # with the changes of single problems, b
 COUNTS = set(STOPS.values()) - {"rollouts", ""}     # what a run without rollouts may be counted in
 GROUP = Keys({"rewards": list[NUMBER]}, {
     "step": Count, "id": str, "variant": str, "wave": int, "slot": int, "attempts": list[int], "fates": list[str],
-    "cancelled": int, "version": int, "lengths": list[int], "stops": list[str], "outlooks": list[NUMBER],
-    "turns": list[Count], "faults": list[dict[str, int]],
+    "cancelled": int, "unchosen": int, "version": int, "lengths": list[int], "stops": list[str],
+    "outlooks": list[NUMBER], "turns": list[Count], "faults": list[dict[str, int]],
 })
 NAMED = GROUP.needing(step=Count, id=str, variant=str)
 PLACED = GROUP.needing(wave=int, slot=int)
@@ -190,6 +190,12 @@ KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cos
     "lengths": list[int], "stops": list[str], "example": SAID, "turns": list[Count],
     "faults": list[dict[str, int]],
 })
+POOL = Keys({"id": str, "right": list[float]}, {        # the samples of one problem
+    "score": list[float], "answer": list[int], "tokens": list[Count], "read": float, "level": Any,
+    "scoring": float, "cost": Costs,
+})
+LIVE = Keys({"id": str, "strategy": str, "size": Size, "right": float, "samples": float, "tokens": float,
+             "depth": float}, {"cost": Costs})      # an answer by a strategy that was run
 
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint truncates
 ACCOUNTS = dict[str, Costs]
@@ -222,22 +228,33 @@ _NOTHING = Keys({})
 _STREAMS: dict[str, Any] = {
     "metrics.jsonl": STEP, "journal.jsonl": GROUP, "samples.jsonl": SAID, "timing.jsonl": CLOCK,
     "lost.jsonl": Keys({"cost": Costs}, {"life": int, "step": int}), "profile.jsonl": KEPT,
-    "attempts.jsonl": Keys({"attempt": Size}, {"after": str}),
+    "attempts.jsonl": Keys({"attempt": Size}, {"after": str}), "pool.jsonl": POOL,
+    "live.jsonl": LIVE,
 }
 
 
-def register(name: str, shape: type, beside: dict[str, Any] | None = None) -> None:
-    """Give the file of this name the shape of a dataclass of a later room; `beside` are keys that it may have besides.
+def register(name: str, shape: Any, beside: dict[str, Any] | None = None, kind: str = "") -> None:
+    """Give the file of this name its shape, as a rule a dataclass of a later room; `beside` are keys that it may have
+    besides.
 
-    Raises KeyError for a name that is not in `_LATER`.
+    `kind` is that of the studies whose file it is, where they are not of training: the file has it under "kind".
+
+    Raises KeyError for a name that is neither in `_LATER` nor of another kind of study.
     """
-    if name not in _LATER:
+    if name not in _LATER and not kind:
         raise KeyError(f"{name} is not a file that a later room registers")
-    _FILES[name], _BESIDE[name] = shape, Keys({}, beside)
+    key = f"{kind}/{name}" if kind else name
+    _FILES[key], _BESIDE[key] = shape, Keys({}, {**(beside or {}), **({"kind": str} if kind else {})})
+
+
+def key_of(name: str, data: Any) -> str:
+    """The key of the shape of this file: its name, after the kind of study that its data names if that has one."""
+    key = f"{data.get('kind')}/{name}" if isinstance(data, dict) else name
+    return key if key in _FILES else name
 
 
 def of_file(name: str) -> Any:
-    """The shape of a record's file of this name; any object if it has none, or none is registered.
+    """The shape of a record's file of this name or key; any object if it has none, or none is registered.
 
     What reads a study imports `isocost.planner`, which registers all of `_LATER`.
     """
@@ -245,7 +262,7 @@ def of_file(name: str) -> Any:
 
 
 def beside(name: str) -> Keys:
-    """The keys that a file of this name may have besides the fields of its dataclass."""
+    """The keys that a file of this name or key may have besides the fields of its dataclass."""
     return _BESIDE.get(name, _NOTHING)
 
 

@@ -10,18 +10,17 @@ from typing import Any, ClassVar
 from isocost.can import Can
 from isocost.runs.launch.site import HERE, Site
 from isocost.screen.display import Result, write_report
+from isocost.steps import kinds
 from isocost.steps import study as on_disk
 from isocost.steps.events import Observer, default
 from isocost.steps.look.export import ExportResult, export
 from isocost.steps.look.verdict import Verdicts, verdict
 from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.settings import setting_with
-from isocost.steps.training.audit import AuditResult, audit
 from isocost.steps.training.fit import LawResult, NoLaw, fit
 from isocost.steps.training.pass_rates import PROBLEMS
 from isocost.steps.training.pilot import Additions, PilotResult, pilot
-from isocost.steps.training.plan import plan
-from isocost.steps.training.plans import PilotPlanResult, PlanOptions, PlanResult
+from isocost.steps.training.plans import PilotPlanResult, PlanResult
 from isocost.steps.training.profile import ProfileCost, ProfileResult, profile
 from isocost.steps.training.train import TrainResult, train
 from isocost.worlds.setting import Setting
@@ -76,10 +75,12 @@ class Study(Result):
         return profile(self.path, setting, seed=seed, method=method, problems=problems, dry_run=dry_run,
                        observer=self.observer)
 
-    def plan(self, budget: str | None = None, **options: Any) -> PilotPlanResult | PlanResult:
+    def plan(self, budget: str | None = None, **options: Any) -> Any:
         """Before there is a law, the pilot's plan; after, the prescription. `budget` is what pilot and training may
-        spend, with a unit ("2h", "50k-rollouts"); `isocost.steps.training.plans.PlanOptions` has the options."""
-        return plan(self._read, PlanOptions(budget=budget, **options))
+        spend, with a unit ("2h", "50k-rollouts"); `isocost.steps.training.plans.PlanOptions` has the options.
+
+        A study of another kind is planned by its own planner, with the options of that (`isocost.steps.kinds`)."""
+        return kinds.plan(self._read, {"budget": budget, **options})
 
     def pilot(
         self, *, workers: int | None = None, dry_run: bool = False, longer: Sequence[str] = (),
@@ -102,9 +103,9 @@ class Study(Result):
         `site` says. `stops` says when a run of a user's trainer is ended early."""
         return train(self._read, workers=workers, dry_run=dry_run, site=site, stops=stops, observer=self.observer)
 
-    def audit(self) -> AuditResult:
+    def audit(self) -> Any:
         """Compare the sealed forecast with the outcome."""
-        return audit(self._read)
+        return kinds.audit(self._read)
 
     def verdict(self, *, target: float | None = None, worth: float | None = None) -> Verdicts:
         """Advice on the trained runs while they train: continue, stop, or change n. It stops nothing.

@@ -12,6 +12,8 @@ A file here is a trainer's or a format's if it has a `TITLE`, its name. It holds
     VERSION, write(p) -> str
                        a target of `isocost export`: what it was written against, and the whole configuration
                        (`export.Prescription` -> text that ends with a newline)
+    write_control(p) -> str
+                       the same for value-based control (`export.ControlPrescription`)
     DRIVE              how its runs are launched, read while they train, and continued (`drive.Drive`)
 """
 

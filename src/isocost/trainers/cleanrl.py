@@ -2,7 +2,8 @@
 
 Steps are steps of the environment, and so is C. One update takes num_envs x num_steps of them, so n = num_envs and
 B = num_steps: n B M is then what was spent. Episodes are averaged over one update's worth of steps. There is no
-evaluation of its own: the reward is that of training.
+evaluation of its own: the reward is that of training. An off-policy algorithm has no num_steps: its episodes stand
+where they ended, and updates per sample, batch and rate are kept for an import of value-based control.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from isocost.errors import UserError
 from isocost.runs.files import DIVERGED
 from isocost.trainers.reading.logs import Log, Point, Row, reward_only
 from isocost.trainers.reading.points import decayed
-from isocost.trainers.reading.text import collapsed, number, unread, whole
+from isocost.trainers.reading.text import cell, collapsed, number, unread, whole
 from isocost.trainers.tensorboard import board, files_of
 from isocost.units import ENV_STEPS
 
@@ -25,6 +26,7 @@ GIVES = "training return per episode, environment steps, wall time, n (num_envs)
 LACKS = "rollouts (it counts environment steps); held-out reward"
 RATE = "charts/learning_rate"
 RETURN = "charts/episodic_return"
+ONE_UPDATE = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_action")   # a sample; no setting says
 
 
 def recognise(path: Path) -> bool:
@@ -51,6 +53,8 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     about = {"model": settings.get("exp_name"), "data": settings.get("env_id")}
     size = (envs or 0) * (steps or 0)
     points = windows(rows, reward, size) if size else ()
+    if not steps and (control := off_policy(settings)):
+        points, about = episodes(rows, reward), {**about, **control}
     if not points:
         raise UserError(
             f"{path}: its hyperparameters do not say num_envs and num_steps, so an update's length is not "
@@ -76,6 +80,23 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             DIVERGED if collapsed(rows, reward) else None,
         )
     ]
+
+
+def off_policy(settings: Mapping[str, str]) -> dict[str, float]:
+    """sigma (updates per sample, where known), batch and rate of an off-policy run; empty without a replay batch."""
+    said = {k: number(cell(settings.get(k, ""))) for k in ("batch_size", "train_frequency", "q_lr", "learning_rate")}
+    batch, every, rate = said["batch_size"], said["train_frequency"], said["q_lr"] or said["learning_rate"]
+    if "buffer_size" not in settings or not batch or not rate:
+        return {}
+    one = 1.0 if settings.get("exp_name") in ONE_UPDATE else None
+    sigma = (1 / every if every else one) if (whole(settings.get("num_envs")) or 1) == 1 else None
+    return {"batch": batch, "rate": rate, **({"sigma": sigma} if sigma else {})}
+
+
+def episodes(rows: list[Row], reward: str) -> tuple[Point, ...]:
+    """The return of each episode at the step at which it ended."""
+    return tuple(Point(float("nan"), float(r[reward]), float(r["step"]), float(r["wall"]))
+                 for r in rows if number(r.get(reward)) is not None)
 
 
 def windows(rows: list[Row], reward: str, size: int) -> tuple[Point, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from numpy.lib import format as npy
 
 from isocost.errors import UserError
 from isocost.runs.files import DIVERGED
+from isocost.screen.words import visible
+from isocost.trainers.driving.export import ControlPrescription
 from isocost.trainers.reading.logs import Empty, Log, Point, Row, reward_only
 from isocost.trainers.reading.points import decayed
 from isocost.trainers.reading.text import collapsed, csv_rows, head, number, unread
@@ -29,6 +32,7 @@ READS = "Stable-Baselines3 folder"
 GIVES = "held-out and training return, environment steps, seconds, n x B, learning rate where it is logged"
 LACKS = "rollouts (it counts environment steps); n; seed; the base of off-policy algorithms"
 RESULTS = "results"
+MOST_STEPS = 64     # of train_freq, between two rounds of updates
 RATE = "train/learning_rate"
 PROGRESS, EVALUATIONS, MONITOR = "progress.csv", "evaluations.npz", "monitor.csv"
 
@@ -83,6 +87,24 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             DIVERGED if (collapsed(means, RESULTS) if held else collapsed(rows, reward)) else None,
         )
     ]
+
+
+def write_control(p: ControlPrescription) -> str:
+    """The hyperparameters of one task, as RL Zoo's YAML has them: names of `stable_baselines3.SAC` 2.9."""
+    ratio = Fraction(p.sigma).limit_denominator(MOST_STEPS)
+    net = f'\n  policy_kwargs: "dict(net_arch=[{p.width}, {p.width}])"' if p.width else ""
+    method = f"{p.method} of isocost" if p.method else "the trainer's own, as the logs had it"
+    lines = [
+        f"isocost's prescription of {p.study} for Stable-Baselines3:",
+        f"{p.sigma:g} updates per sample, batch {p.batch}, rate {p.rate:.3g}, {p.samples:,} samples, {p.seeds} seeds.",
+        *([p.expected] if p.expected else []),
+        "With k environments multiply gradient_steps by k: SB3 counts train_freq in steps of all of them together.",
+        f"Method: {method}. Not carried over: everything that is not below keeps SB3's default.",
+    ]
+    head = "".join(f"# {visible(line, lines=False)}\n" for line in lines)
+    return (f"{head}{visible(p.task, lines=False)}:\n  n_timesteps: {p.samples}\n  policy: MlpPolicy\n  learning_rate: "
+            f"!!float {p.rate:.3g}\n  batch_size: {p.batch}\n  train_freq: {ratio.denominator}\n  gradient_steps: "
+            f"{ratio.numerator}{net}\n")
 
 
 def _is_named(path: Path) -> bool:

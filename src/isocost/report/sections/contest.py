@@ -17,11 +17,6 @@ from isocost.report.sections.outcome import SPLIT
 from isocost.screen.words import counted
 
 
-def is_comparison(study: ReportRecords) -> bool:
-    """Whether the folder holds a comparison of arms, started or ended, rather than a study of one method."""
-    return bool(study["comparison"] or study["compare"])
-
-
 def headline(study: ReportRecords) -> str:
     """The answer in a sentence."""
     data = study["comparison"]

@@ -23,7 +23,9 @@ VERDICTS = {
 
 
 def method(study: ReportRecords) -> str:
-    """The method that the study trained, or that the profile selected."""
+    """The method that the study trained, or that the profile selected; empty for a comparison of several."""
+    if study.kind == "comparison":
+        return ""
     runs = study.of("train") or study.of("pilot") or list(study.runs)
     if runs and runs[0].about.get("method"):
         return str(runs[0].about["method"])
@@ -54,7 +56,7 @@ def answer(study: ReportRecords) -> Safe:
 
 
 def _sentence(study: ReportRecords, unknown: Data) -> str:
-    if contest.is_comparison(study):
+    if study.kind == "comparison":
         return contest.headline(study)
     arm, equal = prescribed_arm(study), equal_set(study)
     if unknown:

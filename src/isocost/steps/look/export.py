@@ -17,7 +17,7 @@ from isocost.screen.display import TextResult, folder_field
 from isocost.screen.words import counted, word
 from isocost.steps.study import StudyRecord
 from isocost.trainers.driving import export as targets
-from isocost.trainers.driving.export import Prescription
+from isocost.trainers.driving.export import ControlPrescription, Prescription
 from isocost.trainers.driving.loss import loss_of
 from isocost.trainers.reading.logs import DECAYED
 from isocost.units import ROLLOUTS
@@ -45,13 +45,31 @@ class ExportResult(TextResult):
 
 
 def export(study: StudyRecord, target: str | None) -> ExportResult:
-    """The prescription of a study as the configuration of `target`: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf.
+    """The prescription of a study as the configuration of `target`: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf;
+    of a study of control sb3.
 
     Raises:
         UserError: for an unknown target or none, and for a study without a prescription.
     """
+    if study.kind == "control":
+        to = targets.load(target, "write_control")
+        return ExportResult(str(target), str(to.write_control(control_prescription(study))), study.path)
     to = targets.load(target)
     return ExportResult(str(target), str(to.write(prescription(study))), study.path)
+
+
+def control_prescription(study: StudyRecord) -> ControlPrescription:
+    """What a study of control prescribes. Raises UserError before its plan, and where it prescribes nothing."""
+    from isocost.steps.control.plan import prescribed
+
+    plan, asked = prescribed(study).plan, study.asked
+    if plan.refused:
+        raise UserError(f"{study.path} has no prescription to export: {plan.refused}")
+    i, arm = plan.arrival, plan.arm
+    expected = "" if i is None else (f"Expected: a return of {plan.wanted:g} after {i.value:,.0f} [{i.low:,.0f}, "
+                                     f"{i.high:,.0f}] samples, geometric mean of {plan.seeds} seeds.")
+    return ControlPrescription(study.path.resolve().name, str(asked["task"]), asked.get("method"), arm["sigma"],
+                               int(arm["batch"]), arm["rate"], arm.get("width"), plan.samples, plan.seeds, expected)
 
 
 def _data(study: StudyRecord, name: str) -> Data:

@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocost import methods as catalogue
+from isocost import strategies
 from isocost.disk.jsonfile import finite
 from isocost.disk.shape import Each, Keys
 from isocost.errors import UserError
 from isocost.laws.curves import MEASURED
+from isocost.planner.control.pilot import ControlRunPlan
 from isocost.planner.training.study_runs import SIZES, PlannedRun
 from isocost.promise import told as promises
 from isocost.recipe import calls, describe, diff
 from isocost.runs import files as records
 from isocost.runs import measure
 from isocost.runs.arm import Arm
-from isocost.runs.files import GO_ON, ended, find_runs, is_run, read_json, read_lines
+from isocost.runs.files import GO_ON, ended, find_runs, fit, is_run, read_json, read_lines
 from isocost.runs.measure import TRAINING
 from isocost.runs.names import today
+from isocost.runs.schema import ARMED
 from isocost.screen.display import Result, Row, Table, TextResult, given
 from isocost.screen.words import counted, duration, visible
 from isocost.seams import SEAMS
@@ -35,6 +38,8 @@ FILES = (
     "report.html",
 )
 LISTED = MEASURED.needing(method=str, purpose=str)
+OF_KIND = ARMED.needing(method=str, purpose=str, kind=str)      # a run of another kind than a policy's training
+RATES = ("lr", "rate")      # names of an arm's learning rate
 PILOT = Keys({"runs": Each(PlannedRun)})
 
 
@@ -132,7 +137,7 @@ class Listing(Result):
 def _table(runs: list[RunRow]) -> Table:
     """One row per run, its arm by the names of its sizes; the unit of cost and the kind of reward are in the heading if
     all runs share them."""
-    sizes = list(dict.fromkeys(k for r in runs for k in r.arm if k != "lr"))
+    sizes = list(dict.fromkeys(k for r in runs for k in r.arm if k not in RATES))
     units, kinds = {r.unit for r in runs}, {r.reward for r in runs}
     spent = units.pop() if len(units) == 1 else "C"
     reward = kinds.pop() if len(kinds) == 1 else "reward"
@@ -144,7 +149,7 @@ def _table(runs: list[RunRow]) -> Table:
             held = " ".join((f"{r.first:.3f} -> {r.last:.3f}", *(f"({x})" for x in said if x)))
         cost = str(r.rollouts) + ("" if spent == r.unit else f" {r.unit}")
         cells.append((visible(r.path, lines=False), r.method, r.purpose, *(str(r.arm.get(k, "")) for k in sizes),
-                      f"{r.arm['lr']:.1e}", str(r.seed), cost, held, r.ended))
+                      f"{next((r.arm[k] for k in RATES if k in r.arm), 0.0):.1e}", str(r.seed), cost, held, r.ended))
     last = len(sizes) + 6
     return Table(("run", "method", "purpose", *sizes, "lr", "seed", spent, reward, "ended"), cells,
                  left=(0, 1, 2, last, last + 1))
@@ -172,11 +177,12 @@ def _row(kind: str, path: Path, read: Callable[[Path], StudyRow | RunRow]) -> St
 
 def _study(path: Path) -> StudyRow:
     asked = read_json(path / "study.json")
+    setting = asked.get("setting") or {}
     verdict = read_json(path / "audit.json").get("verdict") if (path / "audit.json").exists() else None
     return StudyRow(
         path=str(path),
-        model=asked["setting"].get("model", ""),
-        data=asked["setting"].get("data", ""),
+        model=setting.get("model", ""),
+        data=setting.get("data", "") or asked.get("task", ""),
         verdict=verdict,
         has=tuple(f for f in FILES if (path / f).exists()),
         steps=tuple(_steps(path)),
@@ -188,7 +194,9 @@ def _steps(path: Path) -> list[str]:
     """The steps of a study by name, in order; an unfinished pilot with the number of its runs that have ended."""
     steps = {f.split(".")[0]: "" for f in FILES if (path / f).exists()}
     if "pilot" in steps:
-        names = [PlannedRun.of(r).name for r in read_json(path / "pilot.json", PILOT)["runs"]]
+        of_control = read_json(path / "study.json").get("kind") == "control"
+        runs = read_json(path / "pilot.json", None if of_control else PILOT)["runs"]
+        names = [(ControlRunPlan if of_control else PlannedRun).of(r).name for r in runs]
         over = sum(ended(path / "runs" / name) for name in names)
         started = any((path / "runs" / name).exists() for name in names)
         if not names:
@@ -198,8 +206,16 @@ def _steps(path: Path) -> list[str]:
     return [name + more for name, more in steps.items()]
 
 
+def _about(path: Path) -> tuple[dict[str, Any], Arm]:
+    """A run's run.json and its arm: of a policy's training its sizes and learning rate, of another kind all of it."""
+    run = read_json(path / "run.json")
+    own = "kind" not in run
+    fit(path / "run.json", run, LISTED if own else OF_KIND)
+    return run, Arm(run["arm"]).only(*SIZES, "lr") if own else Arm(run["arm"])
+
+
 def _run(path: Path) -> RunRow:
-    run = read_json(path / "run.json", LISTED)
+    run, arm = _about(path)
     end = read_json(path / "end.json") if (path / "end.json").exists() else {}
     lines = [x for x in read_lines(path / "metrics.jsonl") if "eval/audit" in x]
     measured = measure.of(run)
@@ -208,9 +224,9 @@ def _run(path: Path) -> RunRow:
         path=str(path),
         method=run["method"],
         purpose=run["purpose"],
-        arm=Arm(run["arm"]).only(*SIZES, "lr"),
+        arm=arm,
         seed=run["seed"],
-        rollouts=lines[-1]["rollouts"] if lines else 0,
+        rollouts=lines[-1].get("rollouts", lines[-1].get("env_steps", 0)) if lines else 0,
         ended=_ended(path, end.get("reason")),
         unit=measured["unit"],
         reward=measured["kind"],
@@ -269,8 +285,8 @@ def write_parquet(folder: str | Path, out: str | Path) -> MetricsTable:
         raise UserError("writing Parquet needs pyarrow: pip install pyarrow") from None
     lines = []
     for path in find_runs(folder):
-        run = read_json(path / "run.json", LISTED)
-        arm = {"run": str(path), "purpose": run["purpose"], **Arm(run["arm"]).only(*SIZES, "lr")}
+        run, own = _about(path)
+        arm = {"run": str(path), "purpose": run["purpose"], **own}
         arm |= {"seed": run["seed"], "kind": measure.of(run)["kind"]}
         lines += [{**arm, **_as_measured(line, arm["kind"])} for line in read_lines(path / "metrics.jsonl")]
     if not lines:
@@ -432,12 +448,15 @@ class MethodCheck(Result):
 
 
 def check_method(name: str) -> MethodCheck:
-    """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file.
+    """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file; that of strategies on a strategy.
 
     Raises:
-        UserError: for a method that does not exist or cannot be loaded.
+        UserError: for a method or a strategy that does not exist or cannot be loaded.
     """
-    from isocost.contract.check import check
+    if strategies.known(name):
+        from isocost.contract.strategies import check
+    else:
+        from isocost.contract.check import check
 
     return MethodCheck(name, tuple(check(name)))
 

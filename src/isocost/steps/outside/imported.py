@@ -32,7 +32,7 @@ from isocost.runs.files import RunFiles
 from isocost.runs.schema import BILLED
 from isocost.screen.words import counted
 from isocost.stats.power import detectable
-from isocost.steps.study import StudyRecord
+from isocost.steps.study import StudyRecord, changes
 from isocost.steps.training import spending
 from isocost.steps.training.plans import PlanOptions, PlanResult
 from isocost.units import ENV_STEPS, FLOPS, SECONDS, TOKENS
@@ -190,6 +190,7 @@ def timing_of(seen: Sequence[Curve]) -> Timing:
     return Timing(0.0, 0.0, each, 0.0, f"{MEASURED} {len(pieces)} stretches of runs of a trainer of yours, in total")
 
 
+@changes
 def planned(study: StudyRecord, asked: PlanOptions) -> PlanResult:
     """The prescription for the next run, within a budget; without one, as last planned.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from isocost import methods
@@ -23,7 +22,6 @@ from isocost.runs import measure
 from isocost.runs.job import method_defaults
 from isocost.runs.schema import ENDED
 from isocost.screen.words import word
-from isocost.steps.outside import imported
 from isocost.steps.settings import workers_of
 from isocost.steps.study import StudyRecord, changes
 from isocost.steps.training import spending
@@ -39,7 +37,8 @@ EVALUATIONS = 8     # of a run of a user's trainer, at equal distances, where it
 
 @changes
 def plan(study: StudyRecord, asked: PlanOptions = PlanOptions()) -> PilotPlanResult | PlanResult:
-    """Without a law, plan the pilot; with one, or where the plan needs no pilot, prescribe.
+    """Without a law, plan the pilot; with one, or where the plan needs no pilot, prescribe: for a study whose runs are
+    trained, here or by a user's trainer.
 
     Once there are runs, only budget, price, devices and workers can change, until a forecast is sealed.
 
@@ -47,11 +46,6 @@ def plan(study: StudyRecord, asked: PlanOptions = PlanOptions()) -> PilotPlanRes
         UserError: for options that do not fit each other or the study, for a budget in a unit that the study cannot
             count, and for one that pays for no update.
     """
-    return PLANNERS[study.kind](study, asked)
-
-
-def _of_training(study: StudyRecord, asked: PlanOptions) -> PilotPlanResult | PlanResult:
-    """The plan of a study whose runs are trained, here or by a user's trainer."""
     known = study.profiled()
     if asked.samples is not None and study.trainer is not None:
         raise UserError(f"--samples {asked.samples}: how many are sampled is up to your trainer; begin a study with "
@@ -101,13 +95,6 @@ def _of_training(study: StudyRecord, asked: PlanOptions) -> PilotPlanResult | Pl
                 beside["measure"] = {"kind": said["kind"], "unit": said["unit"], "scale": _scale(study)}
             study = study.write("plan.json", {**made.data(), **beside})
     return prescription(study)
-
-
-# How a study is planned, by its kind: a second planner is a row.
-PLANNERS: Mapping[str, Callable[[StudyRecord, PlanOptions], PilotPlanResult | PlanResult]] = {
-    "training": _of_training,
-    "imported": imported.planned,
-}
 
 
 def pilot_plan(study: StudyRecord) -> PilotPlanResult:

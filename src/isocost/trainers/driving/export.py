@@ -90,18 +90,34 @@ class Prescription:
         return self.n * self.B
 
 
-def names() -> list[str]:
-    """All targets, as `--to` takes them."""
-    return sorted(trainers.modules("write"))
+@dataclass(frozen=True)
+class ControlPrescription:
+    """What to train of value-based control: `sigma` updates per sample, for so many samples."""
+
+    study: str
+    task: str
+    method: str | None
+    sigma: float
+    batch: int
+    rate: float
+    width: int | None
+    samples: int
+    seeds: int
+    expected: str
 
 
-def load(name: str | None) -> Any:
+def names(what: str = "write") -> list[str]:
+    """All targets, as `--to` takes them; `what` is the function that writes the prescription."""
+    return sorted(trainers.modules(what))
+
+
+def load(name: str | None, what: str = "write") -> Any:
     """The module of a target. Raises UserError for no name, or if there is no target of that name."""
     if name is None:
-        raise UserError(f"name the trainer: --to {', --to '.join(names())}")
-    if name not in names():
-        raise UserError(f"unknown target {name!r}; expected one of {', '.join(names())}")
-    return trainers.modules("write")[name]
+        raise UserError(f"name the trainer: --to {', --to '.join(names(what))}")
+    if name not in names(what):
+        raise UserError(f"unknown target {name!r}; expected one of {', '.join(names(what))}")
+    return trainers.modules(what)[name]
 
 
 def preamble(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str]) -> str:

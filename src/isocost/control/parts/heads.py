@@ -1,0 +1,41 @@
+"""Critics that are distributions over bins: values from logits, and the target of a cross-entropy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isocost.control.networks import Mlp
+
+
+@dataclass(frozen=True)
+class ReturnBins(Mlp):
+    """A network with one logit for each of `outputs` bins of equal width between `low` and `high`."""
+
+    low: float = -1.0
+    high: float = 1.0
+
+    @property
+    def edges(self) -> Tensor:
+        return torch.linspace(self.low, self.high, self.outputs + 1)
+
+    def value(self, logits: Tensor) -> Tensor:
+        """(..., bins) -> (...): the mean of the bins' centres."""
+        edges = self.edges
+        return (logits.softmax(-1) * (edges[1:] + edges[:-1]) / 2).sum(-1)
+
+    def gaussian(self, y: Tensor, ratio: float) -> Tensor:
+        """The bins' mass of a normal distribution at y, with a deviation of `ratio` bin widths: (...) -> (..., bins).
+
+            p_j = (Φ((e_{j+1} − y)/σ) − Φ((e_j − y)/σ)) / (Φ((e_m − y)/σ) − Φ((e_0 − y)/σ)),  y clipped to the support
+        """
+        width = ratio * (self.high - self.low) / self.outputs
+        below = torch.special.ndtr((self.edges - y.clamp(self.low, self.high)[..., None]) / width)
+        return below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
+
+
+def cross_entropy(p: Tensor, logits: Tensor) -> Tensor:
+    """−Σ_j p_j log softmax_j; its gradient by the logits is softmax − p."""
+    return -(p * logits.log_softmax(-1)).sum(-1)

@@ -1,0 +1,19 @@
+"""Tempos: what a run does as it goes on."""
+
+from __future__ import annotations
+
+from isocost.control.types import Progress, Tempo
+
+
+def steady(
+    so_far: Progress, *, warmup: int = 200, tau: float = 0.005, slow_every: int = 1, actor_every: int = 1,
+    reset_every: int = 0,
+) -> Tempo:
+    """Random actions for `warmup` samples, which no update pays back; then the same to the end.
+
+    The actor is trained in every `actor_every`-th update; all networks start again after every `reset_every` updates.
+    """
+    warm = so_far.samples < warmup
+    reset = bool(reset_every and so_far.updates and so_far.updates % reset_every == 0)
+    every = {"actor": actor_every, "temperature": actor_every} if actor_every > 1 else {}
+    return Tempo(random=warm, learns=not warm, every=every, tau=tau, slow_every=slow_every, reset=reset)

@@ -1,0 +1,66 @@
+"""The seams of control: a method is one function for each of six, and an agent holds these and four sizes.
+
+Every value is a top-level function or a `partial` of one, and its signature is the schema of its settings, as in
+`isocost.seams`: `describe`, `fingerprint` and `tune` of `isocost.recipe` take an agent as they take a recipe. Every
+array has the runs of the stack in front; a function must compute each run from that run's rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from isocost.control.luck import Luck
+from isocost.control.networks import Network, Params
+from isocost.control.replay import Replay
+from isocost.control.types import Progress, Space, Tempo, Transitions
+
+__all__ = ["Agent", "Explore", "Losses", "Networks", "Sample", "Target", "TempoFn"]
+
+
+class Networks(Protocol):
+    """The networks by name. What a method calls "critic" is what the paper's count of FLOP is of."""
+    def __call__(self, space: Space, agent: Agent) -> Mapping[str, Network]: ...
+class Sample(Protocol):
+    """A batch of `count` transitions of each run."""
+    def __call__(self, replay: Replay, count: int, luck: Luck) -> Transitions: ...
+class Target(Protocol):
+    """What the critic is fitted to: (S, B), or (S, B, ...) for a distribution. Computed without gradient."""
+    def __call__(self, batch: Transitions, params: Params, slow: Params, luck: Luck) -> Tensor: ...
+class Losses(Protocol):
+    """The loss of each network that is trained, by its name: (S,). `params.due` names those that are.
+
+    The losses are summed and differentiated once: what must not be trained by one of them is read through
+    `params.fixed`.
+    """
+    def __call__(self, batch: Transitions, target: Tensor, params: Params, luck: Luck) -> dict[str, Tensor]: ...
+class Explore(Protocol):
+    """The action for each observation: (S, R, O) -> (S, R, A). Without luck, the action that is evaluated."""
+    def __call__(self, params: Params, observation: Tensor, luck: Luck | None) -> Tensor: ...
+class TempoFn(Protocol):
+    """What changes as a run goes on."""
+    def __call__(self, so_far: Progress) -> Tempo: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """A method of control. `acts` says for which actions it is: "continuous" or "discrete"."""
+
+    name: str
+    acts: str
+    networks: Networks
+    sample: Sample
+    target: Target
+    losses: Losses
+    explore: Explore
+    tempo: TempoFn
+    batch: int = 256         # B: transitions per update
+    width: int = 256         # units of a hidden layer
+    depth: int = 2           # hidden layers
+    members: int = 2         # K: critics
+
+    def but(self, **changes: Any) -> Agent:
+        return replace(self, **changes)

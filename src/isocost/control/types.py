@@ -1,0 +1,86 @@
+"""The nouns of control. Letters for shapes, everywhere in this room:
+
+    S  runs in a stack      B  transitions in a batch       K  members of an ensemble, such as two critics
+    O  numbers of an observation                            A  numbers of an action
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy import ndarray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Space:
+    """What an agent sees and does. Agents act in [-1, 1], or name one of `choices` actions by its number."""
+
+    observation: int        # O
+    actions: int            # A; 1 if discrete
+    choices: int = 0        # number of discrete actions; 0: continuous
+
+    @property
+    def discrete(self) -> bool:
+        return self.choices > 0
+
+
+class Transitions(NamedTuple):
+    """A batch from the replay. `discount` is gamma^k after k steps, and 0 after a terminal state.
+
+    An episode that was cut by its time limit goes on for the learner: its last discount is not 0.
+    """
+
+    observation: Tensor     # (S, B, O)
+    action: Tensor          # (S, B, A), in [-1, 1]; the number of a discrete action
+    reward: Tensor          # (S, B), the discounted sum of k steps
+    following: Tensor       # (S, B, O)
+    discount: Tensor        # (S, B)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, in samples (environment steps) and updates."""
+
+    samples: int
+    updates: int
+
+
+@dataclass(frozen=True)
+class Tempo:
+    """What a run does next: whether it explores at random, learns, resets its networks, and how it averages."""
+
+    random: bool = False                # actions are uniform
+    learns: bool = True                 # the next samples are paid back with updates
+    every: Mapping[str, int] = field(default_factory=dict)      # network -> it is trained in every so manieth update
+    tau: float = 0.005                  # slow <- slow + tau (network - slow)
+    slow_every: int = 1                 # after every so manieth update
+    reset: bool = False                 # networks start again before the next update; the replay stays
+
+
+class ControlTask(Protocol):
+    """An environment as arrays: each row is one episode, of any run. Float64, so that a row's bits are its own.
+
+    A task is pure: a state is numbers. Where it is `live`, as Gymnasium's, `slot` names the place of an episode, and a
+    resumed run plays its episode again.
+    """
+
+    @property
+    def name(self) -> str: ...          # as `open_task` reads it
+    @property
+    def space(self) -> Space: ...
+    @property
+    def live(self) -> bool: ...
+    @property
+    def limit(self) -> int: ...         # steps after which an episode is cut
+    @property
+    def bounds(self) -> tuple[ndarray, ndarray]: ...    # (A,) lowest and highest actions; empty if discrete
+    @property
+    def reference(self) -> float: ...   # the optimum, or a return that is known: 1 of the scale
+    def begin(self, rng: np.random.Generator, slot: tuple[str, int, int]) -> ndarray: ...      # (D,)
+    def observe(self, state: ndarray) -> ndarray: ...   # (n, D) -> (n, O)
+    def step(self, state: ndarray, action: ndarray) -> tuple[ndarray, ndarray, ndarray]: ...
+    # (n, D), (n, A) in the task's own bounds -> (n, D), reward (n,), terminal (n,)

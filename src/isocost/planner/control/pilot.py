@@ -1,0 +1,144 @@
+"""Which runs a pilot of control has: a star of batch and rate about a centre, at several updates per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.laws.papers.value import rounded
+from isocost.laws.value_fit import SEEDS, SIGMAS, ControlPrice, check_sigma
+from isocost.planner.budget import Budget, worded
+from isocost.runs.arm import Arm
+from isocost.screen.words import counted, grouped
+from isocost.units import ENV_STEPS, FLOPS, SECONDS
+
+GRIDS = ((0.5, 1.0, 2.0, 4.0, 8.0), (1.0, 2.0, 4.0))    # updates per sample, by what the budget pays for
+COUNT = 5                       # seeds of a setting
+BATCHES, RATES = 4.0, 3.0       # factors between the centre and the values beside it
+SHARE = 2 / 3                   # of the budget, at most
+POINTS, EPISODES = 16, 4        # evaluations of a run, and the episodes of each half of one
+ENOUGH = 3                      # runs of the budget that must be left for training
+
+
+@dataclass(frozen=True)
+class ControlCosts:
+    """What a sample, an update, and each example of its batch cost: in seconds and FLOP."""
+
+    sample_seconds: float
+    update_seconds: float
+    example_seconds: float
+    update_flop: float
+    example_flop: float
+
+    def price(self, unit: str) -> ControlPrice:
+        """The costs in a unit. In environment steps updates cost nothing."""
+        if unit == SECONDS:
+            return ControlPrice(self.sample_seconds, self.update_seconds, self.example_seconds, unit)
+        if unit == FLOPS:
+            return ControlPrice(0.0, self.update_flop, self.example_flop, unit)
+        if unit == ENV_STEPS:
+            return ControlPrice(1.0, 0.0, 0.0, unit)
+        raise UserError(f"a study of control counts environment steps, time, money and FLOP; its budget is in {unit}: "
+                        "give 200k-env-steps, 20m, 1e15flop or 5usd")
+
+
+@dataclass(frozen=True)
+class ControlRunPlan:
+    """A planned run: its purpose, its arm, its seed and the samples that it collects."""
+
+    purpose: str
+    arm: Arm
+    seed: int
+    samples: int
+
+    @property
+    def name(self) -> str:
+        """The folder of its record."""
+        return f"{self.purpose}-{self.arm.label}-s{self.seed}"
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> ControlRunPlan:
+        """The run that `data` describes."""
+        return ControlRunPlan(data["purpose"], Arm.of(data), int(data["seed"]), int(data["samples"]))
+
+
+@dataclass(frozen=True)
+class ControlPilot:
+    """A pilot: its runs, what they cost in `unit`, and what of the budget they leave."""
+
+    unit: str
+    budget: Budget | None
+    seeds: int
+    samples: int
+    runs: tuple[ControlRunPlan, ...]
+    cost: float
+    why: str
+
+    @property
+    def arms(self) -> list[Arm]:
+        """The arms of the grid, each once, in order."""
+        return list(dict.fromkeys(r.arm for r in self.runs))
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**asdict(self), "kind": "control",
+                "runs": [{**asdict(r), "arm": r.arm.data()} for r in self.runs]}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> ControlPilot:
+        """The pilot that `data()` wrote."""
+        d = {k: v for k, v in data.items() if k not in ("schema", "kind")}
+        return ControlPilot(**{**d, "budget": d["budget"] and Budget.of(d["budget"]),
+                               "runs": tuple(map(ControlRunPlan.of, d["runs"]))})
+
+
+def star(sigma: float, batch: float, rate: float, width: int | None) -> list[Arm]:
+    """The arms at a sigma: the centre, and a smaller and a larger batch and rate beside it, one at a time."""
+    pairs = ((batch, rate), (batch / BATCHES, rate), (batch * BATCHES, rate), (batch, rate / RATES),
+             (batch, rate * RATES))
+    return [Arm(sigma=sigma, batch=rounded(b), rate=float(f"{r:.3g}"), width=width) for b, r in pairs]
+
+
+def spends(price: ControlPrice, runs: Sequence[ControlRunPlan]) -> float:
+    """What these runs cost, in the unit of the price."""
+    return sum(float(price.of(r.arm["sigma"], r.arm["batch"])) * r.samples for r in runs)
+
+
+def plan_control_pilot(
+    centre: Arm, samples: int, price: ControlPrice, budget: Budget | None, *, sigmas: Sequence[float] | None = None,
+    seeds: int | None = None,
+) -> ControlPilot:
+    """The largest grid that two thirds of the budget pay for; without a budget, three values of sigma.
+
+    `centre` has batch and rate (and width) of the middle of the grid. Raises UserError for fewer than three sigmas or
+    seeds, a sigma that cannot be run, and a budget below the smallest grid, with what that costs.
+    """
+    if sigmas is not None:
+        for sigma in sigmas:
+            check_sigma(sigma, "--sigma")
+        if len(set(sigmas)) < SIGMAS:
+            raise UserError(f"--sigma names {counted(len(set(sigmas)), 'value')}: a law needs at least {SIGMAS}")
+    if seeds is not None and seeds < SEEDS:
+        raise UserError(f"--seeds {seeds}: a law needs at least {SEEDS} seeds of each setting")
+    grids = [tuple(sorted(set(sigmas)))] if sigmas is not None else list(GRIDS if budget else GRIDS[-1:])
+    sizes = [(grid, count) for count in ([seeds] if seeds else [COUNT, SEEDS]) for grid in grids]
+    made = []
+    for grid, count in sizes:
+        arms = [arm for s in grid for arm in star(s, centre["batch"], centre["rate"], centre.get("width"))]
+        runs = tuple(ControlRunPlan("pilot", arm, seed, samples) for arm in dict.fromkeys(arms)
+                     for seed in range(count))
+        made.append((grid, count, runs, spends(price, runs)))
+        if budget is None or made[-1][3] <= SHARE * budget.amount:
+            break
+    else:
+        grid, count, runs, cost = made[-1]
+        asked = worded(budget, cost / SHARE) if budget else ""
+        raise UserError(f"the smallest pilot has {counted(len(runs), 'run')} of {grouped(samples)} samples, and with "
+                        f"the training after it needs a budget of {asked}; the budget is {budget}. Raise it, or name "
+                        "a smaller --length")
+    grid, count, runs, cost = made[-1]
+    why = (f"sigma {', '.join(f'{s:g}' for s in grid)}; about batch {centre['batch']:g} and rate {centre['rate']:g}, "
+           f"{BATCHES:g} times less and more of the one and {RATES:g} times of the other; {counted(count, 'seed')}")
+    return ControlPilot(price.unit, budget, count, samples, runs, cost, why)

@@ -1,0 +1,304 @@
+"""A run of control as a workload of the driver, and many of them in one stack.
+
+run.json has `kind: control`, the arm (sigma, batch, rate, width), the task with its hash, its scale (0: random actions,
+1: the reference) and the FLOP of an update. metrics.jsonl has a line for each stretch of samples, and for each
+evaluation `eval/select` and `eval/audit` on that scale, with returns as the task counts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isocost import meter as meters
+from isocost.control import methods
+from isocost.control.loop import Loop, StackedRun
+from isocost.control.networks import Effort
+from isocost.control.policy import ControlPolicy
+from isocost.control.seams import Agent
+from isocost.control.stack import Stack
+from isocost.control.tasks import open_task, random_return
+from isocost.control.types import ControlTask
+from isocost.errors import UserError
+from isocost.local.weights import read_tensors
+from isocost.meter import Meter, Payer
+from isocost.recipe import describe, fingerprint
+from isocost.runs.arm import Arm
+from isocost.runs.driver import Driver, together
+from isocost.runs.files import DIVERGED, ended, file_hash, read_json
+from isocost.runs.record import RunRecord, machine
+from isocost.screen.words import grouped
+from isocost.types import Cost
+from isocost.world import About
+
+KIND = "control"
+STRETCH = 250       # samples of a line of metrics.jsonl, at most
+EPISODES = 8        # of each half of an evaluation
+MOST = 256.0        # updates per sample
+SIZES = ("batch", "width", "depth", "members")      # of an arm, which are the agent's
+
+
+@dataclass(frozen=True)
+class ControlJob:
+    """One run of control, as plain data. `arm` has sigma (updates per sample), rate, and sizes of the agent."""
+
+    name: str
+    task: str
+    method: str
+    seed: int
+    budget: Mapping[str, float]         # of the training account: env-steps, updates, flop, seconds
+    arm: Arm
+    points: tuple[float, ...] = ()      # samples at which to evaluate, besides the start and the end
+    sets: Mapping[str, str] = field(default_factory=dict)
+    environments: int = 1
+    episodes: int = EPISODES
+    purpose: str = "run"
+    seal: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "arm": self.arm.data(), "points": list(self.points)}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> ControlJob:
+        return cls(**{**data, "arm": Arm.of(data), "points": tuple(data["points"])})
+
+    @property
+    def shared(self) -> tuple[Any, ...]:
+        """What the runs of one stack have in common."""
+        return (self.task, self.method, self.arm.only(*SIZES), tuple(sorted(self.sets.items())), self.environments)
+
+
+def agent_of(job: ControlJob) -> Agent:
+    """The agent of a job. Raises UserError for sizes, settings and tasks that do not fit."""
+    sigma = job.arm.get("sigma", 1.0)
+    if not 0 < sigma <= MOST:
+        raise UserError(f"updates per sample are {sigma:g}, expected above 0 and at most {MOST:g}")
+    if job.arm["batch"] % 16:
+        raise UserError(f"batch is {job.arm['batch']}, expected a multiple of 16: "
+                        f"take {max(round(job.arm['batch'] / 16), 1) * 16}")
+    agent = methods.agent(job.method, **{k: int(job.arm[k]) for k in SIZES if k in job.arm})
+    agent = methods.tuned(agent, job.sets)
+    methods.refuse_unfit(agent, open_task(job.task))
+    return agent
+
+
+@cache
+def source_of(task: str) -> str:
+    """The hash of a task: its spec, and the text of its file."""
+    file = sys.modules[type(open_task(task)).__module__].__file__
+    return fingerprint([task, file_hash(Path(str(file)))])
+
+
+def price(agent: Agent, task: ControlTask) -> tuple[Effort, int]:
+    """What one update of one run takes in which every network is trained, and the paper's FLOP of it: 10 N B.
+
+    N are the parameters of all critics (arXiv:2502.04327). The first is counted in one update, on an empty replay.
+    """
+    run = StackedRun(seed=0, sigma=1.0, rate=0.0)
+    loop = Loop(agent, task, [run], 1)
+    loop.replay.stored = [1]
+    loop._update([0], frozenset(loop.networks), 0.0)
+    critic = loop.networks["critic"]
+    return run.work, 10 * critic.parameters * critic.members * agent.batch
+
+
+class ControlRun:
+    """One run of a stack as the driver sees it."""
+
+    units = ("env-steps", "updates")
+
+    def __init__(self, job: ControlJob, agent: Agent, stack: Stack, run: StackedRun):
+        self.job, self.agent, self.stack, self.run = job, agent, stack, run
+        self.task, self.meter, self.step, self.spent = stack.loop.task, Meter(), 0, Cost()
+        self._paid = Effort()         # what was charged of `run.work`
+        self._seconds = 0.0
+        self._price = price(agent, self.task)
+
+    def about(self) -> dict[str, Any]:
+        job, task, (work, paper) = self.job, self.task, self._price
+        space = asdict(task.space)
+        return {
+            "name": job.name, "kind": KIND, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget),
+            "seal": job.seal, "method": job.method, "agent": describe(self.agent), "job": job.to_dict(),
+            "arm": job.arm.data(),
+            "task": {"name": job.task, "hash": source_of(job.task), "limit": task.limit, **space},
+            "scale": {"random": random_return(job.task), "reference": task.reference},
+            "update": {"flop": work.flop, "paper_flop": paper, "train": work.train, "score": work.score},
+            "machine": machine(torch.get_num_threads(), About()),
+        }
+
+    async def steps(self, run: Driver) -> AsyncGenerator[Mapping[str, Any], None]:
+        while goal := self._goal(run):
+            await self.stack.reach(self.run, goal)
+            self._charge()
+            self.step += 1
+            self.spent = self.meter.of()
+            yield {"step": self.step - 1, **self._counts(), **self._losses()}
+        run.end.reason = "spent"
+
+    def _goal(self, run: Driver) -> int:
+        """The samples to reach next: to the next evaluation, within the budget; 0 if nothing more fits."""
+        now, k, sigma = self.run.samples, self.run.environments, self.run.sigma
+        ahead = [STRETCH] + [p - now for p in run.points[:1]]
+        for unit, amount in self.job.budget.items():
+            per, used = {
+                "env-steps": (1.0, float(now)), "updates": (sigma, float(self.run.updates)),
+                "flop": (sigma * self._price[0].flop, float(self.run.work.flop)),
+                "seconds": (run.clock() / max(now, 1), run.clock() if now else 0.0),
+            }[unit]
+            ahead.append((amount - used) / per if per else STRETCH)
+            if unit != "env-steps":
+                run.end.bound = unit
+        more = min(int(x + 1e-9) for x in ahead)
+        more = max(more, 1) if min(ahead) >= 1 or (run.points and now < run.points[0]) else 0
+        fits = more // k * k
+        return now + fits if fits else 0
+
+    def _charge(self) -> None:
+        """Charge what was done since the last charge. A kill loses what is not charged: at most one stretch."""
+        work, was, spent = self.run.work, self._paid, self.meter.of()
+        seconds = self.stack.seconds[id(self.run)]
+        self.meter.charge(Cost(
+            env_steps=self.run.samples - spent.env_steps, updates=self.run.updates - spent.updates,
+            train=work.train - was.train, score=work.score - was.score, seconds=seconds - self._seconds))
+        self._paid, self._seconds = replace(work), seconds
+
+    def _counts(self) -> dict[str, Any]:
+        return {"env_steps": self.run.samples, "updates": self.run.updates, "flop": self.run.work.flop}
+
+    def _losses(self) -> dict[str, float]:
+        i = self.stack.index(self.run)
+        return {f"loss/{k}": float(x[i]) for k, x in self.stack.loop.losses.items()} if self.run.updates else {}
+
+    async def evaluate(self) -> dict[str, Any]:
+        half = self.job.episodes
+        returns, steps = await self.stack.evaluate(self.run, 2 * half)
+        if not np.isfinite(returns).all():
+            raise FloatingPointError("an action of the evaluation is not finite")
+        seconds = self.stack.seconds[id(self.run)]
+        self.meter.charge(Cost(env_steps=int(steps.sum()), score=int(steps.sum()), seconds=seconds - self._seconds),
+                          to=Payer(meters.EVALUATION))
+        self._seconds = seconds
+        low, high = random_return(self.job.task), self.task.reference
+        scaled = (returns - low) / (high - low)
+        return {
+            "updates": self.run.updates, "flop": self.run.work.flop,
+            "eval/select": float(scaled[:half].mean()), "eval/audit": float(scaled[half:].mean()),
+            "return": float(returns.mean()), "return/select": float(returns[:half].mean()),
+            "return/audit": float(returns[half:].mean()), "return/sd": float(returns.std(ddof=1)),
+            "eval/samples": half, "eval/length": float(steps.mean()),
+        }
+
+    def state(self) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
+        return self.stack.loop.save(self.stack.index(self.run))
+
+    def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], lines: Sequence[Any]) -> None:
+        self.stack.loop.load(self.stack.index(self.run), tensors, state)
+        self.step, self.spent = state["step"], self.meter.of()
+        self._paid = Effort(*state["run"]["work"])
+
+    def finish(self, run: Driver) -> dict[str, Any]:
+        detail, at = "", f"sample {grouped(self.run.samples)}, update {grouped(self.run.updates)}"
+        if run.end.reason == DIVERGED:
+            rate = f"learning rate {self.run.rate:g}, {self.run.sigma:g} updates per sample"
+            detail = f"{at}: {run.end.why} ({rate})"
+        elif run.end.reason == "spent":
+            budget = ", ".join(f"{grouped(v)} {k}" for k, v in self.job.budget.items())
+            detail = f"no further sample fits into {budget}"
+        self.stack.leave(self.run)
+        stored = self.run.samples
+        return {**({"detail": detail} if detail else {}), "samples": self.run.samples, "updates": self.run.updates,
+                "flop": self.run.work.flop, "transitions": {"collected": stored, "stored": min(stored, self._capacity),
+                                                            "evicted": max(stored - self._capacity, 0)}}
+
+    @property
+    def _capacity(self) -> int:
+        return capacity_of(self.job)
+
+
+CAPACITY = 1_000_000        # transitions of a replay, at most: SB3's default
+
+
+def capacity_of(job: ControlJob) -> int:
+    """Transitions that the replay of a run holds: all of its samples, up to `CAPACITY`."""
+    return int(min(job.budget.get("env-steps", CAPACITY), CAPACITY))
+
+
+def run_stack(
+    jobs: Sequence[ControlJob], outs: Sequence[Path], *, save_every: int = 0, save_seconds: float = 60.0,
+    on_step: Callable[[str, Mapping[str, Any]], None] = lambda name, line: None,
+) -> list[dict[str, Any]]:
+    """Run these jobs in one process, as one stack, each into its folder, or resume them; the contents of end.json.
+
+    They differ in sigma, rate, seed and budget. On the same machine a run leaves the same metrics and weights, byte for
+    byte, alone, in any stack, and after a kill. Raises UserError for jobs that cannot share a stack, and for a folder
+    that has another run.
+    """
+    if len({job.shared for job in jobs}) > 1:
+        raise UserError("runs of one stack have the same task, method, batch, width and settings; start others alone")
+    agent, task = agent_of(jobs[0]), open_task(jobs[0].task)
+    for job, out in zip(jobs, outs, strict=True):
+        agent_of(job)
+        _refuse_another(job, out, agent)
+    todo = [(job, out) for job, out in zip(jobs, outs, strict=True) if not ended(out)]
+    if todo:
+        torch.set_num_threads(1)        # more threads split sums by the size of the stack
+        asyncio.run(_go(todo, agent, task, {"save_every": save_every, "save_seconds": save_seconds}, on_step))
+    return [read_json(out / "end.json") for out in outs]
+
+
+async def _go(
+    todo: Sequence[tuple[ControlJob, Path]], agent: Agent, task: ControlTask, saves: dict[str, Any],
+    on_step: Callable[[str, Mapping[str, Any]], None],
+) -> None:
+    runs = [StackedRun(j.seed, j.arm.get("sigma", 1.0), j.arm["rate"], j.environments) for j, _ in todo]
+    stack = Stack(Loop(agent, task, runs, max(capacity_of(j) for j, _ in todo)))
+    with ExitStack() as opened:
+        drivers = []
+        for (job, out), run in zip(todo, runs, strict=True):
+            record = opened.enter_context(RunRecord.opened(out))
+            work = ControlRun(job, agent, stack, run)
+            drivers.append(Driver(work, record, points=job.points, on_step=partial(on_step, job.name), **saves))
+        await together(drivers)
+
+
+def _refuse_another(job: ControlJob, out: Path, agent: Agent) -> None:
+    """Raises UserError, naming what differs, if the folder holds another run."""
+    if not (out / "run.json").exists():
+        return
+    there = read_json(out / "run.json")
+    if there.get("kind") != KIND:
+        raise UserError(f"{out} holds a run that is not of control; choose another --out")
+    now = {"seed": job.seed, "budget": dict(job.budget), "arm": job.arm.data(), "agent": describe(agent),
+           "task": {**there["task"], "name": job.task, "hash": source_of(job.task)}}
+    if changed := [k for k, v in now.items() if fingerprint(there.get(k)) != fingerprint(v)]:
+        raise UserError(f"{out} holds another run: its {', '.join(changed)} differs; choose another --out")
+
+
+def load_policy(folder: str | Path) -> ControlPolicy:
+    """The policy of a run of control, from its newest checkpoint: `act(observation)` without the trainer.
+
+    Raises UserError for a folder without such a run, without a checkpoint, or whose task has changed.
+    """
+    out = Path(folder)
+    about = read_json(out / "run.json")
+    if about.get("kind") != KIND:
+        raise UserError(f"{out} is not a run of control: `isocost eval {out}` measures it")
+    job = ControlJob.of(about["job"])
+    if about["task"]["hash"] != source_of(job.task):
+        raise UserError(f"{out} was trained on another version of {job.task}: its file has changed since")
+    with RunRecord.opened(out) as record:
+        found = record.checkpoints()
+    if not found:
+        raise UserError(f"{out} has no checkpoint: run the same `isocost train` again")
+    return ControlPolicy(agent_of(job), open_task(job.task), read_tensors(found[-1] / "learner.safetensors"))

@@ -1,0 +1,168 @@
+"""The profile of a task of control: what a sample and an update cost, and the rate about which a pilot is planned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from isocost.disk.jsonfile import write_json
+from isocost.errors import UserError
+from isocost.planner.control.curves import levels, return_curves
+from isocost.planner.control.pilot import ControlCosts, ControlRunPlan
+from isocost.runs import files as records
+from isocost.runs.arm import Arm
+from isocost.runs.files import RunFiles, read_json
+from isocost.runs.source import CONTROL
+from isocost.screen.display import Result, Row, Table, folder_field
+from isocost.screen.words import duration, grouped, word
+from isocost.stats.forms import peak
+from isocost.steps.control.runs import Trained, run_all
+from isocost.steps.events import SILENT, Observer
+from isocost.steps.folder import StudyFolder, writes
+
+RATES, SEEDS, SIGMA = (3e-4, 1e-3, 3e-3, 1e-2), 2, 2.0
+RATE = 3e-4         # of SAC's paper and of Stable-Baselines3, where a method names none
+BATCH, TIMED, TIMED_BATCH = 64, 400, 256    # of the runs that choose the rate; samples and batch of a run for its time
+MOVES = 0.1         # of the way from random actions to the reference: a smaller gain is no return that moves
+SAMPLES, WIDTH = 3000, 64
+
+
+@dataclass(frozen=True)
+class ControlProfile(Result):
+    """What the profile of a task measured.
+
+    `random` and `reference` are the task's returns of random actions and of its reference policy; `by_rate` is (rate,
+    mean return over a run, return at its end); `rate` and `batch` are the centre of the grid; `samples` those of a run,
+    and `default` the method's own arm: one update per sample, its own batch, and the rate that is usual.
+    """
+
+    record: ClassVar[str] = "profile"
+
+    task: str
+    method: str
+    width: int
+    random: float
+    reference: float
+    batch: int
+    rate: float
+    samples: int
+    by_rate: tuple[tuple[float, float, float], ...]
+    default: Arm
+    costs: ControlCosts
+    seconds: float
+    folder: Path | None = folder_field()
+
+    @property
+    def heading(self) -> str:
+        return f"{self.method} on {self.task}"
+
+    def rows(self) -> list[Row | Table]:
+        """The task, the costs, and the rates that were tried."""
+        c = self.costs
+        update = c.update_seconds + c.example_seconds * self.batch
+        cells = [(f"{r:g}", f"{mean:.4g}", f"{end:.4g}") for r, mean, end in self.by_rate]
+        out: list[Row | Table] = [
+            Row("return", f"{self.random:.4g} of random actions, {self.reference:.4g} of the reference"),
+            Row("cost", f"a sample {c.sample_seconds * 1e3:.3g} ms; an update of {self.batch} {update * 1e3:.3g} "
+                        f"ms and {c.update_flop + c.example_flop * self.batch:.3g} FLOP, {self.width} wide"),
+            Table(("rate", "mean return", "at the end"), cells),
+            Row("centre", f"batch {self.batch}, rate {self.rate:.2g}; runs of {grouped(self.samples)} samples"),
+            Row("time", duration(self.seconds)),
+        ]
+        if self.folder is not None:
+            out.append(Row("next", f"isocost plan {word(self.folder)} --budget 10m --return RETURN", "command"))
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """profile.json."""
+        return {"kind": "control", **{k: v for k, v in asdict(self).items() if k != "folder"},
+                "default": self.default.data()}
+
+    @staticmethod
+    def of(data: Mapping[str, Any], folder: Path | None = None) -> ControlProfile:
+        """The profile that `to_dict()` wrote."""
+        d = {k: v for k, v in data.items() if k not in ("schema", "kind")}
+        by_rate = tuple((float(a), float(b), float(c)) for a, b, c in d["by_rate"])
+        return ControlProfile(**{**d, "by_rate": by_rate, "default": Arm(d["default"]),
+                                 "costs": ControlCosts(**d["costs"]), "folder": folder})
+
+
+@writes(new=True)
+def profile_control(
+    out: Path, task: str, *, method: str = "sac", seed: int = 0, samples: int = SAMPLES, width: int = WIDTH,
+    workers: int | None = None, observer: Observer = SILENT,
+) -> ControlProfile:
+    """Begin a study of a task: eight short runs at four rates, and two for the time of a larger batch.
+
+    Raises UserError for a folder with another study, a task or method that does not exist or do not fit, and a return
+    that does not move.
+    """
+    asked = {"task": task, "method": method, "seed": seed, "samples": samples, "width": width}
+    home = StudyFolder(out)
+    if home.has("study.json"):
+        there = home.asked
+        if differs := [k for k, v in asked.items() if there.get(k) != v]:
+            raise UserError(f"{out} already contains a study with different settings ({differs[0]} was "
+                            f"{there.get(differs[0])!r} and is now {asked[differs[0]]!r}); choose another --out, or "
+                            "remove it")
+        if home.has("profile.json"):
+            return ControlProfile.of(home.record("profile.json", "profile"), out)
+    write_json(out / "study.json", {"schema": records.SCHEMA, "kind": "control", "source": CONTROL.name, **asked,
+                                    "phases": {}, "code": records.code()})
+    with home.phase("profile"):
+        found = _measure(out, asked, workers or os.cpu_count() or 1, observer)
+    home.write("profile.json", found.to_dict())
+    return found
+
+
+def _measure(out: Path, asked: Mapping[str, Any], workers: int, observer: Observer) -> ControlProfile:
+    samples, width, seed = asked["samples"], asked["width"], asked["seed"]
+    runs = [ControlRunPlan("profile", Arm(sigma=SIGMA, batch=BATCH, rate=r, width=width), seed + s, samples)
+            for r in RATES for s in range(SEEDS)]
+    timed = [ControlRunPlan("profile", Arm(sigma=SIGMA, batch=TIMED_BATCH, rate=RATES[0], width=width), seed + s,
+                            min(samples, TIMED)) for s in range(SEEDS)]
+    of, folder = Trained(asked["task"], asked["method"]), out / "profile"
+    run_all(folder, [*runs, *timed], of, "profile", 1, observer)
+    about = read_json(folder / runs[0].name / "run.json")
+    low, high = about["scale"]["random"], about["scale"]["reference"]
+    files = {r.name: RunFiles(folder / r.name) for r in (*runs, *timed)}
+    curves = {c.run: c for c in return_curves([files[r.name] for r in runs])}
+    by_rate = []
+    for rate in RATES:
+        own = [levels(curves[r.name]) for r in runs if r.arm["rate"] == rate and r.name in curves]
+        if own:
+            by_rate.append((rate, float(np.mean([x.mean() for x in own])), float(np.mean([x[-1] for x in own]))))
+    gain = max(end for _, _, end in by_rate) - low if by_rate else 0.0
+    if gain < MOVES * (high - low):
+        raise UserError(f"{asked['task']}: the return of {asked['method']} does not move in {grouped(samples)} samples "
+                        f"at any of the rates {', '.join(f'{r:g}' for r in RATES)}: {low + gain:.4g} at best, "
+                        f"{low:.4g} of random actions and {high:.4g} of the reference. Name more --length, or another "
+                        "method")
+    at = np.log([r for r, _, _ in by_rate])
+    rate = float(f"{np.exp(float(peak(at, np.array([mean for _, mean, _ in by_rate])))):.2g}")
+    seconds = sum(float(f.end["seconds"]) for f in files.values()) / len(runs)
+    from isocost.control import methods
+
+    default = Arm(sigma=1.0, batch=methods.agent(asked["method"]).batch, rate=RATE, width=width)
+    return ControlProfile(asked["task"], asked["method"], width, low, high, BATCH, rate, samples, tuple(by_rate),
+                          default, _costs([files[r.name] for r in runs], [files[r.name] for r in timed]), seconds, out)
+
+
+def _costs(small: list[RunFiles], large: list[RunFiles]) -> ControlCosts:
+    """Costs by two batch sizes: a line through what an update takes in them; a sample's is that of an evaluation."""
+    pairs = []
+    sample = float(np.mean([f.end["bill"]["evaluation"]["seconds"] / f.end["bill"]["evaluation"]["env_steps"]
+                            for f in (*small, *large)]))
+    for runs in (small, large):
+        bills = [f.end["bill"]["train"] for f in runs]
+        took = sum(b["seconds"] - sample * b["env_steps"] for b in bills) / sum(b["updates"] for b in bills)
+        about = runs[0].about()
+        pairs.append((float(about["arm"]["batch"]), max(took, 0.0), float(about["update"]["flop"])))
+    (b0, s0, f0), (b1, s1, f1) = pairs
+    each, flop = max((s1 - s0) / (b1 - b0), 0.0), (f1 - f0) / (b1 - b0)
+    return ControlCosts(sample, max(s0 - each * b0, 0.0), each, max(f0 - flop * b0, 0.0), flop)

@@ -1,0 +1,179 @@
+"""Runs of control outside a study: trained as one stack, and measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from isocost.errors import UserError
+from isocost.planner.budget import Budget
+from isocost.planner.evaluation import points
+from isocost.runs.arm import Arm
+from isocost.runs.files import read_json, read_lines
+from isocost.screen.display import Result, Row
+from isocost.screen.words import counted, duration, grouped
+from isocost.steps.events import SILENT, Observer
+from isocost.units import of_run
+
+FRESH = 1       # the seed of the starts that `isocost eval` measures on: no run was evaluated on them
+LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class ControlOptions:
+    """The options of `isocost train METHOD --control TASK`.
+
+    budget: what training may spend ("3k-env-steps", "10m", "1e12flop"). updates_per_sample: sigma. lr: learning rate.
+    batch, width: the method's own where they are None. seeds: runs of the seeds `seed`, `seed` + 1, .. in one stack.
+    environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many.
+    """
+
+    budget: str
+    updates_per_sample: float = 1.0
+    lr: float = 3e-4
+    batch: int | None = None
+    width: int | None = None
+    seed: int = 0
+    seeds: int = 1
+    environments: int = 1
+    sets: Sequence[str] = ()
+    evaluations: int = 8
+
+    def __post_init__(self) -> None:
+        if self.budget is None:
+            raise UserError("a run of control needs a --budget with a unit, such as 3k-env-steps, 1e12flop or 10m")
+        if bad := next((s for s in self.sets if "=" not in s), None):
+            raise UserError(f"--set {bad!r} has no value; write SEAM.NAME=VALUE, such as sample.steps=3")
+
+
+@dataclass(frozen=True)
+class ControlEnd(Result):
+    """How runs of control ended: the contents of end.json of each, by folder, and its last evaluation."""
+
+    ends: Mapping[str, Mapping[str, Any]]
+    last: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every run has spent its budget on updates, else 5."""
+        return 0 if all(e["reason"] == "spent" and e["updates"] for e in self.ends.values()) else 5
+
+    def rows(self) -> list[Row]:
+        """For each run why it ended, what it did, and the return of its last evaluation."""
+        out: list[Row] = []
+        for folder, end in self.ends.items():
+            line = self.last[folder]
+            out += [
+                Row(end["reason"], end["detail"]),
+                Row("", f"{grouped(end['samples'])} samples, {counted(end['updates'], 'update')}, {end['flop']:.3g} "
+                        f"FLOP of updates in {duration(end['seconds'])}"),
+                *(Row("", text, "flag") for text in end["notes"]),
+            ]
+            if line:
+                scaled = (line["eval/select"] + line["eval/audit"]) / 2
+                out.append(Row("return", f"{line['return']:.4g}, sd {line['return/sd']:.3g} between episodes; "
+                                         f"{scaled:.3f} on the task's scale"))
+            out.append(Row("record", folder, "command"))
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """end.json of each run, by folder."""
+        return {k: dict(v) for k, v in self.ends.items()}
+
+
+def train_control(
+    method: str, task: str, asked: ControlOptions, out: Path | None = None, *, observer: Observer = SILENT
+) -> ControlEnd:
+    """Train a method of control on a task: one run in `out`, or several in `out`/seed-S, as one stack. Run it again to
+    continue.
+
+    Raises UserError for a method, task, size or budget that does not exist or does not fit.
+    """
+    from isocost.control import methods
+    from isocost.runs.control import ControlJob, run_stack
+
+    budget = Budget.parse(asked.budget)
+    unit = of_run(budget.unit)
+    agent = methods.agent(method)
+    arm = Arm(sigma=asked.updates_per_sample, rate=asked.lr, batch=asked.batch or agent.batch,
+              width=asked.width or agent.width)
+    at = tuple(points(budget.amount, asked.evaluations)) if unit == "env-steps" else ()
+    jobs, outs = [], []
+    for seed in range(asked.seed, asked.seed + asked.seeds):
+        name = f"{agent.name}-{task.replace(':', '-')}-{seed}"
+        jobs.append(ControlJob(name, task, method, seed, {unit: budget.amount}, arm, at,
+                               dict(s.split("=", 1) for s in asked.sets), asked.environments))
+        home = out or Path("runs") / name
+        outs.append(home if asked.seeds == 1 else (out or Path("runs") / f"{agent.name}-{task}") / f"seed-{seed}")
+    with observer.counting("train") as tell:
+        total = len(jobs) * budget.amount
+        reached: dict[str, int] = {}
+
+        def told(name: str, line: Mapping[str, Any]) -> None:
+            reached[name] = line["env_steps"]
+            tell("samples", sum(reached.values()), int(total) if unit == "env-steps" else 0)
+
+        ends = run_stack(jobs, outs, on_step=told)
+    last: dict[str, Mapping[str, Any]] = {}
+    for home in outs:
+        last[str(home)] = next((x for x in reversed(read_lines(home / "metrics.jsonl")) if "return" in x), {})
+    return ControlEnd({str(home): end for home, end in zip(outs, ends, strict=True)}, last)
+
+
+@dataclass(frozen=True)
+class ReturnResult(Result):
+    """The return of a run's policy on fresh episodes, which none of its evaluations had.
+
+    low, high: 90 % interval of the mean. sd, worst, best: of single episodes. failures: episodes that returned no more
+    than random actions do on average (`random`); scaled: the mean on the task's scale.
+    """
+
+    run: str
+    task: str
+    episodes: int
+    mean: float
+    low: float
+    high: float
+    sd: float
+    worst: float
+    best: float
+    failures: int
+    random: float
+    reference: float
+    scaled: float
+    length: float
+
+    def rows(self) -> list[Row]:
+        """Mean with its interval, spread, and failures."""
+        return [
+            Row("return", f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}] ({LEVEL:.0%} over "
+                          f"{counted(self.episodes, 'fresh episode')}); random actions {self.random:.4g}, reference "
+                          f"{self.reference:.4g}: {self.scaled:.3f} of the scale"),
+            Row("spread", f"sd {self.sd:.3g} between episodes, worst {self.worst:.4g}, best {self.best:.4g}; "
+                          f"{self.length:.4g} steps on average"),
+            Row("failures", f"{self.failures} of {self.episodes} episodes returned no more than random actions do"),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields."""
+        return dict(vars(self))
+
+
+def evaluate_control(run: Path, episodes: int = 64) -> ReturnResult:
+    """Measure a run's policy on fresh episodes, without exploration. Raises UserError as `load_policy` does."""
+    from isocost.runs.control import load_policy
+
+    policy = load_policy(run)
+    returns, steps = policy.returns(episodes, FRESH)
+    scale, mean = read_json(run / "run.json")["scale"], float(returns.mean())
+    sd = float(returns.std(ddof=1)) if episodes > 1 else 0.0
+    half = sd / np.sqrt(episodes) * float(stdtrit(max(episodes - 1, 1), (1 + LEVEL) / 2))
+    low, high = scale["random"], scale["reference"]
+    return ReturnResult(
+        str(run), policy.task.name, episodes, mean, mean - half, mean + half, sd, float(returns.min()),
+        float(returns.max()), int((returns <= low).sum()), low, high, (mean - low) / (high - low), float(steps.mean()))

@@ -1,0 +1,194 @@
+"""A run of control is the same alone, in any stack, and after a kill, byte for byte."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from isocost.control import methods, native
+from isocost.control.loop import Loop, StackedRun
+from isocost.control.tasks import open_task
+from isocost.errors import UserError
+from isocost.runs import control, driver
+from isocost.runs.arm import Arm
+from isocost.runs.control import ControlJob, run_stack
+from isocost.runs.files import read_json, read_lines
+
+FIT = {"continuous": "pendulum", "discrete": "lock:4"}
+SIGMAS = (2.0, 1.0, 4.0, 0.5)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def checkpoints_by_steps_alone():
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(driver, "WORTH_SAVING", float("inf"))
+        yield
+
+
+def stacked(method, seeds, updates):
+    """After so many updates of each run: a hash of everything that it would save, by seed."""
+    agent = methods.tuned(methods.agent(method, batch=16, width=32), {"tempo.warmup": "40"})
+    runs = [StackedRun(seed, SIGMAS[seed % 4], 1e-3) for seed in seeds]
+    ends = {r.seed: 40 + int(updates / r.sigma) for r in runs}
+    loop, found = Loop(agent, open_task(FIT[agent.acts]), runs, 40 + 2 * updates), {}
+    while loop.runs:
+        for i in sorted(loop.advance([ends[r.seed] for r in loop.runs]), reverse=True):
+            assert loop.runs[i].failure is None
+            tensors, state = loop.save(i)
+            text = hashlib.sha256(repr(state).encode())
+            for name in sorted(tensors):
+                text.update(tensors[name].numpy().tobytes())
+            found[loop.runs[i].seed] = text.hexdigest(), loop.runs[i].updates
+            if len(loop.runs) == 1:
+                return found
+            loop.drop(i)
+    return found
+
+
+@pytest.fixture(params=["kernel", "torch"])
+def path(request, monkeypatch):
+    """Both ways to compute a network."""
+    if request.param == "torch":
+        monkeypatch.setattr(native, "usable", lambda *_: False)
+        monkeypatch.setattr(native, "adam", lambda *_: False)
+    elif native._library()[0] is None:
+        pytest.skip("no C++ compiler here")
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_stacked_equals_alone(method, path):
+    """60 updates at 2, 1, 4 and 1/2 updates per sample; those that end early leave the others."""
+    alone = {seed: stacked(method, [seed], 60)[seed] for seed in (0, 1, 2, 3)}
+    assert {updates for _, updates in alone.values()} == {60}
+    assert len({text for text, _ in alone.values()}) == 4
+    three, many = stacked(method, [2, 0, 1], 60), stacked(method, [*range(16)][::-1], 60)
+    assert {s: three[s] for s in (0, 1, 2)} == {s: alone[s] for s in (0, 1, 2)}
+    assert {s: many[s] for s in alone} == alone
+
+
+def jobs(*seeds, samples=120, **more):
+    arm = {"batch": 16, "width": 16, "rate": 1e-3}
+    return [ControlJob(f"s{s}", "maze:2", "sac", s, {"env-steps": samples}, Arm(arm, sigma=SIGMAS[s % 4]),
+                       points=(60.0,), sets={"tempo.warmup": "40"}, episodes=2, **more) for s in seeds]
+
+
+def left(out: Path):
+    """What must be equal byte for byte: metrics, weights, and the bill of all but lost work, without seconds."""
+    end = read_json(out / "end.json")
+    bill = {a: {k: v for k, v in cost.items() if k != "seconds"} for a, cost in end["bill"].items() if a != "lost"}
+    last = sorted(out.glob("checkpoints/step-*"))[-1]
+    return (out / "metrics.jsonl").read_bytes(), (last / "learner.safetensors").read_bytes(), bill, end["detail"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Three runs in one stack, never stopped."""
+    out = tmp_path_factory.mktemp("whole")
+    run_stack(jobs(0, 1, 2), [out / f"s{s}" for s in (0, 1, 2)], save_every=1, save_seconds=0)
+    return out
+
+
+def test_the_record_of_a_run(whole):
+    about, end, lines = (f(whole / "s2" / n) for f, n in (
+        (read_json, "run.json"), (read_json, "end.json"), (read_lines, "metrics.jsonl")))
+    assert (about["kind"], about["arm"], about["seed"]) == (
+        "control", {"batch": 16, "rate": 1e-3, "sigma": 4.0, "width": 16}, 2)
+    assert about["task"]["name"] == "maze:2" and about["scale"]["reference"] == -1.0
+    assert [(x["env_steps"], x["updates"]) for x in lines if "return" in x] == [(0, 0), (60, 80), (120, 320)]
+    last = lines[-1]
+    low = about["scale"]["random"]
+    assert -20 < low < -2 and last["eval/select"] == pytest.approx((last["return/select"] - low) / (-1 - low))
+    assert last["flop"] == 320 * about["update"]["flop"] == end["flop"]
+    train, held_out = end["bill"]["train"], end["bill"]["evaluation"]
+    assert (train["env_steps"], train["updates"], train["train"]) == (120, 320, 320 * 16 * 3)
+    assert held_out["env_steps"] == int(sum(x.get("eval/length", 0) * 4 for x in lines))
+    assert end["transitions"] == {"collected": 120, "stored": 120, "evicted": 0}
+
+
+def test_alone_it_leaves_what_it_leaves_in_a_stack(whole, tmp_path):
+    for job in jobs(0, 2):
+        run_stack([job], [tmp_path / job.name], save_every=1, save_seconds=0)
+        assert left(tmp_path / job.name) == left(whole / job.name)
+
+
+class Died(BaseException):
+    """As a kill: nothing handles it."""
+
+
+@pytest.mark.parametrize("after", [4, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 7, 9))])
+def test_killed_and_resumed_with_other_neighbours_it_leaves_the_same_bytes(whole, tmp_path, after):
+    seen = []
+
+    def dies(name, line):
+        seen.append(line)
+        if len(seen) == after:
+            raise Died
+
+    outs = {s: tmp_path / f"s{s}" for s in (0, 1, 2, 3)}
+    with pytest.raises(BaseException) as told:
+        run_stack(jobs(0, 1, 2), [outs[s] for s in (0, 1, 2)], save_every=1, save_seconds=0, on_step=dies)
+    assert "Died" in repr(told.value)
+    run_stack(jobs(3, 2), [outs[3], outs[2]], save_every=1, save_seconds=0)
+    run_stack(jobs(1, 0), [outs[1], outs[0]], save_every=1, save_seconds=0)
+    assert all(left(outs[s]) == left(whole / f"s{s}") for s in (0, 1, 2))
+
+
+def test_a_run_that_diverges_ends_alone(whole, tmp_path):
+    bad, good = jobs(1, 2)
+    bad = ControlJob(**{**bad.__dict__, "arm": bad.arm.but(rate=1e30)})
+    ended = run_stack([good, bad], [tmp_path / "good", tmp_path / "bad"], save_every=1, save_seconds=0)
+    assert [e["reason"] for e in ended] == ["spent", "diverged"]
+    assert "update" in ended[1]["detail"] and "learning rate 1e+30" in ended[1]["detail"]
+    assert left(tmp_path / "good") == left(whole / "s2")
+
+
+def test_another_run_is_not_continued_here(whole):
+    changed = ControlJob(**{**jobs(0)[0].__dict__, "seed": 5})
+    with pytest.raises(UserError, match="its seed differs; choose another --out"):
+        run_stack([changed], [whole / "s0"])
+
+
+def test_runs_that_differ_in_batch_cannot_share_a_stack(tmp_path):
+    a, b = jobs(0, 1)
+    b = ControlJob(**{**b.__dict__, "arm": b.arm.but(batch=32)})
+    with pytest.raises(UserError, match="same task, method, batch"):
+        run_stack([a, b], [tmp_path / "a", tmp_path / "b"])
+
+
+@pytest.mark.parametrize(("arm", "said"), [
+    ({"sigma": 0.0}, "updates per sample are 0, expected above 0 and at most 256"),
+    ({"sigma": 300.0}, "updates per sample are 300"), ({"batch": 40}, "batch is 40, expected a multiple of 16"),
+])
+def test_arms_that_cannot_be_run(tmp_path, arm, said):
+    job = jobs(0)[0]
+    with pytest.raises(UserError, match=said):
+        run_stack([ControlJob(**{**job.__dict__, "arm": job.arm.but(**arm)})], [tmp_path / "a"])
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_budget_of_updates_and_of_flop(tmp_path):
+    """SAC at 16 wide, batch 16, on two numbers and two actions: 4 passes of the actor, 12 of critics."""
+    update = 2 * 16 * ((32 + 256 + 64) * 4 + (64 + 256 + 16) * 12)
+    (job,) = jobs(2)
+    for budget in ({"updates": 80.0}, {"flop": 81.0 * update}):
+        out = tmp_path / str(len(budget) + ("flop" in budget))
+        (end,) = run_stack([ControlJob(**{**job.__dict__, "budget": budget})], [out])
+        assert (end["reason"], end["updates"], end["samples"], end["flop"]) == ("spent", 80, 60, 80 * update)
+
+
+def test_the_price_of_sac_on_pendulum_and_the_papers_beside_it():
+    """CONTROL: 2 · 4,416 · 64 · (4 + 12) FLOP, and 10 N B of two critics of 4,545 weights."""
+    agent = methods.agent("sac", batch=64, width=64)
+    work, paper = control.price(agent, open_task("pendulum"))
+    assert (work.flop, paper) == (9_043_968, 5_817_600)
+
+
+@pytest.mark.parametrize("k", [1, 8])
+@pytest.mark.parametrize("sigma", [0.5, 1, 4, 16])
+def test_updates_per_sample_are_those_that_were_set(sigma, k):
+    agent = methods.tuned(methods.agent("sac", batch=16, width=16), {"tempo.warmup": "16"})
+    run = StackedRun(0, sigma, 1e-3, environments=k)
+    Loop(agent, open_task("pendulum"), [run], 64).advance([32])
+    assert (run.samples, run.updates) == (32, int(sigma * 16))
+
+

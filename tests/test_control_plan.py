@@ -1,0 +1,184 @@
+"""A study of control from plan to audit, over runs with a planted law in place of trained ones."""
+
+import json
+
+import numpy as np
+import pytest
+
+from isocost.compare.control import compare_control
+from isocost.disk.jsonfile import line
+from isocost.errors import UserError
+from isocost.laws.papers.value import DataLaw
+from isocost.laws.value_fit import Arrivals, ControlPrice
+from isocost.planner.budget import Budget
+from isocost.planner.control.outcome import ControlForecast, mean_arrival, ratio_of
+from isocost.planner.control.pilot import ControlCosts, plan_control_pilot
+from isocost.planner.control.prescribe import Wish, prescribe_control
+from isocost.runs.arm import Arm
+from isocost.steps.control import profile as profiles
+from isocost.steps.control import runs as made
+from isocost.steps.control import train as trains
+from isocost.steps.control.train import train_control as train_plan
+from isocost.steps.kinds import audit, own_step, plan
+from isocost.steps.study import StudyRecord
+from logs_to_import import said
+from truth.control import PlantedControl
+
+TRUTH = PlantedControl(DataLaw(1.0, 1600.0, 300.0), (64, -0.3), (1e-3, -0.3), spread=0.15, noise=0.005)
+COSTS = ControlCosts(1e-4, 1e-4, 1e-6, 1e6, 1e5)
+CENTRE = Arm(batch=64, rate=1e-3, width=64)
+
+
+def write(folder, run, of, truth=TRUTH):
+    """The record of a run, as `isocost.runs.control` writes it."""
+    where = folder / run.name
+    where.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng([run.seed, round(100 * run.arm["sigma"]), round(run.arm["batch"]),
+                                 round(1e6 * run.arm["rate"]), run.purpose == "train"])
+    curve = truth.run(run.arm, run.seed, run.samples, rng)
+    flop = run.arm["sigma"] * (1e6 + 1e5 * run.arm["batch"])
+    lines = [{"step": i, "env_steps": s, "updates": s * run.arm["sigma"], "flop": s * flop, "eval/audit": r,
+              "return": r}
+             for i, (s, r) in enumerate(zip(curve.samples, curve.returns, strict=True))]
+    (where / "metrics.jsonl").write_text("".join(line(x) + "\n" for x in lines))
+    (where / "run.json").write_text(json.dumps({
+        "schema": 2, "name": run.name, "kind": "control", "purpose": run.purpose, "seed": run.seed, "seal": of.seal,
+        "arm": run.arm.data(), "task": {"name": of.task}, "budget": {"env-steps": run.samples}}))
+    (where / "end.json").write_text(json.dumps({"schema": 2, "reason": "spent"}))
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """A profiled study whose runs are planted."""
+    def run_all(folder, runs, of, title, workers, observer):
+        for run in runs:
+            if not (folder / run.name).exists():
+                write(folder, run, of)
+
+    monkeypatch.setattr(trains, "run_all", run_all)
+    out = tmp_path / "s"
+    out.mkdir()
+    found = profiles.ControlProfile("pendulum", "sac", 64, -1.0, 1.0, 64, 1e-3, 4000, ((1e-3, 0.2, 0.5),),
+                                    Arm(sigma=1.0, batch=256, rate=3e-4, width=64), COSTS, 1.0)
+    (out / "study.json").write_text(json.dumps({
+        "schema": 2, "kind": "control", "source": "control", "task": "pendulum", "method": "sac", "seed": 0,
+        "phases": {}}))
+    (out / "profile.json").write_text(json.dumps({"schema": 2, **found.to_dict()}))
+    return out
+
+
+def read(path):
+    return StudyRecord.read(path)
+
+
+def test_a_study_goes_from_plan_to_audit(study):
+    asked = {"budget": "5h", "wanted": 0.7, "sample_cost": "0.0003s", "workers": 1, "sigma": (0.5, 1.0, 2.0, 4.0, 8.0)}
+    pilot = plan(read(study), asked)
+    assert len(pilot.pilot.runs) == 5 * 5 * 5 and pilot.pilot.cost < 2 / 3 * 5 * 3600
+    assert own_step(read(study), "pilot", {}, ())(read(study)).runs
+    law = own_step(read(study), "fit", {}, ())(read(study))
+    assert law.laws_of.laws and "samples to a return" in law.heading
+    prescribed = plan(read(study), {}).plan
+    assert not prescribed.refused and prescribed.wanted == 0.7
+    # D (delta + sigma (c + e B)): the true optimum with these costs, by a grid
+    price = ControlPrice(4e-4, 1e-4, 1e-6, "seconds")
+    grid = np.geomspace(0.25, 16, 400)
+    best = grid[np.argmin([float(TRUTH.law(s) * price.of(s, TRUTH.best(s)[0])) for s in grid])]
+    assert prescribed.sigma.low <= best * 1.2 and prescribed.sigma.high >= best / 1.2
+    assert prescribed.arm["batch"] % 16 == 0 and set(prescribed.rivals) == {"the pilot's best", "the method's default"}
+    dry = train_plan(read(study), dry_run=True)
+    assert dry.plan == prescribed and not (study / "forecast.json").exists()
+    train_plan(read(study))
+    sealed = json.loads((study / "forecast.json").read_text())
+    outcome = audit(read(study))
+    assert outcome.exit_code in (0, 3) and not outcome.audit.missing
+    truth = np.exp(TRUTH.mean(prescribed.arm))
+    assert prescribed.arrival.low < truth < prescribed.arrival.high
+    default = next(a for a in outcome.audit.arms if a.name == "the method's default")
+    assert default.ratio is None or default.ratio.value > 1.0
+    assert "return" in said("report", study) or (study / "report.html").exists()
+    page = (study / "report.html").read_text()
+    assert outcome.audit.reason in page and "plot-samples" in page
+    with pytest.raises(UserError, match="has a sealed forecast"):
+        plan(read(study), {"wanted": 0.5})
+    sealed["plan"]["wanted"] = 0.6
+    (study / "forecast.json").write_text(json.dumps(sealed))
+    with pytest.raises(UserError, match="was changed after it was sealed"):
+        audit(read(study))
+
+
+def test_a_run_without_the_seal_and_a_record_that_changed_are_found(study):
+    plan(read(study), {"wanted": 0.7, "sample_cost": "0.0003s", "workers": 1, "sigma": (0.5, 2.0, 8.0), "seeds": 4})
+    own_step(read(study), "pilot", {}, ())(read(study))
+    own_step(read(study), "fit", {}, ())(read(study))
+    plan(read(study), {"train_seeds": 3})
+    train_plan(read(study))
+    forecast = ControlForecast.of(json.loads((study / "forecast.json").read_text()))
+    run = study / "runs" / forecast.runs["prescribed"][0] / "run.json"
+    whole = run.read_text()
+    run.write_text(whole.replace(forecast.seal, "0" * 64))
+    with pytest.raises(UserError, match="does not have the seal"):
+        audit(read(study))
+    run.write_text(whole)
+    pilot = next((study / "runs").glob("pilot-*")) / "metrics.jsonl"
+    pilot.write_text(pilot.read_text() + '{"step": 99, "env_steps": 9e9, "return": 1.0}\n')
+    assert audit(read(study)).verdict == "cannot tell"
+
+
+def test_a_budget_chooses_the_grid_and_one_that_is_too_small_is_refused():
+    price = COSTS.price("seconds")
+    rich = plan_control_pilot(CENTRE, 3000, price, Budget(1e6, "seconds"))
+    poor = plan_control_pilot(CENTRE, 3000, price, Budget(240.0, "seconds"))
+    assert len({r.arm["sigma"] for r in rich.runs}) == 5 and len({r.arm["sigma"] for r in poor.runs}) == 3
+    assert poor.cost <= 2 / 3 * 240 < rich.cost
+    with pytest.raises(UserError, match=r"the smallest pilot has 45 runs of 3,000 samples, and .* needs a budget of "):
+        plan_control_pilot(CENTRE, 3000, price, Budget(10.0, "seconds"))
+    with pytest.raises(UserError, match="--sigma names 2 values: a law needs at least 3"):
+        plan_control_pilot(CENTRE, 3000, price, None, sigmas=(1, 2))
+    with pytest.raises(UserError, match="--seeds 2: a law needs at least 3 seeds"):
+        plan_control_pilot(CENTRE, 3000, price, None, seeds=2)
+    with pytest.raises(UserError, match="--sigma: sigma is 300 updates per sample"):
+        plan_control_pilot(CENTRE, 3000, price, None, sigmas=(1, 2, 300))
+    with pytest.raises(UserError, match="its budget is in tokens"):
+        COSTS.price("tokens")
+
+
+def test_the_best_return_for_a_cost_rises_with_the_cost():
+    rng, price = np.random.default_rng(0), ControlPrice(4e-4, 1e-4, 1e-6, "seconds")
+    pilot = plan_control_pilot(Arm(batch=64, rate=1e-3), 4000, price, None, sigmas=(0.5, 1, 2, 4, 8), seeds=4)
+    curves = [TRUTH.run(r.arm, r.seed, r.samples, rng) for r in pilot.runs]
+    low, high = (prescribe_control(curves, Wish(price, left=left, seeds=5)) for left in (6.0, 100_000.0))
+    assert low.wanted < high.wanted and low.cost * 5 <= 6
+    with pytest.raises(UserError, match=r"0\.1 seconds are left for training, and 5 runs"):
+        prescribe_control(curves, Wish(price, left=0.1))
+    free = prescribe_control(curves, Wish(ControlPrice(1.0, 0.0, 0.0, "environment steps"), wanted=0.7))
+    assert free.arm["sigma"] == 8.0 and free.sigma is None and "updates cost nothing" in free.flags[0]
+
+
+def test_an_outcome_with_seeds_that_never_arrive():
+    seen = Arrivals(np.array([7.0, 7.2, 7.4]), np.array([True, True, False]))
+    mean, error = mean_arrival(seen, 0.2)
+    assert 7.2 < mean < 7.5 and error > 0.2 / 3**0.5
+    assert mean_arrival(Arrivals(np.zeros(2), np.zeros(2, bool)), 0.2)[0] == float("inf")
+    rng = np.random.default_rng(0)
+    a, b = ([TRUTH.run(Arm(sigma=s, batch=64, rate=1e-3), i, 4000, rng) for i in range(8)] for s in (1.0, 4.0))
+    truth = np.exp(TRUTH.mean(a[0].arm) - TRUTH.mean(b[0].arm))
+    assert ratio_of(a, b, 0.7).holds(truth)
+
+
+def test_two_arms_are_compared_at_equal_samples_and_equal_flop(tmp_path):
+    for sigma, name in ((1.0, "a"), (4.0, "b")):
+        for seed in range(8):
+            run = made.ControlRunPlan("run", Arm(sigma=sigma, batch=64, rate=1e-3), seed, 4000)
+            write(tmp_path / name, run, made.Trained("pendulum", "sac"))
+    found = compare_control([tmp_path / "a", tmp_path / "b"])
+    assert found.exit_code == 0 and found.arms[1].ratio.high < 1        # four updates need fewer samples
+    assert found.arms[1].at_samples[0] > found.arms[0].at_samples[0]
+    assert found.arms[1].at_flop[0] < found.arms[0].at_flop[0]          # and more FLOP
+    assert found.flop == pytest.approx(4000 * (1e6 + 64e5))
+    assert "they differ in samples" in said("compare", tmp_path / "a", tmp_path / "b")
+    assert "has no use for runs of control" in said("compare", tmp_path / "a", tmp_path / "b", "--margin", 0.1, code=2)
+    write(tmp_path / "b", made.ControlRunPlan("run", Arm(sigma=2.0, batch=64, rate=1e-3), 0, 4000),
+          made.Trained("pendulum", "sac"))
+    with pytest.raises(UserError, match="runs of several settings"):
+        compare_control([tmp_path / "a", tmp_path / "b"])
