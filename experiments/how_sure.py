@@ -3,8 +3,8 @@
     python experiments/how_sure.py
 
 Reads experiments/results/calibration.json, second_rise.json, rises_and_falls.json, backtest.json, compare.json,
-verdicts.json, quickstart_seeds.json and sweeps/judged.json; what is not there is named as not measured. The same
-records and code give the same page.
+verdicts.json, quickstart_seeds.json, bills.json and sweeps/judged.json; what is not there is named as not measured. The
+same records and code give the same page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import made_with
-from accuracy import choice, comparisons, falls, real, second, simulated, stopping
+from accuracy import choice, comparisons, costs, falls, real, second, simulated, stopping
 from accuracy.pieces import Record
 from isocost.report import theme
 from isocost.screen.words import markdown_table
@@ -23,7 +23,7 @@ from isocost.screen.words import markdown_table
 HOME = Path(__file__).resolve().parents[1]
 RECORDS, PAGE, IMAGES = HOME / "experiments" / "results", HOME / "docs" / "how_sure.md", HOME / "docs" / "images"
 NAMES = ("calibration", "second_rise", "rises_and_falls", "backtest", "compare", "verdicts", "quickstart_seeds",
-         "sweeps/judged")
+         "sweeps/judged", "bills")
 FRESH = "outside/fifth_judged"  # the latest set of other trainers' logs, as it was judged
 HEAD = """# How accurate the forecasts are
 
@@ -114,11 +114,13 @@ def _targets(found: Mapping[str, Record]) -> str:
 
 KEY = ("90 % interval covers: reward", "the same, truth outside", "sufficient pilots", "insufficient pilots: not",
        "prescribed n: extra compute, median", "mean shortfall of the prescribed n", "comparison: names",
-       "mid-run stops that are wrong, of all", "first part of real runs: 90 %", "real quickstarts: outcome in")
+       "mid-run stops that are wrong, of all", "bill:", "first part of real runs: 90 %",
+       "real quickstarts: outcome in")
 PARTS: Mapping[str, Callable[[Record], str]] = {
     "calibration": simulated.section, "second_rise": second.section, "rises_and_falls": falls.section,
     "sweeps/judged": choice.section, "quickstart_seeds": real.section,
     "backtest": real.backtest, "compare": comparisons.section, "verdicts": stopping.section,
+    "bills": costs.section,
 }
 PICTURES = {
     "calibration": simulated.pictures, "quickstart_seeds": real.pictures, "compare": comparisons.pictures,
@@ -128,6 +130,7 @@ TARGETS = {
     "quickstart_seeds": real.targets, "backtest": real.backtest_targets, "calibration": simulated.targets,
     "second_rise": second.targets, "rises_and_falls": falls.targets, "sweeps/judged": choice.targets,
     "compare": comparisons.targets, "verdicts": stopping.targets,
+    "bills": costs.targets,
 }
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.laws.fit import fit_law
-from isocost.planner.budget import WALL, Bill, Budget, Machine, Prices, Timing, in_every_unit
+from isocost.planner.budget import WALL, Budget, Machine, Prices, Timing, Usage, in_every_unit
 from isocost.planner.training.afford import plan_pilot
 from isocost.planner.training.more import More, more
 from truth import Design, plant
 
-PILOT = Bill(1000, 4000.0, 8e9, 100.0, 10, 500.0, 3.0)
-TRAINING = Bill(3000, 12000.0, 24e9, 260.0, 30, 500.0, 9.0)
+PILOT = Usage(1000, 4000.0, 8e9, 100.0, 10, 500.0, 3.0)
+TRAINING = Usage(3000, 12000.0, 24e9, 260.0, 30, 500.0, 9.0)
 ASSUMED = Timing(0.01, 0.0, 0.001, 1.0, "expected from the profile's sampling rate")
 MEASURED = replace(ASSUMED, source="measured on 12 stretches of runs here")
 

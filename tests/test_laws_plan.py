@@ -13,7 +13,7 @@ from scipy.stats import t as student_t
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.law import Flag, NotIdentified
-from isocost.planner.budget import Bill, Budget, Prices, Timing, measure_timing
+from isocost.planner.budget import Budget, Prices, Timing, Usage, measure_timing
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.training.afford import RESERVE, plan_pilot
 from isocost.planner.training.builtin import PRESETS
@@ -120,7 +120,7 @@ def test_bills_add_up_by_hand():
     assert (bill.rollouts, bill.tokens, bill.evaluations) == (128, 384.0, 4)
     assert bill.flops == 128 * (2 + 6) * 1e5 * 9
     assert bill.seconds == pytest.approx(2 * (0.003 + 0.0064) + 1 * (0.003 + 0.0128) + 4 * 0.05)
-    assert (bill + bill).rollouts == 256 and Bill.of(bill.data()) == bill
+    assert (bill + bill).rollouts == 256 and Usage.of(bill.data()) == bill
     with pytest.raises(UserError, match="number of parameters"):
         Prices(6.0, 3.0, None).bill([(4, 8, 64, 2)], TIMING).of_unit("flops")
 

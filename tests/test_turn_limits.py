@@ -17,7 +17,7 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve, curves
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
-from isocost.planner.budget import Bill, Budget, Prices, Timing
+from isocost.planner.budget import Budget, Prices, Timing, Usage
 from isocost.planner.training.afford import plan_pilot
 from isocost.planner.training.builtin import PRESETS
 from isocost.planner.training.pilot import PilotPlan
@@ -461,4 +461,4 @@ def test_the_world_of_agents_is_evaluated_precisely_unless_the_user_says_how():
 
 def test_a_bill_is_empty_without_runs():
     assert bill_of([], Prices(1.0, 1.0, None), TIMING, LIMITS) == Prices(1.0, 1.0, None).bill([], TIMING)
-    assert isinstance(bill_of([], Prices(1.0, 1.0, 1.0), TIMING, ()), Bill) and Path
+    assert isinstance(bill_of([], Prices(1.0, 1.0, 1.0), TIMING, ()), Usage) and Path

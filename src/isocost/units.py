@@ -40,6 +40,7 @@ class Unit:
 
 ROLLOUTS, SECONDS, TOKENS, FLOPS = "rollouts", "seconds", "tokens", "flops"
 DEVICE_SECONDS, DEVICE_HOURS = "device-seconds", "device-hours"
+CPU = "cpu-seconds"                     # of a bill, of all threads; never given by a user
 WALL = "seconds on the wall"            # with runs in parallel; in a row of a budget, never given by a user
 SAMPLING = "sampling seconds"           # at a service, where training is elsewhere
 ENV_STEPS = "environment steps"         # turns that an environment answered
@@ -65,6 +66,7 @@ TABLE: Mapping[str, Unit] = {
         *(Unit(currency, currency, currency, 1, {currency: 1}) for currency in CURRENCIES),
         Unit(WALL, "wall-clock time", WALL, 1, {}),
         Unit(SAMPLING, "time of sampling", SAMPLING, 1, {}),
+        Unit(CPU, "CPU time", CPU, 1, {}),
         Unit(ENV_STEPS, ENV_STEPS, "env-steps", 1, dict.fromkeys(("env-step", "env-steps"), 1), ENV_STEPS, "env-steps",
              "env-steps"),
     )

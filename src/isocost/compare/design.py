@@ -18,7 +18,7 @@ from isocost.compare.judge import MARGIN, QUESTIONS, SHARES
 from isocost.compare.many import RATE
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
-from isocost.planner.budget import Bill, Budget, Prices, expected_timing
+from isocost.planner.budget import Budget, Prices, Usage, expected_timing
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.training.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
 from isocost.planner.training.study_runs import TRAINED_ARM, run_seed, warmup
@@ -262,7 +262,7 @@ def design(arms: Sequence[str], known: Mapping[str, Any], common: Conditions, *,
     return replace(d, recipes={label: d.recipe(label) for label in labels})
 
 
-def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
+def expected(d: Design, known: Mapping[str, Any], samples: int) -> Usage:
     """The expected cost of a design on this machine."""
     timing = expected_timing(known, known["select"] + known["audit"], None if known["exact"] else samples)
     probe, run = (d.probe_rollouts, 1 + len(d.probe_points)), (d.rollouts, 1 + len(d.points))

@@ -11,7 +11,7 @@ from isocost.compare.design import Design
 from isocost.compare.judge import DIFFERENT, QUESTIONS, SAME, SHARES, Comparison, PairAnswer
 from isocost.compare.many import RATE, ChangeSet
 from isocost.disk.jsonfile import finite
-from isocost.planner.budget import Bill
+from isocost.planner.budget import Usage
 from isocost.planner.training.study_runs import worded
 from isocost.runs import files as records
 from isocost.runs.job import method_defaults
@@ -42,7 +42,7 @@ class ComparisonPlan(Result):
     """
 
     design: Design
-    expected: Bill
+    expected: Usage
     setting: Setting
     workers: int
     pricing: Mapping[str, Any]

@@ -28,7 +28,7 @@ from isocost.compare.training import Trials, bill, method_job, rates_used, track
 from isocost.disk.jsonfile import fit
 from isocost.errors import UserError
 from isocost.gather import finished
-from isocost.planner.budget import Bill
+from isocost.planner.budget import Usage
 from isocost.planner.forecast import digest
 from isocost.runs import files as records
 from isocost.runs import rules
@@ -160,9 +160,9 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, execution: 
     home, side_by_side = StudyFolder(folder), workers_of(asked.setting, execution.workers)
     if home.has("compare.json"):
         sealed = home.record("compare.json", "compare")
-        fit(folder / "compare.json", sealed["expected"], Bill)
+        fit(folder / "compare.json", sealed["expected"], Usage)
         d = opened(home)
-        return ComparisonPlan(d, Bill.of(sealed["expected"]), asked.setting, side_by_side,
+        return ComparisonPlan(d, Usage.of(sealed["expected"]), asked.setting, side_by_side,
                               sealed.get("pricing") or {}, *known_before(home, d, asked.setting))
     alike, known = _estimated(made, asked.sets, asked.setting, execution.observer)
     samples = asked.setting.evaluation.samples

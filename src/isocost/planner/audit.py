@@ -31,6 +31,7 @@ from scipy.special import ndtri
 from isocost.disk.shape import Keys
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
+from isocost.planner.bill import Bill, BillOutcome, against
 from isocost.planner.forecast import Forecast, verify_seal
 from isocost.planner.training.study_runs import worded
 from isocost.runs.arm import Arm
@@ -106,7 +107,8 @@ class Audit:
     tell", from its interval. `leader` is the second comparator, if there is one. `gain` is the last minus the first
     evaluation of the prescribed runs. `capped` are the runs that ended more than an update before C, because their
     share of the budget was spent. `rule` is a sentence where forecast and runs were made by a rule that is another one
-    in this version.
+    in this version. `bill` has each line of the bill, forecast and billed; empty where none was sealed, or where not
+    every run that it is of has ended.
     """
 
     verdict: str
@@ -126,6 +128,7 @@ class Audit:
     capped: tuple[str, ...] = ()
     leader: Rival | None = None
     rule: str = ""
+    bill: tuple[BillOutcome, ...] = ()
 
     OLDER: ClassVar = {"comparator": int}
 
@@ -147,7 +150,7 @@ class Audit:
                "comparator": self.comparator and self.comparator.data()}
         if self.leader is not None:
             out["leader"] = {**asdict(self.leader), "arm": self.leader.arm.data()}
-        optional = ("capped", "leader", "rule")     # absent in records from before them
+        optional = ("capped", "leader", "rule", "bill")     # absent in records from before them
         return {k: v for k, v in out.items() if k not in optional or v}
 
     @staticmethod
@@ -159,6 +162,7 @@ class Audit:
         if (other := d["comparator"]) is not None:
             d["comparator"] = Arm(other if isinstance(other, Mapping) else {"n": other})
         d["leader"] = Rival.of(d["leader"]) if d.get("leader") else None
+        d["bill"] = tuple(map(BillOutcome.of, d.get("bill", ())))
         for k in ("missing", "diverged", "capped"):
             d[k] = tuple(d.get(k, ()))
         d["forecast"] = Interval.of(d["forecast"]) if d["forecast"] else None
@@ -195,12 +199,14 @@ def interval_score(low: float, high: float, outcome: float, level: float) -> flo
 def audit(
     forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0,
     changed: Sequence[str] = (), shares: Mapping[str, str] = MappingProxyType({}), rule: str = "",
+    paid: Bill | None = None,
 ) -> Audit:
     """The audit of a sealed forecast by the runs that it names.
 
     `seals` is run name -> the seal in its run.json; `noise` is the sampling standard error of one evaluation (0 if
     exact); `changed` lists what has changed since the seal (`forecast.changed`); `shares` are the runs that ended at
-    their share of the budget, as `at_their_share` describes them; `rule` is kept with the verdict.
+    their share of the budget, as `at_their_share` describes them; `rule` is kept with the verdict; `paid` is what the
+    runs were billed together, if all of them have ended.
 
     Raises:
         UserError: if the forecast was changed, or a run that it names has another seal or other sizes.
@@ -231,6 +237,7 @@ def audit(
         _mean_of([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
         missing, tuple(c.run for c in (*runs, *others, *leaders) if c.diverged), capped,
         None if forecast.leader is None else _rival(forecast.leader, runs, leaders, level, noise), rule,
+        () if forecast.bill is None or paid is None else against(forecast.bill, paid),
     )
 
 

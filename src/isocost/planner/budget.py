@@ -19,6 +19,7 @@ from math import ceil, floor, isfinite, log10
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from isocost import units
 from isocost.errors import UserError
@@ -277,18 +278,27 @@ def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
     steps, n, B, seconds = stretches.T
     sizes, varied = len(np.unique(n * B)) > 1, len(np.unique(B)) > 1
     columns = np.stack([steps * sizes, steps * B * varied, steps * n * B, np.ones_like(steps)], 1)
-    expected = np.full(len(seconds), seconds.mean())
-    from scipy.optimize import nnls  # here: importing it takes longer than most commands
-
-    for _ in range(10):
-        weight = 1 / np.maximum(expected, 1e-3)
-        found, _ = nnls(columns * weight[:, None], seconds * weight)
-        expected = columns @ found
+    found = least_relative(columns, seconds, 1e-3)
     if not found[:3].sum() > 0:
         return otherwise
     update, problem, rollout, evaluation = (float(f"{x:.4g}") for x in found)
     return Timing(update, problem, rollout, evaluation, f"{MEASURED} {len(stretches)} stretches of runs here",
                   otherwise.start)
+
+
+def least_relative(columns: ndarray, amounts: ndarray, least: float) -> ndarray:
+    """The factors (K,) >= 0 of `columns` (N, K) that explain `amounts` (N,), by least squares of relative errors.
+
+    An error is relative to the expected amount, at least `least`, in ten rounds from the mean.
+    """
+    from scipy.optimize import nnls  # here: importing it takes longer than most commands
+
+    expected = np.full(len(amounts), amounts.mean())
+    for _ in range(10):
+        weight = 1 / np.maximum(expected, least)
+        found, _ = nnls(columns * weight[:, None], amounts * weight)
+        expected = columns @ found
+    return found
 
 
 def _stretches(c: Curve) -> Iterable[tuple[float, int, int, float]]:
@@ -299,7 +309,7 @@ def _stretches(c: Curve) -> Iterable[tuple[float, int, int, float]]:
 
 
 @dataclass(frozen=True)
-class Bill:
+class Usage:
     """The cost of some runs: training rollouts and tokens, FLOPs, seconds with evaluations, memory and disk."""
 
     rollouts: int
@@ -322,18 +332,18 @@ class Bill:
                             "one answer; give rollouts, tokens or time")
         return float(amount)
 
-    def __add__(self, other: Bill) -> Bill:
+    def __add__(self, other: Usage) -> Usage:
         def both(a: float | None, b: float | None, join: Any) -> float | None:
             return None if a is None or b is None else join(a, b)
 
-        return Bill(
+        return Usage(
             self.rollouts + other.rollouts, self.tokens + other.tokens,
             both(self.flops, other.flops, float.__add__), self.seconds + other.seconds,
             self.evaluations + other.evaluations, both(self.memory_mb, other.memory_mb, max),
             both(self.disk_mb, other.disk_mb, float.__add__), self.env_steps + other.env_steps,
         )
 
-    def times(self, share: float) -> Bill:
+    def times(self, share: float) -> Usage:
         """A share of this bill, in whole rollouts and evaluations; memory is that of a run."""
         return replace(
             self, rollouts=round(share * self.rollouts), tokens=share * self.tokens,
@@ -346,20 +356,21 @@ class Bill:
         """Plain data for JSON."""
         return _written(self, "env_steps")
 
-    def text(self, unit: str = ROLLOUTS) -> str:
-        """What runs cost, in words, where C counts `unit`; what is not known is left out."""
+    def text(self, unit: str = ROLLOUTS, *, costs: bool = True) -> str:
+        """What runs cost, in words, where C counts `unit`; what is not known is left out, and without `costs` what a
+        bill says."""
         return ", ".join((
             f"{self.rollouts:,} {unit}",
-            *([f"{duration(self.seconds)} of run time"] if self.seconds else []),
-            *([f"{self.flops:.1e} {words(FLOPS)}"] if self.flops else []),
+            *([f"{duration(self.seconds)} of run time"] if self.seconds and costs else []),
+            *([f"{self.flops:.1e} {words(FLOPS)}"] if self.flops and costs else []),
             *([f"{megabytes(self.memory_mb)} of memory a run"] if self.memory_mb else []),
             *([f"{megabytes(self.disk_mb)} of disk"] if self.disk_mb else []),
         ))
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Bill:
+    def of(data: Mapping[str, Any]) -> Usage:
         """The bill that `data()` wrote."""
-        return Bill(**data)
+        return Usage(**data)
 
 
 _COUNTS = ("prefill", "decode", "reread", "env_steps")      # of an account's bill
@@ -411,12 +422,12 @@ class Prices:
         """Plain data for JSON."""
         return _written(self, "env_steps")
 
-    def sampling(self, rollouts: float, seconds: float) -> Bill:
+    def sampling(self, rollouts: float, seconds: float) -> Usage:
         """The bill of rollouts that are sampled but not trained on, such as those of evaluations."""
         flops = None if self.parameters is None else 2 * self.parameters * rollouts * (self.prefill + self.decode)
-        return Bill(int(rollouts), self.decode * rollouts, flops, seconds, 0, None, None, self.env_steps * rollouts)
+        return Usage(int(rollouts), self.decode * rollouts, flops, seconds, 0, None, None, self.env_steps * rollouts)
 
-    def bill(self, sizes: Iterable[tuple[int, int, int, int]], timing: Timing) -> Bill:
+    def bill(self, sizes: Iterable[tuple[int, int, int, int]], timing: Timing) -> Usage:
         """The bill of runs given as (n, B, C, evaluations)."""
         sizes = list(sizes)
         rollouts = sum(C for _, _, C, _ in sizes)
@@ -424,14 +435,14 @@ class Prices:
         seconds = sum(timing.seconds(n, B, C, e) for n, B, C, e in sizes)
         tokens, steps, p = self.decode * rollouts, self.env_steps * rollouts, self.parameters
         if p is None:
-            return Bill(rollouts, tokens, None, seconds, evaluations, None, None, steps)
+            return Usage(rollouts, tokens, None, seconds, evaluations, None, None, steps)
         sampled = self.prefill + self.decode
         trained = sampled if self.train is None else self.train
         own = p if self.learned is None else self.learned
         flops = rollouts * (2 * p * (sampled + self.score) + (4 * p + 2 * own) * trained)     # as `Cost.flops`
         memory = 500 + 5 * 4 * p / 1e6                                # the program; five numbers per parameter
         disk = (len(sizes) * 28 * p + 400 * rollouts) / 1e6           # two checkpoints and a final folder; the journal
-        return Bill(rollouts, tokens, flops, seconds, evaluations, memory, disk, steps)
+        return Usage(rollouts, tokens, flops, seconds, evaluations, memory, disk, steps)
 
 
 @dataclass(frozen=True)
@@ -455,7 +466,7 @@ class Amounts:
 
 
 def in_every_unit(
-    pilot: Bill, training: Bill, budget: Budget | None, machine: Machine, timing: Timing, lengths: str
+    pilot: Usage, training: Usage, budget: Budget | None, machine: Machine, timing: Timing, lengths: str
 ) -> tuple[Amounts, ...]:
     """A study's cost in every unit; `lengths` says where tokens per rollout were measured.
 

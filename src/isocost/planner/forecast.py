@@ -28,6 +28,7 @@ from isocost.errors import UserError
 from isocost.laws import naive
 from isocost.laws.curves import PASS, Curve
 from isocost.laws.law import Law
+from isocost.planner.bill import Bill
 from isocost.planner.training.prescription import BESIDE, Plan, PlannedArm
 from isocost.planner.training.study_runs import TRAINED_ARM, OfArm
 from isocost.runs.arm import OLD, Arm
@@ -37,8 +38,10 @@ from isocost.screen.words import counted
 from isocost.stats.intervals import Interval, student
 from isocost.stats.power import LEVEL
 
-SEAL = 3            # version of the seal: 1 hashed plan and law with measured times, 2 without, 3 has arms as mappings
+SEAL = 4            # version of the seal: 1 hashed plan and law with measured times, 2 without, 3 has arms as mappings,
+                    # 4 has the bill
 NUMBERS = 2         # the last version that sealed n, B and a turn limit as numbers, and its comparators by their n
+UNBILLED = 3        # the last version without a bill
 CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 excludes: measured times, and a text that
                                             # had times in it
 PILOTED = ("probe", "pilot", "edge")        # purposes of the runs that a forecast is made from
@@ -70,6 +73,9 @@ class Forecast(OfArm):
     the same in another unit than rollouts). `leader` is the arm that was best at the pilot's end, if it is a third one,
     and `leader_runs` are its runs. `hashes` are of the plan, the law, the pilot's records and the code, and `rules`
     there are those of the method where they are not 1; `seal` is the hash of all other fields, by `seal_version`.
+
+    `bill` is what the runs are expected to cost together, None where no run of the study was billed. The seal holds its
+    tokens, FLOP and environment steps; `bill_seal` is a hash of the seal and the whole bill, with its times and money.
     """
 
     arm: Annotated[Arm, TRAINED_ARM]
@@ -93,6 +99,8 @@ class Forecast(OfArm):
     lengths: dict[str, int] | None = None
     leader: Annotated[Arm, TRAINED_ARM] | None = None
     leader_runs: tuple[str, ...] = ()
+    bill: Bill | None = None
+    bill_seal: str = ""
 
     OLDER: ClassVar = {"arm": TRAINED_ARM, "comparator": int, "leader": int}
 
@@ -130,6 +138,8 @@ class Forecast(OfArm):
             out |= {"schema": 1, "n": self.n, "B": self.B, **({"turns": self.turns} if self.turns else {}),
                     **{k: arm and arm["n"] for k, arm in arms.items()}}
             del out["arm"]
+        if self.seal_version <= UNBILLED:
+            del out["bill"], out["bill_seal"]
         if self.seal_version == 1:      # version 1 has no such key
             del out["seal_version"]
         for key in ("lengths", "leader"):       # nor have forecasts without one
@@ -152,6 +162,7 @@ class Forecast(OfArm):
         d = {k: v for k, v in d.items() if k not in ("schema", *OLD, *_FLAT)}
         d["interval"] = Interval.of(d["interval"]) if d["interval"] else None
         d["naive"] = tuple(Naive(**x) for x in d["naive"])
+        d["bill"] = Bill.of(d["bill"]) if d.get("bill") else None
         found = Forecast(**d)
         verify_seal(found)
         return found
@@ -206,9 +217,10 @@ def records_hash(study: Path | Iterable[RunFiles]) -> str:
 
 
 def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: str = "", code: str = "",
-         files: Mapping[str, str] | None = None, rules: Mapping[str, int] = MappingProxyType({})) -> Forecast:
-    """The forecast of a plan, sealed. `curves` are the study's; `records` and `code` are hashes, and `rules` those by
-    which its runs will be made, where they are not 1.
+         files: Mapping[str, str] | None = None, rules: Mapping[str, int] = MappingProxyType({}),
+         bill: Bill | None = None) -> Forecast:
+    """The forecast of a plan, sealed, with its `bill`. `curves` are the study's; `records` and `code` are hashes, and
+    `rules` those by which its runs will be made, where they are not 1.
 
     `files` are the hashes of plan and law as in their files (`digest_of`), if they were read from files.
 
@@ -234,9 +246,10 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
                 **({"rules": json.dumps(dict(rules), sort_keys=True)} if rules else {})},
         seal_version=SEAL,
         lengths={r.name: r.C for r in plan.runs} if len({r.C for r in plan.runs}) > 1 else None,
-        leader=_arm(plan, plan.leader) if plan.leader else None, leader_runs=_names(plan, plan.leader),
+        leader=_arm(plan, plan.leader) if plan.leader else None, leader_runs=_names(plan, plan.leader), bill=bill,
     )
-    return replace(bare, seal=_hash(bare))
+    sealed = replace(bare, seal=_hash(bare))
+    return sealed if bill is None else replace(sealed, bill_seal=_bill_seal(sealed))
 
 
 def _arm(plan: Plan, arm: PlannedArm) -> Arm:
@@ -297,7 +310,12 @@ def _mean_at(own: Sequence[Curve], C: float) -> float:
 
 
 def _hash(f: Forecast) -> str:
-    return digest({k: v for k, v in f.data().items() if k != "seal"})
+    own = {k: v for k, v in f.data().items() if k not in ("seal", "bill_seal")}
+    return digest(own if f.bill is None else own | {"bill": f.bill.counts})
+
+
+def _bill_seal(f: Forecast) -> str:
+    return digest({"seal": f.seal, "bill": f.bill and f.bill.data()})
 
 
 def verify_seal(forecast: Forecast, plan: Plan | None = None, law: Law | None = None) -> None:
@@ -308,6 +326,8 @@ def verify_seal(forecast: Forecast, plan: Plan | None = None, law: Law | None = 
     """
     if forecast.seal != _hash(forecast):
         raise UserError("forecast.json was changed after it was sealed: its hash differs from its seal")
+    if forecast.bill is not None and forecast.bill_seal != _bill_seal(forecast):
+        raise UserError("the bill in forecast.json was changed after it was sealed: its hash differs from its seal")
     for name, thing in (("plan", plan), ("law", law)):
         if thing is not None and forecast.hashes.get(name) != digest_of(thing.data(), forecast.seal_version):
             raise UserError(f"{name}.json was changed after the forecast was sealed; another {name} is another study")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from isocost.disk.shape import UNKNOWN, Count, Each, Keys, Maybe, Size
 from isocost.laws.law import Law
 from isocost.planner.audit import Audit
+from isocost.planner.bill import Bill
 from isocost.planner.forecast import Forecast
 from isocost.planner.test_time.outcome import StrategyAudit
 from isocost.planner.test_time.prescribe import KIND, StrategyForecasts, StrategyPlan
@@ -29,6 +30,7 @@ register("shift.json", Shift)
 register("law.json", Law, {"metric": str, "turn_limit": LimitChoice})
 register("plan.json", Plan, {
     "units": _UNITS, "more": Each(More), "sees": Maybe(Keys({"text": str})), "growth": Maybe(NGrowth),
+    "cost": Maybe(Bill),
     "next": Each(Keys({"text": str, "option": str})),
     "measure": Keys({}, {"kind": str, "unit": str, "scale": tuple[float, float]}),
     "evaluating": Maybe(Keys({}, {

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
+import os
 import resource
 import signal
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -32,6 +34,17 @@ from isocost.units import STOPS
 
 ALLOCATED = 200_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
 WORTH_SAVING = 1.0      # seconds of work: a checkpoint takes some hundredths of a second, files synced
+
+
+class Clocks(NamedTuple):
+    """Wall-clock and CPU seconds of this process, all its threads; differences count."""
+
+    wall: float
+    cpu: float
+
+    @staticmethod
+    def now() -> Clocks:
+        return Clocks(time.perf_counter(), time.process_time())
 
 
 class Workload(Protocol):
@@ -93,8 +106,10 @@ class Driver:
         self, workload: Workload, record: RunRecord, *, points: Sequence[float] = (), save_every: int = 0,
         save_seconds: float = 0.0, on_step: Callable[[Mapping[str, Any]], None] = lambda line: None,
         stop_at: StopAt | None = None,
+        opening: Clocks | None = None,
     ):
         """`points` are evaluations besides those at the start and the end, in the first of the workload's units.
+        `opening` are the clocks when the workload began to be opened, by default now.
 
         A checkpoint follows every `save_every` steps, and each step that ends `save_seconds` after the last one; 0:
         without this rule. `on_step` is called with each line of metrics.jsonl. The run ends at the last step that
@@ -110,6 +125,9 @@ class Driver:
         self.peak = 0  # MB of memory
         self.before = 0.0  # seconds of earlier processes
         self.began = self.saved = 0.0  # when this process began, and when the last checkpoint was written
+        self.opening = opening or Clocks.now()
+        self.start_up = self.evaluating = self.cpu_before = 0.0     # see `end.json`, docs/records.md
+        self.shares = False     # whether its process drives other runs
 
     async def go(self) -> dict[str, Any]:
         """Begin the run or resume it; returns the contents of end.json."""
@@ -121,6 +139,7 @@ class Driver:
         if not (told := self.record.path / "run.json").exists():
             write_json(told, {"schema": files.SCHEMA, **self.workload.about(), "code": files.code()})
         self.saved = self.began = time.perf_counter()
+        self.start_up = self.began - self.opening.wall
         self._restore()
         self.workload.meter.observer = self.record.paid
         try:
@@ -182,6 +201,11 @@ class Driver:
         """Wall-clock seconds of the run, over all its processes."""
         return self.before + time.perf_counter() - self.began
 
+    def cpu(self) -> float:
+        """CPU seconds of the run with its start-up, over all its processes; not those of processes that it starts. NaN
+        where others run in its process."""
+        return math.nan if self.shares else self.cpu_before + time.process_time() - self.opening.cpu
+
     def clock(self) -> float:
         """These seconds, plus those expected for the evaluation at the end: a budget of time pays for both."""
         return self.seconds() + self.workload.meter.of(meters.EVALUATION).seconds / max(self.measured, 1)
@@ -198,10 +222,11 @@ class Driver:
 
     async def _evaluate(self) -> None:
         """If a step passed several points, there is one evaluation for all."""
-        work, amount = self.workload, self._amount
+        work, amount, began = self.workload, self._amount, self.cpu()
         line = {"step": work.step, self.counted: getattr(work.spent, self.counted), **await work.evaluate()}
         self.record.write("metrics.jsonl", line)
         self.measured, self.evaluated = self.measured + 1, (work.step, amount)
+        self.evaluating += self.cpu() - began
         self.points = [p for p in self.points if p > amount]
         self.record.flush()
         self.on_step(line)
@@ -213,6 +238,7 @@ class Driver:
             "step": self.workload.step,
             **{unit: getattr(spent, STOPS[unit]) for unit in self.workload.units},
             "seconds": round(self.seconds(), 4),
+            **_known(cpu=self.cpu()),
             **{work: round(meter.seconds(work), 4) for work in (meters.SAMPLE, meters.SCORE, meters.LEARN)},
             "evaluate": round(meter.of(meters.EVALUATION).seconds, 4),
             "rss_mb": self._peak_memory(),
@@ -233,7 +259,8 @@ class Driver:
 
     def _save(self) -> None:
         tensors, state = self.workload.state()
-        own = {"meter": self.workload.meter.state(), "measured": self.measured, "seconds": round(self.seconds(), 4)}
+        own = {"meter": self.workload.meter.state(), "measured": self.measured, "seconds": round(self.seconds(), 4),
+               **_known(cpu=self.cpu(), start_up=self.start_up, evaluation_cpu=self.evaluating)}
         self.record.save(self.workload.step, tensors, {**state, **own})
         self.saved = time.perf_counter()
 
@@ -251,6 +278,9 @@ class Driver:
         self.evaluated = next(((x["step"], x[self.counted]) for x in evaluations), (-1, -1))
         self.points = [p for p in self.points if p > self.evaluated[1]]
         self.measured, self.before = state["measured"], state["seconds"]
+        unknown = math.nan      # earlier versions did not save these
+        self.cpu_before, self.evaluating = state.get("cpu", unknown), state.get("evaluation_cpu", unknown)
+        self.start_up += state.get("start_up", unknown)
         self.record.pay_since(state["step"])
 
     def _stop_data(self) -> dict[str, Any]:
@@ -277,6 +307,7 @@ class Driver:
             "bill": {k: v.data() for k, v in meter.logical.items()},
             "physical": {k: v.data() for k, v in meter.physical.items()},
             "seconds": round(timing["seconds"], 3), "timing": timing, **(speed.data() if speed else {}),
+            **_known(start_up=self.start_up, evaluation_cpu=self.evaluating, load=os.getloadavg()[0]),
             "signal": self.stop,
             **known,
             "notes": [*self.record.notes, *known.get("notes", ())],
@@ -286,9 +317,15 @@ class Driver:
         return written
 
 
+def _known(**measured: float) -> dict[str, float]:
+    return {name: round(x, 4) for name, x in measured.items() if math.isfinite(x)}
+
+
 async def together(runs: Sequence[Driver]) -> None:
     """Drive several runs in one process. A signal stops all of them; an error in one leaves the others as a kill does.
     """
+    for run in runs:
+        run.shares = len(runs) > 1
     with _rare_collections(), _stoppable(runs):
         async with asyncio.TaskGroup() as group:
             for run in runs:

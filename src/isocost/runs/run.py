@@ -10,7 +10,7 @@ from isocost import methods
 from isocost.errors import UserError
 from isocost.recipe import describe, fingerprint
 from isocost.runs import rules, schema
-from isocost.runs.driver import Driver
+from isocost.runs.driver import Clocks, Driver
 from isocost.runs.files import ended, fit, read_json
 from isocost.runs.job import Job, compares, recipe_of
 from isocost.runs.names import today
@@ -38,7 +38,7 @@ async def run(
     On the same machine and threads, a killed and resumed run has the same metrics, journal, samples and weights, byte
     for byte, as an uninterrupted one.
     """
-    recipe = recipe_of(job)
+    recipe, opening = recipe_of(job), Clocks.now()
     with RunRecord.opened(out, attempt) as record:
         _refuse_another(out, job, recipe)
         go_on(out, job.stop_at)
@@ -52,6 +52,7 @@ async def run(
             return await Driver(
                 policy, record, points=job.points, save_every=job.save_every, save_seconds=job.save_seconds,
                 on_step=on_step, stop_at=job.stop_at and job.stop_at.sized(learner.parameters, learner.learned),
+                opening=opening,
             ).go()
         except Exception as error:
             file = methods.load(job.method).__file__

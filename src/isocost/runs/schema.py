@@ -83,7 +83,7 @@ END = Keys({"reason": str}, {
     "detail": str, "bound": str, "steps": Count, "seconds": float, "signal": int | None, "bill": dict[str, Costs],
     "physical": dict[str, Costs], "fates": dict[str, int], "notes": list[str], "verifier_failures": dict[str, int],
     "timing": dict[str, NUMBER], "shares": dict[str, float], "tokens_per_second": NUMBER,
-    "rollouts_per_second": NUMBER,
+    "rollouts_per_second": NUMBER, "start_up": float, "evaluation_cpu": float, "load": float,
 })
 ENDED = END.needing(bill=dict[str, Costs], seconds=float)       # what summing its cost needs
 BILLED = ENDED.needing(bill=Keys({"train": Costs}))             # and of an imported run
@@ -189,7 +189,7 @@ NAMED = GROUP.needing(step=Count, id=str, variant=str)
 PLACED = GROUP.needing(wave=int, slot=int)
 REPLAYED = NAMED.needing(wave=int, slot=int, attempts=list[int], fates=list[str], cancelled=int)    # by the ledger
 CLOCK = Keys({"step": float}, dict.fromkeys(
-    ("rollouts", "tokens", "seconds", "sample", "score", "learn", "evaluate", "rss_mb"), float))
+    ("rollouts", "tokens", "seconds", "cpu", "sample", "score", "learn", "evaluate", "rss_mb"), float))
 KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cost": Costs}, {
     "lengths": list[int], "stops": list[str], "example": SAID, "turns": list[Count],
     "faults": list[dict[str, int]],
@@ -208,7 +208,8 @@ STATE = Keys({      # of a checkpoint
     "meter": Keys({"logical": ACCOUNTS, "physical": ACCOUNTS}, {"busy": dict[str, dict[str, float]]}),
 }, {
     "ledger": Keys({"seed": int, "step": Count, "waves": Count, "drawn": int}, rest=UNKNOWN), "measured": Count,
-    "base": list[NUMBER] | None, "version": int, "seconds": float, "kept": dict[str, list[OBJECT]],
+    "base": list[NUMBER] | None, "version": int, "kept": dict[str, list[OBJECT]],
+    **dict.fromkeys(("seconds", "cpu", "start_up", "evaluation_cpu"), float),
     "checksums": dict[str, int], "shelf": list[OBJECT], "unfinished": list[OBJECT],
     "ahead": Keys({"waves": list[list[OBJECT]], "held": list[OBJECT]}),
 })

@@ -13,7 +13,7 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.laws.law import EXTRAPOLATION
-from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, worded
+from isocost.planner.budget import Budget, Prices, Timing, Usage, expected_timing, worded
 from isocost.planner.evaluation import LEAST_POINTS, EvaluationPlan, evaluations_of, points
 from isocost.planner.training.learning_rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
 from isocost.planner.training.pilot import PILOT_SHARE, PilotPlan, detects, over
@@ -201,7 +201,7 @@ class _PilotSearch:
             k = min(k - 1, int(0.97 * k))
         return 0
 
-    def trained(self, shape: Preset, C: int) -> Bill:
+    def trained(self, shape: Preset, C: int) -> Usage:
         """The bill of training after a pilot of runs of C rollouts."""
         larger, train_C = self.training(shape, C)
         return self.train_bill(larger, train_C, self.pilot_evaluation(shape, C))
@@ -290,11 +290,11 @@ class _PilotSearch:
 
     # what it costs --------------------------------------------------------------------------------------------
 
-    def bill(self, shape: Preset, runs: Sequence[Size], e: EvaluationPlan) -> Bill:
+    def bill(self, shape: Preset, runs: Sequence[Size], e: EvaluationPlan) -> Usage:
         each = {C: 1 + len(e.points(C, shape.unit)) for C in {C for *_, C in runs}}
         return self.prices.bill([(*run, each[run[2]]) for run in runs], self.timed(e))
 
-    def pilot_bill(self, shape: Preset, C: int) -> Bill:
+    def pilot_bill(self, shape: Preset, C: int) -> Usage:
         e = self.pilot_evaluation(shape, C)
         runs = [(r, 1 + len(e.points(r.C, shape.unit))) for r in self.pilot_runs(shape, C)]
         bill = bill_of(runs, self.prices, self.timed(e), self.limits)
@@ -303,7 +303,7 @@ class _PilotSearch:
         grid = bill_of([x for x in runs if x[0].purpose == "pilot"], self.prices, self.timed(e), self.limits)
         return bill + grid.times(self.reserve)
 
-    def train_bill(self, shape: Preset, C: int, e: EvaluationPlan) -> Bill:
+    def train_bill(self, shape: Preset, C: int, e: EvaluationPlan) -> Usage:
         """The expected cost of training, before there is a law: arms at the grid's middle n and at the default."""
         arms = (shape.grid[len(shape.grid) // 2], COMMON)
         return self.bill(shape, [(n, shape.B_of(n), C) for n in arms for _ in range(shape.train_seeds)], e)
@@ -515,7 +515,7 @@ class _PilotSearch:
             def read(C: int, runs: Any = runs) -> EvaluationPlan:
                 return self.fewer(self.evaluation, self.cost(runs(C), 3 * len(runs(C)), self.evaluation))
 
-            def bill(C: int, runs: Any = runs, read: Any = read) -> Bill:
+            def bill(C: int, runs: Any = runs, read: Any = read) -> Usage:
                 return self.prices.bill([(*run, 1 + len(points(C, unit, 0))) for run in runs(C)], self.timed(read(C)))
 
             C = unit * largest_that(lambda k, bill=bill: bill(k * unit).of_unit(name) <= self.budget.amount)
@@ -525,7 +525,7 @@ class _PilotSearch:
             raise UserError(f"{self.budget} does not pay for one update of {unit:,} rollouts"
                             f"{'' if self.evaluation.samples is None else ' and its evaluations'}: give at least "
                             f"{worded(self.budget, bill(unit).of_unit(name))}")
-        nothing = Bill(0, 0.0, None if self.prices.parameters is None else 0.0, 0.0, 0, None, None)
+        nothing = Usage(0, 0.0, None if self.prices.parameters is None else 0.0, 0.0, 0, None, None)
         e = read(C)
         flags = self.notes(e, self.cost(runs(C), 3 * len(runs(C)), e))
         if not self.rate.measured:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from isocost.laws.law import DRIFT, Law
-from isocost.planner.budget import Bill, Budget, Machine, Timing, row_of
+from isocost.planner.budget import Budget, Machine, Timing, Usage, row_of
 from isocost.planner.training.pilot import PilotPlan
 from isocost.stats.intervals import Interval, mixture_quantiles, spread
 from isocost.units import DEVICE_SECONDS, ROLLOUTS, SECONDS
@@ -68,7 +68,7 @@ def more(
     """
     (_, C), *others = lengths.items()
 
-    def bill(n: int, times: int) -> Bill:
+    def bill(n: int, times: int) -> Usage:
         arms = [(n, times * C), *((k, times * own) for k, own in others)]
         sizes = [(k, planned.B_of(k), size, 1 + len(planned.train_points(size))) for k, size in arms]
         return planned.prices.bill(sizes * planned.train_seeds, timing)
@@ -88,7 +88,7 @@ def more(
     return tuple(out)
 
 
-def _in_unit(bill: Bill, machine: Machine, budget: Budget | None) -> tuple[str, float]:
+def _in_unit(bill: Usage, machine: Machine, budget: Budget | None) -> tuple[str, float]:
     """(unit, amount) of a bill in the unit that the budget was given in."""
     if budget is None:
         return ROLLOUTS, float(bill.rollouts)

@@ -22,7 +22,7 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.laws.law import EXTRAPOLATION
-from isocost.planner.budget import Bill, Budget, Prices, Timing
+from isocost.planner.budget import Budget, Prices, Timing, Usage
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.training.learning_rate import RateRule
 from isocost.planner.training.study_runs import (
@@ -81,8 +81,8 @@ class PilotPlan:
     train_C: int
     train_arms: int
     train_seeds: int
-    pilot_bill: Bill
-    train_bill: Bill
+    pilot_bill: Usage
+    train_bill: Usage
     prices: Prices
     timing: Timing
     evaluation: EvaluationPlan
@@ -103,7 +103,7 @@ class PilotPlan:
         return problems_of(n, self.B, self.batch)
 
     @property
-    def bill(self) -> Bill:
+    def bill(self) -> Usage:
         """Pilot and training together."""
         return self.pilot_bill + self.train_bill
 
@@ -121,7 +121,7 @@ class PilotPlan:
         return tuple(r for r in self.runs if r.purpose in ("pilot", "edge") and r.multiplier == self.rate_of(r.n))
 
     @property
-    def grid_bill(self) -> Bill:
+    def grid_bill(self) -> Usage:
         """What the grid costs as it was first planned, which `reserve` is a multiple of."""
         grid = [replace(r, C=r.first_C or r.C) for r in self.of_purpose("pilot")]
         return bill_of([(r, 1 + len(self.points_of(r))) for r in grid], self.prices, self.timing, self.limits)
@@ -229,7 +229,7 @@ class PilotPlan:
         return replace(self, prices=prices, timing=timing, pilot_bill=self.bill_at(prices, timing),
                        train_bill=self._trained(self.train_C, prices, timing))
 
-    def _trained(self, C: int, prices: Prices, timing: Timing) -> Bill:
+    def _trained(self, C: int, prices: Prices, timing: Timing) -> Usage:
         """The expected bill of training with runs of C rollouts, at the largest turn limit."""
         ns = (self.grid[len(self.grid) // 2], COMMON)[: self.train_arms]
         if self.limits:
@@ -237,7 +237,7 @@ class PilotPlan:
         sizes = [(n, self.B_of(n), C, 1 + len(self.train_points(C))) for n in ns]
         return prices.bill(sizes * self.train_seeds, timing)
 
-    def bill_at(self, prices: Prices, timing: Timing) -> Bill:
+    def bill_at(self, prices: Prices, timing: Timing) -> Usage:
         """The bill of the pilot's runs and its reserve at these prices, which are those at the environment's turn
         limit."""
         bill = bill_of([(r, 1 + len(self.points_of(r))) for r in self.runs], prices, timing, self.limits)
@@ -301,7 +301,7 @@ class PilotPlan:
         seeds = min(max(base, int(left / bill(k))), 2 * base)
         return replace(one, train_C=k * unit, train_seeds=seeds).repriced(self.prices, self.timing)
 
-    def least_training(self, prices: Prices, timing: Timing) -> Bill:
+    def least_training(self, prices: Prices, timing: Timing) -> Usage:
         """The least cost of training: every arm and seed as long as the pilot's shortest run."""
         return self._trained(min(self.lengths.values()), prices, timing)
 
@@ -327,7 +327,7 @@ class PilotPlan:
         that (`whole`), as imported ones may be, of the largest n."""
         return self.batch or whole(self.grid or (self.fallback_n,), self.B, self.C or None)
 
-    def evaluating(self, bill: Bill, timing: Timing | None = None) -> float:
+    def evaluating(self, bill: Usage, timing: Timing | None = None) -> float:
         """The cost of a bill's evaluations relative to its training, in the budget's unit; 0 if exact.
 
         Without a budget the unit is rollouts. `timing` is the one that the bill's seconds were computed with, by
@@ -353,8 +353,8 @@ class PilotPlan:
         d = {k: v for k, v in data.items() if k not in ("schema", "units")}
         read: dict[str, Any] = {
             "budget": Budget.of(d["budget"]) if d["budget"] else None, "rate": RateRule.of(d["rate"]),
-            "runs": tuple(map(PlannedRun.of, d["runs"])), "pilot_bill": Bill.of(d["pilot_bill"]),
-            "train_bill": Bill.of(d["train_bill"]), "prices": Prices(**d["prices"]),
+            "runs": tuple(map(PlannedRun.of, d["runs"])), "pilot_bill": Usage.of(d["pilot_bill"]),
+            "train_bill": Usage.of(d["train_bill"]), "prices": Prices(**d["prices"]),
             "timing": Timing.of(d["timing"]), "evaluation": EvaluationPlan(**d["evaluation"]),
             "limits": tuple(map(TurnLimit.of, d.get("limits", ()))),
             "rates": tuple((int(n), float(x)) for n, x in d.get("rates", ())),
@@ -363,7 +363,7 @@ class PilotPlan:
         return PilotPlan(**fields)
 
 
-def over(part: Bill, whole: Bill, budget: Budget | None) -> float:
+def over(part: Usage, whole: Usage, budget: Budget | None) -> float:
     """The ratio of two bills in the budget's unit, by default rollouts; 0 if `part` costs nothing in it."""
     unit = budget.unit if budget else "rollouts"
     cost = part.of_unit(unit)

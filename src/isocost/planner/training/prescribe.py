@@ -18,7 +18,7 @@ import numpy as np
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.law import EXTRAPOLATION, SELECT, Law
-from isocost.planner.budget import Bill, Budget, Prices, Timing, worded
+from isocost.planner.budget import Budget, Prices, Timing, Usage, worded
 from isocost.planner.training.choice import Choice, Risk, choose
 from isocost.planner.training.learning_rate import RateRule
 from isocost.planner.training.pilot import LEAST_SEEDS, PilotPlan
@@ -45,7 +45,7 @@ class Evidence:
     """
 
     curves: Sequence[Curve] = ()
-    spent: Bill | None = None
+    spent: Usage | None = None
     problems: int | None = None
     prices: Mapping[int, Prices] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ class _Prescriber:
         return tuple(c for c in self.evidence.curves if c.purpose == "pilot" and not c.diverged)
 
     @property
-    def spent(self) -> Bill:
+    def spent(self) -> Usage:
         """The cost of the pilot."""
         return self.evidence.spent or self.pilot.pilot_bill
 
@@ -146,7 +146,7 @@ class _Prescriber:
                           (self.pilot.rate_of(a.n),)) for a in arms]
         return tuple(run for replicate in zip(*each, strict=True) for run in replicate)
 
-    def left(self, bill: Bill) -> float:
+    def left(self, bill: Usage) -> float:
         """What the pilot left of the budget, in its unit; at least what training is expected to cost."""
         assert self.budget is not None
         name = self.budget.unit
@@ -241,7 +241,7 @@ class _Prescriber:
         """The largest C at which n may be forecast: `EXTRAPOLATION` times its pilot's runs."""
         return EXTRAPOLATION * self.pilot_length(n)
 
-    def left_over(self, bill: Bill, lengths: Mapping[int, int]) -> tuple[str, ...]:
+    def left_over(self, bill: Usage, lengths: Mapping[int, int]) -> tuple[str, ...]:
         """A note if a tenth of the budget is left because forecasts are capped at `EXTRAPOLATION` times the pilot."""
         if self.budget is None or self.pilot.direct:
             return ()
@@ -257,7 +257,7 @@ class _Prescriber:
         unit, own = self.pilot.unit, n * self.pilot.B_of(n)
         return own if any(unit % (k * self.pilot.B_of(k)) for k in (*self.pilot.grid, n)) else unit
 
-    def bill(self, lengths: Mapping[int, int]) -> Bill:
+    def bill(self, lengths: Mapping[int, int]) -> Usage:
         """The bill of training: n -> rollouts of each of its runs."""
         sizes = [(n, self.pilot.B_of(n), C, 1 + len(self.pilot.train_points(C)))
                  for n, C in lengths.items() for _ in range(self.pilot.train_seeds)]
@@ -375,7 +375,7 @@ class _Prescriber:
         """n -> what a rollout of training costs, in the unit of the budget."""
         return {n: self.update(n).of_unit(self.currency) / self.update(n).rollouts for n in self.seen}
 
-    def update(self, n: int) -> Bill:
+    def update(self, n: int) -> Usage:
         """The bill of one update at n, without evaluations."""
         B = self.pilot.B_of(n)
         return self.evidence.prices.get(n, self.pilot.prices).bill([(n, B, n * B, 0)], self.timing)
@@ -435,7 +435,7 @@ class _Prescriber:
         """Seconds of a run; None if no timing is known."""
         return self.timing.seconds(n, self.pilot.B_of(n), C, evaluations) or None
 
-    def checks(self, bill: Bill, arms: Sequence[PlannedArm]) -> tuple[Check, ...]:
+    def checks(self, bill: Usage, arms: Sequence[PlannedArm]) -> tuple[Check, ...]:
         if self.pilot.direct:
             return ()
         name = self.budget.unit if self.budget else "rollouts"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from isocost.disk.shape import FILLED
-from isocost.planner.budget import Bill, Budget, Timing, worded
+from isocost.planner.budget import Budget, Timing, Usage, worded
 from isocost.planner.training.choice import Risk
 from isocost.planner.training.learning_rate import RateRule
 from isocost.planner.training.study_runs import PlannedRun
@@ -15,7 +15,8 @@ from isocost.runs.schema import VERSION
 from isocost.stats.intervals import Interval
 from isocost.units import ROLLOUTS
 
-BESIDE = ("units", "more", "sees", "next", "measure", "evaluating", "growth")   # keys of plan.json beside the plan
+# Keys of plan.json beside the plan.
+BESIDE = ("units", "more", "sees", "next", "measure", "evaluating", "growth", "cost")
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ class Plan:
     points: tuple[int, ...]
     rate: RateRule
     timing: Timing
-    bill: Bill
-    pilot_bill: Bill
+    bill: Usage
+    pilot_bill: Usage
     pilot_C: int
     pilot_epochs: float | None
     checks: tuple[Check, ...]
@@ -173,7 +174,7 @@ class Plan:
             "budget": Budget.of(d["budget"]) if d["budget"] else None,
             "arms": tuple(PlannedArm.of(a) for a in d["arms"]),
             "runs": tuple(map(PlannedRun.of, d["runs"])), "rate": RateRule.of(d["rate"]),
-            "timing": Timing.of(d["timing"]), "bill": Bill.of(d["bill"]), "pilot_bill": Bill.of(d["pilot_bill"]),
+            "timing": Timing.of(d["timing"]), "bill": Usage.of(d["bill"]), "pilot_bill": Usage.of(d["pilot_bill"]),
             "checks": tuple(Check(**c) for c in d["checks"]),
             "marginal": Marginal.of(d["marginal"]) if d["marginal"] else None,
             "risk": Risk(**d["risk"]) if d.get("risk") else None,

@@ -18,7 +18,7 @@ import numpy as np
 
 from isocost.laws.curves import Curve
 from isocost.laws.law import SELECT, Law
-from isocost.planner.budget import Bill, Prices, Timing
+from isocost.planner.budget import Prices, Timing, Usage
 from isocost.planner.training.study_runs import COMMON, PlannedRun
 from isocost.screen.words import counted
 from isocost.stats.intervals import student
@@ -114,7 +114,7 @@ def candidates(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[TurnLimit, ...]
 
 def bill_of(
     runs: Sequence[tuple[PlannedRun, int]], prices: Prices, timing: Timing, limits: Sequence[TurnLimit]
-) -> Bill:
+) -> Usage:
     """The bill of runs with their number of evaluations, each at the prices of its own turn limit."""
     at = {limit.turns: limit for limit in limits}
     bills = []

@@ -19,7 +19,7 @@ import numpy as np
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve
 from isocost.laws.law import EXTRAPOLATION, Law
-from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
+from isocost.planner.budget import MEASURED, Budget, Machine, Prices, Timing, Usage, in_every_unit, measure_timing
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.training import prescribe as plans
 from isocost.planner.training.learning_rate import EXPONENT, NOISE, RateRule, by_n
@@ -39,7 +39,7 @@ from isocost.units import ENV_STEPS, FLOPS, SECONDS, TOKENS
 
 AHEAD = 4  # length of the next run over the longest imported one, if no budget is given
 HELD = 256  # held-out problems assumed
-NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # imported runs are not charged to the budget of the next run
+NOTHING = Usage(0, 0.0, None, 0.0, 0, None, None)  # imported runs are not charged to the budget of the next run
 UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
 FLAGGED = ("a second held-out half:", "a held-out measure:")  # prefixes of what flags of the law report already
 OURS = ("pilot_share", "seeds", "warmup")  # checks of a plan that hold only for runs of isocost

@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 from isocost.can import Can
 from isocost.laws.curves import attempts_of, curves
 from isocost.planner import audit as audits
+from isocost.planner import bill as bills
 from isocost.planner import forecast as forecasts
 from isocost.runs import rules
 from isocost.runs.files import RunFiles
-from isocost.screen.display import OfPlanner, Row, folder_field
+from isocost.screen.display import OfPlanner, Row, Table, folder_field, given
 from isocost.steps.study import StudyRecord, changes
+from isocost.steps.training.spending import machine_of, priced
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,10 @@ class AuditResult(OfPlanner):
         """The verdict."""
         return f"audit: {self.audit.verdict}"
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Row | Table]:
         """The reason for the verdict, the interval scores, and the differences between the arms."""
-        a, out = self.audit, [Row("", self.audit.reason)]
+        a = self.audit
+        out: list[Row | Table] = [Row("", a.reason)]
         if a.rule:
             out.append(Row("", a.rule, "flag"))
         out += [Row(f"interval score {s.score:.3f}  {s.name}", f"{s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
@@ -52,7 +55,7 @@ class AuditResult(OfPlanner):
                            f"{a.leader.difference}; better: {a.leader.better}"))
         if a.gain is not None:
             out.append(Row("gain over the base", str(a.gain)))
-        return out
+        return [*out, *bills.missed(a.bill), *given(bills.compared(a.bill))]
 
     def to_dict(self) -> dict[str, Any]:
         """audit.json."""
@@ -78,10 +81,16 @@ def audit(study: StudyRecord) -> AuditResult:
         forecast, curves(there, study.metric, clock=False), audits.seals(there),
         noise=study.planned.evaluation.sd_of(attempts_of(study.metric)), shares=audits.at_their_share(there),
         changed=(*forecasts.changed(forecast.hashes, study.hashes), *_other_rules(there, sealed)),
-        rule=_rule(there, sealed),
+        rule=_rule(there, sealed), paid=_paid(study, there, len(names)),
     )
     study.write("audit.json", found.data())
     return AuditResult(found, study.path)
+
+
+def _paid(study: StudyRecord, runs: Sequence[RunFiles], named: int) -> bills.Bill | None:
+    """What the runs of a forecast were billed together; None unless all of them have ended."""
+    over = [run for run in runs if run.over]
+    return priced(bills.billed(over), machine_of(study)) if len(over) == named else None
 
 
 def _other_rules(runs: Sequence[RunFiles], sealed: Mapping[str, int]) -> list[str]:

@@ -10,7 +10,7 @@ from isocost.errors import UserError
 from isocost.laws.curves import attempts_of
 from isocost.laws.overfit import beyond
 from isocost.meter import LOST, TRAIN
-from isocost.planner.budget import UNTIMED, Bill, Budget, Machine, Prices, Timing, measure_timing
+from isocost.planner.budget import UNTIMED, Budget, Machine, Prices, Timing, Usage, measure_timing
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.training import pilot as pilots
 from isocost.planner.training import prescribe as plans
@@ -217,7 +217,7 @@ def _caps(study: StudyRecord) -> bool:
     return study.source.can(Can.TRAIN) and study.trainer is None
 
 
-def _not_here(bill: Bill) -> Bill:
+def _not_here(bill: Usage) -> Usage:
     """A bill without memory and disk, which are those of isocost's own trainer."""
     return replace(bill, memory_mb=None, disk_mb=None)
 
@@ -246,7 +246,7 @@ def _prescription(study: StudyRecord, planned: pilots.PilotPlan) -> plans.Plan:
     return made if warning is None else replace(made, flags=(*made.flags, warning))
 
 
-def spent(study: StudyRecord, planned: pilots.PilotPlan) -> Bill:
+def spent(study: StudyRecord, planned: pilots.PilotPlan) -> Usage:
     """What the pilot's runs cost by their own meters: training and what was lost of it, evaluations in seconds."""
     ends = [study.run(r.name).ended(ENDED) for r in planned.runs]
     bills = [e["bill"].get(account, {}) for e in ends for account in (TRAIN, LOST)]

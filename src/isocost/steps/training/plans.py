@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from isocost.planner.bill import Bill
 from isocost.planner.budget import Budget
 from isocost.planner.training import pilot as pilots
 from isocost.planner.training import prescription as plans
@@ -195,6 +196,7 @@ class PlanResult(OfPlanner):
     sees: the minimum detectable difference of its seeds. next: runs to add to the pilot, what they would resolve, and
         the option of `isocost pilot` that adds them.
     evaluating: problems, samples, rollouts and standard error (reward) of its evaluations; None where they are exact.
+    cost: the bill that is expected of its runs; None where no run of the study was billed, and in earlier records.
     growth: whether the best n is likely to grow with compute on these problems; None in records of earlier versions.
     measure: of imported runs, what their reward, its scale and their C are; None of isocost's own.
     extendable: whether runs can be added to the study's pilot.
@@ -209,6 +211,7 @@ class PlanResult(OfPlanner):
     units: Data | None = None
     evaluating: Data | None = None
     growth: NGrowth | None = None
+    cost: Bill | None = None
     more: tuple[More, ...] = ()
     sees: ComparisonPower | None = None
     next: tuple[Data, ...] = ()
@@ -225,6 +228,7 @@ class PlanResult(OfPlanner):
             units=data.get("units"),
             evaluating=data.get("evaluating"),
             growth=NGrowth.of(data["growth"]) if data.get("growth") else None,
+            cost=Bill.of(data["cost"]) if data.get("cost") else None,
             more=tuple(map(More.of, data.get("more") or ())),
             sees=ComparisonPower.of(data["sees"]) if data.get("sees") else None,
             next=tuple(data.get("next") or ()),
@@ -298,9 +302,10 @@ class PlanResult(OfPlanner):
                     if p.marginal and not self.more else ""),
             Row("", self.sees.text if self.sees else ""),
             *self._next(),
-            Row("training", p.bill.text(unit)),
+            Row("training", p.bill.text(unit, costs=self.cost is None)),
             Row("evaluation", evaluated),
-            in_units(self.units, unit),
+            *(self.cost.rows() if self.cost else ()),
+            in_units(self.units, unit, [x.unit for x in self.cost.lines] if self.cost else ()),
             *(Row("", check.text, "flag") for check in p.checks if not check.holds),
             *(Row("", text, "flag") for text in p.flags),
         )
@@ -319,6 +324,7 @@ class PlanResult(OfPlanner):
             "units": self.units,
             "evaluating": self.evaluating,
             "growth": self.growth.data() if self.growth else None,
+            "cost": self.cost.data() if self.cost else None,
             "more": [m.data() for m in self.more],
             "sees": self.sees.data() if self.sees else None,
             "next": list(self.next),
@@ -336,9 +342,10 @@ def whole_commands(texts: Iterable[str], folder: Path | None, budget: Budget | N
             for options in (named if folder is not None else ())]
 
 
-def in_units(found: Data | None, unit: str = ROLLOUTS) -> Table:
-    """A budget in every unit, and how each is known; without columns that are empty. `unit` is that of C."""
-    rows = (found or {}).get("rows", ())
+def in_units(found: Data | None, unit: str = ROLLOUTS, billed: Sequence[str] = ()) -> Table:
+    """A budget in every unit, and how each is known; without columns that are empty. `unit` is that of C. A unit of
+    `billed` is left out, unless the budget was asked in it."""
+    rows = [r for r in (found or {}).get("rows", ()) if r["unit"] not in billed or r["known"] == "asked"]
     columns = {"pilot": "pilot", "training": "training", "budget": "your budget"}
     known = [k for k in columns if any(r[k] for r in rows)]
     named = [(*_unit(r["unit"], unit), r) for r in rows]

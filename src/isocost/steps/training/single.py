@@ -16,7 +16,7 @@ from isocost.disk.jsonfile import TAIL
 from isocost.errors import Interrupted, UserError
 from isocost.gather import finished
 from isocost.ledger import Ledger
-from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
+from isocost.planner.budget import Budget, Machine, Prices, Usage, expected_timing
 from isocost.planner.evaluation import points
 from isocost.planner.training.afford import EVALUATION_SHARE
 from isocost.planner.training.learning_rate import RateRule, starting_rule
@@ -48,7 +48,7 @@ class RunCost(Result):
     `pricing` holds rollouts, tokens (prefill, decode) and seconds; it is written to dry-run.json in `folder`.
     """
 
-    bill: Bill
+    bill: Usage
     pricing: Mapping[str, Any]
     folder: Path | None = folder_field()
 
@@ -254,7 +254,7 @@ def _evaluating(job: Job, spend: Budget, opened: Opened | None) -> str:
             "makes them fewer")
 
 
-def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str, Any]) -> Bill:
+def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str, Any]) -> Usage:
     """What a run will cost here, from the length and speed of a few sampled completions.
 
     Raises UserError if the budget pays for no update.

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from isocost.laws.law import Law
+from isocost.planner import bill as bills
+from isocost.planner.bill import ALL, Bill
 from isocost.planner.budget import Amounts, Machine, in_every_unit
 from isocost.planner.training.more import more
 from isocost.planner.training.n_growth import SAMPLES, n_growth
@@ -22,7 +24,7 @@ from isocost.steps.folder import StudyFolder
 from isocost.steps.study import StudyRecord
 from isocost.steps.training.hosted import service_rows
 from isocost.steps.training.limits import of_chosen
-from isocost.units import TOKENS
+from isocost.units import SECONDS, TOKENS
 
 PROFILED, PILOTED = "the profile", "the pilot's runs"
 
@@ -37,26 +39,44 @@ def of_pilot(study: StudyRecord, planned: PilotPlan, machine: Machine) -> dict[s
 
 
 def of_plan(study: StudyRecord, plan: Plan) -> dict[str, Any]:
-    """Beside a prescription: `units`, `evaluating` (the cost of its evaluations), `growth` (whether the best n is
-    likely to grow with compute), `more` (reward for more compute), `sees` (the minimum detectable difference of its
-    seeds) and `next`.
+    """Beside a prescription: `cost` (the bill that is expected of its runs), `units`, `evaluating` (the cost of its
+    evaluations), `growth` (whether the best n is likely to grow with compute), `more` (reward for more compute), `sees`
+    (the minimum detectable difference of its seeds) and `next`.
 
     `next` are runs to add to the pilot, at most at the pilot's cost, and what they would resolve; where the law is not
     identified, the runs that would identify it.
     """
     planned, machine, law = study.planned, machine_of(study), study.law
     lengths = PROFILED if planned.direct else PILOTED
-    bills = plan.pilot_bill, plan.bill
-    rows = in_every_unit(*bills, plan.budget, machine, plan.timing, lengths)
-    hosted = service_rows(study, machine, bills, planned.evaluation, plan.budget)
+    hosted = service_rows(study, machine, (plan.pilot_bill, plan.bill), planned.evaluation, plan.budget)
     own = planned if law is None else planned.at(study.turns)
+    cost, training = _cost(study, plan, own), plan.bill
+    if cost is not None and (whole := cost.line(ALL, SECONDS)) and whole.value:
+        training = replace(training, seconds=whole.value)
+    rows = in_every_unit(plan.pilot_bill, training, plan.budget, machine, plan.timing, lengths)
     beside = of_law(law, plan, own, machine, most=plan.pilot_bill.rollouts)
     return {
         "units": {"machine": machine.data(), "rows": [*_known(rows), *hosted]},
         "evaluating": _evaluating(plan, planned),
         "growth": _growth(study, plan),
+        "cost": cost and priced(cost, machine).data(),
         **beside, "next": [{**run, "option": of_chosen(run["option"], study.choice)} for run in beside["next"]],
     }
+
+
+def _cost(study: StudyRecord, plan: Plan, planned: PilotPlan) -> Bill | None:
+    """The bill of a prescription's runs, from the runs of the grid that have ended; None without any."""
+    there = [study.run(r.name) for r in planned.runs if r.purpose in ("pilot", "edge")]
+    seen = [bills.paid_run(run) for run in there if run.over]
+    return bills.forecast(seen, [
+        {bills.RUNS: 1, bills.UPDATES: r.M, bills.WORK: r.C, bills.EVALUATIONS: 1 + len(planned.points_of(r))}
+        for r in plan.runs]) if seen else None
+
+
+def priced(bill: Bill, machine: Machine) -> Bill:
+    """A bill with its money, where the machine has a price."""
+    each = machine.money(1.0)
+    return bill if each is None else bill.priced(machine.currency, each)
 
 
 def _known(rows: Sequence[Amounts]) -> list[dict[str, Any]]:

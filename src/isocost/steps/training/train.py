@@ -55,6 +55,8 @@ class ForecastResult(OfPlanner):
             limit = "" if f.turns is None else f" at a turn limit of {f.turns}"
             out.append(Row("", f"{i.value:.3f} [{i.low:.3f}, {i.high:.3f}] mean held-out {what} of "
                                f"{counted(len(f.runs), 'run')} of {f.C:,} rollouts{limit}"))
+        if f.bill is not None:
+            out.append(Row("bill", f.bill.totals))
         out += [Row("to beat", f"{n.name} {n.value:.3f} [{n.low:.3f}, {n.high:.3f}]") for n in f.naive]
         return [*out, Row("wrong if", f.falsifier)]
 
@@ -110,7 +112,7 @@ def train(
         seen = of_limit(study.curves(), planned.at(plan.turns)) if law else []
         sealed = forecasts.seal(
             plan.plan, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files,
-            rules={} if study.trainer else rules.now(describe(methods.recipe(study.method))),
+            rules={} if study.trainer else rules.now(describe(methods.recipe(study.method))), bill=plan.cost,
         )
         forecasts.write(sealed, study.path / "forecast.json")
     if altered := forecasts.changed(study.forecast.hashes, study.hashes):
