@@ -76,8 +76,8 @@ def main() -> None:
 
 @main.command()
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of every run and every interval")
-@click.option("--world", help="a built-in world: sums, puzzles, agents (rooms, several turns), or control (a pendulum)  "
-              "[default: sums]")
+@click.option("--world", help="a built-in world: sums, puzzles, agents (rooms, several turns), or control (a pendulum) "
+              " [default: sums]")
 @click.option(
     "--size",
     help="a preset, fixed before planning: tiny, quick, standard, long or agents  [default: quick; agents for --world "
