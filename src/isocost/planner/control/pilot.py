@@ -112,8 +112,10 @@ def plan_control_pilot(
 ) -> ControlPilot:
     """The largest grid that two thirds of the budget pay for; without a budget, three values of sigma.
 
-    `centre` has batch and rate (and width) of the middle of the grid; `seed` is the study's. Raises UserError for fewer than three sigmas or
-    seeds, a sigma that cannot be run, and a budget below the smallest grid, with what that costs.
+    `centre` has batch and rate (and width) of the middle of the grid; `seed` is the study's.
+
+    Raises UserError for fewer than three sigmas or seeds, a sigma that cannot be run, and a budget below the smallest
+    grid, with what that costs.
     """
     if sigmas is not None:
         for sigma in sigmas:
