@@ -64,7 +64,7 @@ def opened(
     world = open_world(model, problems, grade, meter=meter, compute=compute)
     inside = world.about.kernels
     if inside != kernels:
-        raise ValueError(f"{kernels} kernels are not to be had: {world.about.kernels_why or f'it has {inside}'}")
+        raise ValueError(f"{kernels} kernels are not available: {world.about.kernels_why or f'it has {inside}'}")
     return world
 
 

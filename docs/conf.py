@@ -1,6 +1,6 @@
 """How Sphinx makes a site of these pages: `make docs` writes it to build/docs.
 
-The pages are plain Markdown that reads as well on a code host. Three things are changed on the way to HTML: a picture in
+The pages are plain Markdown that reads as well on a code host. Three things change on the way to HTML: a picture in
 two colours follows the theme's switch, the pages of single methods are listed below methods.md, and the folder of
 pictures is copied as it is, because pictures are named in raw HTML that Sphinx does not read.
 """

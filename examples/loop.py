@@ -35,7 +35,7 @@ ANSWERS = [ALPHABET.index("abc"[k % 3]) for k in range(10)]
 
 @dataclass(frozen=True)
 class Settings:
-    """What `isocost train` is told: n and B of the arm, the learning rate and its warm-up, and the budget C."""
+    """The options of `isocost train`: n and B of the arm, the learning rate and its warm-up, and the budget C."""
 
     seed: int = 0
     n: int = 8                      # completions of each question in a step: the group

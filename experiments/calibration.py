@@ -20,13 +20,13 @@ What the record holds, for each group under `groups`:
 - `cover` also for the parameters `A`, `Cmid`, `b` of the arms whose asymptote the law does not leave open (its flag
   `identifiability`), `parameter_arms` their share; and for `n_star` at an eighth, a quarter, a half and the whole of
   the pilot, where given: `at` each of these, `count` studies.
-- `oracle`: at 4 times, the coverage of one who knows form and noise (`truth/oracle.py`) and the median ratio of widths.
+- `oracle`: at 4 times, the coverage of an oracle that knows the curve form and the noise (`truth/oracle.py`), and the
+  median ratio of widths.
 - `choice`: at 4 and 8 times, of the n that `planner.choice` takes at equal rollouts: `extra`, the share of
   compute beyond C that it needs to reach what the best n has at C (null where it never does); `extra_to_margin`, the
   same to within the margin of 0.01, which counts as equal; `lost`, in reward; each [median, 75th, 90th percentile];
   `held`, the share of studies where the best n is not called worse, and how many n are not (mean `size`). `@4 known`,
-  `@8 known`: the same for one who knows form and noise and chooses by the same rule: what nobody could better from
-  these runs.
+  `@8 known`: the same for that oracle, which chooses by the same rule: the best that these runs allow.
 
 `by_kind` and `by_design` hold the same for each kind of truth and each design. `repeats`: the median ratio of width at
 4 times when every checkpoint is handed in twice, and when runs are evaluated four times as often. `unidentifiable`:

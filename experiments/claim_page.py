@@ -1,4 +1,4 @@
-"""What is told of claims: docs/claims.md and its picture, and the part of a method's page that is about its claims.
+"""The pages about claims: docs/claims.md and its picture, and the part of a method's page that is about its claims.
 
 `python -m experiments.claim page` writes the first, `python -m docs.build.catalogue docs` the second.
 """
@@ -112,7 +112,7 @@ def page(found: Records) -> str:
     every = rows()
     done = {name: found[name] for name in ordered(every, found)}
     older = [c for c in every.values() if c.sealed]
-    begun = [r["row"]["title"] for r in found.values() if "seal" in r and "outcome" not in r]
+    sealed = [r["row"]["title"] for r in found.values() if "seal" in r and "outcome" not in r]
     refused = [(every[n], r) for n, r in found.items() if "seal" not in r and not r["decidable"]]
     count = {x: sum(r["outcome"] == x for r in done.values()) for x in ORDER}
     table = markdown_table(("claim", "answer", "effect", "claimed", "seeds", "tries"), [
@@ -123,8 +123,8 @@ def page(found: Records) -> str:
              f"## Answers\n\n{count[HOLDS]} claims hold, {count[FAILS]} do not, {count[UNKNOWN]} are undecided.\n",
              SHOWN, table] if done else [HEAD.partition("{older}")[0], "No claim has been asked yet.\n"]
     parts += [_picture()] if done else []
-    if begun:
-        parts.append("Sealed and not yet run: " + ", ".join(begun) + ".\n")
+    if sealed:
+        parts.append("Sealed and not yet run: " + ", ".join(sealed) + ".\n")
     parts.append("## Not asked, because\n")
     parts.append(markdown_table(("claim", "because"), [(f"{c.title}: {c.claim}", failed(r)) for c, r in refused])
                  if refused else "No claim was refused by the gate yet.\n")
@@ -182,7 +182,7 @@ def other_rules(record: Mapping[str, Any]) -> str:
 
 
 def home_of(claim: Claim) -> str:
-    """The method on whose page a claim is told."""
+    """The method whose page has a claim's questions and numbers."""
     return (claim.own or claim.methods)[0]
 
 
@@ -323,9 +323,9 @@ def of_method(name: str, every: Mapping[str, Claim] | None = None, found: Record
 
 
 def _section(name: str, claim: Claim, record: Mapping[str, Any], every: Mapping[str, Claim]) -> str:
-    """One claim on the page of one of its methods: told there, or where it is told."""
+    """One claim on the page of one of its methods: all of it, or a link to the page that has it (`home_of`)."""
     if name != home_of(claim):
-        return (f"### {claim.title}\n\n{claim.claim} **{record['outcome'].capitalize()}**. Told on the page of "
+        return (f"### {claim.title}\n\n{claim.claim} **{record['outcome'].capitalize()}**. Details: "
                 f"[{home_of(claim)}]({home_of(claim)}.md#{anchor(claim.title)}).\n")
     runs, seconds = (sum(part[k] for part in record["bill"].values()) for k in ("runs", "seconds"))
     amount = f"{record['cost']:.2g} FLOP" if record["unit"] == "flops" else f"{record['cost']:,.0f} {record['unit']}"
@@ -391,13 +391,13 @@ def evidence_of(name: str, every: Mapping[str, Claim], found: Records) -> list[t
         record = found.get(n, {})
         if name not in c.methods or "outcome" not in record:
             continue
-        told = outcome_of([record["answers"][i]["answer"] for i in c.of_method(name)])
+        answer = outcome_of([record["answers"][i]["answer"] for i in c.of_method(name)])
         asked = name in c.own
-        state = ("reproduced" if asked and told == record["outcome"] == HOLDS else
-                 f"{'claim' if asked else 'another claim'}: {told}")
+        state = ("reproduced" if asked and answer == record["outcome"] == HOLDS else
+                 f"{'claim' if asked else 'another claim'}: {answer}")
         rule = int(record.get("rules", {}).get(name, 1))
         if name in methods.shipped() and rule != methods.load(name).CARD.rule:
-            state = f"claim under rule {rule}: {told}"
+            state = f"claim under rule {rule}: {answer}"
         out.append((state, f"experiments/results/claims/{n}.json", c))
     return out
 

@@ -104,7 +104,7 @@ def age(folder: Path) -> Numbers:
 
 def balance(folder: Path, cold: int) -> Numbers:
     """Of the groups after `cold` updates: attempts trained on, share all right or all wrong ("settled"), distance of
-    the share right from one half, share right; and tokens decoded for each attempt that was begun in these updates.
+    the share right from one half, share right; and tokens decoded for each attempt that started in these updates.
     """
     groups = [x["rewards"] for x in read_lines(folder / "journal.jsonl") if x["step"] >= cold and len(x["rewards"]) > 1]
     right = [sum(r) / len(r) for r in groups]
@@ -114,7 +114,7 @@ def balance(folder: Path, cold: int) -> Numbers:
 
 
 def _tokens_after(folder: Path, cold: int) -> float:
-    """Tokens decoded for each rollout begun after `cold` updates."""
+    """Tokens decoded for each rollout that started after `cold` updates."""
     steps = _updates(folder)
     first, last = steps[cold - 1], steps[-1]
     return float((last["decode"] - first["decode"]) / (last["rollouts"] - first["rollouts"]))
@@ -125,7 +125,7 @@ def _updates(folder: Path) -> list[Mapping[str, Any]]:
 
 
 def tails(folder: Path, cold: int = 20, at: int = 4, keep: float = 0.5, home: float = 0.5) -> Numbers:
-    """Ticks for every hundred rollouts that came home, and tokens for each that was begun; GRPO's predict the others'.
+    """Ticks for every hundred rollouts that returned, tokens for each that started; GRPO's predict the others'.
 
     A tick is one sequential token. A group's rollouts are decoded together, so its ticks are its longest's tokens, less
     those of earlier waves. `at`, `keep` and `cold` are ARRoL's, `home` is APRIL's share of groups that end a wave.
@@ -158,12 +158,12 @@ def _ticks(lines: Sequence[Mapping[str, Any]], returned: Sequence[Mapping[str, A
     for x in lines:
         given_up[x["wave"], x["slot"]] = given_up.get((x["wave"], x["slot"]), 0) + x["cancelled"]
     ticks: list[int] = []
-    waiting: dict[str, list[int]] = {}          # the waves in which a problem's groups were begun that are not home
+    waiting: dict[str, list[int]] = {}          # the waves in which a problem's groups started that have not returned
     for wave in range(last + 1):
         lasted = []
         for x in (x for x in returned if x["wave"] == wave):
-            begun = waiting[x["id"]].pop(0) if given_up[x["wave"], x["slot"]] < 0 else wave
-            lasted.append(max(x["lengths"]) - sum(ticks[begun:]))
+            started = waiting[x["id"]].pop(0) if given_up[x["wave"], x["slot"]] < 0 else wave
+            lasted.append(max(x["lengths"]) - sum(ticks[started:]))
         assert min(lasted) > 0
         ticks.append(max(lasted))
         for x in (x for x in lines if x["wave"] == wave and given_up[x["wave"], x["slot"]] > 0):

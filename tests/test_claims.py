@@ -179,8 +179,8 @@ def test_a_record_is_that_of_its_row_and_its_seal_and_answers_follow(name):
         assert claim.outcome_of([a["answer"] for a in record["answers"]]) == record["outcome"]
 
 
-def test_the_gate_would_have_refused_most_of_what_could_not_be_told():
-    """On the older claims, by their first four seeds: of those that could not be told most are refused, of those that
+def test_the_gate_would_have_refused_most_of_what_was_undecided():
+    """On the older claims, by their first four seeds: of those that are undecided most are refused, of those that
     hold most pass. Refused of these are InT, whose baseline is said not to learn, and UI-S1, whose four seeds vary more
     than all."""
     found = claim_page.back_test(claim.rows(), claim.kept())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from isocost import methods, parts
+from isocost import methods, parts, strategies
 from isocost.cli.commands import main
 from isocost.contract import conflicts
 from isocost.contract.check import check
@@ -37,6 +37,7 @@ from isocost.methods import (
 from isocost.parts import choose, enrich, improve, loss, reward, select
 from isocost.recipe import describe, fingerprint, functions, tune
 from isocost.seams import SEAMS
+from isocost.strategies import beam, best_of, particles
 from isocost.traits import TRAITS, declared
 from isocost.worlds import toy
 from toy import run
@@ -93,6 +94,9 @@ CASES = {
     "interruptions x putting by": (
         has("april", play=has("scalerl").play), "one token after it is continued", has("scalerl")),
     "trees x best of N": (has("bon", play=ettrl.play), "ettrl.play conflicts with bon.advantage", has("bon")),
+    "search over steps x siblings": (
+        has("grpo", play=partial(beam.play, n=4, width=2)), "beam.play conflicts with grpo.advantage: a scorer decided",
+        has("grpo", play=partial(best_of.play, n=4))),
     "values of turns not learnt": (has("archer", improve=improve.policy), "archer.improve learns them", has("archer")),
     "critic of turns not taught": (has("vldac", improve=improve.policy), "vldac.improve trains one", has("vldac")),
     "returns not taught": (has("mcawr", improve=improve.policy), "mcawr.improve trains one", has("mcawr")),
@@ -208,16 +212,21 @@ def test_every_reason_is_tried():
     with pytest.raises(UserError) as told:
         refuse(has("gigpo"), turns=1)
     tried |= {why for why in reasons() if str(told.value).endswith(why)}
+    searched = has("reinforce", play=particles.play)
+    refuse(searched, turns=1)
+    with pytest.raises(UserError, match="conflicts with a dialogue of up to 3 turns") as told:
+        refuse(searched, turns=3)
+    tried |= {why for why in reasons() if str(told.value).endswith(why)}
     assert reasons() - tried == set()
 
 
 def known_modules():
     return [*(importlib.import_module(f"{parts.__name__}.{m.name}") for m in pkgutil.iter_modules(parts.__path__)),
-            *map(methods.load, ALL)]
+            *map(methods.load, ALL), *map(strategies.KIND.load, strategies.names())]
 
 
 def known_functions():
-    """Every function of the parts and the methods."""
+    """Every function of the parts, the methods and the strategies."""
     every = [(m, f) for m in known_modules() for f in vars(m).values() if inspect.isfunction(f)]
     return [f for m, f in every if f.__module__ == m.__name__]
 

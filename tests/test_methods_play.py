@@ -27,6 +27,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.evaluate import evaluate
 from isocost.runs.job import Job
 from isocost.seams import Attempts, Pace, Wave
+from isocost.strategies import rounds
 from isocost.types import Message, Place, Role, Sampling, Score, Segment, Shown, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting
@@ -437,7 +438,7 @@ def test_rc_goes_on_from_summaries_alone():
 
 
 def test_rc_fills_in_what_it_knows_and_leaves_other_braces():
-    said = rc._filled(r"{summary} Now {x}: \boxed{7} {trace}", summary="{trace}", trace="t")
+    said = rounds.filled(r"{summary} Now {x}: \boxed{7} {trace}", summary="{trace}", trace="t")
     assert said == r"{trace} Now {x}: \boxed{7} t"
 
 

@@ -33,10 +33,6 @@ LINE = {
 SLEEP = 0.02
 
 
-def busy_of(run_out):
-    return read_lines(run_out / "timing.jsonl")[-1]
-
-
 # the meter ----------------------------------------------------------------------------------------------------
 
 

@@ -79,7 +79,7 @@ def test_share_and_its_inverse():
 def test_a_small_coverage_check_inside_the_forms():
     """9 fixed studies, 45 arms: 90 % intervals at four times the pilot, and of parameters, are near what they say.
 
-    The law's width is held against an oracle's, who knows form and noise.
+    The law's width is compared with that of an oracle that knows the curve form and the noise.
     """
     held, known, ratio, parameters = [], [], [], []
     for number in range(9):

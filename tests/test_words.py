@@ -19,7 +19,8 @@ from words import INSTEAD
 
 HOME = Path(__file__).parents[1]
 SOURCE = HOME / "src" / "isocost"
-ROOMS = ("core", *sorted(p.name for p in SOURCE.iterdir() if p.is_dir() and any(p.glob("*.py"))))
+ROOMS = ("core", *sorted(p.name for p in SOURCE.iterdir() if p.is_dir() and any(p.glob("*.py"))),
+         *(str(HOME / scripts) for scripts in ("bench", "docs/build", "examples", "experiments")))
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md",
          *sorted(str(p.relative_to(HOME)) for p in (HOME / "docs").rglob("*.md")))
 PHRASES = [(re.compile(phrase.replace(" ", r"\s+"), re.I), instead) for phrase, instead in INSTEAD.items()]

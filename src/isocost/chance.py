@@ -7,10 +7,14 @@ generator and no seed arithmetic, so batching, order and resuming cannot change 
 The counter's four words have 32 bits each. Attempt and turn share one of them, 16 bits each; the upper bits of an
 attempt from 65,536 on are in the upper 8 bits of position and slot. So no two addresses share a draw up to 2^32
 attempts, 2^16 turns, and, in groups of more than 65,536 attempts, 2^26 tokens a turn and 2^24 slots.
+
+The rounds of a search after its first, round 0, have a key of their own. The number of a round is in the upper 12 bits
+of the position, so they have 2^22 tokens a turn, and 65,536 attempts: more are refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -18,10 +22,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy import ndarray
 
+from isocost.errors import UserError
+
 if TYPE_CHECKING:
     from isocost.types import Place  # for the annotation alone
 
-__all__ = ["Purpose", "blocks", "generator", "key", "luck", "uniforms"]
+__all__ = ["Purpose", "addresses", "blocks", "generator", "key", "luck", "numbers", "round_of", "share", "uniforms"]
 
 
 class Purpose(IntEnum):
@@ -39,12 +45,14 @@ class Purpose(IntEnum):
     FORK = 9
     GUIDE = 10
     ENVIRONMENT = 11
+    ANSWER = 12
 
 
 _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 _WORD, _LONG = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+ROUND = 20              # the bit of a block's number where the round of a search begins
 ATTEMPTS = 1 << 16      # whose numbers fit into their part of a word
 FEW = 8     # blocks that Python's integers compute faster than numpy, whose 80 calls take the same time for any number
 
@@ -67,23 +75,56 @@ def uniforms(place: Place, attempts: Sequence[int], turn: int, start: int, count
     would have drawn without the interruption.
     """
     first, attempt = start // 4, np.asarray(attempts, dtype=np.int64)
-    wave, slot, turns, firsts = (np.full_like(attempt, x) for x in (place.wave, place.slot, turn, first))
-    u = blocks(key(place), wave, slot, attempt, turns, firsts, (start + count + 3) // 4 - first)
+    position = first + round_of(place, attempts)
+    wave, slot, turns, positions = (np.full_like(attempt, x) for x in (place.wave, place.slot, turn, position))
+    u = blocks(key(place), wave, slot, attempt, turns, positions, (start + count + 3) // 4 - first)
     return u[:, start - 4 * first : start - 4 * first + count]
 
 
+def round_of(place: Place, attempts: Sequence[int]) -> int:
+    """What the round of a search adds to the number of a block. Raises UserError for an attempt without an address."""
+    if place.round and max(attempts, default=0) >= ATTEMPTS:
+        raise UserError(f"attempt {max(attempts):,} of a search has no random numbers of its own: attempts times paths "
+                        f"must not exceed {ATTEMPTS:,}")
+    return place.round << ROUND
+
+
 def key(place: Place) -> tuple[int, int]:
-    """Philox's key: the run's seed and the purpose. Draws of one key can be made together."""
-    return place.seed & 0xFFFFFFFF, ((place.seed >> 32) & 0xFFFFFF) << 8 | int(place.purpose)
+    """Philox's key: the run's seed, the purpose, whether a search has chosen. Draws of one key can be made together."""
+    return place.seed & 0xFFFFFFFF, ((place.seed >> 32) & 0xFFFFFF) << 8 | (place.round > 0) << 7 | int(place.purpose)
 
 
 def blocks(
     key: tuple[int, int], wave: ndarray, slot: ndarray, attempt: ndarray, turn: ndarray, first: ndarray, count: int
 ) -> ndarray:
-    """(rows, 4 count) numbers in (0, 1): row i's token positions from 4 first[i] on. The arrays are (rows,)."""
-    if len(first) * count <= FEW:
-        return _few(key, wave, slot, attempt, turn, first, count)
+    """(rows, 4 count) numbers in (0, 1): row i's token positions from 4 first[i] on. The arrays are (rows,);
+    to `first` the `round_of` a search is added.
+    """
     first, who, slot = _addressed(first, attempt, turn, slot)
+    return _drawn(key, first, who, slot, wave, count)
+
+
+def addresses(places: Sequence[Place], attempts: Sequence[int], turns: Sequence[int]) -> ndarray:
+    """(rows, 6) where each row's numbers begin: Philox's counter and key. Blocks are counted in the first column."""
+    each = [(x.round << ROUND, x.slot, x.wave, *key(x)) for x in places]
+    first, slot, wave, k0, k1 = np.array(each, dtype=np.int64).reshape(-1, 5).T
+    attempt, turn = np.asarray(attempts, dtype=np.int64), np.asarray(turns, dtype=np.int64)
+    return np.stack((*_addressed(first, attempt, turn, slot), wave, k0, k1), -1)
+
+
+def numbers(at: ndarray, count: int) -> ndarray:
+    """(rows, 4 count) numbers in (0, 1) from `addresses` on."""
+    out = np.empty((len(at), 4 * count))
+    for own in {tuple(x) for x in at[:, 4:].tolist()}:
+        some = (at[:, 4:] == own).all(1)
+        first, who, slot, wave = at[some, :4].T
+        out[some] = _drawn(own, first, who, slot, wave, count)
+    return out
+
+
+def _drawn(key: tuple[int, int], first: ndarray, who: ndarray, slot: ndarray, wave: ndarray, count: int) -> ndarray:
+    if len(first) * count <= FEW:
+        return _few(key, first, who, slot, wave, count)
     block = first[:, None] + np.arange(count)
     who, slot, wave = (np.broadcast_to(x[:, None], block.shape) for x in (who, slot, wave))
     words = philox((block, who, slot, wave), key)
@@ -99,11 +140,8 @@ def _addressed(first: ndarray, attempt: ndarray, turn: ndarray, slot: ndarray) -
     return first + ((more & 0xFF) << 24), attempt - (more << 16) + (turn << 16), slot + (more >> 8 << 24)
 
 
-def _few(
-    key: tuple[int, int], wave: ndarray, slot: ndarray, attempt: ndarray, turn: ndarray, first: ndarray, count: int
-) -> ndarray:
-    """What `blocks` gives, one block after another: a single attempt draws for each of its turns."""
-    first, who, slot = _addressed(first, attempt, turn, slot)
+def _few(key: tuple[int, int], first: ndarray, who: ndarray, slot: ndarray, wave: ndarray, count: int) -> ndarray:
+    """The same, one block after another: a single attempt draws for each of its turns."""
     rows = zip(first.tolist(), who.tolist(), slot.tolist(), wave.tolist(), strict=True)
     words = [w for at, one, place, when in rows for i in range(count) for w in _block(at + i, one, place, when, *key)]
     return (np.array(words, dtype=np.float64).reshape(len(first), 4 * count) + 0.5) / 2.0**32
@@ -122,6 +160,12 @@ def _block(a: int, b: int, c: int, d: int, k0: int, k1: int) -> tuple[int, int, 
 def generator(seed: int, purpose: Purpose, *address: int) -> np.random.Generator:
     """A separate numpy generator for one address, for draws that are not tokens."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, int(purpose), *address])))
+
+
+def share(*parts: object) -> float:
+    """A number in [0, 1) that what is named alone decides, such as a text: the same in every run, process and order."""
+    digest = hashlib.sha256("\n".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:6]) / 2**48
 
 
 def luck(place: Place, attempt: int, turn: int) -> tuple[int, ...]:

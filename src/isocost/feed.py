@@ -84,7 +84,8 @@ class Feed:
         self.in_flight: deque[asyncio.Future[list[Played]]] = deque(map(_complete, ledger.ahead.waves))
         ahead = [x for wave in ledger.ahead.waves for x in wave]
         # Groups in flight, and the cost of each so far.
-        self.started = [(x.group.of(()), meter.Tab(Cost(rollouts=x.group.size + x.cancelled))) for x in ahead]
+        self.started = [(x.group.of(()), meter.Tab(Cost(rollouts=x.group.size + x.cancelled + x.unchosen)))
+                        for x in ahead]
         self.held = list(ledger.ahead.held)  # selected groups beyond the last step's size, not yet stale
         self.posing = asyncio.Lock()  # a guide may await; two waves must not draw the same problems
         self.clock = clock or (lambda: world.meter.of().seconds)
@@ -180,7 +181,7 @@ class Feed:
             if dropped:
                 self._settle([Played(group.of(dropped), 0)], Fate.FILTERED)
             self.over += max(chosen.size + len(dropped) - group.size, 0)
-            out.append(Played(chosen, one.cancelled))
+            out.append(one._replace(group=chosen))
         return out
 
     def _young(self, played: Sequence[Played]) -> list[Played]:
@@ -195,13 +196,13 @@ class Feed:
     def _settle(self, played: Sequence[Played], fate: Fate) -> None:
         for one in played:
             fates = [Fate.LOST if score is None else fate for score in one.group.scores]
-            self.ledger.settle(one.group, fates, one.cancelled)
+            self.ledger.settle(one.group, fates, one.cancelled, one.unchosen)
 
     def _settle_cancelled(self, played: Sequence[Played]) -> None:
-        """Settle the rollouts that the schedule cancelled; the loop settles those that are trained on."""
+        """Settle the rollouts that were cancelled or not chosen; the loop settles those that are trained on."""
         for one in played:
-            if one.cancelled:
-                self.ledger.settle(one.group.of(()), [], one.cancelled)
+            if one.cancelled or one.unchosen:
+                self.ledger.settle(one.group.of(()), [], one.cancelled, one.unchosen)
 
     async def beside(self, learn: Callable[[], T]) -> T:
         """What `learn` returns, when the waves in flight are complete too: in another thread if the world can.
@@ -277,7 +278,7 @@ class Feed:
                 counts = _send(plan, [h.group for h in played])
         if allocated < total:
             raise _not_the_total(allocated, total)
-        return [h for h in played if h.group.size or h.cancelled]
+        return [h for h in played if h.group.size or h.cancelled or h.unchosen]
 
     async def _whole(
         self, problems: Sequence[Problem], places: Sequence[Place], counts: Sequence[int], pace: Pace
@@ -330,7 +331,7 @@ class Feed:
     async def _score(self, one: Played) -> Played:
         if not one.group.rollouts:
             return one
-        return Played(await self._scored(one.group), one.cancelled)
+        return one._replace(group=await self._scored(one.group))
 
     async def _scored(self, group: Group) -> Group:
         scored = await self.recipe.reward(group, self.shown[0])
@@ -345,7 +346,8 @@ class Feed:
             self.started.append((group, tab))
             rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.shown[1])
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
-        return Played(group.of(whole), one.cancelled + tab.cost.rollouts - len(rollouts))
+        cancelled = tab.cost.rollouts - tab.unchosen - len(rollouts)
+        return Played(group.of(whole), one.cancelled + cancelled, one.unchosen + tab.unchosen)
 
     async def __aenter__(self) -> Feed:
         return self

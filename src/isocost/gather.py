@@ -14,7 +14,7 @@ T = TypeVar("T")
 POLL = 0.5      # seconds: a signal that comes just before a thread waits is handled only when it wakes
 
 
-async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
+async def together(*work: Awaitable[T]) -> list[T]:
     """The results in order. If one raises, or this is cancelled, the others are cancelled and awaited first.
 
     `asyncio.gather` lets the others continue: they would still sample, and be charged, after the run failed.
@@ -83,7 +83,7 @@ async def at_most(seconds: float | None, work: Awaitable[T]) -> T:
         try:
             waits_for = _sent(work, None)
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            return done.value
         async with within(seconds):
             return await _go_on(work, waits_for)
     except Mischief:
@@ -104,7 +104,7 @@ def _go_on(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, 
             else:
                 waits_for = _sent(work, value)
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            return done.value
 
 
 class Mischief(RuntimeError):

@@ -25,7 +25,7 @@ from isocost.types import Cost, Fate, FaultSource, Group, Problem, Rollout, Stop
 S = TypeVar("S")
 COLUMNS = (     # of a line of the journal; any other is a note
     "step", "wave", "slot", "id", "variant", "version", "attempts", "rewards", "lengths", "stops", "fates", "cancelled",
-    "turns", "faults",
+    "unchosen", "turns", "faults",
 )
 
 
@@ -62,10 +62,10 @@ class Seen:
 class JournalLine(Mapping[str, Any]):
     """A group's line of the journal. A run writes it and nobody else reads most of them, so it is made when read."""
 
-    __slots__ = ("_made", "cancelled", "fates", "group", "step")
+    __slots__ = ("_made", "cancelled", "fates", "group", "step", "unchosen")
 
-    def __init__(self, step: int, group: Group, fates: Sequence[Fate], cancelled: int):
-        self.step, self.group, self.fates, self.cancelled = step, group, fates, cancelled
+    def __init__(self, step: int, group: Group, fates: Sequence[Fate], cancelled: int, unchosen: int = 0):
+        self.step, self.group, self.fates, self.cancelled, self.unchosen = step, group, fates, cancelled, unchosen
         self._made: dict[str, Any] | None = None
 
     @property
@@ -85,6 +85,7 @@ class JournalLine(Mapping[str, Any]):
                 "stops": list(map(str, group.stops)),
                 "fates": list(map(str, self.fates)),
                 "cancelled": self.cancelled,
+                **({"unchosen": self.unchosen} if self.unchosen else {}),
                 **_dialogues(group.noted),
                 **_columns(group.noted),
             }
@@ -105,13 +106,14 @@ class JournalLine(Mapping[str, Any]):
 
 
 class Played(NamedTuple):
-    """A complete group, and how many of its rollouts were cancelled.
+    """A complete group, how many of its rollouts were cancelled, and how many tries of its answers were not chosen.
 
     Rollouts that are completed in a later wave were counted as cancelled in their own, so the number can be negative.
     """
 
     group: Group
     cancelled: int
+    unchosen: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Ahead:
 
 
 _READING = threading.RLock()     # sampling and learning may read at the same time what is brought up to date then
-_FATES, _CANCELLED = list(Fate), str(Fate.CANCELLED)
+_FATES, _CANCELLED, _UNCHOSEN = list(Fate), str(Fate.CANCELLED), str(Fate.UNCHOSEN)
 
 
 @dataclass
@@ -196,22 +198,26 @@ class Ledger:
                     self._tally(problem.id, problem.variant, rewards, notes, step)
                 self._new.clear()
 
-    def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
-        """Record the fate of each rollout of a group, and how many more were started and cancelled.
+    def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0, unchosen: int = 0) -> None:
+        """Record the fate of each rollout of a group, and how many more were started and cancelled, or not chosen.
 
         A negative `cancelled` subtracts: these were counted as cancelled in an earlier wave and are now complete.
         """
-        self.settle_all([group], [fates], cancelled)
+        self.settle_all([group], [fates], cancelled, unchosen)
 
-    def settle_all(self, groups: Sequence[Group], fates: Sequence[Sequence[Fate]], cancelled: int = 0) -> None:
-        """The same for several groups, with `cancelled` more in each."""
+    def settle_all(
+        self, groups: Sequence[Group], fates: Sequence[Sequence[Fate]], cancelled: int = 0, unchosen: int = 0
+    ) -> None:
+        """The same for several groups, with `cancelled` and `unchosen` more in each."""
         every = list(chain.from_iterable(fates))
         for fate in _FATES:
             if count := every.count(fate):
                 self.fates[str(fate)] += count
         self.fates[_CANCELLED] += cancelled * len(groups)
+        if unchosen:
+            self.fates[_UNCHOSEN] += unchosen * len(groups)
         for group, some in zip(groups, fates, strict=True):
-            self.fresh.append(line := JournalLine(self.step, group, some, cancelled))
+            self.fresh.append(line := JournalLine(self.step, group, some, cancelled, unchosen))
             if group.noted:
                 line.data       # a note that cannot be a column is an error now  # noqa: B018
 
@@ -241,7 +247,9 @@ class Ledger:
             groups.setdefault((line["wave"], line["slot"]), []).append(line)
             counted[line["wave"]] = min(line["step"], counted.get(line["wave"], line["step"]))
             self.fates.update(line["fates"])
-            self.fates[str(Fate.CANCELLED)] += line["cancelled"]
+            self.fates[_CANCELLED] += line["cancelled"]
+            if more := line.get("unchosen"):
+                self.fates[_UNCHOSEN] += more
         for _, lines in sorted(groups.items()):
             names = {name: None for x in lines for name in x if name not in COLUMNS}
             rows = (zip(x["attempts"], x["rewards"], *(x.get(k) or [None] * len(x["attempts"]) for k in names),

@@ -2,8 +2,8 @@
 
 Everything decoded, scored or trained inside `on(account)`, at any depth and whether or not the result is used, is
 charged to that account: cancelled rollouts, the losers of best-of-n, the side rollouts of a value estimate. Accounts:
-"train" is the C of the laws; "evaluation", "probe", "check" (of the answer key) and "lost" are never part of C and
-always part of the bill.
+"train" is the C of the laws; "evaluation", "probe", "check" (of the answer key), "lost" and "answers" (what was served)
+are never part of C and always part of the bill.
 
 One rollout is one attempt that a `play` or a `schedule` begins, from the prompt or from a part of another attempt,
 whether or not it is returned. An attempt that goes on where it stopped is the same rollout, and a copy is none. An
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from isocost.types import Cost
 
-TRAIN, EVALUATION, PROBE, CHECK, LOST = "train", "evaluation", "probe", "check", "lost"
+TRAIN, EVALUATION, PROBE, CHECK, LOST, ANSWERS = "train", "evaluation", "probe", "check", "lost", "answers"
 RULE = 1        # grows when what is charged changes: records have it, and one begun under another is not continued
 SAMPLE, SCORE, LEARN = "sample", "score", "learn"  # what seconds are spent on
 
@@ -35,6 +35,7 @@ class Tab:
 
     cost: Cost = field(default_factory=Cost)
     around: Tab | None = None  # the tab of the enclosing work
+    unchosen: int = 0           # of the rollouts: those that another one of their answer was chosen over
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,14 @@ def begins(rollouts: bool) -> Iterator[None]:
         yield
     finally:
         _payer.reset(token)
+
+
+def unchosen(count: int) -> None:
+    """Count rollouts that began here and are not returned, because another one of their answer was chosen."""
+    tab = _payer.get().tab
+    while tab is not None:
+        tab.unchosen += count
+        tab = tab.around
 
 
 def payer() -> Payer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, Self
 
 from isocost.errors import UserError
 
@@ -27,6 +27,22 @@ def read(spec: str, defaults: Any) -> dict[str, Any]:
         if key == "seed" and given[key] < 0:
             raise UserError(f"{spec!r}: seed is at least 0, not {value}")
     return given
+
+
+class NamedOptions:
+    """The options of a name: a frozen dataclass, whose name is that of the name, with a default for each."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, spec: str) -> Self:
+        """Read "NAME" or "NAME:key=value,...". Raises UserError for an option that does not exist."""
+        return cls(**read(spec, cls()))
+
+    def refuse(self, *wrong: tuple[bool, str]) -> None:
+        """Raises UserError with the first reason that applies, of pairs (whether it does, the reason)."""
+        if why := next((why for bad, why in wrong if bad), ""):
+            raise UserError(f"{type(self).__name__.lower()}: {why}")
 
 
 _READ: dict[type, type] = {float: float, str: str}

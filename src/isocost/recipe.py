@@ -142,7 +142,7 @@ def tune(recipe: AnyRecipe, path: str, value: Any) -> AnyRecipe:
     old = own[seam]
     if not rest:
         if seam not in sizes:
-            knob = next(iter(_knobs(old)), "name")
+            knob = next(iter(knobs(old)), "name")
             raise KeyError(f"{seam} is a function; set one of its settings, such as {seam}.{knob}")
         size = _read(value, old, path)
         if type(size) is not type(old):
@@ -162,17 +162,22 @@ def tune(recipe: AnyRecipe, path: str, value: Any) -> AnyRecipe:
 def _set(old: Any, names: Sequence[str], value: Any, where: str) -> Any:
     """A function with one setting changed; further names are of the function that the setting is, such as a view's."""
     fn, keywords = (old.func, old.keywords) if isinstance(old, partial) else (old, {})
-    knobs, (name, *more) = _knobs(old), names
-    if name not in knobs or (more and not callable(knobs[name])):
-        takes = ", ".join(knobs) or "no settings"
+    own, (name, *more) = knobs(old), names
+    if name not in own or (more and not callable(own[name])):
+        takes = ", ".join(own) or "no settings"
         raise KeyError(f"{where} is {fn.__module__}:{fn.__qualname__}, which takes {takes}; not {'.'.join(names)!r}")
     if more:
-        new = _set(knobs[name], more, value, f"{where}.{name}")
+        new = _set(own[name], more, value, f"{where}.{name}")
     else:
-        new = _read(value, knobs[name], f"{where}.{name}")
+        new = _read(value, own[name], f"{where}.{name}")
         for _, _, allowed in outside({name: new}, declared(fn)):
             raise KeyError(f"{_named(fn)} expects a value in {allowed}")
     return partial(fn, **{**keywords, name: new})
+
+
+def with_setting(value: Any, name: str, text: Any, where: str) -> Any:
+    """A function with one setting, read as the type of what it replaces. Raises KeyError as `tune` does."""
+    return _set(value, [name], text, where)
 
 
 def paced(recipe: Recipe, **planned: Any) -> Recipe:
@@ -216,7 +221,8 @@ def _settings(fn: Callable) -> dict[str, inspect.Parameter]:
     }
 
 
-def _knobs(value: Any) -> dict[str, Any]:
+def knobs(value: Any) -> dict[str, Any]:
+    """The settings of a function, or of a partial of one, with their values; empty for anything else."""
     if not callable(value):
         return {}
     fn, keywords = (value.func, value.keywords) if isinstance(value, partial) else (value, {})

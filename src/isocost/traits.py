@@ -45,6 +45,7 @@ TRAITS = {
     "casts_roles": "the attempts of one call have different roles, assigned within the call",
     "not_as_posed": "attempts continue or end inside another one, so they are not draws on the problem as posed",
     "shares_beginnings": "attempts share beginnings that the policy wrote",
+    "chosen_by_steps": "a scorer decides after each step which texts go on, so tokens are not the policy's own draws",
     "forces_end": "attempts are interrupted and made to end",
     # schedule
     "in_parts": "a group's attempts are played one by one, or in parts",

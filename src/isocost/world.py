@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from numpy.random import Generator
 
 from isocost.batch import Batch, Forward
 from isocost.can import Can
+from isocost.gather import together
 from isocost.meter import Meter
 from isocost.types import Group, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown
 
@@ -25,6 +26,9 @@ Weights: TypeAlias = "Mapping[str, Tensor]"
 _CRITIC = "critic."                    # prefix of the names of its tensors in a checkpoint
 # A loss, unreduced (N, T), and metrics like it.
 Surrogate: TypeAlias = "Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]"
+
+
+OnTokens: TypeAlias = "Callable[[int, Sequence[int]], None]"     # the number of an attempt, and what it wrote next
 
 
 class Engine(Protocol):
@@ -45,6 +49,8 @@ class Engine(Protocol):
         turn: int,
         max_tokens: int,
         stop: Sequence[str] = (),
+        ends: Sequence[int] = (),
+        on_tokens: OnTokens | None = None,
     ) -> list[Said]:
         """Continue one start once per attempt, under `start.sampling`.
 
@@ -53,6 +59,10 @@ class Engine(Protocol):
         that ends in OWN tokens is resumed, and draws what it would have drawn. Of the tokens read, `Segment.known` says
         which are charged as `reread` as well. Cancelling the awaiting task stops decoding; what was decoded by then is
         charged.
+
+        Besides the `Text.ends`, and strings in `stop`, an attempt stops after any id in `ends`, with `Stop.STEP`: its
+        text is not over. A start that leaves no room in the context gives `Stop.LENGTH` where the policy has written a
+        part of it. `on_tokens` is given tokens as they come, by engines that can; by others when an attempt ends.
         """
         ...
 
@@ -70,6 +80,27 @@ class Engine(Protocol):
     def restore(self, weights: Weights, version: int) -> None:
         """Take weights as of a version, when a run is resumed from a checkpoint. No call may be unfinished."""
         ...
+
+
+class Start(NamedTuple):
+    """A text to continue once for each of these attempts, by at most `max_tokens` each."""
+
+    text: Segment
+    attempts: Sequence[int]
+    max_tokens: int
+
+
+async def generate_many(
+    engine: Engine, starts: Sequence[Start], *, place: Place, turn: int, stop: Sequence[str] = (),
+    ends: Sequence[int] = (),
+) -> list[list[Said]]:
+    """`Engine.generate` of every start at the same time: in one call where the engine has a `generate_many`, too."""
+    if (many := getattr(engine, "generate_many", None)) is not None:
+        return await many(starts, place=place, turn=turn, stop=stop, ends=ends)
+    return await together(*(
+        engine.generate(text, attempts, place=place, turn=turn, max_tokens=most, stop=stop, ends=ends)
+        for text, attempts, most in starts
+    ))
 
 
 class Learner(Protocol):
@@ -183,6 +214,8 @@ class Critic(Protocol):
 
 class Text(Protocol):
     """Converts between messages and tokens. The only place with a chat template."""
+
+    def __hash__(self) -> int: ...      # what is known of a vocabulary is kept by it
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """What the policy reads before its first word, generation prompt included."""
@@ -309,6 +342,9 @@ class World:
     failures: Counter[str] = field(default_factory=Counter)   # of environments, by cause
     critic: Critic | None = None              # a value function, for methods that learn one
     about: About = About()                    # where its policy is
+    new_critic: Callable[[], Critic] | None = None    # one whose values are probabilities, for scorers that learn
+    critics: dict[str, Critic] = field(default_factory=dict)  # learned scorers in use, by their folder
+    others: dict[str, World] = field(default_factory=dict)    # other models by name, such as one that writes verdicts
     extra: dict[str, Any] = field(default_factory=dict)   # of a user's methods alone, such as teachers by name
     overlap: Overlap | None = None            # of sampling and learning; None: they take turns
     fast: Fast | None = None                  # second forms, where the engine writes whole waves

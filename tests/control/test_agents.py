@@ -270,7 +270,7 @@ def test_a_method_is_described_and_tuned_as_a_recipe_is(name):
 
 
 def test_a_method_that_does_not_exist(tmp_path):
-    with pytest.raises(UserError, match="no control method 'sak': did you mean sac"):
+    with pytest.raises(UserError, match=r"unknown method of control 'sak' \(did you mean 'sac'"):
         methods.agent("sak")
     (tmp_path / "mine.py").write_text("CARD = 1\n")
     with pytest.raises(UserError, match="is not a method of control: it has no agent"):

@@ -1,4 +1,4 @@
-"""Imitation of clean demonstrations alone: every attempt is the environment's expert's. What RaC is held against."""
+"""Imitation of clean demonstrations alone: every attempt is the environment's expert's. RaC's baseline."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""The start that InT is held against: imitate whole reference solutions, in a stranger's words, then do RL.
+"""The baseline of InT's start: imitate whole reference solutions, in a stranger's words, then do RL.
 
     the solution of a sum, with the operands of each column the other way round: 4+6=10 for the policy's 6+4=10
 """

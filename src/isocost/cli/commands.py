@@ -19,7 +19,7 @@ import click
 from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.checks import doctor
 from isocost.cli.control_run import control_run_options, measured, trained, without_control
-from isocost.cli.kinds import audit, begun, plan, without_kinds
+from isocost.cli.kinds import answer, audit, begun, plan, without_kinds
 from isocost.cli.options import (
     ANY,
     FOLDER,
@@ -45,10 +45,13 @@ from isocost.cli.options import (
     worth_option,
 )
 from isocost.cli.rollouts import rollouts
+from isocost.cli.scoring import scorer
+from isocost.cli.serving import serve
+from isocost.cli.test_time import strategy_options
 from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
 
-OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
+OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy")       # options of `eval` of a run
 OF_OWN = ("study", "workers", "dry_run", "as_json")     # options of the steps of a study of another kind
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
@@ -76,8 +79,8 @@ def main() -> None:
 
 @main.command()
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of every run and every interval")
-@click.option("--world", help="a built-in world: sums, puzzles, agents (rooms, several turns), or control (a pendulum) "
-              " [default: sums]")
+@click.option("--world", help="a built-in world: sums, puzzles, agents (rooms, several turns), think (strategies at "
+              "test time on puzzles), or control (a pendulum)  [default: sums]")
 @click.option(
     "--size",
     help="a preset, fixed before planning: tiny, quick, standard, long or agents  [default: quick; agents for --world "
@@ -97,20 +100,17 @@ def main() -> None:
 def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any) -> None:
     """Run a whole study on the built-in model and problems, or on your own."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.settings import of_world
-    from isocost.steps.training.whole import whole
+    from isocost.steps import kinds
+    from isocost.steps.settings import kind_of_world, of_world
 
     shown = observer(as_json)
-    if world == "control":
-        from isocost.cli.control import quickstarted
-
-        printed(quickstarted(out, asked, given(), shown), shown, as_json)
-        return
     own = any(asked.get(k) for k in ("data", "env", "model"))
-    asked = of_world(world or (None if own else "sums"), asked, given())
-    asked["size"] = asked["size"] or "quick"
+    world = world or (None if own else "sums")
+    asked = of_world(world, asked, given())
+    kind = kind_of_world(world)
+    asked["size"] = asked["size"] or ("quick" if kind == "training" else None)
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
-    printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)
+    printed(kinds.whole(kind, out, setting(asked), asked, shown), shown, as_json)
 
 
 @main.command()
@@ -130,6 +130,7 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 )
 @click.option("--parameters", type=Size(), help="the model's size where it is not known here: 7B, 135M")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
+@strategy_options
 @trainer_option
 @click.option("--control", metavar="TASK", help="a study of value-based control: updates per sample, batch and rate on "
               "a task such as pendulum, swingup or gym:HalfCheetah-v5")
@@ -160,7 +161,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
     from isocost.cli.printer import observer, printed
 
     shown = observer(as_json)
-    if (begin := begun(asked, given())) is not None:
+    if (begin := begun({**asked, "completions": completions}, given())) is not None:
         printed(begin(out, shown), shown, as_json)
         return
     limits, columns = server_limits(asked), asked.pop("columns")
@@ -330,6 +331,7 @@ def train(
     return run.exit_code if isinstance(run, RunEnd) else 0
 
 
+main.add_command(answer)
 main.add_command(audit)
 
 
@@ -413,6 +415,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     help="per problem, when pass@1 cannot be computed exactly",
 )
 @click.option("--data", help="problems other than the run's held-out ones; with --model, all of these")
+@click.option("--strategy", metavar="SPEC", help="how each answer is made, such as best-of:n=16,scorer=steps")
 @click.option("--base", is_flag=True, help="also the policy that the run started from, with the paired difference")
 @click.option(
     "--model", help="instead of a run: 'tiny', 'tiny-puzzles', 'smollm2', a Hugging Face folder, or openai:URL#MODEL"
@@ -430,7 +433,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 @server_options
 @json_option
 @reported
-def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked: Any) -> None:
+def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, strategy: str | None, **asked: Any) -> None:
     """Measure a run's policy on held-out problems, or a model on --data or in --env, with an interval over problems."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.look.evaluate import evaluate, evaluate_model
@@ -445,13 +448,14 @@ def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked:
             return
         if unused := [option for name, option in given().items() if name not in OF_RUN]:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
-        printed(evaluate(run, samples=samples, base=base, data=asked["data"], observer=shown), shown, as_json)
+        found = evaluate(run, samples=samples, base=base, data=asked["data"], strategy=strategy, observer=shown)
+        printed(found, shown, as_json)
         return
     if base or not (asked["data"] or asked["env"]):
         raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data, or "
                         "an environment with --env")
-    found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits, observer=shown)
-    printed(found, shown, as_json)
+    printed(evaluate_model(setting_of(asked), samples=samples, strategy=strategy, price=price, limits=limits,
+                           observer=shown), shown, as_json)
 
 
 @main.command()
@@ -565,6 +569,8 @@ def diff(a: str, b: str, as_json: bool) -> None:
 
 main.add_command(doctor)
 main.add_command(rollouts)
+main.add_command(scorer)
 main.add_command(envs)
 main.add_command(laws)
 main.add_command(methods)
+main.add_command(serve)

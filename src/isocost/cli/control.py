@@ -12,7 +12,6 @@ from isocost.steps.events import Observer
 TAKES = ("out", "seed", "method", "control", "length", "width", "as_json", "verbose")
 ONLY = ("length", "width")
 FOR, STUDY = "the task has neither model nor problems", "a study of value-based control"
-OF_QUICKSTART = ("seed", "world", "out", "workers", "as_json")
 OF_IMPORT = ("sources", "out", "source", "columns", "control", "as_json")      # options that an import takes
 
 
@@ -32,13 +31,3 @@ def profiled(out: Path, task: str, asked: Mapping[str, Any], given: Mapping[str,
 
     return profile_control(out, task, method=asked["method"] or "sac", seed=asked["seed"],
                            samples=asked["length"] or SAMPLES, width=asked["width"] or WIDTH, observer=observer)
-
-
-def quickstarted(out: Path | None, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer) -> Any:
-    """A whole study of the pendulum with these options, of which `given` were given."""
-    from isocost.steps.control.whole import whole_control
-
-    if wrong := next((option for name, option in given.items() if name not in OF_QUICKSTART), None):
-        raise UserError(f"{wrong} has no use with --world control")
-    return whole_control(out or Path("studies") / f"quickstart-control-{asked['seed']}", seed=asked["seed"],
-                         workers=asked["workers"], observer=observer)

@@ -14,8 +14,10 @@ from typing import Any
 import click
 
 from isocost.cli.options import (
+    ANY,
     FOLDER,
     POSITIVE,
+    SHARE,
     SOME,
     Sectioned,
     counts,
@@ -23,12 +25,14 @@ from isocost.cli.options import (
     numbers,
     priced,
     reported,
+    server_limits,
+    server_options,
     study_in,
 )
 from isocost.errors import UserError
 
-# option of `profile`: the module that reads the others
-BEGIN = {"trainer": "isocost.cli.trainer", "control": "isocost.cli.control"}
+# Option of `profile`: the module that reads the others.
+BEGIN = {"trainer": "isocost.cli.trainer", "strategies": "isocost.cli.test_time", "control": "isocost.cli.control"}
 
 
 def begun(asked: Mapping[str, Any], given: Mapping[str, str]) -> Callable[[Path, Any], Any] | None:
@@ -89,6 +93,8 @@ def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
     type=POSITIVE,
     help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
 )
+@click.option("--accuracy", type=SHARE, help="of strategies, instead of --budget: the accuracy to reach at least cost")
+@click.option("--speed", type=POSITIVE, help="of strategies, for 2s/answer: tokens per second of one text")
 @click.option("--return", "wanted", type=float, help="control: the return to plan for  [default: the best that the "
               "budget pays for]")
 @click.option("--sample-cost", metavar="COST", help="control: what a sample costs besides, such as 0.02s, 4e9flop or "
@@ -103,12 +109,34 @@ def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
 @json_option
 @reported
 def plan(study: Path, as_json: bool, **asked: Any) -> None:
-    """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
+    """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds.
+
+    Of a study of test-time strategies: choose what to run for each answer within a budget such as 1k-tokens/answer,
+    2s/answer or 0.002usd/answer, and seal the accuracy that is expected.
+    """
     from isocost.cli.printer import observer, printed
     from isocost.steps import kinds
 
     asked["turns"], asked["sigma"] = counts(asked["turns"], "--turns"), numbers(asked["sigma"], "--sigma")
     printed(kinds.plan(study_in(study), asked), observer(as_json), as_json)
+
+
+@click.command(cls=Sectioned)
+@click.argument("study", type=FOLDER)
+@click.option("--data", required=True, help="the problems, as for `isocost profile`; rows of a .jsonl need no answer")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+              help="the file of answers; those that are there are not made again")
+@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is sampled")
+@server_options
+@json_option
+@reported
+def answer(study: Path, as_json: bool, data: str, out: Path, **asked: Any) -> None:
+    """Answer problems as the plan of a study of test-time strategies says, one line an answer with its cost."""
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.test_time.answer import answer
+
+    shown, limits = observer(as_json), server_limits(asked)
+    printed(answer(study_in(study), data, out, limits=limits, observer=shown, **asked), shown, as_json)
 
 
 @click.command(cls=Sectioned)

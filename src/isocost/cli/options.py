@@ -232,7 +232,15 @@ def model_options(f: Callable) -> Callable:
 
 def setting_options(f: Callable) -> Callable:
     """The same without --model."""
-    for option in reversed((*_PROBLEMS, *_SAMPLING, *_COMPUTING)):
+    f = computing_options(f)
+    for option in reversed((*_PROBLEMS, *_SAMPLING)):
+        f = option(f)
+    return f
+
+
+def computing_options(f: Callable) -> Callable:
+    """Those that say what computes a model."""
+    for option in reversed(_COMPUTING):
         f = option(f)
     return f
 

@@ -47,6 +47,7 @@ FACTS: dict[str, Callable[[Recipe, RunFacts], str]] = {
     "runs_ahead": lambda r, known: f"max_age {r.max_age}" if r.max_age > 0 else "",
     "binary_rewards": lambda r, known: f"verifier {known.verifier}" if known.verifier in BINARY else "",
     "one_turn": lambda r, known: "one question and one answer" if known.turns == 1 else "",
+    "dialogue": lambda r, known: f"a dialogue of up to {known.turns} turns" if known.turns > 1 else "",
 }
 CONFLICTS = (
     Conflict(
@@ -79,6 +80,16 @@ CONFLICTS = (
     Conflict(
         "shares_beginnings", "independent_attempts",
         "leaves of a tree share their beginnings, and the other needs attempts that are independent draws",
+    ),
+    Conflict(
+        "chosen_by_steps", "compares_siblings",
+        "a scorer decided after each step which texts went on, and a comparison of siblings would credit its choices "
+        "to the policy; train with best_of, vote or until_sure, which choose among whole samples",
+    ),
+    Conflict(
+        "chosen_by_steps", "dialogue",
+        "the environment of a dialogue cannot follow texts that are dropped; use best_of, vote or until_sure, which "
+        "choose among whole dialogues",
     ),
     Conflict(
         "one_call", "in_parts",

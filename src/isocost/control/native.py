@@ -7,7 +7,7 @@ paths agree to about 1e-6, and each gives a run the same bytes in every stack.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,8 +15,14 @@ from torch import Tensor
 
 from isocost.local import native
 
-if TYPE_CHECKING:
-    from isocost.control.networks import Mlp
+
+class Layers(NamedTuple):
+    """A network of dense layers with relu: `depth` hidden ones of `width`."""
+
+    inputs: int
+    width: int
+    depth: int
+    outputs: int
 
 
 @cache
@@ -26,15 +32,14 @@ def _library() -> tuple[Any, int]:
     return library, 2 * library.isocost_lanes() if library else 0
 
 
-def usable(net: Mlp, weights: Tensor) -> bool:
-    """Whether the kernel computes this network."""
-    plain = net.activation == "relu" and not net.norm and not net.residual and net.depth > 0
-    library, unit = _library() if plain and weights.device.type == "cpu" else (None, 0)
-    return library is not None and net.width % unit == 0
+def usable(net: Layers, weights: Tensor) -> bool:
+    """Whether the kernel computes this network: hidden layers of whole vectors, on a CPU."""
+    library, unit = _library()
+    return library is not None and weights.device.type == "cpu" and net.depth > 0 and net.width % unit == 0
 
 
-def read(net: Mlp, weights: Tensor, x: Tensor) -> Tensor:
-    """What `net(weights, x)` is: (S, K, P), (S, 1 or K, B, I) -> (S, K, B, out)."""
+def read(net: Layers, weights: Tensor, x: Tensor) -> Tensor:
+    """The outputs of a stack: (S, K, P), (S, 1 or K, B, I) -> (S, K, B, out)."""
     found: Tensor = _Stacked.apply(weights, x, net)
     return found
 
@@ -43,19 +48,18 @@ class _Stacked(torch.autograd.Function):
     """Both directions. Gradients are computed by weights, by inputs, or by both, as they are needed."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, x: Tensor, net: Mlp) -> Tensor:
+    def forward(ctx: Any, weights: Tensor, x: Tensor, net: Layers) -> Tensor:
         library, _ = _library()
         weights, x = weights.contiguous(), x.contiguous()
         (runs, members, size), count = weights.shape, x.shape[2]
-        shape = np.array([runs, members, x.shape[1] == 1, count, net.inputs, net.width, net.depth, net.outputs, size],
-                         dtype=np.int64)
+        shape = np.array([runs, members, x.shape[1] == 1, count, *net, size], dtype=np.int64)
         y = torch.empty(runs, members, count, net.outputs)
         kept = torch.empty(runs * members, net.depth, count, net.width) if any(ctx.needs_input_grad) else None
         at = shape.ctypes.data, weights.data_ptr(), x.data_ptr()
         library.isocost_mlp(*at, None if kept is None else kept.data_ptr(), y.data_ptr())
         if kept is not None:
             ctx.save_for_backward(weights, x, kept)
-            ctx.shape, ctx.net = shape, net
+            ctx.shape = shape
         return y
 
     @staticmethod

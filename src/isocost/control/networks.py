@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import Protocol
@@ -85,6 +86,12 @@ class Mlp:
     def size(self) -> int:
         return -(-self.parameters // LANES) * LANES
 
+    @cached_property
+    def dense(self) -> native.Layers | None:
+        """The network as the kernel computes it; None if it cannot."""
+        plain = self.activation == "relu" and not self.norm and not self.residual
+        return native.Layers(self.inputs, self.width, self.depth, self.outputs) if plain else None
+
     def start(self, rng: np.random.Generator) -> np.ndarray:
         """Uniform in ±1/√inputs, weights and biases: the default of torch's Linear, which SB3 uses."""
         out = np.zeros((self.members, self.size), np.float32)
@@ -107,8 +114,8 @@ class Mlp:
             at += many
 
     def __call__(self, weights: Tensor, x: Tensor) -> Tensor:
-        if native.usable(self, weights):
-            return native.read(self, weights, x)
+        if self.dense and native.usable(self.dense, weights):
+            return native.read(self.dense, weights, x)
         runs, members = weights.shape[:2]
         if runs * members == 1:     # libraries take another routine for a product that is alone: it is not
             return self(weights.expand(2, -1, -1), x.expand(2, -1, -1, -1))[:1]

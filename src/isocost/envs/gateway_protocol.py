@@ -1,8 +1,8 @@
 """OpenAI's protocol as a server reads and writes it: chat completions and text completions.
 
 A request becomes `CompletionRequest`: its messages in one form, so that two histories can be compared, and what limits
-the reply. Sampling is the run's: temperature, top_p, seed and penalties of a request are not used. What cannot be done,
-such as several choices or images, is an error in OpenAI's form.
+the reply. Where sampling is `fixed` it is the run's: temperature, top_p, seed and penalties of a request are not used,
+and it has one choice. What cannot be done, such as images, is an error in OpenAI's form.
 
 Tools are described in the system message in the form of Hermes and Qwen models; calls are read from the reply's text.
 """
@@ -32,14 +32,15 @@ _warned: set[str] = set()
 
 
 class RequestError(Exception):
-    """A request that is not served: the message, OpenAI's code for it, and the status."""
+    """A request that is not served: the message, OpenAI's code for it, the status, and in how many seconds to ask
+    again."""
 
-    def __init__(self, message: str, code: str, status: int = 400, param: str | None = None):
+    def __init__(self, message: str, code: str, status: int = 400, param: str | None = None, after: int = 0):
         super().__init__(message)
-        self.code, self.status, self.param = code, status, param
+        self.code, self.status, self.param, self.after = code, status, param, after
 
     def body(self) -> dict[str, Any]:
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        kind = "server_error" if self.status >= 500 else "rate_limit_error" if self.after else "invalid_request_error"
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
@@ -65,6 +66,7 @@ class CompletionRequest:
     tools: str = ""                     # their description, for the system message
     max_tokens: int = 0                 # 0: the run's
     stop: tuple[str, ...] = ()
+    keeps_stop: bool = False            # the stop string is part of the reply, as vLLM's `include_stop_str_in_output`
     logprobs: bool = field(default=False, compare=False)
     stream: bool = field(default=False, compare=False)
     usage: bool = field(default=False, compare=False)      # at the end of a stream
@@ -105,9 +107,9 @@ class Reply:
 # requests ----------------------------------------------------------------------------------------------------------
 
 
-def read_chat(body: Any) -> CompletionRequest:
-    """A request to /chat/completions. Raises Refused."""
-    data = _object(body)
+def read_chat(body: Any, *, fixed: bool = True) -> CompletionRequest:
+    """A request to /chat/completions. Raises RequestError."""
+    data = _object(body, fixed)
     messages = data.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RequestError("messages must be a list of at least one message", "invalid_value", param="messages")
@@ -124,9 +126,9 @@ def read_chat(body: Any) -> CompletionRequest:
     return CompletionRequest(entries, tools, _most(data), _stop(data), **_common(data))
 
 
-def read_text(body: Any) -> CompletionRequest:
-    """A request to /completions. Raises Refused."""
-    data = _object(body)
+def read_text(body: Any, *, fixed: bool = True) -> CompletionRequest:
+    """A request to /completions. Raises RequestError."""
+    data = _object(body, fixed)
     prompt = data.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
@@ -136,17 +138,17 @@ def read_text(body: Any) -> CompletionRequest:
     return CompletionRequest((Entry(PLAIN, prompt),), "", _most(data), _stop(data), **_common(data))
 
 
-def _object(body: Any) -> dict[str, Any]:
+def _object(body: Any, fixed: bool) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RequestError("the body must be a JSON object", "invalid_type")
-    for name in ("n", "best_of"):
+    for name in ("n", "best_of") if fixed else ("best_of",):
         if body.get(name) not in (None, 1):
-            raise RequestError(f"{name} must be 1, got {body[name]!r}: a session is one rollout. Request again for "
-                               "another completion", "unsupported_value", param=name)
+            why = "a session is one rollout. Request again for another completion" if fixed else "n is their number"
+            raise RequestError(f"{name} must be 1, got {body[name]!r}: {why}", "unsupported_value", param=name)
     for name in _CANNOT:
         if body.get(name):
             raise RequestError(f"{name} is not supported", "unsupported_parameter", param=name)
-    for name in _UNUSED:
+    for name in _UNUSED if fixed else ():
         if body.get(name) is not None and name not in _warned:
             _warned.add(name)
             log.warning("a harness sets %s=%.80r, which is not used: the run's sampling holds", name, body[name])
@@ -158,6 +160,7 @@ def _common(data: Mapping[str, Any]) -> dict[str, bool]:
     if not isinstance(options, dict):
         raise RequestError("stream_options must be an object", "invalid_type", param="stream_options")
     return {
+        "keeps_stop": bool(data.get("include_stop_str_in_output")),
         "logprobs": data.get("logprobs") not in (None, False), "stream": bool(data.get("stream")),
         "usage": bool(options.get("include_usage")), "ids": bool(data.get("return_token_ids")),
     }
@@ -250,9 +253,11 @@ def parted(said: str, asked: CompletionRequest) -> tuple[str, tuple[tuple[str, s
 
     A call that cannot be read stays text, so that the harness decides what follows.
     """
-    cuts = [at for x in asked.stop if (at := said.find(x)) >= 0]
+    cuts = [(at, x) for x in asked.stop if (at := said.find(x)) >= 0]
     stopped = bool(cuts)
-    said = said[: min(cuts)] if cuts else said
+    if cuts:
+        at, by = min(cuts)
+        said = said[: at + len(by) * asked.keeps_stop]
     calls: tuple[tuple[str, str], ...] = ()
     if asked.tools:
         try:
@@ -268,52 +273,69 @@ def usage(reply: Reply) -> dict[str, Any]:
             "prompt_tokens_details": {"cached_tokens": reply.known}}
 
 
-def body_of(reply: Reply, asked: CompletionRequest, name: str) -> dict[str, Any]:
-    """The answer to a request. `name` is the session's."""
-    choice: dict[str, Any] = {"index": 0, "finish_reason": reply.finish}
-    if asked.chat:
-        message: dict[str, Any] = {"role": "assistant", "content": reply.content, "refusal": None}
-        if reply.calls:
-            message |= {"content": reply.content or None, "tool_calls": _calls(reply)}
-        choice |= {"message": message, "logprobs": {"content": _each(reply), "refusal": None} if _known(reply, asked)
-                   else None}
-    else:
-        choice |= {"text": reply.content, "logprobs": _flat(reply) if _known(reply, asked) else None}
-    kind = "chat.completion" if asked.chat else "text_completion"
-    out = {**_head(reply, name, kind), "choices": [choice], "usage": usage(reply)}
+def body_of(
+    replies: Sequence[Reply], asked: CompletionRequest, head: Mapping[str, Any], used: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The answer to a request: a choice for each reply, under a head of `head_of`."""
+    choices = []
+    for i, reply in enumerate(replies):
+        choice: dict[str, Any] = {"index": i, "finish_reason": reply.finish}
+        if asked.chat:
+            message: dict[str, Any] = {"role": "assistant", "content": reply.content, "refusal": None}
+            if reply.calls:
+                message |= {"content": reply.content or None, "tool_calls": _calls(reply)}
+            choice |= {"message": message, "logprobs": {"content": _each(reply), "refusal": None}
+                       if _known(reply, asked) else None}
+        else:
+            choice |= {"text": reply.content, "logprobs": _flat(reply) if _known(reply, asked) else None}
+        if asked.ids:
+            choice["token_ids"] = reply.tokens.tolist()
+        choices.append(choice)
+    out = {**head, "choices": choices, "usage": used}
     if asked.ids:
-        choice["token_ids"], out["prompt_token_ids"] = reply.tokens.tolist(), reply.prompt.tolist()
+        out["prompt_token_ids"] = replies[0].prompt.tolist()
     return out
 
 
-def chunks_of(reply: Reply, asked: CompletionRequest, name: str) -> Iterator[dict[str, Any]]:
-    """The same as a stream: the reply is one piece, because it is sent when it is complete."""
-    kind = "chat.completion.chunk" if asked.chat else "text_completion"
-    head = _head(reply, name, kind)
-    first: dict[str, Any]
-    if asked.chat:
-        delta: dict[str, Any] = {"role": "assistant", "content": reply.content}
-        if reply.calls:
-            delta["tool_calls"] = [{"index": i, **c} for i, c in enumerate(_calls(reply))]
-        first = {"delta": delta, "logprobs": {"content": _each(reply)} if _known(reply, asked) else None}
-        last: dict[str, Any] = {"delta": {}}
-    else:
-        first, last = {"text": reply.content, "logprobs": _flat(reply) if _known(reply, asked) else None}, {"text": ""}
-    yield {**head, "choices": [{"index": 0, **first, "finish_reason": None}]}
-    yield {**head, "choices": [{"index": 0, **last, "finish_reason": reply.finish}]}
+def chunks_of(
+    replies: Sequence[Reply], asked: CompletionRequest, head: Mapping[str, Any], used: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """The same as a stream: each reply is one piece, because it is sent when it is complete."""
+    for i, reply in enumerate(replies):
+        yield {**head, "choices": [piece(asked, i, reply.content, first=True, reply=reply)]}
+        yield {**head, "choices": [piece(asked, i, finish=reply.finish)]}
     if asked.usage:
-        yield {**head, "choices": [], "usage": usage(reply)}
+        yield {**head, "choices": [], "usage": used}
 
 
-def models() -> dict[str, Any]:
+def piece(
+    asked: CompletionRequest, index: int, text: str | None = None, *, finish: str | None = None, first: bool = False,
+    reply: Reply | None = None,
+) -> dict[str, Any]:
+    """A part of a choice in a stream: its next text, and all calls and log-probs of a `reply`; or its end."""
+    known = reply if reply is not None and _known(reply, asked) else None
+    if not asked.chat:
+        rest = {"text": text or "", **({"logprobs": known and _flat(known)} if text is not None else {})}
+    elif text is None:
+        rest = {"delta": {}}
+    else:
+        delta: dict[str, Any] = {"role": "assistant", "content": text} if first else {"content": text}
+        if reply is not None and reply.calls:
+            delta["tool_calls"] = [{"index": i, **c} for i, c in enumerate(_calls(reply))]
+        rest = {"delta": delta, "logprobs": known and {"content": _each(known)}}
+    return {"index": index, **rest, "finish_reason": finish}
+
+
+def models(model: str = MODEL) -> dict[str, Any]:
     """The answer to /models."""
-    return {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "isocost"}]}
+    return {"object": "list", "data": [{"id": model, "object": "model", "created": 0, "owned_by": "isocost"}]}
 
 
-def _head(reply: Reply, name: str, kind: str) -> dict[str, Any]:
-    return {"id": f"{'chatcmpl' if kind.startswith('chat') else 'cmpl'}-{name}-{reply.number}", "object": kind,
-            "created": 0, "model": MODEL, "system_fingerprint": f"v{reply.version}",
-            "isocost": {"luck": reply.luck, "weight_version": reply.version}}
+def head_of(asked: CompletionRequest, name: str, model: str = MODEL, **more: Any) -> dict[str, Any]:
+    """What an answer and every part of a stream begin with."""
+    kind, of = ("chatcmpl", "chat.completion") if asked.chat else ("cmpl", "text_completion")
+    return {"id": f"{kind}-{name}", "object": f"{of}.chunk" if asked.chat and asked.stream else of, "created": 0,
+            "model": model, **more}
 
 
 def _calls(reply: Reply) -> list[dict[str, Any]]:

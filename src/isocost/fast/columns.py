@@ -131,7 +131,7 @@ class WaveGroup(Group):
         return group
 
     @cached_property
-    def rollouts(self) -> tuple[Rollout, ...]:      # type: ignore[override]
+    def rollouts(self) -> tuple[Rollout, ...]:
         return self.wave.rollouts(self.number, self.first, self.last)
 
     @property
@@ -168,11 +168,11 @@ class WaveGroup(Group):
         return super().rewards if every is None else every[self.first : self.last].copy()
 
     @property
-    def version(self) -> int:       # type: ignore[override]
+    def version(self) -> int:
         return self.wave.written.version
 
     @property
-    def lengths(self) -> list[int]:     # type: ignore[override]
+    def lengths(self) -> list[int]:
         return self.wave.lengths[self.first : self.last]
 
 

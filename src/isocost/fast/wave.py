@@ -54,7 +54,7 @@ class ColumnWave:
         if wave is None:
             return None
         if not self.verified:
-            return await together(*map(score, wave.groups()))       # type: ignore[arg-type]
+            return await together(*map(score, wave.groups()))
         texts = getattr(world.grade, "texts", None)     # a grader may mark texts, without their rollouts
         scores = None if texts is None else texts(wave.finals, wave.each_problem())
         if scores is None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from isocost.fast.columns import PaddedRows
 from isocost.local import native
 from isocost.local.decoder import Attend, Config, Decoder, causal
-from isocost.local.native import Tape
+from isocost.local.native import EndIds, Tape
 from isocost.local.sampling import draw, truncate
 from isocost.local.sessions import Waiting
 from isocost.local.weights import checksum
@@ -82,8 +82,8 @@ class Cache(Protocol):
         ...
 
     def burst(
-        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
-        temperature: ndarray, u: ndarray,
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray,
+        u: ndarray, same: ndarray,
     ) -> tuple[ndarray, ndarray, ndarray]:
         """Many ticks and draws in one call; see `native.Kernel.decode`."""
         ...
@@ -110,6 +110,10 @@ class Cache(Protocol):
 
     def release(self, slot: int, tokens: ndarray) -> Waiting:
         """Take a row with these tokens out of its slot, which must be closed next."""
+        ...
+
+    def recycle(self, row: Waiting) -> None:
+        """Use the memory of a row that nobody continues for other rows."""
         ...
 
 
@@ -191,8 +195,8 @@ class TorchCache:
         return drawn.cpu().numpy(), logp.cpu().numpy()
 
     def burst(
-        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
-        temperature: ndarray, u: ndarray,
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray,
+        u: ndarray, same: ndarray,
     ) -> tuple[ndarray, ndarray, ndarray]:
         raise NotImplementedError("torch decodes tick by tick")
 
@@ -207,6 +211,9 @@ class TorchCache:
         raise NotImplementedError("torch reads a text as a whole")
 
     def release(self, slot: int, tokens: ndarray) -> Waiting:
+        raise NotImplementedError("torch keeps no rows between turns")
+
+    def recycle(self, row: Waiting) -> None:
         raise NotImplementedError("torch keeps no rows between turns")
 
     # inside ---------------------------------------------------------------------------------------------------
@@ -434,10 +441,10 @@ class NativeCache:
         return self.kernel.draw(logits.contiguous(), np.ascontiguousarray(temperature), np.ascontiguousarray(u))
 
     def burst(
-        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
-        temperature: ndarray, u: ndarray,
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray,
+        u: ndarray, same: ndarray,
     ) -> tuple[ndarray, ndarray, ndarray]:
-        return self.kernel.decode(self._here(length), last, left, of, to_go, ends, temperature, u)
+        return self.kernel.decode(self._here(length), last, left, of, ends, temperature, u, same)
 
     def move(self, source: ndarray, target: ndarray) -> None:
         for a, b in zip(source.tolist(), target.tolist(), strict=True):
@@ -462,7 +469,7 @@ class NativeCache:
         if None in waiting:
             homes = {row.home.start.tobytes(): row.home for row in waiting if row is not None}
         spans, tokens, of = list[tuple[int, ...]](), list[ndarray](), np.zeros(count, dtype=np.int64)
-        rows = list[tuple[int, ...]]()
+        rows, copies, read_into = list[tuple[int, ...]](), list[tuple[int, ...]](), 0
         for i, (text, lead, row) in enumerate(zip(texts, leads, waiting, strict=True)):
             slot, done = first + i, 0
             if row is None:
@@ -482,7 +489,9 @@ class NativeCache:
             rows.append((0, 0, *where))
             if i and row is None and text is texts[i - 1]:
                 of[i] = of[i - 1]
+                copies.append((read_into, where[0], len(text) - lead))
                 continue
+            read_into = where[0]
             of[i] = len(spans)
             spans.append((len(text) - lead - done, done, *where))
             tokens.append(text[lead + done :])
@@ -491,10 +500,8 @@ class NativeCache:
         if new:
             self._read_homes(new)
         hidden = self.kernel.read(np.array(spans), np.concatenate(tokens))
-        with torch.inference_mode():
-            for i in range(1, count):
-                if of[i] == of[i - 1]:
-                    self._memory[first + i].copy_(self._memory[first + i - 1])
+        if copies:
+            self.kernel.copy(np.array(copies), self._own_room)
         return self.kernel.logits(hidden).index_select(0, torch.from_numpy(of)), read
 
     def release(self, slot: int, tokens: ndarray) -> Waiting:
@@ -502,6 +509,10 @@ class NativeCache:
         self._memory[slot] = self._spare.pop() if self._spare else self._new_memory()
         self._spans[slot, 2] = self._memory[slot].data_ptr()
         return row
+
+    def recycle(self, row: Waiting) -> None:
+        if row.room == self._own_room:
+            self._spare.append(row.own)
 
     # inside ---------------------------------------------------------------------------------------------------
 

@@ -19,11 +19,13 @@ class LocalCritic:
     """`isocost.world.Critic` on one device.
 
     It is created at the first call, as a copy of the current policy with a head of zeros, and costs nothing before.
-    Afterwards it shares only its size and AdamW's settings with the policy.
+    Afterwards it shares only its size and AdamW's settings with the policy. With `probability` its values are in
+    (0, 1), and it is fitted by cross-entropy.
     """
 
-    def __init__(self, learner: LocalLearner):
+    def __init__(self, learner: LocalLearner, *, probability: bool = False):
         self.learner, self.meter, self.device = learner, learner.meter, learner.device
+        self.probability = probability
         self.decoder: Decoder | None = None
 
     @torch.no_grad()
@@ -31,19 +33,25 @@ class LocalCritic:
         """(N, T) values before each sampled token, on the batch's device."""
         began, out = time.perf_counter(), torch.zeros_like(batch.logp)
         for rows in self._chunks(batch):
-            out[rows] = self._predicted(batch.rows(rows)).to(out)
+            found = self._predicted(batch.rows(rows))
+            out[rows] = (torch.sigmoid(found) if self.probability else found).to(out)
         self.meter.charge(Cost(score=int(batch.length.sum()), seconds=time.perf_counter() - began))
         return out
 
     def fit(self, batch: Batch, target: Tensor, *, lr: float) -> dict[str, float]:
-        """One AdamW update on half the mean square of values minus targets, over the mask."""
+        """One AdamW update on half the mean square of values minus targets, over the mask; or on the cross-entropy."""
         began, count, loss = time.perf_counter(), int(batch.mask.sum()), 0.0
         self._created()
         self.adam.zero_grad()
         for rows in self._chunks(batch):
             part = batch.rows(rows)
-            error = (self._predicted(part) - target[rows].to(self.device))[part.mask.to(self.device)]
-            total = error.square().sum() / (2 * max(count, 1))
+            here, wanted = part.mask.to(self.device), target[rows].to(self.device)
+            found = self._predicted(part)[here]
+            if self.probability:
+                total = F.binary_cross_entropy_with_logits(found, wanted[here].to(found), reduction="sum")
+                total = total / max(count, 1)
+            else:
+                total = (found - wanted[here]).square().sum() / (2 * max(count, 1))
             total.backward()
             loss += float(total.detach())
         norm = nn.utils.clip_grad_norm_(self.adam.param_groups[0]["params"], self.learner.adam.max_norm)

@@ -24,17 +24,20 @@ from isocost.fast.columns import WaveColumns, WrittenRows
 from isocost.local.cache import NativeCache
 from isocost.local.caches import open_cache
 from isocost.local.decoder import Backend, Config
-from isocost.local.native import Kernel, Tape, WaveTapes
+from isocost.local.native import EndIds, Kernel, Tape, WaveTapes
 from isocost.local.sampling import check
-from isocost.local.sessions import Sessions
-from isocost.local.slots import WINDOW, SlotRequest, Slots
+from isocost.local.sessions import Sessions, Waiting
+from isocost.local.slots import WINDOW, OpenCall, SlotRequest, Slots
 from isocost.meter import TRAIN, Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
-from isocost.world import Text, Weights
+from isocost.world import OnTokens, Start, Text, Weights
 
 TAPE_BYTES = 2**29    # memory of all tapes together, at most
+LINES = 64       # of a table of ids that end rows, after which those that are not in use are dropped
+STREAM = 4       # ticks between two times that tokens are passed on
 REACT = 4        # turns of the event loop in which callers whose tokens returned may cancel others, or request more
 _OWN, _PROMPT = int(Role.OWN), int(Role.PROMPT)
+_CUT, _CANCELLED = Said.nothing(Stop.LENGTH), Said.nothing(Stop.CANCELLED)
 
 
 class LocalEngine:
@@ -44,7 +47,7 @@ class LocalEngine:
         self, config: Config, text: Text, meter: Meter, backend: Backend, *, max_slots: int = 512,
         cache_bytes: int = 2**30, burst: int = WINDOW, dialogues: bool = False,
     ):
-        """With `dialogues`, rows are kept between the turns of an attempt (`isocost.local.sessions`)."""
+        """With `dialogues`, all rows are kept between calls (`isocost.local.sessions`), else those of a search only."""
         self.config, self.text, self.meter, self.device = config, text, meter, backend.device
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
         self.burst = min(burst, WINDOW)      # ticks without a check for new requests, at most
@@ -54,12 +57,17 @@ class LocalEngine:
         self._last: WaveTapes | None = None  # those of the last wave, number `_waves`
         self._waves = 0
         self._names = {name for name, _ in self.cache.decoder.named_parameters()}
-        self._is_end = np.zeros(config.vocab + 1, dtype=bool)     # the last id is not a token: see `_require_finite`
-        self._is_end[list(text.ends)] = True
-        self.sessions = Sessions() if dialogues and self.cache.resumes else None
+        # Line 0 says what ends a turn; the others what ends the rows of callers that named more ids, by these. The last
+        # id is not a token: see `_require_finite`.
+        self._is_end = np.zeros((1, config.vocab + 1), dtype=bool)
+        self._is_end[0, list(text.ends)] = True
+        self._lines: dict[tuple[int, ...], int] = {}
+        self.dialogues = dialogues
+        self.sessions = Sessions(dropped=self.cache.recycle) if self.cache.resumes else None
         self._waiting: deque[SlotRequest] = deque()
         self._starting: list[tuple[SlotRequest, int]] = []      # rows that do not wait any more, while they get slots
-        self._slots = Slots(0, 0)
+        self._numbers = self.cache.kernel.uniforms if isinstance(self.cache, NativeCache) else chance.numbers
+        self._slots, self._label, self._calls = Slots(0, 0, self._numbers), 0, 0
         self._kept: dict[tuple[SlotRequest, int], list[ndarray]] = {}
         self._driver: asyncio.Task[None] | None = None
         self._news = False                   # a request's tokens returned in the last tick
@@ -76,6 +84,8 @@ class LocalEngine:
         turn: int,
         max_tokens: int,
         stop: Sequence[str] = (),
+        ends: Sequence[int] = (),
+        on_tokens: OnTokens | None = None,
     ) -> list[Said]:
         """Continue a start once per attempt, by at most `max_tokens` each; see `isocost.world.Engine`.
 
@@ -83,27 +93,46 @@ class LocalEngine:
         start or text fills the model's context stops with LENGTH. Raises UserError when the prompt alone leaves no room
         for an answer.
         """
-        request = self._request(start, attempts, place, turn, max_tokens, tuple(stop))
-        if not attempts or request.limit < 1:
-            self.meter.charge(Cost(), started=len(attempts))
-            return [Said.nothing(Stop.LENGTH) for _ in attempts]
-        if place.wave_key in self._halted:
-            return [Said.nothing(Stop.CANCELLED) for _ in attempts]
-        who, known = payer(), request.known if request.version == self.version else 0
-        self._waiting.append(request)
-        if self._driver is None or self._driver.done():
+        one = [Start(start, attempts, max_tokens)]
+        (said,) = await self.generate_many(one, place=place, turn=turn, stop=stop, ends=ends, on_tokens=on_tokens)
+        return said
+
+    async def generate_many(
+        self, starts: Sequence[Start], *, place: Place, turn: int, stop: Sequence[str] = (), ends: Sequence[int] = (),
+        on_tokens: OnTokens | None = None,
+    ) -> list[list[Said]]:
+        """`generate` of each start; see `isocost.world.generate_many`."""
+        self._calls, line = self._calls + 1, self._line(ends) if ends else 0
+        call = OpenCall(asyncio.get_running_loop().create_future(), self._calls)
+        every = [self._request(x, call, place, turn, line) for x in starts]
+        halted, who = place.wave_key in self._halted, payer()
+        for request in every:
+            request.stop, request.on_tokens = tuple(stop), on_tokens
+            if request.limit < 1:
+                request.said, request.started = [_CUT] * len(request.attempts), len(request.attempts)
+            elif halted:
+                request.said = [_CANCELLED] * len(request.attempts)
+            elif request.attempts:
+                self._waiting.append(request)
+                call.open += 1
+        if call.open and (self._driver is None or self._driver.done()):
             self._driver = asyncio.get_running_loop().create_task(self._drive())
+        known = [r.known if r.version == self.version else 0 for r in every]
         try:
-            await request.future
+            if call.open:
+                await call.future
         finally:
-            if request.ended < len(attempts):
-                self._drop(request)
-            if many := request.started:
-                tokens, seconds = len(request.tokens) * many, request.seconds
-                cost = Cost(prefill=tokens, decode=request.decoded, seconds=seconds, reread=known * many)
-                physical = Cost(prefill=request.read, decode=request.decoded, seconds=seconds)
-                self.meter.charge(cost, physical, to=who, started=many)
-        return [s for s in request.said if s is not None]
+            cost = physical = Cost()
+            for request, again in zip(every, known, strict=True):
+                if None in request.said:
+                    self._drop(request)
+                if (many := request.started) and request.limit > 0:
+                    tokens, decode, seconds = len(request.tokens) * many, request.decoded, request.seconds
+                    cost += Cost(prefill=tokens, decode=decode, seconds=seconds, reread=again * many)
+                    physical += Cost(prefill=request.read, decode=decode, seconds=seconds)
+            if started := sum(r.started for r in every):
+                self.meter.charge(cost, physical, to=who, started=started)
+        return [[s for s in r.said if s is not None] for r in every]
 
     def wave(
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], *, places: Sequence[Place],
@@ -126,7 +155,7 @@ class LocalEngine:
         if max(limits) > self.burst or not min(each) or rows > room or max(a[-1] for a in attempts) >= chance.ATTEMPTS:
             return None
         began = time.perf_counter()
-        written = self.cache.wave(prompts, attempts, limits, places, sampling.temperature, self._is_end)
+        written = self.cache.wave(prompts, attempts, limits, places, sampling.temperature, self._is_end[0])
         if written is None:
             return None
         tokens, logp, count, ended, tapes, laid = written
@@ -167,11 +196,11 @@ class LocalEngine:
             if request in self._waiting:
                 self._waiting.remove(request)
             rows = self._slots.of(request)
-            request.said = [s or Said.nothing(Stop.CANCELLED) for s in request.said]
+            if not len(rows):
+                request.call.complete()
+            request.said = [s or _CANCELLED for s in request.said]
             request.ended = len(request.attempts) - len(rows)
             self._finish(rows, np.zeros(len(rows), dtype=bool), cut=Stop.CANCELLED)
-            if not request.future.done():    # it had not started
-                request.future.set_result(None)
 
     async def load(self, weights: Weights) -> None:
         """Copy these weights; `version` grows by one. Keys and values of the old ones are computed again."""
@@ -197,27 +226,37 @@ class LocalEngine:
 
     # in and out -----------------------------------------------------------------------------------------------
 
-    def _request(
-        self, start: Segment, attempts: Sequence[int], place: Place, turn: int, max_tokens: int, stop: tuple[str, ...]
-    ) -> SlotRequest:
+    def _request(self, asked: Start, call: OpenCall, place: Place, turn: int, line: int) -> SlotRequest:
+        start, attempts, max_tokens = asked
+        chance.round_of(place, attempts)
         check(start.sampling)
         room = self.config.max_len - len(start)
         if not len(start):
             raise UserError("an empty prompt: the policy needs at least one token to continue")
         (own,) = (start.role == _OWN).nonzero()
-        if room < 1 and turn == 0 and not (start.role != _PROMPT).any():
+        if room < 1 and turn == place.round == 0 and not (start.role != _PROMPT).any():
             raise UserError(f"the prompt has {len(start)} tokens; the model's context is {self.config.max_len}")
         known = int(own[-1]) + 1 if len(own) else 0
         tail = start.tokens[own[start.turn[own] == turn]].tolist() if known and start.turn[known - 1] == turn else []
-        home: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        keeps = self.sessions is not None and (self.dialogues or line > 0)
         return SlotRequest(
-            start.tokens, start.sampling, attempts, place, turn, min(max_tokens, room), stop,
-            tail, home, [None] * len(attempts),
+            start.tokens, start.sampling, attempts, place, turn,
+            min(max_tokens, room), (), line, None, tail, call, [None] * len(attempts), keeps,
             # the learner reads those again
-            self.keeps and payer().account == TRAIN and turn == 0 and not start.sampling.truncates
-            and self.sessions is None,
+            self.keeps and payer().account == TRAIN and turn == 0 and not start.sampling.truncates and not keeps,
             int(own[0]) if known else len(start), known, int(start.version[known - 1]) if known else -1,
         )
+
+    def _line(self, ends: Sequence[int]) -> int:
+        """The line of the table for rows that end with these ids, too."""
+        if len(self._lines) >= LINES and not self._slots.live and not self._waiting:
+            self._lines, self._is_end = {}, self._is_end[:1]
+        if (name := tuple(ends)) not in self._lines:
+            line = self._is_end[:1].copy()
+            line[0, list(name)] = True
+            self._lines[name] = len(self._is_end)
+            self._is_end = np.concatenate((self._is_end, line))
+        return self._lines[name]
 
     async def _drive(self) -> None:
         """Decode until no request waits. Other tasks run between ticks, so new requests join the next one."""
@@ -238,11 +277,11 @@ class LocalEngine:
             self._kept.clear()
             rows = [*self._slots.owner, *self._starting]
             for request in {id(r): r for r in [*(r for r, _ in rows), *self._waiting]}.values():
-                if not request.future.done():
-                    request.future.set_exception(error)
+                if not request.call.future.done():
+                    request.call.future.set_exception(error)
             self._waiting.clear()
             self._starting = []
-            self._slots = Slots(0, 0)
+            self._slots = Slots(0, 0, self._numbers)
             self.cache.free(0)
 
     def _admit(self) -> None:
@@ -280,10 +319,9 @@ class LocalEngine:
     def _resume(self, new: list[tuple[SlotRequest, int]]) -> None:
         """Read what is new of texts that the policy has started, and write the next token of each."""
         began = time.perf_counter()
-        kept = [
-            None if self.sessions is None else self.sessions.take((r.place, r.attempts[i]), r.tokens) for r, i in new
-        ]
-        first = self._open(new)
+        firsts = [i == 0 or new[i - 1][0] is not r for i, (r, _) in enumerate(new)]
+        kept = [self._kept_row(r) if first else None for (r, _), first in zip(new, firsts, strict=True)]
+        first = self._open(new, np.cumsum(firsts))
         own = max(len(r.tokens) - r.lead + r.limit for r, _ in new)
         logits, read = self.cache.resume([r.tokens for r, _ in new], [r.lead for r, _ in new], kept, first, own)
         share = (time.perf_counter() - began) / len(new)
@@ -292,6 +330,13 @@ class LocalEngine:
             request.seconds += share
         self._write(logits, first)
 
+    def _kept_row(self, request: SlotRequest) -> Waiting | None:
+        """The row that waits with the text of a request, up to the policy's last token, which is not read."""
+        if self.sessions is None:
+            return None
+        text, more = request.tokens[: request.known - 1], request.started < len(request.attempts)
+        return self.sessions.take(request.place, text, copied=more)
+
     def _begin_fresh(self, new: list[tuple[SlotRequest, int]]) -> None:
         began = time.perf_counter()
         starts: dict[bytes, list[tuple[SlotRequest, int]]] = {}
@@ -299,7 +344,8 @@ class LocalEngine:
             whose = id(request).to_bytes(8, "little") if request.tapes else b""       # a tape holds one request
             starts.setdefault(whose + request.tokens.tobytes(), []).append((request, attempt))
         firsts, counts = [rows[0][0] for rows in starts.values()], [len(rows) for rows in starts.values()]
-        first = self._open([row for rows in starts.values() for row in rows])
+        which = np.repeat(np.arange(len(counts)), counts)
+        first = self._open([row for rows in starts.values() for row in rows], which)
         longest = int(self._slots.limit[: self._slots.live].max())
         for request, count in zip(firsts, counts, strict=True):
             if request.tapes and request.started == count == len(request.attempts):
@@ -308,45 +354,52 @@ class LocalEngine:
         logits = self.cache.read([r.tokens for r in firsts], counts, first, longest, [r.tape for r in firsts])
         for request in firsts:
             request.read += len(request.tokens)
-        which = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(logits.device)
         share = (time.perf_counter() - began) / len(new)
         for request, _ in new:
             request.seconds += share
-        self._write(logits.index_select(0, which), first)
+        self._write(logits.index_select(0, torch.from_numpy(which).to(logits.device)), first)
 
-    def _open(self, new: list[tuple[SlotRequest, int]]) -> int:
-        """Put rows into the next slots; returns the first."""
+    def _open(self, new: list[tuple[SlotRequest, int]], same: ndarray) -> int:
+        """Put rows into the next slots; returns the first. `same` is equal for rows of one text."""
         first, count = self._slots.live, len(new)
         width = max(r.limit for r, _ in new)
         if first + count > self._slots.size or width > self._slots.width:
             self._slots = self._slots.grown(max(first + count, self._slots.size), max(width, self._slots.width))
-        self._slots.open(new)
+        self._slots.same[self._slots.open(new)] = self._labels(same)
         return first
+
+    def _labels(self, same: ndarray) -> ndarray:
+        """The same labels of rows, as numbers that no row had before."""
+        self._label, before = self._label + int(same.max()) + 1, self._label
+        return same + before
 
     def _finish(self, done: ndarray, stopped: ndarray, cut: Stop = Stop.LENGTH) -> None:
         """Return rows, close the gaps, and complete requests that have all attempts."""
         s = self._slots
         tokens, logp, version = s.tokens[done], s.logp[done], s.version[done]
+        stops = [Stop.DONE if x else cut for x in stopped.tolist()]
+        if s.by[done].any():
+            last = tokens[np.arange(len(done)), s.wrote[done] - 1]
+            for row in np.flatnonzero(self._is_end[s.by[done], last] & ~self._is_end[0, last]).tolist():
+                stops[row] = Stop.STEP
         waited = s.seconds[done].tolist()
-        each = zip(done.tolist(), s.wrote[done].tolist(), stopped.tolist(), waited, strict=True)
+        each = zip(done.tolist(), s.wrote[done].tolist(), stops, waited, strict=True)
         for row, (slot, k, stop, seconds) in enumerate(each):
             request, attempt = s.owner[slot]
             kept = tuple(self._kept.pop((request, attempt), ()))
-            if self.sessions is not None:
+            if self.sessions is not None and request.keeps and (self.dialogues or stop is Stop.STEP):
                 there = np.concatenate((request.tokens, tokens[row, :k]))[: s.length[slot]]
-                self.sessions.put((request.place, request.attempts[attempt]), self.cache.release(slot, there))
-            request.said[attempt] = Said(
-                tokens[row, :k], logp[row, :k], version[row, :k], Stop.DONE if stop else cut, kept
-            )
+                self.sessions.put(request.place, self.cache.release(slot, there))
+            request.said[attempt] = Said(tokens[row, :k], logp[row, :k], version[row, :k], stop, kept)
             request.ended += 1
             request.decoded += k
             request.seconds += seconds
-            if request.ended == len(request.attempts) and not request.future.done():
+            if request.ended == len(request.attempts) and not request.call.future.done():
                 if request.tapes and request.tape is not None:
                     request.tape.close([s.tokens for s in request.said if s is not None])
                     self._tapes[request.place] = request.tape
-                request.future.set_result(None)
-                self._news = True
+                request.call.complete()
+                self._news |= request.call.future.done()
         self._close(done)
 
     def _close(self, done: ndarray) -> None:
@@ -387,9 +440,10 @@ class LocalEngine:
         """One tick; or, if the cache can, several in one call, as long as no request could act in between."""
         s = self._slots
         live = s.live
-        plain = not (s.heeds[:live].any() or (s.top_p[:live] < 1.0).any() or (s.top_k[:live] > 0).any())
+        plain = not (s.has_stops[:live].any() or (s.top_p[:live] < 1.0).any() or (s.top_k[:live] > 0).any())
         if self.cache.bursts and plain:
-            self._burst(min(self.cache.chunk, self.burst) if self._waiting else self.burst)
+            most = STREAM if s.streams[:live].any() else self.burst
+            self._burst(min(self.cache.chunk, most) if self._waiting else most)
         else:
             self._tick()
 
@@ -401,6 +455,7 @@ class LocalEngine:
             raise AssertionError("a row outgrew its slot")
         logits = self.cache.tick(s.last[:live], s.length[:live])
         s.length[:live] += 1
+        s.same[:live] = self._labels(np.arange(live))
         if len(stale := np.flatnonzero(s.wrote[:live] + s.offset[:live] >= WINDOW)):
             s.draw(stale)
         s.seconds[:live] += (time.perf_counter() - began) / live
@@ -417,12 +472,13 @@ class LocalEngine:
         if stale.any():
             s.draw(np.flatnonzero(stale))
         here = np.minimum((wrote + s.offset[:live])[:, None] + np.arange(ticks), s.u.shape[1] - 1)
-        number: dict[int, int] = {}
-        of = np.array([number.setdefault(id(r), len(number)) for r, _ in s.owner], dtype=np.int64)
+        _, of = np.unique(s.call[:live], return_inverse=True)
+        ends = EndIds(self._is_end, s.by[:live])
         ids, logp, new = self.cache.burst(
-            s.last[:live], s.length[:live], left, of, np.bincount(of), self._is_end, s.temperature[:live],
-            s.u[rows[:, None], here],
+            s.last[:live], s.length[:live], left, of, ends, s.temperature[:live], s.u[rows[:, None], here],
+            s.same[:live],
         )
+        s.same[:live] = self._labels(s.same[:live])
         row, tick = np.nonzero(np.arange(ticks) < new[:, None])
         at = row, wrote[row] + tick
         s.tokens[at], s.logp[at], s.version[at] = ids[row, tick], logp[row, tick], self.version
@@ -431,7 +487,8 @@ class LocalEngine:
         s.length[:live] += new
         s.seconds[:live] += (time.perf_counter() - began) * new / new.sum()
         self._require_finite(last)
-        stopped = self._is_end[last]
+        s.pass_on(0, live, wrote)
+        stopped = ends.of(last)
         done = np.flatnonzero(stopped | (new >= left))
         if len(done):
             self._finish(done, stopped[done])
@@ -447,18 +504,19 @@ class LocalEngine:
         if truncates.any():
             kept = self.cache.truncate(logits, temperature, top_p, top_k)
             logits, temperature = kept.clone(), np.ones_like(temperature)
-        wrote = s.wrote[first:last]
+        wrote = s.wrote[first:last].copy()
         token, logp = self.cache.draw(logits, temperature, s.u[rows, wrote + s.offset[first:last]])
         if kept is not None:
             self._keep(np.flatnonzero(truncates), first, kept)
         s.last[first:last] = token
         s.tokens[rows, wrote], s.logp[rows, wrote], s.version[rows, wrote] = token, logp, self.version
         s.wrote[first:last] += token < self.config.vocab
-        stopped = self._is_end[token]
+        stopped = EndIds(self._is_end, s.by[first:last]).of(token)
         self._heed_strings(stopped, first)
         done = np.flatnonzero(stopped | (s.wrote[first:last] >= s.limit[first:last]))
         s.seconds[first:last] += (time.perf_counter() - began) / len(rows)
         self._require_finite(token)
+        s.pass_on(first, last, wrote)
         if len(done):
             self._finish(first + done, stopped[done])
 
@@ -471,14 +529,15 @@ class LocalEngine:
             self._kept.setdefault(self._slots.owner[first + i], []).append(kept)
 
     def _heed_strings(self, stopped: ndarray, first: int) -> None:
-        """Whether a stop string is in the text of the turn; only the end of the turn is checked."""
+        """Whether a stop string ends in what was written; it may begin in what the start has of the turn."""
         s = self._slots
-        for i in np.flatnonzero(s.heeds[first : first + len(stopped)] & ~stopped).tolist():
+        for i in np.flatnonzero(s.has_stops[first : first + len(stopped)] & ~stopped).tolist():
             request, slot = s.owner[first + i][0], first + i
             reach = max(len(x.encode()) for x in request.stop) + 4
             wrote = s.tokens[slot, : s.wrote[slot]][-reach:].tolist()
-            text = self.text.decode((request.tail + wrote)[-reach:])
-            stopped[i] = any(x in text for x in request.stop)
+            end = (request.tail + wrote)[-reach:]
+            text, old = self.text.decode(end), len(self.text.decode(end[: -len(wrote)]))
+            stopped[i] = any(text.find(x, max(old - len(x) + 1, 0)) >= 0 for x in request.stop)
 
     def _read_again(self) -> None:
         """With new weights, compute the keys and values of all tokens of live rows again."""

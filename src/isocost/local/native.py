@@ -20,7 +20,7 @@ from functools import cache, cached_property, partial
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -67,6 +67,17 @@ def available(config: Config, body: torch.dtype, device: torch.device) -> str:
         if size % unit:
             return f"the kernel needs a {name} that is a multiple of {unit}, and it is {size}"
     return ""
+
+
+class EndIds(NamedTuple):
+    """Which ids end rows: (lines, V + 1) of bool, and (N,) the line of each row. The last id is not a token."""
+
+    lines: ndarray
+    by: ndarray
+
+    def of(self, ids: ndarray) -> ndarray:
+        """Which of the rows' ids, (N,) or (N, T), end them."""
+        return self.lines[self.by[:, None], ids] if ids.ndim == 2 else self.lines[self.by, ids]
 
 
 class Kernel:
@@ -132,6 +143,10 @@ class Kernel:
         )
         return hidden
 
+    def copy(self, rows: ndarray, room: int) -> None:
+        """Copy keys and values between memories for `room` tokens: (rows, 3) from where, to where, how many tokens."""
+        self._call.isocost_copy(self._model, ctypes.c_int64(len(rows)), _at(rows), ctypes.c_int64(room))
+
     def logits(self, hidden: Tensor) -> Tensor:
         """(S, hidden) -> (S, V)."""
         out = torch.empty(len(hidden), self.config.vocab)
@@ -158,21 +173,29 @@ class Kernel:
         )
         return logits
 
+    def uniforms(self, addresses: ndarray, count: int) -> ndarray:
+        """What `chance.numbers` gives."""
+        u = np.empty((len(addresses), 4 * count))
+        self._call.isocost_uniforms(ctypes.c_int64(len(u)), ctypes.c_int64(count), _at(addresses), _at(u))
+        return u
+
     def decode(
-        self, spans: ndarray, last: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
-        temperature: ndarray, u: ndarray,
+        self, spans: ndarray, last: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray,
+        u: ndarray, same: ndarray,
     ) -> tuple[ndarray, ndarray, ndarray]:
         """Write up to u.shape[1] tokens for each of N rows: (N, ticks) ids and log-probs, and (N,) counts.
 
-        Stops after the tick in which a request (`of`, with `to_go` rows each) has no unfinished row, or in which the
-        logits of a row were not finite; that row's last id is then V, which is not a token.
+        Stops after the tick in which a call (`of`) has no unfinished row, or in which the logits of a row were not
+        finite; that row's last id is then V, which is not a token. Rows with equal numbers in `same` have the same text
+        before `last`. It is overwritten with numbers below N that say so of the text before the last token.
         """
         ids, logp = np.zeros(u.shape, dtype=np.int64), np.zeros(u.shape, dtype=np.float32)
         wrote = np.zeros(len(last), dtype=np.int64)
         rows, ticks = map(ctypes.c_int64, u.shape)
+        open_ = np.bincount(of)      # counted down by the kernel
         self._call.isocost_decode(
-            self._model, rows, ticks, _at(spans), _at(last), _at(left), _at(of), _at(to_go), _at(ends),
-            _at(temperature), _at(u), _at(ids), _at(logp), _at(wrote),
+            self._model, rows, ticks, _at(spans), _at(last), _at(left), _at(of), _at(open_), _at(ends.lines),
+            _at(ends.by), _at(temperature), _at(u), _at(ids), _at(logp), _at(wrote), _at(same),
         )
         return ids, logp, wrote
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from isocost.local.cache import TILE, TorchCache
 from isocost.local.decoder import Config, wide
 from isocost.local.graphs import WARM, Capture, Work
-from isocost.local.native import Tape
+from isocost.local.native import EndIds, Tape
 from isocost.local.sampling import draw
 
 CHUNK = 8        # ticks between two checks for requests that are complete
@@ -68,8 +68,8 @@ class StaticCache(TorchCache):
         self.least_rows = 1 if device.type == "cuda" else TILE      # on a processor, fewer would change a row's bits
         self._ticks: OrderedDict[Tick, Work] = OrderedDict()
         self._reach = np.zeros(0, dtype=np.int64)           # per slot: tokens its row may have; 0 if it is free
-        self._ends = torch.zeros(config.vocab + 1, dtype=torch.bool, device=device)
-        self._ends_known = np.zeros(0, dtype=bool)
+        self._ends = torch.zeros(1, config.vocab + 1, dtype=torch.bool, device=device)
+        self._ends_known = np.zeros((0, 0), dtype=bool)
         self._logits = torch.zeros(0)
         self._allocate_inputs(0)
 
@@ -99,15 +99,21 @@ class StaticCache(TorchCache):
 
     @torch.inference_mode()
     def burst(
-        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
-        temperature: ndarray, u: ndarray,
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray,
+        u: ndarray, same: ndarray,
     ) -> tuple[ndarray, ndarray, ndarray]:
-        live, ticks = u.shape
-        if not np.array_equal(ends, self._ends_known):
-            self._ends_known = ends.copy()
-            self._ends.copy_(self._to(np.concatenate((ends[:-1], [True]))))      # the id V is not a token
+        (live, ticks), to_go = u.shape, np.bincount(of)
+        same[:] = np.arange(live)                           # every row is read for itself
+        if not np.array_equal(ends.lines, self._ends_known):
+            self._ends_known = ends.lines.copy()
+            if len(ends.lines) > len(self._ends):
+                shape = 2 * len(ends.lines), self.config.vocab + 1
+                self._ends = torch.zeros(shape, dtype=torch.bool, device=self.device)
+                self._ticks.clear()                         # they hold its address
+            self._put(self._ends, ends.lines)
+            self._ends[:, -1] = True                        # the id V is not a token
         self._left.zero_()                                  # of the rows that only fill the bucket
-        for there, here in ((self._last, last), (self._length, length), (self._left, left),
+        for there, here in ((self._last, last), (self._length, length), (self._left, left), (self._by, ends.by),
                             (self._temperature, temperature)):
             self._put(there, here)
         ids, logp, new, at = list[ndarray](), list[ndarray](), np.zeros(live, dtype=np.int64), 0
@@ -185,6 +191,7 @@ class StaticCache(TorchCache):
         """Read the last token of each row, draw the next, and make it the last, unless the row has ended."""
         rows, most = size.rows, self.config.vocab - 1
         last, length, left, u, at = self._last[:rows], self._length[:rows], self._left[:rows], self._u[:rows], self._at
+        by, ends = self._by[:rows], self._ends
         ids, chances, temperature = self._ids[:rows], self._logp[:rows], self._temperature[:rows, None]
 
         def work() -> None:
@@ -196,7 +203,7 @@ class StaticCache(TorchCache):
             live = left > 0
             last.copy_(torch.where(live, token, last))
             length.add_(live)
-            left.sub_(1).mul_(live & ~self._ends[drawn])
+            left.sub_(1).mul_(live & ~ends[by, drawn])
             at.add_(1)
 
         return work
@@ -235,8 +242,8 @@ class StaticCache(TorchCache):
         """The tensors that a tick reads and writes, one row per slot."""
         where, kind = self.device, wide(self.decoder.body)
         columns = self.chunk + WARM         # passes before a capture may go beyond a chunk
-        self._last, self._length, self._left = (
-            torch.zeros(slots, dtype=torch.long, device=where) for _ in range(3)
+        self._last, self._length, self._left, self._by = (
+            torch.zeros(slots, dtype=torch.long, device=where) for _ in range(4)
         )
         self._temperature = torch.ones(slots, dtype=torch.float32, device=where)
         self._u = torch.zeros(slots, columns, dtype=torch.float64, device=where)
@@ -255,9 +262,9 @@ def _copy(there: Tensor, here: Tensor) -> None:
     there.copy_(here)
 
 
-def _wrote(ids: ndarray, ends: ndarray, left: ndarray) -> tuple[ndarray, ndarray]:
+def _wrote(ids: ndarray, ends: EndIds, left: ndarray) -> tuple[ndarray, ndarray]:
     """How many of these ids each row wrote, with up to `left` to write, and whether it has stopped."""
-    ended = ends[ids] | (ids >= len(ends) - 1)
+    ended = ends.of(ids) | (ids >= ends.lines.shape[1] - 1)
     first = np.where(ended.any(1), ended.argmax(1) + 1, ids.shape[1] + 1)
     last = np.minimum(first, left)
     return np.minimum(last, ids.shape[1]), last <= ids.shape[1]

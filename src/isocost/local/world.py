@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -93,6 +94,7 @@ def open_world(
         problems, engine, learner, source.text, grade, meter, reference=frozen,
         overlap=Threads(engine, learner, frozen, compute.threads, compute.overlap and where.type == "cpu"),
         exact=LocalExact(source.text, learner) if exact else None, critic=LocalCritic(learner),
+        new_critic=partial(LocalCritic, learner, probability=True),
         fast=Forms() if used == "native" else None,
         about=About(
             source.but(weights={}),     # the learner has them

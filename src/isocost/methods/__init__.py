@@ -7,25 +7,22 @@ points `isocost.methods`.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import pkgutil
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
-from importlib.metadata import entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocost.errors import Interrupted, UserError
-from isocost.method_file import Card, from_file, raised_in, told
+from isocost.found import Card, FileKind, raised_in, told
 
 if TYPE_CHECKING:
     from isocost.seams import Recipe
 
 __all__ = ["Card", "family", "load", "names", "needs", "raised_in", "recipe", "told", "tree"]
 HOLDS, FAILS, UNMEASURED = "holds", "fails", "not measured"
+
+
+KIND = FileKind("isocost.methods", "method", ("CARD", "recipe"), "docs/write_a_method.md")
 
 
 class _Set:
@@ -47,17 +44,12 @@ class _Set:
 
 def names() -> list[str]:
     """The names of all methods: those of this package and of installed plug-ins, sorted."""
-    return sorted({*shipped(), *(e.name for e in entry_points(group="isocost.methods"))})
+    return KIND.names()
 
 
 def shipped() -> list[str]:
     """The names of the methods of this package, sorted. A plug-in of the same name does not replace them."""
-    return list(_files())
-
-
-@cache
-def _files() -> tuple[str, ...]:
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")))
+    return KIND.shipped()
 
 
 def load(name: str) -> Any:
@@ -66,10 +58,7 @@ def load(name: str) -> Any:
     Raises UserError if it does not exist, does not import, lacks `CARD` or `recipe`, or lacks one of the settings.
     """
     method, own = parted(name)
-    found = from_file(Path(method)) if method.endswith(".py") else _by_name(method)
-    lacking = [part for part in ("CARD", "recipe") if not hasattr(found, part)]
-    if lacking:
-        raise UserError(f"{name} is not a method: it has no {' and no '.join(lacking)} (see docs/write_a_method.md)")
+    found = KIND.load(method)
     return _Set(found, name, own.split(",")) if own else found
 
 
@@ -167,29 +156,3 @@ def tree(of: Sequence[str] = ()) -> str:
     """The family tree as text, children indented; methods that do not load come last, with the reason."""
     rows, broken = family(of)
     return "\n".join([*("  " * depth + name for name, depth in rows), *broken])
-
-
-def _by_name(name: str) -> Any:
-    if name in shipped():       # first, because reading the installed packages takes a hundred times as long
-        return importlib.import_module(f"{__name__}.{name}")
-    found = next((e for e in entry_points(group="isocost.methods") if e.name == name), None)
-    if found is None:
-        close = " or ".join(map(repr, get_close_matches(name, names())))
-        if Path(f"{name}.py").is_file():
-            raise UserError(f"unknown method {name!r}; a file is named by its path: ./{name}.py")
-        raise UserError(f"unknown method {name!r}{f' (did you mean {close}?)' if close else ''}; expected one of "
-                        f"{', '.join(names())}, or the path of a .py file")
-    try:
-        return found.load()
-    except Exception as e:      # other people's files may raise anything
-        why = told(e, _origin(found.module))
-        raise UserError(f"the method {name} of an installed package ({found.value}) does not import: {why}") from e
-
-
-def _origin(module: str) -> str:
-    """The file of a module that may not import; empty if it is not found."""
-    try:
-        spec = importlib.util.find_spec(module)
-    except Exception:       # it imports the parent package, which may raise anything
-        return ""
-    return (spec.origin or "") if spec else ""

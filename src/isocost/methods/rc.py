@@ -7,27 +7,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isocost import chance
-from isocost.errors import UserError
 from isocost.gather import together
 from isocost.methods import Card, grpo
 from isocost.parts import loss
 from isocost.parts.play import sample
 from isocost.seams import Attempts, Pace, Recipe
+from isocost.strategies import rounds as answering
 from isocost.traits import bounds, trait
-from isocost.types import Group, Message, Place, Problem, Rollout, Segment
+from isocost.types import Group, Place, Problem, Rollout, Segment
 from isocost.world import World
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 CARD = Card("Reasoning Cache", "2602.03773", 2026, "grpo", "Accuracy rises with rounds to four times those trained on.")
+walked = answering.play      # the evaluation of it
 SUMMARIES, ROUNDS = "summaries", "rounds"    # the ledger keeps summaries under this name; rounds since the problem
 
 
@@ -66,13 +66,13 @@ async def _rounds(
     problem: Problem, numbers: Iterator[int], say: Say, count: int, summary: str, room: int, reason: str, condense: str
 ) -> tuple[list[Problem], list[Rollout]]:
     """The problem as posed before and after each of `count` rounds from a summary, and the summaries' rollouts."""
-    posed, said = [_posed(problem, reason, summary)], []
+    posed, said = [answering.posed(problem, reason, summary)], []
     for _ in range(count):
         (trace,) = await say(posed[-1], [next(numbers)])
-        asked = _added(problem, _filled(condense, summary=summary, trace=trace.final))
+        asked = answering.added(problem, answering.filled(condense, summary=summary, trace=trace.final))
         said += await say(asked, [next(numbers)], room)
         summary = said[-1].final
-        posed.append(_posed(problem, reason, summary))
+        posed.append(answering.posed(problem, reason, summary))
     return posed, said
 
 
@@ -126,58 +126,6 @@ async def buffered(
 
 def _when(group: Group) -> tuple[int, int]:
     return group.place.wave, group.place.slot
-
-
-def _added(problem: Problem, words: str) -> Problem:
-    """The same problem with words at the end of its last message."""
-    *before, last = problem.prompt
-    return replace(problem, prompt=(*before, Message(last.role, last.content + words)))
-
-
-def _filled(words: str, **known: str) -> str:
-    """Words with {name} replaced where a value is known; other braces stay, because TeX uses them."""
-    return re.sub(r"{(\w+)}", lambda found: known.get(found[1], found[0]), words)
-
-
-def _posed(problem: Problem, reason: str, summary: str) -> Problem:
-    """The problem with the summary to continue from; unchanged if the summary is empty."""
-    return _added(problem, _filled(reason, summary=summary)) if summary else problem
-
-
-@bounds(rounds="[0, inf)", room="[1, inf)")
-async def walked(
-    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
-    rounds: int = 3, room: int = 256, reason: str = "{summary}", condense: str = "{summary}{trace}",
-) -> list[Rollout]:
-    """Attempts with `rounds` rounds each and then an answer: the evaluation of Reasoning Cache.
-
-    Settings are those of `rc.play`; no round is skipped. A round costs two rollouts, each with its tokens, all of them
-    segments of the attempt; the verifier reads the answer alone. Each trace and each summary has the random numbers of
-    a separate wave, so an answer after k rounds is, token for token, the trace that a longer walk continues from, and
-    after none it is a plain sample. Raises UserError in training, where attempts with different summaries would be
-    compared.
-    """
-    if place.purpose == chance.Purpose.TRAIN:
-        raise UserError("rc.walked is for evaluations only; to train on rounds use play=rc.play")
-    first_traces = await sample(problem, attempts, world, pace, place, start)
-    each = (_walk(problem, thought, world, pace, place, rounds, room, reason, condense) for thought in first_traces)
-    return await together(*each)
-
-
-async def _walk(
-    problem: Problem, thought: Rollout, world: World, pace: Pace, place: Place, rounds: int, room: int, reason: str,
-    condense: str,
-) -> Rollout:
-    """The given number of rounds from a first trace; the answer is the trace after the last round."""
-    attempt, summary, seen = [thought.attempt], "", thought.segments
-    for k in range(1, rounds + 1):
-        before, now = (replace(place, wave=place.wave + w) for w in (2 * k - 1, 2 * k))
-        asked = _added(problem, _filled(condense, summary=summary, trace=thought.final))
-        (said,) = await sample(asked, attempt, world, replace(pace, max_tokens=room), before)
-        summary = said.final
-        (thought,) = await sample(_posed(problem, reason, summary), attempt, world, pace, now)
-        seen += (*said.segments, *thought.segments)
-    return thought.but(problem=problem, segments=seen)
 
 
 def recipe(**changes: Any) -> Recipe:

@@ -23,7 +23,7 @@ from isocost.parts.episode import EnvironmentFailed, Episode, Openings
 from isocost.seams import Pace, Play
 from isocost.traits import exported
 from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Segment, Shown, Stop, Turn
-from isocost.world import Ask, World
+from isocost.world import Ask, Start, World, generate_many
 
 View = Callable[[Sequence[Message], Sequence[Turn]], Sequence[Message]]   # what the policy reads before a turn
 Pause = Callable[[Sequence[Message], Sequence[Turn]], bool]               # whether a dialogue stops there for now
@@ -60,6 +60,42 @@ async def fork(
     """
     made = await play(rollout.problem, attempts, world, pace, place, rollout.cut(at))
     return [r.but(parent=(rollout.attempt, at)) for r in made]
+
+
+def branch(rollout: Rollout, attempts: Sequence[int], world: World) -> list[Rollout]:
+    """A rollout under way once more for each of these attempts, which `advance` goes on with: each begins here."""
+    begin(world, len(attempts))
+    return [rollout.but(attempt=a, parent=(rollout.attempt, len(rollout.segments[-1]))) for a in attempts]
+
+
+async def advance(
+    rollouts: Sequence[Rollout], world: World, pace: Pace, place: Place, *, ends: Sequence[int] = (),
+    stop: Sequence[str] = (),
+) -> list[Rollout]:
+    """One more step of each text under way: up to one of these ids or strings, its end, or the limit of the pace.
+
+    The texts are answers to one question, not dialogues. One without a token of the policy begins with this step. A
+    step that ends with an id has `Stop.STEP`; one that ends with a string `Stop.DONE`, as a text that is over.
+    """
+    made, strings, wrote = list(rollouts), (*pace.stop, *stop), [r.segments[-1].written for r in rollouts]
+    for fresh in (True, False):
+        same: dict[bytes, list[int]] = {}      # equal texts are read once
+        for i, rollout in enumerate(rollouts):
+            if (not wrote[i]) is fresh:
+                same.setdefault(rollout.segments[-1].tokens.tobytes(), []).append(i)
+        starts = [Start(rollouts[own[0]].segments[-1], [rollouts[i].attempt for i in own],
+                        max(pace.max_tokens - wrote[own[0]], 1)) for own in same.values()]
+        if not starts:
+            continue
+        with meter.begins(fresh):
+            said = await generate_many(world.engine, starts, place=place, turn=starts[0].text.turn_now, stop=strings,
+                                       ends=ends)
+        for own, each in zip(same.values(), said, strict=True):
+            for i, one in zip(own, each, strict=True):
+                text = rollouts[i].segments[-1].wrote(one)
+                final = world.text.decode(text.reply().tolist())
+                made[i] = rollouts[i].but(segments=(text,), final=final, stop=one.stop)
+    return made
 
 
 def begin(world: World, count: int) -> None:

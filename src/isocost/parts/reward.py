@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isocost.traits import exported
-from isocost.types import Group, Place, Problem, Rollout, Stop
+from isocost import meter
+from isocost.scorers import Scorer, scores
+from isocost.traits import exported, trait
+from isocost.types import Group, Place, Problem, Rollout, Score, Stop
 from isocost.world import World
 
 
@@ -26,3 +28,19 @@ async def verified(group: Group, world: World) -> Group:
 async def marked(rollouts: list[Rollout], problem: Problem, place: Place, world: World) -> Sequence[Rollout]:
     """The rollouts with the verifier's marks, before their group is complete."""
     return (await verified(Group(problem, tuple(rollouts), place), world)).rollouts
+
+
+@trait("not_whether_right")
+async def scored(group: Group, world: World, *, scorer: Scorer) -> Group:
+    """What a scorer says of each attempt (`isocost.scorers`); the verifier's score is its part `right`.
+
+    The verifier is called so that the record has pass rates. An attempt without a score by the scorer has none.
+    """
+    group = await verified(group, world)
+    there = [r for r in group.rollouts if r.score is not None]
+    with meter.begins(False):
+        found = await scores(scorer, group.problem, there, [True] * len(there), world)
+    each = iter(found.scores)
+    return group.of(
+        r if r.score is None else r.scored(None if (x := next(each)) is None else Score(x, {"right": r.score.value}))
+        for r in group.rollouts)

@@ -6,6 +6,9 @@ from isocost.disk.shape import UNKNOWN, Count, Each, Keys, Maybe, Size
 from isocost.laws.law import Law
 from isocost.planner.audit import Audit
 from isocost.planner.forecast import Forecast
+from isocost.planner.test_time.outcome import StrategyAudit
+from isocost.planner.test_time.prescribe import KIND, StrategyForecasts, StrategyPlan
+from isocost.planner.test_time.profile import StrategyTable
 from isocost.planner.training.learning_rate import RateRule, Shift
 from isocost.planner.training.more import More
 from isocost.planner.training.n_growth import NGrowth
@@ -33,6 +36,10 @@ register("plan.json", Plan, {
 })
 register("forecast.json", Forecast)
 register("audit.json", Audit)
+register("profile.json", StrategyTable, kind=KIND)
+register("plan.json", StrategyPlan, kind=KIND)
+register("forecast.json", StrategyForecasts, kind=KIND)
+register("audit.json", StrategyAudit, kind=KIND)
 
 _INTERVAL = Keys(dict.fromkeys(("value", "low", "high", "level", "dof"), float), {"kind": str})
 _CONTROL_ARM = Keys(dict.fromkeys(("sigma", "batch", "rate"), float), {"width": float}, rest=UNKNOWN)

@@ -29,6 +29,7 @@ from isocost.report.sections import (
     problems,
     reach,
     recipe,
+    test_time,
 )
 from isocost.report.sections import turns as rollouts
 from isocost.runs.measure import UNNAMED
@@ -75,6 +76,7 @@ PAGES: Mapping[str, ReportPage] = {      # by `ReportRecords.kind`: a new kind o
     "training": ReportPage(headline.answer, TRAINING),
     "imported": ReportPage(headline.answer, TRAINING),
     "comparison": ReportPage(headline.answer, COMPARISON),
+    "test_time": ReportPage(test_time.answer, (test_time.strategies, test_time.outcome, evidence.provenance)),
     "control": ReportPage(control.answer, (
         control.measured, control.curves, control.law, control.plan, control.outcome, control.provenance)),
 }

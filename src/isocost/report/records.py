@@ -127,6 +127,8 @@ class Run:
         for line in _lines(self.folder / "journal.jsonl")[0]:
             for fate in line.get("fates") or ():
                 counts[str(fate)] = counts.get(str(fate), 0) + 1
+            if unchosen := line.get("unchosen"):
+                counts["unchosen"] = counts.get("unchosen", 0) + unchosen
         return counts
 
     @cached_property

@@ -42,6 +42,7 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "stale": ("#cc79a7", "#cc79a7"),
     "surplus": ("#f0e442", "#f0e442"),
     "cancelled": ("#d55e00", "#d55e00"),
+    "unchosen": ("#8c6d46", "#b5936a"),
     "lost": ("#1b1f24", "#ffffff"),
     "evaluation": ("#009e73", "#2fbf96"),
 }

@@ -32,7 +32,7 @@ UNBILLED = "unbilled"       # the end of a run that has settled more rollouts th
 COMPLETE = ("spent", "starved")      # reasons for an end that is evaluated
 GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run can be continued
 # The fates of rollouts: the values of `isocost.types.Fate`, in the order of tables and charts.
-FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
+FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "unchosen", "lost", "evaluation")
 
 # reading ------------------------------------------------------------------------------------------------------
 

@@ -164,7 +164,8 @@ def started(folder: Path) -> int:
         fates = read_json(folder / "end.json", partial=True).get("fates")
         if fates:
             return sum(fates.values())
-    return sum(len(x.get("rewards") or ()) + (x.get("cancelled") or 0) for x in good_lines(folder / "journal.jsonl")[0])
+    return sum(len(x.get("rewards") or ()) + (x.get("cancelled") or 0) + (x.get("unchosen") or 0)
+               for x in good_lines(folder / "journal.jsonl")[0])
 
 
 def _of_line(line: Mapping[str, Any], run: str) -> Iterator[KeptRollout]:

@@ -197,7 +197,8 @@ class PolicyRun:
         world, ledger, grader = self.world, self.ledger, self.opened.grader
         if self.job.export and run.end.reason in COMPLETE:
             export(self.record.path, world, self.job.setting.model)
-        fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
+        counts = {f: ledger.fates.get(str(f), 0) for f in Fate}
+        fates = {str(f): k for f, k in counts.items() if k or f is not Fate.UNCHOSEN}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
         fates["lost"] += world.meter.of(meters.LOST).rollouts
         if self.recipe.max_age:  # a checkpoint of an earlier version lacks the waves that were in flight

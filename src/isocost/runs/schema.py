@@ -178,8 +178,8 @@ COUNTED = EVALUATION.needing(**{        # with the changes of single problems, b
 COUNTS = set(STOPS.values()) - {"rollouts", ""}     # what a run without rollouts may be counted in
 GROUP = Keys({"rewards": list[NUMBER]}, {
     "step": Count, "id": str, "variant": str, "wave": int, "slot": int, "attempts": list[int], "fates": list[str],
-    "cancelled": int, "version": int, "lengths": list[int], "stops": list[str], "outlooks": list[NUMBER],
-    "turns": list[Count], "faults": list[dict[str, int]],
+    "cancelled": int, "unchosen": int, "version": int, "lengths": list[int], "stops": list[str],
+    "outlooks": list[NUMBER], "turns": list[Count], "faults": list[dict[str, int]],
 })
 NAMED = GROUP.needing(step=Count, id=str, variant=str)
 PLACED = GROUP.needing(wave=int, slot=int)
@@ -190,6 +190,12 @@ KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cos
     "lengths": list[int], "stops": list[str], "example": SAID, "turns": list[Count],
     "faults": list[dict[str, int]],
 })
+POOL = Keys({"id": str, "right": list[float]}, {        # the samples of one problem
+    "score": list[float], "answer": list[int], "tokens": list[Count], "read": float, "level": Any,
+    "scoring": float, "cost": Costs,
+})
+LIVE = Keys({"id": str, "strategy": str, "size": Size, "right": float, "samples": float, "tokens": float,
+             "depth": float}, {"cost": Costs})      # an answer by a strategy that was run
 
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint truncates
 ACCOUNTS = dict[str, Costs]
@@ -221,7 +227,8 @@ _NOTHING = Keys({})
 _STREAMS: dict[str, Any] = {
     "metrics.jsonl": STEP, "journal.jsonl": GROUP, "samples.jsonl": SAID, "timing.jsonl": CLOCK,
     "lost.jsonl": Keys({"cost": Costs}, {"life": int, "step": int}), "profile.jsonl": KEPT,
-    "attempts.jsonl": Keys({"attempt": Size}, {"after": str}),
+    "attempts.jsonl": Keys({"attempt": Size}, {"after": str}), "pool.jsonl": POOL,
+    "live.jsonl": LIVE,
 }
 
 

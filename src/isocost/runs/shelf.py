@@ -42,7 +42,8 @@ def ahead(state: Mapping[str, Any], problems: Sequence[Problem]) -> Ahead:
 def _played(some: Iterable[Played]) -> list[dict[str, Any]]:
     return [
         {
-            **data([x.group])[0], "cancelled": x.cancelled, "prefix": x.group.problem.prefix,
+            **data([x.group])[0], "cancelled": x.cancelled, **({"unchosen": x.unchosen} if x.unchosen else {}),
+            "prefix": x.group.problem.prefix,
             "prompt": [[m.role, m.content] for m in x.group.problem.prompt],
         }
         for x in some
@@ -54,7 +55,7 @@ def _played_of(stored: Sequence[Mapping[str, Any]], problems: Sequence[Problem])
     for x, group in zip(stored, groups(stored, problems), strict=True):
         problem = replace(group.problem, prompt=tuple(Message(*m) for m in x["prompt"]), prefix=x["prefix"])
         rollouts = [r.but(problem=problem) for r in group.rollouts]
-        out.append(Played(Group(problem, tuple(rollouts), group.place), x["cancelled"]))
+        out.append(Played(Group(problem, tuple(rollouts), group.place), x["cancelled"], x.get("unchosen", 0)))
     return out
 
 

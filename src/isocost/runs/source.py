@@ -139,6 +139,16 @@ STORED = Source(
     {Can.PROFILE: "it has no model that could be sampled. To profile other completions, choose another --out",
      **{k: v.replace("{missing}", "it has no model that could be trained") for k, v in _NO_POLICY.items()}},
 )
+_NO_RUNS = "its policy is not trained: `isocost plan {path}` chooses a strategy. To train, choose another --out"
+STRATEGIES = Source(
+    "strategies",
+    "compares test-time strategies",
+    "begin one with `isocost profile --strategies all --out {path}`, and --completions or a model",
+    {**dict.fromkeys((Can.PILOT, Can.TRAIN, Can.STOP, Can.RECIPE, Can.SPLITS, Can.METRICS), _NO_RUNS),
+     Can.PROFILE: "its samples are in {path}/pool.jsonl. To profile others, choose another --out",
+     Can.EVALUATE: "it has no runs, and so no final policy that could be evaluated"},
+    kind="test_time",
+)
 _OF_CONTROL = {
     Can.STOP: "its runs are short and have no verdict while they train",
     Can.EVALUATE: "its returns are in its records: `isocost report {path}`",
@@ -161,7 +171,7 @@ CONTROL_LOGS = Source(
                "plan {path}` prints"},
     kind="control",
 )
-_NAMED = {source.name: source for source in (SERVED, STORED, CONTROL, CONTROL_LOGS)}
+_NAMED = {source.name: source for source in (SERVED, STORED, STRATEGIES, CONTROL, CONTROL_LOGS)}
 
 
 def of(record: Mapping[str, Any]) -> Source:

@@ -38,7 +38,7 @@ class Console(RichConsole):
         """Let the error end the command: `isocost ... | head` is no bug."""
         raise
 
-    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]  # rich types markup
+    def render_str(self, text: str, **options: Any) -> Text:
         """Text with this package's own tags as styles and everything else as it is."""
         text = visible(text)
         if options.get("markup") is False:

@@ -4,7 +4,8 @@ What every application needs is here: limits of heads, bodies and connections, a
 answer. A connection is named when one of its requests has named what it belongs to: the application sets `owner`.
 Until then little is given to it: the connections of other users are refused, a head must arrive within `HEAD_SECONDS`,
 its body is not read, and `NAMELESS` connections are open. uvicorn limits none of this, and its own `Server` would take
-the run's signal handlers, so connections are accepted here.
+the run's signal handlers, so connections are accepted here. An application that asks for a key may be `public`: it then
+serves other users and other machines.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import contextlib
 import json
 import logging
 import socket
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Coroutine, MutableMapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -41,6 +42,7 @@ _OTHER = "this server is of another user"
 _REFUSED = (f"HTTP/1.1 403 Forbidden\r\nContent-Length: {len(_OTHER)}\r\nConnection: close\r\n\r\n{_OTHER}").encode()
 _SILENT = logging.Logger("isocost.serve", logging.CRITICAL + 1)     # uvicorn's lines would name sessions
 
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Any]
 
@@ -117,9 +119,9 @@ class Connection(H11Protocol):
 class Server:
     """Serves an application in the running event loop, from `start` to `stop`."""
 
-    def __init__(self, app: App):
+    def __init__(self, app: App, *, public: bool = False):
         self.connections: dict[Connection, asyncio.Task[Any]] = {}      # the oldest first, and what opens each
-        self._app, self._state = app, ServerState()
+        self._app, self._public, self._state = app, public, ServerState()
         self._config = Config(
             self._served, ws="none", lifespan="off", interface="asgi3", log_config=None, proxy_headers=False,
             timeout_keep_alive=_IDLE, h11_max_incomplete_event_size=HEAD,
@@ -128,9 +130,10 @@ class Server:
         self._room: asyncio.Task[None] | None = None
         self._warned: set[str] = set()
 
-    def start(self) -> int:
-        """Listen on the loopback interface. Returns the port."""
-        self._listener = socket.create_server((HOST, 0), backlog=_BACKLOG)
+    def start(self, host: str = HOST, port: int = 0) -> int:
+        """Listen on an interface, the loopback one if none is named. Returns the port. Raises OSError."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         self._listener.setblocking(False)
         # Of its connections, too: uvicorn writes a body after its head, which would wait for the client's ACK.
         self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -196,7 +199,7 @@ class Server:
 
     def _begin(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        if not ours(connection):
+        if not (self._public or ours(connection)):
             self.warn("another user of this machine connects to the server, and is refused")
             with contextlib.suppress(OSError):
                 connection.send(_REFUSED)
@@ -253,6 +256,52 @@ class BytesResponse(Response):
             await asyncio.sleep(0)      # in which a write that failed is noticed
             if gone or connection.lost:
                 self.missed()
+
+
+class Events(Response):
+    """Server-sent events that `write` writes: it is given what sends a part. A client that goes away cancels it.
+
+    What `write` raises before the first part is answered as any error is.
+    """
+
+    def __init__(self, request: Request, write: Callable[[Callable[[bytes], Any]], Coroutine[Any, Any, None]]):
+        super().__init__()
+        self.request, self.write = request, write
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        begun = False
+
+        async def part(raw: bytes, last: bool = False) -> None:
+            nonlocal begun
+            if not begun:
+                headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                begun = True
+            await send({"type": "http.response.body", "body": raw, "more_body": not last})
+
+        await unless_gone(self.request, self.write(part))
+        await part(b"", last=True)
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of work for a client, whose body was read. If it goes away, the work is cancelled, and awaited.
+
+    Raises ClientDisconnect then.
+    """
+    async def left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(left())
+    try:
+        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            return doing.result()
+    finally:
+        for task in (doing, leaving):
+            task.cancel()
+        await asyncio.gather(doing, leaving, return_exceptions=True)
+    raise ClientDisconnect
 
 
 async def body_of(request: Request) -> bytes:

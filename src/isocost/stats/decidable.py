@@ -26,10 +26,10 @@ from math import ceil, inf, sqrt
 import numpy as np
 from numpy import ndarray
 from scipy.optimize import brentq
-from scipy.special import chdtri, nctdtr, ndtr, ndtri, stdtrit
+from scipy.special import chdtri, nctdtr, ndtr, stdtrit
 
 from isocost.screen.words import counted
-from isocost.stats.power import MOST, PAIRS, POWER, smallest
+from isocost.stats.power import MOST, PAIRS, POWER, comparison_dof, smallest, standard_errors
 
 GAIN = 0.15             # least gain of the baseline
 HALVES = 3.0            # least headroom, in half-widths
@@ -67,17 +67,17 @@ class Spread:
 
     def half_width(self, seeds: int, alpha: float) -> float:
         """The half-width of a central interval of level 1 - alpha with so many seeds per arm; infinite with one."""
-        dof = freedom(seeds)
+        dof = comparison_dof(seeds)
         return inf if dof < 1 else float(stdtrit(dof, 1 - alpha / 2)) * self.sd / sqrt(seeds)
 
     def power(self, effect: float, seeds: int, alpha: float) -> float:
         """The probability that an interval of level 1 - alpha shows a true difference `effect`, with the right sign,
         averaged over the spreads that the pilot allows."""
-        return _power(effect * sqrt(seeds) / self.sd, self.dof, freedom(seeds), alpha)
+        return _power(effect * sqrt(seeds) / self.sd, self.dof, comparison_dof(seeds), alpha)
 
     def detectable(self, seeds: int, alpha: float) -> float:
         """The least true difference that is shown with 80 % power, averaged like `power`. Infinite with one seed."""
-        return self.sd * _standardized(seeds, self.dof, alpha) / sqrt(seeds) if freedom(seeds) > 0 else inf
+        return self.sd * _standardized(seeds, self.dof, alpha) / sqrt(seeds) if comparison_dof(seeds) > 0 else inf
 
     def needed(self, effect: float, alpha: float) -> int | None:
         """The fewest seeds per arm, at least `PAIRS`, that show a true difference `effect` with 80 % power."""
@@ -88,7 +88,7 @@ class Spread:
         low, high = self.interval
 
         def known(sd: float) -> int | None:
-            return _fewest(effect, sd, alpha, lambda n: smallest(sd / sqrt(n), freedom(n), alpha))
+            return _fewest(effect, sd, alpha, lambda n: smallest(sd / sqrt(n), comparison_dof(n), alpha))
 
         return Seeds(self.needed(effect, alpha), known(low), known(high))
 
@@ -112,11 +112,6 @@ class Seeds:
             return f"more than {MOST:,} seeds"
         high = f"more than {MOST:,}" if self.high is None else f"{self.high:,}"
         return f"{self.needed:,} seeds ({self.low or PAIRS:,} to {high})"
-
-
-def freedom(seeds: int) -> int:
-    """Degrees of freedom of an interval with so many seeds per arm (`isocost.stats.power.difference`)."""
-    return seeds - 1 if seeds >= PAIRS else max(2 * seeds - 3, 0)
 
 
 def spread(differences: Sequence[ndarray], floor: float = 0.0) -> Spread | None:
@@ -153,14 +148,14 @@ def _power(k: float, dof: int, own: float, alpha: float) -> float:
 @cache
 def _standardized(seeds: int, dof: int, alpha: float) -> float:
     """The k at which `_power` is the promised power."""
-    return float(brentq(lambda k: _power(k, dof, freedom(seeds), alpha) - POWER, 0.0, 1e4, xtol=1e-6))
+    return float(brentq(lambda k: _power(k, dof, comparison_dof(seeds), alpha) - POWER, 0.0, 1e4, xtol=1e-6))
 
 
 def _fewest(value: float, sd: float, alpha: float, reached: Callable[[int], float], power: float = POWER) -> int | None:
     """The fewest seeds, from `PAIRS` on, at which `reached`, which falls with seeds, is at most `value`."""
     if value <= 0:
         return None
-    known = float(ndtri(1 - alpha / 2) + ndtri(power)) * sd / value     # a known sd takes fewer: a lower bound
+    known = standard_errors(alpha, power) * sd / value     # a known sd takes fewer: a lower bound
     low = max(PAIRS, ceil(known**2))
     high = low
     while high <= MOST and reached(high) > value:

@@ -13,36 +13,14 @@ from math import ceil, comb, hypot, inf, sqrt
 
 import numpy as np
 from numpy import ndarray
-from scipy.special import ndtri, stdtr, stdtrit
 
-from isocost.stats.power import POWER
+from isocost.stats.power import Estimate, standard_errors
 
 EXACT = 25          # problems that differ, up to which single answers of 0 or 1 are tested exactly (McNemar)
 UNSEEN = 3 / 1.96   # standard error of units that may differ though none of N does: 3 / N at 95 % (rule of three)
 
 
-@dataclass(frozen=True)
-class Mean:
-    """A mean with its standard error, in the unit of the values, and the degrees of freedom of that error."""
-
-    value: float
-    se: float
-    dof: float
-
-    def interval(self, alpha: float) -> tuple[float, float]:
-        """The central Student interval of level 1 - alpha."""
-        half = float(stdtrit(self.dof, 1 - alpha / 2)) * self.se if self.se else 0.0
-        return self.value - half, self.value + half
-
-    @property
-    def p(self) -> float:
-        """The p-value of a mean of 0, two-sided."""
-        if not self.se:
-            return float(self.value == 0)
-        return float(2 * stdtr(self.dof, -abs(self.value) / self.se))
-
-
-def mean_of(values: ndarray, clusters: Sequence[str] | None = None) -> Mean:
+def mean_of(values: ndarray, clusters: Sequence[str] | None = None) -> Estimate:
     """The mean of values, shape (N,), which are independent or, given the cluster of each, between clusters only.
 
     Clusters of equal size have Student's interval of their means. Otherwise a large cluster counts for few degrees of
@@ -54,7 +32,7 @@ def mean_of(values: ndarray, clusters: Sequence[str] | None = None) -> Mean:
     if clusters is None:
         if n < 2:
             raise ValueError(f"a standard error needs at least two values, got {n}")
-        return Mean(float(values.mean()), float(values.std(ddof=1)) / sqrt(n), n - 1)
+        return Estimate(float(values.mean()), float(values.std(ddof=1)) / sqrt(n), n - 1)
     codes = np.unique(np.asarray(clusters), return_inverse=True)[1]
     w = np.bincount(codes) / max(n, 1)
     if len(w) < 2:
@@ -62,7 +40,7 @@ def mean_of(values: ndarray, clusters: Sequence[str] | None = None) -> Mean:
     sums = np.bincount(codes, weights=values - values.mean())
     c = w**2 / (1 - w)
     squares = float((w**2).sum() + c.sum() ** 2 - (c**2).sum())     # of eigenvalues; 1 / (G - 1) for G equal clusters
-    return Mean(float(values.mean()), sqrt(float((sums**2 / (1 - w)).sum())) / n, 1 / squares)
+    return Estimate(float(values.mean()), sqrt(float((sums**2 / (1 - w)).sum())) / n, 1 / squares)
 
 
 @dataclass(frozen=True)
@@ -83,7 +61,7 @@ class PairSpread:
 def difference(
     a: Sequence[ndarray], b: Sequence[ndarray], clusters: Sequence[str] | None = None,
     seeds: ndarray | None = None,
-) -> tuple[Mean, PairSpread]:
+) -> tuple[Estimate, PairSpread]:
     """The mean of a - b over N problems that both have, and where its variance comes from.
 
     `a[i]` and `b[i]` are the scores of the samples of problem i; `seeds` is the difference at each seed of training,
@@ -107,12 +85,12 @@ def difference(
     every = np.concatenate([*a, *b])
     reach = float(np.ptp(every)) or max(1.0, abs(float(every[0])))
     unseen = UNSEEN * reach / (mean.dof + 1) if rare else 0.0
-    mean = Mean(mean.value, hypot(mean.se, unseen), mean.dof)
+    mean = Estimate(mean.value, hypot(mean.se, unseen), mean.dof)
     if seeds is None or len(seeds) < 2:
         return mean, PairSpread(total, sample, None, unseen * len(gaps))
     between = mean_of(seeds)
     dof = min(mean.dof, between.dof)
-    return (Mean(mean.value, sqrt(mean.se**2 + between.se**2), dof),
+    return (Estimate(mean.value, sqrt(mean.se**2 + between.se**2), dof),
             PairSpread(total, sample, between.se**2 * len(seeds), unseen * len(gaps)))
 
 
@@ -125,17 +103,12 @@ def exact_p(gaps: ndarray) -> float | None:
     return min(1.0, 2 * sum(comb(differ, i) for i in range(fewer + 1)) / 2**differ)
 
 
-def effective(alpha: float, power: float = POWER) -> float:
-    """How many standard errors a difference must be, to be found with this power: normal quantiles."""
-    return float(ndtri(1 - alpha / 2) + ndtri(power))
-
-
 def problems_needed(variance: float, effect: float, alpha: float, unseen: float = 0.0) -> int | None:
     """Problems that find a difference of `effect` with 80 % power; `variance` is that of one problem's difference, and
-    `unseen` that of `Spread`. None for no effect."""
+    `unseen` that of `PairSpread`. None for no effect."""
     if not effect:
         return None
-    target = (effect / effective(alpha)) ** 2       # variance / N + unseen^2 / N^2
+    target = (effect / standard_errors(alpha)) ** 2       # variance / N + unseen^2 / N^2
     return ceil((variance + sqrt(variance**2 + 4 * target * unseen**2)) / (2 * target))
 
 
@@ -144,5 +117,5 @@ def samples_needed(spread: PairSpread, problems: int, effect: float, alpha: floa
     the samples' variance is not known."""
     if spread.sample is None or not effect:
         return None
-    left = problems * (effect / effective(alpha)) ** 2 - spread.problems
+    left = problems * (effect / standard_errors(alpha)) ** 2 - spread.problems
     return inf if left <= 0 else max(1.0, float(ceil(spread.sample / left)))

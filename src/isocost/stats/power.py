@@ -63,7 +63,7 @@ def pooled_sd(samples: Sequence[ndarray]) -> tuple[float, int] | None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A difference with its standard error and the degrees of freedom of that."""
+    """A mean or a difference with its standard error, in the unit of the values, and the degrees of freedom of that."""
 
     value: float
     se: float
@@ -71,12 +71,14 @@ class Estimate:
 
     @property
     def p(self) -> float:
-        """The two-sided p-value of no difference."""
+        """The two-sided p-value of 0."""
+        if not self.se:
+            return float(self.value == 0)
         return float(2 * stdtr(self.dof, -abs(self.value) / self.se))
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """The central Student interval of level 1 - alpha."""
-        half = float(stdtrit(self.dof, 1 - alpha / 2)) * self.se
+        half = float(stdtrit(self.dof, 1 - alpha / 2)) * self.se if self.se else 0.0
         return self.value - half, self.value + half
 
 
@@ -168,8 +170,17 @@ def detectable_paired(seeds: int, sd: float, *, level: float = LEVEL, power: flo
 def detectable_in_comparison(seeds: int, sd: float, alpha: float) -> float:
     """The same for a comparison (`difference`): in pairs from `PAIRS` seeds on, else by Welch's test, which has about
     one degree of freedom fewer than a test that pools the two spreads."""
-    welch = max(1, 2 * seeds - 3) if seeds > 1 else 0
-    return smallest(sd * sqrt(2 / seeds), seeds - 1 if seeds >= PAIRS else welch, alpha)
+    return smallest(sd * sqrt(2 / seeds), comparison_dof(seeds), alpha)
+
+
+def comparison_dof(seeds: int) -> int:
+    """Degrees of freedom of a comparison with so many seeds per arm (`difference`)."""
+    return seeds - 1 if seeds >= PAIRS else max(2 * seeds - 3, 0)
+
+
+def standard_errors(alpha: float, power: float = POWER) -> float:
+    """How many standard errors, known ones, a difference must be to be detected with this power."""
+    return float(ndtri(1 - alpha / 2) + ndtri(power))
 
 
 def seeds_for(effect: float, sd: float, *, level: float = LEVEL, power: float = POWER) -> int | None:
@@ -191,7 +202,7 @@ def seeds_for_comparison(effect: float, sd: float, alpha: float) -> int | None:
 def _fewest(effect: float, sd: float, alpha: float, power: float, detected: Callable[[int], float]) -> int | None:
     if effect == 0:
         return None
-    known = float(ndtri(1 - alpha / 2) + ndtri(power)) * sd / abs(effect)      # a known sd takes fewer: a lower bound
+    known = standard_errors(alpha, power) * sd / abs(effect)      # a known sd takes fewer: a lower bound
     return next((k for k in range(max(2, ceil(2 * known**2)), MOST + 1) if detected(k) <= abs(effect)), None)
 
 

@@ -96,6 +96,11 @@ def of_world(world: str | None, given: Mapping[str, Any], written: Collection[st
     return {**given, **row.options, **evaluated, "size": size}
 
 
+def kind_of_world(world: str | None) -> str:
+    """The kind of the study of a built-in world; of one's own, training."""
+    return WORLDS[world].kind if world else "training"
+
+
 def setting_with(**options: Any) -> Setting:
     """The setting of these options, by their names, with the defaults of `setting_of`.
 

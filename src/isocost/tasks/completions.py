@@ -33,6 +33,13 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "stop": ("finish_reason", "stop_reason", "stop"),
     "level": ("level", "difficulty"),
 }
+# The same where a scorer's number and an answer to vote by are wanted: "score" is then not a name of the reward.
+SCORED: Mapping[str, tuple[str, ...]] = {
+    **COLUMNS,
+    "reward": ("reward", "right", "correct", "is_correct", "passed", "rewards"),
+    "score": ("score", "scores", "scorer", "verifier_score", "reward_model"),
+    "answer": ("answer", "answers", "final_answer", "extracted_answer", "prediction", "pred"),
+}
 NEEDED = ("problem", "reward")
 MOST_TOKENS = 2**24     # of one prompt or completion: no model reads or writes more, and sums stay whole numbers
 MOST_LEFT_OUT = 0.05                # of the rows, that --skip-broken leaves out: the rest would be another sample
@@ -41,7 +48,8 @@ TAKES = {
     "reward": "a number, or true or false (null: the attempt was not scored)",
     "tokens": f"how many tokens the completion has: a whole number up to {MOST_TOKENS:,}, or the list of its token ids",
     "prompt_tokens": f"how many tokens the prompt has: a whole number up to {MOST_TOKENS:,}",
-    "completion": "text", "stop": "text", "level": "a number or text",
+    "completion": "text", "stop": "text", "level": "a number or text", "answer": "text or a number",
+    "score": "a number from 0 to 1, larger for a better completion: of a model's logit, its sigmoid",
     "problem": "the problem's id or prompt: text, a number, or a list of messages",
 }
 
@@ -62,6 +70,8 @@ class Attempt:
     text: str = ""
     tokens: int | None = None
     cut: bool | None = None
+    score: float | None = None      # of a scorer, and the answer to vote by: None where there is no such column
+    answer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,9 +96,9 @@ class Completions:
 
 def read_completions(
     path: Path, columns: Mapping[str, str] | None = None, *, skip_broken: bool = False,
-    scale: tuple[float, float] = (0.0, 1.0),
+    scale: tuple[float, float] = (0.0, 1.0), names: Mapping[str, tuple[str, ...]] = COLUMNS,
 ) -> Completions:
-    """The completions in a file. `columns` names the column of each key of `COLUMNS` that has another name.
+    """The completions in a file. `columns` names the column of each key of `names` that has another name.
 
     `scale`: the least and the largest reward; `Attempt.reward` is 0 for the least and 1 for the largest.
 
@@ -98,15 +108,15 @@ def read_completions(
             leaves them out, which may be 5 % of the rows.
     """
     columns = dict(columns or {})
-    if unknown := [k for k in columns if k not in COLUMNS]:
-        raise UserError(f"--map {unknown[0]}={columns[unknown[0]]}: the names are {', '.join(COLUMNS)}")
+    if unknown := [k for k in columns if k not in names]:
+        raise UserError(f"--map {unknown[0]}={columns[unknown[0]]}: the names are {', '.join(names)}")
     if not path.is_file():
         raise UserError(f"{path} does not exist, or is not a file")
     rows = rows_of(path, "completions")
     first = next(rows, None)
     if first is None:
         raise UserError(f"{path} has no rows")
-    found = _columns(path, first[1], columns)
+    found = _columns(path, first[1], columns, names)
     broken: list[BadRow] = []
     by: dict[str, tuple[dict[str, Any], list[Attempt]]] = {}
     count, beyond = 0, list[float]()
@@ -144,13 +154,15 @@ def _suggested(rewards: Sequence[float]) -> str:
     return f"{-low if min(rewards) < 0 else 0:g},{high:g}"
 
 
-def _columns(path: Path, row: Any, named: Mapping[str, str]) -> dict[str, str]:
+def _columns(
+    path: Path, row: Any, named: Mapping[str, str], usual: Mapping[str, tuple[str, ...]]
+) -> dict[str, str]:
     """The column of each key, by the user's names and those of the first row."""
     if isinstance(row, Exception) or not isinstance(row, Mapping):
         why = row if isinstance(row, Exception) else f"a row is an object, not {type(row).__name__}"
         raise UserError(f"{path}: its first row cannot be read: {why}")
     out = {}
-    for key, names in COLUMNS.items():
+    for key, names in usual.items():
         if key in named:
             if not _has(row, named[key]):
                 raise UserError(f"{path} has no column {named[key]!r} (--map {key}={named[key]}); it has "
@@ -205,21 +217,35 @@ def _attempts(cells: Mapping[str, Any], columns: Mapping[str, str], scale: tuple
     several = isinstance(rewards, list | tuple)
     k = len(rewards) if several else 1
     each: dict[str, Sequence[Any]] = {"reward": rewards if several else [rewards]}
-    for key in ("completion", "tokens", "stop"):
+    for key in ("completion", "tokens", "stop", "score", "answer"):
         cell = cells.get(key)
         if several and isinstance(cell, list | tuple) and len(cell) != k:
             raise ValueError(f"{columns[key]!r} has {counted(len(cell), 'entry').replace('entrys', 'entries')} and "
                              f"{columns['reward']!r} has {k}: give one for each attempt")
         each[key] = cell if several and isinstance(cell, list | tuple) else [cell] * k
-    for reward, text, tokens, stop in zip(*(each[x] for x in ("reward", "completion", "tokens", "stop")), strict=True):
+    for reward, text, tokens, stop, score, answer in zip(*each.values(), strict=True):
         if isinstance(text, list | tuple | Mapping):
             text = _text(text)
         if not isinstance(text, str | None):
             raise _wrong("completion", columns, text)
         yield Attempt(
             _reward(reward, columns, scale), text or "", _count(tokens, "tokens", columns),
-            None if stop is None else str(stop) in CUT,
+            None if stop is None else str(stop) in CUT, _scored(score, columns), _answer(answer, columns),
         )
+
+
+def _scored(value: Any, columns: Mapping[str, str]) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:      # also for NaN
+        raise _wrong("score", columns, value)
+    return float(value)
+
+
+def _answer(value: Any, columns: Mapping[str, str]) -> str | None:
+    if not isinstance(value, str | int | float | None):
+        raise _wrong("answer", columns, value)
+    return None if value is None else str(value).strip()
 
 
 def _reward(value: Any, columns: Mapping[str, str], scale: tuple[float, float]) -> float | None:

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -23,14 +23,13 @@ from isocost import meter as meters
 from isocost.batch import Batch, Forward
 from isocost.can import Can
 from isocost.errors import Unreachable, UserError
-from isocost.gather import together
 from isocost.meter import Meter, Payer, payer
 from isocost.screen.words import visible
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
-from isocost.world import About, Grade, Surrogate, Weights, World
-from isocost.worlds.flying import Flying
+from isocost.world import About, Grade, OnTokens, Surrogate, Weights, World
+from isocost.worlds.flying import Flying, each
 from isocost.worlds.http import Client, RequestLimits, StatusError, Unanswered
-from isocost.worlds.protocol import CHAT, REFUSED, TEXT, Completion, Dialect, MalformedAnswer
+from isocost.worlds.protocol import CHAT, KEEPS, REFUSED, TEXT, Completion, Dialect, MalformedAnswer
 from isocost.worlds.spec import Spec
 
 log = logging.getLogger("isocost")
@@ -90,43 +89,43 @@ class EndpointEngine:
 
     async def generate(
         self, start: Segment, attempts: Sequence[int], *, place: Place, turn: int, max_tokens: int,
-        stop: Sequence[str] = (),
+        stop: Sequence[str] = (), ends: Sequence[int] = (), on_tokens: OnTokens | None = None,
     ) -> list[Said]:
         """Continue a start once per attempt: see `isocost.world.Engine`.
 
-        An attempt whose request failed for good has no tokens and `Stop.ERROR`. Raises UserError for a start that the
-        protocol cannot express, and Unreachable when the server no longer answers.
+        The texts of `ends` are stop strings of the request, which the server is asked to keep in its answer. An attempt
+        whose request failed for good has no tokens and `Stop.ERROR`. Raises UserError for a start that the protocol
+        cannot express, and Unreachable when the server no longer answers.
         """
-        said = self.text.spoken(start, chat=self.dialect.path == CHAT)
+        dialect = self.dialect.at(start.sampling)
+        said, marks = self.text.spoken(start, chat=self.dialect.path == CHAT), [self.text.decode([x]) for x in ends]
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * 2**31).astype(int).tolist()
         goes_on = bool(start.own.any())
-        asked = (self._attempt(said, max_tokens, seed, stop, (place, a), goes_on, start.sampling)
-                 for a, seed in zip(attempts, seeds, strict=True))
-        return await together(*asked)
+        bodies = [dialect.body(said, max_tokens, seed, stop, marks) for seed in seeds]
+        asked = [self._attempt(body, max_tokens, marks, place, a, goes_on)
+                 for a, body in zip(attempts, bodies, strict=True)]
+        return await each(attempts, asked, on_tokens)
 
     async def _attempt(
-        self, said: Sequence[Message] | str, max_tokens: int, seed: int, stop: Sequence[str], who: tuple[Place, int],
-        goes_on: bool, sampling: Sampling,
+        self, body: dict[str, Any], max_tokens: int, marks: Sequence[str], place: Place, attempt: int, goes_on: bool
     ) -> Said:
         """One attempt, charged to the caller. The tokens that it had read and written before are charged as `reread`,
         as far as the server counts them again.
         """
-        place, before = who[0], self._counted.get(who, 0) if goes_on else 0
+        who = place.at(0), attempt
+        before = self._counted.get(who, 0) if goes_on else 0
         if self._flying.halted(place):
             return Said.nothing(Stop.CANCELLED)
-        if sampling != self.dialect.sampling:
-            raise UserError(f"this world samples with {self.dialect.sampling}, not {sampling}")
         paying, seconds = payer(), 0.0
         answer: Completion | None = None
         read = written = 0
-        body = self.dialect.body(said, max_tokens, seed, stop)
         try:
-            found = await self._flying.answer(place, self.client.post(self.dialect.path, body))
+            found = await self._flying.answer(place, self._posted(body))
             if found is None:
                 return Said.nothing(Stop.CANCELLED)
             data, seconds = found
             self._in_a_row = 0
-            answer = self.dialect.read(data).within(max_tokens)
+            answer = self.dialect.read(data, marks).within(max_tokens)
             read, written = answer.read, answer.written
             _notice(self.client, self.dialect, answer)
         except MalformedAnswer as e:
@@ -145,6 +144,16 @@ class EndpointEngine:
         if answer is None or answer.stop is None:
             return Said.nothing(Stop.ERROR)
         return self.text.said(answer)
+
+    async def _posted(self, body: dict[str, Any]) -> Any:
+        """The answer to a request; without `KEEPS`, where the server does not know that."""
+        try:
+            return await self.client.post(self.dialect.path, body)
+        except StatusError as e:
+            if KEEPS not in body or KEEPS not in e.said:
+                raise
+        self.dialect.keeps = False
+        return await self.client.post(self.dialect.path, {k: v for k, v in body.items() if k != KEEPS})
 
     async def _missed(self, why: Unanswered, who: Payer) -> None:
         """Count a request without an answer. After `IN_A_ROW` of them one that was answered before is sent again, so

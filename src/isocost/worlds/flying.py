@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from isocost.types import Place
+from isocost.gather import together
+from isocost.types import Place, Said
+from isocost.world import OnTokens
 
 T = TypeVar("T")
+
+
+async def each(
+    attempts: Sequence[int], asked: Sequence[Coroutine[Any, Any, Said]], on_tokens: OnTokens | None
+) -> list[Said]:
+    """All attempts at the same time. The tokens of each are passed on when it ends: a server sends them whole."""
+    async def one(attempt: int, request: Coroutine[Any, Any, Said]) -> Said:
+        said = await request
+        if on_tokens is not None:
+            on_tokens(attempt, said.tokens.tolist())
+        return said
+
+    return await together(*map(one, attempts, asked))
 
 
 class Flying:

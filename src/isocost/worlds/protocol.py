@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isocost.errors import UserError
@@ -23,6 +23,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 OWN = ("top_k", "min_p", "repetition_penalty", "repeat_penalty")     # of single servers, not of the protocol
 OTHER_NAME = {"max_tokens": "max_completion_tokens"}        # which newer models of one provider require
+KEEPS = "include_stop_str_in_output"    # of vLLM and SGLang; others may give the string as "stop_reason"
 DONE = ("stop", "tool_calls", "function_call", "eos", "end_turn", "stop_sequence")
 REFUSED = (400, 422)        # statuses of a request with a parameter that the server does not take
 TOKENS = 2**24      # of one request, at most: no model reads or writes more
@@ -75,18 +76,31 @@ class Dialect:
     sampling: Sampling
     path: str = CHAT
     logprobs: bool = False
+    keeps: bool = True          # the server takes `KEEPS`
     dropped: list[str] = field(default_factory=list)        # parameters that the server does not take
     _tried: dict[str, int] = field(default_factory=dict)    # which neutral value of a parameter is used
     _named: dict[str, str] = field(default_factory=dict)
 
+    def at(self, sampling: Sampling) -> Dialect:
+        """The same with another sampling. Raises UserError for a parameter of it that the server does not take."""
+        other = self if sampling == self.sampling else replace(self, sampling=sampling)
+        for name in other.dropped:
+            if other._required(name):
+                raise UserError(f"the server does not take {name}, and {getattr(sampling, name):g} was asked for: "
+                                "leave it out")
+        return other
+
     def body(
-        self, said: Sequence[Message] | str, max_tokens: int, seed: int, stop: Sequence[str] = ()
+        self, said: Sequence[Message] | str, max_tokens: int, seed: int, stop: Sequence[str] = (),
+        marks: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """The body of a request for one completion of messages (chat) or of a text."""
+        """The body of a request for one completion of messages (chat) or of a text, up to a stop string or a mark."""
         own: dict[str, Any] = {"model": self.model, "seed": seed}
         own |= {self._named.get("max_tokens", "max_tokens"): max_tokens, **self._sampling()}
-        if stop:
-            own["stop"] = list(stop)
+        if stop or marks:
+            own["stop"] = [*stop, *marks]
+        if marks and self.keeps:
+            own[KEEPS] = True
         if self.logprobs:
             own |= {"logprobs": True} if self.path == CHAT else {"logprobs": 1}
         if isinstance(said, str):
@@ -132,8 +146,11 @@ class Dialect:
             return True
         return bool(found)
 
-    def read(self, data: Any) -> Completion:
-        """The completion in an answer. Raises Malformed if there is none, or if its tokens cannot be counted."""
+    def read(self, data: Any, marks: Sequence[str] = ()) -> Completion:
+        """The completion in an answer. Raises Malformed if there is none, or if its tokens cannot be counted.
+
+        One that stopped at a mark ends with it. Raises UserError where the server does not tell that from an end.
+        """
         usage = _usage(data)
         try:
             choice = data["choices"][0]
@@ -152,6 +169,15 @@ class Dialect:
                 "an answer without usage, token ids or log-probs: its tokens cannot be counted", (0, 0))
         read, written = usage or (0, counted)
         stop = Stop.LENGTH if reason in ("length", "max_tokens") else Stop.DONE if reason in (None, *DONE) else None
+        if marks and stop is Stop.DONE:
+            told = choice.get("stop_reason")
+            if not (text or "").endswith(tuple(marks)):
+                if not self.keeps and "stop_reason" not in choice:
+                    raise UserError(f"the server does not say whether a text stopped at {marks[0]!r} or is over: a "
+                                    f"search by steps needs one that takes {KEEPS}, such as vLLM; best-of and vote "
+                                    "need none")
+                text = f"{text or ''}{told if told in marks else ''}"
+            stop = Stop.STEP if text.endswith(tuple(marks)) else stop
         if "".join(pieces) != (text or ""):       # special tokens, or bytes of one character
             pieces = ()
         return Completion(text or "", stop, read, written, pieces, logp, named if isinstance(named, str) else "")

@@ -20,13 +20,12 @@ from isocost import chance
 from isocost.batch import Batch, Forward
 from isocost.can import Can
 from isocost.errors import UserError
-from isocost.gather import together
 from isocost.local import lora, models
 from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
-from isocost.world import About, Surrogate, Text, Weights, World
+from isocost.world import About, OnTokens, Surrogate, Text, Weights, World
 from isocost.worlds.conventions import Probe, Reduction, reduction
-from isocost.worlds.flying import Flying
+from isocost.worlds.flying import Flying, each
 from isocost.worlds.service import RANK, SEED, AdamParams, Adapter, PassRow, Sampler, Service, is_local, text_for
 from isocost.worlds.spec import Opening, Spec
 
@@ -127,7 +126,7 @@ class TinkerEngine:
 
     async def generate(
         self, start: Segment, attempts: Sequence[int], *, place: Place, turn: int, max_tokens: int,
-        stop: Sequence[str] = (),
+        stop: Sequence[str] = (), ends: Sequence[int] = (), on_tokens: OnTokens | None = None,
     ) -> list[Said]:
         """Continue a start once per attempt: see `isocost.world.Engine`.
 
@@ -143,18 +142,19 @@ class TinkerEngine:
         if self._sampler is None:
             self._sampler = self.adapter.sampler()
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * (2**31 - 1)).astype(int).tolist()
-        asked = (self._attempt(self._sampler, start, seed, max_tokens, place) for seed in seeds)
-        return await together(*asked)
+        asked = [self._attempt(self._sampler, start, seed, max_tokens, place, ends) for seed in seeds]
+        return await each(attempts, asked, on_tokens)
 
     async def _attempt(
-        self, sampler: Sampler, start: Segment, seed: int, max_tokens: int, place: Place
+        self, sampler: Sampler, start: Segment, seed: int, max_tokens: int, place: Place, ends: Sequence[int]
     ) -> Said:
         """One attempt, charged to the caller."""
         version = self.version
         if self._flying.halted(place):
             return Said.nothing(Stop.CANCELLED)
         who, began, written = payer(), time.perf_counter(), 0
-        asked = sampler.sample(start.tokens.tolist(), max_tokens=max_tokens, seed=seed, ends=self.text.ends)
+        asked = sampler.sample(start.tokens.tolist(), max_tokens=max_tokens, seed=seed,
+                               ends=(*self.text.ends, *ends))
         try:
             found = await self._flying.answer(place, asked)
             if found is None:
@@ -164,7 +164,8 @@ class TinkerEngine:
             now = time.perf_counter()       # requests overlap: each is charged the time that no other was
             seconds, self._until = now - max(began, self._until), now
             self.meter.charge(Cost(prefill=len(start), decode=written, seconds=seconds), to=who, started=1)
-        ended = Stop.LENGTH if found.cut else Stop.DONE
+        step = bool(written) and found.tokens[-1] in ends
+        ended = Stop.LENGTH if found.cut else Stop.STEP if step else Stop.DONE
         tokens = np.array(found.tokens, dtype=np.int64)
         return Said(tokens, np.array(found.logp, dtype=np.float32), np.full(written, version), ended)
 

@@ -23,7 +23,7 @@ from isocost.meter import Meter, payer
 from isocost.recipe import functions
 from isocost.seams import SEAMS, Recipe
 from isocost.types import Cost, Fault, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown, Stop
-from isocost.world import Luck, World
+from isocost.world import Luck, OnTokens, World
 
 ALPHABET = "abc.0123456789?!"     # the policy writes the first four; it only reads the rest
 SAYS, END = 4, 3
@@ -117,6 +117,8 @@ class ToyEngine:
         turn: int,
         max_tokens: int,
         stop: Sequence[str] = (),
+        ends: Sequence[int] = (),
+        on_tokens: OnTokens | None = None,
     ) -> list[Said]:
         said, paying = int((start.turn == turn).sum()), payer()
         room = min(max_tokens, LONGEST - said)
@@ -128,10 +130,12 @@ class ToyEngine:
                     for row in rows:
                         row.stop = Stop.CANCELLED if row.stop is Stop.LENGTH else row.stop
                     break
-                for row, draw in zip(rows, draws[:, tick].tolist(), strict=True):
+                for attempt, row, draw in zip(attempts, rows, draws[:, tick].tolist(), strict=True):
                     if row.stop is Stop.LENGTH:
-                        self._write(row, after, draw, stop)
-                if all(row.stop is Stop.DONE for row in rows):
+                        self._write(row, after, draw, stop, ends)
+                        if on_tokens is not None:
+                            on_tokens(attempt, row.tokens[-1:])
+                if all(row.stop is not Stop.LENGTH for row in rows):
                     break
                 await asyncio.sleep(0)
         finally:
@@ -155,7 +159,9 @@ class ToyEngine:
                 self._known[key] = [_Next.of(x) for x in distribution(logits, start.sampling).numpy()]
         return self._known[key]
 
-    def _write(self, row: _Row, after: Sequence[_Next], draw: float, stop: Sequence[str]) -> None:
+    def _write(
+        self, row: _Row, after: Sequence[_Next], draw: float, stop: Sequence[str], ends: Sequence[int]
+    ) -> None:
         here = after[row.tokens[-1] if row.tokens else SAYS]
         token = min(bisect_left(here.up_to, draw), here.last)
         row.tokens.append(token)
@@ -163,6 +169,8 @@ class ToyEngine:
         row.kept.append(here.kept)
         if token == END or any(s in self.text.decode(row.tokens) for s in stop):
             row.stop = Stop.DONE
+        elif token in ends:
+            row.stop = Stop.STEP
 
     def _said(self, row: _Row, sampling: Sampling) -> Said:
         version = np.full(len(row.tokens), self.version)

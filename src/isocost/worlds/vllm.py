@@ -28,14 +28,13 @@ import torch
 from isocost import chance
 from isocost import meter as meters
 from isocost.errors import Unreachable, UserError
-from isocost.gather import together
 from isocost.local.lora import LoraLearner, save_adapter
 from isocost.local.weights import Model, save_model
 from isocost.meter import Meter, payer
 from isocost.pack import pack
 from isocost.types import Cost, Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
-from isocost.world import Learner, Text, Weights, World
-from isocost.worlds.flying import Flying
+from isocost.world import Learner, OnTokens, Text, Weights, World
+from isocost.worlds.flying import Flying, each
 from isocost.worlds.http import Client, StatusError, Unanswered
 from isocost.worlds.spec import Spec
 
@@ -316,7 +315,7 @@ class VllmEngine:
 
     async def generate(
         self, start: Segment, attempts: Sequence[int], *, place: Place, turn: int, max_tokens: int,
-        stop: Sequence[str] = (),
+        stop: Sequence[str] = (), ends: Sequence[int] = (), on_tokens: OnTokens | None = None,
     ) -> list[Said]:
         """Continue a start once per attempt: see `isocost.world.Engine`.
 
@@ -329,21 +328,22 @@ class VllmEngine:
         if stop:
             raise UserError(f"stop strings are not read from vLLM: leave out {list(stop)}")
         limit = min(max_tokens, self.room - len(start))
-        if limit < 1 and turn == 0 and not (start.role != int(Role.PROMPT)).any():
+        if limit < 1 and turn == place.round == 0 and not (start.role != int(Role.PROMPT)).any():
             raise UserError(f"the prompt has {len(start)} tokens; the context of model and server is {self.room}")
         if limit < 1:
             self.meter.charge(Cost(), started=len(attempts))
             return [Said.nothing(Stop.LENGTH) for _ in attempts]
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * (2**31 - 1)).astype(int).tolist()
-        return await together(*(self._attempt(start, seed, limit, place) for seed in seeds))
+        asked = [self._attempt(start, seed, limit, place, ends) for seed in seeds]
+        return await each(attempts, asked, on_tokens)
 
-    async def _attempt(self, start: Segment, seed: int, limit: int, place: Place) -> Said:
+    async def _attempt(self, start: Segment, seed: int, limit: int, place: Place, ends: Sequence[int]) -> Said:
         """One attempt, charged to the caller."""
         version, paying = self.version, payer()
         if self._flying.halted(place):
             return Said.nothing(Stop.CANCELLED)
         body = self.server.body(
-            start.tokens.tolist(), limit, seed, start.sampling.temperature, stop_token_ids=list(self.text.ends)
+            start.tokens.tolist(), limit, seed, start.sampling.temperature, stop_token_ids=[*self.text.ends, *ends]
         )
         written, seconds = 0, 0.0
         try:
@@ -367,7 +367,7 @@ class VllmEngine:
             self.meter.charge(cost, to=paying, started=1)
         return Said(
             np.array(ids, dtype=np.int64), np.array(logp, dtype=np.float32), np.full(written, version),
-            Stop.DONE if ended else Stop.LENGTH,
+            Stop.LENGTH if not ended else Stop.STEP if ids and ids[-1] in ends else Stop.DONE,
         )
 
     def halt(self, place: Place) -> None:

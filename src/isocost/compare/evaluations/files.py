@@ -15,7 +15,7 @@ import hashlib
 import json
 import struct
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from csv import DictReader
 from dataclasses import dataclass, field
 from math import isfinite
@@ -90,20 +90,21 @@ def read(path: Path, metric: str = "", columns: Mapping[str, str] | None = None)
 
     Raises UserError for a file that holds no scores, several of them without a choice, or rows that cannot be read.
     """
-    rows = _rows(path)
-    first = next(iter(rows), None)
-    if first is None:
+    rows = list(_rows(path))
+    if not rows:
         raise UserError(f"{path} holds no rows")
-    reader = next(r for name, r in READERS.items() if name == "rows" or r.sees(first))
-    if columns and reader is not READERS["rows"]:
+    reader = next((r for r in READERS if r.sees(rows[0])), None)
+    if columns and reader is not None:
         raise UserError(f"--map names columns of a file of rows, and {path} is written by {reader.name}: leave it out")
     found = _Scores()
-    chosen = reader.read(path, rows, metric, dict(columns or {}), found)
+    with foreign(path, "write it again"):
+        chosen = reader.read(path, rows, metric, found) if reader else _plain(path, rows, metric, columns or {}, found)
     if not found.scores:
         raise UserError(f"{path}: none of its {counted(found.unscored, 'sample')} has a score")
     tokens = sum(found.tokens) if len(found.tokens) == sum(map(len, found.scores.values())) else None
     scores = {k: tuple(v) for k, v in found.scores.items()}
-    return EvaluationScores(path, reader.name, chosen, scores, found.clusters, tokens, found.unscored)
+    written_by = reader.name if reader else "rows"
+    return EvaluationScores(path, written_by, chosen, scores, found.clusters, tokens, found.unscored)
 
 
 def is_evaluation(path: Path) -> bool:
@@ -112,7 +113,7 @@ def is_evaluation(path: Path) -> bool:
         first = next(iter(_rows(path)), None)
     except UserError:
         return False
-    return first is not None and (any(r.sees(first) for r in READERS.values() if r.name != "rows")
+    return first is not None and (any(r.sees(first) for r in READERS)
                                   or bool(_first(first, PROBLEM) and _first(first, SCORE)))
 
 
@@ -124,27 +125,26 @@ def evaluations_in(folder: Path) -> list[Path]:
 # rows of any file ----------------------------------------------------------------------------------------------
 
 
-def _rows(path: Path) -> list[Row]:
-    """The rows of a file as plain data. Raises UserError for one that cannot be read."""
+def _rows(path: Path) -> Iterator[Row]:
+    """The rows of a file as plain data, read as they are asked for. Raises UserError for one that cannot be read."""
     if path.suffix == ".eval":
-        return list(_of_inspect(path))
-    if path.suffix in (".csv", ".tsv"):
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return list(DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
-    if path.suffix == ".json":
+        yield from _of_inspect(path)
+    elif path.suffix in (".csv", ".tsv"):
+        with foreign(path, "write it again, in UTF-8"), path.open(encoding="utf-8-sig", newline="") as file:
+            yield from DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+    elif path.suffix == ".json":
         with foreign(path, "write it again"):
             data = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(data, dict) and isinstance(data.get("samples"), list):     # Inspect's log as JSON
-            return [_sample(x) for x in data["samples"]]
+            if isinstance(data, dict) and isinstance(data.get("samples"), list):     # Inspect's log as JSON
+                data = list(map(_sample, data["samples"]))
         if not isinstance(data, list):
             raise UserError(f"{path} is no list of rows: expected one row for each sample, with a problem and a score")
-        return [x for x in data if isinstance(x, dict)]
-    rows: list[Row] = []
-    for place, row in rows_of(path, "evaluations"):
-        if isinstance(row, Exception) or not isinstance(row, dict):
-            raise UserError(f"{path}, {place}: {row if isinstance(row, Exception) else 'expected an object'}")
-        rows.append(row)
-    return rows
+        yield from (x for x in data if isinstance(x, dict))
+    else:
+        for place, row in rows_of(path, "evaluations"):
+            if not isinstance(row, dict):
+                raise UserError(f"{path}, {place}: {row if isinstance(row, Exception) else 'expected an object'}")
+            yield row
 
 
 def _of_inspect(path: Path) -> Iterator[Row]:
@@ -188,12 +188,11 @@ class _Reader:
 
     name: str
     sees: Callable[[Row], bool]
-    read: Callable[[Path, Iterable[Row], str, dict[str, str], _Scores], str]
+    read: Callable[[Path, Sequence[Row], str, _Scores], str]
 
 
-def _lm_eval(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, str], found: _Scores) -> str:
+def _lm_eval(path: Path, rows: Sequence[Row], metric: str, found: _Scores) -> str:
     """`doc_id`, `filter`, the names of the metrics, and each metric under its name; one row for each filter."""
-    rows = list(rows)
     names = list(dict.fromkeys(f"{m},{r['filter']}" for r in rows for m in r["metrics"]))
     chosen = _chosen(path, names, metric)
     name, _, filtered = chosen.rpartition(",")
@@ -203,9 +202,8 @@ def _lm_eval(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, st
     return chosen
 
 
-def _verifiers(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, str], found: _Scores) -> str:
+def _verifiers(path: Path, rows: Sequence[Row], metric: str, found: _Scores) -> str:
     """results.jsonl: `example_id` and `reward`, and every metric under its name."""
-    rows = list(rows)
     chosen = metric or "reward"
     if not any(chosen in r for r in rows):
         raise UserError(f"{path} has no score {chosen!r}; its rows have {', '.join(map(str, rows[0]))}")
@@ -215,7 +213,7 @@ def _verifiers(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, 
     return chosen
 
 
-def _traces(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, str], found: _Scores) -> str:
+def _traces(path: Path, rows: Sequence[Row], metric: str, found: _Scores) -> str:
     """traces.jsonl of verifiers 0.4: named rewards, each a score with a weight, of a task with a key."""
     for r in rows:
         task = r["task"]
@@ -233,9 +231,8 @@ def _traces(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, str
     return metric or "reward"
 
 
-def _lighteval(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, str], found: _Scores) -> str:
+def _lighteval(path: Path, rows: Sequence[Row], metric: str, found: _Scores) -> str:
     """`doc` and `metric`, a score for each metric's name."""
-    rows = list(rows)
     chosen = _chosen(path, list(dict.fromkeys(m for r in rows for m in r["metric"])), metric)
     for r in rows:
         doc = r["doc"]
@@ -243,9 +240,8 @@ def _lighteval(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, 
     return chosen
 
 
-def _inspect(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, str], found: _Scores) -> str:
+def _inspect(path: Path, rows: Sequence[Row], metric: str, found: _Scores) -> str:
     """A score for each scorer: a number, or one of `GRADES`."""
-    rows = list(rows)
     chosen = _chosen(path, list(dict.fromkeys(m for r in rows for m in r["scores"])), metric)
     for r in rows:
         value = r["scores"].get(chosen)
@@ -253,9 +249,8 @@ def _inspect(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, st
     return chosen
 
 
-def _plain(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, str], found: _Scores) -> str:
+def _plain(path: Path, rows: Sequence[Row], metric: str, columns: Mapping[str, str], found: _Scores) -> str:
     """A problem and a score in each row, in the columns that `columns` name, or under the usual names."""
-    rows = list(rows)
     if unknown := sorted(set(columns) - set(MAPPED)):
         raise UserError(f"--map {unknown[0]}=...: an evaluation has {', '.join(MAPPED)}")
     problem = columns.get("problem") or _first(rows[0], PROBLEM)
@@ -271,16 +266,13 @@ def _plain(path: Path, rows: Iterable[Row], metric: str, columns: dict[str, str]
     return score
 
 
-READERS = {
-    "lm-eval": _Reader("lm-eval", lambda r: {"doc_id", "filter", "metrics"} <= r.keys(), _lm_eval),
-    "traces": _Reader("verifiers", lambda r: isinstance(r.get("rewards"), dict) and isinstance(r.get("task"), dict),
-                      _traces),
-    "verifiers": _Reader("verifiers", lambda r: {"example_id", "reward"} <= r.keys() and "completion" in r, _verifiers),
-    "lighteval": _Reader("lighteval", lambda r: isinstance(r.get("metric"), dict) and isinstance(r.get("doc"), dict),
-                         _lighteval),
-    "inspect": _Reader("Inspect", lambda r: r.get("inspect") is True, _inspect),
-    "rows": _Reader("rows", lambda r: True, _plain),
-}
+READERS = (     # any other file is one of rows
+    _Reader("lm-eval", lambda r: {"doc_id", "filter", "metrics"} <= r.keys(), _lm_eval),
+    _Reader("verifiers", lambda r: isinstance(r.get("rewards"), dict) and isinstance(r.get("task"), dict), _traces),
+    _Reader("verifiers", lambda r: {"example_id", "reward", "completion"} <= r.keys(), _verifiers),
+    _Reader("lighteval", lambda r: isinstance(r.get("metric"), dict) and isinstance(r.get("doc"), dict), _lighteval),
+    _Reader("Inspect", lambda r: r.get("inspect") is True, _inspect),
+)
 
 
 def _chosen(path: Path, names: list[str], metric: str) -> str:

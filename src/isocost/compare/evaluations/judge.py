@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from math import inf, sqrt
 from pathlib import Path
@@ -26,16 +26,8 @@ from isocost.errors import UserError
 from isocost.runs.files import canonical
 from isocost.screen.display import Result, Row, Table, given
 from isocost.screen.words import counted, grouped
-from isocost.stats.paired import (
-    Mean,
-    PairSpread,
-    difference,
-    exact_p,
-    mean_of,
-    problems_needed,
-    samples_needed,
-)
-from isocost.stats.power import error_shares, seeds_for, smallest
+from isocost.stats.paired import PairSpread, difference, exact_p, mean_of, problems_needed, samples_needed
+from isocost.stats.power import Estimate, error_shares, seeds_for, smallest
 from isocost.steps.folder import StudyFolder, writing
 
 LEAST = 0.5             # share of an arm's problems that the other must have too
@@ -159,7 +151,7 @@ def compare_evaluations(
         return answer
     with writing(Path(out)):
         StudyFolder(Path(out)).write("comparison.json", {**answer.to_dict(), "files": [str(a) for a in arms]})
-    return EvaluationComparison(answer.arms, answer.pairs, margin, number, answer.notes, Path(out) / "comparison.json")
+    return replace(answer, file=Path(out) / "comparison.json")
 
 
 def _files(arm: Path) -> list[Path]:
@@ -179,7 +171,7 @@ def _files(arm: Path) -> list[Path]:
 class _Gap:
     """What is known of the difference of two arms; `spent` are tokens per sample of a pair, None if not known."""
 
-    mean: Mean
+    mean: Estimate
     spread: PairSpread
     p: float
     problems: int

@@ -20,7 +20,7 @@ from isocost.control.networks import Mlp, Network, Params
 from isocost.control.parts import tempo
 from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
-from isocost.method_file import Card
+from isocost.found import Card
 
 CARD = Card("BRO-like", "2405.16158", 2024, "sac", "Regularised wide critics make updates per sample pay longer.")
 

@@ -21,7 +21,7 @@ from isocost.control.parts import tempo
 from isocost.control.replay import uniform
 from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
-from isocost.method_file import Card
+from isocost.found import Card
 
 CARD = Card("DQN", "Mnih et al. 2015, Nature 518", 2015, None, "A replay and a slow target stabilise Q-learning.")
 

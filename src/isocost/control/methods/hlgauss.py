@@ -21,7 +21,7 @@ from isocost.control.parts import improve
 from isocost.control.parts.heads import ReturnBins, cross_entropy
 from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
-from isocost.method_file import Card
+from isocost.found import Card
 
 CARD = Card("HL-Gauss", "2403.03950", 2024, "sac", "Cross-entropy over bins beats squared error on noisy targets.")
 

@@ -14,7 +14,7 @@ from typing import Any
 from isocost.control.methods import sac
 from isocost.control.replay import uniform
 from isocost.control.seams import Agent
-from isocost.method_file import Card
+from isocost.found import Card
 
 CARD = Card("n-step SAC", "1710.02298", 2018, "sac", "Targets of n steps carry a reward back n times as fast.")
 

@@ -19,7 +19,7 @@ from isocost.control.networks import Params
 from isocost.control.parts import improve
 from isocost.control.seams import Agent
 from isocost.control.types import Transitions
-from isocost.method_file import Card
+from isocost.found import Card
 
 CARD = Card("REDQ", "2101.05982", 2021, "sac", "An ensemble allows twenty updates per sample without overestimation.")
 

@@ -20,7 +20,7 @@ from isocost.control.parts import improve, tempo
 from isocost.control.replay import uniform
 from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
-from isocost.method_file import Card
+from isocost.found import Card
 
 CARD = Card("SAC", "1812.05905", 2018, None, "An entropy bonus with a learned weight makes off-policy learning stable.")
 

@@ -21,7 +21,7 @@ from isocost.control.parts import improve, tempo
 from isocost.control.replay import uniform
 from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
-from isocost.method_file import Card
+from isocost.found import Card
 
 CARD = Card("TD3", "1802.09477", 2018, None, "The lesser of two critics and a late actor remove overestimation.")
 

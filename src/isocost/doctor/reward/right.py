@@ -24,8 +24,6 @@ from isocost.doctor.reward.kinds import (
     Item,
 )
 
-_FRACTION = re.compile(r"\\[dt]?frac\s*\{(\d+)\}\s*\{(\d+)\}")
-
 
 def _plain(item: Item, say: Say) -> Iterator[str]:
     yield item.answer

@@ -32,16 +32,19 @@ from isocost.envs.gateway_protocol import (
     RequestError,
     body_of,
     chunks_of,
+    head_of,
     models,
     read_chat,
     read_text,
     sse,
+    usage,
 )
 from isocost.envs.tools import NO_JSON
 from isocost.serve import server
 from isocost.serve.server import HOST, BytesResponse, Scope, Server
 
 TOGETHER = 256      # functions of harnesses that start at once
+_THERE = "the address of a session is /s/NAME/v1, and there are /chat/completions, /completions and /models"
 _CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "too_large"}
 
 
@@ -131,7 +134,7 @@ class Gateway:
         ])
         self._server, self._port = Server(Starlette(
             routes=[Mount(at, self._routed) for at in ("/s/{name}/v1", "/v1")],
-            exception_handlers={RequestError: _refused, HTTPException: _refused, Exception: _refused},
+            exception_handlers=dict.fromkeys((RequestError, HTTPException, Exception), partial(refused, _THERE)),
         )), 0
 
     @staticmethod
@@ -179,30 +182,40 @@ async def _listed(request: requests.Request) -> BytesResponse:
 async def _completed(read: Callable[[Any], CompletionRequest], request: requests.Request) -> BytesResponse:
     """The reply to a request for a completion, when the policy has written it. Raises Refused."""
     session, connection = request.state.session, request.state.connection
+    asked = read(await json_of(request))
+    reply = await session.ask(asked, lambda: connection.gone)
+    missed, used = partial(session.miss, asked, reply), usage(reply)
+    head = head_of(asked, f"{session.name}-{reply.number}", system_fingerprint=f"v{reply.version}",
+                   isocost={"luck": reply.luck, "weight_version": reply.version})
+    if asked.stream:
+        return BytesResponse(sse(list(chunks_of([reply], asked, head, used))), 200, "text/event-stream", missed)
+    return BytesResponse(body_of([reply], asked, head, used), missed=missed)
+
+
+async def json_of(request: requests.Request) -> Any:
+    """The body of a request. Raises RequestError, and what `isocost.serve.server.body_of` raises."""
     raw = await server.body_of(request)
     try:
-        asked = read(json.loads(raw))
+        return json.loads(raw)
     except NO_JSON as error:
         raise RequestError(f"the body is not JSON: {error}", "invalid_json") from error
-    reply = await session.ask(asked, lambda: connection.gone)
-    missed = partial(session.miss, asked, reply)
-    if asked.stream:
-        return BytesResponse(sse(list(chunks_of(reply, asked, session.name))), 200, "text/event-stream", missed)
-    return BytesResponse(body_of(reply, asked, session.name), missed=missed)
 
 
-async def _refused(request: requests.Request, error: Exception) -> BytesResponse:
-    """An error in the form of OpenAI. A connection without a session ends with it."""
+async def refused(there: str, request: requests.Request, error: Exception) -> BytesResponse:
+    """An error in the form of OpenAI; `there` says which addresses there are. A connection without a name ends with it.
+    """
     if isinstance(error, HTTPException):
-        what = {404: f"there is no {request.url.path} here; the address of a session is /s/NAME/v1, and there are "
-                     "/chat/completions, /completions and /models",
+        what = {404: f"there is no {request.url.path} here; {there}",
                 405: f"{request.url.path} is no {request.method}"}.get(error.status_code, error.detail)
         error = RequestError(what, _CODES.get(error.status_code, "invalid_request"), error.status_code)
     elif not isinstance(error, RequestError):
         error = RequestError("the request cannot be served", "internal_error", 500)
     if not request.state.connection.named:
         request.state.connection.end()
-    return BytesResponse(error.body(), error.status)
+    answer = BytesResponse(error.body(), error.status)
+    if error.after:
+        answer.headers["retry-after"] = str(error.after)
+    return answer
 
 
 _GATEWAYS: WeakKeyDictionary[asyncio.AbstractEventLoop, Gateway] = WeakKeyDictionary()

@@ -18,7 +18,7 @@ from isocost.envs.threads import in_thread
 from isocost.envs.tool_episode import ToolEpisode
 from isocost.envs.tools import Tool, Toolbox, ToolFailed
 from isocost.errors import UserError
-from isocost.options import read
+from isocost.options import NamedOptions
 from isocost.types import Problem
 
 SCHEMA = {
@@ -39,18 +39,13 @@ _SAID = {
 
 
 @dataclass(frozen=True)
-class Python:
+class Python(NamedOptions):
     """The limits of one call, and the sandbox."""
 
     memory: int = 512           # MB of address space
     cpu: int = 5                # seconds of CPU time
     wall: float = 10.0          # seconds
     sandbox: str = "all"        # "none": with the rights of this process, for models that are trusted
-
-    @classmethod
-    def of(cls, spec: str) -> Python:
-        """Read "python" or "python:wall=2,memory=256". Raises UserError for an option that does not exist."""
-        return cls(**read(spec, cls()))
 
     def __post_init__(self) -> None:
         if self.sandbox not in ("all", "none"):

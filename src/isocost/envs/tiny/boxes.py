@@ -20,15 +20,14 @@ from math import floor, log2
 from isocost import chance
 from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES
-from isocost.errors import UserError
-from isocost.options import read
+from isocost.options import NamedOptions
 from isocost.parts.boxes import Box, area, hit, parsed
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 
 
 @dataclass(frozen=True)
-class Boxes:
+class Boxes(NamedOptions):
     """Which screens."""
 
     size: int = 6         # rows and columns, at most 9
@@ -36,18 +35,12 @@ class Boxes:
     count: int = 400      # problems
     seed: int = 0
 
-    @classmethod
-    def of(cls, spec: str) -> Boxes:
-        """Read "boxes" or "boxes:size=8,elements=5". Raises UserError for an option that does not exist."""
-        return cls(**read(spec, cls()))
-
     def __post_init__(self) -> None:
-        if not 3 <= self.size <= 9:
-            raise UserError(f"boxes: size is 3 to 9, not {self.size}")
-        if not 1 <= self.elements <= self.size:
-            raise UserError(f"boxes: elements is 1 to size, not {self.elements}")
-        if self.count < 1:
-            raise UserError(f"boxes: count is at least 1, not {self.count}")
+        self.refuse(
+            (not 3 <= self.size <= 9, f"size is 3 to 9, not {self.size}"),
+            (not 1 <= self.elements <= self.size, f"elements is 1 to size, not {self.elements}"),
+            (self.count < 1, f"count is at least 1, not {self.count}"),
+        )
 
 
 def problems(which: Boxes) -> Iterator[Problem]:

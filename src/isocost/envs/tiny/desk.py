@@ -30,8 +30,7 @@ from functools import partial
 
 from isocost import chance
 from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
-from isocost.errors import UserError
-from isocost.options import read
+from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 
@@ -39,7 +38,7 @@ CALL, WRITE = re.compile(r"C(\d+) (\d+)"), re.compile(r"W(\d) (\d\d)")
 
 
 @dataclass(frozen=True)
-class Desk:
+class Desk(NamedOptions):
     """Which questions, and how the tools behave."""
 
     digits: int = 2       # of the numbers to add; 0: one to three, mixed
@@ -49,22 +48,14 @@ class Desk:
     count: int = 400      # problems
     seed: int = 0
 
-    @classmethod
-    def of(cls, spec: str) -> Desk:
-        """Read "desk" or "desk:digits=3,noise=0.2". Raises UserError for an option that does not exist."""
-        return cls(**read(spec, cls()))
-
     def __post_init__(self) -> None:
-        wrong = [
+        self.refuse(
             (not 0 <= self.digits <= 3, f"digits is 0 to 3, not {self.digits}"),
             (not 0 <= self.noise < 1, f"noise is at least 0 and below 1, not {self.noise}"),
             (not 0 <= self.fee <= 1, f"fee is 0 to 1, not {self.fee}"),
             (self.store == 1 or not 0 <= self.store <= 9, f"store is 0 or 2 to 9, not {self.store}"),
             (self.count < 1, f"count is at least 1, not {self.count}"),
-        ]
-        for bad, why in wrong:
-            if bad:
-                raise UserError(f"desk: {why}")
+        )
 
 
 def worth(which: Desk, turns: int) -> float:

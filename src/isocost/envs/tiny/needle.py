@@ -23,8 +23,7 @@ from functools import partial
 from isocost import chance
 from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES
-from isocost.errors import UserError
-from isocost.options import read
+from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 
@@ -32,7 +31,7 @@ QUARTERS = 4
 
 
 @dataclass(frozen=True)
-class Needle:
+class Needle(NamedOptions):
     """Which pictures, and how many questions."""
 
     pictures: int = 8     # at most 10
@@ -40,18 +39,12 @@ class Needle:
     count: int = 400      # problems
     seed: int = 0
 
-    @classmethod
-    def of(cls, spec: str) -> Needle:
-        """Read "needle" or "needle:gold=1". Raises UserError for an option that does not exist."""
-        return cls(**read(spec, cls()))
-
     def __post_init__(self) -> None:
-        if not 2 <= self.pictures <= 10:
-            raise UserError(f"needle: pictures is 2 to 10, not {self.pictures}")
-        if not 1 <= self.gold <= self.pictures // 2:
-            raise UserError(f"needle: gold is 1 to half of pictures, not {self.gold}")
-        if self.count < 1:
-            raise UserError(f"needle: count is at least 1, not {self.count}")
+        self.refuse(
+            (not 2 <= self.pictures <= 10, f"pictures is 2 to 10, not {self.pictures}"),
+            (not 1 <= self.gold <= self.pictures // 2, f"gold is 1 to half of pictures, not {self.gold}"),
+            (self.count < 1, f"count is at least 1, not {self.count}"),
+        )
 
 
 def problems(which: Needle) -> Iterator[Problem]:

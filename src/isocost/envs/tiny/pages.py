@@ -28,14 +28,13 @@ from math import comb
 from isocost import chance
 from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES, House, State, _house, distances
-from isocost.errors import UserError
-from isocost.options import read
+from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 
 
 @dataclass(frozen=True)
-class Pages:
+class Pages(NamedOptions):
     """Which house, what its pages hold, and what is asked."""
 
     size: int = 16        # rooms
@@ -48,13 +47,8 @@ class Pages:
     draws: int = 1        # of pages for each start and question: with few, training learns their answers by heart
     seed: int = 0         # of the house and its pages
 
-    @classmethod
-    def of(cls, spec: str) -> Pages:
-        """Read "pages" or "pages:copies=2,facts=4". Raises UserError for an option that does not exist."""
-        return cls(**read(spec, cls()))
-
     def __post_init__(self) -> None:
-        wrong = [
+        self.refuse(
             (not 4 <= self.size <= len(NAMES), f"size is 4 to {len(NAMES)}, not {self.size}"),
             (not 2 <= self.degree < self.size // 2, f"degree is 2 to {self.size // 2 - 1}, not {self.degree}"),
             (self.keys not in (0, 1), f"keys is 0 or 1, not {self.keys}"),
@@ -63,10 +57,7 @@ class Pages:
             (not 1 <= self.facts <= 8, f"facts is 1 to 8, not {self.facts}"),
             (not 1 <= self.copies * self.asked < self.size,
              f"copies times asked is 1 to {self.size - 1}, not {self.copies * self.asked}"),
-        ]
-        for bad, why in wrong:
-            if bad:
-                raise UserError(f"pages: {why}")
+        )
 
     @cached_property
     def house(self) -> House:

@@ -21,7 +21,7 @@ from functools import cache, cached_property, partial
 from isocost import chance
 from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.errors import UserError
-from isocost.options import read
+from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 
@@ -31,7 +31,7 @@ State = tuple[int, bool]        # a room, and whether the policy has the key
 
 
 @dataclass(frozen=True)
-class Rooms:
+class Rooms(NamedOptions):
     """Which house, and which problems in it."""
 
     size: int = 16        # rooms
@@ -42,22 +42,14 @@ class Rooms:
     level: int = 0        # only problems whose shortest route has this length; 0: all
     seed: int = 0         # of the house
 
-    @classmethod
-    def of(cls, spec: str) -> Rooms:
-        """Read "rooms" or "rooms:size=20,slip=0.1". Raises UserError for an option that does not exist."""
-        return cls(**read(spec, cls()))
-
     def __post_init__(self) -> None:
-        wrong = [
+        self.refuse(
             (not 4 <= self.size <= len(NAMES), f"size is 4 to {len(NAMES)}, not {self.size}"),
             (not 2 <= self.degree < self.size // 2, f"degree is 2 to {self.size // 2 - 1}, not {self.degree}"),
             (self.keys not in (0, 1), f"keys is 0 or 1, not {self.keys}"),
             (not 0 <= self.slip < 1, f"slip is at least 0 and below 1, not {self.slip}"),
             (not 0 <= self.alias <= 10, f"alias is 0 to 10, not {self.alias}"),
-        ]
-        for bad, why in wrong:
-            if bad:
-                raise UserError(f"rooms: {why}")
+        )
 
     @cached_property
     def house(self) -> House:

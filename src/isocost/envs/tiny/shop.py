@@ -23,7 +23,7 @@ from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tool_episode import ToolEpisode
 from isocost.envs.tools import Toolbox, ToolFailed, tool
 from isocost.errors import UserError
-from isocost.options import read
+from isocost.options import NamedOptions
 from isocost.tasks import text
 from isocost.types import Message, Problem
 
@@ -53,7 +53,7 @@ When everything is done, write a short message to the customer, without a functi
 
 
 @dataclass(frozen=True)
-class Shop:
+class Shop(NamedOptions):
     """Which requests."""
 
     kind: str = ""            # one of KINDS; "": a fifth each
@@ -61,19 +61,12 @@ class Shop:
     count: int = 300
     seed: int = 0             # of the shop, and of the requests
 
-    @classmethod
-    def of(cls, spec: str) -> Shop:
-        """Read "shop" or "shop:kind=return,seed=1". Raises UserError for an option that does not exist."""
-        return cls(**read(spec, cls()))
-
     def __post_init__(self) -> None:
-        for bad, why in (
+        self.refuse(
             (self.kind not in ("", *KINDS), f"kind is {', '.join(KINDS)}, not {self.kind!r}"),
             (not 0 <= self.declined <= 1, f"declined is 0 to 1, not {self.declined}"),
             (self.count < 1, f"count is at least 1, not {self.count}"),
-        ):
-            if bad:
-                raise UserError(f"shop: {why}")
+        )
 
 
 @cache

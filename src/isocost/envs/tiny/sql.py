@@ -26,7 +26,7 @@ from isocost.envs.threads import in_thread
 from isocost.envs.tool_episode import ToolEpisode
 from isocost.envs.tools import Toolbox, ToolFailed, tool
 from isocost.errors import UserError
-from isocost.options import read
+from isocost.options import NamedOptions
 from isocost.tasks import text
 from isocost.types import Message, Problem
 
@@ -55,7 +55,7 @@ _UNREPEATABLE = {"random", "randomblob", "load_extension", "current_time", "curr
 
 
 @dataclass(frozen=True)
-class Sql:
+class Sql(NamedOptions):
     """Which tasks: `count` of them over a database of `seed`."""
 
     kind: str = "read"        # read, change, or both: half of each
@@ -64,20 +64,13 @@ class Sql:
     seed: int = 0             # of the database, and of the tasks
     file: str = ""            # a user's database, instead of all that
 
-    @classmethod
-    def of(cls, spec: str) -> Sql:
-        """Read "sql" or "sql:kind=change,level=2". Raises UserError for an option that does not exist."""
-        return cls(**read(spec, cls()))
-
     def __post_init__(self) -> None:
-        for bad, why in (
+        self.refuse(
             (self.kind not in KINDS, f"kind is {', '.join(KINDS)}, not {self.kind!r}"),
             (not 0 <= self.level <= 3, f"level is 0 to 3, not {self.level}"),
             (self.count < 1, f"count is at least 1, not {self.count}"),
             (bool(self.file) and not Path(self.file).is_file(), f"there is no file {self.file}"),
-        ):
-            if bad:
-                raise UserError(f"sql: {why}")
+        )
 
 
 @cache

@@ -11,6 +11,7 @@
 // Read in this order: vectors, products, tiles, panels, threads, model, attention, forward, draws, backward, units;
 // here are the calls, and in wave.h those that do several of them at once.
 
+#include <unordered_map>
 #include "threads.h"
 #include "units.h"
 
@@ -157,6 +158,15 @@ void isocost_read(Model* m, int64_t count, const Span* spans, const int64_t* ids
     }, parts);
 }
 
+// Copy the keys and values of the first tokens of rows, (rows, 3) of from, to and their number, between memories for
+// `room` tokens: per layer and head, keys in blocks, then values.
+void isocost_copy(Model* m, int64_t rows, const int64_t* those, int64_t room) {
+    size_t each = m->s.head_dim * (m->s.bf16 ? 2 : 4), whole = room * each;
+    for (int64_t i = 0; i < rows; i++, those += 3)
+        for (int k = 0; k < 2 * m->s.layers * m->s.kv_heads; k++)
+            memcpy((char*)those[1] + k * whole, (char*)those[0] + k * whole, padded(those[2]) * each);
+}
+
 void isocost_logits(Model* m, int64_t rows, const float* hidden, float* z) {
     int parts = m->workers;
     auto cut = shares(rows, parts, [](long) { return 1.0; });
@@ -195,15 +205,16 @@ void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature
 }
 
 // Decode `rows` rows by up to `ticks` tokens each. Row i reads its `last` token at span i and writes on until it has
-// written left[i] tokens or one that ends it. It stops early after the tick in which some request has no row left:
+// written left[i] tokens or one that ends it, which line by[i] of `ends`, (lines, vocab + 1), says. It stops early after the tick in which some request has no row left:
 // row i is of request of[i], with open[of[i]] rows to go. u, ids and logp are (rows, ticks); wrote[i] says how many.
 // If the logits of a row are not finite its last id is not a token, and all stop after that tick.
 //
-// Neighbours that continue the same start are read once while they have written the same: each draws from the same
-// logits with its own number, and what is kept of them is copied. Their numbers have the same bits as if each was read.
+// Rows with one number in `same` have read the same text. They are read once while they write the same: each draws from
+// the same logits with its own number, and what is kept of them is copied. Their numbers have the same bits as if each
+// was read. `same` leaves with a number for each text that rows have read now.
 void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, const int64_t* last, const int64_t* left,
-                    const int64_t* of, int64_t* open, const uint8_t* ends, const float* temperature, const double* u,
-                    int64_t* ids, float* logp, int64_t* wrote) {
+                    const int64_t* of, int64_t* open, const uint8_t* ends, const int64_t* by, const float* temperature,
+                    const double* u, int64_t* ids, float* logp, int64_t* wrote, int64_t* same) {
     lay_out_weights(m, false);
     struct Part {
         std::vector<long> alive, done, leaders;
@@ -225,11 +236,9 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
     auto cut = shares(rows, workers, [&](long i) { return (double)std::min(left[i], ticks); });
     for (int t = 0; t < workers; t++) {
         Part& p = parts[t];
-        for (long i = cut[t]; i < cut[t + 1]; i++) {
-            const Span &a = spans[i], *b = i > cut[t] ? &a - 1 : nullptr;
-            bool same = b && a.before && a.before == b->before && a.read == b->read && !a.at && !b->at;
-            with[i] = same ? with[i - 1] : i, wrote[i] = 0, p.alive.push_back(i);
-        }
+        std::unordered_map<int64_t, long> leader;
+        for (long i = cut[t]; i < cut[t + 1]; i++)
+            with[i] = leader.emplace(same[i], i).first->second, wrote[i] = 0, p.alive.push_back(i);
         size_t n = p.alive.size();
         p.hidden.resize((n + 1) * H), p.z.resize((size_t)few * V_ + NR), p.mine.resize(V_), p.e.resize(V_),
             p.blocks.resize((V_ + SUMS - 1) / SUMS), p.others.reserve(n);
@@ -274,7 +283,7 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
         for (long i : p.alive) {
             int64_t id = ids[i * ticks + tick];
             if (id == V_) p.bad = true;
-            else if (!ends[id] && wrote[i] < left[i]) p.alive[kept++] = i;
+            else if (!ends[by[i] * (V_ + 1) + id] && wrote[i] < left[i]) p.alive[kept++] = i;
             else p.done.push_back(i);
         }
         p.alive.resize(kept);
@@ -292,6 +301,7 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
         }
         if (stop || !any) break;
     }
+    std::copy(with.begin(), with.end(), same);
 }
 
 // The learner's forward pass over units: prompts, and rows that continue them. Unit k's spans are first_span[k] to

@@ -16,6 +16,12 @@ static void uniforms(uint64_t block, uint64_t who, uint64_t slot, uint64_t wave,
     u[2] = ((double)c + 0.5) / 4294967296.0, u[3] = ((double)d + 0.5) / 4294967296.0;
 }
 
+extern "C" void isocost_uniforms(int64_t rows, int64_t count, const int64_t* addresses, double* u) {
+    for (int64_t i = 0; i < rows; i++, addresses += 6)  // position, attempt and turn, slot, wave, and the key
+        for (int64_t b = 0; b < count; b++, u += 4)
+            uniforms(addresses[0] + b, addresses[1], addresses[2], addresses[3], addresses + 4, u);
+}
+
 // Lay out the rows of a batch, (N, T), as the units that the tapes hold, each group with rows[g] of them. False unless
 // every group's rows are all of its tape's, token for token, and every token after the prompt is masked.
 static bool lay_out(Model* m, int64_t groups, const int64_t* rows, const int64_t* tapes, int64_t N, int64_t T,
@@ -125,7 +131,7 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
     for (int64_t i = 0; i < R; i++) memcpy(&each_z[i * V_], &z[first[i] * V_], V_ * sizeof(float));
     isocost_draw(m, R, each_z.data(), warm.data(), now.data(), said_ids.data(), said.data());
 
-    std::vector<int64_t> live, last, more, of;
+    std::vector<int64_t> live, last, more, of, text;
     std::vector<Span> on;
     bool bad = false;
     for (int64_t i = 0; i < R; i++) {
@@ -133,6 +139,7 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
         bad |= said_ids[i] == V_;
         if (bad || ends[said_ids[i]] || left[i] <= 1) continue;
         live.push_back(i), on.push_back(spans[i]), last.push_back(said_ids[i]), more.push_back(left[i] - 1);
+        text.push_back(first[i]);
     }
     int64_t A = (int64_t)live.size();
     if (A && !bad) {
@@ -144,8 +151,8 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
             for (int64_t t = 0; t < ticks && t + 1 < blocks * 4; t++)
                 later[k * ticks + t] = u[live[k] * blocks * 4 + t + 1];
         of.assign(A, 0);
-        isocost_decode(m, A, ticks, on.data(), last.data(), more.data(), of.data(), &open, ends, warm.data(),
-                       later.data(), new_ids.data(), new_logp.data(), counts.data());
+        isocost_decode(m, A, ticks, on.data(), last.data(), more.data(), of.data(), &open, ends, of.data(), warm.data(),
+                       later.data(), new_ids.data(), new_logp.data(), counts.data(), text.data());
         for (int64_t k = 0; k < A; k++) {
             int64_t i = live[k], n = counts[k];
             bad |= n && new_ids[k * ticks + n - 1] == V_;

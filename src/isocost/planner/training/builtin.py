@@ -21,11 +21,14 @@ class BuiltIn:
     options: Mapping[str, Any]
     evaluated: Mapping[str, Any] = field(default_factory=dict)
     preset: Preset | None = None
+    kind: str = "training"      # of its study: which planner it is of
 
 
 WORLDS = {
     "sums": BuiltIn({"data": "sums:base=hard"}),
     "puzzles": BuiltIn({"data": "puzzles"}),
+    "think": BuiltIn({"data": "puzzles"}, kind="test_time"),
+    "control": BuiltIn({}, kind="control"),     # a pendulum
     "agents": BuiltIn(
         {"env": "rooms"},
         {"held_out": 0.4, "samples": 8},    # of 176 problems 70, so that an evaluation's noise is below 0.03

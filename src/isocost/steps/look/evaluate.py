@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from isocost import methods
+from isocost import meter, methods, strategies
 from isocost.can import Can
+from isocost.contract.conflicts import refuse
 from isocost.disk.jsonfile import fit, write_json
 from isocost.errors import UserError
 from isocost.gather import finished
@@ -23,12 +24,16 @@ from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.schema import TRAINED
 from isocost.screen.display import Result, Row, Table, given
 from isocost.screen.words import counted
+from isocost.seams import Recipe
 from isocost.stats.passk import pass_curve
 from isocost.steps.events import SILENT, Observer, Tell, untold
 from isocost.steps.folder import writes
+from isocost.steps.look.strategy_bill import StrategyBill
 from isocost.steps.training.pass_rates import OPENING, pass_row
 from isocost.steps.training.served import spent as sampled
+from isocost.strategies import Strategy
 from isocost.types import Cost
+from isocost.world import World
 from isocost.worlds.http import RequestLimits
 from isocost.worlds.setting import Setting
 
@@ -66,12 +71,14 @@ class EvaluationResult(Result):
     spent: Mapping[str, Any]
     base: PassRateMean | None = None
     difference: PassRateMean | None = None
+    strategy: StrategyBill | None = None
 
     def rows(self) -> list[Row]:
-        """Its pass@1, and that of the base and the difference where it was requested."""
+        """Its pass@1, and that of the base and the difference where it was requested; what a strategy took."""
+        bill = self.strategy.rows() if self.strategy else []
         if not (self.base and self.difference):
-            return [self.final.row("final")]
-        return [self.base.row("base"), self.final.row("final"), self.difference.row("difference", "+")]
+            return [self.final.row("final"), *bill]
+        return [self.base.row("base"), self.final.row("final"), self.difference.row("difference", "+"), *bill]
 
     def to_dict(self) -> dict[str, Any]:
         """eval.json."""
@@ -80,7 +87,7 @@ class EvaluationResult(Result):
             mean = out.pop(name)
             if mean is not None:
                 out[name] = vars(mean)
-        return out
+        return _with_bill(out)
 
 
 @dataclass(frozen=True)
@@ -102,33 +109,43 @@ class ModelEvaluation(Result):
     pass_at: Sequence[Mapping[str, Any]] = ()
     money: Mapping[str, Any] | None = None
     server: Mapping[str, Any] | None = None
+    strategy: StrategyBill | None = None
 
     def rows(self) -> list[Row | Table]:
         """pass@1, its other pass@k, and what measuring took."""
-        how = f"{counted(self.samples, 'completion')} each" if self.samples else "computed exactly"
+        what = "answer" if self.strategy else "completion"
+        how = f"{counted(self.samples, what)} each" if self.samples else "computed exactly"
         none = f"{counted(self.unscored, 'completion')} without a reward, in no mean" if self.unscored else ""
         return given(
-            self.right.row("pass@1"),
-            pass_row(self.pass_at),
+            self.right.row("accuracy" if self.strategy else "pass@1"),
+            pass_row(() if self.strategy else self.pass_at),
             Row("", f"{self.model} on {self.data}: {counted(self.problems, 'problem')}, {how}"),
             Row("", none, "flag"),
+            *(self.strategy.rows() if self.strategy else ()),
             *sampled(self.cost, self.money, self.server),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost eval --json` prints it."""
-        return {"schema": SCHEMA, **vars(self), "right": vars(self.right)}
+        return _with_bill({"schema": SCHEMA, **vars(self), "right": vars(self.right)})
+
+
+def _with_bill(out: dict[str, Any]) -> dict[str, Any]:
+    """A result as data, with the bill of its strategy if it has one."""
+    bill = out.pop("strategy")
+    return out if bill is None else {**out, "strategy": bill.data()}
 
 
 @writes()
 def evaluate(
-    run: Path, *, samples: int = 16, data: str | None = None, base: bool = False, observer: Observer = SILENT
+    run: Path, *, samples: int = 16, data: str | None = None, base: bool = False, strategy: str | None = None,
+    observer: Observer = SILENT,
 ) -> EvaluationResult:
     """Pass@1 of a run's final policy on its held-out problems, or on `data`, with its interval over problems.
 
     `samples` completions per problem, where pass@1 cannot be computed exactly. With `base`, also of the policy that the
-    run started from, on the same problems with the same random numbers, and the difference paired by problem. Writes
-    eval.json.
+    run started from, on the same problems with the same random numbers, and the difference paired by problem. With a
+    `strategy` (`isocost.strategies`) each completion is an answer by it. Writes eval.json.
 
     Raises:
         UserError: if the run has no final policy.
@@ -141,31 +158,33 @@ def evaluate(
         )
     fit(run / "run.json", record, TRAINED)
     setting = Setting.of(record["job"]["setting"])
+    asked = None if strategy is None else strategies.parse(strategy)
     with observer.counting("eval") as tell:
-        after, cost = _measured(setting, str(run / "final"), data, samples, tell)
+        after, cost, bill = _measured(setting, str(run / "final"), data, samples, asked, tell)
     _enough(after)
     first = difference = None
     if base:
         with observer.counting("eval of the base") as tell:
-            before, more = _measured(setting, setting.model, data, samples, tell)
+            before, more, _ = _measured(setting, setting.model, data, samples, asked, tell)
         cost += more
         _enough(after - before)
-        first, difference = _mean(before), _mean(after - before)
+        first, difference = mean_over(before), mean_over(after - before)
     earlier = read_json(run / "eval.json") if (run / "eval.json").exists() else {}
     spent = cost + Cost.of(earlier.get("spent") or earlier.get("cost") or {})     # after the end: in no other bill
-    found = EvaluationResult(str(run), len(after), _mean(after), cost.data(), spent.data(), first, difference)
+    found = EvaluationResult(str(run), len(after), mean_over(after), cost.data(), spent.data(), first, difference, bill)
     write_json(run / "eval.json", found.to_dict())
     return found
 
 
 def evaluate_model(
-    setting: Setting, *, samples: int = 16, price: str | None = None, limits: RequestLimits = RequestLimits(),
-    observer: Observer = SILENT,
+    setting: Setting, *, samples: int = 16, strategy: str | None = None, price: str | None = None,
+    limits: RequestLimits = RequestLimits(), observer: Observer = SILENT,
 ) -> ModelEvaluation:
     """Pass@1 of a setting's model on all of its problems, with its interval over problems; nothing is trained.
 
-    `samples` completions per problem, where pass@1 cannot be computed exactly. `price` is per token, and `limits` are
-    of the requests to a model's server.
+    `samples` completions per problem, where pass@1 cannot be computed exactly; with a `strategy`
+    (`isocost.strategies`), so many answers by it. `price` is per token, and `limits` are of the requests to a model's
+    server.
 
     Raises:
         UserError: for a model or problems that cannot be used, and where no completion has a reward.
@@ -174,14 +193,15 @@ def evaluate_model(
     from isocost.worlds.setting import open_setting
 
     cost = None if price is None else TokenPrice.parse(price)
+    asked = None if strategy is None else strategies.parse(strategy)
     with observer.counting("eval") as tell:
         tell(OPENING)
         opened = open_setting(setting, check=True, learn=False, whole=True, limits=limits)
         world, problems = opened.world, opened.problems.problems
         try:
             found = finished(policies.evaluate(
-                methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
-                done=_done(tell, samples, len(problems)),
+                _answering(asked, setting), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
+                exact=asked is None, done=_done(tell, samples, len(problems)),
             ))
             server = world.about.server() if world.about.server else None
         finally:
@@ -189,9 +209,27 @@ def evaluate_model(
     _enough(found.right)
     total = world.meter.total
     return ModelEvaluation(
-        setting.model, setting.problems.data, len(problems), 0 if found.exact else samples, _mean(found.right),
+        setting.model, setting.problems.data, len(problems), 0 if found.exact else samples, mean_over(found.right),
         found.unscored, total.data(), _pass_at(found), None if cost is None else cost.of(total).data(), server,
+        _bill(asked, found, world),
     )
+
+
+def _answering(strategy: Strategy | None, setting: Setting) -> Recipe:
+    """What an evaluation plays: plain samples, or answers by a strategy. Raises UserError for one that cannot."""
+    recipe = methods.recipe("reinforce")
+    if strategy is None:
+        return recipe
+    if strategy.settings.get("n", 1) > 1 and setting.sampling.temperature == 0:
+        raise UserError(f"{strategy} at temperature 0: all its samples are equal. Leave --temperature out")
+    recipe = recipe.but(play=strategy.play)
+    refuse(recipe, turns=setting.measured.max_turns)
+    return recipe
+
+
+def _bill(strategy: Strategy | None, found: Evaluation, world: World) -> StrategyBill | None:
+    return None if strategy is None else StrategyBill.of(
+        strategy, found.groups, world.meter.of(meter.EVALUATION), world.failures)
 
 
 def _pass_at(found: Evaluation) -> list[dict[str, Any]]:
@@ -209,8 +247,8 @@ def _done(tell: Tell, samples: int, total: int) -> Callable[[int], None]:
 
 
 def _measured(
-    setting: Setting, model: str, data: str | None, samples: int, tell: Tell = untold
-) -> tuple[np.ndarray, Cost]:
+    setting: Setting, model: str, data: str | None, samples: int, strategy: Strategy | None, tell: Tell = untold
+) -> tuple[np.ndarray, Cost, StrategyBill | None]:
     """(P,) pass rates, and what measuring them cost."""
 
     from isocost.envs.opening import open_environment
@@ -236,12 +274,12 @@ def _measured(
             ).problems
             world.exact = world.exact if all(p.meta.get("exact") for p in problems) else None
         found = finished(policies.evaluate(
-            methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
-            done=_done(tell, samples, len(problems)),
+            _answering(strategy, setting), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
+            exact=strategy is None, done=_done(tell, samples, len(problems)),
         ))
     finally:
         opened.close()
-    return found.right, world.meter.total
+    return found.right, world.meter.total, _bill(strategy, found, world)
 
 
 def _enough(right: np.ndarray) -> None:
@@ -252,8 +290,8 @@ def _enough(right: np.ndarray) -> None:
                         "and an interval needs two: name more problems with --data, or a reward that marks them")
 
 
-def _mean(x: np.ndarray) -> PassRateMean:
-    """Mean over problems with its Student interval."""
+def mean_over(x: np.ndarray) -> PassRateMean:
+    """Mean over problems, at least two, with its Student interval."""
     good = x[~np.isnan(x)]
     half = float(stdtrit(len(good) - 1, (1 + LEVEL) / 2) * good.std(ddof=1) / sqrt(len(good)))
     mean = float(good.mean())

@@ -14,7 +14,7 @@ from isocost.screen.display import Row
 from isocost.types import Cost, Fault, FaultSource, Group
 
 LISTED = 8              # kinds of faults that are listed
-SIZES = (2, 4, 8, 16)   # of groups, of which the dead are told apart
+SIZES = (2, 4, 8, 16)   # of groups, whose dead shares are estimated
 
 
 def of_group(group: Group) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def profile_completions(
     cost = None if price is None else TokenPrice.parse(price)
     given = {k: v for k, v in setting.items() if v is not None}
     there = read_completions(file, mapped, skip_broken=given.get("skip_broken", False), scale=scale or measure.UNIT)
-    own = Setting.of({"model": UNNAMED, "data": str(file), "max_tokens": _longest(there), **given})
+    own = Setting.of({"model": UNNAMED, "data": str(file), "max_tokens": longest(there), **given})
     asked: dict[str, Any] = {"seed": seed, "method": method, "profiled": len(there.problems), "source": STORED.name,
              "columns": dict(sorted(mapped.items())), "digest": records.file_hash(file)}
     if scale is not None:
@@ -81,7 +81,7 @@ def profile_completions(
 def _described(there: Completions, file: Path, seed: int, held_out: float) -> dict[str, Any]:
     """The data of profile.json, without the model and the recipe."""
     scored = [_scored(p) for p in there.problems]
-    m = _attempts(file, [len(p.attempts) for p in scored])
+    m = attempts_per_problem(file, [len(p.attempts) for p in scored])
     used = [p for p in scored if len(p.attempts) >= m]
     rewards = np.array([[a.reward for a in p.attempts[:m]] for p in used], dtype=float)
     every = [a for p in there.problems for a in p.attempts]
@@ -114,7 +114,7 @@ def _scored(p: Attempted) -> Attempted:
     return Attempted(p.id, p.prompt, p.level, p.prompt_tokens, tuple(a for a in p.attempts if a.reward is not None))
 
 
-def _attempts(file: Path, counts: Sequence[int]) -> int:
+def attempts_per_problem(file: Path, counts: Sequence[int]) -> int:
     """The number of attempts per problem that uses most completions, at most `MOST`.
 
     Raises UserError if no problem has two.
@@ -159,7 +159,7 @@ def _total(there: Completions) -> Cost:
     return Cost(sum(len(p.attempts) for p in there.problems), read, written)
 
 
-def _longest(there: Completions) -> int:
+def longest(there: Completions) -> int:
     """Tokens of the longest completion; 0 where none was counted."""
     return max((a.tokens or 0 for p in there.problems for a in p.attempts), default=0)
 

@@ -21,7 +21,7 @@ from numpy.random import Generator
 
 from isocost import chance
 from isocost.errors import UserError
-from isocost.options import read
+from isocost.options import NamedOptions
 from isocost.tasks.builtin import addition, chain, countdown, sums
 from isocost.tasks.builtin.drawn import END, STEP, Drawn
 from isocost.types import Message, Problem
@@ -39,7 +39,7 @@ _DRAW, _POOL = 101, 102          # addresses of random numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Puzzles:
+class Puzzles(NamedOptions):
     """Which puzzles are meant. `str` gives the name that `Puzzles.of` reads back."""
 
     kind: str = ""                # "chain", "addition" or "countdown"; "": a third each
@@ -50,18 +50,13 @@ class Puzzles:
     seed: int = 0                 # of the draw, and of the pool
     base: str = ""                # "hard", "easy" or "very-easy": by the embedded base's measured pass rate
 
-    @classmethod
-    def of(cls, name: str) -> Puzzles:
-        """Read "puzzles" or "puzzles:kind=chain,level=2,...". Raises UserError for an option that does not exist."""
-        return cls(**read(name, cls()))
-
     def __str__(self) -> str:
         default = Puzzles()
         said = [f"{k}={_written(getattr(self, k))}" for k in self.__slots__ if getattr(self, k) != getattr(default, k)]
         return "puzzles" + (":" + ",".join(said) if said else "")
 
     def __post_init__(self) -> None:
-        wrong = [
+        self.refuse(
             (self.kind not in ("", *KINDS), f"kind is {', '.join(KINDS)}, not {self.kind!r}"),
             (self.length not in (None, *range(1, LENGTHS + 1)),
              f"length is 1 (short) to {LENGTHS} (long), not {self.length}"),
@@ -73,10 +68,7 @@ class Puzzles:
             (self.base not in ("", *BASES), f"base is hard, easy or very-easy, not {self.base!r}"),
             (bool(self.base) and (self.share != 0 or self.seed != 0 or self.count > COUNT),
              f"base={self.base} is known for the first {COUNT} problems of seed 0 without share"),
-        ]
-        for bad, why in wrong:
-            if bad:
-                raise UserError(f"puzzles: {why}")
+        )
 
 
 def _written(value: object) -> str:

@@ -19,7 +19,7 @@ from numpy import ndarray
 
 from isocost import chance
 from isocost.errors import UserError
-from isocost.options import read
+from isocost.options import NamedOptions
 from isocost.types import Message, Problem
 
 MARKS = "=:?"                     # the prompt's last character, by `work`
@@ -31,7 +31,7 @@ RATES = Path(__file__).parents[2] / "local" / "base" / "rates.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(NamedOptions):
     """A set of sums. `str` gives the name that `Sums.of` reads back."""
 
     level: int | None = None      # exactly so many carries
@@ -42,18 +42,13 @@ class Sums:
     seed: int = 0                 # of that draw
     base: str = ""                # "easy", "hard" or "very-easy": by the embedded base's exact pass rate
 
-    @classmethod
-    def of(cls, name: str) -> Sums:
-        """Read "sums" or "sums:carry=1,work=2,...". Raises UserError for an option that does not exist."""
-        return cls(**read(name, cls()))
-
     def __str__(self) -> str:
         default = Sums()
         said = [f"{k}={getattr(self, k)}" for k in self.__slots__ if getattr(self, k) != getattr(default, k)]
         return "sums" + (":" + ",".join(said) if said else "")
 
     def __post_init__(self) -> None:
-        wrong = [
+        self.refuse(
             (self.work not in range(len(MARKS)), f"work is 0, 1 or 2, not {self.work}"),
             (self.digits not in range(1, 5), f"digits is 1 to 4, not {self.digits}"),
             (self.carry not in (None, 0, 1), f"carry is 0 (none) or 1 (at least one), not {self.carry}"),
@@ -64,10 +59,7 @@ class Sums:
             (self.base not in ("", *BASES), f"base is very-easy, easy or hard, not {self.base!r}"),
             (bool(self.base) and (self.digits, self.work) != (2, 0),
              f"base={self.base} is known for digits=2,work=0 only"),
-        ]
-        for bad, why in wrong:
-            if bad:
-                raise UserError(f"sums: {why}")
+        )
 
 
 def sums(

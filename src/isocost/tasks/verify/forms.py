@@ -229,7 +229,6 @@ def _inside(text: str, start: str, end: str) -> str | None:
 _RELATION = re.compile(
     r"\\(le|ge|ne|in|approx|equiv|sim|simeq|lt|gt)(?![A-Za-z])|[=<>]|≈|(?<![A-Za-z\\])in(?![A-Za-z])")
 _UNITED = re.compile(r"\\(?:cup|cap|setminus)(?![A-Za-z])|(?<=[)\]}])\s*U\s*(?=[(\[{\\])")
-_PAIRS = {"(": ")", "[": "]"}
 _BASE = re.compile(r"([0-9A-Fa-f]+)_\s*\{?\s*(\d{1,2})\s*\}?")
 _TIME = re.compile(r"\d{1,2}(?::\d\d){1,2}(?:\s*[ap]\.?m\.?)?", re.IGNORECASE)
 
@@ -278,7 +277,6 @@ def _variable(text: str) -> bool:
     return re.fullmatch(r"[-+\d.,/\s]*\d\s*[A-Za-z](?:\s*\^.*)?", text) is not None
 
 
-_ROUGH = ("approx", "sim", "≈")
 _SIGNS = {"le": "<=", "ge": ">=", "ne": "!=", "lt": "<", "gt": ">", "equiv": "=", "simeq": "≈", "approx": "≈",
           "sim": "≈"}
 

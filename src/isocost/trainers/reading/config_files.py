@@ -157,7 +157,7 @@ def _used(text: str, held: Mapping[str, str]) -> str:
 
 
 def _summed(x: ast.expr) -> int:
-    """A sum, difference, product or quotient of integers, as `$(( ))` has it. Raises KeyError for anything else."""
+    """A sum, difference, product or quotient of integers, as in `$(( ))`; else raises KeyError or AttributeError."""
     if isinstance(x, ast.BinOp):
         return int(SUMS[type(x.op)](_summed(x.left), _summed(x.right)))
     return int(x.value)     # type: ignore[attr-defined]

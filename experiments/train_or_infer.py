@@ -1,0 +1,413 @@
+"""Train or infer on the built-in puzzles: what RL gives to one sample, to best-of-n and to a vote, at equal total cost.
+
+    python -m experiments.train_or_infer pilot     trains every method at four learning rates
+    python -m experiments.train_or_infer seal      chooses the rates, trains a second seed at them, forecasts the
+                                                   questions below, and seals all of it with the seeds of `run`
+    python -m experiments.train_or_infer run       trains what was sealed with fresh seeds and answers the questions
+    python -m experiments.train_or_infer page      docs/train_or_infer.md with its picture, from the record
+
+Policies: the base, GRPO at three budgets, and methods whose papers train for more than one sample, at GRPO's largest
+budget. All budgets are FLOP. Each policy is measured by one pool of samples of every held-out problem: best-of-n with
+the verifier as scorer is pass@n, and a vote is the most frequent answer. Both are averages over all subsets of the
+pool. An answer of n samples costs n times the mean FLOP of a sample, prompts included each time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from isocost import methods
+from isocost.disk.jsonfile import read_json, write_json
+from isocost.errors import UserError
+from isocost.gather import finished
+from isocost.planner.forecast import digest
+from isocost.planner.frontier import Frontier, Pair
+from isocost.report import arm_charts, theme
+from isocost.runs.evaluate import EVALUATION_SEED, evaluate, scores_of
+from isocost.screen.words import markdown_table
+from isocost.stats.passk import majority_at
+from isocost.stats.power import Estimate, difference, seeds_for_comparison
+from isocost.tasks.builtin.drawn import STEP
+from isocost.types import Cost
+from isocost.worlds.setting import Setting, open_setting
+
+HOME = Path(__file__).resolve().parents[1]
+KEPT = HOME / "experiments" / "results" / "train_or_infer.json"
+PAGE, IMAGES = HOME / "docs" / "train_or_infer.md", HOME / "docs" / "images"
+RUNS = Path("comparisons") / "train-or-infer"
+BUDGETS = {"0.25": "2.5e11flop", "0.8": "8e11flop", "2.7": "2.7e12flop"}      # of training, named in TFLOP
+LARGEST = "2.7"
+OTHERS = ("bon", "dars")       # trained at the largest budget only
+RATES = (1.25e-5, 2.5e-5, 5e-5, 1e-4)
+PILOT = 100, 101        # seeds: the first at all rates, both at the chosen ones
+FEWEST, MOST = 5, 12    # seeds of `run`, of which the pilot says how many tell EFFECT
+EFFECT = 0.03           # in accuracy
+SAMPLES = 64            # of each problem, in a pool
+SIZES = (1, 2, 4, 8, 16, 32)
+ALPHA = 0.05            # of each question, one-sided
+ANSWERS = (1e2, 1e4, 1e6)
+WANTED = {"best-of": (0.44, 0.51, 0.60, 0.72), "vote": (0.44, 0.51, 0.57, 0.62)}
+# name: what is claimed of the mean of (policy, strategy) less (comparator, its strategy)
+QUESTIONS: tuple[tuple[str, str, str, str, str], ...] = (
+    ("GRPO raises one sample", f"grpo-{LARGEST}", "base", "best-of 1", "above"),
+    ("GRPO lowers best-of-16", f"grpo-{LARGEST}", "base", "best-of 16", "below"),
+    ("GRPO raises a vote of 4", f"grpo-{LARGEST}", "base", "vote 4", "above"),
+    ("BoN training beats GRPO at best-of-16", f"bon-{LARGEST}", f"grpo-{LARGEST}", "best-of 16", "above"),
+    ("DARS beats GRPO at best-of-16", f"dars-{LARGEST}", f"grpo-{LARGEST}", "best-of 16", "above"),
+)
+
+
+def policies() -> list[tuple[str, str]]:
+    """(method, budget) of every policy that is trained."""
+    return [*(("grpo", b) for b in BUDGETS), *((m, LARGEST) for m in OTHERS)]
+
+
+# measuring ------------------------------------------------------------------------------------------------------------
+
+
+def trained(method: str, budget: str, seed: int, rate: float) -> Path:
+    """The folder of a run that has ended; it is trained, or continued, if it has not."""
+    out = RUNS / f"{method}-{budget}-{rate:g}-{seed}"
+    if not (out / "final").is_dir():
+        subprocess.run(
+            [sys.executable, "-m", "isocost", "train", method, "--data", "puzzles", "-n", "8", "-B", "16", "--budget",
+             BUDGETS[budget], "--seed", str(seed), "--threads", "1", "--lr", f"{rate:g}", "--evaluations", "1", "--out",
+             str(out)], check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    return out
+
+
+def flops_of(run: Path) -> float:
+    """Training FLOP of a run, without evaluations."""
+    record, end = read_json(run / "run.json"), read_json(run / "end.json")
+    return Cost.of(end["bill"]["train"]).flops(record["model"]["parameters"])
+
+
+def pool(folder: Path | None) -> dict[str, Any]:
+    """The base (None), or a run's final policy, sampled `SAMPLES` times on each held-out problem, kept on disk.
+
+    right: right samples by problem; vote: by size and problem, the chance that the most frequent answer is right, with
+    ties shared; flops: of a sample in the mean.
+    """
+    kept = (folder or RUNS / "base") / "pool.json"
+    if kept.exists():
+        return read_json(kept)
+    setting = Setting.of(read_json(base_record() / "run.json")["job"]["setting"])
+    opened = open_setting(setting if folder is None else setting.but(model=str(folder / "final")))
+    try:
+        found = finished(evaluate(
+            methods.recipe("reinforce"), opened.world, opened.sides.held_out, setting.measured, samples=SAMPLES,
+            seed=EVALUATION_SEED, exact=False))
+        size = base_parameters()
+        flops = opened.world.meter.total.flops(size) / (SAMPLES * len(found.groups))
+    finally:
+        opened.close()
+    votes: dict[str, list[float]] = {str(n): [] for n in SIZES}
+    for group in found.groups:
+        counts = Counter(r.final.rpartition(STEP)[2] for r in group.rollouts)
+        good = {r.final.rpartition(STEP)[2] for r in group.rollouts if r.score and r.score.value >= 1}
+        names = list(counts)
+        for n in SIZES:
+            votes[str(n)].append(round(sum(
+                majority_at([counts[x] for x in names], names.index(g), n) for g in good), 4))
+    right = [int(sum(s >= 1 for s in scores_of(g))) for g in found.groups]
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_json(kept, {"right": right, "vote": votes, "flops": flops})
+    return read_json(kept)
+
+
+@cache
+def base_record() -> Path:
+    """Any run of the pilot: its setting names the base and the held-out problems."""
+    return trained("grpo", "0.25", PILOT[0], RATES[1])
+
+
+def base_parameters() -> int:
+    """Of the base, and so of every policy."""
+    return int(read_json(base_record() / "run.json")["model"]["parameters"])
+
+
+@cache
+def _subsets(n: int) -> ndarray:
+    from isocost.stats.passk import pass_at
+    return np.array([pass_at([k], SAMPLES, n) for k in range(SAMPLES + 1)])
+
+
+def accuracy(found: Mapping[str, Any], strategy: str) -> ndarray:
+    """(P,) the chance of a right answer on each problem."""
+    kind, n = strategy.split()
+    return np.array(found["vote"][n]) if kind == "vote" else _subsets(int(n))[found["right"]]
+
+
+# the steps ------------------------------------------------------------------------------------------------------------
+
+
+def pilot() -> None:
+    """Train and pool all methods at all rates."""
+    pool(None)
+    for method, budget in policies():
+        for rate in RATES:
+            pool(trained(method, budget, PILOT[0], rate))
+            print(method, budget, rate, flush=True)
+
+
+def chosen() -> dict[str, Any]:
+    """The learning rate of each policy: highest mean of one sample and best-of-16 in the pilot; and all curves."""
+    out: dict[str, Any] = {}
+    for method, budget in policies():
+        pools = {rate: pool(trained(method, budget, PILOT[0], rate)) for rate in RATES}
+        tried = {rate: [float(accuracy(p, f"best-of {n}").mean()) for n in SIZES] for rate, p in pools.items()}
+        best = max(tried, key=lambda rate: tried[rate][0] + tried[rate][SIZES.index(16)])
+        out[f"{method}-{budget}"] = {
+            "rate": best, "edge": best in (min(RATES), max(RATES)), "tried": {f"{r:g}": c for r, c in tried.items()}}
+    return out
+
+
+def values(policy: str, strategy: str, rates: Mapping[str, Any], seeds: Sequence[int]) -> dict[int, float]:
+    """Accuracy of a policy with a strategy, by seed of training; the base has the same with every seed."""
+    if policy == "base":
+        return dict.fromkeys(seeds, float(accuracy(pool(None), strategy).mean()))
+    method, budget = policy.rsplit("-", 1)
+    return {s: float(accuracy(pool(trained(method, budget, s, rates[policy]["rate"])), strategy).mean()) for s in seeds}
+
+
+def seal() -> dict[str, Any]:
+    """Seal questions, rates, seeds and forecasts. Raises UserError if there is a seal."""
+    if KEPT.exists() and "seal" in read_json(KEPT):
+        raise UserError(f"{KEPT.name} is sealed already")
+    rates, forecasts = chosen(), []
+    for says, a, b, strategy, side in QUESTIONS:
+        of, less = values(a, strategy, rates, PILOT), values(b, strategy, rates, PILOT)
+        found = _difference(of, less)
+        sd = found.se / np.sqrt(2 / len(PILOT))
+        forecasts.append({"says": says, "of": a, "less": b, "strategy": strategy, "claimed": side, "value": found.value,
+                          "sd": float(sd), "seeds": seeds_for_comparison(EFFECT, float(sd), 2 * ALPHA)})
+    needed = max(f["seeds"] or MOST for f in forecasts)
+    sealed = {"budgets": BUDGETS, "seeds": list(range(min(MOST, max(FEWEST, needed)))), "pilot": list(PILOT),
+              "rates": rates, "forecasts": forecasts}
+    write_json(KEPT, sealed | {"seal": digest(sealed)})
+    return read_json(KEPT)
+
+
+def _difference(of: Mapping[int, float], less: Mapping[int, float]) -> Estimate:
+    found = difference({"": dict(of)}, {"": dict(less)}, 1e-3)
+    assert found is not None
+    return found
+
+
+def run() -> dict[str, Any]:
+    """Train the sealed seeds and answer. Raises UserError without a seal, or if it was changed."""
+    record = read_json(KEPT) if KEPT.exists() else {}
+    sealed = {k: record.get(k) for k in ("budgets", "seeds", "pilot", "rates", "forecasts")}
+    if "seal" not in record or digest(sealed) != record["seal"]:
+        raise UserError("not sealed, or changed after it was sealed: python -m experiments.train_or_infer seal")
+    for seed in record["seeds"]:
+        for policy, rate in record["rates"].items():
+            pool(trained(*policy.rsplit("-", 1), seed, rate["rate"]))
+        print("seed", seed, flush=True)
+    answers = []
+    for q in record["forecasts"]:
+        of, less = (values(q[k], q["strategy"], record["rates"], record["seeds"]) for k in ("of", "less"))
+        found = _difference(of, less)
+        low, high = found.interval(2 * ALPHA)
+        right, wrong = (low > 0, high < 0) if q["claimed"] == "above" else (high < 0, low > 0)
+        answers.append({"says": q["says"], "of": float(np.mean(list(of.values()))),
+                        "less": float(np.mean(list(less.values()))), "value": found.value, "low": low, "high": high,
+                        "answer": "holds" if right else "does not hold" if wrong else "cannot tell"})
+    kept = {"base": {"flops": pool(None)["flops"], "right": [pool(None)["right"]], "vote": _votes([pool(None)])}}
+    for policy, rate in record["rates"].items():
+        method, budget = policy.rsplit("-", 1)
+        folders = [trained(method, budget, s, rate["rate"]) for s in record["seeds"]]
+        pools = [pool(f) for f in folders]
+        kept[policy] = {
+            "training": float(np.mean([flops_of(f) for f in folders])), "right": [p["right"] for p in pools],
+            "flops": float(np.mean([p["flops"] for p in pools])),
+            **({"vote": _votes(pools)} if method == "grpo" else {})}
+    write_json(KEPT, record | {"answers": answers, "policies": kept})
+    return read_json(KEPT)
+
+
+def _votes(pools: Sequence[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
+    return {str(n): [[round(x, 2) for x in p["vote"][str(n)]] for p in pools] for n in SIZES if n > 1}
+
+
+# the page -------------------------------------------------------------------------------------------------------------
+
+
+def pairs(record: Mapping[str, Any], kind: str) -> Iterator[Pair]:
+    """Every policy with every size of one kind of strategy, in FLOP."""
+    for policy, found in record["policies"].items():
+        for n in SIZES:
+            if kind == "vote" and n > 1:
+                if "vote" not in found:
+                    continue
+                right = np.array(found["vote"][str(n)])
+            else:
+                right = _subsets(n)[np.array(found["right"])]
+            name = "one sample" if n == 1 else f"{kind} {n}"
+            yield Pair(policy=policy, strategy=name, training=found.get("training", 0.0), answer=n * found["flops"],
+                       right=right)
+
+
+def frontiers(record: Mapping[str, Any]) -> dict[str, Frontier]:
+    """By kind of strategy: with a verifier at hand, and without."""
+    return {kind: Frontier(list(pairs(record, kind))) for kind in WANTED}
+
+
+def _cheapest(frontier: Frontier, wanted: Sequence[float]) -> str:
+    rows = []
+    for accuracy_ in wanted:
+        cells = [f"{accuracy_:.2f}"]
+        for answers in ANSWERS:
+            choice = frontier.cheapest(accuracy_, answers)
+            cells.append("not reached" if choice is None else
+                         f"{choice.pair.name}: {choice.cost:.1e}" + ("" if choice.decided else
+                                                                     f" ({choice.share:.0%} of draws)"))
+        rows.append(cells)
+    return markdown_table(["accuracy", *(f"{a:.0e} answers" for a in ANSWERS)], rows)
+
+
+def picture(record: Mapping[str, Any], kind: str, dark: bool) -> str:
+    """The staircases of one kind of strategy as SVG."""
+    frontier, rows = frontiers(record)[kind], []
+    for answers in ANSWERS:
+        for p in frontier.staircase(answers):
+            low, high = frontier.interval(p)
+            rows.append({"answers": f"{answers:.0e}", "C": p.cost(answers), "accuracy": p.accuracy, "low": low,
+                         "high": high, "pair": p.name, "policy": p.policy})
+    alt_text = f"Accuracy against the FLOP of training and answering by {kind}, a staircase for each number of answers"
+    return theme.svg(arm_charts.staircases(rows, alt_text, "FLOP"), dark=dark)
+
+
+def gains(record: Mapping[str, Any], kind: str) -> str:
+    """Accuracy of the base by size, and of every other policy less the base at equal samples."""
+    every = {(p.policy, p.strategy): p for p in pairs(record, kind)}
+    names = list(dict.fromkeys(s for _, s in every))
+    rows = []
+    for policy in dict.fromkeys(p for p, _ in every):
+        cells = [policy]
+        for name in names:
+            own, base = every[policy, name], every["base", name]
+            gap = (own.right - base.right).mean(1)
+            if policy == "base":
+                cells.append(f"{own.accuracy:.3f}")
+                continue
+            by_problem = (own.right - base.right).mean(0)
+            se = np.hypot(gap.std(ddof=1) / len(gap) ** 0.5, by_problem.std(ddof=1) / len(by_problem) ** 0.5)
+            cells.append(f"{gap.mean():+.3f} ± {1.645 * se:.3f}")
+        rows.append(cells)
+    return markdown_table(["policy", *names], rows)
+
+
+def break_evens(record: Mapping[str, Any]) -> str:
+    """From how many answers GRPO's largest budget pays against the base."""
+    rows = []
+    for kind, frontier in frontiers(record).items():
+        for accuracy_ in WANTED[kind]:
+            found = frontier.break_even("base", f"grpo-{LARGEST}", accuracy_)
+            if found.answers is None or found.interval is None:
+                rows.append([kind, f"{accuracy_:.2f}", "GRPO does not reach it", ""])
+            else:
+                low, high = found.interval
+                rows.append([kind, f"{accuracy_:.2f}", f"{found.answers:.1e}", f"{low:.1e} to {high:.1e}"])
+    return markdown_table(["strategy", "accuracy", "answers", "90 % interval"], rows)
+
+
+TEXT = """# Train or infer
+
+Generated by `python -m experiments.train_or_infer page` from its record.
+
+A budget can train a model or let it answer several times. This page measures both on one axis: the built-in puzzles,
+{problems} held-out problems, {seeds} seeds of training, pools of {samples} samples a problem. Questions, learning rates
+and seeds were sealed after a pilot (`{seal}`). Costs are FLOP of training and of all answers.
+
+## What training gives to each strategy
+
+{policies} Accuracy of the base, and of each policy less the base at equal samples; ± is a 90 % interval over problems
+and seeds. With the verifier at hand (best-of-n):
+
+{best_of}
+Without it (the most frequent answer):
+
+{vote}
+## The questions
+
+{answers}
+Each is asked one-sided at 95 %, paired by seed.
+
+## Which is cheaper
+
+The cheapest pair for a wanted accuracy, with the FLOP of training and of all answers. Where fewer than 90 % of the
+draws of a bootstrap over problems and seeds agree on the pair, the share is shown: the measurements do not decide it.
+
+{cheapest}
+From this many answers the training of GRPO's largest budget pays against the base:
+
+{even}
+![With a verifier](images/train-or-infer-best-of-light.svg)
+
+A staircase for each number of answers: the pairs that no other one beats in cost and accuracy. The rules are 90 %
+intervals.
+
+## What this does not say
+
+One model of 279,072 parameters, one family of problems, an exact verifier. An answer of n samples is billed n prompts.
+The orders may be different for another
+scorer: a scorer that errs takes more from best-of than from a vote.
+"""
+
+
+def page() -> None:
+    """Write the page and its pictures."""
+    record = read_json(KEPT)
+    for kind in WANTED:
+        for dark, side in ((False, "light"), (True, "dark")):
+            (IMAGES / f"train-or-infer-{kind}-{side}.svg").write_text(picture(record, kind, dark), encoding="utf-8")
+    PAGE.write_text(text(record), encoding="utf-8")
+
+
+def text(record: Mapping[str, Any]) -> str:
+    """docs/train_or_infer.md."""
+    said = ", ".join(f"{p} ({r['rate']:g}{', at the edge of the rates tried' if r['edge'] else ''})"
+                     for p, r in record["rates"].items())
+    rows = [[a["says"], f"{a['of']:.3f}", f"{a['less']:.3f}",
+             f"{a['value']:+.3f} [{a['low']:+.3f}, {a['high']:+.3f}]", f"{f['value']:+.3f}", a["answer"]]
+            for a, f in zip(record["answers"], record["forecasts"], strict=True)]
+    made = frontiers(record)
+    return TEXT.format(
+        problems=len(record["policies"]["base"]["right"][0]), seeds=len(record["seeds"]), samples=SAMPLES,
+        seal=record["seal"][:12], policies=f"Policies are named by method and TFLOP of training, with their learning "
+        f"rate: {said}.", best_of=gains(record, "best-of"), vote=gains(record, "vote"),
+        answers=markdown_table(["question", "of", "less", "difference", "pilot", "answer"], rows),
+        cheapest="\n".join(f"{'With' if k == 'best-of' else 'Without'} a verifier:\n\n{_cheapest(made[k], WANTED[k])}"
+                           for k in WANTED), even=break_evens(record))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """One of the steps; returns the exit code."""
+    match list(arguments):
+        case ["pilot"]:
+            pilot()
+        case ["seal"]:
+            print(f"sealed {seal()['seal'][:12]}")
+        case ["run"]:
+            print(json.dumps(run()["answers"], indent=1))
+        case ["page"]:
+            page()
+        case _:
+            raise UserError("say `pilot`, `seal`, `run` or `page`")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

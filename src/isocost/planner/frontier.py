@@ -1,0 +1,166 @@
+"""Train or infer: what a budget buys as training and as samples per answer, on one axis of cost.
+
+A pair of a policy and a strategy costs C + Q c for Q answers: C to train the policy, c to answer once, in one unit
+(FLOP, seconds or money). For each Q the pairs that no other one beats in both cost and accuracy make a staircase. The
+number of answers from which more training pays, for a wanted accuracy a, is
+
+    Q*(a) = (C' - C) / (c(a) - c'(a)),
+
+with c(a) the least cost of an answer at which the policy reaches a by any strategy, and primes for the policy that was
+trained longer. Snell et al. 2024 (arXiv 2408.03314, section 7) ask the question of pretraining; here it is asked of RL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from isocost.chance import Purpose, generator
+from isocost.errors import UserError
+from isocost.stats.power import LEVEL
+
+DRAWS = 1000        # of the bootstrap over problems and seeds of training
+SURE = 0.9          # share of the draws in which a choice must be the cheapest to be called decided
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A policy with a strategy. `training` and `answer` are costs in one unit; right: the chance of a right answer."""
+
+    policy: str
+    strategy: str
+    training: float
+    answer: float
+    right: Float[ndarray, "seeds problems"]
+
+    def __post_init__(self) -> None:
+        if self.right.ndim != 2 or not self.right.size or not np.isfinite(self.right).all():
+            raise UserError(f"{self.name}: expected a finite table (seeds, problems), got shape {self.right.shape}")
+        if not (self.training >= 0 and self.answer > 0):
+            raise UserError(f"{self.name}: training costs at least 0 and an answer more, got {self.training:g} and "
+                            f"{self.answer:g}")
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.policy}, {self.strategy}"
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over seeds and problems."""
+        return float(self.right.mean())
+
+    def cost(self, answers: float) -> float:
+        """Of its training and this many answers."""
+        return self.training + answers * self.answer
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The cheapest pair for an accuracy; `share` of the bootstrap's draws agree on it, and `cost` is of all answers."""
+
+    pair: Pair
+    cost: float
+    share: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether the measurements decide between it and the others."""
+        return self.share >= SURE
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """Answers from which training the next policy pays; inf if it never does. None: one of them does not reach it."""
+
+    less: str
+    more: str
+    accuracy: float
+    answers: float | None
+    interval: tuple[float, float] | None
+
+
+class Frontier:
+    """Pairs whose policies were measured on the same problems.
+
+    Accuracies are drawn again by a bootstrap over problems, shared by all pairs, and over the seeds of each policy,
+    shared by its strategies. Raises UserError for pairs of different problems, or without any.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], *, seed: int = 0, draws: int = DRAWS):
+        if not pairs:
+            raise UserError("train or infer: no pair of a policy and a strategy was measured")
+        if len({p.right.shape[1] for p in pairs}) > 1:
+            sizes = ", ".join(f"{p.name}: {p.right.shape[1]}" for p in pairs)
+            raise UserError(f"train or infer: every pair needs the same problems, got {sizes}")
+        self.pairs = tuple(pairs)
+        rng = generator(seed, Purpose.BOOTSTRAP, draws)
+        count = pairs[0].right.shape[1]
+        problems = rng.multinomial(count, np.full(count, 1 / count), size=draws) / count        # (draws, problems)
+        weights: dict[str, ndarray] = {}        # of a policy's seeds: (draws, seeds)
+        for p in pairs:
+            seeds = len(p.right)
+            if p.policy not in weights:
+                weights[p.policy] = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
+            if weights[p.policy].shape[1] != seeds:
+                raise UserError(
+                    f"{p.name}: {seeds} seeds, but another strategy of it has {weights[p.policy].shape[1]}")
+        self.drawn = np.array([((weights[p.policy] @ p.right) * problems).sum(1) for p in pairs])  # (pairs, draws)
+
+    @property
+    def policies(self) -> list[str]:
+        """By cost of training."""
+        return list(dict.fromkeys(p.policy for p in sorted(self.pairs, key=lambda p: p.training)))
+
+    def interval(self, pair: Pair, level: float = LEVEL) -> tuple[float, float]:
+        """Of a pair's accuracy, over problems and seeds."""
+        at = next(i for i, p in enumerate(self.pairs) if p is pair)
+        low, high = np.quantile(self.drawn[at], [(1 - level) / 2, (1 + level) / 2])
+        return float(low), float(high)
+
+    def staircase(self, answers: float) -> list[Pair]:
+        """The pairs that no other one beats in cost and accuracy, by cost."""
+        steps: list[Pair] = []
+        for p in sorted(self.pairs, key=lambda p: (p.cost(answers), -p.accuracy)):
+            if not steps or p.accuracy > steps[-1].accuracy:
+                steps.append(p)
+        return steps
+
+    def cheapest(self, accuracy: float, answers: float) -> Choice | None:
+        """The cheapest pair with this accuracy; None if none has it."""
+        costs = np.array([p.cost(answers) for p in self.pairs])
+        own = np.where([p.accuracy >= accuracy for p in self.pairs], costs, inf)
+        best = int(own.argmin())
+        if own[best] == inf:
+            return None
+        drawn = np.where(self.drawn >= accuracy, costs[:, None], inf)
+        agree = (drawn.argmin(0) == best) & (drawn.min(0) < inf)
+        return Choice(self.pairs[best], float(costs[best]), float(agree.mean()))
+
+    def break_even(self, less: str, more: str, accuracy: float, level: float = LEVEL) -> BreakEven:
+        """From how many answers the training of `more` pays, if `accuracy` is wanted, with its interval."""
+        own = self._answers(less, more, accuracy, np.array([[p.accuracy] for p in self.pairs]))[0]
+        if np.isnan(own):
+            return BreakEven(less, more, accuracy, None, None)
+        drawn = self._answers(less, more, accuracy, self.drawn)
+        known = drawn[~np.isnan(drawn)]
+        low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+        return BreakEven(less, more, accuracy, float(own), (float(low), float(high)))
+
+    def _answers(self, less: str, more: str, accuracy: float, table: ndarray) -> ndarray:
+        """Q* for each column of accuracies (pairs, draws): 0 where only the longer trained policy reaches it, NaN where
+        it does not reach it."""
+        def least(policy: str) -> tuple[float, ndarray]:
+            own = [i for i, p in enumerate(self.pairs) if p.policy == policy]
+            costs = np.array([self.pairs[i].answer for i in own])[:, None]
+            return self.pairs[own[0]].training, np.where(table[own] >= accuracy, costs, inf).min(0)
+
+        (before, a), (after, b) = least(less), least(more)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            answers = np.where(a > b, (after - before) / (a - b), inf)
+        return np.where(np.isinf(b), np.nan, answers)

@@ -1,0 +1,136 @@
+"""The audit of a strategy: the sealed forecast against the problems that report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.planner.audit import EXIT, IntervalScore, interval_score
+from isocost.planner.test_time.choice import paired
+from isocost.planner.test_time.estimates import Measured, label, measure, orders
+from isocost.planner.test_time.pool import Parts
+from isocost.planner.test_time.prescribe import KIND, BandStrategy, StrategyForecast
+from isocost.runs.schema import VERSION
+from isocost.stats.intervals import Interval
+
+
+@dataclass(frozen=True)
+class Against:
+    """The prescription minus another strategy, paired by problem. `better`: "prescribed", "other" or "cannot tell"."""
+
+    name: str
+    accuracy: float
+    difference: Interval
+    better: str
+
+
+@dataclass(frozen=True)
+class StrategyOutcome:
+    """One forecast against its outcome; `scores` has that of the forecast first, then the naive ones."""
+
+    asked: str
+    label: str
+    verdict: str
+    reason: str
+    outcome: float | None
+    forecast: Interval
+    against: tuple[Against, ...]
+    scores: tuple[IntervalScore, ...]
+    seal: str
+
+
+@dataclass(frozen=True)
+class StrategyAudit:
+    """The outcomes of a study's forecasts, on the same problems. The verdict is that of the last one planned."""
+
+    outcomes: tuple[StrategyOutcome, ...]
+    problems: int
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of the last forecast."""
+        return self.outcomes[-1].verdict
+
+    @property
+    def exit_code(self) -> int:
+        """Hit 0, miss 3, cannot tell and uninformative 4."""
+        return EXIT[self.verdict]
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"schema": VERSION, "kind": KIND, **asdict(self), "verdict": self.verdict, "exit_code": self.exit_code}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> StrategyAudit:
+        """The audit that `data()` wrote."""
+        made = []
+        for o in data["outcomes"]:
+            against = tuple(Against(**{**a, "difference": Interval.of(a["difference"])}) for a in o["against"])
+            made.append(StrategyOutcome(**{**o, "forecast": Interval.of(o["forecast"]), "against": against,
+                                           "scores": tuple(IntervalScore(**s) for s in o["scores"])}))
+        return StrategyAudit(tuple(made), data["problems"])
+
+
+def outcome(
+    forecast: StrategyForecast, parts: Parts, seed: int, changed: Sequence[str] = (), live: Sequence[Measured] = (),
+) -> StrategyOutcome:
+    """A forecast against the problems that report. `changed` is what has changed since the seal; `live` are strategies
+    that were run on these problems."""
+    pool, i = parts.audit, forecast.interval
+    ran = {m.label: m.accuracy for m in live}
+    largest = max((b.size for b in forecast.each if label(b.strategy, b.size) not in ran), default=1)
+    if changed or largest > pool.samples:
+        why = f"changed since it was sealed: {', '.join(changed)}" if changed else (
+            f"{forecast.label} needs {largest} samples of each problem that reports, and there are {pool.samples}")
+        return StrategyOutcome(forecast.asked, forecast.label, "cannot tell", why, None, i, (), (), forecast.seal)
+    order, first = orders(pool, seed), parts.probe if len(forecast.each) > 1 else 0
+
+    def accuracy(b: BandStrategy) -> ndarray:
+        there = parts.arms[b.arm][1] if b.arm else pool
+        if b.size == 1:
+            return np.asarray(there.right.mean(1))
+        known = ran.get(label(b.strategy, b.size, b.arm))
+        return measure(there, b.strategy, b.size, order).accuracy if known is None else known
+
+    def begun(b: BandStrategy) -> ndarray:
+        whole = parts.audit_all
+        return measure(whole, b.strategy, b.size, orders(whole, seed, first), first).accuracy
+
+    each = [(begun if first else accuracy)(b) for b in forecast.each]
+    mine = each[0] if len(each) == 1 else np.array(each)[parts.audit_band, np.arange(len(pool.ids))]
+    y = float(mine.mean())
+    verdict, reason = _verdict(forecast, y)
+    best, all_ = forecast.best, len(pool.ids)
+    others = {"one sample": accuracy(BandStrategy("all", "one", 1, all_))}
+    if forecast.vote > 1:
+        vote = BandStrategy("all", "vote", forecast.vote, all_)
+        others[f"majority of {forecast.vote}, equal cost"] = accuracy(vote)
+    if best.size > 1 and (best.size <= pool.samples or label(best.strategy, best.size) in ran):
+        others[f"{best}, the best single strategy"] = accuracy(best)
+    rows = [("forecast", i.value, i.low, i.high), *((x.name, x.value, x.low, x.high) for x in forecast.naive)]
+    return StrategyOutcome(
+        forecast.asked, forecast.label, verdict, reason, y, i,
+        tuple(_against(name, mine, other) for name, other in others.items() if not np.array_equal(mine, other)),
+        tuple(IntervalScore(*row, interval_score(row[2], row[3], y, i.level)) for row in rows), forecast.seal,
+    )
+
+
+def _against(name: str, mine: ndarray, other: ndarray) -> Against:
+    d = paired(mine - other)
+    better = "prescribed" if d.low > 0 else "other" if d.high < 0 else "cannot tell"
+    return Against(name, float(other.mean()), d, better)
+
+
+def _verdict(f: StrategyForecast, y: float) -> tuple[str, str]:
+    i = f.interval
+    where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
+    if not i.holds(y):
+        return "miss", f"{where}: {'below' if y < i.low else 'above'} the interval"
+    out = [x.name for x in f.naive if not i.holds(x.value)]
+    if not out:
+        return "uninformative", f"{where}, but the interval holds every naive forecast too"
+    return "hit", f"{where}, an interval that leaves out: {', '.join(out)}"

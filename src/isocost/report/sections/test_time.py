@@ -1,0 +1,93 @@
+"""Test-time strategies: accuracy against the cost of an answer, the plan, its forecast and its audit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isocost.report import arm_charts
+from isocost.report.html import Safe, count, figure, interval, join, p, sentence, share, table, tag
+from isocost.report.records import Data, ReportRecords, as_dict, as_list, number
+from isocost.report.section import Section, empty, rows_of
+from isocost.screen.display import Result
+
+
+def answer(study: ReportRecords) -> Safe:
+    """The top of the page: the prescription, its expected accuracy and the verdict."""
+    plan, verdict = study["plan"], str(study["audit"].get("verdict") or "")
+    badge = tag("p", sentence(verdict), cls="verdict" if verdict == "hit" else "verdict caution") if verdict else ""
+    result = _plan(study)
+    if result is None:
+        rate = next((number(x) for x in as_list(study["profile"].get("solved"))), None)
+        said = "There is no profile." if rate is None else f"One sample is right in {share(rate)}. No plan yet."
+        return tag("div", badge, tag("h1", said), id="answer")
+    expected = f"Expected accuracy {interval(plan.get('expected'))} on problems that chose nothing."
+    return tag("div", badge, tag("h1", sentence(result.heading)), p(expected), id="answer")
+
+
+def strategies(study: ReportRecords) -> Section:
+    """Accuracy of every strategy against its cost, on the problems that choose."""
+    title, rows = "Strategies", list[Data]()
+    plan, profile = study["plan"], study["profile"]
+    unit = str(plan.get("unit") or "tokens")
+    for row in map(as_dict, as_list(plan.get("candidates")) or as_list(profile.get("rows"))):
+        gain, cost = as_dict(row.get("gain")), number(row.get("cost", row.get("tokens")))
+        if cost and number(row.get("accuracy")) is not None:
+            one = number(row.get("size")) == 1
+            rows.append({"arm": "one" if one else str(row.get("strategy")), "n": row.get("size"), "cost": cost,
+                         "accuracy": row["accuracy"], "gain": gain.get("value")})
+    if not rows:
+        return Section("strategies", title, empty(study, "No strategy has been measured.", "isocost profile"))
+    alt_text = f"Accuracy against the cost of an answer in {unit}: " + "; ".join(
+        f"{r['arm']} of {r['n']}: {share(r['accuracy'])} at {count(r['cost'])}" for r in rows)
+    caption = ("Each point is a strategy with a number of samples, measured on the problems that choose. The larger "
+               "point is what is prescribed; the bar is its sealed forecast with its 90 % prediction interval.")
+    sealed = [{"cost": plan["cost"], **{k: as_dict(plan.get("expected")).get(k) for k in ("value", "low", "high")}}
+              ] if plan else []
+    plot = figure("strategies", arm_charts.by_cost(rows, sealed, unit, alt_text), alt_text, caption, rows)
+    return Section("strategies", title, join(plot, _told(_profile(study)), _told(_plan(study))))
+
+
+def outcome(study: ReportRecords) -> Section:
+    """The forecasts against the problems that report."""
+    title = "Forecast and outcome"
+    if not study["audit"]:
+        return Section("outcome", title, empty(study, "The forecast has not been audited.", "isocost audit"))
+    body = [["", "forecast", "outcome", "verdict"]]
+    body += [[str(o.get("asked")), interval(o.get("forecast")), share(o.get("outcome")), str(o.get("verdict"))]
+             for o in map(as_dict, as_list(study["audit"].get("outcomes")))]
+    return Section("outcome", title, join(table(body[0], body[1:], "Forecasts"), _told(_audit(study))))
+
+
+def _told(result: Result | None) -> Safe:
+    return join() if result is None else rows_of(result.rows(), sentence(result.heading))
+
+
+def _read(study: ReportRecords, name: str, of: Any) -> Any:
+    """The result in a file; None without it, or where another version wrote it."""
+    try:
+        return of(study[name]) if study[name] else None
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _profile(study: ReportRecords) -> Result | None:
+    from isocost.planner.test_time.profile import StrategyTable
+    from isocost.steps.test_time.profile import StrategyProfile
+
+    found: Result | None = _read(study, "profile", lambda x: StrategyProfile(StrategyTable.of(x)))
+    return found
+
+
+def _plan(study: ReportRecords) -> Result | None:
+    from isocost.steps.test_time.plan import StrategyPlanResult
+
+    found: Result | None = _read(study, "plan", lambda x: StrategyPlanResult.written(x, study["forecast"]))
+    return found
+
+
+def _audit(study: ReportRecords) -> Result | None:
+    from isocost.planner.test_time.outcome import StrategyAudit
+    from isocost.steps.test_time.plan import StrategyAuditResult
+
+    found: Result | None = _read(study, "audit", lambda x: StrategyAuditResult(StrategyAudit.of(x)))
+    return found

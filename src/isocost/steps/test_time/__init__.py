@@ -1,0 +1,1 @@
+"""Steps of a study of test-time strategies: profile, plan, answer, audit."""

@@ -1,0 +1,200 @@
+"""The plan and the audit of a study of strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from isocost.errors import UserError
+from isocost.planner.forecast import digest
+from isocost.planner.test_time.choice import WORTH
+from isocost.planner.test_time.outcome import StrategyAudit, outcome
+from isocost.planner.test_time.prescribe import (
+    Ask,
+    StrategyForecast,
+    StrategyForecasts,
+    StrategyPlan,
+    prescribe,
+    seal,
+)
+from isocost.runs import files as records
+from isocost.screen.display import OfPlanner, Row, Table, folder_field, given
+from isocost.screen.words import counted, grouped, word
+from isocost.stats.intervals import Interval
+from isocost.steps.study import StudyRecord, changes
+from isocost.steps.test_time.profile import file_of, live_of, parts_of
+
+LISTED = 12     # candidates that are listed, the best for their cost
+
+
+@dataclass(frozen=True)
+class StrategyOptions:
+    """The options of `isocost plan` for a study of strategies.
+
+    budget: what an answer may cost, such as "1k-tokens/answer"; or accuracy: what it is to reach, at least cost.
+    price: per token, for a budget in money. speed: tokens per second of one text, for a budget in seconds.
+    """
+
+    budget: str | None = None
+    accuracy: float | None = None
+    price: str | None = None
+    speed: float | None = None
+
+
+@dataclass(frozen=True)
+class StrategyPlanResult(OfPlanner):
+    """What to run for each answer (`isocost.planner.test_time.prescribe.StrategyPlan`), and its sealed forecast."""
+
+    record: ClassVar[str] = "plan"
+    has: ClassVar[str] = "plan"
+    sections: ClassVar[tuple[str, ...]] = ("strategies",)
+
+    plan: StrategyPlan
+    forecast: StrategyForecast
+    folder: Path | None = folder_field()
+
+    @staticmethod
+    def written(plan: Mapping[str, Any], forecast: Mapping[str, Any], folder: Path | None = None) -> StrategyPlanResult:
+        """The result that plan.json and forecast.json hold. Raises UserError where they are not of one budget."""
+        made, sealed = StrategyPlan.of(plan), StrategyForecasts.of(forecast)
+        return StrategyPlanResult(made, _of_plan(sealed, made), folder)
+
+    @property
+    def heading(self) -> str:
+        """The prescription."""
+        said = {"more": self.plan.label, "one": "one sample", "cannot tell": "one sample (cannot tell)"}
+        return f"{self.plan.asked}: {said[self.plan.decision]}"
+
+    def rows(self) -> list[Row | Table]:
+        """Why, what is expected, and the candidates."""
+        p = self.plan
+        unit = "samples" if p.unit == "rollouts" else p.unit
+        one = f"one sample {p.one.accuracy:.3f}"
+        gain = _signed(p.gain)
+        why = {
+            "more": f"gain over one sample {gain} ({one}), chosen without the problems it is measured on",
+            "one": f"no strategy is surely better than one sample within this budget, by {WORTH:g} or more ({one})",
+            "cannot tell": f"the gain of the best, {p.best.label}, over one sample is {gain}: its interval includes 0 "
+                           f"({one}); more problems would decide",
+        }[p.decision]
+        band = "" if p.band_gain is None else (
+            f"{'' if len(p.each) > 1 else 'one strategy for all: '}a strategy for each band gains "
+            f"{_signed(p.band_gain)} over the best single one")
+        probe = f", of which the first {p.probe} tell the band" if p.probe else ""
+        best = sorted(p.candidates, key=lambda c: -c.accuracy)[:LISTED]
+        cells = [[c.label, f"{c.accuracy:.3f}", _signed(c.gain), grouped(float(f"{c.cost:.4g}")), f"{c.samples:.1f}",
+                  "forecast" if c.how == "mixture" else ""] for c in best]
+        return given(
+            Row("why", why),
+            *(Row(f"band {b.band}", f"{b}{probe}") for b in p.each if len(p.each) > 1),
+            Row("expected accuracy", f"{p.expected} on {counted(self.forecast.problems, 'problem')} that chose nothing "
+                                     f"({p.expected.level:.0%} prediction interval)"),
+            Row("cost of an answer", f"{grouped(float(f'{p.cost:.4g}'))} {unit}"),
+            Row("bands", band),
+            Row("optimism", f"the chosen strategy's own mean is {p.optimism:+.3f} above the accuracy stated"
+                if p.decision == "more" and len(p.each) == 1 and not p.beyond else ""),
+            Row("sealed", f"{self.forecast.seal[:16]}: {self.forecast.falsifier}"),
+            Table(["", "accuracy", "gain over one", unit, "samples", ""], cells, left=(0, 5)),
+            *(Row("", text, "flag") for text in p.flags),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """plan.json, and the forecast."""
+        return {**self.plan.data(), "forecast": self.forecast.data()}
+
+
+def _signed(i: Interval) -> str:
+    return f"{i.value:+.3f} [{i.low:+.3f}, {i.high:+.3f}]"
+
+
+@changes
+def plan(study: StudyRecord, asked: StrategyOptions = StrategyOptions()) -> StrategyPlanResult:
+    """Choose what to run for each answer, and seal what it is expected to give; without options, as last planned.
+
+    Raises:
+        UserError: for a budget or an accuracy that cannot be planned for, before a profile, and where the same budget
+            was sealed with another forecast.
+    """
+    before = study.record("forecast.json", "plan") if study.has("forecast.json") else {}
+    if asked == StrategyOptions() and before:
+        return StrategyPlanResult.written(study.record("plan.json", "plan"), before, study.path)
+    about, split = study.asked, parts_of(study)
+    ask = Ask.of(asked.budget, asked.accuracy, asked.price, asked.speed)
+    made = prescribe(split, about["strategies"], ask, about["seed"], live_of(study, split.select.ids))
+    forecast = seal(made, split, about["seed"], {"pool": pool_hash(study), "code": digest(about["code"])})
+    both = StrategyForecasts.of(before).adding(forecast) if before else StrategyForecasts((forecast,))
+    study.write("plan.json", made.data()).write("forecast.json", both.data())
+    return StrategyPlanResult(made, forecast, study.path)
+
+
+def _of_plan(sealed: StrategyForecasts, made: StrategyPlan) -> StrategyForecast:
+    found = next((f for f in sealed.forecasts if f.asked == made.asked), None)
+    if found is None:
+        raise UserError(f"forecast.json has no forecast for {made.asked}, which plan.json is of: restore them from a "
+                        "copy, or name the budget again")
+    return found
+
+
+def pool_hash(study: StudyRecord) -> str:
+    """SHA-256 of what strategies were measured on."""
+    arms = [file_of(arm["name"]) for arm in study.asked.get("arms", ())]
+    return digest({name: records.file_hash(study.path / name) for name in ("pool.jsonl", *arms, "live.jsonl")
+                   if study.has(name)})
+
+
+@dataclass(frozen=True)
+class StrategyAuditResult(OfPlanner):
+    """The forecasts against the problems that report (`isocost.planner.test_time.outcome.StrategyAudit`)."""
+
+    record: ClassVar[str] = "audit"
+    has: ClassVar[str] = "audit"
+    sections: ClassVar[tuple[str, ...]] = ("strategies",)
+
+    audit: StrategyAudit
+    folder: Path | None = folder_field()
+
+    @property
+    def heading(self) -> str:
+        """The verdict."""
+        return f"audit: {self.audit.verdict}"
+
+    def rows(self) -> list[Row | Table]:
+        """For each budget the verdict and why, and the prescription against what it is compared with."""
+        out: list[Row | Table] = []
+        for o in self.audit.outcomes:
+            out.append(Row(o.asked, f"{o.verdict}: {o.label}, {o.reason}"))
+            out += [Row(f"minus {a.name} ({a.accuracy:.3f})", f"{_signed(a.difference)}; better: {a.better}")
+                    for a in o.against]
+        if len(self.audit.outcomes) > 1:
+            many = f"{len(self.audit.outcomes)} forecasts are judged on the same {self.audit.problems} problems"
+            out.append(Row("", f"{many}: their verdicts are not independent", "flag"))
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """audit.json."""
+        return self.audit.data()
+
+
+@changes
+def audit(study: StudyRecord) -> StrategyAuditResult:
+    """Compare every sealed forecast with the problems that report, and write audit.json. The verdict is that of the
+    budget planned last.
+
+    Raises UserError before a plan.
+    """
+    if not study.has("forecast.json"):
+        raise UserError(f"{study.path} has no sealed forecast: `isocost plan {word(study.path)} --budget "
+                        "1k-tokens/answer` seals one")
+    sealed = StrategyForecasts.of(study.record("forecast.json", "plan"))
+    last = StrategyPlan.of(study.record("plan.json", "plan"))
+    about, split, now = study.asked, parts_of(study), pool_hash(study)
+    live = live_of(study, split.audit.ids)
+    found = tuple(
+        outcome(f, split, about["seed"], () if f.hashes["pool"] == now else ("the samples",), live)
+        for f in (*(f for f in sealed.forecasts if f.asked != last.asked), _of_plan(sealed, last))
+    )
+    result = StrategyAudit(found, len(split.audit.ids))
+    study.write("audit.json", result.data())
+    return StrategyAuditResult(result, study.path)

@@ -1,0 +1,377 @@
+"""The profile of a study of strategies: from stored completions, or from a live model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.disk.jsonfile import line, write_text
+from isocost.errors import UserError
+from isocost.gather import finished
+from isocost.planner.test_time.estimates import LATE, STRATEGIES, Measured, possible
+from isocost.planner.test_time.pool import Parts, Pool, parts
+from isocost.planner.test_time.profile import StrategyTable, described
+from isocost.runs import files as records
+from isocost.runs import measure
+from isocost.runs.measure import UNNAMED
+from isocost.runs.schema import Costs
+from isocost.runs.source import STRATEGIES as SOURCE
+from isocost.screen.display import OfPlanner, Row, Table, folder_field
+from isocost.screen.words import counted, visible
+from isocost.steps.events import SILENT, Observer
+from isocost.steps.folder import check, found, writes
+from isocost.steps.study import StudyRecord
+from isocost.steps.test_time import sampling
+from isocost.steps.training.pass_rates import OPENING
+from isocost.steps.training.stored import attempts_per_problem, longest
+from isocost.tasks.completions import SCORED, Attempted, read_completions
+from isocost.tasks.sample import sample
+from isocost.tasks.verify import answers
+from isocost.types import Cost
+from isocost.worlds.http import RequestLimits
+from isocost.worlds.setting import Setting
+
+PROBE, BANDS, LEAST = 4, 3, 10      # probe samples and bands by default; problems of a band in each half
+PROBED = 16                         # samples of a problem from which some are set apart as the probe
+SAMPLES, SEARCHED = 32, (4, 16)     # samples of a problem of a live model, and sizes of a search
+ALL = "all"
+Arm = Mapping[str, float]           # sampling settings in place of the study's
+OWN = {"weighted-vote": "vote"}     # strategies of a pool that have another name in `isocost.strategies`
+SCORED_BY = ("best-of", "beam", "dvts", "particles", "rounds")
+NO_ANSWER = 0.05                    # share of texts without an answer from which they are shown
+SHOWN, WIDE = 3, 60
+
+
+@dataclass(frozen=True)
+class StrategyProfile(OfPlanner):
+    """Accuracy by strategy and number of samples (`isocost.planner.test_time.profile.StrategyTable`)."""
+
+    record: ClassVar[str] = "profile"
+    has: ClassVar[str] = "table"
+
+    table: StrategyTable
+    folder: Path | None = folder_field()
+
+    @staticmethod
+    def read(study: StudyRecord) -> StrategyProfile:
+        """That of a study. Raises UserError before its profile."""
+        return StrategyProfile(StrategyTable.of(study.record("profile.json", "profile")), study.path)
+
+    @property
+    def heading(self) -> str:
+        """What was sampled."""
+        t = self.table
+        return f"{counted(t.problems, 'problem')}, {counted(t.samples, 'sample')} each: one sample is right in " \
+               f"{t.solved[0]:.3f}"
+
+    def rows(self) -> list[Row | Table]:
+        """The parts, the scorer, and accuracy by strategy and number of samples."""
+        t = self.table
+        out: list[Row | Table] = [Row("parts", f"{t.select} problems choose, {t.audit} report" + (
+            f"; {counted(t.probe, 'more sample')} of each problem tells its band" if t.probe else ""))]
+        if len(t.bands) > 1:
+            out.append(Row("bands", ", ".join(f"{name} ({k})" for name, k in zip(t.bands, t.in_band, strict=True))))
+        if t.exact:
+            out.append(Row("scorer", "the verifier, which is at hand for every answer: best-of is pass@n"))
+        elif t.within is not None:
+            wrong = "" if t.passes is None else f"; it passes {t.passes:.0%} of wrong samples"
+            wrong += "" if t.fails is None else f" and fails {t.fails:.0%} of right ones"
+            out.append(Row("scorer", f"AUROC within problems {t.within}{wrong}"))
+        sizes = sorted({r.size for r in t.rows if r.size > 1})
+        by = {(r.strategy, r.size): r for r in t.rows}
+        heads = ["samples", "tokens", *t.strategies, "pass@k", "pass^k"]
+        cells = [[str(k), f"{k * t.rows[0].tokens:,.0f}",
+                  *(f"{by[s, k].accuracy:.3f}" if (s, k) in by else "" for s in t.strategies),
+                  *([f"{x[k.bit_length() - 1]:.3f}" for x in (t.solved, t.always)] if 2 ** (k.bit_length() - 1) == k
+                    and k.bit_length() <= len(t.solved) else ["", ""])] for k in sizes]
+        one = f"{t.rows[0].accuracy:.3f}"
+        cells = [["1", f"{t.rows[0].tokens:,.0f}", *[one] * (len(t.strategies) + 2)], *cells]
+        live = [Row(f"{r.strategy}-{r.size}", f"{r.tokens:,.0f} tokens an answer, {r.depth:,.0f} of them one after the "
+                    "other at the 95th percentile") for r in t.rows if r.strategy not in ("one", *STRATEGIES)]
+        paid = [] if t.cost is None else [Row("took", f"{t.cost.rollouts:,.0f} samples, {t.cost.decode:,.0f} tokens "
+                                                      f"written, {t.cost.prefill:,.0f} read, {t.cost.seconds:.0f} s")]
+        return [*out, Table(heads, cells), *live, *paid, *(Row("", text, "flag") for text in t.told)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """profile.json."""
+        return self.table.data()
+
+
+def pool_of(study: StudyRecord, arm: str = "") -> Pool:
+    """The samples in a study's pool.jsonl, or those of another arm. Raises UserError where there are none."""
+    path = study.path / file_of(arm)
+    lines = records.read_lines(path)
+    if not lines:
+        raise UserError(f"{path} has no samples: restore it from a copy, or profile again in another folder")
+    return Pool.read_lines(lines, bool(study.asked["exact"]))
+
+
+def file_of(arm: str) -> str:
+    """The file of the samples of an arm; empty for the study's own settings."""
+    return f"pool@{arm}.jsonl" if arm else "pool.jsonl"
+
+
+def parts_of(study: StudyRecord) -> Parts:
+    """The parts of a study's pool, the same each time."""
+    asked = study.asked
+    arms = {arm["name"]: pool_of(study, arm["name"]) for arm in asked.get("arms", ())}
+    return parts(pool_of(study), probe=asked["probe"], bands=asked["bands"], least=LEAST, seed=asked["seed"], arms=arms)
+
+
+def live_of(study: StudyRecord, ids: Sequence[str]) -> list[Measured]:
+    """The strategies that were run on these problems, in the order that they were asked for."""
+    return measured_live(records.read_lines(study.path / "live.jsonl"), ids)
+
+
+def measured_live(lines: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> list[Measured]:
+    """The strategies in the lines of live.jsonl, on the problems `ids`; one that lacks a problem is left out."""
+    by: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
+    for one in lines:
+        by.setdefault((one["strategy"], one["size"]), {})[one["id"]] = one
+    out = []
+    for (name, size), each in sorted(by.items()):
+        if all(i in each for i in ids):
+            rows = {k: np.array([each[i][k] for i in ids], dtype=float)
+                    for k in ("right", "samples", "tokens", "depth")}
+            late = float(np.quantile(rows["depth"], LATE))
+            out.append(Measured(name, size, rows["right"], rows["samples"], rows["tokens"], late, "live"))
+    return out
+
+
+@writes(new=True)
+def profile_stored(
+    out: Path, file: Path, *, strategies: Sequence[str], columns: Mapping[str, str], scorer: str | None = None,
+    probe: int | None = None, bands: int = BANDS, **given: Any,
+) -> StrategyProfile:
+    """Start a study of strategies in `out` from stored completions with their rewards.
+
+    strategies: names of `planner.test_time.estimates.STRATEGIES`, or "all" for those that the file suffices for.
+    columns: key of `tasks.completions.SCORED` -> the column. scorer: "verifier" where the verifier that gave the
+    rewards is at hand for every answer; by default the column of scores. probe: samples of a problem that tell its
+    band. given: seed, model, scale, skip_broken.
+
+    Raises:
+        UserError: for a file that cannot be used, a strategy that it does not suffice for, and where `out` already
+            contains a study with different settings.
+    """
+    seed, model = int(given.get("seed") or 0), str(given.get("model") or UNNAMED)
+    there = read_completions(file, columns, skip_broken=bool(given.get("skip_broken")),
+                             scale=given.get("scale") or measure.UNIT, names=SCORED)
+    every = [p for p in there.problems if any(a.reward is not None for a in p.attempts)]
+    m = attempts_per_problem(file, [sum(a.reward is not None for a in p.attempts) for p in every])
+    used = [p for p in every if sum(a.reward is not None for a in p.attempts) >= m]
+    told = [*there.report.lines(), *([f"{counted(len(there.problems) - len(used), 'problem')} with fewer than {m} "
+                                      "attempts left out"] if len(used) < len(there.problems) else [])]
+    pool = _pool(used, m, scorer, told)
+    names = _chosen(strategies, pool, scorer)
+    setting = Setting.of({"model": model, "data": str(file), "max_tokens": longest(there)})
+    asked = {"scorer": scorer, "columns": dict(sorted(columns.items())), "digest": records.file_hash(file)}
+    about = _Begun(setting, seed, probe, bands, {**asked, "strategies": list(names)})
+    asked = about.check(out, pool)
+    found(out, setting, **asked)
+    write_text(out / "pool.jsonl", "".join(line(x) + "\n" for x in pool.lines()))
+    return about.write(out, pool, names, told)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A study of strategies that begins: its setting, and what study.json holds besides."""
+
+    setting: Setting
+    seed: int
+    probe: int | None
+    bands: int
+    asked: Mapping[str, Any]
+
+    def check(self, out: Path, pool: Pool | None, samples: int = 0, exact: bool = False) -> dict[str, Any]:
+        """study.json but for the setting. Raises UserError where `out` has a study with other settings."""
+        probe = self.probe
+        if probe is None and pool is not None:
+            apart = pool.score is not None or pool.answer is not None
+            probe = PROBE if pool.level is None and pool.samples >= PROBED and apart else 0
+        elif probe is None:
+            probe = PROBE if not self.asked.get("band_by") and samples >= PROBED else 0
+        asks = {"seed": self.seed, "method": None, "source": SOURCE.name, "probe": probe, "bands": self.bands,
+                "exact": exact if pool is None else pool.exact, **self.asked}
+        check(out, self.setting, **asks)
+        return asks
+
+    def write(
+        self, out: Path, pool: Pool, names: Sequence[str], told: list[str], cost: Costs | None = None
+    ) -> StrategyProfile:
+        """Write profile.json of the pool and the live answers that are there."""
+        study = StudyRecord.read(out)
+        split = parts_of(study)
+        if 1 < self.bands != len(split.bands):
+            told.append(f"{len(split.bands)} of {self.bands} bands: each needs {LEAST} problems in each half, which "
+                        "something tells apart from the others")
+        live = live_of(study, split.select.ids)
+        result = described(pool, split, names, self.setting.model, told, self.seed, live, cost)
+        study.write("profile.json", result.data())
+        return StrategyProfile(result, out)
+
+
+@writes(new=True)
+def profile_live(
+    out: Path, setting: Setting, *, strategies: Sequence[str], scorer: str | None = None, problems: int = 512,
+    samples: int = SAMPLES, sizes: Sequence[int] = SEARCHED, seed: int = 0, probe: int | None = None,
+    bands: int = BANDS, band_by: str = "", arms: Sequence[Arm] = (), limits: RequestLimits = RequestLimits(),
+    observer: Observer = SILENT,
+) -> StrategyProfile:
+    """Start a study of strategies in `out` from a model: a pool of samples, then the searches at their `sizes`.
+
+    strategies: as of `profile_stored`, and any of `isocost.strategies`, which is run on every problem. scorer: of
+    `isocost.scorers`; "verifier", or none, is the problems' own, at hand for every answer. problems, samples: of the
+    held-out ones so many, sampled so often. band_by: the key of a problem's data that tells its band. arms: other
+    settings, temperature or max_tokens, at which a pool is sampled too. A profile that was stopped continues.
+
+    Raises:
+        UserError: for problems, a model, a strategy or a scorer that cannot be used, and where `out` already contains a
+            study with different settings.
+    """
+    from isocost import scorers
+    from isocost.strategies import parse
+    from isocost.worlds.setting import open_setting
+
+    chooses = scorers.parse("outcome" if scorer in (None, "verifier") else scorer)
+    pooled = list(STRATEGIES) if list(strategies) == [ALL] else [s for s in strategies if s in STRATEGIES]
+    searches = [s for s in strategies if s not in STRATEGIES and s != ALL]
+    tried = {(name, k): parse(spec_of(name, k, scorer)) for name in searches for k in sizes}
+    about = _Begun(setting, seed, probe, bands, {
+        "strategies": pooled, "searches": searches, "sizes": list(sizes), "scorer": scorer, "profiled": problems,
+        "samples": samples, "band_by": band_by, "arms": [{"name": named(arm), **arm} for arm in arms],
+    })
+    asked = about.check(out, None, samples, scorer in (None, "verifier"))
+    with observer.counting("profile") as tell:
+        tell(OPENING)
+        opened = open_setting(setting, check=True, learn=False, limits=limits)
+        try:
+            some = sample(opened.sides.held_out, problems, seed)
+            found(out, setting, **asked)
+            work = sampling.Sampling(opened, some, seed, tell)
+            lines = finished(work.pool(out / "pool.jsonl", samples, chooses, band_by))
+            _steps(lines, samples, [s for s in tried.values() if not s.of_pool])
+            more = [finished(work.at(setting.but(**arm)).pool(out / file_of(named(arm)), samples, chooses, band_by))
+                    for arm in arms]
+            ran = [finished(work.live(out / "live.jsonl", one, name, k)) for (name, k), one in tried.items()]
+        finally:
+            opened.close()
+    kept = {"pool.jsonl": lines, **{file_of(named(arm)): own for arm, own in zip(arms, more, strict=True)},
+            **({"live.jsonl": [x for each in ran for x in each]} if ran else {})}
+    for name, own in kept.items():      # in the order of the problems, however they were sampled
+        write_text(out / name, "".join(line(x) + "\n" for x in own))
+    failed = [x["why"] for x in lines if "why" in x]
+    told = [f"the scorer failed on {counted(len(failed), 'problem')}: {failed[0]}"] if failed else []
+    total = sum((sampling.spent(each) for each in kept.values()), Cost())
+    return about.write(out, pool_of(StudyRecord.read(out)), pooled, told, Costs(**{
+        f.name: getattr(total, f.name) for f in fields(Costs)}))
+
+
+def named(arm: Arm) -> str:
+    """The name of sampling settings, such as "temperature=0.6,max_tokens=64"."""
+    return ",".join(f"{k}={v:g}" for k, v in sorted(arm.items(), reverse=True))
+
+
+def spec_of(name: str, size: int, scorer: str | None) -> str:
+    """A strategy of `isocost.strategies` with a size and the study's scorer, as `parse` reads it."""
+    chooses = "outcome" if scorer in (None, "verifier") else scorer
+    own, _, more = OWN.get(name, name).partition(":")
+    settings = [more, f"n={size}", *([f"scorer=({chooses})"] if own in SCORED_BY and "scorer=" not in more else [])]
+    return f"{own}:{','.join(x for x in settings if x)}" if size > 1 else "one"
+
+
+def _steps(lines: Sequence[Mapping[str, Any]], samples: int, searches: Sequence[Any]) -> None:
+    """Raises UserError where a search over steps has no step to search over."""
+    if searches and not any(x.get("marks") for x in lines):
+        raise UserError(f"no step mark in {samples * len(lines):,} samples of {len(lines)} problems, so "
+                        f"{searches[0].name} would be best-of: leave it out, or name another mark: 'beam:step=.'")
+
+
+def _chosen(asked: Sequence[str], pool: Pool, scorer: str | None) -> tuple[str, ...]:
+    """The strategies that were asked for. Raises UserError for one that is unknown, or that the pool does not suffice
+    for."""
+    able = possible(pool)
+    if list(asked) == [ALL]:
+        return able
+    for name in asked:
+        if name not in STRATEGIES:
+            raise UserError(f"stored completions have no strategy {name!r}: {', '.join(STRATEGIES)} are functions of "
+                            "finished samples; others need a model: --model in place of --completions")
+        if name not in able:
+            lack = next(x for x in STRATEGIES[name].needs if getattr(pool, x) is None)
+            others = f"; {', '.join(able)} need none" if able else ""
+            hint = ", or --scorer verifier if the verifier is at hand for every answer" if lack == "score" else ""
+            raise UserError(f"{name} needs the {lack} of each sample, which the file lacks: name its column with --map "
+                            f"{lack}=COLUMN{hint}{others}")
+    return tuple(dict.fromkeys(asked))
+
+
+def _pool(used: Sequence[Attempted], m: int, scorer: str | None, told: list[str]) -> Pool:
+    """The pool of these problems' first m attempts that have a reward. Raises UserError for an unknown scorer, for
+    scores that only some attempts have, and for answers that are the reference's."""
+    if scorer not in (None, "verifier"):
+        raise UserError(f"--scorer {scorer}: of stored completions the scorer is their column of scores, or 'verifier'")
+    rows = [[a for a in p.attempts if a.reward is not None][:m] for p in used]
+    right = np.array([[a.reward for a in row] for row in rows], dtype=float)
+    scores = [[a.score for a in row] for row in rows]
+    unscored = sum(s is None for row in scores for s in row)
+    if 0 < unscored < right.size and scorer is None:
+        raise UserError(f"{unscored} of {right.size} samples have no score: score them, or leave out the column")
+    score = right if scorer == "verifier" else None if unscored else np.array(scores, dtype=float)
+    tokens = read = None
+    if all(a.tokens is not None for row in rows for a in row):
+        tokens = np.array([[a.tokens for a in row] for row in rows])
+    if all(p.prompt_tokens is not None for p in used):
+        read = np.array([p.prompt_tokens for p in used], dtype=float)
+    level = None if all(p.level is None for p in used) else tuple(p.level for p in used)
+    if tokens is None:
+        told.append("no token counts of every sample, so budgets are in samples: --map tokens=COLUMN")
+    return Pool(tuple(p.id for p in used), right, score, _answers(used, rows, right, told), tokens, read, level,
+                scorer == "verifier")
+
+
+def _answers(
+    used: Sequence[Attempted], rows: Sequence[Sequence[Any]], right: ndarray, told: list[str]
+) -> ndarray | None:
+    """(P, m) the number of each sample's answer: its column's, else what its text gives; None where neither is there.
+
+    Samples without an answer are -1, and do not vote, as in `isocost.strategies.vote`.
+    """
+    column = any(a.answer is not None for row in rows for a in row)
+    if not column and not any(a.text for row in rows for a in row):
+        return None
+    said = [[a.answer if column else _final(a.text) for a in row] for row in rows]
+    if column and all(len(set(row)) == 1 for row in said) and (np.ptp(right, axis=1) > 0).any():
+        raise UserError("the column of answers has one value for all samples of a problem, right and wrong: it is the "
+                        "reference's. Name the samples' own with --map answer=COLUMN, or rename it, and answers are "
+                        "read from the completions")
+    none = [(p.id, a.text) for p, row, answers_ in zip(used, rows, said, strict=True)
+            for a, s in zip(row, answers_, strict=True) if not s]
+    if len(none) > NO_ANSWER * right.size:
+        shown = "; ".join(f"{name}: {visible(text[-WIDE:], False)!r}" for name, text in none[:SHOWN])
+        told.append(f"{len(none) / right.size:.0%} of the samples give no answer and do not vote, such as {shown}")
+    mixed = sum(_mixed(row, marks) for row, marks in zip(said, right, strict=True))
+    if mixed > NO_ANSWER * len(used):
+        told.append(f"in {counted(mixed, 'problem')} samples with one answer are right and wrong: its spelling tells "
+                    "less than the verifier reads")
+    numbers = []
+    for row in said:
+        order = {answer: i for i, answer in enumerate(dict.fromkeys(filter(None, row)))}
+        numbers.append([order.get(answer or "", -1) for answer in row])
+    return np.array(numbers, dtype=np.int64)
+
+
+def _final(text: str) -> str | None:
+    return ", ".join(answers.bare(answers.plain(x)) for x in answers.final(text)) or None
+
+
+def _mixed(said: Sequence[str | None], right: ndarray) -> bool:
+    """Whether samples with one answer have different rewards."""
+    marks = Counter((a, float(r)) for a, r in zip(said, right, strict=True) if a)
+    return len({a for a, _ in marks}) < len(marks)

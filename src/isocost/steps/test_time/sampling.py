@@ -1,0 +1,135 @@
+"""Samples and searches of a live model: the lines of pool.jsonl and live.jsonl, each written once it is graded."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from isocost import meter, scorers
+from isocost.chance import Purpose
+from isocost.errors import UserError
+from isocost.gather import together
+from isocost.parts.play import sample
+from isocost.runs.files import Stream, read_lines
+from isocost.scorers import Scorer, step_of
+from isocost.seams import Pace
+from isocost.steps.events import Tell
+from isocost.strategies import Strategy
+from isocost.strategies.paths import numbers, voted, written
+from isocost.types import Cost, Place, Problem, Rollout, Stop
+from isocost.worlds.setting import Opened, Setting
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What is sampled: an opened setting, the problems, and the seed of all random numbers."""
+
+    opened: Opened
+    problems: Sequence[Problem]
+    seed: int
+    tell: Tell
+    setting: Setting | None = None      # at which to sample, where it is not the opened one
+
+    def at(self, setting: Setting) -> Sampling:
+        """The same at another setting of sampling."""
+        return replace(self, setting=setting)
+
+    @property
+    def pace(self) -> Pace:
+        """How the policy is sampled."""
+        return (self.setting or self.opened.setting).measured
+
+    async def pool(self, kept: Path, samples: int, scorer: Scorer, level: str = "") -> list[Line]:
+        """A line for each problem in order: its first `samples` samples, which a strategy of a pool would take as well.
+
+        A line that is in the file `kept` is used again. `level` is the key of a problem's data that tells its band.
+        """
+        world, pace = self.opened.world, self.pace
+
+        async def one(problem: Problem, place: Place) -> Line:
+            with meter.tab() as tab, meter.begins(True):
+                texts = await sample(problem, numbers(0, samples), world, pace, place)
+            with meter.tab() as judged:
+                found = await scorers.scores(scorer, problem, texts, [True] * samples, world)
+            first = texts[0].segments[0]
+            return {
+                "right": await _right(self.opened, texts), "answer": _numbered(texts),
+                "tokens": [written(t) for t in texts], "read": float(len(first) - first.written),
+                "score": [0.0 if s is None else s for s in found.scores],        # one without comes last
+                "scoring": (judged.cost.prefill + judged.cost.decode + judged.cost.score) / samples,
+                "marks": sum(step_of(problem) in t.final for t in texts), **({"why": found.why} if found.why else {}),
+                **({"level": problem.meta.get(level)} if level else {}), "cost": (tab.cost + judged.cost).data(),
+            }
+
+        return await self._each(kept, one, f"problems x {samples} samples", lambda line: True)
+
+    async def live(self, kept: Path, strategy: Strategy, label: str, size: int) -> list[Line]:
+        """A line for each problem in order: one answer by a strategy that is run. Lines in `kept` are used again."""
+        world, pace = self.opened.world, self.pace
+
+        async def one(problem: Problem, place: Place) -> Line:
+            with meter.tab() as tab, meter.begins(True):
+                (text,) = await strategy.play(problem, [0], world, pace, place)
+            notes, cost = text.numbers, tab.cost
+            return {"strategy": label, "size": size, "right": (await _right(self.opened, [text]))[0],
+                    "samples": notes.get("tries", 1.0), "tokens": float(cost.decode),
+                    "depth": notes.get("depth", float(written(text))), "cost": cost.data()}
+
+        return await self._each(kept, one, f"answers by {label}-{size}",
+                                lambda line: (line["strategy"], line["size"]) == (label, size))
+
+    async def _each(
+        self, kept: Path, one: Callable[[Problem, Place], Awaitable[Line]], what: str, mine: Callable[[Line], bool]
+    ) -> list[Line]:
+        there = {x["id"]: x for x in read_lines(kept) if mine(x)}
+        done, total = sum(p.id in there for p in self.problems), len(self.problems)
+        self.tell(what, done, total)
+        with closing(Stream.mended(kept)) as stream, meter.on(meter.PROBE):
+
+            async def each(slot: int, problem: Problem) -> Line:
+                nonlocal done
+                if problem.id in there:
+                    return dict(there[problem.id])
+                line = {"id": problem.id, **await one(problem, Place(self.seed, 0, slot, int(Purpose.PROFILE)))}
+                stream.write(line)
+                done += 1
+                self.tell(what, done, total)
+                return line
+
+            return await together(*(each(slot, p) for slot, p in enumerate(self.problems)))
+
+
+async def _right(opened: Opened, texts: Sequence[Rollout]) -> list[float]:
+    """The reward of each text; 0 for one without an answer. Raises UserError where the verifier fails, or its reward is
+    outside [0, 1]."""
+    whole = [t for t in texts if t.stop is not Stop.ERROR]
+    marks = dict(zip((id(t) for t in whole), await opened.world.grade(whole), strict=True))
+    out = []
+    for text in texts:
+        mark = marks.get(id(text))
+        if mark is None and text.stop is not Stop.ERROR:
+            failed = "; ".join(opened.grader.examples.values()) or "no reason given"
+            raise UserError(f"the verifier failed on an answer to {text.problem.id!r} ({failed}): mend it first")
+        value = 0.0 if mark is None else float(mark.value)
+        if not 0 <= value <= 1:
+            raise UserError(f"the reward of an answer to {text.problem.id!r} is {value:g}; a study needs rewards "
+                            "between 0 and 1: rescale it")
+        out.append(value)
+    return out
+
+
+def _numbered(texts: Sequence[Rollout]) -> list[int]:
+    """The number of each text's answer, -1 for one that gives none."""
+    said = [voted(t) for t in texts]
+    order = {answer: i for i, answer in enumerate(dict.fromkeys(a for a in said if a is not None))}
+    return [-1 if a is None else order[a] for a in said]
+
+
+def spent(lines: Sequence[Mapping[str, Any]]) -> Cost:
+    """What making these lines cost."""
+    return sum((Cost.of(line["cost"]) for line in lines), Cost())
