@@ -166,7 +166,7 @@ def main() -> None:
     print(text)
     if asked.out:
         asked.out.write_text(text + "\n", encoding="utf-8")
-        made_with.note(asked.out, ("laws/value_fit.py", "planner/control/prescribe.py", "planner/control/pilot.py"))
+        made_with.note(asked.out, ("laws/value_fit.py",))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ def test_a_table_that_does_not_fit_is_named_by_its_line(study, column, value, wh
 def test_a_plan_of_logs_needs_a_cost_and_one_unit(study):
     said("import", SB3, "--control", "Pendulum-v1", "--out", study)
     assert "a sample costs nothing" in said("plan", study, "--update-cost", "0.01s", code=2)
-    assert "a plan counts in one unit" in said("plan", study, "--sample-cost", "0.02s", "--update-cost", "9flop", code=2)
+    two = ("--sample-cost", "0.02s", "--update-cost", "9flop")
+    assert "a plan counts in one unit" in said("plan", study, *two, code=2)
     assert "--seeds is of a pilot" in said("plan", study, "--seeds", 4, *COSTS, code=2)
     assert "the largest sigma that was run is taken" in said("plan", study, "--return", "-900")
     assert "n_timesteps" in said("export", study, "--to", "sb3")
@@ -92,8 +93,8 @@ def test_a_table_of_runs_is_read_from_one_csv(tmp_path):
     assert made.count("1,000 samples; last return 100") == 2
 
 
-TABLE = ("|param|value|\n|-|-|\n|exp_name|{name}|\n|seed|3|\n|env_id|Hopper-v4|\n|buffer_size|1000000|\n|batch_size|256|"
-         "\n|q_lr|0.001|\n|policy_lr|0.0003|\n|num_envs|1|\n{more}")
+TABLE = ("|param|value|\n|-|-|\n|exp_name|{name}|\n|seed|3|\n|env_id|Hopper-v4|\n|buffer_size|1000000|\n"
+         "|batch_size|256|\n|q_lr|0.001|\n|policy_lr|0.0003|\n|num_envs|1|\n{more}")
 
 
 @pytest.mark.parametrize(("name", "more", "sigma"), [

@@ -142,7 +142,7 @@ def test_what_is_too_little_for_a_law_is_refused():
     flat = planted(spread=0.05)
     law = fit_control([ReturnCurve(c.run, c.arm.but(sigma=5 - c.arm["sigma"]), c.seed, c.samples, c.returns)
                        for c in of((1, 2, 4), truth=flat)], 0.7)
-    assert "do not surely fall" in unidentified(law, None)
+    assert "of the draws, and 95% are needed" in unidentified(law, None)
 
 
 @pytest.mark.parametrize("sigma", [0, -1, 257])

@@ -517,7 +517,7 @@ def import_runs(as_json: bool, control: str | None, **asked: Any) -> None:
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--to", "target", help="trl, verl, prime-rl, nemo-rl, skyrl or openrlhf")
+@click.option("--to", "target", help="trl, verl, prime-rl, nemo-rl, skyrl or openrlhf; of control, sb3")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="[default: printed]")
 @json_option
 @reported

@@ -119,3 +119,23 @@ def _audit(study: ReportRecords, data: Data) -> Result:
 RESULTS: dict[str, Callable[[ReportRecords, Data], Any]] = {
     "profile": _profile, "rate": _rate, "law": _law, "plan": _plan, "forecast": _forecast, "audit": _audit,
 }
+
+
+def control_result(study: ReportRecords, name: str) -> Result | None:
+    """The result that a file of a study of control holds; None without it, or if another version wrote it."""
+    from isocost.planner.control.prescribe import ControlLaws
+    from isocost.steps.control import fit, plan, profile, train
+
+    of: dict[str, Callable[[Data], Result]] = {
+        "profile": profile.ControlProfile.of,
+        "pilot": lambda d: plan.ControlPilotResult(plan.ControlPilot.of(d)),
+        "law": lambda d: fit.ControlLawResult(ControlLaws.of(d)),
+        "plan": lambda d: plan.ControlPlanResult(plan.ControlPlan.of(d)),
+        "forecast": lambda d: train.ControlForecastResult(train.ControlForecast.of(d)),
+        "audit": lambda d: train.ControlAuditResult(train.ControlAudit.of(d)),
+    }
+    data: Data = {k: v for k, v in study[name].items() if k not in ("schema", "kind", "exit_code", plan.OPTIONS)}
+    try:
+        return of[name](data) if data else None
+    except (UserError, LookupError, TypeError, ValueError):
+        return None

@@ -18,14 +18,14 @@ from isocost.errors import UserError
 from isocost.laws.value_fit import LEVEL, MISSED, Arrivals, ReturnCurve, arrivals, exponential
 from isocost.planner.audit import EXIT
 from isocost.planner.control.curves import levels
-from isocost.planner.control.pilot import ControlRunPlan
+from isocost.planner.control.pilot import SPACED, ControlRunPlan
 from isocost.planner.control.prescribe import ControlPlan
 from isocost.planner.forecast import digest
 from isocost.runs.arm import Arm
 from isocost.screen.words import counted, grouped
 from isocost.stats.intervals import Interval, student
 
-PRESCRIBED = "prescribed"
+PRESCRIBED, FRESH = "prescribed", 100       # the first of the new seeds
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,17 @@ class ControlForecast:
         return found
 
 
-def runs_to_train(plan: ControlPlan) -> dict[str, list[ControlRunPlan]]:
-    """The runs of each arm, on seeds that no pilot has."""
+def runs_to_train(plan: ControlPlan, seed: int = 0) -> dict[str, list[ControlRunPlan]]:
+    """The runs of each arm in a study of this seed, on seeds that its pilot does not have."""
     arms = {PRESCRIBED: plan.arm, **plan.rivals}
-    seeds = range(100, 100 + plan.seeds)
+    first = SPACED * seed + FRESH
+    seeds = range(first, first + plan.seeds)
     return {name: [ControlRunPlan("train", arm, s, plan.samples) for s in seeds] for name, arm in arms.items()}
 
 
-def seal_control(plan: ControlPlan, spread: float, hashes: Mapping[str, str]) -> ControlForecast:
-    """The sealed forecast of a plan."""
-    names = {name: tuple(r.name for r in runs) for name, runs in runs_to_train(plan).items()}
+def seal_control(plan: ControlPlan, spread: float, hashes: Mapping[str, str], seed: int = 0) -> ControlForecast:
+    """The sealed forecast of a plan, in a study of this seed."""
+    names = {name: tuple(r.name for r in runs) for name, runs in runs_to_train(plan, seed).items()}
     at, i = plan.arm, plan.arrival
     falsifier = "nothing is forecast, so nothing can be falsified" if i is None else (
         f"a geometric mean of the samples that {counted(plan.seeds, 'new run')} at sigma {at['sigma']:g}, batch "

@@ -19,7 +19,7 @@ COUNT = 5                       # seeds of a setting
 BATCHES, RATES = 4.0, 3.0       # factors between the centre and the values beside it
 SHARE = 2 / 3                   # of the budget, at most
 POINTS, EPISODES = 16, 4        # evaluations of a run, and the episodes of each half of one
-ENOUGH = 3                      # runs of the budget that must be left for training
+SPACED = 1000                   # between the first seeds of studies with different seeds
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ControlPilot:
                                "runs": tuple(map(ControlRunPlan.of, d["runs"]))})
 
 
-def star(sigma: float, batch: float, rate: float, width: int | None) -> list[Arm]:
+def star(sigma: float, batch: float, rate: float, width: float | None) -> list[Arm]:
     """The arms at a sigma: the centre, and a smaller and a larger batch and rate beside it, one at a time."""
     pairs = ((batch, rate), (batch / BATCHES, rate), (batch * BATCHES, rate), (batch, rate / RATES),
              (batch, rate * RATES))
@@ -108,12 +108,14 @@ def spends(price: ControlPrice, runs: Sequence[ControlRunPlan]) -> float:
 
 def plan_control_pilot(
     centre: Arm, samples: int, price: ControlPrice, budget: Budget | None, *, sigmas: Sequence[float] | None = None,
-    seeds: int | None = None,
+    seeds: int | None = None, seed: int = 0,
 ) -> ControlPilot:
     """The largest grid that two thirds of the budget pay for; without a budget, three values of sigma.
 
-    `centre` has batch and rate (and width) of the middle of the grid. Raises UserError for fewer than three sigmas or
-    seeds, a sigma that cannot be run, and a budget below the smallest grid, with what that costs.
+    `centre` has batch and rate (and width) of the middle of the grid; `seed` is the study's.
+
+    Raises UserError for fewer than three sigmas or seeds, a sigma that cannot be run, and a budget below the smallest
+    grid, with what that costs.
     """
     if sigmas is not None:
         for sigma in sigmas:
@@ -127,8 +129,8 @@ def plan_control_pilot(
     made = []
     for grid, count in sizes:
         arms = [arm for s in grid for arm in star(s, centre["batch"], centre["rate"], centre.get("width"))]
-        runs = tuple(ControlRunPlan("pilot", arm, seed, samples) for arm in dict.fromkeys(arms)
-                     for seed in range(count))
+        runs = tuple(ControlRunPlan("pilot", arm, SPACED * seed + k, samples) for arm in dict.fromkeys(arms)
+                     for k in range(count))
         made.append((grid, count, runs, spends(price, runs)))
         if budget is None or made[-1][3] <= SHARE * budget.amount:
             break

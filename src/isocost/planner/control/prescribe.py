@@ -108,8 +108,8 @@ def fit_returns(curves: Sequence[ReturnCurve], wanted: float | None = None) -> t
 def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
     """Why a law prescribes nothing; empty if it does. Without a price only the law itself is asked."""
     if not law.scale[0] > 0 or law.falls() < SURELY:
-        return (f"samples to {law.wanted:g} do not surely fall as updates per sample rise (in {law.falls():.0%} of the "
-                f"draws, {SURELY:.0%} are needed). Add seeds, or a larger sigma")
+        return (f"samples to {law.wanted:g} fall as updates per sample rise in {law.falls():.0%} of the draws, and "
+                f"{SURELY:.0%} are needed. Add seeds, or a larger sigma")
     if price is None or not (price.update or price.example):
         return ""
     best = law.cheapest(price)

@@ -9,11 +9,10 @@ from isocost.laws.value_fit import ReturnCurve
 from isocost.planner.control.curves import arm_of, return_curves
 from isocost.planner.control.prescribe import ControlLaws
 from isocost.report.html import Safe, details, figure, join, p, sentence, table
-from isocost.report.records import Data, ReportRecords
-from isocost.report.section import Section, empty, rows_of
+from isocost.report.records import ReportRecords
+from isocost.report.section import Section, control_result, empty, rows_of
 from isocost.report.theme import Rows, Spec, data_of, finish, kilo_axis, series_colours, tooltips
 from isocost.runs.files import RunFiles
-from isocost.screen.display import Result
 
 MOST = 60       # points of a curve in the picture
 
@@ -21,7 +20,7 @@ MOST = 60       # points of a curve in the picture
 def answer(study: ReportRecords) -> Safe:
     """What the study says, in a sentence."""
     for name in ("audit", "plan", "law", "pilot", "profile"):
-        if (found := _result(study, name)) is not None:
+        if (found := control_result(study, name)) is not None:
             return p(sentence(found.heading), cls="answer")
     return p("No step has a result yet.", cls="answer")
 
@@ -68,7 +67,7 @@ def plan(study: ReportRecords) -> Section:
 def outcome(study: ReportRecords) -> Section:
     """The sealed forecast and its audit."""
     parts = [rows_of(found.rows(), sentence(found.heading)) for name in ("forecast", "audit")
-             if (found := _result(study, name)) is not None]
+             if (found := control_result(study, name)) is not None]
     body = join(*parts) if parts else empty(study, "No forecast.", "isocost train --plan")
     return Section("outcome", "Forecast and outcome", body)
 
@@ -84,28 +83,9 @@ def provenance(study: ReportRecords) -> Section:
 
 
 def _section(study: ReportRecords, name: str, title: str, what: str, step: str) -> Section:
-    found = _result(study, name)
+    found = control_result(study, name)
     return Section(name, title, empty(study, what, step) if found is None else
                    rows_of([r for r in found.rows() if getattr(r, "name", "") != "next"], sentence(found.heading)))
-
-
-def _result(study: ReportRecords, name: str) -> Result | None:
-    """The result that a file holds; None without it, or if another version wrote it."""
-    from isocost.steps.control import fit, plan, profile, train
-
-    data: Data = {k: v for k, v in study[name].items() if k not in ("schema", "options")}
-    of = {
-        "profile": lambda d: profile.ControlProfile.of(d),
-        "pilot": lambda d: plan.ControlPilotResult(plan.ControlPilot.of(d)),
-        "law": lambda d: fit.ControlLawResult(ControlLaws.of(d)),
-        "plan": lambda d: plan.ControlPlanResult(plan.ControlPlan.of(d)),
-        "forecast": lambda d: train.ControlForecastResult(train.ControlForecast.of(d)),
-        "audit": lambda d: train.ControlAuditResult(train.ControlAudit.of(d)),
-    }[name]
-    try:
-        return of({k: v for k, v in data.items() if k not in ("kind", "exit_code")}) if data else None
-    except (UserError, LookupError, TypeError, ValueError):
-        return None
 
 
 def _curves(study: ReportRecords) -> list[ReturnCurve]:

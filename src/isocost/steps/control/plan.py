@@ -151,7 +151,7 @@ def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
         budget, price = priced_by(study, told)
         centre = Arm(batch=profile.batch, rate=profile.rate, width=profile.width)
         made = plan_control_pilot(centre, asked.length or profile.samples, price, budget, sigmas=asked.sigma,
-                                  seeds=asked.seeds)
+                                  seeds=asked.seeds, seed=study.asked["seed"])
         study = study.write("pilot.json", {**made.data(), OPTIONS: told})
     return ControlPilotResult(pilot_of(study), study.path)
 

@@ -135,14 +135,14 @@ def train_control(
         spread = SPREAD
         if not plan.refused:
             spread = fit_control(return_curves(study.runs_read, ("pilot",)), plan.wanted).between(plan.arm["sigma"])
-        sealed = seal_control(plan, spread, {**_hashes(study), "code": records.code()["sources"]})
+        sealed = seal_control(plan, spread, {**_hashes(study), "code": records.code()["sources"]}, study.asked["seed"])
         write_json(study.path / "forecast.json", {"schema": records.SCHEMA, **sealed.data()})
         study = study.again()
     forecast = forecast_of(study)
     if altered := changed(forecast.hashes, _hashes(study)):
         raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: start another study")
     observer.on(ControlForecastResult(forecast, study.path))
-    runs = [r for own in runs_to_train(forecast.plan).values() for r in own]
+    runs = [r for own in runs_to_train(forecast.plan, study.asked["seed"]).values() for r in own]
     with study.phase("train"):
         run_all(study.runs, runs, _trained(study, forecast.seal), "training", _workers(study, workers), observer)
     return ControlRuns(tuple(r.name for r in runs), f"isocost audit {word(study.path)}", study.path)
