@@ -29,7 +29,7 @@ multiplication is 2 FLOP, in the forward pass and in each of the two backward pa
 10 N B, with N the weights of all critics.
 
 No claim of these papers was tested here yet. Every method gives the same bytes alone and in any stack
-(`tests/control/test_stack.py`). Numbers worked by hand are in `tests/control/test_agents.py`.
+(`tests/control/test_control_stack.py`). Numbers worked by hand are in `tests/control/test_control_agents.py`.
 
 | name | method | paper | actions | claim | FLOP of an update | 10 N B |
 | --- | --- | --- | --- | --- | --- | --- |
