@@ -33,7 +33,7 @@ def _library() -> tuple[Any, int]:
 
 
 def computed_by() -> str:
-    """What computes networks that the kernel can, for the record: a run's bytes depend on it."""
+    """What computes networks that the kernel can, for the record: the two differ in the last digits."""
     return "native" if _library()[0] else "torch"
 
 
