@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,13 @@ SEAM.NAME=VALUE` changes a setting. `python -m docs.build.catalogue docs` genera
 multiplication is 2 FLOP, in the forward pass and in each of the two backward passes. The paper's count beside it is
 10 N B, with N the weights of all critics.
 
+**Speed** of one update of SAC on Pendulum, in updates per CPU second of one thread on a busy machine ({machine}), by
+`python -m bench.control`. Ratios are medians of {pairs} pairs, each measured one after the other:
+
+{speed}
+
 No claim of these papers was tested here yet. Every method gives the same bytes alone and in any stack
-(`tests/control/test_stack.py`). Numbers worked by hand are in `tests/control/test_agents.py`.
+(`tests/control/test_control_stack.py`). Numbers worked by hand are in `tests/control/test_control_agents.py`.
 
 | name | method | paper | actions | claim | FLOP of an update | 10 N B |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -46,8 +52,20 @@ def page() -> str:
         rows.append(f"| [{name}](#{_anchor(card.title)}) | {card.title} | {catalogue._paper(card)} | {made.acts} | "
                     f"{card.claim} | {work.flop:,} | {paper:,} |")
     tasks = " and ".join(f"`{task}`" for task in FIT.values())
-    head = HEAD.format(count=len(names), tasks=tasks) + "\n".join(rows)
+    head = HEAD.format(count=len(names), tasks=tasks, **_speed()) + "\n".join(rows)
     return "\n\n".join([head, *map(_section, names)]) + "\n"
+
+
+def _speed() -> dict[str, Any]:
+    """The record of the bench as a table, with the ratios that were aimed at."""
+    record = json.loads((catalogue.REPOSITORY / "experiments/results/control_speed.json").read_text(encoding="utf-8"))
+    rows = ["| units, batch, runs stacked | SB3 | isocost | over SB3 | aim | over plain torch |",
+            "| --- | --- | --- | --- | --- | --- |"]
+    for x in record["rows"]:
+        each = x["updates_per_cpu_second"]
+        rows.append(f"| {x['width']}, {x['batch']}, {x['runs']} | {each['sb3']} | {each['kernel']} | {x['over_sb3']} | "
+                    f"{x['bar']}, {'reached' if x['held'] else 'missed'} | {x['over_torch']} |")
+    return {"machine": record["machine"], "pairs": record["pairs"], "speed": "\n".join(rows)}
 
 
 def _anchor(title: str) -> str:

@@ -32,6 +32,11 @@ def _library() -> tuple[Any, int]:
     return library, 2 * library.isocost_lanes() if library else 0
 
 
+def computed_by() -> str:
+    """What computes networks that the kernel can, for the record: the two differ in the last digits."""
+    return "native" if _library()[0] else "torch"
+
+
 def usable(net: Layers, weights: Tensor) -> bool:
     """Whether the kernel computes this network: hidden layers of whole vectors, on a CPU."""
     library, unit = _library()

@@ -23,6 +23,7 @@ from torch import Tensor
 from isocost import meter as meters
 from isocost.control import methods
 from isocost.control.loop import Loop, StackedRun
+from isocost.control.native import computed_by
 from isocost.control.networks import Effort
 from isocost.control.policy import ControlPolicy
 from isocost.control.seams import Agent
@@ -134,7 +135,7 @@ class ControlRun:
             "task": {"name": job.task, "hash": source_of(job.task), "limit": task.limit, **space},
             "scale": {"random": random_return(job.task), "reference": task.reference},
             "update": {"flop": work.flop, "paper_flop": paper, "train": work.train, "score": work.score},
-            "machine": machine(torch.get_num_threads(), About()),
+            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())),
         }
 
     async def steps(self, run: Driver) -> AsyncGenerator[Mapping[str, Any], None]:

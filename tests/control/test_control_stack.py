@@ -1,6 +1,10 @@
 """A run of control is the same alone, in any stack, and after a kill, byte for byte."""
 
 import hashlib
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -192,3 +196,54 @@ def test_updates_per_sample_are_those_that_were_set(sigma, k):
     assert (run.samples, run.updates) == (32, int(sigma * 16))
 
 
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("count", [2, 3, 7, 16, 64])
+def test_ten_thousand_updates_of_sac_in_stacks_of_every_size(count, path):
+    """Two updates per sample at batch 64 and 64 wide, to the last bit of everything that a run saves."""
+    def ended(seeds):
+        agent = methods.agent("sac", batch=64, width=64)
+        loop = Loop(agent, open_task("pendulum"), [StackedRun(s, 2.0, 1e-3) for s in seeds], 5200)
+        loop.advance([5200] * len(seeds))
+        assert {r.updates for r in loop.runs} == {10_000}
+        return [(repr(state), *(x.numpy().tobytes() for x in tensors.values()))
+                for tensors, state in map(loop.save, range(len(seeds)))]
+
+    (alone,) = ended([5])
+    many = ended([*range(5, 5 + count)])
+    assert many[0] == alone and len(set(many)) == count
+
+
+KILLED = """
+import sys
+sys.path[:0] = [{here!r}, *{path!r}]
+from test_control_stack import jobs, run_stack
+from isocost.runs import driver
+driver.WORTH_SAVING = float("inf")
+from pathlib import Path
+run_stack(jobs(*range(8), samples=400), [Path({out!r}) / f"s{{s}}" for s in range(8)], save_every=1, save_seconds=0)
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_at_twenty_points_of_a_stack_of_eight_leaves_every_record_as_it_is_without(tmp_path):
+    """The process is killed when its records have grown by a twentieth, begun again, and so on."""
+    def begun(out):
+        code = KILLED.format(here=str(Path(__file__).parent), path=sys.path, out=str(out))
+        return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def lines(out):
+        return sum(len(p.read_bytes().splitlines()) for p in out.glob("*/metrics.jsonl"))
+
+    assert begun(tmp_path / "whole").wait() == 0
+    total, kills = lines(tmp_path / "whole"), 0
+    for k in range(20):
+        process = begun(tmp_path / "killed")
+        while process.poll() is None and lines(tmp_path / "killed") < total * (k + 1) / 21:
+            time.sleep(0.02)
+        kills += process.poll() is None
+        process.kill()
+        process.wait()
+    assert begun(tmp_path / "killed").wait() == 0 and kills >= 15
+    assert all(left(tmp_path / "killed" / f"s{s}") == left(tmp_path / "whole" / f"s{s}") for s in range(8))
