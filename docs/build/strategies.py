@@ -35,9 +35,9 @@ A specification is `NAME:SETTING=VALUE,...`. A value with a comma stands in brac
 others need a model that goes on with a text, and an environment of one question and one answer. Attempts with one n
 share their random numbers, so differences between strategies are paired.
 
-**Training.** `play=partial(best_of.play, n=4)` in a recipe trains on the chosen answers. Tries that were not chosen have
-the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`) conflict with baselines of siblings: a scorer
-chose their tokens.
+**Training.** `play=partial(best_of.play, n=4)` in a recipe trains on the chosen answers. Tries that were not chosen
+have the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`) conflict with baselines of siblings: a
+scorer chose their tokens.
 
 ## Scorers
 
@@ -58,8 +58,10 @@ isocost scorer tiny-puzzles --data puzzles --limit 40 --texts 2 --per-step 2 --e
 
 continues each step of sampled texts `--per-step` times, and fits a value function to the mean marks. It prints, on
 problems that it was not fitted on, the share of wrong texts that it accepts and of right ones that it rejects, the
-AUROC within problems, and how errors repeat. Use it with `scorer=learned:file=scorer`.
-{measured}
+AUROC within problems, and how errors repeat. Use it with `scorer=learned:file=scorer`. On the puzzles such a scorer
+tells hard problems from easy ones, and hardly a right answer from a wrong one to the same problem
+([evidence](evidence.md#a-learned-scorer)).
+
 ## Your own
 
 A function `my_scorer.py:function` gets `(problem, texts)` and returns a number for each text. `./my_strategy.py` is a
@@ -69,9 +71,9 @@ a scorer.
 """
 
 
-def page(measured: str = "") -> str:
+def page() -> str:
     """The page in Markdown."""
-    return TEXT.format(strategies=table(strategies.KIND), scorers=table(scorers.KIND), measured=measured)
+    return TEXT.format(strategies=table(strategies.KIND), scorers=table(scorers.KIND))
 
 
 def table(kind: FileKind) -> str:

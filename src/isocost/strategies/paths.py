@@ -98,10 +98,13 @@ class Answer:
     async def pick(self, tries: Sequence[Rollout], choose: Choose, known: Sequence[float | None] = ()) -> Rollout:
         """What `choose` takes of finished tries, as the answer; `known` are scores that the first of them have."""
         found = [*known, *await self.scores(tries[len(known):])]
-        pick = choose([voted(t) for t in tries], found)
+        said = [voted(t) for t in tries]
+        pick = choose(said, found)
         self.tries, self.depth = len(tries), self.depth + pick.depth([written(t) for t in tries])
         ends = [Path(t, True, x) for t, x in zip(tries, found, strict=True)]
-        return self.end(None if pick.chosen is None else ends[pick.chosen], ends[0])
+        alike = {"alike": 1.0} if len(found) > 1 and None not in found and len(set(found)) == 1 else {}
+        mute = {"mute": float(k)} if self.scorer is None and (k := said.count(None)) else {}
+        return self.end(None if pick.chosen is None else ends[pick.chosen], ends[0], **alike, **mute)
 
     def end(self, chosen: Path | None, other: Path, **notes: float) -> Rollout:
         """The chosen rollout with the number of the attempt, and notes; without one, another that failed."""
@@ -110,8 +113,8 @@ class Answer:
         noted = {"tries": self.tries, "depth": self.depth, "scoring": self.spent, "calls": self.scoring.verify, **notes}
         if chosen is not None and chosen.score is not None:
             noted["score"] = chosen.score
-        if self.scoring.decode:
-            noted["scoring_written"] = self.scoring.decode
+        asked = {"scoring_written": self.scoring.decode, "scoring_read": self.scoring.prefill}
+        noted |= {k: x for k, x in asked.items() if x}      # of a model that writes verdicts
         if self.steps:
             noted["steps"] = self.steps
         return text.but(attempt=self.attempt, parent=None,
@@ -200,7 +203,7 @@ def step_ids(world: World, mark: str) -> tuple[int, ...]:
     """The ids whose text has this mark in it: an engine stops at ids at less cost than at strings. Empty if there is
     none, or if the vocabulary is not known.
     """
-    return _step_ids(world.text, mark, world.learner.vocabulary)
+    return _step_ids(world.text, mark, world.learner.vocabulary)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=16)
