@@ -115,10 +115,10 @@ def addresses(places: Sequence[Place], attempts: Sequence[int], turns: Sequence[
 def numbers(at: ndarray, count: int) -> ndarray:
     """(rows, 4 count) numbers in (0, 1) from `addresses` on."""
     out = np.empty((len(at), 4 * count))
-    for own in {tuple(x) for x in at[:, 4:].tolist()}:
-        some = (at[:, 4:] == own).all(1)
+    for k0, k1 in {tuple(x) for x in at[:, 4:].tolist()}:
+        some = (at[:, 4:] == (k0, k1)).all(1)
         first, who, slot, wave = at[some, :4].T
-        out[some] = _drawn(own, first, who, slot, wave, count)
+        out[some] = _drawn((k0, k1), first, who, slot, wave, count)
     return out
 
 
