@@ -8,7 +8,7 @@
 
 Each command but the last writes a part of experiments/results/test_time.json. The public data are in
 experiments/outside_strategies, with their sources. A forecast sees samples that its outcome does not: of the counts,
-the problems that choose are planned with, and the choice is judged on all problems by all 10,000 samples.
+the validation split is planned with, and the choice is judged on all problems by all 10,000 samples.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import partial
 from multiprocessing import Pool as Processes
@@ -231,7 +232,16 @@ MAKE = {"counts": counts, "verdicts": verdicts, "builtin": builtin, "simulated":
 
 def page(found: Mapping[str, Any]) -> str:
     """The page, from the parts of the record that are there."""
-    return "\n".join([HEAD, *(make(found[name]) for name, make in SECTIONS.items() if name in found)])
+    text = "\n".join([HEAD, *(make(found[name]) for name, make in SECTIONS.items() if name in found)])
+    return "\n\n".join(map(_wrapped, text.replace(" |\n\n\n", " |\n\n").split("\n\n")))
+
+
+def _wrapped(part: str) -> str:
+    """A paragraph in lines of at most 120 characters; tables and headings as they are."""
+    if part.lstrip()[:1] in ("|", "#", ""):
+        return part
+    end = "\n" if part.endswith("\n") else ""
+    return textwrap.fill(" ".join(part.split()), 120, break_long_words=False, break_on_hyphens=False) + end
 
 
 HEAD = """# How far plans of test-time strategies can be trusted
@@ -284,11 +294,12 @@ def _verdicts(part: Mapping[str, Any]) -> str:
             for b in part["budgets"]]
     heads = ["samples paid for", "policies", "best on the development half", "gain there", "said",
              "gain on the test half"]
+    source = part["source"][0].upper() + part["source"][1:]
     ok = all(b["said"] in ("one", "cannot tell") for b in part["budgets"])
     return f"""## A verifier that does not help
 
-{part["source"]}. Majority stays at an error of one half from 1 to 256 samples. Target: "one sample" or "cannot tell" at
-every budget up to 128 samples: {_met(ok)}. Only means over 32 problems are public, so the intervals are wide; with them
+{source}. Majority stays at an error of one half from 1 to 256 samples. Target:
+"one sample" or "cannot tell" at every budget up to 128 samples: {_met(ok)}. Only means over 32 problems are public, so the intervals are wide; with them
 no gain below about 0.3 could be told.
 
 {markdown_table(heads, rows)}
@@ -311,7 +322,7 @@ sample in {SHOWN} of {DRAWS} draws at every budget: {_met(least >= SHOWN)}. Cost
 {_met(loss <= LOSS)}.
 
 {markdown_table(heads, rows)}
-Accuracy by strategy on the problems that choose, with the step checker right, and wrong on 15 % of the texts:
+Accuracy by strategy on the validation split, with the step checker right, and wrong on 15 % of the texts:
 
 {markdown_table(["strategy", "tokens an answer", "checker right", "wrong on 15 %"], both)}
 `{part["command"]}`
