@@ -48,8 +48,8 @@ DRAWS, SHOWN = 20, 18               # draws of samples; of these the plan is to 
 FORECASTS = ((16, 64), (64, 256))       # (samples, k) of pass@k
 BUDGETS = (2.5, 4, 8, 16, 32, 64, 128, 256)             # samples an answer, with `PROFILED` samples of a problem
 PROFILED, LOSS, MANY = 64, 0.02, 256
-WRONG = "steps:wrong=0.15"
-STUDIES, PROBLEMS, SAMPLES, TRUE = 200, 120, 32, 400    # simulated; problems from which the truth is computed
+WRONG, WORKERS = "steps:wrong=0.15", 2
+STUDIES, PROBLEMS, SAMPLES, TRUE = 200, 120, 32, 300    # simulated; problems from which the truth is computed
 
 
 def main() -> None:
@@ -73,8 +73,8 @@ def main() -> None:
 def counts() -> dict[str, Any]:
     """pass@k forecast from few samples of the same problems, and plans with the verifier as scorer."""
     data = json.loads((DATA / "repeated_sampling.json").read_text(encoding="utf-8"))
-    with Processes(2) as two:
-        models = two.map(partial(_model, samples=data["samples"]), map(np.array, data["right"].values()), chunksize=1)
+    with Processes(WORKERS) as some:
+        models = some.map(partial(_model, samples=data["samples"]), map(np.array, data["right"].values()), chunksize=1)
     return {"source": data["source"], "models": dict(zip(data["right"], models, strict=True))}
 
 
@@ -176,8 +176,8 @@ def _sampled(world: Mapping[str, float], problems: int, samples: int, rng: np.ra
 
 def simulated() -> dict[str, Any]:
     """Whole studies: does the interval hold, and what does the choice cost against the best candidate known."""
-    with Processes(2) as two:
-        found = two.map(_study, range(STUDIES), chunksize=5)
+    with Processes(WORKERS) as some:
+        found = some.map(_study, range(STUDIES), chunksize=5)
     loss = np.array([x["loss"] for x in found])
     return {
         "studies": STUDIES, "held": float(np.mean([x["held"] for x in found])),
@@ -298,8 +298,8 @@ def _verdicts(part: Mapping[str, Any]) -> str:
     ok = all(b["said"] in ("one", "cannot tell") for b in part["budgets"])
     return f"""## A verifier that does not help
 
-{source}. Majority stays at an error of one half from 1 to 256 samples. Target:
-"one sample" or "cannot tell" at every budget up to 128 samples: {_met(ok)}. Only means over 32 problems are public, so the intervals are wide; with them
+{source}. Majority stays at an error of one half from 1 to 256 samples. Target: "one sample" or "cannot tell" at
+every budget up to 128 samples: {_met(ok)}. Only means over 32 problems are public, so the intervals are wide; with them
 no gain below about 0.3 could be told.
 
 {markdown_table(heads, rows)}
@@ -309,11 +309,12 @@ no gain below about 0.3 could be told.
 
 def _builtin(part: Mapping[str, Any]) -> str:
     plans = part["plans"]
-    rows = [[k, p["more"], f"{p['loss']:.3f}", f"{p['worst']:.3f}", f"{p['best']:.3f}"] for k, p in plans.items()]
+    rows = [[k, p["more"], f"{p['loss']:.3f}", f"{p['worst']:.3f}", f"{p['best']:.3f}"]
+            for k, p in sorted(plans.items(), key=lambda x: float(x[0]))]
     least, loss = min(p["more"] for p in plans.values()), max(p["loss"] for p in plans.values())
     exact, wrong = part["strategies"]["0"], part["strategies"]["0.15"]
-    both = [[name, f"{exact[name][0]:,.0f}", f"{exact[name][1]:.3f}", f"{wrong[name][1]:.3f}"]
-            for name in exact if name in wrong]
+    order = sorted(set(exact) & set(wrong), key=lambda name: (name.rpartition("-")[0], exact[name][0]))
+    both = [[name, f"{exact[name][0]:,.0f}", f"{exact[name][1]:.3f}", f"{wrong[name][1]:.3f}"] for name in order]
     heads = ["samples paid for", f"of {DRAWS} draws: more than one", "mean cost", "worst", "pass@n of the best"]
     return f"""## The built-in puzzles with their exact checker
 
