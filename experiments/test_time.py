@@ -232,7 +232,8 @@ MAKE = {"counts": counts, "verdicts": verdicts, "builtin": builtin, "simulated":
 
 def page(found: Mapping[str, Any]) -> str:
     """The page, from the parts of the record that are there."""
-    text = "\n".join([HEAD, *(make(found[name]) for name, make in SECTIONS.items() if name in found)])
+    lack = [f"Not measured yet: `python experiments/test_time.py {name}`.\n" for name in SECTIONS if name not in found]
+    text = "\n".join([HEAD, *(make(found[name]) for name, make in SECTIONS.items() if name in found), *lack])
     return "\n\n".join(map(_wrapped, text.replace(" |\n\n\n", " |\n\n").split("\n\n")))
 
 

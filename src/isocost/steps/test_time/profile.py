@@ -74,7 +74,7 @@ class StrategyProfile(OfPlanner):
     def rows(self) -> list[Row | Table]:
         """The parts, the scorer, and accuracy by strategy and number of samples."""
         t = self.table
-        out: list[Row | Table] = [Row("parts", f"{t.select} problems validation split, {t.audit} test split" + (
+        out: list[Row | Table] = [Row("parts", f"validation split {t.select} problems, test split {t.audit}" + (
             f"; {counted(t.probe, 'more sample')} of each problem tells its band" if t.probe else ""))]
         if len(t.bands) > 1:
             out.append(Row("bands", ", ".join(f"{name} ({k})" for name, k in zip(t.bands, t.in_band, strict=True))))
