@@ -8,7 +8,7 @@
 
 Each command but the last writes a part of experiments/results/test_time.json. The public data are in
 experiments/outside_strategies, with their sources. A forecast sees samples that its outcome does not: of the counts,
-the problems that choose are planned with, and the choice is judged on all problems by all 10,000 samples.
+the validation split is planned with, and the choice is judged on all problems by all 10,000 samples.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import partial
 from multiprocessing import Pool as Processes
@@ -47,8 +48,8 @@ DRAWS, SHOWN = 20, 18               # draws of samples; of these the plan is to 
 FORECASTS = ((16, 64), (64, 256))       # (samples, k) of pass@k
 BUDGETS = (2.5, 4, 8, 16, 32, 64, 128, 256)             # samples an answer, with `PROFILED` samples of a problem
 PROFILED, LOSS, MANY = 64, 0.02, 256
-WRONG = "steps:wrong=0.15"
-STUDIES, PROBLEMS, SAMPLES, TRUE = 200, 120, 32, 400    # simulated; problems from which the truth is computed
+WRONG, WORKERS = "steps:wrong=0.15", 2
+STUDIES, PROBLEMS, SAMPLES, TRUE = 200, 120, 32, 300    # simulated; problems from which the truth is computed
 
 
 def main() -> None:
@@ -72,8 +73,8 @@ def main() -> None:
 def counts() -> dict[str, Any]:
     """pass@k forecast from few samples of the same problems, and plans with the verifier as scorer."""
     data = json.loads((DATA / "repeated_sampling.json").read_text(encoding="utf-8"))
-    with Processes(2) as two:
-        models = two.map(partial(_model, samples=data["samples"]), map(np.array, data["right"].values()), chunksize=1)
+    with Processes(WORKERS) as some:
+        models = some.map(partial(_model, samples=data["samples"]), map(np.array, data["right"].values()), chunksize=1)
     return {"source": data["source"], "models": dict(zip(data["right"], models, strict=True))}
 
 
@@ -175,8 +176,8 @@ def _sampled(world: Mapping[str, float], problems: int, samples: int, rng: np.ra
 
 def simulated() -> dict[str, Any]:
     """Whole studies: does the interval hold, and what does the choice cost against the best candidate known."""
-    with Processes(2) as two:
-        found = two.map(_study, range(STUDIES), chunksize=5)
+    with Processes(WORKERS) as some:
+        found = some.map(_study, range(STUDIES), chunksize=5)
     loss = np.array([x["loss"] for x in found])
     return {
         "studies": STUDIES, "held": float(np.mean([x["held"] for x in found])),
@@ -231,7 +232,17 @@ MAKE = {"counts": counts, "verdicts": verdicts, "builtin": builtin, "simulated":
 
 def page(found: Mapping[str, Any]) -> str:
     """The page, from the parts of the record that are there."""
-    return "\n".join([HEAD, *(make(found[name]) for name, make in SECTIONS.items() if name in found)])
+    lack = [f"Not measured yet: `python experiments/test_time.py {name}`.\n" for name in SECTIONS if name not in found]
+    text = "\n".join([HEAD, *(make(found[name]) for name, make in SECTIONS.items() if name in found), *lack])
+    return "\n\n".join(map(_wrapped, text.replace(" |\n\n\n", " |\n\n").split("\n\n")))
+
+
+def _wrapped(part: str) -> str:
+    """A paragraph in lines of at most 120 characters; tables and headings as they are."""
+    if part.lstrip()[:1] in ("|", "#", ""):
+        return part
+    end = "\n" if part.endswith("\n") else ""
+    return textwrap.fill(" ".join(part.split()), 120, break_long_words=False, break_on_hyphens=False) + end
 
 
 HEAD = """# How far plans of test-time strategies can be trusted
@@ -284,10 +295,11 @@ def _verdicts(part: Mapping[str, Any]) -> str:
             for b in part["budgets"]]
     heads = ["samples paid for", "policies", "best on the development half", "gain there", "said",
              "gain on the test half"]
+    source = part["source"][0].upper() + part["source"][1:]
     ok = all(b["said"] in ("one", "cannot tell") for b in part["budgets"])
     return f"""## A verifier that does not help
 
-{part["source"]}. Majority stays at an error of one half from 1 to 256 samples. Target: "one sample" or "cannot tell" at
+{source}. Majority stays at an error of one half from 1 to 256 samples. Target: "one sample" or "cannot tell" at
 every budget up to 128 samples: {_met(ok)}. Only means over 32 problems are public, so the intervals are wide; with them
 no gain below about 0.3 could be told.
 
@@ -298,11 +310,12 @@ no gain below about 0.3 could be told.
 
 def _builtin(part: Mapping[str, Any]) -> str:
     plans = part["plans"]
-    rows = [[k, p["more"], f"{p['loss']:.3f}", f"{p['worst']:.3f}", f"{p['best']:.3f}"] for k, p in plans.items()]
+    rows = [[k, p["more"], f"{p['loss']:.3f}", f"{p['worst']:.3f}", f"{p['best']:.3f}"]
+            for k, p in sorted(plans.items(), key=lambda x: float(x[0]))]
     least, loss = min(p["more"] for p in plans.values()), max(p["loss"] for p in plans.values())
     exact, wrong = part["strategies"]["0"], part["strategies"]["0.15"]
-    both = [[name, f"{exact[name][0]:,.0f}", f"{exact[name][1]:.3f}", f"{wrong[name][1]:.3f}"]
-            for name in exact if name in wrong]
+    order = sorted(set(exact) & set(wrong), key=lambda name: (name.rpartition("-")[0], exact[name][0]))
+    both = [[name, f"{exact[name][0]:,.0f}", f"{exact[name][1]:.3f}", f"{wrong[name][1]:.3f}"] for name in order]
     heads = ["samples paid for", f"of {DRAWS} draws: more than one", "mean cost", "worst", "pass@n of the best"]
     return f"""## The built-in puzzles with their exact checker
 
@@ -311,7 +324,7 @@ sample in {SHOWN} of {DRAWS} draws at every budget: {_met(least >= SHOWN)}. Cost
 {_met(loss <= LOSS)}.
 
 {markdown_table(heads, rows)}
-Accuracy by strategy on the problems that choose, with the step checker right, and wrong on 15 % of the texts:
+Accuracy by strategy on the validation split, with the step checker right, and wrong on 15 % of the texts:
 
 {markdown_table(["strategy", "tokens an answer", "checker right", "wrong on 15 %"], both)}
 `{part["command"]}`

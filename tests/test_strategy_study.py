@@ -81,7 +81,7 @@ def test_the_same_budget_planned_again_has_the_same_seal_and_a_changed_pool_cann
     lines = (there.path / "pool.jsonl").read_text().splitlines(keepends=True)
     (there.path / "pool.jsonl").write_text("".join(lines[:-1]) + lines[0].replace('"p0"', '"p99"'))
     assert kinds.audit(there.again()).verdict == "cannot tell"
-    with pytest.raises(UserError, match="a forecast for 300-tokens/answer is sealed, .* a forecast is never rewritten"):
+    with pytest.raises(UserError, match=r"a forecast for 300-tokens/answer is sealed, .* is never rewritten"):
         kinds.plan(there.again(), {"budget": "300-tokens/answer"})
 
 

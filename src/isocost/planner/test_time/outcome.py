@@ -1,4 +1,4 @@
-"""The audit of a strategy: the sealed forecast against the problems that report."""
+"""The audit of a strategy: the sealed forecast against the test split."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class StrategyAudit:
 def outcome(
     forecast: StrategyForecast, parts: Parts, seed: int, changed: Sequence[str] = (), live: Sequence[Measured] = (),
 ) -> StrategyOutcome:
-    """A forecast against the problems that report. `changed` is what has changed since the seal; `live` are strategies
+    """A forecast against the test split. `changed` is what has changed since the seal; `live` are strategies
     that were run on these problems."""
     pool, i = parts.audit, forecast.interval
     ran = {m.label: m.accuracy for m in live}

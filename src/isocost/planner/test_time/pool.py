@@ -1,9 +1,9 @@
 """The pool: samples of problems with reward, score, answer and tokens, of which strategies are functions.
 
-Problems have two disjoint parts: `select` chooses a strategy, `audit` reports it. The first `probe` samples of a
-problem say how difficult it is, without the verifier. A single strategy is measured on the others. A strategy for each
-band has the probes as its first samples, as in use: so their cost is in it, and a problem that seems hard because they
-failed is answered with them.
+Problems have two disjoint parts: the validation split `select` chooses a strategy, the test split `audit` reports it.
+The first `probe` samples of a problem say how difficult it is, without the verifier. A single strategy is measured on
+the others. A strategy for each band has the probes as its first samples, as in use: so their cost is in it, and a
+problem that seems hard because they failed is answered with them.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Parts:
 
 
 def halves(count: int, seed: int) -> tuple[ndarray, ndarray]:
-    """The numbers of the problems that choose, and of those that report: two random halves, in order."""
+    """The numbers of the problems of the validation split and of the test split: two random halves, in order."""
     order = chance.generator(seed, chance.Purpose.SPLIT, count).permutation(count)
     return np.sort(order[: (count + 1) // 2]), np.sort(order[(count + 1) // 2:])
 
@@ -179,7 +179,7 @@ def _difficulty(pool: Pool, probe: int) -> tuple[Sequence[Any] | ndarray | None,
 def _banded(
     values: Sequence[Any] | ndarray | None, named: bool, chooses: ndarray, count: int
 ) -> tuple[tuple[str, ...], tuple[float, ...], ndarray]:
-    """(names, edges, (P,) numbers) of at most `count` bands; edges are quantiles over the problems that choose."""
+    """(names, edges, (P,) numbers) of at most `count` bands; edges are quantiles over the validation split."""
     if values is None:
         return (), (), np.zeros(0, dtype=np.int64)
     numbers = all(isinstance(x, int | float) for x in values)

@@ -44,7 +44,7 @@ from isocost.stats.intervals import Interval
 from isocost.units import CURRENCIES, ROLLOUTS, SECONDS, TOKENS
 
 KIND = "test_time"
-FEW_AUDIT = 30      # problems that report, below which there are no bands
+FEW_AUDIT = 30      # problems of the test split, below which there are no bands
 ONE_VALUE = 0.95    # share of samples with one score from which the scorer is called constant
 _UNITS = "1k-tokens/answer, 16-rollouts/answer (samples), 2s/answer, or 0.002usd/answer"
 
@@ -105,7 +105,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A strategy with its size, as the problems that choose measure it; `gain` is over one sample."""
+    """A strategy with its size, measured on the validation split; `gain` is over one sample."""
 
     strategy: str
     size: int
@@ -143,7 +143,7 @@ class StrategyPlan:
     """What to run for each answer.
 
     `decision`: "more" samples than one, "one" sample, or "cannot tell", which also prescribes one. `each` has one entry
-    for all problems, or one for each band. `expected` is the accuracy on the problems that report. `gain` is over one
+    for all problems, or one for each band. `expected` is the accuracy on the test split. `gain` is over one
     sample, and `band_gain` of a strategy for each band over the best single one; None where there are no bands.
     `optimism` is by how much the chosen candidate's own mean is above the stated accuracy. `vote` is the size of the
     majority vote of equal cost; 0 where answers are not known. `best` is the best single strategy.
@@ -203,7 +203,7 @@ def named(strategy: str, size: int) -> str:
 def prescribe(
     parts: Parts, strategies: Sequence[str], ask: Ask, seed: int, live: Sequence[Measured] = ()
 ) -> StrategyPlan:
-    """The plan, from the problems that choose alone. `live` are strategies that were run on them.
+    """The plan, from the validation split alone. `live` are strategies that were run on it.
 
     Raises:
         UserError: for a budget below one sample, for one that exceeds what was measured by more than a forecast may,
@@ -263,7 +263,7 @@ def _with_bands(
     if len(parts.bands) < 2 or ask.amount is None or ask.unit == SECONDS:
         return plan
     if len(parts.audit.ids) < FEW_AUDIT:
-        few = f"no strategy by band: {counted(len(parts.audit.ids), 'problem')} report, and bands need {FEW_AUDIT}"
+        few = f"no strategy by band: the test split has {len(parts.audit.ids)} problems, and bands need {FEW_AUDIT}"
         return replace(plan, flags=(*plan.flags, few))
     if parts.probe:
         pool, order = parts.select_all, orders(parts.select_all, seed, parts.probe)
@@ -381,10 +381,10 @@ def _too_small(pool: Pool, ask: Ask, single: float) -> str:
 
 @dataclass(frozen=True)
 class StrategyForecast:
-    """The accuracy expected on the problems that report, sealed before they are measured.
+    """The accuracy expected on the test split, sealed before it is measured.
 
     `each` is the prescription, `vote` the size of the majority vote of equal cost, and `best` the best single strategy.
-    `naive` are what one sample, that vote and that strategy gave on the problems that choose. `hashes` are of the pool
+    `naive` are what one sample, that vote and that strategy gave on the validation split. `hashes` are of the pool
     and the code; `seal` is the hash of all other fields.
     """
 
@@ -461,7 +461,7 @@ def seal(plan: StrategyPlan, parts: Parts, seed: int, hashes: Mapping[str, str])
         top = plan.best.accuracy
         naive.append(Naive(f"{plan.best.label}, as it chose itself", top, max(0.0, top - half), min(1.0, top + half)))
     i = plan.expected
-    falsifier = (f"a mean accuracy of {plan.label} on {counted(new, 'problem')} that chose nothing outside "
+    falsifier = (f"a mean accuracy of {plan.label} on {counted(new, 'problem')} of the test split outside "
                  f"[{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
     best = BandStrategy("all", plan.best.strategy, plan.best.size, len(pool.ids), plan.best.arm)
     bare = StrategyForecast(plan.asked, plan.label, plan.each, plan.vote, best, i, tuple(naive), new, falsifier,

@@ -20,7 +20,7 @@ DOUBLING = tuple(2**i for i in range(10))
 
 @dataclass(frozen=True)
 class StrategyRow:
-    """A strategy with a number of samples on the problems that choose: accuracy, and the gain over one sample."""
+    """A strategy with a number of samples on the validation split: accuracy, and the gain over one sample."""
 
     strategy: str
     size: Size
@@ -36,7 +36,7 @@ class StrategyTable:
     """profile.json of a study of strategies.
 
     `samples` are those of a problem, without the `probe`. `solved` is pass@k and `always` pass^k (all k right), by k =
-    1, 2, 4, ... on the problems that choose: what an exact scorer would give, and what one sample gives k times.
+    1, 2, 4, ... on the validation split: what an exact scorer would give, and what one sample gives k times.
     `within` is the scorer's AUROC within problems, `passes` and `fails` the shares of wrong samples with a score of 1/2
     or more and of right ones below it; None without scores. `told` are notes on the file.
     """
@@ -80,7 +80,7 @@ def described(
     pool: Pool, split: Parts, strategies: Sequence[str], model: str, told: Sequence[str], seed: int,
     live: Sequence[Measured] = (), cost: Costs | None = None,
 ) -> StrategyTable:
-    """The table of a pool in its parts, and of strategies that were run on the problems that choose."""
+    """The table of a pool in its parts, and of strategies that were run on the validation split."""
     mine, right = split.select, split.select.right >= 0.5
     found = [*table(mine, strategies, DOUBLING, seed), *live]
     rows = tuple(

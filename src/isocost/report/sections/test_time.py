@@ -20,12 +20,12 @@ def answer(study: ReportRecords) -> Safe:
         rate = next((number(x) for x in as_list(study["profile"].get("solved"))), None)
         said = "There is no profile." if rate is None else f"One sample is right in {share(rate)}. No plan yet."
         return tag("div", badge, tag("h1", said), id="answer")
-    expected = f"Expected accuracy {interval(plan.get('expected'))} on problems that chose nothing."
+    expected = f"Expected accuracy {interval(plan.get('expected'))} on the test split."
     return tag("div", badge, tag("h1", sentence(result.heading)), p(expected), id="answer")
 
 
 def strategies(study: ReportRecords) -> Section:
-    """Accuracy of every strategy against its cost, on the problems that choose."""
+    """Accuracy of every strategy against its cost, on the validation split."""
     title, rows = "Strategies", list[Data]()
     plan, profile = study["plan"], study["profile"]
     unit = str(plan.get("unit") or "tokens")
@@ -39,7 +39,7 @@ def strategies(study: ReportRecords) -> Section:
         return Section("strategies", title, empty(study, "No strategy has been measured.", "isocost profile"))
     alt_text = f"Accuracy against the cost of an answer in {unit}: " + "; ".join(
         f"{r['arm']} of {r['n']}: {share(r['accuracy'])} at {count(r['cost'])}" for r in rows)
-    caption = ("Each point is a strategy with a number of samples, measured on the problems that choose. The larger "
+    caption = ("Each point is a strategy with a number of samples, measured on the validation split. The larger "
                "point is what is prescribed; the bar is its sealed forecast with its 90 % prediction interval.")
     sealed = [{"cost": plan["cost"], **{k: as_dict(plan.get("expected")).get(k) for k in ("value", "low", "high")}}
               ] if plan else []
@@ -48,7 +48,7 @@ def strategies(study: ReportRecords) -> Section:
 
 
 def outcome(study: ReportRecords) -> Section:
-    """The forecasts against the problems that report."""
+    """The forecasts against the test split."""
     title = "Forecast and outcome"
     if not study["audit"]:
         return Section("outcome", title, empty(study, "The forecast has not been audited.", "isocost audit"))

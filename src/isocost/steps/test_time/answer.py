@@ -23,7 +23,7 @@ from isocost.screen.display import Result, Row, Table, given
 from isocost.screen.words import counted
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.study import StudyRecord
-from isocost.steps.test_time.profile import spec_of
+from isocost.steps.test_time.profile import scorer_of, spec_of
 from isocost.strategies import Strategy, parse
 from isocost.strategies.paths import written
 from isocost.tasks.load import ANSWERS, load_problems
@@ -138,10 +138,9 @@ def specs(plan: StrategyPlan, scorer: str | None) -> dict[str, Strategy]:
     if not plan.probe:
         return {b.band: parse(own(b)) for b in plan.each}
     hard, easy, medium = plan.each[0], plan.each[-1], plan.each[len(plan.each) // 2]
-    chooses = "outcome" if scorer in (None, "verifier") else scorer
     bands = ",".join(f"{k}=({own(b)})" for k, b in (("hard", hard), ("medium", medium), ("easy", easy)))
     return {"all": parse(f"by-band:probe={plan.probe},low={plan.edges[0]!r},high={plan.edges[-1]!r},{bands},"
-                         f"scorer=({chooses})")}
+                         f"scorer=({scorer_of(scorer)})")}
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class StrategyPlanResult(OfPlanner):
         return given(
             Row("why", why),
             *(Row(f"band {b.band}", f"{b}{probe}") for b in p.each if len(p.each) > 1),
-            Row("expected accuracy", f"{p.expected} on {counted(self.forecast.problems, 'problem')} that chose nothing "
+            Row("expected accuracy", f"{p.expected} on {counted(self.forecast.problems, 'problem')} of the test split "
                                      f"({p.expected.level:.0%} prediction interval)"),
             Row("cost of an answer", f"{grouped(float(f'{p.cost:.4g}'))} {unit}"),
             Row("bands", band),
@@ -120,6 +120,7 @@ def plan(study: StudyRecord, asked: StrategyOptions = StrategyOptions()) -> Stra
     before = study.record("forecast.json", "plan") if study.has("forecast.json") else {}
     if asked == StrategyOptions() and before:
         return StrategyPlanResult.written(study.record("plan.json", "plan"), before, study.path)
+    study.record("profile.json", "profile")     # of a profile that was stopped, samples are lacking
     about, split = study.asked, parts_of(study)
     ask = Ask.of(asked.budget, asked.accuracy, asked.price, asked.speed)
     made = prescribe(split, about["strategies"], ask, about["seed"], live_of(study, split.select.ids))
@@ -146,7 +147,7 @@ def pool_hash(study: StudyRecord) -> str:
 
 @dataclass(frozen=True)
 class StrategyAuditResult(OfPlanner):
-    """The forecasts against the problems that report (`isocost.planner.test_time.outcome.StrategyAudit`)."""
+    """The forecasts against the test split (`isocost.planner.test_time.outcome.StrategyAudit`)."""
 
     record: ClassVar[str] = "audit"
     has: ClassVar[str] = "audit"
@@ -179,7 +180,7 @@ class StrategyAuditResult(OfPlanner):
 
 @changes
 def audit(study: StudyRecord) -> StrategyAuditResult:
-    """Compare every sealed forecast with the problems that report, and write audit.json. The verdict is that of the
+    """Compare every sealed forecast with the test split, and write audit.json. The verdict is that of the
     budget planned last.
 
     Raises UserError before a plan.

@@ -43,6 +43,7 @@ SAMPLES, SEARCHED = 32, (4, 16)     # samples of a problem of a live model, and 
 ALL = "all"
 Arm = Mapping[str, float]           # sampling settings in place of the study's
 OWN = {"weighted-vote": "vote"}     # strategies of a pool that have another name in `isocost.strategies`
+EXACT = "outcome"                   # the scorer that is the verifier
 SCORED_BY = ("best-of", "beam", "dvts", "particles", "rounds")
 NO_ANSWER = 0.05                    # share of texts without an answer from which they are shown
 SHOWN, WIDE = 3, 60
@@ -73,7 +74,7 @@ class StrategyProfile(OfPlanner):
     def rows(self) -> list[Row | Table]:
         """The parts, the scorer, and accuracy by strategy and number of samples."""
         t = self.table
-        out: list[Row | Table] = [Row("parts", f"{t.select} problems choose, {t.audit} report" + (
+        out: list[Row | Table] = [Row("parts", f"validation split {t.select} problems, test split {t.audit}" + (
             f"; {counted(t.probe, 'more sample')} of each problem tells its band" if t.probe else ""))]
         if len(t.bands) > 1:
             out.append(Row("bands", ", ".join(f"{name} ({k})" for name, k in zip(t.bands, t.in_band, strict=True))))
@@ -239,7 +240,7 @@ def profile_live(
     from isocost.strategies import parse
     from isocost.worlds.setting import open_setting
 
-    chooses = scorers.parse("outcome" if scorer in (None, "verifier") else scorer)
+    chooses = scorers.parse(scorer_of(scorer))
     pooled = list(STRATEGIES) if list(strategies) == [ALL] else [s for s in strategies if s in STRATEGIES]
     searches = [s for s in strategies if s not in STRATEGIES and s != ALL]
     tried = {(name, k): parse(spec_of(name, k, scorer)) for name in searches for k in sizes}
@@ -247,7 +248,7 @@ def profile_live(
         "strategies": pooled, "searches": searches, "sizes": list(sizes), "scorer": scorer, "profiled": problems,
         "samples": samples, "band_by": band_by, "arms": [{"name": named(arm), **arm} for arm in arms],
     })
-    asked = about.check(out, None, samples, scorer in (None, "verifier"))
+    asked = about.check(out, None, samples, scorer_of(scorer) == EXACT)
     with observer.counting("profile") as tell:
         tell(OPENING)
         opened = open_setting(setting, check=True, learn=False, limits=limits)
@@ -278,9 +279,14 @@ def named(arm: Arm) -> str:
     return ",".join(f"{k}={v:g}" for k, v in sorted(arm.items(), reverse=True))
 
 
+def scorer_of(asked: str | None) -> str:
+    """A scorer of `isocost.scorers`: the verifier's own where none, or "verifier", was asked for."""
+    return EXACT if asked is None or asked == "verifier" else asked
+
+
 def spec_of(name: str, size: int, scorer: str | None) -> str:
     """A strategy of `isocost.strategies` with a size and the study's scorer, as `parse` reads it."""
-    chooses = "outcome" if scorer in (None, "verifier") else scorer
+    chooses = scorer_of(scorer)
     own, _, more = OWN.get(name, name).partition(":")
     settings = [more, f"n={size}", *([f"scorer=({chooses})"] if own in SCORED_BY and "scorer=" not in more else [])]
     return f"{own}:{','.join(x for x in settings if x)}" if size > 1 else "one"
