@@ -521,6 +521,45 @@ def test_a_slow_try_delays_its_own_answer_alone(faulty):
     assert sums(a.usage for a in answers) == bill(world.meter) and len(answers) == 10
 
 
+def test_a_search_runs_in_front_of_a_server_that_continues_texts_and_chat_is_refused_with_the_reason():
+    """The server behind is this one, which takes a mark of steps as vLLM does."""
+    back = weights()
+    back.meter = back.engine.meter = Meter()
+    back.problems = ()
+    up, over = threading.Event(), threading.Event()
+    there: list[str] = []
+
+    async def behind_it():
+        async with served(back) as (_, url):
+            there.append(url)
+            up.set()
+            await asyncio.to_thread(over.wait)
+
+    async def search(world):
+        async with served(world) as (_, url):
+            return await asyncio.gather(*(asks(url, m, "particles:n=2,scorer=steps") for m in ASKED[:2]),
+                                        return_exceptions=True)
+
+    serving = threading.Thread(target=lambda: asyncio.run(behind_it()))
+    serving.start()
+    up.wait()
+    found = []
+    try:
+        for path in ("/completions", ""):
+            world = endpoint.open_world(spec_of(f"openai:{there[0]}{path}#tiny-puzzles"), PROBLEMS, None, meter=Meter())
+            found.append(asyncio.run(search(world)))
+            world.close()
+            if path:
+                assert sums(a.usage for a in found[0]) == bill(world.meter)
+                assert world.meter.of(ANSWERS).decode == back.meter.of(ANSWERS).decode - 1      # of its first request
+    finally:
+        over.set()
+        serving.join()
+    searched, refused = found
+    assert all(a.choices[0].finish_reason == "stop" and a.usage.isocost["depth"] < 128 for a in searched)
+    assert all("give the address of text completions" in str(e) for e in refused)
+
+
 # access, and the command ----------------------------------------------------------------------------------------
 
 
