@@ -13,6 +13,7 @@ from isocost import chance, meter, scorers
 from isocost.errors import UserError
 from isocost.parts import reward
 from isocost.scorers import SECONDS, generative, likelihood, mistaken, outcome, pairwise, python, scores, stepwise
+from isocost.stats.ranking import auroc, auroc_within, shared_errors
 from isocost.tasks.builtin import puzzles
 from isocost.types import Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Segment, Stop
 from isocost.worlds import toy
@@ -97,7 +98,7 @@ class Says:
         self.places.append(place)
         self.world.meter.charge(meter.Cost(prefill=len(start), decode=3), started=len(attempts))
         said = [np.array([ord(c) for c in next(self.words)]) for _ in attempts]
-        return [Said(tokens, np.zeros(len(tokens)), np.zeros(len(tokens)), Stop.DONE) for tokens in said]
+        return [Said(t, np.zeros(len(t), dtype=np.float32), np.zeros(len(t), dtype=np.int64), Stop.DONE) for t in said]
 
 
 class Ascii:
@@ -185,7 +186,7 @@ def test_what_is_no_number_in_0_to_1_is_no_score(case):
     world = toy.world()
     found = asked(partial(python.score, function=lambda problem, texts: function(texts)), texts("a", "b"), world=world)
     assert found.scores == ([0.5, None] if case in ("outside", "no number", "text") else [None, None])
-    assert world.failures["scorer"] == 1 and world.meter.of().verify == 2       # billed all the same
+    assert world.failures[f"scorer: {found.why}"] == 1 and world.meter.of().verify == 2       # billed all the same
     with pytest.raises(AssertionError):
         assert found.why == ""
     import re
@@ -242,5 +243,28 @@ def test_a_scorer_is_a_reward():
 
 
 def test_an_address_alone_decides_a_number():
-    assert chance.address("x", 1) == chance.address("x", 1) != chance.address("x", 2)
-    assert 0.45 < np.mean([chance.address(k) for k in range(1000)]) < 0.55 and Sampling().temperature == 1.0
+    assert chance.share("x", 1) == chance.share("x", 1) != chance.share("x", 2)
+    assert 0.45 < np.mean([chance.share(k) for k in range(1000)]) < 0.55 and Sampling().temperature == 1.0
+
+
+def test_ranks_by_hand():
+    """Of six pairs four are in order and one is a tie; groups of one kind have no AUROC."""
+    assert auroc([0.9, 0.4, 0.4, 0.2, 0.6], [True, True, False, False, False]) == pytest.approx(4.5 / 6)
+    assert np.isnan(auroc([0.5, 0.6], [True, True]))
+    groups = [([0.1, 0.9], [False, True]), ([0.1, 0.9], [True, False]), ([0.5], [True])]
+    assert auroc_within(groups).tolist() == [1.0, 0.0]
+    assert auroc([0.1, 0.9, 0.1, 0.9], [False, True, True, False]) == 0.5
+
+
+def test_shared_errors_are_the_correlation_within_a_key():
+    assert shared_errors([True, True, False, False], ["x", "x", "y", "y"]) == pytest.approx(1.0)
+    assert shared_errors([True, False, False, True], ["x", "x", "y", "y"]) == pytest.approx(-1.0)
+    assert np.isnan(shared_errors([True, False], ["x", "y"]))
+    rng = np.random.default_rng(1)      # the dial's own errors: half of the keys share one
+    keys, wrong = [], []
+    for k in range(3000):
+        one = rng.random() < 0.5
+        drawn = rng.random(2) < 0.3
+        wrong += [bool(drawn[0]), bool(drawn[0] if one else drawn[1])]
+        keys += [k, k]
+    assert abs(shared_errors(wrong, keys) - 0.5) < 0.06

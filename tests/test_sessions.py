@@ -144,15 +144,20 @@ def test_new_weights_drop_what_was_kept_and_rows_in_flight_are_read_again():
     assert not len(world.engine.sessions)
 
 
-def test_the_oldest_rows_are_dropped_when_memory_is_short_and_another_text_takes_none():
-    rows = Sessions(100)
+def test_rows_are_found_by_group_and_text_in_any_round_and_the_oldest_are_dropped_when_memory_is_short():
+    gone = []
+    rows = Sessions(100, gone.append)
     for i in range(5):
-        rows.put((PLACE, i), Waiting(np.array([1, 2, i]), None, torch.zeros(8), 8))
-    assert len(rows) == 3 and rows.bytes == 96
-    assert rows.take((PLACE, 0), np.array([1, 2, 0, 5])) is None
-    assert rows.take((PLACE, 3), np.array([1, 2, 3, 5])) is not None and len(rows) == 2
-    assert rows.take((PLACE, 4), np.array([1, 2, 9, 5])) is None and rows.bytes == 32, "another text: dropped too"
-    assert rows.take((PLACE, 2), np.array([1, 2, 2])) is None, "nothing new to read"
+        rows.put(PLACE, Waiting(np.array([1, 2, i]), None, torch.full((8,), float(i)), 8))
+    assert len(rows) == 3 and rows.bytes == 96 and [int(x.tokens[2]) for x in gone] == [0, 1]
+    assert rows.take(PLACE, np.array([1, 2, 0])) is None and rows.take(Place(3, 1, 1), np.array([1, 2, 3])) is None
+    copy = rows.take(PLACE.at(5), np.array([1, 2, 3]), copied=True)
+    own = rows.take(PLACE, np.array([1, 2, 3]))
+    assert copy.own.tolist() == own.own.tolist() and copy.own is not own.own and len(rows) == 2
+    assert rows.take(PLACE, np.array([1, 2])) is None and rows.take(PLACE, np.array([1, 2, 4, 0])) is None
+    rows.put(PLACE, Waiting(np.array([1, 2, 4]), None, torch.zeros(8), 8))
+    assert len(rows) == 3 and rows.take(PLACE, np.array([1, 2, 4])) and rows.take(PLACE, np.array([1, 2, 4]))
+    assert rows.bytes == 32, "attempts with equal texts have a row each"
 
 
 @pytest.mark.parametrize("became", ["hint", "own"])

@@ -12,17 +12,21 @@ import torch
 
 from isocost import meter, methods, strategies
 from isocost.chance import Purpose
+from isocost.contract.strategies import check
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.parts import play
 from isocost.runs.evaluate import best_of as unbiased
+from isocost.runs.evaluate import evaluate
 from isocost.scorers import FOLDS
 from isocost.seams import Pace
+from isocost.steps.look.listing import check_method
+from isocost.steps.look.strategy_bill import StrategyBill
 from isocost.strategies import beam, best_of, particles, until_sure, vote
 from isocost.strategies.paths import Answer, Path
 from isocost.traits import declared
-from isocost.types import End, Place, Rollout, Sampling, Score, Segment, Stop
+from isocost.types import Cost, End, Place, Rollout, Sampling, Score, Segment, Stop
 from isocost.worlds import toy
 
 PLACE, PACE = Place(3, 0, 1, int(Purpose.EVALUATION)), Pace(lr=0.0, max_tokens=toy.LONGEST)
@@ -272,7 +276,7 @@ def odds(text):
 @pytest.mark.parametrize("scorer", [alike, by_letters])
 def test_the_mean_weights_product_has_the_expectation_of_the_final_weight(scorer):
     """Twisted particles: E[product of mean weights] = E_π[w(y)], by enumeration of all texts of two letters."""
-    count = 200
+    count = 120
     made, _, _ = run("particles:n=3,twist=true,step=a", range(count), scorer=scorer, pace=SHORT)
     known = law(SHORT, odds if scorer is by_letters else lambda text: 0.7 / 0.3)
     wanted = sum(p * w for p, w in known.values())
@@ -287,8 +291,8 @@ def frequencies(made, known):
 
 
 def test_a_constant_scorer_keeps_the_policys_texts():
-    """Chi-square of 250 particles drawn after resampling against the policy's own probabilities."""
-    made, _, _ = run("particles:n=4,choose=sample,step=a", range(250), scorer=alike, pace=SHORT)
+    """Chi-square of 160 particles drawn after resampling against the policy's own probabilities."""
+    made, _, _ = run("particles:n=4,choose=sample,step=a", range(160), scorer=alike, pace=SHORT)
     known = law(SHORT, odds)
     expected = np.array([p for p, _ in known.values()]) * len(made)
     seen, large = frequencies(made, known), expected >= 5
@@ -297,11 +301,11 @@ def test_a_constant_scorer_keeps_the_policys_texts():
     assert seen.sum() == len(made) and chi < large.sum() + 4 * (2 * large.sum()) ** 0.5
 
 
-@pytest.mark.parametrize("spec", ["particles:n=24,choose=sample,twist=true,step=a",
+@pytest.mark.parametrize("spec", ["particles:n=16,choose=sample,twist=true,step=a",
                                   "particles:n=4,choose=sample,twist=true,step=a,iterations=4"])
 def test_many_particles_or_iterations_draw_texts_by_their_weight(spec):
     """The share of each first letter, against enumeration: within 4 standard errors and the bias of n particles."""
-    count = 120
+    count = 80
     made, _, _ = run(spec, range(count), scorer=by_letters, pace=SHORT)
     known = law(SHORT, odds)
     z = sum(p * w for p, w in known.values())
@@ -383,6 +387,52 @@ def test_a_file_is_whole(name):
     assert strategies.parse(str(strategy)).settings == strategy.settings
 
 
+@pytest.mark.parametrize("name", [*strategies.names(), "vote:scorer=outcome", "by-band:scorer=outcome",
+                                  "particles:iterations=2,twist=true", "beam:look=1"])
+def test_every_strategy_keeps_the_contract(name):
+    assert [(p.promise, p.why) for p in check(name) if not p.kept] == []
+
+
+FILE = '''"""The first of n.
+
+    y = y_1
+"""
+from isocost import meter
+from isocost.parts.play import sample
+from isocost.strategies import Card, Pick
+from isocost.strategies.paths import written
+CARD = Card("First", "-", 2026, None, "It is the first.")
+def choose(answers, scores, *, n):
+    return Pick(0, (n,))
+async def play(problem, attempts, world, pace, place, start=None, *, n=2):
+    made = await sample(problem, [a * n + k for a in attempts for k in range(n)], world, pace, place, start)
+    meter.unchosen((n - 1) * len(attempts))
+    return [made[i * n].but(attempt=a, notes={"tries": float(n), "depth": float(max(map(written, made[i*n:i*n+n])))})
+            for i, a in enumerate(attempts)]
+'''
+BROKEN = {
+    "no sentence": ('the first.")', 'the first")', "is no sentence"),
+    "another sample": ("made[i * n]", "made[i * n + 1]", "play returns another text"),
+    "not counted": ("meter.unchosen((n - 1) * len(attempts))", "pass", "0 were counted as unchosen"),
+    "no default": ("n=2):", "n):", "n has no default"),
+    "numbers": ("attempt=a, ", "", "attempts [0, 1, 2, 3] returned"),
+    "neighbours": ("a * n + k for", "a * n + k + len(attempts) for", "differ from themselves"),
+    "depth": ('"depth": float(', '"depth": 0 * float(', "has depth 0"),
+    "raises": ("made = await", "made = 1 / 0 or await", "line 13: ZeroDivisionError: division by zero"),
+}
+
+
+def test_a_users_strategy_is_checked_and_what_it_breaks_is_named(tmp_path):
+    file = tmp_path / "first.py"
+    file.write_text(FILE)
+    assert not check_method(str(file)).broken
+    for case, (old, new, why) in BROKEN.items():
+        assert old in FILE
+        file = tmp_path / f"{case.replace(' ', '_')}.py"
+        file.write_text(FILE.replace(old, new))
+        assert why in " ".join(p.why for p in check(str(file))), case
+
+
 WRONG = {
     "bestof:n=4": r"unknown strategy 'bestof' \(did you mean 'best-of'\?\)",
     "best-of:m=4": "has no setting 'm'; best-of has n, scorer",
@@ -426,3 +476,35 @@ def test_scores_reach_the_meter_as_calls_of_no_rollout():
     assert sum(r.notes["calls"] for r in answers) == tab.cost.verify > 0
     assert isinstance(Answer(answers[0].problem, 0, toy.world(), PACE, PLACE).scoring, tuple)
     assert Score(1.0).value == answers[0].notes["score"] and -inf < answers[0].notes["depth"] < inf
+
+
+async def dear(problem, texts, over, world):
+    """A scorer that reads, writes and passes texts through a model."""
+    world.meter.charge(Cost(prefill=7, decode=2, score=5))
+    return [0.5] * len(texts)
+
+
+@pytest.mark.parametrize("spec", ["best-of:n=3", "beam:n=4,width=2,step=a"])
+def test_the_bill_of_a_strategy_sums_to_the_meter(spec):
+    strategy = strategies.parse(spec)
+    strategy = replace(strategy, play=partial(strategy.play, scorer=dear))
+    world = toy.world()
+    recipe = methods.load("reinforce").recipe(play=strategy.play)
+    found = asyncio.run(evaluate(recipe, world, world.problems[:3], PACE, samples=2, exact=False))
+    cost = world.meter.of(meter.EVALUATION)
+    bill = StrategyBill.of(strategy, found.groups, cost, world.failures)
+    scored = bill.scorer // 14
+    assert bill.scorer == 14 * scored and bill.answers == 6 and bill.rollouts == cost.rollouts
+    assert bill.answer + bill.tries + 2 * scored == cost.decode
+    assert bill.read + bill.reread + 7 * scored == cost.prefill and bill.read > 0
+    assert bill.answer == sum(s.written for g in found.groups for r in g.rollouts for s in r.segments)
+    assert len([row for row in bill.rows() if row.kind == "flag"]) == 0
+
+
+def test_the_page_is_that_of_the_files():
+    from pathlib import Path
+
+    from docs.build import strategies as page
+
+    there = (Path(__file__).parents[1] / "docs" / "strategies.md").read_text(encoding="utf-8")
+    assert there == page.page(), "python -m docs.build.strategies > docs/strategies.md"

@@ -27,7 +27,7 @@ from isocost.errors import UserError
 if TYPE_CHECKING:
     from isocost.types import Place  # for the annotation alone
 
-__all__ = ["Purpose", "address", "blocks", "generator", "key", "luck", "round_of", "uniforms"]
+__all__ = ["Purpose", "addresses", "blocks", "generator", "key", "luck", "numbers", "round_of", "share", "uniforms"]
 
 
 class Purpose(IntEnum):
@@ -100,9 +100,30 @@ def blocks(
     """(rows, 4 count) numbers in (0, 1): row i's token positions from 4 first[i] on. The arrays are (rows,);
     to `first` the `round_of` a search is added.
     """
-    if len(first) * count <= FEW:
-        return _few(key, wave, slot, attempt, turn, first, count)
     first, who, slot = _addressed(first, attempt, turn, slot)
+    return _drawn(key, first, who, slot, wave, count)
+
+
+def addresses(places: Sequence[Place], attempts: Sequence[int], turns: Sequence[int]) -> ndarray:
+    """(rows, 6) where each row's numbers begin: Philox's counter and key. Blocks are counted in the first column."""
+    each = [(x.round << ROUND, x.slot, x.wave, *key(x)) for x in places]
+    first, slot, wave, k0, k1 = np.array(each, dtype=np.int64).reshape(-1, 5).T
+    attempt, turn = np.asarray(attempts, dtype=np.int64), np.asarray(turns, dtype=np.int64)
+    return np.stack((*_addressed(first, attempt, turn, slot), wave, k0, k1), -1)
+
+
+def numbers(at: ndarray, count: int) -> ndarray:
+    """(rows, 4 count) numbers in (0, 1) from `addresses` on."""
+    out = np.empty((len(at), 4 * count))
+    for own in {tuple(x) for x in at[:, 4:].tolist()}:
+        some = (at[:, 4:] == own).all(1)
+        out[some] = _drawn(own, *at[some, :4].T, count)
+    return out
+
+
+def _drawn(key: tuple[int, int], first: ndarray, who: ndarray, slot: ndarray, wave: ndarray, count: int) -> ndarray:
+    if len(first) * count <= FEW:
+        return _few(key, first, who, slot, wave, count)
     block = first[:, None] + np.arange(count)
     who, slot, wave = (np.broadcast_to(x[:, None], block.shape) for x in (who, slot, wave))
     words = philox((block, who, slot, wave), key)
@@ -118,11 +139,8 @@ def _addressed(first: ndarray, attempt: ndarray, turn: ndarray, slot: ndarray) -
     return first + ((more & 0xFF) << 24), attempt - (more << 16) + (turn << 16), slot + (more >> 8 << 24)
 
 
-def _few(
-    key: tuple[int, int], wave: ndarray, slot: ndarray, attempt: ndarray, turn: ndarray, first: ndarray, count: int
-) -> ndarray:
-    """What `blocks` gives, one block after another: a single attempt draws for each of its turns."""
-    first, who, slot = _addressed(first, attempt, turn, slot)
+def _few(key: tuple[int, int], first: ndarray, who: ndarray, slot: ndarray, wave: ndarray, count: int) -> ndarray:
+    """The same, one block after another: a single attempt draws for each of its turns."""
     rows = zip(first.tolist(), who.tolist(), slot.tolist(), wave.tolist(), strict=True)
     words = [w for at, one, place, when in rows for i in range(count) for w in _block(at + i, one, place, when, *key)]
     return (np.array(words, dtype=np.float64).reshape(len(first), 4 * count) + 0.5) / 2.0**32
@@ -143,7 +161,7 @@ def generator(seed: int, purpose: Purpose, *address: int) -> np.random.Generator
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, int(purpose), *address])))
 
 
-def address(*parts: object) -> float:
+def share(*parts: object) -> float:
     """A number in [0, 1) that what is named alone decides, such as a text: the same in every run, process and order."""
     digest = hashlib.sha256("\n".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:6]) / 2**48

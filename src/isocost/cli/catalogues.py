@@ -98,9 +98,9 @@ def methods_show(name: str, as_json: bool) -> None:
 @json_option
 @reported
 def methods_check(name: str, as_json: bool) -> int:
-    """Check the contract of method files on a name, METHOD@SETTINGS or your own .py file.
+    """Check the contract of method files on a name, METHOD@SETTINGS or your own .py file; or that of a strategy.
 
-    Exits 2 if the method breaks it.
+    Exits 2 if the file breaks it.
     """
     from isocost.cli.printer import observer, printed
     from isocost.steps.look.listing import check_method

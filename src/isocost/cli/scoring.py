@@ -12,7 +12,7 @@ from isocost.cli.options import ANY, FOLDER, POSITIVE, SOME, json_option, report
 
 @click.command()
 @click.argument("model")
-@click.option("--out", type=FOLDER, required=True, help="folder for the scorer")
+@click.option("--out", type=FOLDER, default="scorer", show_default=True, help="folder for the scorer")
 @click.option("--texts", type=SOME, default=4, show_default=True, help="texts sampled per problem")
 @click.option("--per-step", type=SOME, default=8, show_default=True, help="continuations of each step of a text")
 @click.option("--epochs", type=SOME, default=4, show_default=True, help="passes over the labels")

@@ -27,7 +27,7 @@ from isocost.local.decoder import Backend, Config
 from isocost.local.native import EndIds, Kernel, Tape, WaveTapes
 from isocost.local.sampling import check
 from isocost.local.sessions import Sessions, Waiting
-from isocost.local.slots import WINDOW, Call, SlotRequest, Slots
+from isocost.local.slots import WINDOW, OpenCall, SlotRequest, Slots
 from isocost.meter import TRAIN, Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
 from isocost.world import OnTokens, Start, Text, Weights
@@ -66,7 +66,8 @@ class LocalEngine:
         self.sessions = Sessions(dropped=self.cache.recycle) if self.cache.resumes else None
         self._waiting: deque[SlotRequest] = deque()
         self._starting: list[tuple[SlotRequest, int]] = []      # rows that do not wait any more, while they get slots
-        self._slots, self._label = Slots(0, 0), 0
+        self._numbers = self.cache.kernel.uniforms if isinstance(self.cache, NativeCache) else chance.numbers
+        self._slots, self._label = Slots(0, 0, self._numbers), 0
         self._kept: dict[tuple[SlotRequest, int], list[ndarray]] = {}
         self._driver: asyncio.Task[None] | None = None
         self._news = False                   # a request's tokens returned in the last tick
@@ -101,7 +102,7 @@ class LocalEngine:
         on_tokens: OnTokens | None = None,
     ) -> list[list[Said]]:
         """`generate` of each start; see `isocost.world.generate_many`."""
-        call, line = Call(asyncio.get_running_loop().create_future()), self._line(ends) if ends else 0
+        call, line = OpenCall(asyncio.get_running_loop().create_future()), self._line(ends) if ends else 0
         every = [self._request(x, call, place, turn, line) for x in starts]
         halted, who = place.wave_key in self._halted, payer()
         for request in every:
@@ -224,8 +225,9 @@ class LocalEngine:
 
     # in and out -----------------------------------------------------------------------------------------------
 
-    def _request(self, asked: Start, call: Call, place: Place, turn: int, line: int) -> SlotRequest:
+    def _request(self, asked: Start, call: OpenCall, place: Place, turn: int, line: int) -> SlotRequest:
         start, attempts, max_tokens = asked
+        chance.round_of(place, attempts)
         check(start.sampling)
         room = self.config.max_len - len(start)
         if not len(start):
@@ -237,7 +239,7 @@ class LocalEngine:
         tail = start.tokens[own[start.turn[own] == turn]].tolist() if known and start.turn[known - 1] == turn else []
         keeps = self.sessions is not None and (self.dialogues or line > 0)
         return SlotRequest(
-            start.tokens, start.sampling, attempts, place, chance.round_of(place, attempts), turn,
+            start.tokens, start.sampling, attempts, place, turn,
             min(max_tokens, room), (), line, None, tail, call, [None] * len(attempts), keeps,
             # the learner reads those again
             self.keeps and payer().account == TRAIN and turn == 0 and not start.sampling.truncates and not keeps,
@@ -278,7 +280,7 @@ class LocalEngine:
                     request.call.future.set_exception(error)
             self._waiting.clear()
             self._starting = []
-            self._slots = Slots(0, 0)
+            self._slots = Slots(0, 0, self._numbers)
             self.cache.free(0)
 
     def _admit(self) -> None:
@@ -473,7 +475,8 @@ class LocalEngine:
         of = np.array([number.setdefault(id(r.call), len(number)) for r, _ in s.owner], dtype=np.int64)
         ends = EndIds(self._is_end, s.by[:live])
         ids, logp, new = self.cache.burst(
-            s.last[:live], s.length[:live], left, of, ends, s.temperature[:live], s.u[rows[:, None], here], s.same[:live]
+            s.last[:live], s.length[:live], left, of, ends, s.temperature[:live], s.u[rows[:, None], here],
+            s.same[:live],
         )
         s.same[:live] = self._labels(s.same[:live])
         row, tick = np.nonzero(np.arange(ticks) < new[:, None])

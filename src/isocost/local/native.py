@@ -169,6 +169,12 @@ class Kernel:
         )
         return logits
 
+    def uniforms(self, addresses: ndarray, count: int) -> ndarray:
+        """What `chance.numbers` gives."""
+        u = np.empty((len(addresses), 4 * count))
+        self._call.isocost_uniforms(ctypes.c_int64(len(u)), ctypes.c_int64(count), _at(addresses), _at(u))
+        return u
+
     def decode(
         self, spans: ndarray, last: ndarray, left: ndarray, of: ndarray, ends: EndIds, temperature: ndarray,
         u: ndarray, same: ndarray,

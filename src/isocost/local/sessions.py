@@ -1,5 +1,5 @@
-"""Keys and values of texts that go on in a later call, so that only what is new is read: of the turns of a dialogue, and
-of the steps of a search.
+"""Keys and values of texts that go on in a later call, so that it reads only what is new: a dialogue that has its next
+turn, or a search its next step.
 
 A row keeps its memory when its turn or step ends. Rows are found by their text, so whatever attempt goes on with it, a
 fork too, has it. A text that has no row is read again, with the same result to the last bit. Memory is bounded: the
@@ -37,35 +37,37 @@ class Sessions:
 
     def __init__(self, most: int = BYTES, dropped: Callable[[Waiting], None] = lambda row: None):
         self.most, self.bytes, self._dropped = most, 0, dropped
-        self._rows: OrderedDict[Key, Waiting] = OrderedDict()
+        self._rows: OrderedDict[Key, list[Waiting]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return sum(map(len, self._rows.values()))
 
     def put(self, place: Place, row: Waiting) -> None:
-        self._remove(key := _key(place, row.tokens))
-        self._rows[key] = row
+        """Keep a row. Attempts with equal texts have a row each."""
+        self._rows.setdefault(key := _key(place, row.tokens), []).append(row)
+        self._rows.move_to_end(key)
         self.bytes += row.own.nbytes
         while self.bytes > self.most and self._rows:
-            if (oldest := self._remove(next(iter(self._rows)))) is not None:
-                self._dropped(oldest)
+            self._dropped(self._removed(next(iter(self._rows))))
 
     def take(self, place: Place, tokens: ndarray, *, copied: bool = False) -> Waiting | None:
-        """The row of a text, or a copy of it, which leaves it to the next who asks."""
-        key = _key(place, tokens)
-        if copied and (row := self._rows.get(key)) is not None:
-            return replace(row, own=row.own.clone())
-        return self._remove(key)
+        """The row of a text, or a copy of it, which leaves it to the next who asks; None if there is none."""
+        if (key := _key(place, tokens)) not in self._rows:
+            return None
+        if copied:
+            return replace(row := self._rows[key][-1], own=row.own.clone())
+        return self._removed(key)
 
     def clear(self) -> None:
         """Drop all, because the weights have changed."""
         self._rows.clear()
         self.bytes = 0
 
-    def _remove(self, key: Key) -> Waiting | None:
-        row = self._rows.pop(key, None)
-        if row is not None:
-            self.bytes -= row.own.nbytes
+    def _removed(self, key: Key) -> Waiting:
+        row = (rows := self._rows[key]).pop()
+        if not rows:
+            del self._rows[key]
+        self.bytes -= row.own.nbytes
         return row
 
 

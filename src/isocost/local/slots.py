@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ WINDOW = 32      # positions whose random numbers are made at a time
 
 
 @dataclass(eq=False)
-class Call:
+class OpenCall:
     """Requests that one caller waits for together; the future is set when the last is complete."""
 
     future: asyncio.Future[None]
@@ -39,14 +39,13 @@ class SlotRequest:
     sampling: Sampling
     attempts: Sequence[int]
     place: Place
-    round: int                  # `chance.round_of` it
     turn: int
     limit: int                  # tokens to write, at most
     stop: tuple[str, ...]
     by: int                     # which line of the engine's table says what ends its rows; 0: what ends a turn
     on_tokens: OnTokens | None
     tail: list[int]             # the tokens of this turn in the start
-    call: Call
+    call: OpenCall
     said: list[Said | None]
     keeps: bool                 # a row that ends may go on in a later call
     tapes: bool                 # the learner will use its activations
@@ -67,6 +66,7 @@ class Slots:
 
     size: int
     width: int                                              # tokens of a row, at most
+    numbers: Callable[[ndarray, int], ndarray] = chance.numbers
     live: int = 0
     owner: list[tuple[SlotRequest, int]] = field(default_factory=list)   # request, and which of its attempts
 
@@ -75,6 +75,8 @@ class Slots:
         self.length = np.zeros(n, dtype=np.int64)           # tokens whose keys are in the cache
         self.wrote = np.zeros(n, dtype=np.int64)            # tokens written in this call
         self.limit = np.zeros(n, dtype=np.int64)
+        self.tail = np.zeros(n, dtype=np.int64)             # tokens of the turn before this call
+        self.address = np.zeros((n, 6), dtype=np.int64)     # `chance.addresses`
         self.offset = np.zeros(n, dtype=np.int64)           # the turn's position of token 0, minus the window's start
         self.last = np.zeros(n, dtype=np.int64)
         self.same = np.zeros(n, dtype=np.int64)             # equal for rows whose keys are of the same text
@@ -95,7 +97,7 @@ class Slots:
 
     def grown(self, size: int, width: int) -> Slots:
         """The same rows with room for more."""
-        out = Slots(size, width, self.live, self.owner)
+        out = Slots(size, width, self.numbers, self.live, self.owner)
         for name, new in out.arrays().items():
             old = getattr(self, name)
             new[tuple(slice(k) for k in old.shape)] = old
@@ -112,6 +114,9 @@ class Slots:
         self.temperature[rows] = [r.sampling.temperature for r in requests]
         self.top_p[rows] = [r.sampling.top_p for r in requests]
         self.top_k[rows] = [r.sampling.top_k for r in requests]
+        self.tail[rows] = [len(r.tail) for r in requests]
+        self.address[rows] = chance.addresses(
+            [r.place for r in requests], [r.attempts[k] for r, k in new], [r.turn for r in requests])
         self.heeds[rows] = [bool(r.stop) for r in requests]
         self.by[rows] = [r.by for r in requests]
         self.streams[rows] = [r.on_tokens is not None for r in requests]
@@ -146,20 +151,13 @@ class Slots:
         return source, target
 
     def draw(self, rows: ndarray) -> None:
-        """Random numbers for the next window of these rows, made together for all that share a key."""
-        owners = [self.owner[i] for i in rows.tolist()]
-        position = self.wrote[rows] + [len(r.tail) for r, _ in owners]
+        """Random numbers for the next window of these rows."""
+        position = self.wrote[rows] + self.tail[rows]
         block = position // 4
         count = min(WINDOW, int((self.limit[rows] - self.wrote[rows]).max()) + 3) // 4 + 1
-        keys = [chance.key(r.place) for r, _ in owners]
-        for key in dict.fromkeys(keys):
-            some = np.array([i for i, k in enumerate(keys) if k == key])
-            chosen = [owners[i] for i in some]
-            wave, slot, attempt, turn = np.array(
-                [(r.place.wave, r.place.slot, r.attempts[k], r.turn) for r, k in chosen], dtype=np.int64
-            ).T
-            start = block[some] + [r.round for r, _ in chosen]
-            self.u[rows[some], : 4 * count] = chance.blocks(key, wave, slot, attempt, turn, start, count)
+        at = self.address[rows]
+        at[:, 0] += block
+        self.u[rows, : 4 * count] = self.numbers(at, count)
         self.offset[rows] = position - 4 * block - self.wrote[rows]
 
     def _move(self, source: ndarray, target: ndarray) -> None:

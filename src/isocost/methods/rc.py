@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 CARD = Card("Reasoning Cache", "2602.03773", 2026, "grpo", "Accuracy rises with rounds to four times those trained on.")
-walked = answering.play      # the evaluation of it
+walked = answering.play
 SUMMARIES, ROUNDS = "summaries", "rounds"    # the ledger keeps summaries under this name; rounds since the problem
 
 

@@ -59,8 +59,8 @@ async def scores(
     """What a scorer says of texts. Equal texts are scored once; what is no number in [0, 1] is no score.
 
     Nor is there one if the scorer raises, returns another number of scores, or takes longer than `seconds`; what it
-    charged until then stays charged. `World.failures` counts these. Raises UserError and RewardFailed as the scorer
-    does.
+    charged until then stays charged. `World.failures` counts these, by their reasons. Raises UserError and RewardFailed
+    as the scorer does.
     """
     if not texts:
         return Scored([])
@@ -84,7 +84,7 @@ async def scores(
             why = why or (f"the scorer returned {told(value)} for {texts[i].final[-60:]!r}; expected a number from 0 "
                           "to 1")
     if why:
-        world.failures["scorer"] += 1
+        world.failures[f"scorer: {why}"] += 1
     return Scored([values[first[key]] for key in keys], why)
 
 
@@ -152,9 +152,9 @@ async def mistaken(
     for text, done, value in zip(texts, over, await inner(problem, texts, over, world), strict=True):
         about: tuple[object, ...] = draw, problem.id, text.final, done
         answer = answer_of(problem, text.final) if done and shared else None
-        if answer is not None and chance.address("shared", draw, problem.id, answer) < shared:
+        if answer is not None and chance.share("shared", draw, problem.id, answer) < shared:
             about = draw, problem.id, "answer", answer
-        out.append(value if value is None or chance.address(*about) >= wrong else 1 - float(value))
+        out.append(value if value is None or chance.share(*about) >= wrong else 1 - float(value))
     return out
 
 

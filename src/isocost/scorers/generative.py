@@ -52,7 +52,7 @@ async def ask_model(world: World, model: str, question: str, readings: int, toke
         raise UserError(f"scorer generative: no model {model!r} is open; there are {', '.join(world.others) or 'none'}")
     asked = world.others[model] if model else world
     text = Segment.given(asked.text.prompt((Message("user", question),)), Role.PROMPT, Sampling())
-    wave, slot = (int(chance.address(question, k) * 2**31) for k in range(2))
+    wave, slot = (int(chance.share(question, k) * 2**31) for k in range(2))
     place = Place(0, wave, slot, int(chance.Purpose.FORK))
     with meter.begins(False):
         said = await asked.engine.generate(text, range(readings), place=place, turn=0, max_tokens=tokens)

@@ -45,7 +45,7 @@ def opened(file: str, world: World) -> Critic:
         if world.new_critic is None:
             raise UserError("scorer learned: this model is not on this machine, so no scorer can be run beside it")
         if not (Path(file) / WEIGHTS).is_file():
-            raise UserError(f"there is no scorer in {file}: make one: isocost scorer MODEL --data ... --out {file}")
+            raise UserError(f"there is no scorer in {file}; make one: isocost scorer MODEL --data ... --out {file}")
         critic = world.new_critic()
         try:
             critic.restore(load_file(Path(file) / WEIGHTS))

@@ -7,16 +7,16 @@ from itertools import combinations
 
 import numpy as np
 from numpy import ndarray
-from scipy.stats import rankdata
 
 
 def auroc(scores: Sequence[float], right: Sequence[bool]) -> float:
     """P(a right one scores higher than a wrong one), ties counted as half; NaN where all are right or all wrong."""
-    truth = np.asarray(right, dtype=bool)
-    good, bad = int(truth.sum()), int((~truth).sum())
-    if not good or not bad:
+    truth, known = np.asarray(right, dtype=bool), np.asarray(scores, dtype=np.float64)
+    good, bad = known[truth], np.sort(known[~truth])
+    if not len(good) or not len(bad):
         return float("nan")
-    return float((rankdata(scores)[truth].sum() - good * (good + 1) / 2) / (good * bad))
+    below = (np.searchsorted(bad, good, "left") + np.searchsorted(bad, good, "right")) / 2
+    return float(below.mean() / len(bad))
 
 
 def auroc_within(groups: Sequence[tuple[Sequence[float], Sequence[bool]]]) -> ndarray:

@@ -12,18 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors.torch import save_file
 
 from isocost import chance, meter
 from isocost.disk.jsonfile import write_json
 from isocost.errors import UserError
 from isocost.gather import finished, together
-from isocost.pack import pack
 from isocost.parts.play import fork, sample
 from isocost.parts.reward import marked
 from isocost.runs.files import SCHEMA
-from isocost.scorers import answer_of, learned, step_of
+from isocost.scorers import answer_of, step_of
 from isocost.screen.display import Result, Row
 from isocost.screen.words import counted
 from isocost.seams import Pace
@@ -116,6 +113,10 @@ def learn_scorer(setting: Setting, out: Path, fitting: Fitting = Fitting(), *, o
         UserError: for a model that cannot be trained, problems whose texts have no steps, and held-out problems of
             which none has right and wrong texts.
     """
+    from safetensors.torch import save_file
+
+    from isocost.scorers import learned
+
     with observer.counting("scorer") as tell:
         opened = open_setting(setting, check=True)
         world, pace = opened.world, setting.measured
@@ -187,6 +188,10 @@ async def _labelled(
 
 def _fit(critic: Critic, labelled: Sequence[Labelled], fitting: Fitting, world: World, tell: Tell) -> int:
     """Fit to all labels, `BATCH` texts at a time in random order; returns how many labels there are."""
+    import torch
+
+    from isocost.pack import pack
+
     updates = range(0, len(labelled), BATCH)
     for epoch in range(fitting.epochs):
         order = chance.generator(fitting.seed, chance.Purpose.FORK, epoch).permutation(len(labelled))
@@ -220,6 +225,8 @@ async def _scored(
     world: World, problems: Sequence[Problem], pace: Pace, fitting: Fitting, critic: Critic, tell: Tell
 ) -> list[HeldOut]:
     """Twice as many texts of each problem as it was fitted on, with their scores."""
+    from isocost.scorers import learned
+
     async def one(slot: int, problem: Problem) -> HeldOut:
         place = Place(fitting.seed, 1, slot, int(chance.Purpose.PROFILE))
         made = await sample(problem, range(2 * fitting.texts), world, pace, place)

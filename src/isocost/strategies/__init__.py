@@ -10,9 +10,9 @@ measures it, and a server answers with it.
 
 Each attempt gives one rollout, with the number of that attempt: the chosen one. Its notes are `tries` (rollouts that
 were begun for it), `depth` (tokens written one after the other: latency without a clock), `score` (by the scorer, if
-any), `scoring` (tokens that the scorer read or wrote; `scoring_written` of them written), `calls` (verifier calls) and,
-of a search, `steps`. The others are charged, and their fate is `unchosen`. If no try has a score the rollout has
-`Stop.ERROR`, and no answer.
+any), `scoring` (tokens that the scorer took; of them `scoring_read` and `scoring_written` by an engine), `calls`
+(verifier calls) and, of a search, `steps`. The others are charged, and their fate is `unchosen`. If no try has a score
+the rollout has `Stop.ERROR`, and no answer.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from isocost import scorers
 from isocost.errors import UserError
-from isocost.found import Card, FileKind
+from isocost.found import Card, FileKind, from_file
 from isocost.recipe import functions, knobs, with_setting
 from isocost.seams import Play
 
-__all__ = ["KIND", "Card", "Pick", "Strategy", "names", "parse"]
+__all__ = ["KIND", "Card", "Pick", "Strategy", "known", "names", "parse"]
 KIND = FileKind("isocost.strategies", "strategy", ("CARD", "play"), "docs/strategies.md", dashes=True,
                 beside=("paths",))
 
@@ -107,6 +108,14 @@ def names() -> list[str]:
     return KIND.names()
 
 
+def known(spec: str) -> bool:
+    """Whether a specification names a strategy: one of `names`, or a .py file with a `play` that is no method."""
+    name = spec.strip().partition(":")[0]
+    if not name.endswith(".py"):
+        return name in names()
+    return Path(name).is_file() and hasattr(module := from_file(Path(name)), "play") and not hasattr(module, "recipe")
+
+
 def parse(spec: str) -> Strategy:
     """The strategy that a specification names: `NAME`, or `NAME:SETTING=VALUE,...` with a value in brackets if it has
     a comma.
@@ -141,7 +150,7 @@ def parse(spec: str) -> Strategy:
         check(**{k: v for k, v in values.items() if k in knobs(check)})
     choose = getattr(module, "choose", None)
     pool = choose and partial(choose, **{k: v for k, v in values.items() if k in knobs(choose)})
-    return Strategy(name, {k: said.get(k, _text(v)) for k, v in values.items()}, play, module.CARD, pool)
+    return Strategy(name, {k: said.get(k, plain_text(v)) for k, v in values.items()}, play, module.CARD, pool)
 
 
 def _parted(options: str) -> list[str]:
@@ -156,9 +165,9 @@ def _parted(options: str) -> list[str]:
     return [x for x in out if x.strip()]
 
 
-def _text(value: Any) -> Any:
+def plain_text(value: Any) -> Any:
     """A setting as it is written: a function by the name of its file."""
     if not callable(value):
         return "" if value is None else value
-    own = ",".join(f"{k}={_text(v)}" for k, v in getattr(value, "keywords", {}).items())
+    own = ",".join(f"{k}={plain_text(v)}" for k, v in getattr(value, "keywords", {}).items())
     return getattr(value, "func", value).__module__.rpartition(".")[2].replace("_", "-") + (own and f":{own}")

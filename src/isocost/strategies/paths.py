@@ -110,8 +110,8 @@ class Answer:
         noted = {"tries": self.tries, "depth": self.depth, "scoring": self.spent, "calls": self.scoring.verify, **notes}
         if chosen is not None and chosen.score is not None:
             noted["score"] = chosen.score
-        if self.scoring.decode:
-            noted["scoring_written"] = self.scoring.decode
+        asked = {"scoring_written": self.scoring.decode, "scoring_read": self.scoring.prefill}
+        noted |= {k: x for k, x in asked.items() if x}      # of a model that writes verdicts
         if self.steps:
             noted["steps"] = self.steps
         return text.but(attempt=self.attempt, parent=None,
@@ -202,7 +202,7 @@ def step_ids(world: World, mark: str) -> tuple[int, ...]:
     """
     if not getattr(world.text, "tokenized", True):      # ids stand for texts: the engine sends this one to its server
         return tuple(world.text.encode(mark))
-    return _step_ids(world.text, mark, world.learner.vocabulary)
+    return _step_ids(world.text, mark, world.learner.vocabulary)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=16)

@@ -16,6 +16,12 @@ static void uniforms(uint64_t block, uint64_t who, uint64_t slot, uint64_t wave,
     u[2] = ((double)c + 0.5) / 4294967296.0, u[3] = ((double)d + 0.5) / 4294967296.0;
 }
 
+extern "C" void isocost_uniforms(int64_t rows, int64_t count, const int64_t* addresses, double* u) {
+    for (int64_t i = 0; i < rows; i++, addresses += 6)  // position, attempt and turn, slot, wave, and the key
+        for (int64_t b = 0; b < count; b++, u += 4)
+            uniforms(addresses[0] + b, addresses[1], addresses[2], addresses[3], addresses + 4, u);
+}
+
 // Lay out the rows of a batch, (N, T), as the units that the tapes hold, each group with rows[g] of them. False unless
 // every group's rows are all of its tape's, token for token, and every token after the prompt is masked.
 static bool lay_out(Model* m, int64_t groups, const int64_t* rows, const int64_t* tapes, int64_t N, int64_t T,

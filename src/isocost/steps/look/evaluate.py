@@ -228,7 +228,8 @@ def _answering(strategy: Strategy | None, setting: Setting) -> Recipe:
 
 
 def _bill(strategy: Strategy | None, found: Evaluation, world: World) -> StrategyBill | None:
-    return None if strategy is None else StrategyBill.of(strategy, found.groups, world.meter.of(meter.EVALUATION))
+    return None if strategy is None else StrategyBill.of(
+        strategy, found.groups, world.meter.of(meter.EVALUATION), world.failures)
 
 
 def _pass_at(found: Evaluation) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocost import methods as catalogue
+from isocost import strategies
 from isocost.disk.jsonfile import finite
 from isocost.disk.shape import Each, Keys
 from isocost.errors import UserError
@@ -432,12 +433,15 @@ class MethodCheck(Result):
 
 
 def check_method(name: str) -> MethodCheck:
-    """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file.
+    """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file; that of strategies on a strategy.
 
     Raises:
-        UserError: for a method that does not exist or cannot be loaded.
+        UserError: for a method or a strategy that does not exist or cannot be loaded.
     """
-    from isocost.contract.check import check
+    if strategies.known(name):
+        from isocost.contract.strategies import check
+    else:
+        from isocost.contract.check import check
 
     return MethodCheck(name, tuple(check(name)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ class StrategyBill:
     answer: of the answers that were chosen; tries: of all other tries; scorer: read or written by the scorer, with
     `calls` verifier calls; read: prompts and texts read by the engine for the first time, reread: again. depth: tokens
     written one after the other, its mean and its 95th percentile. unanswered: answers for which no try had a score;
-    unstepped: answers of a search whose text never ended a step.
+    unstepped: answers of a search whose text never ended a step; failures: calls of the scorer that failed, by reason.
     """
 
     strategy: str
@@ -38,21 +38,23 @@ class StrategyBill:
     depth_95: float
     unanswered: int = 0
     unstepped: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, strategy: Strategy, groups: Sequence[Group], cost: Cost) -> StrategyBill:
-        """Of an evaluation's groups, and what it cost with the scorer and without the verifier's marks."""
+    def of(cls, strategy: Strategy, groups: Sequence[Group], cost: Cost, failures: Mapping[str, int]) -> StrategyBill:
+        """Of an evaluation's groups, what it cost, and the failures of its world."""
         made = [r for g in groups for r in g.rollouts]
         notes = [r.numbers for r in made]
-        scorer, wrote = (int(sum(n.get(k, 0.0) for n in notes)) for k in ("scoring", "scoring_written"))
+        names = ("scoring", "scoring_read", "scoring_written", "calls")
+        scorer, read, wrote, calls = (int(sum(n.get(k, 0.0) for n in notes)) for k in names)
         depths = np.array([n.get("depth", 0.0) for n in notes])
         lost = [r.stop is Stop.ERROR for r in made]
         answer = sum(written(r) for r, none in zip(made, lost, strict=True) if not none)
         return cls(
             str(strategy), len(made), cost.rollouts, answer, cost.decode - answer - wrote, scorer,
-            int(sum(n.get("calls", 0.0) for n in notes)), cost.fresh - (scorer - wrote), cost.reread,
+            calls, cost.fresh - read, cost.reread,
             float(depths.mean()), float(np.quantile(depths, 0.95)), sum(lost),
-            sum(n.get("steps") == 1 for n in notes),
+            sum(n.get("steps") == 1 for n in notes), {k: n for k, n in failures.items() if k.startswith("scorer: ")},
         )
 
     def rows(self) -> list[Row]:
@@ -66,6 +68,10 @@ class StrategyBill:
             Row("bill", f"tokens written: answers {self.answer:,}, other tries {self.tries:,}; scorer {self.scorer:,} "
                         f"tokens and {counted(self.calls, 'call')}; read {self.read:,}, read again {self.reread:,}"),
         ]
+        if self.failures:
+            why = next(iter(self.failures)).removeprefix("scorer: ")
+            rows.append(Row("", f"{counted(sum(self.failures.values()), 'call')} of the scorer failed, the first "
+                                f"because {why}; these texts have no score", "flag"))
         if self.unanswered:
             rows.append(Row("", f"{counted(self.unanswered, 'answer')} of {self.answers:,} could not be chosen: no try "
                                 "had a score. They are billed, and in no mean", "flag"))

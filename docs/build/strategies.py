@@ -1,0 +1,115 @@
+"""docs/strategies.md: what strategies and scorers are, with tables generated from their files.
+
+    python -m docs.build.strategies > docs/strategies.md
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from isocost import scorers, strategies
+from isocost.found import FileKind
+from isocost.recipe import knobs
+
+TEXT = """# Strategies and scorers
+
+A **strategy** makes one answer of several tries. A **scorer** says how likely each text is to be right. Measure one:
+
+```sh
+isocost eval --model tiny-puzzles --data puzzles --limit 40 --samples 2 --strategy best-of:n=4,scorer=steps
+```
+
+It prints the accuracy with its interval, the tokens of an answer, its depth (tokens written one after the other), and
+the bill: tokens of answers, other tries and the scorer, and tokens read again. With a RUN in place of `--model`, it
+measures the run's policy; `--base` adds the base and the paired difference.
+
+A specification is `NAME:SETTING=VALUE,...`. A value with a comma stands in brackets:
+`beam:n=16,width=4,scorer=(steps:wrong=0.15,shared=0.5)`.
+
+## Strategies
+
+{strategies}
+
+*pool* strategies choose among finished samples, so their accuracy at any size follows from one set of samples. The
+others need a model that goes on with a text, and an environment of one question and one answer. Attempts with one n
+share their random numbers, so differences between strategies are paired.
+
+**Training.** `play=partial(best_of.play, n=4)` in a recipe trains on the chosen answers. Tries that were not chosen
+have the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`) conflict with baselines of siblings: a
+scorer chose their tokens.
+
+## Scorers
+
+{scorers}
+
+`steps` and `outcome` of the built-in problems are exact, as no scorer of yours is. Dials add errors to any scorer:
+`wrong=q` misjudges a share q of the texts, which the text decides; `shared=s` is the correlation of the errors of texts
+with one answer; `by=min`, `mean` or `prod` scores a text by its steps.
+
+A score outside [0, 1], NaN, a wrong number of scores, an exception, or more than 60 seconds is no score. A try without
+one is billed and not chosen. If no try has one, the answer is missing and counted.
+
+## Learn a scorer
+
+```sh
+isocost scorer tiny-puzzles --data puzzles --limit 40 --texts 2 --per-step 2 --epochs 1 --out scorer
+```
+
+continues each step of sampled texts `--per-step` times, and fits a value function to the mean marks. It prints, on
+problems that it was not fitted on, the share of wrong texts that it accepts and of right ones that it rejects, the
+AUROC within problems, and how errors repeat. Use it with `scorer=learned:file=scorer`. On the puzzles such a scorer
+tells hard problems from easy ones, and hardly a right answer from a wrong one to the same problem
+([evidence](evidence.md#a-learned-scorer)).
+
+## Your own
+
+A function `my_scorer.py:function` gets `(problem, texts)` and returns a number for each text. `./my_strategy.py` is a
+strategy if it has `CARD` and `play`; `isocost methods check ./my_strategy.py` checks its contract: one rollout an
+attempt, every try billed, equal results beside other attempts. `isocost.parts.reward.scored` is a reward that trains on
+a scorer.
+"""
+
+
+def page() -> str:
+    """The page in Markdown."""
+    return TEXT.format(strategies=table(strategies.KIND), scorers=table(scorers.KIND))
+
+
+def table(kind: FileKind) -> str:
+    """A row for each file: its name, the first sentence of its docstring, and its settings."""
+    if kind is strategies.KIND:
+        rows = [("strategy", "answer", "settings", "pool")]
+        rows += [(f"`{n}`", _first(kind, n), _settings(kind.load(n).play), "yes" if strategies.parse(n).of_pool else "")
+                 for n in kind.shipped()]
+    else:
+        rows = [("scorer", "score", "settings")]
+        rows += [(f"`{NAMED.get(n, n)}`", _first(kind, n), _settings(kind.load(n).score)) for n in kind.shipped()]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
+
+
+NAMED = {"python": "FILE.py:FUNCTION", "endpoint": "http://..."}
+
+
+def _first(kind: FileKind, name: str) -> str:
+    said = " ".join((inspect.getdoc(kind.load(name)) or "").split("\n\n")[0].split())
+    said = said.split(". ")[0].removesuffix(".").removesuffix(":")
+    return said.split(": ", 1)[-1] if kind is strategies.KIND else said
+
+
+def _settings(play: object) -> str:
+    return ", ".join(f"`{x}`" for x in _each(play))
+
+
+def _each(play: object) -> Iterator[str]:
+    for name, value in knobs(play).items():
+        if name in ("function", "url", "prefer", "ask", "reason", "condense", "easy", "medium", "hard"):
+            yield name
+        else:
+            shown = strategies.plain_text(value)
+            yield f"{name}={shown}" if shown != "" else name
+
+
+if __name__ == "__main__":
+    print(page(), end="")
