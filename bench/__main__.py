@@ -25,6 +25,7 @@ CASES = {
     "pilot": "the runs of a pilot against another checkout's, given by --before; both write the same weights",
     "scaling": "cost against batch, length, width and group size, beside the roofline",
     "overlap": "sampling and learning at the same time against taking turns, in seconds and in learning curves",
+    "search": "strategies at test time against plain sampling of as many tokens, in CPU seconds",
     "overhead": "feed, pack and journal with an engine that costs nothing, against a plain loop",
 }
 

@@ -238,6 +238,47 @@ def test_what_a_refusal_names_is_changed():
         Dialect("m", Sampling(0.5)).adapt("temperature: only 1 is supported", body | {"temperature": 0.5})
 
 
+def stepwise(server, url, fault):
+    """What two attempts at one step say, and the requests for them, of a server that answers as `fault` says."""
+    local = open_setting(Setting.of(data=DATA)).world
+    world = endpoint.open_world(Spec("openai", "tiny", url + TEXT), local.problems, local.grade, limits=QUICK)
+    server.reset(fault)
+    start = Segment.given(world.text.prompt(local.problems[0].prompt), Role.PROMPT)
+    try:
+        said = asyncio.run(world.engine.generate(
+            start, [0, 1], place=Place(0, 0, 0), turn=0, max_tokens=9, stop=("!",), ends=world.text.encode(";")))
+        return [(world.text.decode(s.tokens.tolist()), len(s.tokens), s.stop) for s in said], server.asked
+    finally:
+        world.close()
+
+
+def completion(text, **more):
+    usage = {"prompt_tokens": 5, "completion_tokens": 4}
+    return 200, {}, {"choices": [{"text": text, "finish_reason": "stop", **more}], "usage": usage}
+
+
+def test_a_step_ends_at_a_string_that_the_server_keeps_in_its_answer(server, served):
+    texts = iter(["1+2=3;", "3"])
+    said, asked = stepwise(server, served[1], lambda k, body: completion(next(texts)))
+    assert sorted(said) == [("1+2=3;", 4, Stop.STEP), ("3", 4, Stop.DONE)]
+    assert all(b["stop"] == ["!", ";"] and b["include_stop_str_in_output"] is True for b in asked)
+
+
+def test_a_step_ends_at_a_string_that_a_server_names_as_the_reason_or_is_refused_with_what_to_do(server, served):
+    def without(**more):
+        def fault(k, body):
+            if "include_stop_str_in_output" in body:
+                return 400, {}, error("Unrecognized request argument supplied: include_stop_str_in_output")
+            return completion("1+2=3", **more)
+        return fault
+
+    said, asked = stepwise(server, served[1], without(stop_reason=";"))
+    assert said == [("1+2=3;", 4, Stop.STEP)] * 2 and asked[-1]["stop"] == ["!", ";"]
+    assert stepwise(server, served[1], without(stop_reason=None))[0] == [("1+2=3", 4, Stop.DONE)] * 2
+    with pytest.raises(UserError, match=r"whether a text stopped at ';' or is over: .*best-of and vote"):
+        stepwise(server, served[1], without())
+
+
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 def test_log_probs_of_a_server_are_the_learner_s(server, served, path):
     """Where they were asked for; else they are NaN, and lengths are those of the usage counts."""

@@ -179,6 +179,16 @@ def test_a_completion_has_its_seeds_tokens_its_log_probs_and_the_version(monkeyp
     assert set(asyncio.run(write([0]))[0].version.tolist()) == {1}
 
 
+def test_ids_that_a_request_names_end_a_step(monkeypatch):
+    install(monkeypatch)
+    world = opened().world
+    start, (mark,) = Segment.given(world.text.encode("47+38="), Role.PROMPT), world.text.encode("8")
+    said = asyncio.run(world.engine.generate(
+        start, range(9), place=Place(3, 0, 0), turn=0, max_tokens=4, ends=[mark]))
+    assert {s.stop for s in said} > {Stop.STEP}
+    assert all((s.stop is Stop.STEP) == (int(s.tokens[-1]) == mark) for s in said)
+
+
 def test_a_halted_wave_returns_without_tokens(monkeypatch):
     install(monkeypatch)
     world = opened().world

@@ -28,7 +28,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.steps.settings import setting_with
-from isocost.types import Place, Role, Sampling, Segment
+from isocost.types import Place, Role, Sampling, Segment, Stop
 from isocost.worlds.http import RequestLimits
 from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.vllm import ADD
@@ -89,6 +89,21 @@ def test_tokens_that_are_sent_again_under_the_same_weights_are_charged_as_read_a
         assert (more(text, 1)[1].prefill, more(text, 1)[1].reread) == (len(text), len(text) - 1)
         world.engine.restore(world.learner.weights(), 1)
         assert more(text, 1)[1].reread == 0
+
+
+def test_ids_that_a_request_names_end_a_step_of_a_completion():
+    with serving("tiny") as (url, fake), opened(url) as world:
+        first, (mark,) = Segment.given(world.text.encode("47+38="), Role.PROMPT), world.text.encode("8")
+        heard = {}
+        said = asyncio.run(world.engine.generate(
+            first, range(9), place=Place(1, 0, 0).at(2), turn=0, max_tokens=4, ends=[mark],
+            on_tokens=heard.__setitem__))
+        plain = asyncio.run(world.engine.generate(first, range(9), place=Place(1, 0, 0), turn=0, max_tokens=4))
+        assert fake.bodies[-10]["stop_token_ids"] == [*world.text.ends, mark]
+        assert [b["seed"] for b in fake.bodies[-18:-9]] != [b["seed"] for b in fake.bodies[-9:]], "a round's own"
+        assert {s.stop for s in said} > {Stop.STEP} and Stop.STEP not in {s.stop for s in plain}
+        assert all((s.stop is Stop.STEP) == (int(s.tokens[-1]) == mark) for s in said)
+        assert heard == {k: s.tokens.tolist() for k, s in enumerate(said)}
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.5])

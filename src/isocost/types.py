@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from operator import add, sub
+from operator import add, attrgetter, sub
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -350,8 +350,9 @@ class Segment:
     @property
     def turn_now(self) -> int:
         """Number of the turn that the next token belongs to: the last one if it is unfinished."""
-        unfinished = len(self) > 0 and self.role[-1] == _OWN
-        return int(np.maximum.reduce(self.turn, initial=self.first - 1)) + (not unfinished)
+        if len(self.role) and self.role[-1] == _OWN:
+            return int(self.turn[-1])
+        return int(np.maximum.reduce(self.turn, initial=self.first - 1)) + 1
 
     def known(self, version: int) -> int:
         """How many of its first tokens were read or written under these weights: all up to the policy's last one.
@@ -419,7 +420,11 @@ class Rollout:
                        score=None, mark=None, fault=None)
 
     def but(self, **changes) -> Rollout:
-        return replace(self, **changes)
+        """The same with other values of these fields, in half the time of `replace`: a search changes each step's."""
+        values = list(_VALUES(self))
+        for name, value in changes.items():
+            values[_NUMBER[name]] = value
+        return Rollout(*values)
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -439,6 +444,10 @@ class Rollout:
             self.problem, self.segments, self.final, self.stop, self.attempt, mark, self.cohort, self.origin,
             self.parent, self.notes, mark, self.turns, self.fault,
         )
+
+
+_NUMBER = {f.name: i for i, f in enumerate(fields(Rollout))}
+_VALUES = attrgetter(*_NUMBER)
 
 
 @dataclass(frozen=True)

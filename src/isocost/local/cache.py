@@ -469,7 +469,7 @@ class NativeCache:
         if None in waiting:
             homes = {row.home.start.tobytes(): row.home for row in waiting if row is not None}
         spans, tokens, of = list[tuple[int, ...]](), list[ndarray](), np.zeros(count, dtype=np.int64)
-        rows = list[tuple[int, ...]]()
+        rows, copies, read_into = list[tuple[int, ...]](), list[tuple[int, ...]](), 0
         for i, (text, lead, row) in enumerate(zip(texts, leads, waiting, strict=True)):
             slot, done = first + i, 0
             if row is None:
@@ -489,7 +489,9 @@ class NativeCache:
             rows.append((0, 0, *where))
             if i and row is None and text is texts[i - 1]:
                 of[i] = of[i - 1]
+                copies.append((read_into, where[0], len(text) - lead))
                 continue
+            read_into = where[0]
             of[i] = len(spans)
             spans.append((len(text) - lead - done, done, *where))
             tokens.append(text[lead + done :])
@@ -498,11 +500,8 @@ class NativeCache:
         if new:
             self._read_homes(new)
         hidden = self.kernel.read(np.array(spans), np.concatenate(tokens))
-        with torch.inference_mode():
-            for i in range(1, count):
-                if of[i] == of[i - 1]:
-                    memory = self._memory[first + i - 1 : first + i + 1]
-                    self._copy(*memory, len(texts[i]) - leads[i])
+        if copies:
+            self.kernel.copy(np.array(copies), self._own_room)
         return self.kernel.logits(hidden).index_select(0, torch.from_numpy(of)), read
 
     def release(self, slot: int, tokens: ndarray) -> Waiting:
@@ -547,15 +546,12 @@ class NativeCache:
         return torch.empty(self.kernel.memory(self._own_room), dtype=self.kernel.dtype)
 
     def _grown(self, memory: Tensor, old: int) -> Tensor:
-        """The same keys and values of `old` tokens with more room."""
-        self._copy(memory, new := self._new_memory(), old)
-        return new
-
-    def _copy(self, memory: Tensor, to: Tensor, tokens: int) -> None:
-        """Copy the first tokens: memory has, per layer and head, all keys in blocks, then all values."""
+        """The same keys and values of `old` tokens with more room: per layer and head, keys in blocks, then values."""
         c = self.config
-        shape, some = (c.layers * c.kv_heads, 2, -1), self.kernel.room(tokens) * c.head_dim
-        to.view(shape)[:, :, :some] = memory.view(shape)[:, :, :some]
+        new = self._new_memory()
+        shape = (c.layers * c.kv_heads, 2, -1)
+        new.view(shape)[:, :, : old * c.head_dim] = memory.view(shape)
+        return new
 
 
 def _weighted(p: Tensor, v: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ class LocalEngine:
         self._waiting: deque[SlotRequest] = deque()
         self._starting: list[tuple[SlotRequest, int]] = []      # rows that do not wait any more, while they get slots
         self._numbers = self.cache.kernel.uniforms if isinstance(self.cache, NativeCache) else chance.numbers
-        self._slots, self._label = Slots(0, 0, self._numbers), 0
+        self._slots, self._label, self._calls = Slots(0, 0, self._numbers), 0, 0
         self._kept: dict[tuple[SlotRequest, int], list[ndarray]] = {}
         self._driver: asyncio.Task[None] | None = None
         self._news = False                   # a request's tokens returned in the last tick
@@ -102,7 +102,8 @@ class LocalEngine:
         on_tokens: OnTokens | None = None,
     ) -> list[list[Said]]:
         """`generate` of each start; see `isocost.world.generate_many`."""
-        call, line = OpenCall(asyncio.get_running_loop().create_future()), self._line(ends) if ends else 0
+        self._calls, line = self._calls + 1, self._line(ends) if ends else 0
+        call = OpenCall(asyncio.get_running_loop().create_future(), self._calls)
         every = [self._request(x, call, place, turn, line) for x in starts]
         halted, who = place.wave_key in self._halted, payer()
         for request in every:
@@ -471,8 +472,7 @@ class LocalEngine:
         if stale.any():
             s.draw(np.flatnonzero(stale))
         here = np.minimum((wrote + s.offset[:live])[:, None] + np.arange(ticks), s.u.shape[1] - 1)
-        number: dict[int, int] = {}
-        of = np.array([number.setdefault(id(r.call), len(number)) for r, _ in s.owner], dtype=np.int64)
+        _, of = np.unique(s.call[:live], return_inverse=True)
         ends = EndIds(self._is_end, s.by[:live])
         ids, logp, new = self.cache.burst(
             s.last[:live], s.length[:live], left, of, ends, s.temperature[:live], s.u[rows[:, None], here],
@@ -529,14 +529,15 @@ class LocalEngine:
             self._kept.setdefault(self._slots.owner[first + i], []).append(kept)
 
     def _heed_strings(self, stopped: ndarray, first: int) -> None:
-        """Whether a stop string is in the text of the turn; only the end of the turn is checked."""
+        """Whether a stop string ends in what was written; it may begin in what the start has of the turn."""
         s = self._slots
         for i in np.flatnonzero(s.heeds[first : first + len(stopped)] & ~stopped).tolist():
             request, slot = s.owner[first + i][0], first + i
             reach = max(len(x.encode()) for x in request.stop) + 4
             wrote = s.tokens[slot, : s.wrote[slot]][-reach:].tolist()
-            text = self.text.decode((request.tail + wrote)[-reach:])
-            stopped[i] = any(x in text for x in request.stop)
+            end = (request.tail + wrote)[-reach:]
+            text, old = self.text.decode(end), len(self.text.decode(end[: -len(wrote)]))
+            stopped[i] = any(text.find(x, max(old - len(x) + 1, 0)) >= 0 for x in request.stop)
 
     def _read_again(self) -> None:
         """With new weights, compute the keys and values of all tokens of live rows again."""

@@ -143,6 +143,10 @@ class Kernel:
         )
         return hidden
 
+    def copy(self, rows: ndarray, room: int) -> None:
+        """Copy keys and values between memories for `room` tokens: (rows, 3) from where, to where, how many tokens."""
+        self._call.isocost_copy(self._model, ctypes.c_int64(len(rows)), _at(rows), ctypes.c_int64(room))
+
     def logits(self, hidden: Tensor) -> Tensor:
         """(S, hidden) -> (S, V)."""
         out = torch.empty(len(hidden), self.config.vocab)

@@ -22,6 +22,7 @@ class OpenCall:
     """Requests that one caller waits for together; the future is set when the last is complete."""
 
     future: asyncio.Future[None]
+    number: int
     open: int = 0
 
     def complete(self) -> None:
@@ -85,6 +86,7 @@ class Slots:
         self.top_p = np.ones(n, dtype=np.float32)
         self.top_k = np.zeros(n, dtype=np.int64)
         self.heeds = np.zeros(n, dtype=bool)                # has stop strings
+        self.call = np.zeros(n, dtype=np.int64)             # number of its call
         self.by = np.zeros(n, dtype=np.int64)               # see `SlotRequest.by`
         self.streams = np.zeros(n, dtype=bool)              # its tokens are passed on as they come
         self.u = np.zeros((n, WINDOW + 4), dtype=np.float64)
@@ -118,6 +120,7 @@ class Slots:
         self.address[rows] = chance.addresses(
             [r.place for r in requests], [r.attempts[k] for r, k in new], [r.turn for r in requests])
         self.heeds[rows] = [bool(r.stop) for r in requests]
+        self.call[rows] = [r.call.number for r in requests]
         self.by[rows] = [r.by for r in requests]
         self.streams[rows] = [r.on_tokens is not None for r in requests]
         self.draw(rows)

@@ -103,6 +103,7 @@ class StaticCache(TorchCache):
         u: ndarray, same: ndarray,
     ) -> tuple[ndarray, ndarray, ndarray]:
         (live, ticks), to_go = u.shape, np.bincount(of)
+        same[:] = np.arange(live)                           # every row is read for itself
         if not np.array_equal(ends.lines, self._ends_known):
             self._ends_known = ends.lines.copy()
             if len(ends.lines) > len(self._ends):

@@ -77,14 +77,14 @@ async def advance(
     The texts are answers to one question, not dialogues. One without a token of the policy begins with this step. A
     step that ends with an id has `Stop.STEP`; one that ends with a string `Stop.DONE`, as a text that is over.
     """
-    made, strings = list(rollouts), (*pace.stop, *stop)
+    made, strings, wrote = list(rollouts), (*pace.stop, *stop), [r.segments[-1].written for r in rollouts]
     for fresh in (True, False):
         same: dict[bytes, list[int]] = {}      # equal texts are read once
         for i, rollout in enumerate(rollouts):
-            if (not rollout.segments[-1].written) is fresh:
+            if (not wrote[i]) is fresh:
                 same.setdefault(rollout.segments[-1].tokens.tobytes(), []).append(i)
-        starts = [Start(text := rollouts[own[0]].segments[-1], [rollouts[i].attempt for i in own],
-                        max(pace.max_tokens - text.written, 1)) for own in same.values()]
+        starts = [Start(rollouts[own[0]].segments[-1], [rollouts[i].attempt for i in own],
+                        max(pace.max_tokens - wrote[own[0]], 1)) for own in same.values()]
         if not starts:
             continue
         with meter.begins(fresh):

@@ -163,7 +163,8 @@ class Answer:
         made = iter(await advance([p.rollout for p in live], self.world, self.pace, self.place, ends=ends,
                                   stop=() if ends else (mark,)))
         grown = [p if p.over else replace(p, rollout=(r := next(made)), over=self._ended(r)) for p in paths]
-        self.depth += max((g.length - p.length for g, p in zip(grown, paths, strict=True)), default=0)
+        new = [len(g.rollout.segments[-1]) - len(p.rollout.segments[-1]) for g, p in zip(grown, paths, strict=True)]
+        self.depth += max(new, default=0)
         return grown
 
     def _ended(self, rollout: Rollout) -> bool:

@@ -158,6 +158,15 @@ void isocost_read(Model* m, int64_t count, const Span* spans, const int64_t* ids
     }, parts);
 }
 
+// Copy the keys and values of the first tokens of rows, (rows, 3) of from, to and their number, between memories for
+// `room` tokens: per layer and head, keys in blocks, then values.
+void isocost_copy(Model* m, int64_t rows, const int64_t* those, int64_t room) {
+    size_t each = m->s.head_dim * (m->s.bf16 ? 2 : 4), whole = room * each;
+    for (int64_t i = 0; i < rows; i++, those += 3)
+        for (int k = 0; k < 2 * m->s.layers * m->s.kv_heads; k++)
+            memcpy((char*)those[1] + k * whole, (char*)those[0] + k * whole, padded(those[2]) * each);
+}
+
 void isocost_logits(Model* m, int64_t rows, const float* hidden, float* z) {
     int parts = m->workers;
     auto cut = shares(rows, parts, [](long) { return 1.0; });
