@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
+from multiprocessing import Pool as Processes
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from numpy import ndarray
 
 import made_with
 from isocost.planner.test_time.choice import decide
-from isocost.planner.test_time.estimates import SIZES, measure, orders, possible
+from isocost.planner.test_time.estimates import SIZES, label, measure, orders, possible
 from isocost.planner.test_time.mixture import FURTHEST, fit_mixture
 from isocost.planner.test_time.outcome import outcome
 from isocost.planner.test_time.pool import Pool, parts, statistic
@@ -34,6 +36,8 @@ from isocost.runs.files import read_lines
 from isocost.screen.words import markdown_table
 from isocost.stats.intervals import Interval, student
 from isocost.stats.passk import pass_at
+from isocost.steps.settings import setting_of
+from isocost.steps.test_time.profile import profile_live
 
 HOME = Path(__file__).resolve().parents[1]
 DATA, RECORD = HOME / "experiments" / "outside_strategies", HOME / "experiments" / "results" / "test_time.json"
@@ -42,8 +46,9 @@ PARTS = ("planner/test_time", "stats/intervals.py", "stats/passk.py")
 DRAWS, SHOWN = 20, 18               # draws of samples; of these the plan is to prescribe more than one sample
 FORECASTS = ((16, 64), (64, 256))       # (samples, k) of pass@k
 BUDGETS = (2.5, 4, 8, 16, 32, 64, 128, 256)             # samples an answer, with `PROFILED` samples of a problem
-PROFILED, LOSS = 64, 0.02
-STUDIES, PROBLEMS, SAMPLES, TRUE = 200, 120, 32, 800    # simulated; problems from which the truth is computed
+PROFILED, LOSS, MANY = 64, 0.02, 256
+WRONG = "steps:wrong=0.15"
+STUDIES, PROBLEMS, SAMPLES, TRUE = 200, 120, 32, 400    # simulated; problems from which the truth is computed
 
 
 def main() -> None:
@@ -51,11 +56,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=(*MAKE, "page"))
     what = parser.parse_args().what
+    made = {} if what == "page" else {"command": f"python experiments/test_time.py {what}", **MAKE[what]()}
     kept = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     if what == "page":
         PAGE.write_text(page(kept), encoding="utf-8")
         return
-    kept[what] = {"command": f"python experiments/test_time.py {what}", **MAKE[what]()}
+    kept[what] = made
     RECORD.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     made_with.note(RECORD, PARTS)
 
@@ -66,23 +72,22 @@ def main() -> None:
 def counts() -> dict[str, Any]:
     """pass@k forecast from few samples of the same problems, and plans with the verifier as scorer."""
     data = json.loads((DATA / "repeated_sampling.json").read_text(encoding="utf-8"))
-    found: dict[str, Any] = {"source": data["source"], "models": {}}
-    for name, right in data["right"].items():
-        own: dict[str, Any] = {}
-        for m, k in FORECASTS:
-            rng, truth = np.random.default_rng([m, k]), pass_at(right, data["samples"], k)
-            wrong = data["samples"] - np.array(right)
-            cast = [fit_mixture(rng.hypergeometric(right, wrong, m), m).forecast(k) for _ in range(DRAWS)]
-            own[f"{m} to {k}"] = {
-                "truth": truth, "error": float(np.mean([abs(i.value - truth) for i in cast])),
-                "bias": float(np.mean([i.value - truth for i in cast])),
-                "held": float(np.mean([i.holds(truth) for i in cast])),
-                "width": float(np.mean([i.width for i in cast])),
-            }
-        own["plans"] = _dares(np.array(right), data["samples"])
-        found["models"][name] = own
-        print(name, json.dumps(own["16 to 64"]), file=sys.stderr)
-    return found
+    with Processes(2) as two:
+        models = two.map(partial(_model, samples=data["samples"]), map(np.array, data["right"].values()), chunksize=1)
+    return {"source": data["source"], "models": dict(zip(data["right"], models, strict=True))}
+
+
+def _model(right: ndarray, samples: int) -> dict[str, Any]:
+    own: dict[str, Any] = {}
+    for m, k in FORECASTS:
+        rng, truth = np.random.default_rng([m, k]), pass_at(right, samples, k)
+        cast = [fit_mixture(rng.hypergeometric(right, samples - right, m), m).forecast(k) for _ in range(DRAWS)]
+        own[f"{m} to {k}"] = {
+            "truth": truth, "error": float(np.mean([abs(i.value - truth) for i in cast])),
+            "bias": float(np.mean([i.value - truth for i in cast])),
+            "held": float(np.mean([i.holds(truth) for i in cast])), "width": float(np.mean([i.width for i in cast])),
+        }
+    return {**own, "plans": _dares(right, samples)}
 
 
 def _dares(right: ndarray, samples: int, profiled: int = PROFILED) -> dict[str, Any]:
@@ -106,10 +111,18 @@ def _dares(right: ndarray, samples: int, profiled: int = PROFILED) -> dict[str, 
 
 def builtin() -> dict[str, Any]:
     """The same on the built-in puzzles, whose checker is exact."""
-    lines = read_lines(DATA / "puzzles" / "pool.jsonl")
-    right = np.array([sum(line["right"]) for line in lines], dtype=int)
-    samples = len(lines[0]["right"])
-    return {"problems": len(right), "samples": samples, "plans": _dares(right, samples, PROFILED // 2)}
+    searches = ("best-of", "vote", "weighted-vote", "beam", "particles")
+    with tempfile.TemporaryDirectory() as folder:
+        setting, exact, wrong = setting_of({"data": "puzzles"}), Path(folder) / "exact", Path(folder) / "wrong"
+        tables = {
+            "0": profile_live(exact, setting, strategies=searches, scorer="steps", samples=MANY).table,
+            "0.15": profile_live(wrong, setting, strategies=searches, scorer=WRONG, samples=MANY // 4).table,
+        }
+        lines = read_lines(exact / "pool.jsonl")
+    right = np.array([round(sum(line["right"])) for line in lines])
+    by = {q: {label(r.strategy, r.size): [r.tokens, r.accuracy] for r in t.rows} for q, t in tables.items()}
+    return {"problems": len(right), "samples": MANY, "right": right.tolist(), "strategies": by,
+            "plans": _dares(right, MANY, PROFILED // 2)}
 
 
 # a verifier that does not help ----------------------------------------------------------------------------------------
@@ -162,7 +175,8 @@ def _sampled(world: Mapping[str, float], problems: int, samples: int, rng: np.ra
 
 def simulated() -> dict[str, Any]:
     """Whole studies: does the interval hold, and what does the choice cost against the best candidate known."""
-    found = [_study(number) for number in range(STUDIES)]
+    with Processes(2) as two:
+        found = two.map(_study, range(STUDIES), chunksize=5)
     loss = np.array([x["loss"] for x in found])
     return {
         "studies": STUDIES, "held": float(np.mean([x["held"] for x in found])),
@@ -286,6 +300,9 @@ def _builtin(part: Mapping[str, Any]) -> str:
     plans = part["plans"]
     rows = [[k, p["more"], f"{p['loss']:.3f}", f"{p['worst']:.3f}", f"{p['best']:.3f}"] for k, p in plans.items()]
     least, loss = min(p["more"] for p in plans.values()), max(p["loss"] for p in plans.values())
+    exact, wrong = part["strategies"]["0"], part["strategies"]["0.15"]
+    both = [[name, f"{exact[name][0]:,.0f}", f"{exact[name][1]:.3f}", f"{wrong[name][1]:.3f}"]
+            for name in exact if name in wrong]
     heads = ["samples paid for", f"of {DRAWS} draws: more than one", "mean cost", "worst", "pass@n of the best"]
     return f"""## The built-in puzzles with their exact checker
 
@@ -294,6 +311,9 @@ sample in {SHOWN} of {DRAWS} draws at every budget: {_met(least >= SHOWN)}. Cost
 {_met(loss <= LOSS)}.
 
 {markdown_table(heads, rows)}
+Accuracy by strategy on the problems that choose, with the step checker right, and wrong on 15 % of the texts:
+
+{markdown_table(["strategy", "tokens an answer", "checker right", "wrong on 15 %"], both)}
 `{part["command"]}`
 """
 

@@ -86,6 +86,14 @@ def completions(shell: Shell) -> None:
     (shell.here / "completions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
 
 
+def scored(shell: Shell) -> None:
+    """pool.jsonl: 80 problems with 16 attempts each, their scores, answers and tokens."""
+    marks = [(i, k, k * 7 % 16 < i % 17) for i in range(80) for k in range(16)]
+    rows = [{"problem_id": f"p{i}", "correct": right, "answer": "1" if right else str(2 + k % 5),
+             "score": 0.3 + 0.5 * right * (k % 4 > 0) + 0.01 * k, "completion_tokens": 80 + k} for i, k, right in marks]
+    (shell.here / "pool.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+
+
 def mine(shell: Shell) -> None:
     """mine.jsonl: the problems of docs/use_your_own.md, which the embedded model can read."""
     saved(shell, "docs/use_your_own.md", "make_data.py")
@@ -213,6 +221,12 @@ WALKS = {
             "kill -INT %1": "kill -INT $(cat pid); until grep -q written log; do sleep 0.1; done; cat log",
         },
         ends={"cat log": ((0,), "1 answered")}, leaves=("answers/answers.jsonl",),
+    ),
+    "docs/test_time.md": Walk(
+        scored,
+        quick={"--world think": "--world think --limit 100", "--problems 120": "--problems 24 --limit 200 --pool 6 "
+               "--sizes 4", "count=20": "count=3", "400-tokens": "200-tokens"},
+        leaves=("studies/stored/report.html", "answers.jsonl"),
     ),
     "docs/your_trainer.md": Walk(
         lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 60k-rollouts"},

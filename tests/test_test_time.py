@@ -1,4 +1,4 @@
-"""Plans of test-time strategies: estimators against enumeration and against the strategies themselves, and the choice."""
+"""Plans of test-time strategies: estimates against enumeration and the strategies themselves, and the choice."""
 
 from itertools import combinations
 
@@ -86,7 +86,7 @@ def test_what_begins_with_given_samples_has_them_in_every_subset():
 def test_a_pool_without_scores_or_answers_names_what_it_suffices_for():
     p = pool()
     bare = Pool(p.ids, p.right, None, p.answer)
-    with pytest.raises(UserError, match="best-of needs a score of each sample, .*; vote, until-sure need none"):
+    with pytest.raises(UserError, match=r"best-of needs a score of each sample, .*; vote, until-sure need none"):
         measure(bare, "best-of", 2, orders(bare, 0))
     with pytest.raises(UserError, match="vote-7: the pool has 6 samples per problem; sample more"):
         measure(p, "vote", 7, orders(p, 0))
@@ -171,7 +171,8 @@ def exact_pool(problems=80, samples=24, seed=0):
     rng = np.random.default_rng(seed)
     p = 1 / (1 + np.exp(-rng.normal(-0.7, 1.5, problems)))
     right = (rng.random((problems, samples)) < p[:, None]).astype(float)
-    return Pool(tuple(map(str, range(problems))), right, right, np.where(right > 0, 0, 1 + rng.integers(0, 9, right.shape)),
+    answer = np.where(right > 0, 0, 1 + rng.integers(0, 9, right.shape))
+    return Pool(tuple(map(str, range(problems))), right, right, answer,
                 rng.integers(20, 60, right.shape), exact=True)
 
 

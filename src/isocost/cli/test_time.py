@@ -15,7 +15,7 @@ from isocost.errors import UserError
 if TYPE_CHECKING:
     from isocost.steps.events import Observer
 
-ONLY = ("strategies", "scorer", "probe", "bands", "pool", "sizes", "band_by")
+ONLY = ("strategies", "scorer", "probe", "bands", "pool", "sizes", "band_by", "temperatures", "lengths")
 STORED = ("out", "seed", "completions", "columns", "scale", "model", "skip_broken", "as_json", "verbose", "strategies",
           "scorer", "probe", "bands")
 LIVE = ("problems", "concurrency", "timeout", "retries", "per_minute", "named")
@@ -35,6 +35,10 @@ def strategy_options(f: Callable) -> Callable:
                      "file's column of scores; of a model the verifier]"),
         click.option("--pool", type=SOME, help="with --strategies, of a model: samples of each problem  [default: 32]"),
         click.option("--sizes", metavar="N,N", help="with --strategies: the sizes of searches  [default: 4,16]"),
+        click.option("--temperatures", metavar="T,T", help="with --strategies, of a model: other temperatures to "
+                     "compare"),
+        click.option("--lengths", metavar="N,N", help="with --strategies, of a model: other limits of a completion, in "
+                     "tokens, to compare"),
         click.option("--band-by", metavar="KEY", help="with --strategies, of a model: the key of a problem's data that "
                      "tells its band  [default: probe samples]"),
         click.option("--probe", type=ANY, help="with --strategies: samples of each problem that tell its band of "
@@ -44,6 +48,19 @@ def strategy_options(f: Callable) -> Callable:
     )):
         f = option(f)
     return f
+
+
+def arms_of(asked: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The other sampling settings that are asked for. Raises UserError for what is no temperature or length."""
+    try:
+        warm = [float(x) for x in (asked["temperatures"] or "").split(",") if x.strip()]
+    except ValueError:
+        raise UserError(f"--temperatures {asked['temperatures']!r}: expected numbers, such as 0.6,1.2") from None
+    if any(not 0 < x < 100 for x in warm):
+        raise UserError(f"--temperatures {asked['temperatures']}: samples at temperature 0 are all equal; expected "
+                        "numbers above 0")
+    long = counts(asked["lengths"], "--lengths") or []
+    return [{"temperature": x} for x in warm] + [{"max_tokens": k} for k in long]
 
 
 def profiled(
@@ -59,7 +76,7 @@ def profiled(
         return profile_live(
             out, setting_of(asked), strategies=strategies, scorer=asked["scorer"], problems=asked["problems"],
             samples=asked["pool"] or SAMPLES, sizes=counts(asked["sizes"], "--sizes") or SEARCHED, seed=asked["seed"],
-            probe=asked["probe"], bands=asked["bands"], band_by=asked["band_by"] or "",
+            probe=asked["probe"], bands=asked["bands"], band_by=asked["band_by"] or "", arms=arms_of(asked),
             limits=server_limits(dict(asked)), observer=observer,
         )
     if wrong := next((option for name, option in given.items() if name not in STORED), None):

@@ -19,20 +19,25 @@ from isocost.planner.test_time.estimates import Measured
 from isocost.stats.intervals import Interval, student
 
 FOLDS = 10
-TIE = 0.005         # of accuracy: within it of the best, the cheapest is chosen
+TIE = 0.005         # of accuracy, at most 1 % of the best: within it of the best, the cheapest is chosen
 WORTH = 0.01        # a gain over one sample below this is none
 LEVEL = 0.9
 
 Rule = Callable[[ndarray, ndarray], int]    # (S,) mean accuracies, (S,) mean costs -> the number of the chosen one
 
 
-def within(budget: float) -> Rule:
-    """The most accurate candidate that costs at most `budget`; of those within `TIE` of it the cheapest."""
+def within(budget: float, exact: bool = False) -> Rule:
+    """The most accurate candidate that costs at most `budget`; of those within `TIE` of it the cheapest.
+
+    With an `exact` scorer more samples are never worse: where nothing was ever right, all that the budget pays for.
+    """
 
     def choose(accuracy: ndarray, cost: ndarray) -> int:
         fits = cost <= budget * (1 + 1e-9)
         best = np.where(fits, accuracy, -np.inf).max()
-        near = fits & (accuracy >= best - TIE)
+        if exact and best == 0:
+            return int(np.where(fits, cost, -np.inf).argmax())
+        near = fits & (accuracy >= best - min(TIE, best / 100))
         return int(np.where(near, cost, np.inf).argmin())
 
     return choose

@@ -41,11 +41,17 @@ class Measured:
     tokens: ndarray
     depth: float
     how: str = "pool"
+    arm: str = ""       # the settings that it was sampled at, where they are not the study's
 
     @property
     def label(self) -> str:
         """Strategy and size in one word."""
-        return "one" if self.size == 1 else f"{self.strategy}-{self.size}"
+        return label(self.strategy, self.size, self.arm)
+
+
+def label(strategy: str, size: int, arm: str = "") -> str:
+    """A strategy with its size and arm in one word."""
+    return ("one" if size == 1 else f"{strategy}-{size}") + (f"@{arm}" if arm else "")
 
 
 @dataclass(frozen=True)

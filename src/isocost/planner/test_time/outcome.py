@@ -11,9 +11,9 @@ from numpy import ndarray
 
 from isocost.planner.audit import EXIT, IntervalScore, interval_score
 from isocost.planner.test_time.choice import paired
-from isocost.planner.test_time.estimates import Measured, measure, orders
+from isocost.planner.test_time.estimates import Measured, label, measure, orders
 from isocost.planner.test_time.pool import Parts
-from isocost.planner.test_time.prescribe import KIND, StrategyForecast, named
+from isocost.planner.test_time.prescribe import KIND, BandStrategy, StrategyForecast
 from isocost.runs.schema import VERSION
 from isocost.stats.intervals import Interval
 
@@ -82,33 +82,35 @@ def outcome(
     that were run on these problems."""
     pool, i = parts.audit, forecast.interval
     ran = {m.label: m.accuracy for m in live}
-    largest = max((b.size for b in forecast.each if f"{b.strategy}-{b.size}" not in ran), default=1)
+    largest = max((b.size for b in forecast.each if label(b.strategy, b.size) not in ran), default=1)
     if changed or largest > pool.samples:
         why = f"changed since it was sealed: {', '.join(changed)}" if changed else (
             f"{forecast.label} needs {largest} samples of each problem that reports, and there are {pool.samples}")
         return StrategyOutcome(forecast.asked, forecast.label, "cannot tell", why, None, i, (), (), forecast.seal)
     order, first = orders(pool, seed), parts.probe if len(forecast.each) > 1 else 0
 
-    def accuracy(strategy: str, size: int) -> ndarray:
-        if size == 1:
-            return np.asarray(pool.right.mean(1))
-        label = f"{strategy}-{size}"
-        return ran[label] if label in ran else measure(pool, strategy, size, order).accuracy
+    def accuracy(b: BandStrategy) -> ndarray:
+        there = parts.arms[b.arm][1] if b.arm else pool
+        if b.size == 1:
+            return np.asarray(there.right.mean(1))
+        known = ran.get(label(b.strategy, b.size, b.arm))
+        return measure(there, b.strategy, b.size, order).accuracy if known is None else known
 
-    def begun(strategy: str, size: int) -> ndarray:
+    def begun(b: BandStrategy) -> ndarray:
         whole = parts.audit_all
-        return measure(whole, strategy, size, orders(whole, seed, first), first).accuracy
+        return measure(whole, b.strategy, b.size, orders(whole, seed, first), first).accuracy
 
-    each = [(begun if first else accuracy)(b.strategy, b.size) for b in forecast.each]
+    each = [(begun if first else accuracy)(b) for b in forecast.each]
     mine = each[0] if len(each) == 1 else np.array(each)[parts.audit_band, np.arange(len(pool.ids))]
     y = float(mine.mean())
     verdict, reason = _verdict(forecast, y)
-    others = {"one sample": accuracy("one", 1)}
+    best, all_ = forecast.best, len(pool.ids)
+    others = {"one sample": accuracy(BandStrategy("all", "one", 1, all_))}
     if forecast.vote > 1:
-        others[f"majority of {forecast.vote}, equal cost"] = accuracy("vote", forecast.vote)
-    best = forecast.best
-    if best.size > 1 and (best.size <= pool.samples or f"{best.strategy}-{best.size}" in ran):
-        others[f"{named(best.strategy, best.size)}, the best single strategy"] = accuracy(best.strategy, best.size)
+        vote = BandStrategy("all", "vote", forecast.vote, all_)
+        others[f"majority of {forecast.vote}, equal cost"] = accuracy(vote)
+    if best.size > 1 and (best.size <= pool.samples or label(best.strategy, best.size) in ran):
+        others[f"{best}, the best single strategy"] = accuracy(best)
     rows = [("forecast", i.value, i.low, i.high), *((x.name, x.value, x.low, x.high) for x in forecast.naive)]
     return StrategyOutcome(
         forecast.asked, forecast.label, verdict, reason, y, i,

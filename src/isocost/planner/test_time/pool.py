@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,7 @@ class Parts:
     band: ndarray
     audit_band: ndarray
     edges: tuple[float, ...] = ()       # of the probe's statistic, between bands
+    arms: Mapping[str, tuple[Pool, Pool]] = field(default_factory=dict)     # both halves at other settings, by name
 
 
 def halves(count: int, seed: int) -> tuple[ndarray, ndarray]:
@@ -127,12 +129,14 @@ def halves(count: int, seed: int) -> tuple[ndarray, ndarray]:
     return np.sort(order[: (count + 1) // 2]), np.sort(order[(count + 1) // 2:])
 
 
-def parts(pool: Pool, *, probe: int, bands: int, least: int, seed: int) -> Parts:
-    """The parts of a pool. Bands are the values of the user's column, its quantiles where it has many, or without one
-    quantiles of the probe samples' statistic: their mean score, else the share of their most common answer.
+def parts(
+    pool: Pool, *, probe: int, bands: int, least: int, seed: int, arms: Mapping[str, Pool] = MappingProxyType({})
+) -> Parts:
+    """The parts of a pool; `arms` are pools of the same problems at other settings, by name.
 
-    A band needs `least` problems in each half; with fewer there are fewer bands, down to one. Raises UserError where
-    the probe leaves no sample.
+    Bands are the values of the user's column, its quantiles where it has many, or without one quantiles of the probe
+    samples' statistic: their mean score, else the share of their most common answer. A band needs `least` problems in
+    each half; with fewer there are fewer bands, down to one. Raises UserError where the probe leaves no sample.
     """
     if probe >= pool.samples:
         raise UserError(f"--probe {probe} leaves none of {pool.samples} samples per problem to judge: give a smaller "
@@ -149,7 +153,7 @@ def parts(pool: Pool, *, probe: int, bands: int, least: int, seed: int) -> Parts
         names, edges, number = ("all",), (), np.zeros(len(pool.ids), dtype=np.int64)
     whole = rest if named else pool
     return Parts(rest.of(one), rest.of(two), whole.of(one), whole.of(two), 0 if named else probe, names, number[one],
-                 number[two], edges)
+                 number[two], edges, {name: (arm.of(one), arm.of(two)) for name, arm in arms.items()})
 
 
 def statistic(score: ndarray | None, answer: ndarray | None) -> ndarray | None:

@@ -24,7 +24,17 @@ from isocost.planner.test_time.choice import (
     table_of,
     within,
 )
-from isocost.planner.test_time.estimates import LATE, SIZES, STRATEGIES, Measured, auroc, measure, orders, table
+from isocost.planner.test_time.estimates import (
+    LATE,
+    SIZES,
+    STRATEGIES,
+    Measured,
+    auroc,
+    label,
+    measure,
+    orders,
+    table,
+)
 from isocost.planner.test_time.mixture import FURTHEST, PassMixture, fit_mixture
 from isocost.planner.test_time.pool import Parts, Pool
 from isocost.planner.token_price import TokenPrice
@@ -106,21 +116,26 @@ class Candidate:
     tokens: float
     depth: float
     how: str
+    arm: str = ""
 
     @property
     def label(self) -> str:
         """Strategy and size in one word."""
-        return "one" if self.size == 1 else f"{self.strategy}-{self.size}"
+        return label(self.strategy, self.size, self.arm)
 
 
 @dataclass(frozen=True)
 class BandStrategy:
-    """What is run for the problems of a band."""
+    """What is run for the problems of a band; `arm` are sampling settings, where they are not the study's."""
 
     band: str
     strategy: str
     size: int
     problems: int
+    arm: str = ""
+
+    def __str__(self) -> str:
+        return named(self.strategy, self.size) + (f" at {self.arm}" if self.arm else "")
 
 
 @dataclass(frozen=True)
@@ -156,8 +171,8 @@ class StrategyPlan:
     def label(self) -> str:
         """The prescription in words."""
         if len(self.each) == 1:
-            return named(self.each[0].strategy, self.each[0].size)
-        return "; ".join(f"{b.band}: {named(b.strategy, b.size)}" for b in self.each)
+            return str(self.each[0])
+        return "; ".join(f"{b.band}: {b}" for b in self.each)
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -200,7 +215,9 @@ def prescribe(
     single = float(ask.costs(pool, one).mean())
     if ask.amount is not None and ask.amount < single * (1 - 1e-9):
         raise UserError(_too_small(pool, ask, single))
-    found = [one, *_measured(pool, used, ask, single, seed), *live]
+    found = [one, *_measured(pool, used, ask, seed), *live]
+    for arm, (other, _) in parts.arms.items():
+        found += [replace(m, arm=arm) for m in (table(other, (), (), seed)[0], *_measured(other, used, ask, seed))]
     beyond = _beyond(pool, ask, single) if "best-of" in used and pool.exact else None
     if beyond is not None:
         found.append(beyond)
@@ -209,11 +226,13 @@ def prescribe(
                      "forecast beyond them, because a scorer that errs may choose worse from more; sample more to plan "
                      "with more")
     accuracy, cost = table_of(found), np.array([ask.costs(pool, m) for m in found])
-    rule: Rule = reaching(ask.accuracy) if ask.accuracy is not None else within(float(ask.amount or 0))
+    rule: Rule = within(float(ask.amount or 0), pool.exact) if ask.accuracy is None else reaching(ask.accuracy)
     picked = choose(accuracy, cost, rule, seed)
     rows = [_row(m, cost[i], accuracy[0]) for i, m in enumerate(found)]
     gain = paired(picked.accuracy - accuracy[0]) if picked.single else replace(paired(accuracy[0] * 0.0), dof=1.0)
     decision = decide(gain) if picked.single else "one"
+    if picked.single and pool.exact and found[picked.single].strategy == "best-of":
+        decision = "more"       # pass@n never falls with n, so the sign of the gain is not in doubt
     taken = picked.single if decision == "more" else 0
     told = picked.accuracy if taken else accuracy[0]
     expected = predicted(told, len(parts.audit.ids))
@@ -221,7 +240,7 @@ def prescribe(
         counts = fit_counts(pool)
         expected = counts.forecast(found[taken].size, new=len(parts.audit.ids))
     plan = StrategyPlan(
-        ask.text, ask.unit, decision, (BandStrategy("all", found[taken].strategy, found[taken].size, len(pool.ids)),),
+        ask.text, ask.unit, decision, (_band("all", found[taken], len(pool.ids)),),
         0, (), expected, gain, None, picked.optimism if taken else 0.0, rows[taken].cost, rows[0], rows[picked.single],
         _vote_of(pool, rows, rows[picked.single], ask.unit), tuple(rows), tuple(flags), found[taken].how == "mixture",
     )
@@ -260,7 +279,7 @@ def _with_bands(
     gain = paired(found_by.accuracy - told)
     if gain.low <= 0:
         return replace(plan, band_gain=gain)
-    each = tuple(BandStrategy(name, found[i].strategy, found[i].size, int((parts.band == k).sum()))
+    each = tuple(_band(name, found[i], int((parts.band == k).sum()))
                  for k, (name, i) in enumerate(zip(parts.bands, found_by.each, strict=True)))
     return replace(
         plan, decision="more", each=each, probe=parts.probe, edges=parts.edges, band_gain=gain,
@@ -268,6 +287,10 @@ def _with_bands(
         gain=paired(found_by.accuracy - one), optimism=0.0,
         beyond=any(found[i].how == "mixture" for i in found_by.each),
     )
+
+
+def _band(name: str, m: Measured, problems: int) -> BandStrategy:
+    return BandStrategy(name, m.strategy, m.size, problems, m.arm)
 
 
 def fit_counts(pool: Pool) -> PassMixture:
@@ -301,9 +324,10 @@ def _usable(pool: Pool, strategies: Sequence[str]) -> tuple[list[str], list[str]
     return used, flags
 
 
-def _measured(pool: Pool, used: Sequence[str], ask: Ask, single: float, seed: int) -> list[Measured]:
+def _measured(pool: Pool, used: Sequence[str], ask: Ask, seed: int) -> list[Measured]:
     """Every usable strategy with the usual sizes, and with the largest that the budget pays for."""
     most = pool.samples
+    single = float(ask.costs(pool, table(pool, (), (), seed)[0]).mean())
     if ask.amount is not None and ask.unit != SECONDS:
         most = min(most, floor(ask.amount / single + 1e-9))
     order = orders(pool, seed)
@@ -333,7 +357,7 @@ def _beyond(pool: Pool, ask: Ask, single: float) -> Measured | None:
 
 def _row(m: Measured, cost: ndarray, one: ndarray) -> Candidate:
     return Candidate(m.strategy, m.size, float(m.accuracy.mean()), paired(m.accuracy - one), float(cost.mean()),
-                     float(m.samples.mean()), float(m.tokens.mean()), min(m.depth, 1e12), m.how)
+                     float(m.samples.mean()), float(m.tokens.mean()), min(m.depth, 1e12), m.how, m.arm)
 
 
 def _vote_of(pool: Pool, rows: Sequence[Candidate], chosen: Candidate, unit: str) -> int:
@@ -439,7 +463,7 @@ def seal(plan: StrategyPlan, parts: Parts, seed: int, hashes: Mapping[str, str])
     i = plan.expected
     falsifier = (f"a mean accuracy of {plan.label} on {counted(new, 'problem')} that chose nothing outside "
                  f"[{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
-    best = BandStrategy("all", plan.best.strategy, plan.best.size, len(pool.ids))
+    best = BandStrategy("all", plan.best.strategy, plan.best.size, len(pool.ids), plan.best.arm)
     bare = StrategyForecast(plan.asked, plan.label, plan.each, plan.vote, best, i, tuple(naive), new, falsifier,
                             dict(hashes))
     return replace(bare, seal=_hash(bare))

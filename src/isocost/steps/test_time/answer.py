@@ -100,7 +100,7 @@ def answer(
         there = {x["id"]: x for x in _lines(out)}
         todo = [p for p in opened.sides.train if p.id not in there]
         with observer.counting("answer") as tell, closing(Stream.mended(out)) as stream:
-            work = _Work(opened, ways, plan, str(asked["band_by"]), seed, known)
+            work = _Work(opened, ways, plan, str(asked["band_by"]), seed, known, _arms(asked))
             done = 0
             tell("answers", done, len(todo))
 
@@ -154,6 +154,7 @@ class _Work:
     band_by: str
     seed: int
     known: bool
+    arms: Mapping[str, Mapping[str, Any]]
 
     async def one(self, slot: int, problem: Problem) -> dict[str, Any]:
         """The line of an answer."""
@@ -162,9 +163,10 @@ class _Work:
             raise UserError(f"{problem.id!r} has {self.band_by} {problem.meta.get(self.band_by)!r}, and the plan has "
                             f"{', '.join(self.ways)}: name one of them in each row")
         way, world = self.ways[band], self.opened.world
+        arm = self.arms.get(next((b.arm for b in self.plan.each if b.band == band), self.plan.each[0].arm), {})
+        pace = self.opened.setting.but(**arm).measured
         with meter.tab() as tab, meter.begins(True):
-            (text,) = await way.play(problem, [0], world, self.opened.setting.measured,
-                                     Place(self.seed, 0, slot, int(Purpose.EVALUATION)))
+            (text,) = await way.play(problem, [0], world, pace, Place(self.seed, 0, slot, int(Purpose.EVALUATION)))
         lost = text.stop is Stop.ERROR
         right = None
         if self.known and not lost:
@@ -176,6 +178,11 @@ class _Work:
             "score": notes.get("score"), "tries": notes.get("tries", 1.0), "tokens": float(tab.cost.decode),
             "depth": notes.get("depth", float(written(text))), "right": right, "cost": tab.cost.data(),
         }
+
+
+def _arms(asked: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sampling settings by the arm's name."""
+    return {arm["name"]: {k: v for k, v in arm.items() if k != "name"} for arm in asked.get("arms", ())}
 
 
 def _problems(data: str, folder: Path, exact: bool) -> tuple[str, bool]:

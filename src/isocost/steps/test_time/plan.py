@@ -16,7 +16,6 @@ from isocost.planner.test_time.prescribe import (
     StrategyForecast,
     StrategyForecasts,
     StrategyPlan,
-    named,
     prescribe,
     seal,
 )
@@ -25,7 +24,7 @@ from isocost.screen.display import OfPlanner, Row, Table, folder_field, given
 from isocost.screen.words import counted, grouped, word
 from isocost.stats.intervals import Interval
 from isocost.steps.study import StudyRecord, changes
-from isocost.steps.test_time.profile import live_of, parts_of
+from isocost.steps.test_time.profile import file_of, live_of, parts_of
 
 LISTED = 12     # candidates that are listed, the best for their cost
 
@@ -89,7 +88,7 @@ class StrategyPlanResult(OfPlanner):
                   "forecast" if c.how == "mixture" else ""] for c in best]
         return given(
             Row("why", why),
-            *(Row(f"band {b.band}", f"{named(b.strategy, b.size)}{probe}") for b in p.each if len(p.each) > 1),
+            *(Row(f"band {b.band}", f"{b}{probe}") for b in p.each if len(p.each) > 1),
             Row("expected accuracy", f"{p.expected} on {counted(self.forecast.problems, 'problem')} that chose nothing "
                                      f"({p.expected.level:.0%} prediction interval)"),
             Row("cost of an answer", f"{grouped(float(f'{p.cost:.4g}'))} {unit}"),
@@ -140,7 +139,8 @@ def _of_plan(sealed: StrategyForecasts, made: StrategyPlan) -> StrategyForecast:
 
 def pool_hash(study: StudyRecord) -> str:
     """SHA-256 of what strategies were measured on."""
-    return digest({name: records.file_hash(study.path / name) for name in ("pool.jsonl", "live.jsonl")
+    arms = [file_of(arm["name"]) for arm in study.asked.get("arms", ())]
+    return digest({name: records.file_hash(study.path / name) for name in ("pool.jsonl", *arms, "live.jsonl")
                    if study.has(name)})
 
 

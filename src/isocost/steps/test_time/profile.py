@@ -41,6 +41,7 @@ PROBE, BANDS, LEAST = 4, 3, 10      # probe samples and bands by default; proble
 PROBED = 16                         # samples of a problem from which some are set apart as the probe
 SAMPLES, SEARCHED = 32, (4, 16)     # samples of a problem of a live model, and sizes of a search
 ALL = "all"
+Arm = Mapping[str, float]           # sampling settings in place of the study's
 OWN = {"weighted-vote": "vote"}     # strategies of a pool that have another name in `isocost.strategies`
 SCORED_BY = ("best-of", "beam", "dvts", "particles", "rounds")
 NO_ANSWER = 0.05                    # share of texts without an answer from which they are shown
@@ -102,19 +103,25 @@ class StrategyProfile(OfPlanner):
         return self.table.data()
 
 
-def pool_of(study: StudyRecord) -> Pool:
-    """The samples in a study's pool.jsonl. Raises UserError where there are none."""
-    path = study.path / "pool.jsonl"
+def pool_of(study: StudyRecord, arm: str = "") -> Pool:
+    """The samples in a study's pool.jsonl, or those of another arm. Raises UserError where there are none."""
+    path = study.path / file_of(arm)
     lines = records.read_lines(path)
     if not lines:
         raise UserError(f"{path} has no samples: restore it from a copy, or profile again in another folder")
     return Pool.read_lines(lines, bool(study.asked["exact"]))
 
 
+def file_of(arm: str) -> str:
+    """The file of the samples of an arm; empty for the study's own settings."""
+    return f"pool@{arm}.jsonl" if arm else "pool.jsonl"
+
+
 def parts_of(study: StudyRecord) -> Parts:
     """The parts of a study's pool, the same each time."""
     asked = study.asked
-    return parts(pool_of(study), probe=asked["probe"], bands=asked["bands"], least=LEAST, seed=asked["seed"])
+    arms = {arm["name"]: pool_of(study, arm["name"]) for arm in asked.get("arms", ())}
+    return parts(pool_of(study), probe=asked["probe"], bands=asked["bands"], least=LEAST, seed=asked["seed"], arms=arms)
 
 
 def live_of(study: StudyRecord, ids: Sequence[str]) -> list[Measured]:
@@ -214,14 +221,15 @@ class _Begun:
 def profile_live(
     out: Path, setting: Setting, *, strategies: Sequence[str], scorer: str | None = None, problems: int = 512,
     samples: int = SAMPLES, sizes: Sequence[int] = SEARCHED, seed: int = 0, probe: int | None = None,
-    bands: int = BANDS, band_by: str = "", limits: RequestLimits = RequestLimits(), observer: Observer = SILENT,
+    bands: int = BANDS, band_by: str = "", arms: Sequence[Arm] = (), limits: RequestLimits = RequestLimits(),
+    observer: Observer = SILENT,
 ) -> StrategyProfile:
     """Start a study of strategies in `out` from a model: a pool of samples, then the searches at their `sizes`.
 
     strategies: as of `profile_stored`, and any of `isocost.strategies`, which is run on every problem. scorer: of
     `isocost.scorers`; "verifier", or none, is the problems' own, at hand for every answer. problems, samples: of the
-    held-out ones so many, sampled so often. band_by: the key of a problem's data that tells its band. A profile that
-    was stopped continues where it was.
+    held-out ones so many, sampled so often. band_by: the key of a problem's data that tells its band. arms: other
+    settings, temperature or max_tokens, at which a pool is sampled too. A profile that was stopped continues.
 
     Raises:
         UserError: for problems, a model, a strategy or a scorer that cannot be used, and where `out` already contains a
@@ -237,7 +245,7 @@ def profile_live(
     tried = {(name, k): parse(spec_of(name, k, scorer)) for name in searches for k in sizes}
     about = _Begun(setting, seed, probe, bands, {
         "strategies": pooled, "searches": searches, "sizes": list(sizes), "scorer": scorer, "profiled": problems,
-        "samples": samples, "band_by": band_by,
+        "samples": samples, "band_by": band_by, "arms": [{"name": named(arm), **arm} for arm in arms],
     })
     asked = about.check(out, None, samples, scorer in (None, "verifier"))
     with observer.counting("profile") as tell:
@@ -249,17 +257,25 @@ def profile_live(
             work = sampling.Sampling(opened, some, seed, tell)
             lines = finished(work.pool(out / "pool.jsonl", samples, chooses, band_by))
             _steps(lines, samples, [s for s in tried.values() if not s.of_pool])
+            more = [finished(work.at(setting.but(**arm)).pool(out / file_of(named(arm)), samples, chooses, band_by))
+                    for arm in arms]
             ran = [finished(work.live(out / "live.jsonl", one, name, k)) for (name, k), one in tried.items()]
         finally:
             opened.close()
-    write_text(out / "pool.jsonl", "".join(line(x) + "\n" for x in lines))
-    if ran:
-        write_text(out / "live.jsonl", "".join(line(x) + "\n" for each in ran for x in each))
+    kept = {"pool.jsonl": lines, **{file_of(named(arm)): own for arm, own in zip(arms, more, strict=True)},
+            **({"live.jsonl": [x for each in ran for x in each]} if ran else {})}
+    for name, own in kept.items():      # in the order of the problems, however they were sampled
+        write_text(out / name, "".join(line(x) + "\n" for x in own))
     failed = [x["why"] for x in lines if "why" in x]
     told = [f"the scorer failed on {counted(len(failed), 'problem')}: {failed[0]}"] if failed else []
-    total = sampling.spent(lines) + sum((sampling.spent(each) for each in ran), Cost())
+    total = sum((sampling.spent(each) for each in kept.values()), Cost())
     return about.write(out, pool_of(StudyRecord.read(out)), pooled, told, Costs(**{
         f.name: getattr(total, f.name) for f in fields(Costs)}))
+
+
+def named(arm: Arm) -> str:
+    """The name of sampling settings, such as "temperature=0.6,max_tokens=64"."""
+    return ",".join(f"{k}={v:g}" for k, v in sorted(arm.items(), reverse=True))
 
 
 def spec_of(name: str, size: int, scorer: str | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from isocost.gather import together
 from isocost.parts.play import sample
 from isocost.runs.files import Stream, read_lines
 from isocost.scorers import Scorer, step_of
+from isocost.seams import Pace
 from isocost.steps.events import Tell
 from isocost.strategies import Strategy
 from isocost.strategies.paths import numbers, voted, written
 from isocost.types import Cost, Place, Problem, Rollout, Stop
-from isocost.worlds.setting import Opened
+from isocost.worlds.setting import Opened, Setting
 
 Line = dict[str, Any]
 
@@ -32,13 +33,23 @@ class Sampling:
     problems: Sequence[Problem]
     seed: int
     tell: Tell
+    setting: Setting | None = None      # at which to sample, where it is not the opened one
+
+    def at(self, setting: Setting) -> Sampling:
+        """The same at another setting of sampling."""
+        return replace(self, setting=setting)
+
+    @property
+    def pace(self) -> Pace:
+        """How the policy is sampled."""
+        return (self.setting or self.opened.setting).measured
 
     async def pool(self, kept: Path, samples: int, scorer: Scorer, level: str = "") -> list[Line]:
         """A line for each problem in order: its first `samples` samples, which a strategy of a pool would take as well.
 
         A line that is in the file `kept` is used again. `level` is the key of a problem's data that tells its band.
         """
-        world, pace = self.opened.world, self.opened.setting.measured
+        world, pace = self.opened.world, self.pace
 
         async def one(problem: Problem, place: Place) -> Line:
             with meter.tab() as tab, meter.begins(True):
@@ -59,7 +70,7 @@ class Sampling:
 
     async def live(self, kept: Path, strategy: Strategy, label: str, size: int) -> list[Line]:
         """A line for each problem in order: one answer by a strategy that is run. Lines in `kept` are used again."""
-        world, pace = self.opened.world, self.opened.setting.measured
+        world, pace = self.opened.world, self.pace
 
         async def one(problem: Problem, place: Place) -> Line:
             with meter.tab() as tab, meter.begins(True):
