@@ -28,7 +28,7 @@ from isocost.runs.files import Stream
 from isocost.seams import Pace
 from isocost.serve.server import Server as Listener
 from isocost.steps.serving.admission import Admission, Full
-from isocost.steps.serving.answers import Chosen
+from isocost.steps.serving.answers import ChosenStrategy
 from isocost.steps.serving.application import Application
 from isocost.steps.serving.choosing import by_plan, by_strategy
 from isocost.steps.serving.serve import Access, Answerer, Load, serve
@@ -154,7 +154,7 @@ def test_what_a_scorer_writes_is_apart_from_the_tries(world):
             start, range(len(texts)), place=Place(1, 0, 0, int(Purpose.FORK)), turn=0, max_tokens=4)
         return [len(s.tokens) / 8 for s in said]
 
-    chosen = Chosen("mine", partial(best_of.play, n=3, scorer=verdicts), 3)
+    chosen = ChosenStrategy("mine", partial(best_of.play, n=3, scorer=verdicts), 3)
 
     async def work():
         async with served(world, choose=lambda strategy, budget, limit, problem: chosen) as (_, url):
