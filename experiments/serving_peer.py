@@ -40,7 +40,6 @@ from isocost.tasks.builtin import puzzles
 OUT = Path(__file__).parent / "results" / "serving_peer.json"
 CLIENT = Path(__file__).with_name("serving_peer_client.py")
 SIZE, SURE = 8, 0.9
-MORE = 4        # times as many repeats of what takes an eighth of the calls
 ALGORITHMS = {      # its_hub's, and the same strategy of the server
     "best-of": f"best-of:n={SIZE},scorer=steps", "vote": f"vote:n={SIZE}",
     "particles": f"particles:n={SIZE},scorer=steps",
@@ -114,15 +113,15 @@ def compared(sides: dict[str, list[dict[str, Any]]], problems: int) -> dict[str,
     return {**each, "repeats": len(sides["ours"]), "difference": mean, "low": mean - half, "high": mean + half}
 
 
-async def measured(python: str, count: int, repeats: int) -> dict[str, Any]:
+async def measured(python: str, algorithms: list[str], count: int, repeats: int) -> dict[str, Any]:
     some = list(puzzles.listed(puzzles.Puzzles()))
     both = Both(some[:: len(some) // count][:count])
     server = Server(both.app.app)
     port = server.start()
     try:
-        runs: dict[str, Any] = {a: {"its_hub": [], "ours": []} for a in ALGORITHMS}
-        for algorithm in ALGORITHMS:
-            for _ in range(repeats if algorithm == "particles" else MORE * repeats):
+        runs: dict[str, Any] = {a: {"its_hub": [], "ours": []} for a in algorithms}
+        for algorithm in algorithms:
+            for _ in range(repeats):
                 for side in ("its_hub", "ours"):
                     runs[algorithm][side].append(await both.ask(python, port, side, algorithm))
                     print(algorithm, side, {k: v for k, v in runs[algorithm][side][-1].items() if k != "right"},
@@ -140,11 +139,12 @@ async def measured(python: str, count: int, repeats: int) -> dict[str, Any]:
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     asked.add_argument("--python", required=True, help="that has its_hub")
+    asked.add_argument("--algorithms", nargs="+", choices=list(ALGORITHMS), default=list(ALGORITHMS))
     asked.add_argument("--problems", type=int, default=120)
     asked.add_argument("--repeats", type=int, default=4)
     asked.add_argument("--out", type=Path, default=OUT)
     options = asked.parse_args()
-    found = asyncio.run(measured(options.python, options.problems, options.repeats))
+    found = asyncio.run(measured(options.python, options.algorithms, options.problems, options.repeats))
     options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
