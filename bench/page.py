@@ -87,7 +87,8 @@ def page(found: Records, others: Mapping[str, Records] = MappingProxyType({})) -
     """The whole page, with the records of other machines by name; the same records give the same text."""
     tell = {
         "step": _step, "neighbour": _neighbour, "decode": _decode, "learner": _learner, "products": _products,
-        "study": _study, "pilot": _pilot, "scaling": _scaling, "overlap": _overlap, "overhead": _overhead,
+        "study": _study, "pilot": _pilot, "scaling": _scaling, "overlap": _overlap, "search": _search,
+        "overhead": _overhead,
     }
     parts = [HEAD, _machines(found), *_targets(found)]
     parts += [tell[case](found[case]) for case in tell if case in found]
@@ -307,6 +308,18 @@ def _overlap(record: Mapping[str, Any]) -> str:
         "(with a verifier elsewhere, the base RL step with 8 rollouts a prompt). Ratios of speed; each side has its "
         "better number of threads. The target was 1.5 times. [The page on overlap](overlap.md) explains it.\n\n"
         + markdown_table(["prompts", "against taking turns", "one thread a side", "against synchronous"], rows)
+    )
+
+
+def _search(record: Mapping[str, Any]) -> str:
+    rows = [[r["strategy"], r["n"], _range(r["ratio"]), f"{1000 * r['cpu']['median']:.1f}",
+             f"{1000 * r['plain']['median']:.1f}", f"{r['prefill']:.0f}", f"{r['prefill_plain']:.0f}"]
+            for r in record["rows"]]
+    head = ["strategy", "n", "times plain", "ms per 1,000 tokens", "plain", "tokens read an answer", "plain"]
+    return (
+        f"## Search\n\nStrategies at test time on {record['problems']} built-in problems at once, with the step "
+        "checker, on one core: CPU seconds for each token written, over those of plain sampling of n answers in the "
+        "same turn. Kept rows make a step read one token for each text that goes on.\n\n" + markdown_table(head, rows)
     )
 
 

@@ -17,7 +17,7 @@ def lines(records: Records) -> list[Line]:
     """
     made: list[tuple[str, Callable[[Mapping[str, Any]], list[Line]]]] = [
         ("step", _step), ("neighbour", _neighbour), ("decode", _decode), ("learner", _learner),
-        ("study", _study), ("pilot", _pilot), ("overhead", _overhead),
+        ("study", _study), ("pilot", _pilot), ("search", _search), ("overhead", _overhead),
     ]
     every = [line for case, tell in made if case in records for line in tell(records[case])]
     return sorted(every, key=lambda line: line["verdict"] != "missed")
@@ -128,6 +128,14 @@ def _learner(record: Mapping[str, Any]) -> list[Line]:
 def _study(record: Mapping[str, Any]) -> list[Line]:
     minutes = record["seconds_wall"] / 60
     return [_line(f"{record['runs']} runs, minutes", f"at most {MINUTES}", f"{minutes:.1f}", minutes <= MINUTES)]
+
+
+def _search(record: Mapping[str, Any]) -> list[Line]:
+    return [
+        _line(f"{r['strategy']}, n = {r['n']}: times the CPU seconds of plain sampling", f"at most {r['most']:g}",
+              _times(r["ratio"]), r["ratio"]["median"] <= r["most"])
+        for r in record["rows"]
+    ]
 
 
 def _overhead(record: Mapping[str, Any]) -> list[Line]:

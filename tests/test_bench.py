@@ -184,8 +184,23 @@ def test_a_busy_neighbour_is_there_in_every_second_block():
 
 
 def test_an_empty_page_says_what_is_missing():
-    cases = "step, neighbour, decode, learner, products, study, pilot, scaling, overlap, overhead"
+    cases = "step, neighbour, decode, learner, products, study, pilot, scaling, overlap, search, overhead"
     assert f"Not measured yet: {cases}." in page.page({})
+
+
+def test_a_record_of_search_gives_its_page_and_what_was_missed():
+    spread = {"median": 0.0304, "low": 0.03, "high": 0.04, "count": 7}
+    ratio = {"median": 1.6, "low": 1.5, "high": 1.7, "count": 7}
+    row = {"strategy": "beam", "n": 16, "cpu": spread, "plain": {**spread, "median": 0.019}, "ratio": ratio,
+           "most": 1.5, "written": 900.0, "prefill": 27.4, "prefill_plain": 19.9}
+    machine = {"processor": "a processor", "threads": 2, "cores": 2, "flags": ["avx2"], "gpu": None,
+               "versions": {"torch": "2"}, "load_before": 0.1}
+    record = {"case": "search", "command": "python -m bench search", "machine": machine, "seconds": 3.0,
+              "rows": [row, {**row, "n": 4, "most": 2.0}], "problems": 60}
+    told = page.page({"search": record})
+    assert "| beam | 16 | 1.60 (1.50 to 1.70) | 30.4 | 19.0 | 27 | 20 |" in told
+    assert "1 of 2 targets" in told
+    assert "| beam, n = 16: times the CPU seconds of plain sampling | at most 1.5 |" in told
 
 
 def test_a_record_of_overhead_gives_its_page():
