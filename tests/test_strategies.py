@@ -85,6 +85,23 @@ def test_an_attempt_does_not_depend_on_the_others(spec):
     assert tokens([alone]) == tokens(run(spec)[0][2:])
 
 
+@pytest.mark.parametrize("spec", [*POOLED, *SEARCHES, "by-band:probe=2,low=1,high=1,hard=(beam:n=4,width=2,step=a,"
+                                  "scorer=outcome,look=1)"])
+def test_no_random_number_is_used_twice(spec):
+    """Numbers are addressed by the try and the position of the token: their ranges in all calls are disjoint."""
+    world, used = toy.world(), []
+    generate = world.engine.generate
+
+    async def watched(start, attempts, **how):
+        said = await generate(start, attempts, **how)
+        used.extend((a, start.written + k) for a, s in zip(attempts, said, strict=True) for k in range(len(s.tokens)))
+        return said
+
+    world.engine.generate = watched
+    run(spec, world=world)
+    assert len(used) == len(set(used)) > 5
+
+
 def test_one_is_a_plain_sample():
     assert tokens(run("one")[0]) == tokens(sampled(range(3)))
     hot = Pace(lr=0.0, max_tokens=8, sampling=Sampling(temperature=0.5))
@@ -317,6 +334,19 @@ def test_many_particles_or_iterations_draw_texts_by_their_weight(spec):
     assert abs(plain - sum(p * w for t, (p, w) in known.items() if t[0] == "b") / z) > 0.05    # it differs from π
 
 
+def test_systematic_resampling_is_unbiased():
+    """Over all offsets index i is drawn n w_i / Σ w times on average, and each time that number up or down."""
+    w, grid = np.array([0.5, 0.1, 2.0, 1.4]), 400
+
+    class Offset:
+        def __init__(self, u):
+            self.random = lambda: u
+
+    drawn = [particles._systematic(w, Offset((k + 0.5) / grid)) for k in range(grid)]
+    counts = np.array([np.bincount(x, minlength=4) for x in drawn])
+    assert counts.mean(0) == pytest.approx(w) and (np.abs(counts - w) < 1).all() and (counts.sum(1) == 4).all()
+
+
 def test_one_step_of_particles_is_importance_sampling():
     one = Pace(lr=0.0, max_tokens=1)
     (made,), tab, _ = run("particles:n=6", [0], scorer=by_letters, pace=one)
@@ -498,7 +528,13 @@ def test_the_bill_of_a_strategy_sums_to_the_meter(spec):
     assert bill.answer + bill.tries + 2 * scored == cost.decode
     assert bill.read + bill.reread + 7 * scored == cost.prefill and bill.read > 0
     assert bill.answer == sum(s.written for g in found.groups for r in g.rollouts for s in r.segments)
-    assert len([row for row in bill.rows() if row.kind == "flag"]) == 0
+    assert bill.alike == (6 if spec.startswith("best-of") else 0)
+    flags = " ".join(row.text for row in bill.rows() if row.kind == "flag")
+    assert ("all tries of 100% of the answers have one score" in flags) == (bill.alike == 6)
+    assert ("of the tries give no answer" in flags) == (bill.mute > 0.05 * bill.rollouts)
+    none = replace(bill, unanswered=2, unstepped=6, failures={"scorer: it raised": 3})
+    assert [row.text.split(",")[0] for row in none.rows() if row.kind == "flag"][:2] == [
+        "3 calls of the scorer failed", "2 answers of 6 could not be chosen: no try had a score. They are billed"]
 
 
 def test_the_page_is_that_of_the_files():

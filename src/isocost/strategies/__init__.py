@@ -11,8 +11,9 @@ measures it, and a server answers with it.
 Each attempt gives one rollout, with the number of that attempt: the chosen one. Its notes are `tries` (rollouts that
 were begun for it), `depth` (tokens written one after the other: latency without a clock), `score` (by the scorer, if
 any), `scoring` (tokens that the scorer took; of them `scoring_read` and `scoring_written` by an engine), `calls`
-(verifier calls) and, of a search, `steps`. The others are charged, and their fate is `unchosen`. If no try has a score
-the rollout has `Stop.ERROR`, and no answer.
+(verifier calls); of a search `steps`; of a pool `mute` (tries without a vote) and `alike` (1 where all scores are
+equal). The others are charged, and their fate is `unchosen`. If no try has a score the rollout has `Stop.ERROR`, and no
+answer.
 """
 
 from __future__ import annotations

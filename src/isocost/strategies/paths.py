@@ -98,10 +98,13 @@ class Answer:
     async def pick(self, tries: Sequence[Rollout], choose: Choose, known: Sequence[float | None] = ()) -> Rollout:
         """What `choose` takes of finished tries, as the answer; `known` are scores that the first of them have."""
         found = [*known, *await self.scores(tries[len(known):])]
-        pick = choose([voted(t) for t in tries], found)
+        said = [voted(t) for t in tries]
+        pick = choose(said, found)
         self.tries, self.depth = len(tries), self.depth + pick.depth([written(t) for t in tries])
         ends = [Path(t, True, x) for t, x in zip(tries, found, strict=True)]
-        return self.end(None if pick.chosen is None else ends[pick.chosen], ends[0])
+        alike = {"alike": 1.0} if len(found) > 1 and None not in found and len(set(found)) == 1 else {}
+        mute = {"mute": float(k)} if self.scorer is None and (k := said.count(None)) else {}
+        return self.end(None if pick.chosen is None else ends[pick.chosen], ends[0], **alike, **mute)
 
     def end(self, chosen: Path | None, other: Path, **notes: float) -> Rollout:
         """The chosen rollout with the number of the attempt, and notes; without one, another that failed."""

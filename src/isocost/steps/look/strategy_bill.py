@@ -14,6 +14,8 @@ from isocost.strategies import Strategy
 from isocost.strategies.paths import written
 from isocost.types import Cost, Group, Stop
 
+CONSTANT, MUTE = 0.95, 0.05     # shares of answers and of tries above which a caution is given
+
 
 @dataclass(frozen=True)
 class StrategyBill:
@@ -22,7 +24,8 @@ class StrategyBill:
     answer: of the answers that were chosen; tries: of all other tries; scorer: read or written by the scorer, with
     `calls` verifier calls; read: prompts and texts read by the engine for the first time, reread: again. depth: tokens
     written one after the other, its mean and its 95th percentile. unanswered: answers for which no try had a score;
-    unstepped: answers of a search whose text never ended a step; failures: calls of the scorer that failed, by reason.
+    unstepped: answers of a search whose text never ended a step; alike: answers whose tries all had one score; mute:
+    tries that gave no answer to vote for; failures: calls of the scorer that failed, by reason.
     """
 
     strategy: str
@@ -38,6 +41,8 @@ class StrategyBill:
     depth_95: float
     unanswered: int = 0
     unstepped: int = 0
+    alike: int = 0
+    mute: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -54,7 +59,9 @@ class StrategyBill:
             str(strategy), len(made), cost.rollouts, answer, cost.decode - answer - wrote, scorer,
             calls, cost.fresh - read, cost.reread,
             float(depths.mean()), float(np.quantile(depths, 0.95)), sum(lost),
-            sum(n.get("steps") == 1 for n in notes), {k: n for k, n in failures.items() if k.startswith("scorer: ")},
+            sum(n.get("steps") == 1 for n in notes), sum(n.get("alike") == 1 for n in notes),
+            int(sum(n.get("mute", 0.0) for n in notes)),
+            {k: n for k, n in failures.items() if k.startswith("scorer: ")},
         )
 
     def rows(self) -> list[Row]:
@@ -75,6 +82,12 @@ class StrategyBill:
         if self.unanswered:
             rows.append(Row("", f"{counted(self.unanswered, 'answer')} of {self.answers:,} could not be chosen: no try "
                                 "had a score. They are billed, and in no mean", "flag"))
+        if self.alike > CONSTANT * self.answers:
+            rows.append(Row("", f"all tries of {self.alike / self.answers:.0%} of the answers have one score: best-of "
+                                "is then one sample; a vote is not", "flag"))
+        if self.mute > MUTE * self.rollouts:
+            rows.append(Row("", f"{self.mute / self.rollouts:.0%} of the tries give no answer to vote for: they were "
+                                "cut, or none was found in them", "flag"))
         if self.unstepped == self.answers:
             rows.append(Row("", "no text ever ended a step, so this was best-of: name the mark of a step with "
                                 "step=MARK", "flag"))
