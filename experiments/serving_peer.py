@@ -109,17 +109,18 @@ def compared(sides: dict[str, list[dict[str, Any]]], problems: int) -> dict[str,
         "failed": sum(len(r["failed"]) for r in runs), "failures": sorted({x for r in runs for x in r["failed"]})[:3],
         **cpu(runs, problems),
     } for side, runs in sides.items()}
-    return {**each, "difference": float(gap.mean()), "low": float(gap.mean()) - half, "high": float(gap.mean()) + half}
+    mean = float(gap.mean())
+    return {**each, "repeats": len(sides["ours"]), "difference": mean, "low": mean - half, "high": mean + half}
 
 
-async def measured(python: str, count: int, repeats: int) -> dict[str, Any]:
+async def measured(python: str, algorithms: list[str], count: int, repeats: int) -> dict[str, Any]:
     some = list(puzzles.listed(puzzles.Puzzles()))
     both = Both(some[:: len(some) // count][:count])
     server = Server(both.app.app)
     port = server.start()
     try:
-        runs: dict[str, Any] = {a: {"its_hub": [], "ours": []} for a in ALGORITHMS}
-        for algorithm in ALGORITHMS:
+        runs: dict[str, Any] = {a: {"its_hub": [], "ours": []} for a in algorithms}
+        for algorithm in algorithms:
             for _ in range(repeats):
                 for side in ("its_hub", "ours"):
                     runs[algorithm][side].append(await both.ask(python, port, side, algorithm))
@@ -129,7 +130,7 @@ async def measured(python: str, count: int, repeats: int) -> dict[str, Any]:
     finally:
         await server.stop()
     return {
-        "problems": count, "repeats": repeats, "size": SIZE,
+        "problems": count, "size": SIZE,
         "algorithms": {a: compared(sides, count) for a, sides in runs.items()}, "one_token": cpu(short, count),
         "machine": machine(1, both.world.about),
     }
@@ -138,11 +139,12 @@ async def measured(python: str, count: int, repeats: int) -> dict[str, Any]:
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     asked.add_argument("--python", required=True, help="that has its_hub")
+    asked.add_argument("--algorithms", nargs="+", choices=list(ALGORITHMS), default=list(ALGORITHMS))
     asked.add_argument("--problems", type=int, default=120)
     asked.add_argument("--repeats", type=int, default=4)
     asked.add_argument("--out", type=Path, default=OUT)
     options = asked.parse_args()
-    found = asyncio.run(measured(options.python, options.problems, options.repeats))
+    found = asyncio.run(measured(options.python, options.algorithms, options.problems, options.repeats))
     options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

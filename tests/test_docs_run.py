@@ -212,12 +212,6 @@ WALKS = {
     "docs/records.md": Walk(
         lambda shell: made(shell, "isocost train grpo --lr 1e-4 --budget 256-rollouts --out runs/first"),
     ),
-    "docs/test_time.md": Walk(
-        scored,
-        quick={"--world think": "--world think --limit 100", "--problems 120": "--problems 24 --limit 200 --pool 6 "
-               "--sizes 4", "count=20": "count=3", "400-tokens": "200-tokens"},
-        leaves=("studies/stored/report.html", "answers.jsonl"),
-    ),
     "docs/serve.md": Walk(      # its output goes to a file, or the shell would wait for its end
         quick={
             "--port 8000 --out answers &": f"--port {PORT} --out answers > log 2>&1 &"
@@ -227,6 +221,12 @@ WALKS = {
             "kill -INT %1": "kill -INT $(cat pid); until grep -q written log; do sleep 0.1; done; cat log",
         },
         ends={"cat log": ((0,), "1 answered")}, leaves=("answers/answers.jsonl",),
+    ),
+    "docs/test_time.md": Walk(
+        scored,
+        quick={"--world think": "--world think --limit 100", "--problems 120": "--problems 24 --limit 200 --pool 6 "
+               "--sizes 4", "count=20": "count=3", "400-tokens": "200-tokens"},
+        leaves=("studies/stored/report.html", "answers.jsonl"),
     ),
     "docs/your_trainer.md": Walk(
         lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 60k-rollouts"},

@@ -28,7 +28,7 @@ from isocost.runs.files import Stream
 from isocost.seams import Pace
 from isocost.serve.server import Server as Listener
 from isocost.steps.serving.admission import Admission, Full
-from isocost.steps.serving.answers import Chosen
+from isocost.steps.serving.answers import ChosenStrategy
 from isocost.steps.serving.application import Application
 from isocost.steps.serving.choosing import by_plan, by_strategy
 from isocost.steps.serving.serve import Access, Answerer, Load, serve
@@ -154,7 +154,7 @@ def test_what_a_scorer_writes_is_apart_from_the_tries(world):
             start, range(len(texts)), place=Place(1, 0, 0, int(Purpose.FORK)), turn=0, max_tokens=4)
         return [len(s.tokens) / 8 for s in said]
 
-    chosen = Chosen("mine", partial(best_of.play, n=3, scorer=verdicts), 3)
+    chosen = ChosenStrategy("mine", partial(best_of.play, n=3, scorer=verdicts), 3)
 
     async def work():
         async with served(world, choose=lambda strategy, budget, limit, problem: chosen) as (_, url):
@@ -225,8 +225,10 @@ def test_a_study_of_strategies_answers_as_its_plan_says_and_plans_for_the_budget
         chosen(budget="5-tokens")
 
 
-@pytest.mark.parametrize("stop", [None, ";"])
-def test_a_stream_has_the_text_of_the_answer_and_its_usage_last(world, stop):
+@pytest.mark.parametrize("stop", [None, ";", "8;"])
+def test_a_stream_has_the_text_of_the_answer_and_its_usage_last(world, stop, monkeypatch):
+    """What may begin a stop string is held back: with one token a call, an 8 comes before it is known what follows."""
+    monkeypatch.setattr(world.engine, "burst", 1)
     more = {} if stop is None else {"stop": stop}
 
     async def work():
@@ -497,6 +499,7 @@ def test_a_request_has_its_own_sampling_in_front_of_another_server_too(faulty):
 
     one = asyncio.run(work())
     world.close()
+    assert world.text.decode([0]) == "" and len(world.text._parts) == 1 and not world.engine._counted      # forgotten
     assert {k: server.bodies[-1][k] for k in ("temperature", "top_p")} == {"temperature": 0.5, "top_p": 0.9}
     assert one.choices[0].message.content
 
@@ -519,6 +522,45 @@ def test_a_slow_try_delays_its_own_answer_alone(faulty):
     answers = asyncio.run(work())
     world.close()
     assert sums(a.usage for a in answers) == bill(world.meter) and len(answers) == 10
+
+
+def test_a_search_runs_in_front_of_a_server_that_continues_texts_and_chat_is_refused_with_the_reason():
+    """The server behind is this one, which takes a mark of steps as vLLM does."""
+    back = weights()
+    back.meter = back.engine.meter = Meter()
+    back.problems = ()
+    up, over = threading.Event(), threading.Event()
+    there: list[str] = []
+
+    async def behind_it():
+        async with served(back) as (_, url):
+            there.append(url)
+            up.set()
+            await asyncio.to_thread(over.wait)
+
+    async def search(world):
+        async with served(world) as (_, url):
+            return await asyncio.gather(*(asks(url, m, "particles:n=2,scorer=steps") for m in ASKED[:2]),
+                                        return_exceptions=True)
+
+    serving = threading.Thread(target=lambda: asyncio.run(behind_it()))
+    serving.start()
+    up.wait()
+    found = []
+    try:
+        for path in ("/completions", ""):
+            world = endpoint.open_world(spec_of(f"openai:{there[0]}{path}#tiny-puzzles"), PROBLEMS, None, meter=Meter())
+            found.append(asyncio.run(search(world)))
+            world.close()
+            if path:
+                assert sums(a.usage for a in found[0]) == bill(world.meter)
+                assert world.meter.of(ANSWERS).decode == back.meter.of(ANSWERS).decode - 1      # of its first request
+    finally:
+        over.set()
+        serving.join()
+    searched, refused = found
+    assert all(a.choices[0].finish_reason == "stop" and a.usage.isocost["depth"] < 128 for a in searched)
+    assert all("give the address of text completions" in str(e) for e in refused)
 
 
 # access, and the command ----------------------------------------------------------------------------------------

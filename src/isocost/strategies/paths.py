@@ -175,7 +175,8 @@ class Answer:
         text = rollout.segments[-1]
         if rollout.stop is Stop.STEP:
             return text.written >= self.pace.max_tokens
-        if rollout.stop is not Stop.DONE or int(text.tokens[-1]) in self.world.text.ends:
+        ends = self.world.text.ends     # without any, its server said that it is over
+        if rollout.stop is not Stop.DONE or not ends or int(text.tokens[-1]) in ends:
             return True
         return text.written >= self.pace.max_tokens or any(rollout.final.endswith(s) for s in self.pace.stop)
 
@@ -203,6 +204,8 @@ def step_ids(world: World, mark: str) -> tuple[int, ...]:
     """The ids whose text has this mark in it: an engine stops at ids at less cost than at strings. Empty if there is
     none, or if the vocabulary is not known.
     """
+    if not getattr(world.text, "tokenized", True):      # ids stand for texts: the engine sends this one to its server
+        return tuple(world.text.encode(mark))
     return _step_ids(world.text, mark, world.learner.vocabulary)  # type: ignore[arg-type]
 
 

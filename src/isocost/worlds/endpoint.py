@@ -188,6 +188,11 @@ class EndpointEngine:
         """Cancel the requests of a wave: its rollouts return with `Stop.CANCELLED` and without tokens."""
         self._flying.halt(place)
 
+    def forget(self) -> None:
+        """Drop all texts, and what was counted of them: no rollout that was sampled before is used again."""
+        self._counted.clear()
+        self.text.forget()
+
     async def load(self, weights: Weights) -> None:
         self.spec.require(Can.LEARN)
 
@@ -231,6 +236,11 @@ class WordTable:
     def __init__(self) -> None:
         self._parts: list[str | tuple[Message, ...]] = [""]
         self._ids: dict[str | tuple[Message, ...], int] = {"": 0}
+
+    def forget(self) -> None:
+        """Drop all texts: ids that were given before stand for others now."""
+        del self._parts[1:]
+        self._ids = {"": 0}
 
     def _id(self, part: str | tuple[Message, ...]) -> int:
         found = self._ids.setdefault(part, len(self._parts))

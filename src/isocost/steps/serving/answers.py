@@ -26,7 +26,7 @@ COUNTED = 4         # characters of a token of a text that only its server can c
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenStrategy:
     """A strategy as a request has it: how it is written, what plays it, the completions that are under way for one
     answer at once, at most, whether its first one is the answer (`plain`), and the band of the problem where a plan has
     bands."""
@@ -40,7 +40,7 @@ class Chosen:
 
 # What a strategy (empty: the server's) and a budget (empty: none) come to, for completions of so many tokens at most
 # and a problem. Raises UserError.
-Choose = Callable[[str, str, int, Problem], Chosen]
+Choose = Callable[[str, str, int, Problem], ChosenStrategy]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class AnswerRequest:
     choices: int
     seed: int | None
     pace: Pace
-    chosen: Chosen
+    chosen: ChosenStrategy
     prompt: int
 
     @property
@@ -90,7 +90,7 @@ class AnswerBill:
     """What an answer cost so far. `answer` is tokens of the texts that were returned, `scorer` those that scorers
     wrote, `depth` tokens that were written one after the other."""
 
-    chosen: Chosen
+    chosen: ChosenStrategy
     tab: meter.Tab
     engine: CountedEngine
     answer: int = 0

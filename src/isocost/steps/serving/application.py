@@ -25,7 +25,7 @@ from starlette.routing import Mount, Route, Router
 from isocost.envs import gateway_protocol as protocol
 from isocost.envs.gateway_protocol import CompletionRequest, Reply, RequestError
 from isocost.envs.harness.gateway import json_of, refused
-from isocost.errors import Unreachable, UserError
+from isocost.errors import Resumable, UserError
 from isocost.runs.files import Stream
 from isocost.seams import Pace
 from isocost.serve.server import BytesResponse, Events, Scope, unless_gone
@@ -95,6 +95,8 @@ class Application:
             self._under_way -= 1
             if not self._under_way:
                 self._idle.set()
+                if (forget := getattr(self.world.engine, "forget", None)) is not None:
+                    forget()        # a server that runs for weeks must not keep every text
 
     async def _models(self, request: Request) -> BytesResponse:
         return BytesResponse(protocol.models(self.model))
@@ -146,7 +148,7 @@ class Application:
         except RequestError:
             how = FAILED
             raise
-        except Unreachable as e:
+        except Resumable as e:
             how = FAILED
             raise RequestError(str(e), "backend_failed", 502) from None
         except UserError as e:

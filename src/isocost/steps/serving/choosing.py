@@ -15,7 +15,7 @@ from isocost.errors import UserError
 from isocost.planner.budget import Budget
 from isocost.planner.test_time.prescribe import Ask, StrategyPlan, prescribe
 from isocost.recipe import knobs
-from isocost.steps.serving.answers import Choose, Chosen
+from isocost.steps.serving.answers import Choose, ChosenStrategy
 from isocost.steps.study import StudyRecord
 from isocost.steps.test_time.answer import specs
 from isocost.steps.test_time.profile import live_of, parts_of
@@ -31,7 +31,7 @@ def by_strategy(default: str) -> Choose:
     parsed = cache(strategies.parse)
     parsed(default)
 
-    def choose(strategy: str, budget: str, limit: int, problem: Problem) -> Chosen:
+    def choose(strategy: str, budget: str, limit: int, problem: Problem) -> ChosenStrategy:
         found = parsed(strategy or default)
         return _chosen(_within(budget, found, limit) if budget else found)
 
@@ -54,7 +54,7 @@ def by_plan(study: StudyRecord, price: str | None) -> tuple[Choose, str]:
         made = prescribe(split, about["strategies"], asked, about["seed"], live)
         return made, specs(made, about["scorer"])
 
-    def choose(strategy: str, budget: str, limit: int, problem: Problem) -> Chosen:
+    def choose(strategy: str, budget: str, limit: int, problem: Problem) -> ChosenStrategy:
         if strategy:
             return named(strategy, budget, limit, problem)
         plan, ways = of(budget)
@@ -67,11 +67,11 @@ def by_plan(study: StudyRecord, price: str | None) -> tuple[Choose, str]:
     return choose, planned.label
 
 
-def _chosen(found: strategies.Strategy, band: str = "") -> Chosen:
+def _chosen(found: strategies.Strategy, band: str = "") -> ChosenStrategy:
     inner = [strategies.parse(str(found.settings[k])).most for k, v in knobs(found.play).items()
              if callable(v) and k != "scorer"]
     width = max(found.most, *inner) + int(found.settings.get("probe", 0)) if inner else found.most
-    return Chosen(str(found), found.play, width, found.name == PLAIN, band)
+    return ChosenStrategy(str(found), found.play, width, found.name == PLAIN, band)
 
 
 def _within(budget: str, asked: strategies.Strategy, limit: int) -> strategies.Strategy:
