@@ -32,7 +32,7 @@ from isocost.disk.jsonfile import read_json, write_json
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.planner.forecast import digest
-from isocost.planner.frontier import Frontier, Pair
+from isocost.planner.frontier import PolicyFrontier, Pair
 from isocost.report import arm_charts, theme
 from isocost.runs.evaluate import EVALUATION_SEED, evaluate, scores_of
 from isocost.screen.words import markdown_table
@@ -259,12 +259,12 @@ def pairs(record: Mapping[str, Any], kind: str) -> Iterator[Pair]:
                        right=right)
 
 
-def frontiers(record: Mapping[str, Any]) -> dict[str, Frontier]:
+def frontiers(record: Mapping[str, Any]) -> dict[str, PolicyFrontier]:
     """By kind of strategy: with a verifier at hand, and without."""
-    return {kind: Frontier(list(pairs(record, kind))) for kind in WANTED}
+    return {kind: PolicyFrontier(list(pairs(record, kind))) for kind in WANTED}
 
 
-def _cheapest(frontier: Frontier, wanted: Sequence[float]) -> str:
+def _cheapest(frontier: PolicyFrontier, wanted: Sequence[float]) -> str:
     rows = []
     for accuracy_ in wanted:
         cells = [f"{accuracy_:.2f}"]

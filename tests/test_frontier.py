@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
-from isocost.planner.frontier import Frontier, Pair
+from isocost.planner.frontier import PolicyFrontier, Pair
 
 
 def pair(policy, strategy, training, answer, accuracy, seeds=1, problems=400):
@@ -21,7 +21,7 @@ TRAINED = [pair("trained", "one", 600, 1, 0.6), pair("trained", "best of 4", 600
 
 
 def test_the_staircase_of_few_answers_is_the_base_and_of_many_the_trained_policy_up_to_what_it_reaches():
-    frontier = Frontier([*BASE, *TRAINED])
+    frontier = PolicyFrontier([*BASE, *TRAINED])
     assert [p.name for p in frontier.staircase(10)] == ["base, one", "base, best of 4", "base, best of 16"]
     assert [p.name for p in frontier.staircase(1000)] == [
         "base, one", "trained, one", "trained, best of 4", "base, best of 16"]
@@ -29,7 +29,7 @@ def test_the_staircase_of_few_answers_is_the_base_and_of_many_the_trained_policy
 
 
 def test_break_even_is_the_training_over_what_an_answer_saves():
-    frontier = Frontier([*BASE, *TRAINED])
+    frontier = PolicyFrontier([*BASE, *TRAINED])
     assert frontier.break_even("base", "trained", 0.6).answers == 600 / (4 - 1)
     assert frontier.break_even("base", "trained", 0.65).answers == 600 / (16 - 4)
     assert frontier.break_even("base", "trained", 0.4).answers == inf           # both need one sample
@@ -39,12 +39,12 @@ def test_break_even_is_the_training_over_what_an_answer_saves():
 
 
 def test_only_the_longer_trained_policy_reaches_it_so_it_pays_from_the_first_answer():
-    frontier = Frontier([BASE[0], pair("trained", "one", 50, 1, 0.9)])
+    frontier = PolicyFrontier([BASE[0], pair("trained", "one", 50, 1, 0.9)])
     assert frontier.break_even("base", "trained", 0.5).answers == 0
 
 
 def test_a_choice_is_decided_where_accuracies_are_far_from_what_is_wanted_and_not_at_it():
-    frontier = Frontier([*BASE, *TRAINED])
+    frontier = PolicyFrontier([*BASE, *TRAINED])
     sure, open_ = frontier.cheapest(0.5, 10), frontier.cheapest(0.6, 10)
     assert sure.pair.name == open_.pair.name == "base, best of 4"
     assert sure.decided and sure.share > 0.99
@@ -57,7 +57,7 @@ def test_problems_are_drawn_together_so_a_pair_that_is_better_on_each_problem_is
     low = rng.uniform(0, 0.8, (3, 50))
     a = Pair(policy="a", strategy="one", training=0, answer=1, right=low)
     b = Pair(policy="a", strategy="best of 4", training=0, answer=4, right=low + 0.1)
-    drawn = Frontier([a, b]).drawn
+    drawn = PolicyFrontier([a, b]).drawn
     assert np.allclose(drawn[1] - drawn[0], 0.1)
 
 
@@ -65,7 +65,7 @@ def test_the_interval_over_seeds_and_problems_is_as_wide_as_their_spread():
     rng = np.random.default_rng(1)
     table = np.clip(0.5 + rng.normal(0, 0.05, (12, 1)) + rng.normal(0, 0.2, (1, 200)), 0, 1)
     p = Pair(policy="a", strategy="one", training=1, answer=1, right=table)
-    low, high = Frontier([p]).interval(p)
+    low, high = PolicyFrontier([p]).interval(p)
     sd = np.hypot(0.05 / 12**0.5, 0.2 / 200**0.5)
     assert 0.6 * 3.29 * sd < high - low < 1.4 * 3.29 * sd
 
@@ -77,7 +77,7 @@ def test_the_interval_over_seeds_and_problems_is_as_wide_as_their_spread():
 ])
 def test_what_cannot_be_put_on_one_axis_is_refused(pairs, said):
     with pytest.raises(UserError, match=said):
-        Frontier(pairs)
+        PolicyFrontier(pairs)
 
 
 def test_a_pair_needs_a_finite_table_and_an_answer_that_costs_something():

@@ -16,7 +16,7 @@ from torch import Tensor
 from isocost.local import native
 
 
-class Layers(NamedTuple):
+class NetworkLayers(NamedTuple):
     """A network of dense layers with relu: `depth` hidden ones of `width`."""
 
     inputs: int
@@ -37,13 +37,13 @@ def computed_by() -> str:
     return "native" if _library()[0] else "torch"
 
 
-def usable(net: Layers, weights: Tensor) -> bool:
+def usable(net: NetworkLayers, weights: Tensor) -> bool:
     """Whether the kernel computes this network: hidden layers of whole vectors, on a CPU."""
     library, unit = _library()
     return library is not None and weights.device.type == "cpu" and net.depth > 0 and net.width % unit == 0
 
 
-def read(net: Layers, weights: Tensor, x: Tensor) -> Tensor:
+def read(net: NetworkLayers, weights: Tensor, x: Tensor) -> Tensor:
     """The outputs of a stack: (S, K, P), (S, 1 or K, B, I) -> (S, K, B, out)."""
     found: Tensor = _Stacked.apply(weights, x, net)
     return found
@@ -53,7 +53,7 @@ class _Stacked(torch.autograd.Function):
     """Both directions. Gradients are computed by weights, by inputs, or by both, as they are needed."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, x: Tensor, net: Layers) -> Tensor:
+    def forward(ctx: Any, weights: Tensor, x: Tensor, net: NetworkLayers) -> Tensor:
         library, _ = _library()
         weights, x = weights.contiguous(), x.contiguous()
         (runs, members, size), count = weights.shape, x.shape[2]

@@ -87,10 +87,10 @@ class Mlp:
         return -(-self.parameters // LANES) * LANES
 
     @cached_property
-    def dense(self) -> native.Layers | None:
+    def dense(self) -> native.NetworkLayers | None:
         """The network as the kernel computes it; None if it cannot."""
         plain = self.activation == "relu" and not self.norm and not self.residual
-        return native.Layers(self.inputs, self.width, self.depth, self.outputs) if plain else None
+        return native.NetworkLayers(self.inputs, self.width, self.depth, self.outputs) if plain else None
 
     def start(self, rng: np.random.Generator) -> np.ndarray:
         """Uniform in ±1/√inputs, weights and biases: the default of torch's Linear, which SB3 uses."""

@@ -61,7 +61,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Choice:
+class CheapestPair:
     """The cheapest pair for an accuracy; `share` of the bootstrap's draws agree on it, and `cost` is of all answers."""
 
     pair: Pair
@@ -85,7 +85,7 @@ class BreakEven:
     interval: tuple[float, float] | None
 
 
-class Frontier:
+class PolicyFrontier:
     """Pairs whose policies were measured on the same problems.
 
     Accuracies are drawn again by a bootstrap over problems, shared by all pairs, and over the seeds of each policy,
@@ -131,7 +131,7 @@ class Frontier:
                 steps.append(p)
         return steps
 
-    def cheapest(self, accuracy: float, answers: float) -> Choice | None:
+    def cheapest(self, accuracy: float, answers: float) -> CheapestPair | None:
         """The cheapest pair with this accuracy; None if none has it."""
         costs = np.array([p.cost(answers) for p in self.pairs])
         own = np.where([p.accuracy >= accuracy for p in self.pairs], costs, inf)
@@ -140,7 +140,7 @@ class Frontier:
             return None
         drawn = np.where(self.drawn >= accuracy, costs[:, None], inf)
         agree = (drawn.argmin(0) == best) & (drawn.min(0) < inf)
-        return Choice(self.pairs[best], float(costs[best]), float(agree.mean()))
+        return CheapestPair(self.pairs[best], float(costs[best]), float(agree.mean()))
 
     def break_even(self, less: str, more: str, accuracy: float, level: float = LEVEL) -> BreakEven:
         """From how many answers the training of `more` pays, if `accuracy` is wanted, with its interval."""
