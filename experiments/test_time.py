@@ -300,8 +300,8 @@ def _verdicts(part: Mapping[str, Any]) -> str:
     return f"""## A verifier that does not help
 
 {source}. Majority stays at an error of one half from 1 to 256 samples. Target: "one sample" or "cannot tell" at
-every budget up to 128 samples: {_met(ok)}. Only means over 32 problems are public, so the intervals are wide; with them
-no gain below about 0.3 could be told.
+every budget up to 128 samples: {_met(ok)}. Only means over 32 problems are public, so the intervals are wide; with
+them a gain below about 0.3 is not detectable.
 
 {markdown_table(heads, rows)}
 `{part["command"]}`

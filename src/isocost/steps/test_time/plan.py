@@ -75,7 +75,7 @@ class StrategyPlanResult(OfPlanner):
         gain = _signed(p.gain)
         why = {
             "more": f"gain over one sample {gain} ({one}), chosen without the problems it is measured on",
-            "one": f"no strategy is surely better than one sample within this budget, by {WORTH:g} or more ({one})",
+            "one": f"no strategy gains {WORTH:g} or more over one sample within this budget ({one})",
             "cannot tell": f"the gain of the best, {p.best.label}, over one sample is {gain}: its interval includes 0 "
                            f"({one}); more problems would decide",
         }[p.decision]
