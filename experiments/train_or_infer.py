@@ -32,7 +32,7 @@ from isocost.disk.jsonfile import read_json, write_json
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.planner.forecast import digest
-from isocost.planner.frontier import PolicyFrontier, Pair
+from isocost.planner.frontier import Pair, PolicyFrontier
 from isocost.report import arm_charts, theme
 from isocost.runs.evaluate import EVALUATION_SEED, evaluate, scores_of
 from isocost.screen.words import markdown_table

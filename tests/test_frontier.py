@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
-from isocost.planner.frontier import PolicyFrontier, Pair
+from isocost.planner.frontier import Pair, PolicyFrontier
 
 
 def pair(policy, strategy, training, answer, accuracy, seeds=1, problems=400):

@@ -34,10 +34,10 @@ def test_a_run_can_be_stopped_by_every_unit_that_plans_count_in_and_by_no_other(
 
 
 def test_every_unit_that_a_bill_counts_is_a_field_of_a_cost():
-    cost = Cost(rollouts=2, prefill=30, decode=5, env_steps=7, seconds=1.5)
+    cost = Cost(rollouts=2, prefill=30, decode=5, env_steps=7, updates=3, seconds=1.5)
     spent = {unit: units.spent(unit, cost, LEARNER, 60.0) for unit in units.STOPS}
-    assert spent == {"rollouts": 2, "tokens": 5, "env-steps": 7, "flop": cost.flops(100, 10), "seconds": 60.0,
-                     "busy seconds": 1.5}
+    assert spent == {"rollouts": 2, "tokens": 5, "env-steps": 7, "updates": 3, "flop": cost.flops(100, 10),
+                     "seconds": 60.0, "busy seconds": 1.5}
     assert spent == {unit: amount(cost, LEARNER, 60.0) for unit, amount in feed.UNITS.items()}
 
 

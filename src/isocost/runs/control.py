@@ -7,7 +7,6 @@ evaluation `eval/select` and `eval/audit` on that scale, with returns as the tas
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,6 +30,7 @@ from isocost.control.stack import Stack
 from isocost.control.tasks import open_task, random_return
 from isocost.control.types import ControlTask
 from isocost.errors import UserError
+from isocost.gather import finished
 from isocost.local.weights import read_tensors
 from isocost.meter import Meter, Payer
 from isocost.recipe import describe, fingerprint
@@ -254,7 +254,7 @@ def run_stack(
     todo = [(job, out) for job, out in zip(jobs, outs, strict=True) if not ended(out)]
     if todo:
         torch.set_num_threads(1)        # more threads split sums by the size of the stack
-        asyncio.run(_go(todo, agent, task, {"save_every": save_every, "save_seconds": save_seconds}, on_step))
+        finished(_go(todo, agent, task, {"save_every": save_every, "save_seconds": save_seconds}, on_step))
     return [read_json(out / "end.json") for out in outs]
 
 
