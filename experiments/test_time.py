@@ -171,7 +171,7 @@ def _sampled(world: Mapping[str, float], problems: int, samples: int, rng: np.ra
     flip = np.where(rng.random(shape) < world["shared"], by_answer, rng.random(shape) < world["wrong"])
     tokens = rng.poisson(40, shape) + rng.poisson(20, problems)[:, None]
     return Pool(tuple(map(str, range(problems))), right.astype(float), (right ^ flip).astype(float), answer, tokens,
-                exact=world["wrong"] == 0)
+                exact=bool(world["wrong"] == 0))
 
 
 def simulated() -> dict[str, Any]:
