@@ -12,6 +12,7 @@ from numpy import ndarray
 
 from isocost.compare.design import labels_of
 from isocost.errors import UserError
+from isocost.laws.value_fit import ReturnCurve
 from isocost.planner.control.curves import levels, return_curves
 from isocost.planner.control.outcome import ratio_of
 from isocost.runs.files import RunFiles, find_runs, read_json
@@ -93,9 +94,9 @@ def compare_control(folders: Sequence[str | Path], seed: int = 0) -> ControlComp
     """
     labels = labels_of([str(f) for f in folders])
     files = [[RunFiles(r) for r in find_runs(Path(f))] for f in folders]
-    arms = {}
-    for label, own in zip(labels, files, strict=True):
-        curves = return_curves(own)
+    arms: dict[str, list[ReturnCurve]] = {}
+    for label, recorded in zip(labels, files, strict=True):
+        curves = return_curves(recorded)
         if not curves:
             raise UserError(f"{label} has no run with an evaluation")
         if len({c.arm for c in curves}) > 1:
@@ -107,9 +108,9 @@ def compare_control(folders: Sequence[str | Path], seed: int = 0) -> ControlComp
         raise UserError(f"the tasks differ: {' and '.join(sorted(tasks))}; returns of one task are compared")
     samples = min(float(c.samples[-1]) for own in arms.values() for c in own)
     wanted = min(float(np.median([levels(c)[-1] for c in own])) for own in arms.values())
-    spent = {label: _flop(own) for label, own in zip(labels, files, strict=True)}
+    spent = {label: _flop(recorded) for label, recorded in zip(labels, files, strict=True)}
     counted = all(len(spent[k]) == len(own) for k, own in arms.items())
-    flop = min(float(x[0][-1]) for own in spent.values() for x in own.values()) if counted else None
+    flop = min(float(x[0][-1]) for by_run in spent.values() for x in by_run.values()) if counted else None
     first = arms[labels[0]]
     found = []
     for label, own in arms.items():

@@ -68,8 +68,10 @@ def control_prescription(study: StudyRecord) -> ControlPrescription:
     i, arm = plan.arrival, plan.arm
     expected = "" if i is None else (f"Expected: a return of {plan.wanted:g} after {i.value:,.0f} [{i.low:,.0f}, "
                                      f"{i.high:,.0f}] samples, geometric mean of {plan.seeds} seeds.")
+    width = int(arm["width"]) if "width" in arm else None
     return ControlPrescription(study.path.resolve().name, str(asked["task"]), asked.get("method"), arm["sigma"],
-                               int(arm["batch"]), arm["rate"], arm.get("width"), plan.samples, plan.seeds, expected)
+                               int(arm["batch"]), arm["rate"], width, plan.samples, plan.seeds, expected)
+
 
 
 def _data(study: StudyRecord, name: str) -> Data:
