@@ -167,11 +167,12 @@ WALKS = {
             OWN: TINY,
             "--budget 2h": "--budget 3k-rollouts --workers 1",
             "60k-env-steps": "600-env-steps -n 4 -B 4 --samples 1",    # what it learns, slow tests and records show
+            "--world think": "--world think --limit 100", "--control pendulum": "--control bandit",
         },
         full={"--budget 2h": "--budget 5min"},
         ends={"doctor smollm2": ((3,), "the prompt read back earns 0.22")},
         leaves=("studies/mine/profile.json", "studies/mine/plan.json", "studies/mine/audit.json",
-                "studies/mine/report.html", "studies/theirs/plan.json"),
+                "studies/mine/report.html", "studies/think/audit.json", "studies/pendulum/profile.json"),
     ),
     "CONTRIBUTING.md": Walk(checkout, slow=("python -m docs.build.catalogue",)),      # pages on methods, in ten seconds
     "docs/agents.md": Walk(
