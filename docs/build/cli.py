@@ -76,8 +76,8 @@ def _entry(name: str, command: click.Command, often: Collection[str]) -> str:
     """The section of a command; an option whose row is in `often` is only named."""
     own = _own(command)
     arguments = [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
-    required = [f"{o.opts[0]} {_value(o)}" for o in own if o.required]
-    usage = " ".join([name, *arguments, *required, *(["[OPTIONS]"] if own else [])])
+    needed = [_spelling(o).split(",")[0].strip("`") for o in own if o.required]
+    usage = " ".join([name, *arguments, *needed, *(["[OPTIONS]"] if len(own) > len(needed) else [])])
     parts = [f"## {name}", inspect.cleandoc(command.help or ""), f"```text\n{usage}\n```"]
     if rows := [row for o in own if (row := _row(o)) not in often]:
         parts.append(_table(rows))
@@ -103,12 +103,8 @@ def _table(rows: Iterable[str]) -> str:
 
 
 def _spelling(option: click.Option) -> str:
-    value = "" if option.is_flag else f" {_value(option)}"
+    value = "" if option.is_flag else f" {option.metavar or option.type.name.split()[0].upper()}"
     return ", ".join(f"`{o}{value}`" for o in (*option.opts, *option.secondary_opts))
-
-
-def _value(option: click.Option) -> str:
-    return option.metavar or option.type.name.split()[0].upper()
 
 
 def _default(option: click.Option) -> str:
