@@ -247,8 +247,8 @@ def _wrapped(part: str) -> str:
 
 HEAD = """# How far plans of test-time strategies can be trusted
 
-`python experiments/test_time.py page` writes this page from `experiments/results/test_time.json`; each part names the
-command that made it. Missed targets are marked. Terms are in the [glossary](glossary.md);
+`python experiments/test_time.py page` writes this page from `experiments/results/test_time.json`; each part names its
+command. Missed targets are marked. Terms are in the [glossary](glossary.md);
 [Think longer instead of training](test_time.md) has the commands.
 """
 

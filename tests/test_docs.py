@@ -138,6 +138,23 @@ def test_the_glossary_is_alphabetical_and_each_term_is_explained_once():
     assert len(names) >= 70
 
 
+def words(page: str) -> int:
+    """Words of a page; what has neither letter nor digit, such as the rules of a table, is none."""
+    return sum(bool(re.search(r"\w", x)) for x in TEXTS[HOME / "docs" / f"{page}.md"].split())
+
+
+EVIDENCE = ("claims", "evidence", "how_sure", "outside_curves", "speed", "test_time_evidence", "when_n_grows")
+SHORT = ("bill", "control", "control_methods", "serve", "strategies", "test_time", "test_time_evidence")
+
+
+def test_the_docs_stay_short():
+    """60,000 words without the pages of methods, 15,000 of them evidence, and 800 a page that answers one question."""
+    pages = {p.stem for p in TEXTS if p.parent.name == "docs"} - {"methods"}
+    assert sum(map(words, pages)) <= 60_000
+    assert sum(map(words, EVIDENCE)) <= 15_000
+    assert {page: words(page) for page in SHORT if words(page) > 800} == {}
+
+
 # the README and the evidence ----------------------------------------------------------------------------------
 
 

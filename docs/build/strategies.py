@@ -21,7 +21,7 @@ isocost eval --model tiny-puzzles --data puzzles --limit 40 --samples 2 --strate
 ```
 
 It prints the accuracy with its interval, the tokens of an answer, its depth (tokens written one after the other), and
-the bill: tokens of answers, other tries and the scorer, and tokens read again. With a RUN in place of `--model`, it
+the bill. With a RUN in place of `--model`, it
 measures the run's policy; `--base` adds the base and the paired difference.
 
 A specification is `NAME:SETTING=VALUE,...`. A value with a comma stands in brackets:
