@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from isocost.errors import UserError
-from isocost.steps.events import Observer
+
+if TYPE_CHECKING:
+    from isocost.steps.events import Observer
 
 SOME, POSITIVE = click.IntRange(min=1), click.FloatRange(min=0, min_open=True)
 OWN = ("control", "updates_per_sample", "batch", "width", "seeds", "environments")      # options of control alone
