@@ -13,7 +13,7 @@ from isocost.planner.test_time.estimates import auroc, measure, orders, reliable
 from isocost.planner.test_time.mixture import fit_mixture
 from isocost.planner.test_time.outcome import outcome
 from isocost.planner.test_time.pool import Pool, parts
-from isocost.planner.test_time.prescribe import Ask, StrategyForecast, prescribe, seal
+from isocost.planner.test_time.prescribe import AnswerGoal, StrategyForecast, prescribe, seal
 from isocost.stats.passk import majority_at, pass_at
 
 
@@ -185,7 +185,7 @@ def noise_pool(problems=80, samples=24):
 
 
 def asked(budget):
-    return Ask.of(budget, None, None, None)
+    return AnswerGoal.of(budget, None, None, None)
 
 
 def split(p, bands=1, probe=0):
@@ -240,10 +240,10 @@ def test_equal_samples_are_named_as_those_of_temperature_0():
 
 def test_seconds_count_the_longest_text_and_money_counts_what_is_read():
     p = exact_pool()
-    fast = prescribe(split(p), ("best-of",), Ask.of("2s/answer", None, None, 40.0), 0)
+    fast = prescribe(split(p), ("best-of",), AnswerGoal.of("2s/answer", None, None, 40.0), 0)
     assert fast.each[0].size == 24 and fast.cost <= 2       # samples are written side by side
     one = table(p, (), (), 0)[0]
-    priced = Ask.of("1usd/answer", None, "1000usd/M-input,2000usd/M-output", None)
+    priced = AnswerGoal.of("1usd/answer", None, "1000usd/M-input,2000usd/M-output", None)
     read = Pool(p.ids, p.right, p.score, p.answer, p.tokens, np.full(80, 100.0), exact=True)
     assert priced.costs(read, one).mean() == pytest.approx(0.1 + p.tokens.mean() * 0.002)
 

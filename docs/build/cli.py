@@ -76,7 +76,8 @@ def _entry(name: str, command: click.Command, often: Collection[str]) -> str:
     """The section of a command; an option whose row is in `often` is only named."""
     own = _own(command)
     arguments = [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
-    usage = " ".join([name, *arguments, *(["[OPTIONS]"] if own else [])])
+    needed = [_spelling(o).split(",")[0].strip("`") for o in own if o.required]
+    usage = " ".join([name, *arguments, *needed, *(["[OPTIONS]"] if len(own) > len(needed) else [])])
     parts = [f"## {name}", inspect.cleandoc(command.help or ""), f"```text\n{usage}\n```"]
     if rows := [row for o in own if (row := _row(o)) not in often]:
         parts.append(_table(rows))

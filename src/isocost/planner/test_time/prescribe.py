@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import floor
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy import ndarray
 
+from isocost.disk.shape import Size
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
 from isocost.planner.forecast import Naive, digest
@@ -50,7 +51,7 @@ _UNITS = "1k-tokens/answer, 16-rollouts/answer (samples), 2s/answer, or 0.002usd
 
 
 @dataclass(frozen=True)
-class Ask:
+class AnswerGoal:
     """What an answer may cost, or how accurate it must be. `speed` is in tokens per second of one text."""
 
     amount: float | None = None
@@ -61,7 +62,7 @@ class Ask:
     text: str = ""
 
     @staticmethod
-    def of(budget: str | None, accuracy: float | None, price: str | None, speed: float | None) -> Ask:
+    def of(budget: str | None, accuracy: float | None, price: str | None, speed: float | None) -> AnswerGoal:
         """The ask in a user's words. Raises UserError where it is not exactly one of both, for a unit that an answer
         has none of, and where the unit lacks its price or speed."""
         if (budget is None) == (accuracy is None):
@@ -69,7 +70,7 @@ class Ask:
         if price is not None:
             TokenPrice.parse(price)
         if budget is None:
-            return Ask(None, TOKENS, accuracy, price, speed, f"accuracy {accuracy:g}")
+            return AnswerGoal(None, TOKENS, accuracy, price, speed, f"accuracy {accuracy:g}")
         amount, slash, per = budget.strip().partition("/")
         if not slash or per.strip().lower() not in ("answer", "answers"):
             raise UserError(f"the budget {budget!r} is of one answer: write it as {_UNITS}")
@@ -82,7 +83,7 @@ class Ask:
                             f"0.60{found.unit}/M-output")
         if found.unit == SECONDS and speed is None:
             raise UserError(f"the budget {budget!r} needs --speed: tokens per second of one text, such as --speed 40")
-        return Ask(found.amount, found.unit, None, price, speed, budget.strip())
+        return AnswerGoal(found.amount, found.unit, None, price, speed, budget.strip())
 
     def costs(self, pool: Pool, found: Measured) -> ndarray:
         """(P,) what an answer costs in the unit; in seconds it is what 95 % of the answers take. Raises UserError where
@@ -104,17 +105,34 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class StrategyRow:
     """A strategy with its size, measured on the validation split; `gain` is over one sample."""
 
     strategy: str
-    size: int
+    size: Size
     accuracy: float
     gain: Interval
-    cost: float
     samples: float
     tokens: float
     depth: float
+
+    @classmethod
+    def measured(cls, m: Measured, one: ndarray, **more: Any) -> Self:
+        """The row of what was measured; `one` (P,) is the accuracy of one sample."""
+        return cls(m.strategy, m.size, float(m.accuracy.mean()), paired(m.accuracy - one), float(m.samples.mean()),
+                   float(m.tokens.mean()), min(m.depth, 1e12), **more)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """The row in plain data."""
+        return cls(**{**data, "gain": Interval.of(data["gain"])})
+
+
+@dataclass(frozen=True)
+class Candidate(StrategyRow):
+    """What a plan can choose, with its cost in the unit of the plan."""
+
+    cost: float
     how: str
     arm: str = ""
 
@@ -185,14 +203,10 @@ class StrategyPlan:
         for key in ("expected", "gain", "band_gain"):
             d[key] = d[key] and Interval.of(d[key])
         for key in ("one", "best"):
-            d[key] = _candidate(d[key])
+            d[key] = Candidate.of(d[key])
         d["each"] = tuple(BandStrategy(**b) for b in d["each"])
-        d["candidates"] = tuple(map(_candidate, d["candidates"]))
+        d["candidates"] = tuple(map(Candidate.of, d["candidates"]))
         return StrategyPlan(**{**d, "edges": tuple(d["edges"]), "flags": tuple(d["flags"])})
-
-
-def _candidate(data: Mapping[str, Any]) -> Candidate:
-    return Candidate(**{**data, "gain": Interval.of(data["gain"])})
 
 
 def named(strategy: str, size: int) -> str:
@@ -201,7 +215,7 @@ def named(strategy: str, size: int) -> str:
 
 
 def prescribe(
-    parts: Parts, strategies: Sequence[str], ask: Ask, seed: int, live: Sequence[Measured] = ()
+    parts: Parts, strategies: Sequence[str], ask: AnswerGoal, seed: int, live: Sequence[Measured] = ()
 ) -> StrategyPlan:
     """The plan, from the validation split alone. `live` are strategies that were run on it.
 
@@ -228,7 +242,8 @@ def prescribe(
     accuracy, cost = table_of(found), np.array([ask.costs(pool, m) for m in found])
     rule: Rule = within(float(ask.amount or 0), pool.exact) if ask.accuracy is None else reaching(ask.accuracy)
     picked = choose(accuracy, cost, rule, seed)
-    rows = [_row(m, cost[i], accuracy[0]) for i, m in enumerate(found)]
+    rows = [Candidate.measured(m, accuracy[0], cost=float(cost[i].mean()), how=m.how, arm=m.arm)
+            for i, m in enumerate(found)]
     gain = paired(picked.accuracy - accuracy[0]) if picked.single else replace(paired(accuracy[0] * 0.0), dof=1.0)
     decision = decide(gain) if picked.single else "one"
     if picked.single and pool.exact and found[picked.single].strategy == "best-of":
@@ -253,7 +268,7 @@ def prescribe(
 
 def _with_bands(
     plan: StrategyPlan, parts: Parts, found: Sequence[Measured], known: tuple[Sequence[str], ndarray, ndarray],
-    ask: Ask, seed: int,
+    ask: AnswerGoal, seed: int,
 ) -> StrategyPlan:
     """The plan with a strategy for each band, where that is better than one for all; else with the gain that is not.
 
@@ -324,7 +339,7 @@ def _usable(pool: Pool, strategies: Sequence[str]) -> tuple[list[str], list[str]
     return used, flags
 
 
-def _measured(pool: Pool, used: Sequence[str], ask: Ask, seed: int) -> list[Measured]:
+def _measured(pool: Pool, used: Sequence[str], ask: AnswerGoal, seed: int) -> list[Measured]:
     """Every usable strategy with the usual sizes, and with the largest that the budget pays for."""
     most = pool.samples
     single = float(ask.costs(pool, table(pool, (), (), seed)[0]).mean())
@@ -339,7 +354,7 @@ def _measured(pool: Pool, used: Sequence[str], ask: Ask, seed: int) -> list[Meas
     return out
 
 
-def _beyond(pool: Pool, ask: Ask, single: float) -> Measured | None:
+def _beyond(pool: Pool, ask: AnswerGoal, single: float) -> Measured | None:
     """Best-of with the verifier as scorer beyond the pool's samples: the largest size that the budget pays for, at most
     as far as the forecast holds. Raises UserError for a budget beyond that."""
     if ask.amount is None or ask.unit == SECONDS:
@@ -355,11 +370,6 @@ def _beyond(pool: Pool, ask: Ask, single: float) -> Measured | None:
     return Measured("best-of", size, each, ones, ones * pool.written, float("inf"), "mixture")
 
 
-def _row(m: Measured, cost: ndarray, one: ndarray) -> Candidate:
-    return Candidate(m.strategy, m.size, float(m.accuracy.mean()), paired(m.accuracy - one), float(cost.mean()),
-                     float(m.samples.mean()), float(m.tokens.mean()), min(m.depth, 1e12), m.how, m.arm)
-
-
 def _vote_of(pool: Pool, rows: Sequence[Candidate], chosen: Candidate, unit: str) -> int:
     """The size of the majority vote that costs as much as the chosen strategy; 0 where answers are not known."""
     if pool.answer is None:
@@ -369,7 +379,7 @@ def _vote_of(pool: Pool, rows: Sequence[Candidate], chosen: Candidate, unit: str
     return max(1, min(pool.samples, floor(chosen.cost / max(rows[0].cost, 1e-12) + 1e-9)))
 
 
-def _too_small(pool: Pool, ask: Ask, single: float) -> str:
+def _too_small(pool: Pool, ask: AnswerGoal, single: float) -> str:
     late = "" if pool.tokens is None else (f" ({pool.written.mean():,.0f} tokens on average, "
                                            f"{np.quantile(pool.tokens, LATE):,.0f} at the 95th percentile)")
     takes = f"{grouped(float(f'{single:.3g}'))} {ask.unit}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,14 +19,14 @@ from isocost.seams import Pace
 from isocost.steps.events import Tell
 from isocost.strategies import Strategy
 from isocost.strategies.paths import numbers, voted, written
-from isocost.types import Cost, Place, Problem, Rollout, Stop
+from isocost.types import Place, Problem, Rollout, Stop
 from isocost.worlds.setting import Opened, Setting
 
 Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Sampling:
+class PoolSampler:
     """What is sampled: an opened setting, the problems, and the seed of all random numbers."""
 
     opened: Opened
@@ -35,7 +35,7 @@ class Sampling:
     tell: Tell
     setting: Setting | None = None      # at which to sample, where it is not the opened one
 
-    def at(self, setting: Setting) -> Sampling:
+    def at(self, setting: Setting) -> PoolSampler:
         """The same at another setting of sampling."""
         return replace(self, setting=setting)
 
@@ -128,8 +128,3 @@ def _numbered(texts: Sequence[Rollout]) -> list[int]:
     said = [voted(t) for t in texts]
     order = {answer: i for i, answer in enumerate(dict.fromkeys(a for a in said if a is not None))}
     return [-1 if a is None else order[a] for a in said]
-
-
-def spent(lines: Sequence[Mapping[str, Any]]) -> Cost:
-    """What making these lines cost."""
-    return sum((Cost.of(line["cost"]) for line in lines), Cost())
