@@ -142,6 +142,13 @@ def test_a_profile_of_a_model_has_its_pool_its_searches_and_its_arms(live):
     assert {p.name for p in found.folder.iterdir()} >= {"pool.jsonl", "pool@temperature=0.6.jsonl", "live.jsonl"}
 
 
+def kept(folder, name):
+    """The lines of a file by their ids, without the seconds, which are the clock's."""
+    lines = map(json.loads, (folder / name).read_text().splitlines())
+    return {(x["id"], x["strategy"] if name == "live.jsonl" else ""): {k: v for k, v in x.items() if k != "cost"}
+            for x in lines}
+
+
 def test_a_profile_that_lost_lines_samples_the_same_again(live, tmp_path):
     found, setting, asked = live
     there = Path(shutil.copytree(found.folder, tmp_path / "s"))
@@ -149,10 +156,6 @@ def test_a_profile_that_lost_lines_samples_the_same_again(live, tmp_path):
         lines = (there / name).read_text().splitlines(keepends=True)
         (there / name).write_text("".join(lines[3:]))
     profile_live(there, setting, asked)
-
-    def kept(folder, name):     # seconds are the clock's
-        lines = map(json.loads, (folder / name).read_text().splitlines())
-        return [{k: v for k, v in x.items() if k != "cost"} for x in lines]
 
     for name in ("pool.jsonl", "live.jsonl"):
         assert kept(there, name) == kept(found.folder, name)
@@ -166,6 +169,8 @@ def test_answers_follow_the_plan_are_billed_and_are_not_made_twice(live, tmp_pat
     first = answer(study.again(), "puzzles:count=3", out)
     again = answer(study.again(), "puzzles:count=4", out)
     assert (first.new, again.new, again.answers) == (3, 1, 4)
+    answer(study.again(), "puzzles:count=4", tmp_path / "at-once.jsonl")
+    assert kept(tmp_path, "at-once.jsonl") == kept(tmp_path, out.name)
     lines = [json.loads(x) for x in out.read_text().splitlines()]
     assert all(x["cost"]["decode"] == x["tokens"] >= x["depth"] > 0 for x in lines)
     assert StrategyForecasts.of(study.again().record("forecast.json", "plan")).forecasts[-1].label == plan.label

@@ -9,12 +9,12 @@ from isocost import strategies
 from isocost.errors import UserError
 from isocost.laws.papers.inference import best_of
 from isocost.planner.test_time.choice import choose, choose_by_band, decide, paired, predicted, reaching, within
-from isocost.planner.test_time.estimates import auroc, measure, orders, reliable, table
+from isocost.planner.test_time.estimates import auroc, measure, orders, table
 from isocost.planner.test_time.mixture import fit_mixture
 from isocost.planner.test_time.outcome import outcome
 from isocost.planner.test_time.pool import Pool, parts
 from isocost.planner.test_time.prescribe import AnswerGoal, StrategyForecast, prescribe, seal
-from isocost.stats.passk import majority_at, pass_at
+from isocost.stats.passk import majority_at, pass_at, worst_at
 
 
 def pool(problems=6, samples=6, *, kinds=3, seed=0, **more):
@@ -94,7 +94,7 @@ def test_a_pool_without_scores_or_answers_names_what_it_suffices_for():
 
 def test_pass_hat_k_and_auroc_by_hand():
     right = np.array([[1, 1, 0], [1, 1, 1.0]])
-    assert reliable(right, 2) == pytest.approx((1 / 3 + 1) / 2)
+    assert worst_at(right.sum(1).astype(int), 3, 2) == pytest.approx((1 / 3 + 1) / 2)
     all_pairs = [np.prod(right[0, list(x)]) for x in combinations(range(3), 2)]
     assert np.mean(all_pairs) == pytest.approx(1 / 3)
     score = np.array([[0.9, 0.2, 0.5], [0.1, 0.1, 0.7], [0.1, 0.2, 0.3]])

@@ -22,7 +22,6 @@ from isocost.planner.test_time.choice import (
     paired,
     predicted,
     reaching,
-    table_of,
     within,
 )
 from isocost.planner.test_time.estimates import (
@@ -239,7 +238,7 @@ def prescribe(
         flags.append(f"the budget pays for {ask.amount / single:,.0f} samples, and {pool.samples} were profiled: no "
                      "forecast beyond them, because a scorer that errs may choose worse from more; sample more to plan "
                      "with more")
-    accuracy, cost = table_of(found), np.array([ask.costs(pool, m) for m in found])
+    accuracy, cost = np.array([m.accuracy for m in found]), np.array([ask.costs(pool, m) for m in found])
     rule: Rule = within(float(ask.amount or 0), pool.exact) if ask.accuracy is None else reaching(ask.accuracy)
     picked = choose(accuracy, cost, rule, seed)
     rows = [Candidate.measured(m, accuracy[0], cost=float(cost[i].mean()), how=m.how, arm=m.arm)
@@ -287,7 +286,8 @@ def _with_bands(
         found = [measure(pool, s, k, order, parts.probe) for s in at_once for k in dict.fromkeys(sizes)]
     found_by = None
     if found:
-        accuracy, cost = table_of(found), np.array([ask.costs(parts.select_all, m) for m in found])
+        accuracy = np.array([m.accuracy for m in found])
+        cost = np.array([ask.costs(parts.select_all, m) for m in found])
         found_by = choose_by_band(accuracy, cost, parts.band, ask.amount, seed)
     if found_by is None:
         return plan

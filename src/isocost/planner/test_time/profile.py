@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from isocost.disk.shape import Count, Size
-from isocost.planner.test_time.estimates import Measured, auroc, reliable, table
+from isocost.planner.test_time.estimates import Measured, auroc, table
 from isocost.planner.test_time.pool import Parts
 from isocost.planner.test_time.prescribe import KIND, StrategyRow
 from isocost.runs.schema import VERSION, Costs
 from isocost.stats.intervals import Interval
-from isocost.stats.passk import pass_at
+from isocost.stats.passk import pass_at, worst_at
 
 DOUBLING = tuple(2**i for i in range(10))
 
@@ -78,7 +78,7 @@ def described(
         asked["probe"], mine.exact, tuple(dict.fromkeys((*strategies, *(m.strategy for m in live)))), split.bands,
         tuple(int((split.band == k).sum()) for k in range(len(split.bands))), rows,
         tuple(pass_at(counts, mine.samples, k) for k in ks),
-        tuple(reliable(right, k) for k in ks), None if score is None else auroc(score, mine.right),
+        tuple(worst_at(counts, mine.samples, k) for k in ks), None if score is None else auroc(score, mine.right),
         None if score is None or right.all() else float((score[~right] >= 0.5).mean()),
         None if score is None or not right.any() else float((score[right] < 0.5).mean()), tuple(told),
         asked["seed"], cost,

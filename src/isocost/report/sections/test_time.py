@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isocost.report import arm_charts
-from isocost.report.html import Safe, count, figure, interval, join, p, sentence, share, table, tag
+from isocost.report.html import Safe, count, figure, interval, join, p, sentence, share, tag
 from isocost.report.records import Data, ReportRecords, as_dict, as_list, number
 from isocost.report.section import Section, empty, rows_of, strategies_result
 
@@ -49,10 +49,7 @@ def outcome(study: ReportRecords) -> Section:
     title = "Forecast and outcome"
     if not study["audit"]:
         return Section("outcome", title, empty(study, "The forecast has not been audited.", "isocost audit"))
-    body = [["", "forecast", "outcome", "verdict"]]
-    body += [[str(o.get("asked")), interval(o.get("forecast")), share(o.get("outcome")), str(o.get("verdict"))]
-             for o in map(as_dict, as_list(study["audit"].get("outcomes")))]
-    return Section("outcome", title, join(table(body[0], body[1:], "Forecasts"), _told(study, "audit")))
+    return Section("outcome", title, _told(study, "audit"))
 
 
 def _told(study: ReportRecords, name: str) -> Safe:

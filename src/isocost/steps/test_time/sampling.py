@@ -70,15 +70,10 @@ class PoolSampler:
 
     async def live(self, kept: Path, strategy: Strategy, label: str, size: int) -> list[Line]:
         """A line for each problem in order: one answer by a strategy that is run. Lines in `kept` are used again."""
-        world, pace = self.opened.world, self.pace
-
         async def one(problem: Problem, place: Place) -> Line:
-            with meter.tab() as tab, meter.begins(True):
-                (text,) = await strategy.play(problem, [0], world, pace, place)
-            notes, cost = text.numbers, tab.cost
+            text, line = await played(strategy, problem, self.opened, self.pace, place)
             return {"strategy": label, "size": size, "right": (await _right(self.opened, [text]))[0],
-                    "samples": notes.get("tries", 1.0), "tokens": float(cost.decode),
-                    "depth": notes.get("depth", float(written(text))), "cost": cost.data()}
+                    "samples": line.pop("tries"), **line}
 
         return await self._each(kept, one, f"answers by {label}-{size}",
                                 lambda line: (line["strategy"], line["size"]) == (label, size))
@@ -86,22 +81,45 @@ class PoolSampler:
     async def _each(
         self, kept: Path, one: Callable[[Problem, Place], Awaitable[Line]], what: str, mine: Callable[[Line], bool]
     ) -> list[Line]:
-        there = {x["id"]: x for x in read_lines(kept) if mine(x)}
-        done, total = sum(p.id in there for p in self.problems), len(self.problems)
-        self.tell(what, done, total)
-        with closing(Stream.mended(kept)) as stream, meter.on(meter.PROBE):
+        with meter.on(meter.PROBE):
+            return await once(
+                [x for x in read_lines(kept) if mine(x)], kept, self.problems,
+                lambda slot, p: one(p, Place(self.seed, 0, slot, int(Purpose.PROFILE))),
+                lambda done, total: self.tell(what, done, total))
 
-            async def each(slot: int, problem: Problem) -> Line:
-                nonlocal done
-                if problem.id in there:
-                    return dict(there[problem.id])
-                line = {"id": problem.id, **await one(problem, Place(self.seed, 0, slot, int(Purpose.PROFILE)))}
-                stream.write(line)
-                done += 1
-                self.tell(what, done, total)
-                return line
 
-            return await together(*(each(slot, p) for slot, p in enumerate(self.problems)))
+async def once(
+    there: Sequence[Line], kept: Path, problems: Sequence[Problem], one: Callable[[int, Problem], Awaitable[Line]],
+    tell: Callable[[int, int], None],
+) -> list[Line]:
+    """A line for each problem in order, of its number and itself, appended to the file `kept` once it is made; a line
+    that is `there` is used again."""
+    known = {x["id"]: x for x in there}
+    done, total = sum(p.id in known for p in problems), len(problems)
+    tell(done, total)
+    with closing(Stream.mended(kept)) as stream:
+
+        async def each(slot: int, problem: Problem) -> Line:
+            nonlocal done
+            if problem.id in known:
+                return dict(known[problem.id])
+            line = {"id": problem.id, **await one(slot, problem)}
+            stream.write(line)
+            done += 1
+            tell(done, total)
+            return line
+
+        return await together(*(each(slot, p) for slot, p in enumerate(problems)))
+
+
+async def played(
+    strategy: Strategy, problem: Problem, opened: Opened, pace: Pace, place: Place
+) -> tuple[Rollout, Line]:
+    """An answer by a strategy, and what it took: tries, tokens written, how many of them one after the other."""
+    with meter.tab() as tab, meter.begins(True):
+        (text,) = await strategy.play(problem, [0], opened.world, pace, place)
+    return text, {"tries": text.numbers.get("tries", 1.0), "tokens": float(tab.cost.decode),
+                  "depth": text.numbers.get("depth", float(written(text))), "cost": tab.cost.data()}
 
 
 async def _right(opened: Opened, texts: Sequence[Rollout]) -> list[float]:
