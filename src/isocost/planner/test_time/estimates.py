@@ -80,10 +80,7 @@ def measure(pool: Pool, strategy: str, size: int, order: ndarray, first: int = 0
     Raises UserError for a size above the pool's, and for a strategy that needs what the pool lacks.
     """
     way = STRATEGIES[strategy]
-    if lack := [x for x in way.needs if getattr(pool, x) is None]:
-        others = ", ".join(name for name, s in STRATEGIES.items() if all(getattr(pool, x) is not None for x in s.needs))
-        raise UserError(f"{strategy} needs a {lack[0]} of each sample, and the pool has none: name its column with "
-                        f"--map {lack[0]}=COLUMN, or leave it out; {others} need none")
+    require(pool, strategy)
     if not 1 <= size <= pool.samples:
         raise UserError(f"{strategy}-{size}: the pool has {pool.samples} samples per problem; sample more")
     blocks = _blocks(order, size, first)
@@ -174,6 +171,15 @@ STRATEGIES: Mapping[str, Estimator] = {
 def possible(pool: Pool) -> tuple[str, ...]:
     """The strategies that the pool has all of the needs of."""
     return tuple(k for k, s in STRATEGIES.items() if all(getattr(pool, x) is not None for x in s.needs))
+
+
+def require(pool: Pool, strategy: str) -> None:
+    """Raises UserError for a strategy that the pool does not suffice for."""
+    if lack := next((x for x in STRATEGIES[strategy].needs if getattr(pool, x) is None), None):
+        others = f"; {', '.join(able)} need none" if (able := possible(pool)) else ""
+        hint = ", or --scorer verifier if the verifier is at hand for every answer" if lack == "score" else ""
+        raise UserError(f"{strategy} needs the {lack} of each sample, which the file lacks: name its column with --map "
+                        f"{lack}=COLUMN{hint}{others}")
 
 
 def table(pool: Pool, strategies: Sequence[str], sizes: Sequence[int], seed: int) -> list[Measured]:

@@ -35,7 +35,7 @@ from isocost.planner.test_time.estimates import (
     orders,
     table,
 )
-from isocost.planner.test_time.mixture import FURTHEST, PassMixture, fit_mixture
+from isocost.planner.test_time.mixture import FURTHEST, fit_mixture
 from isocost.planner.test_time.pool import Parts, Pool
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.schema import VERSION
@@ -251,8 +251,8 @@ def prescribe(
     told = picked.accuracy if taken else accuracy[0]
     expected = predicted(told, len(parts.audit.ids))
     if found[taken].how == "mixture":
-        counts = fit_counts(pool)
-        expected = counts.forecast(found[taken].size, new=len(parts.audit.ids))
+        mixture = fit_mixture((pool.right >= 0.5).sum(1), pool.samples)
+        expected = mixture.forecast(found[taken].size, new=len(parts.audit.ids))
     plan = StrategyPlan(
         ask.text, ask.unit, decision, (_band("all", found[taken], len(pool.ids)),),
         0, (), expected, gain, None, picked.optimism if taken else 0.0, rows[taken].cost, rows[0], rows[picked.single],
@@ -308,11 +308,6 @@ def _band(name: str, m: Measured, problems: int) -> BandStrategy:
     return BandStrategy(name, m.strategy, m.size, problems, m.arm)
 
 
-def fit_counts(pool: Pool) -> PassMixture:
-    """The mixture of a pool's marks, with a reward of 1/2 or more as right."""
-    return fit_mixture((pool.right >= 0.5).sum(1), pool.samples)
-
-
 def _usable(pool: Pool, strategies: Sequence[str]) -> tuple[list[str], list[str]]:
     """The strategies that a choice may have, and cautions about the scorer.
 
@@ -366,7 +361,7 @@ def _beyond(pool: Pool, ask: AnswerGoal, single: float) -> Measured | None:
         raise UserError(f"the budget pays for {size:,} samples and {pool.samples} were profiled: a forecast reaches "
                         f"{FURTHEST} times the samples. Profile {-(-size // FURTHEST):,} samples per problem, or ask "
                         f"for {grouped(FURTHEST * pool.samples * single)} {ask.unit}/answer at most")
-    each, ones = fit_counts(pool).each(size), np.full(len(pool.ids), float(size))
+    each, ones = fit_mixture((pool.right >= 0.5).sum(1), pool.samples).each(size), np.full(len(pool.ids), float(size))
     return Measured("best-of", size, each, ones, ones * pool.written, float("inf"), "mixture")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy import ndarray
 from isocost.disk.jsonfile import line, write_text
 from isocost.errors import UserError
 from isocost.gather import finished
-from isocost.planner.test_time.estimates import LATE, STRATEGIES, Measured, possible
+from isocost.planner.test_time.estimates import LATE, STRATEGIES, Measured, possible, require
 from isocost.planner.test_time.pool import Parts, Pool, parts
 from isocost.planner.test_time.profile import StrategyTable, described
 from isocost.runs import files as records
@@ -28,7 +27,7 @@ from isocost.screen.words import counted, visible
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import check, found, writes
 from isocost.steps.study import StudyRecord
-from isocost.steps.test_time.sampling import PoolSampler
+from isocost.steps.test_time.sampling import PoolSampler, numbered
 from isocost.steps.training.pass_rates import OPENING
 from isocost.steps.training.stored import attempts_per_problem, longest
 from isocost.tasks.completions import SCORED, Attempted, read_completions
@@ -127,14 +126,9 @@ def parts_of(study: StudyRecord) -> Parts:
 
 
 def live_of(study: StudyRecord, ids: Sequence[str]) -> list[Measured]:
-    """The strategies that were run on these problems, in the order that they were asked for."""
-    return measured_live(records.read_lines(study.path / "live.jsonl"), ids)
-
-
-def measured_live(lines: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> list[Measured]:
-    """The strategies in the lines of live.jsonl, on the problems `ids`; one that lacks a problem is left out."""
+    """The strategies in live.jsonl, on the problems `ids`; one that lacks a problem is left out."""
     by: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
-    for one in lines:
+    for one in records.read_lines(study.path / "live.jsonl"):
         by.setdefault((one["strategy"], one["size"]), {})[one["id"]] = one
     out = []
     for (name, size), each in sorted(by.items()):
@@ -304,19 +298,13 @@ def _steps(lines: Sequence[Mapping[str, Any]], samples: int, searches: Sequence[
 def _chosen(asked: Sequence[str], pool: Pool) -> tuple[str, ...]:
     """The strategies that were asked for. Raises UserError for one that is unknown, or that the pool does not suffice
     for."""
-    able = possible(pool)
     if list(asked) == [ALL]:
-        return able
+        return possible(pool)
     for name in asked:
         if name not in STRATEGIES:
             raise UserError(f"stored completions have no strategy {name!r}: {', '.join(STRATEGIES)} are functions of "
                             "finished samples; others need a model: --model in place of --completions")
-        if name not in able:
-            lack = next(x for x in STRATEGIES[name].needs if getattr(pool, x) is None)
-            others = f"; {', '.join(able)} need none" if able else ""
-            hint = ", or --scorer verifier if the verifier is at hand for every answer" if lack == "score" else ""
-            raise UserError(f"{name} needs the {lack} of each sample, which the file lacks: name its column with --map "
-                            f"{lack}=COLUMN{hint}{others}")
+        require(pool, name)
     return tuple(dict.fromkeys(asked))
 
 
@@ -363,22 +351,14 @@ def _answers(
     if len(none) > NO_ANSWER * right.size:
         shown = "; ".join(f"{name}: {visible(text[-WIDE:], False)!r}" for name, text in none[:SHOWN])
         told.append(f"{len(none) / right.size:.0%} of the samples give no answer and do not vote, such as {shown}")
-    mixed = sum(_mixed(row, marks) for row, marks in zip(said, right, strict=True))
+    pairs = [{(a, float(r)) for a, r in zip(row, marks, strict=True) if a}
+             for row, marks in zip(said, right, strict=True)]
+    mixed = sum(len({a for a, _ in known}) < len(known) for known in pairs)
     if mixed > NO_ANSWER * len(used):
         told.append(f"in {counted(mixed, 'problem')} samples with one answer are right and wrong: its spelling tells "
                     "less than the verifier reads")
-    numbers = []
-    for row in said:
-        order = {answer: i for i, answer in enumerate(dict.fromkeys(filter(None, row)))}
-        numbers.append([order.get(answer or "", -1) for answer in row])
-    return np.array(numbers, dtype=np.int64)
+    return np.array([numbered([x or None for x in row]) for row in said], dtype=np.int64)
 
 
 def _final(text: str) -> str | None:
     return ", ".join(answers.bare(answers.plain(x)) for x in answers.final(text)) or None
-
-
-def _mixed(said: Sequence[str | None], right: ndarray) -> bool:
-    """Whether samples with one answer have different rewards."""
-    marks = Counter((a, float(r)) for a, r in zip(said, right, strict=True) if a)
-    return len({a for a, _ in marks}) < len(marks)

@@ -58,7 +58,7 @@ class PoolSampler:
                 found = await scorers.scores(scorer, problem, texts, [True] * samples, world)
             first = texts[0].segments[0]
             return {
-                "right": await _right(self.opened, texts), "answer": _numbered(texts),
+                "right": await _right(self.opened, texts), "answer": numbered([voted(t) for t in texts]),
                 "tokens": [written(t) for t in texts], "read": float(len(first) - first.written),
                 "score": [0.0 if s is None else s for s in found.scores],        # one without comes last
                 "scoring": (judged.cost.prefill + judged.cost.decode + judged.cost.score) / samples,
@@ -141,8 +141,7 @@ async def _right(opened: Opened, texts: Sequence[Rollout]) -> list[float]:
     return out
 
 
-def _numbered(texts: Sequence[Rollout]) -> list[int]:
+def numbered(said: Sequence[str | None]) -> list[int]:
     """The number of each text's answer, -1 for one that gives none."""
-    said = [voted(t) for t in texts]
     order = {answer: i for i, answer in enumerate(dict.fromkeys(a for a in said if a is not None))}
     return [-1 if a is None else order[a] for a in said]
