@@ -100,12 +100,12 @@ def answer(
         arm = next((b.arm for b in plan.each if b.band == band), plan.each[0].arm)
         place = Place(seed, 0, slot, int(Purpose.EVALUATION))
         text, took = await played(ways[band], problem, opened, setting.but(**arms.get(arm, {})).measured, place)
-        lost, right = text.stop is Stop.ERROR, None
+        lost, right, bill = text.stop is Stop.ERROR, None, took.pop("cost")
         if known and not lost:
             (mark,) = await opened.world.grade([text])
             right = None if mark is None else float(mark.value)
         return {"answer": None if lost else text.final, "strategy": str(ways[band]), "band": band,
-                "score": text.numbers.get("score"), "right": right, **took}
+                "score": text.numbers.get("score"), **took, "right": right, "cost": bill}
 
     async def every(there: Sequence[Line], tell: Callable[[int, int], None]) -> list[Line]:
         with meter.on(meter.EVALUATION):
