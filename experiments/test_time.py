@@ -32,13 +32,13 @@ from isocost.planner.test_time.estimates import SIZES, label, measure, orders, p
 from isocost.planner.test_time.mixture import FURTHEST, fit_mixture
 from isocost.planner.test_time.outcome import outcome
 from isocost.planner.test_time.pool import Pool, parts, statistic
-from isocost.planner.test_time.prescribe import Ask, BandStrategy, StrategyPlan, prescribe, seal
+from isocost.planner.test_time.prescribe import AnswerGoal, BandStrategy, StrategyPlan, prescribe, seal
 from isocost.runs.files import read_lines
 from isocost.screen.words import markdown_table
 from isocost.stats.intervals import Interval, student
 from isocost.stats.passk import pass_at
 from isocost.steps.settings import setting_of
-from isocost.steps.test_time.profile import profile_live
+from isocost.steps.test_time.profile import Compared, profile_live
 
 HOME = Path(__file__).resolve().parents[1]
 DATA, RECORD = HOME / "experiments" / "outside_strategies", HOME / "experiments" / "results" / "test_time.json"
@@ -103,7 +103,7 @@ def _dares(right: ndarray, samples: int, profiled: int = PROFILED) -> dict[str, 
             marks = rng.permuted((np.arange(profiled) < few[:, None]).astype(float), axis=1)
             pool = Pool(tuple(map(str, range(len(right)))), marks, marks, exact=True)
             split = parts(pool, probe=0, bands=1, least=10, seed=draw)
-            plan = prescribe(split, ("best-of",), Ask.of(f"{budget}-rollouts/answer", None, None, None), draw)
+            plan = prescribe(split, ("best-of",), AnswerGoal.of(f"{budget}-rollouts/answer", None, None, None), draw)
             more += plan.decision == "more"
             loss.append(best - pass_at(right, samples, plan.each[0].size))
         out[f"{budget:g}"] = {"more": more, "loss": float(np.mean(loss)), "worst": float(np.max(loss)), "best": best}
@@ -116,8 +116,8 @@ def builtin() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         setting, exact, wrong = setting_of({"data": "puzzles"}), Path(folder) / "exact", Path(folder) / "wrong"
         tables = {
-            "0": profile_live(exact, setting, strategies=searches, scorer="steps", samples=MANY).table,
-            "0.15": profile_live(wrong, setting, strategies=searches, scorer=WRONG, samples=MANY // 4).table,
+            "0": profile_live(exact, setting, Compared(searches, "steps", samples=MANY)).table,
+            "0.15": profile_live(wrong, setting, Compared(searches, WRONG, samples=MANY // 4)).table,
         }
         lines = read_lines(exact / "pool.jsonl")
     right = np.array([round(sum(line["right"])) for line in lines])
@@ -197,7 +197,7 @@ def _study(number: int) -> dict[str, Any]:
     pool = _sampled(world, PROBLEMS, SAMPLES, rng)
     large = _sampled(world, TRUE, SAMPLES, np.random.default_rng([8, number]))
     split = parts(pool, probe=4, bands=3, least=10, seed=number)
-    plan = prescribe(split, possible(pool), Ask.of(f"{budget}-rollouts/answer", None, None, None), number)
+    plan = prescribe(split, possible(pool), AnswerGoal.of(f"{budget}-rollouts/answer", None, None, None), number)
     judged = outcome(seal(plan, split, number, {}), split, number)
     best, got = _truth(plan, large, budget)
     return {"decision": "bands" if len(plan.each) > 1 else plan.decision, "budget": budget, "label": plan.label,

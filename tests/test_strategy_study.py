@@ -18,7 +18,7 @@ from isocost.steps import api, kinds
 from isocost.steps.settings import setting_of
 from isocost.steps.study import StudyRecord
 from isocost.steps.test_time.answer import answer, specs
-from isocost.steps.test_time.profile import StrategyProfile, profile_live, profile_stored
+from isocost.steps.test_time.profile import Compared, StrategyProfile, profile_live, profile_stored
 
 PROBLEMS, SAMPLES = 60, 12
 
@@ -92,6 +92,7 @@ def test_from_python_a_study_of_strategies_has_the_same_steps(stored):
 
 
 @pytest.mark.parametrize("words, why", [
+    (("fit",), "compares test-time strategies, which have no law to fit: `isocost plan .* chooses one"),
     (("pilot",), "compares test-time strategies: its policy is not trained"),
     (("plan", "--size", "quick"), "--size has no use here: .* its plan takes --accuracy, --budget, --price, --speed"),
     (("plan", "--budget", "5-tokens/answer"), "below one sample, which takes"),
@@ -110,13 +111,13 @@ def test_a_command_that_does_not_fit_says_what_does(stored, words, why):
 def test_completions_that_do_not_suffice_say_what_is_lacking(tmp_path, changes, strategies, why):
     file = written(tmp_path / "pool.jsonl", rows(**changes))
     with pytest.raises(UserError, match=why):
-        profile_stored(tmp_path / "s", file, strategies=[strategies], columns={})
+        profile_stored(tmp_path / "s", file, Compared([strategies]))
     assert not (tmp_path / "s" / "study.json").exists()
 
 
 def test_with_the_verifier_as_scorer_best_of_needs_no_scores(tmp_path):
     file = written(tmp_path / "pool.jsonl", rows(score=None, answer=None))
-    found = profile_stored(tmp_path / "s", file, strategies=["all"], columns={}, scorer="verifier")
+    found = profile_stored(tmp_path / "s", file, Compared(["all"], "verifier"))
     assert found.exact and found.strategies == ("best-of",)
     by = {r.size: r.accuracy for r in found.table.rows if r.strategy == "best-of"}
     assert by[8] == pytest.approx(found.solved[3])
@@ -129,9 +130,9 @@ def test_with_the_verifier_as_scorer_best_of_needs_no_scores(tmp_path):
 def live(tmp_path_factory):
     out = tmp_path_factory.mktemp("live") / "s"
     setting = setting_of({"data": "puzzles", "limit": 110, "held_out": 0.25, "max_tokens": 48})
-    asked = {"strategies": ["best-of", "vote", "particles"], "scorer": "steps:wrong=0.1", "samples": 6, "sizes": (2,),
-             "arms": ({"temperature": 0.6},)}
-    return profile_live(out, setting, **asked), setting, asked
+    asked = Compared(["best-of", "vote", "particles"], "steps:wrong=0.1", samples=6, sizes=(2,),
+                     arms=({"temperature": 0.6},))
+    return profile_live(out, setting, asked), setting, asked
 
 
 def test_a_profile_of_a_model_has_its_pool_its_searches_and_its_arms(live):
@@ -141,17 +142,20 @@ def test_a_profile_of_a_model_has_its_pool_its_searches_and_its_arms(live):
     assert {p.name for p in found.folder.iterdir()} >= {"pool.jsonl", "pool@temperature=0.6.jsonl", "live.jsonl"}
 
 
+def kept(folder, name):
+    """The lines of a file by their ids, without the seconds, which are the clock's."""
+    lines = map(json.loads, (folder / name).read_text().splitlines())
+    return {(x["id"], x["strategy"] if name == "live.jsonl" else ""): {k: v for k, v in x.items() if k != "cost"}
+            for x in lines}
+
+
 def test_a_profile_that_lost_lines_samples_the_same_again(live, tmp_path):
     found, setting, asked = live
     there = Path(shutil.copytree(found.folder, tmp_path / "s"))
     for name in ("pool.jsonl", "live.jsonl"):
         lines = (there / name).read_text().splitlines(keepends=True)
         (there / name).write_text("".join(lines[3:]))
-    profile_live(there, setting, **asked)
-
-    def kept(folder, name):     # seconds are the clock's
-        lines = map(json.loads, (folder / name).read_text().splitlines())
-        return [{k: v for k, v in x.items() if k != "cost"} for x in lines]
+    profile_live(there, setting, asked)
 
     for name in ("pool.jsonl", "live.jsonl"):
         assert kept(there, name) == kept(found.folder, name)
@@ -165,6 +169,8 @@ def test_answers_follow_the_plan_are_billed_and_are_not_made_twice(live, tmp_pat
     first = answer(study.again(), "puzzles:count=3", out)
     again = answer(study.again(), "puzzles:count=4", out)
     assert (first.new, again.new, again.answers) == (3, 1, 4)
+    answer(study.again(), "puzzles:count=4", tmp_path / "at-once.jsonl")
+    assert kept(tmp_path, "at-once.jsonl") == kept(tmp_path, out.name)
     lines = [json.loads(x) for x in out.read_text().splitlines()]
     assert all(x["cost"]["decode"] == x["tokens"] >= x["depth"] > 0 for x in lines)
     assert StrategyForecasts.of(study.again().record("forecast.json", "plan")).forecasts[-1].label == plan.label

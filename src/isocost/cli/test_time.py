@@ -69,20 +69,18 @@ def profiled(
     """The profile of the strategies `names` with these options, of which `given` were given."""
     from isocost.steps.outside.importing import mapped_of, scale_of
     from isocost.steps.settings import setting_of
-    from isocost.steps.test_time.profile import SAMPLES, SEARCHED, profile_live, profile_stored
+    from isocost.steps.test_time.profile import SAMPLES, SEARCHED, Compared, profile_live, profile_stored
 
     strategies = [name.strip() for name in re.split(r",(?![^(]*\)|\w+=)", names) if name.strip()]
+    compared = Compared(
+        strategies, asked["scorer"], asked["seed"], asked["probe"], asked["bands"], asked["problems"],
+        asked["pool"] or SAMPLES, counts(asked["sizes"], "--sizes") or SEARCHED, asked["band_by"] or "", arms_of(asked),
+    )
     if asked["completions"] is None:
-        return profile_live(
-            out, setting_of(asked), strategies=strategies, scorer=asked["scorer"], problems=asked["problems"],
-            samples=asked["pool"] or SAMPLES, sizes=counts(asked["sizes"], "--sizes") or SEARCHED, seed=asked["seed"],
-            probe=asked["probe"], bands=asked["bands"], band_by=asked["band_by"] or "", arms=arms_of(asked),
-            limits=server_limits(dict(asked)), observer=observer,
-        )
+        return profile_live(out, setting_of(asked), compared, limits=server_limits(dict(asked)), observer=observer)
     if wrong := next((option for name, option in given.items() if name not in STORED), None):
         raise UserError(f"{wrong} has no use with --completions, which were sampled before: leave it out")
     return profile_stored(
-        out, asked["completions"], strategies=strategies, columns=mapped_of(asked["columns"]),
-        scorer=asked["scorer"], probe=asked["probe"], bands=asked["bands"], seed=asked["seed"], model=asked["model"],
+        out, asked["completions"], compared, mapped_of(asked["columns"]), model=asked["model"],
         scale=scale_of(asked["scale"]), skip_broken=asked["skip_broken"],
     )

@@ -135,7 +135,25 @@ def control_result(study: ReportRecords, name: str) -> Result | None:
         "audit": lambda d: train.ControlAuditResult(train.ControlAudit.of(d)),
     }
     data: Data = {k: v for k, v in study[name].items() if k not in ("schema", "kind", "exit_code", plan.OPTIONS)}
+    return _read(of[name], data)
+
+
+def strategies_result(study: ReportRecords, name: str) -> Result | None:
+    """The result that a file of a study of strategies holds; None without it, or if another version wrote it."""
+    from isocost.planner.test_time.outcome import StrategyAudit
+    from isocost.planner.test_time.profile import StrategyTable
+    from isocost.steps.test_time import plan, profile
+
+    of: dict[str, Callable[[Data], Result]] = {
+        "profile": lambda d: profile.StrategyProfile(StrategyTable.of(d)),
+        "plan": lambda d: plan.StrategyPlanResult.written(d, study["forecast"]),
+        "audit": lambda d: plan.StrategyAuditResult(StrategyAudit.of(d)),
+    }
+    return _read(of[name], study[name])
+
+
+def _read(of: Callable[[Data], Result], data: Data) -> Result | None:
     try:
-        return of[name](data) if data else None
-    except (UserError, LookupError, TypeError, ValueError):
+        return of(data) if data else None
+    except (UserError, LookupError, TypeError, ValueError, AttributeError):
         return None

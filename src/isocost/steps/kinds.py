@@ -20,7 +20,7 @@ from isocost.steps.control.whole import whole_control
 from isocost.steps.events import Observer
 from isocost.steps.outside import imported
 from isocost.steps.study import StudyRecord
-from isocost.steps.test_time.plan import StrategyOptions
+from isocost.steps.test_time.plan import StrategyOptions, no_law
 from isocost.steps.test_time.plan import audit as audit_strategies
 from isocost.steps.test_time.plan import plan as plan_strategies
 from isocost.steps.test_time.whole import whole as whole_strategies
@@ -58,7 +58,7 @@ PLANNERS: Mapping[str, Planner] = {
     "training": Planner(PlanOptions, plan_training, audit_training, whole_training, TRAINED),
     "imported": Planner(PlanOptions, imported.planned, audit_training, whole_training, TRAINED),
     "test_time": Planner(StrategyOptions, plan_strategies, audit_strategies, whole_strategies,
-                         ("seed", "budget", "setting")),
+                         ("seed", "budget", "setting"), no_law),
     "control": Planner(ControlPlanOptions, plan_control, audit_control_study, whole_control, ("seed", "workers"),
                        fit_control_study, pilot_control, train_control),
 }

@@ -8,14 +8,13 @@ over the best single strategy has one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray
 
 from isocost import chance
-from isocost.planner.test_time.estimates import Measured
 from isocost.stats.intervals import Interval, student
 
 FOLDS = 10
@@ -149,8 +148,3 @@ def decide(gain: Interval) -> str:
     if gain.low > 0:
         return "more"
     return "one" if gain.high < WORTH else "cannot tell"
-
-
-def table_of(candidates: Sequence[Measured]) -> ndarray:
-    """(S, P) the accuracies of candidates."""
-    return np.array([m.accuracy for m in candidates])

@@ -1,6 +1,6 @@
 """Accuracy and cost of a strategy with n samples, from a pool of m: best-of, votes and early stop.
 
-Best-of is exact over all n-subsets (as `laws.papers.inference.best_of`). Votes, early stop, and what begins with given
+Best-of is exact over all n-subsets. Votes, early stop, and what begins with given
 samples, are means over subsets that random orders of the samples give, unbiased and the same for the same pool. Ties
 count in equal shares. n is at most m: what more samples give is not a function of the pool (`mixture` forecasts it
 where the scorer is the verifier).
@@ -9,16 +9,20 @@ where the scorer is the verifier).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy import ndarray
-from scipy.special import betainc, comb
+from scipy.special import betainc
 
 from isocost import chance
 from isocost.errors import UserError
+from isocost.laws.papers.inference import best_of
+from isocost.planner.test_time.choice import paired
 from isocost.planner.test_time.pool import Pool
-from isocost.stats.intervals import Interval, student
+from isocost.stats.intervals import Interval
+from isocost.stats.ranking import auroc_within
 
 ORDERS, BLOCKS = 32, 128    # random orders of each problem's samples, and subsets that are taken of them at most
 SURE, BY = 0.95, 4  # of until-sure: the probability at which the leading answer ends it, and samples at a time
@@ -76,14 +80,16 @@ def measure(pool: Pool, strategy: str, size: int, order: ndarray, first: int = 0
     Raises UserError for a size above the pool's, and for a strategy that needs what the pool lacks.
     """
     way = STRATEGIES[strategy]
-    if lack := [x for x in way.needs if getattr(pool, x) is None]:
-        others = ", ".join(name for name, s in STRATEGIES.items() if all(getattr(pool, x) is not None for x in s.needs))
-        raise UserError(f"{strategy} needs a {lack[0]} of each sample, and the pool has none: name its column with "
-                        f"--map {lack[0]}=COLUMN, or leave it out; {others} need none")
+    require(pool, strategy)
     if not 1 <= size <= pool.samples:
         raise UserError(f"{strategy}-{size}: the pool has {pool.samples} samples per problem; sample more")
     blocks = _blocks(order, size, first)
-    accuracy, taken = _best_of_all(pool, size) if strategy == "best-of" and not first else way.measure(pool, blocks)
+    if strategy == "best-of" and not first:
+        assert pool.score is not None
+        rows = zip(pool.score, pool.right, strict=True)
+        accuracy, taken = np.array([best_of(*row, size) for row in rows]), np.array(size)
+    else:
+        accuracy, taken = way.measure(pool, blocks)
     tokens = pool.tokens if pool.tokens is not None else np.ones_like(pool.right)
     drawn = np.take_along_axis(tokens[:, None, :], blocks, 2)       # (P, blocks, size)
     at_once = BY if way.rounds else size
@@ -112,33 +118,14 @@ def _best_of(pool: Pool, blocks: ndarray) -> tuple[ndarray, ndarray]:
     return right.mean(1), np.array(blocks.shape[2])
 
 
-def _best_of_all(pool: Pool, size: int) -> tuple[ndarray, ndarray]:
-    """The same over all subsets of a size."""
-    assert pool.score is not None
-    m, table = pool.samples, np.zeros(len(pool.ids))
-    for i, (score, right) in enumerate(zip(pool.score, pool.right, strict=True)):
-        _, level, count = np.unique(score, return_inverse=True, return_counts=True)
-        up_to = np.cumsum(count)
-        wins = (comb(up_to, size) - comb(up_to - count, size)) / comb(m, size)      # the best is of this level
-        table[i] = wins @ (np.bincount(level, right) / count)
-    return table, np.array(size)
-
-
-def _vote(pool: Pool, blocks: ndarray) -> tuple[ndarray, ndarray]:
-    return _voted(pool, blocks, None)
-
-
-def _weighted(pool: Pool, blocks: ndarray) -> tuple[ndarray, ndarray]:
-    return _voted(pool, blocks, pool.score)
-
-
-def _voted(pool: Pool, blocks: ndarray, weight: ndarray | None) -> tuple[ndarray, ndarray]:
+def _vote(pool: Pool, blocks: ndarray, weighted: bool = False) -> tuple[ndarray, ndarray]:
     """The answer with the most votes, or the largest sum of scores, of each subset."""
     assert pool.answer is not None
     answers = np.take_along_axis(pool.answer[:, None, :], blocks, 2)
     count = votes = _tally(answers, (answers >= 0).astype(float), pool.classes.shape[1])
-    if weight is not None:
-        voting = np.take_along_axis(weight[:, None, :], blocks, 2) * (answers >= 0)
+    if weighted:
+        assert pool.score is not None
+        voting = np.take_along_axis(pool.score[:, None, :], blocks, 2) * (answers >= 0)
         votes = _tally(answers, voting, pool.classes.shape[1])
     return _led(votes, count, pool), np.array(blocks.shape[2])
 
@@ -176,7 +163,7 @@ def _until_sure(pool: Pool, blocks: ndarray) -> tuple[ndarray, ndarray]:
 STRATEGIES: Mapping[str, Estimator] = {
     "best-of": Estimator(("score",), _best_of),
     "vote": Estimator(("answer",), _vote),
-    "weighted-vote": Estimator(("answer", "score"), _weighted),
+    "weighted-vote": Estimator(("answer", "score"), partial(_vote, weighted=True)),
     "until-sure": Estimator(("answer",), _until_sure, rounds=True),
 }
 
@@ -184,6 +171,15 @@ STRATEGIES: Mapping[str, Estimator] = {
 def possible(pool: Pool) -> tuple[str, ...]:
     """The strategies that the pool has all of the needs of."""
     return tuple(k for k, s in STRATEGIES.items() if all(getattr(pool, x) is not None for x in s.needs))
+
+
+def require(pool: Pool, strategy: str) -> None:
+    """Raises UserError for a strategy that the pool does not suffice for."""
+    if lack := next((x for x in STRATEGIES[strategy].needs if getattr(pool, x) is None), None):
+        others = f"; {', '.join(able)} need none" if (able := possible(pool)) else ""
+        hint = ", or --scorer verifier if the verifier is at hand for every answer" if lack == "score" else ""
+        raise UserError(f"{strategy} needs the {lack} of each sample, which the file lacks: name its column with --map "
+                        f"{lack}=COLUMN{hint}{others}")
 
 
 def table(pool: Pool, strategies: Sequence[str], sizes: Sequence[int], seed: int) -> list[Measured]:
@@ -195,23 +191,11 @@ def table(pool: Pool, strategies: Sequence[str], sizes: Sequence[int], seed: int
     return [one, *(measure(pool, s, k, order) for s in strategies for k in sizes if 1 < k <= pool.samples)]
 
 
-def reliable(right: ndarray, size: int) -> float:
-    """pass^k: the mean probability that all of k samples are right, over all k-subsets of (P, m) marks of 0 and 1."""
-    m, count = right.shape[1], np.rint(right.sum(1))
-    return float((comb(count, size) / comb(m, size)).mean())
-
-
-def auroc(score: ndarray, right: ndarray, level: float = 0.9) -> Interval | None:
+def auroc(score: ndarray, right: ndarray) -> Interval | None:
     """The probability that a right sample scores above a wrong one of the same problem, ties as halves: the mean over
     the problems that have both, with its interval over problems; None with fewer than two such problems."""
-    found = []
-    for s, r in zip(score, right >= 0.5, strict=True):
-        if r.any() and not r.all():
-            above = s[r][:, None] - s[~r][None, :]
-            found.append(float((above > 0).mean() + 0.5 * (above == 0).mean()))
-    if len(found) < 2:
+    each = auroc_within(list(zip(score, right >= 0.5, strict=True)))
+    if len(each) < 2:
         return None
-    x = np.array(found)
-    reach = student(level, len(x) - 1) * float(x.std(ddof=1)) / len(x) ** 0.5
-    return Interval(float(x.mean()), max(0.0, float(x.mean()) - reach), min(1.0, float(x.mean()) + reach), level,
-                    "confidence", len(x) - 1)
+    found = paired(each)
+    return replace(found, low=max(0.0, found.low), high=min(1.0, found.high))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import floor
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy import ndarray
 
+from isocost.disk.shape import Size
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
 from isocost.planner.forecast import Naive, digest
@@ -21,7 +22,6 @@ from isocost.planner.test_time.choice import (
     paired,
     predicted,
     reaching,
-    table_of,
     within,
 )
 from isocost.planner.test_time.estimates import (
@@ -35,7 +35,7 @@ from isocost.planner.test_time.estimates import (
     orders,
     table,
 )
-from isocost.planner.test_time.mixture import FURTHEST, PassMixture, fit_mixture
+from isocost.planner.test_time.mixture import FURTHEST, fit_mixture
 from isocost.planner.test_time.pool import Parts, Pool
 from isocost.planner.token_price import TokenPrice
 from isocost.runs.schema import VERSION
@@ -50,7 +50,7 @@ _UNITS = "1k-tokens/answer, 16-rollouts/answer (samples), 2s/answer, or 0.002usd
 
 
 @dataclass(frozen=True)
-class Ask:
+class AnswerGoal:
     """What an answer may cost, or how accurate it must be. `speed` is in tokens per second of one text."""
 
     amount: float | None = None
@@ -61,7 +61,7 @@ class Ask:
     text: str = ""
 
     @staticmethod
-    def of(budget: str | None, accuracy: float | None, price: str | None, speed: float | None) -> Ask:
+    def of(budget: str | None, accuracy: float | None, price: str | None, speed: float | None) -> AnswerGoal:
         """The ask in a user's words. Raises UserError where it is not exactly one of both, for a unit that an answer
         has none of, and where the unit lacks its price or speed."""
         if (budget is None) == (accuracy is None):
@@ -69,7 +69,7 @@ class Ask:
         if price is not None:
             TokenPrice.parse(price)
         if budget is None:
-            return Ask(None, TOKENS, accuracy, price, speed, f"accuracy {accuracy:g}")
+            return AnswerGoal(None, TOKENS, accuracy, price, speed, f"accuracy {accuracy:g}")
         amount, slash, per = budget.strip().partition("/")
         if not slash or per.strip().lower() not in ("answer", "answers"):
             raise UserError(f"the budget {budget!r} is of one answer: write it as {_UNITS}")
@@ -82,7 +82,7 @@ class Ask:
                             f"0.60{found.unit}/M-output")
         if found.unit == SECONDS and speed is None:
             raise UserError(f"the budget {budget!r} needs --speed: tokens per second of one text, such as --speed 40")
-        return Ask(found.amount, found.unit, None, price, speed, budget.strip())
+        return AnswerGoal(found.amount, found.unit, None, price, speed, budget.strip())
 
     def costs(self, pool: Pool, found: Measured) -> ndarray:
         """(P,) what an answer costs in the unit; in seconds it is what 95 % of the answers take. Raises UserError where
@@ -104,17 +104,34 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class StrategyRow:
     """A strategy with its size, measured on the validation split; `gain` is over one sample."""
 
     strategy: str
-    size: int
+    size: Size
     accuracy: float
     gain: Interval
-    cost: float
     samples: float
     tokens: float
     depth: float
+
+    @classmethod
+    def measured(cls, m: Measured, one: ndarray, **more: Any) -> Self:
+        """The row of what was measured; `one` (P,) is the accuracy of one sample."""
+        return cls(m.strategy, m.size, float(m.accuracy.mean()), paired(m.accuracy - one), float(m.samples.mean()),
+                   float(m.tokens.mean()), min(m.depth, 1e12), **more)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """The row in plain data."""
+        return cls(**{**data, "gain": Interval.of(data["gain"])})
+
+
+@dataclass(frozen=True)
+class Candidate(StrategyRow):
+    """What a plan can choose, with its cost in the unit of the plan."""
+
+    cost: float
     how: str
     arm: str = ""
 
@@ -185,14 +202,10 @@ class StrategyPlan:
         for key in ("expected", "gain", "band_gain"):
             d[key] = d[key] and Interval.of(d[key])
         for key in ("one", "best"):
-            d[key] = _candidate(d[key])
+            d[key] = Candidate.of(d[key])
         d["each"] = tuple(BandStrategy(**b) for b in d["each"])
-        d["candidates"] = tuple(map(_candidate, d["candidates"]))
+        d["candidates"] = tuple(map(Candidate.of, d["candidates"]))
         return StrategyPlan(**{**d, "edges": tuple(d["edges"]), "flags": tuple(d["flags"])})
-
-
-def _candidate(data: Mapping[str, Any]) -> Candidate:
-    return Candidate(**{**data, "gain": Interval.of(data["gain"])})
 
 
 def named(strategy: str, size: int) -> str:
@@ -201,7 +214,7 @@ def named(strategy: str, size: int) -> str:
 
 
 def prescribe(
-    parts: Parts, strategies: Sequence[str], ask: Ask, seed: int, live: Sequence[Measured] = ()
+    parts: Parts, strategies: Sequence[str], ask: AnswerGoal, seed: int, live: Sequence[Measured] = ()
 ) -> StrategyPlan:
     """The plan, from the validation split alone. `live` are strategies that were run on it.
 
@@ -225,10 +238,11 @@ def prescribe(
         flags.append(f"the budget pays for {ask.amount / single:,.0f} samples, and {pool.samples} were profiled: no "
                      "forecast beyond them, because a scorer that errs may choose worse from more; sample more to plan "
                      "with more")
-    accuracy, cost = table_of(found), np.array([ask.costs(pool, m) for m in found])
+    accuracy, cost = np.array([m.accuracy for m in found]), np.array([ask.costs(pool, m) for m in found])
     rule: Rule = within(float(ask.amount or 0), pool.exact) if ask.accuracy is None else reaching(ask.accuracy)
     picked = choose(accuracy, cost, rule, seed)
-    rows = [_row(m, cost[i], accuracy[0]) for i, m in enumerate(found)]
+    rows = [Candidate.measured(m, accuracy[0], cost=float(cost[i].mean()), how=m.how, arm=m.arm)
+            for i, m in enumerate(found)]
     gain = paired(picked.accuracy - accuracy[0]) if picked.single else replace(paired(accuracy[0] * 0.0), dof=1.0)
     decision = decide(gain) if picked.single else "one"
     if picked.single and pool.exact and found[picked.single].strategy == "best-of":
@@ -237,8 +251,8 @@ def prescribe(
     told = picked.accuracy if taken else accuracy[0]
     expected = predicted(told, len(parts.audit.ids))
     if found[taken].how == "mixture":
-        counts = fit_counts(pool)
-        expected = counts.forecast(found[taken].size, new=len(parts.audit.ids))
+        mixture = fit_mixture((pool.right >= 0.5).sum(1), pool.samples)
+        expected = mixture.forecast(found[taken].size, new=len(parts.audit.ids))
     plan = StrategyPlan(
         ask.text, ask.unit, decision, (_band("all", found[taken], len(pool.ids)),),
         0, (), expected, gain, None, picked.optimism if taken else 0.0, rows[taken].cost, rows[0], rows[picked.single],
@@ -253,7 +267,7 @@ def prescribe(
 
 def _with_bands(
     plan: StrategyPlan, parts: Parts, found: Sequence[Measured], known: tuple[Sequence[str], ndarray, ndarray],
-    ask: Ask, seed: int,
+    ask: AnswerGoal, seed: int,
 ) -> StrategyPlan:
     """The plan with a strategy for each band, where that is better than one for all; else with the gain that is not.
 
@@ -272,7 +286,8 @@ def _with_bands(
         found = [measure(pool, s, k, order, parts.probe) for s in at_once for k in dict.fromkeys(sizes)]
     found_by = None
     if found:
-        accuracy, cost = table_of(found), np.array([ask.costs(parts.select_all, m) for m in found])
+        accuracy = np.array([m.accuracy for m in found])
+        cost = np.array([ask.costs(parts.select_all, m) for m in found])
         found_by = choose_by_band(accuracy, cost, parts.band, ask.amount, seed)
     if found_by is None:
         return plan
@@ -291,11 +306,6 @@ def _with_bands(
 
 def _band(name: str, m: Measured, problems: int) -> BandStrategy:
     return BandStrategy(name, m.strategy, m.size, problems, m.arm)
-
-
-def fit_counts(pool: Pool) -> PassMixture:
-    """The mixture of a pool's marks, with a reward of 1/2 or more as right."""
-    return fit_mixture((pool.right >= 0.5).sum(1), pool.samples)
 
 
 def _usable(pool: Pool, strategies: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -324,7 +334,7 @@ def _usable(pool: Pool, strategies: Sequence[str]) -> tuple[list[str], list[str]
     return used, flags
 
 
-def _measured(pool: Pool, used: Sequence[str], ask: Ask, seed: int) -> list[Measured]:
+def _measured(pool: Pool, used: Sequence[str], ask: AnswerGoal, seed: int) -> list[Measured]:
     """Every usable strategy with the usual sizes, and with the largest that the budget pays for."""
     most = pool.samples
     single = float(ask.costs(pool, table(pool, (), (), seed)[0]).mean())
@@ -339,7 +349,7 @@ def _measured(pool: Pool, used: Sequence[str], ask: Ask, seed: int) -> list[Meas
     return out
 
 
-def _beyond(pool: Pool, ask: Ask, single: float) -> Measured | None:
+def _beyond(pool: Pool, ask: AnswerGoal, single: float) -> Measured | None:
     """Best-of with the verifier as scorer beyond the pool's samples: the largest size that the budget pays for, at most
     as far as the forecast holds. Raises UserError for a budget beyond that."""
     if ask.amount is None or ask.unit == SECONDS:
@@ -351,13 +361,8 @@ def _beyond(pool: Pool, ask: Ask, single: float) -> Measured | None:
         raise UserError(f"the budget pays for {size:,} samples and {pool.samples} were profiled: a forecast reaches "
                         f"{FURTHEST} times the samples. Profile {-(-size // FURTHEST):,} samples per problem, or ask "
                         f"for {grouped(FURTHEST * pool.samples * single)} {ask.unit}/answer at most")
-    each, ones = fit_counts(pool).each(size), np.full(len(pool.ids), float(size))
+    each, ones = fit_mixture((pool.right >= 0.5).sum(1), pool.samples).each(size), np.full(len(pool.ids), float(size))
     return Measured("best-of", size, each, ones, ones * pool.written, float("inf"), "mixture")
-
-
-def _row(m: Measured, cost: ndarray, one: ndarray) -> Candidate:
-    return Candidate(m.strategy, m.size, float(m.accuracy.mean()), paired(m.accuracy - one), float(cost.mean()),
-                     float(m.samples.mean()), float(m.tokens.mean()), min(m.depth, 1e12), m.how, m.arm)
 
 
 def _vote_of(pool: Pool, rows: Sequence[Candidate], chosen: Candidate, unit: str) -> int:
@@ -369,7 +374,7 @@ def _vote_of(pool: Pool, rows: Sequence[Candidate], chosen: Candidate, unit: str
     return max(1, min(pool.samples, floor(chosen.cost / max(rows[0].cost, 1e-12) + 1e-9)))
 
 
-def _too_small(pool: Pool, ask: Ask, single: float) -> str:
+def _too_small(pool: Pool, ask: AnswerGoal, single: float) -> str:
     late = "" if pool.tokens is None else (f" ({pool.written.mean():,.0f} tokens on average, "
                                            f"{np.quantile(pool.tokens, LATE):,.0f} at the 95th percentile)")
     takes = f"{grouped(float(f'{single:.3g}'))} {ask.unit}"

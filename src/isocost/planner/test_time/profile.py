@@ -7,28 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from isocost.disk.shape import Count, Size
-from isocost.planner.test_time.choice import paired
-from isocost.planner.test_time.estimates import Measured, auroc, reliable, table
-from isocost.planner.test_time.pool import Parts, Pool
-from isocost.planner.test_time.prescribe import KIND
+from isocost.planner.test_time.estimates import Measured, auroc, table
+from isocost.planner.test_time.pool import Parts
+from isocost.planner.test_time.prescribe import KIND, StrategyRow
 from isocost.runs.schema import VERSION, Costs
 from isocost.stats.intervals import Interval
-from isocost.stats.passk import pass_at
+from isocost.stats.passk import pass_at, worst_at
 
 DOUBLING = tuple(2**i for i in range(10))
-
-
-@dataclass(frozen=True)
-class StrategyRow:
-    """A strategy with a number of samples on the validation split: accuracy, and the gain over one sample."""
-
-    strategy: str
-    size: Size
-    accuracy: float
-    gain: Interval
-    samples: float
-    tokens: float
-    depth: float
 
 
 @dataclass(frozen=True)
@@ -70,32 +56,30 @@ class StrategyTable:
         """The table that `data()` wrote."""
         own = {k: v for k, v in data.items() if k not in ("schema", "kind")}
         d: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
-        d["rows"] = tuple(StrategyRow(**{**r, "gain": Interval.of(r["gain"])}) for r in d["rows"])
+        d["rows"] = tuple(map(StrategyRow.of, d["rows"]))
         d["within"] = d["within"] and Interval.of(d["within"])
         d["cost"] = d.get("cost") and Costs(**d["cost"])
         return StrategyTable(**d)
 
 
 def described(
-    pool: Pool, split: Parts, strategies: Sequence[str], model: str, told: Sequence[str], seed: int,
+    split: Parts, asked: Mapping[str, Any], strategies: Sequence[str], model: str, told: Sequence[str],
     live: Sequence[Measured] = (), cost: Costs | None = None,
 ) -> StrategyTable:
-    """The table of a pool in its parts, and of strategies that were run on the validation split."""
+    """The table of a pool's parts, and of strategies that were run on the validation split; `asked` has seed and
+    probe."""
     mine, right = split.select, split.select.right >= 0.5
-    found = [*table(mine, strategies, DOUBLING, seed), *live]
-    rows = tuple(
-        StrategyRow(m.strategy, m.size, float(m.accuracy.mean()), paired(m.accuracy - found[0].accuracy),
-                    float(m.samples.mean()), float(m.tokens.mean()), m.depth) for m in found
-    )
+    found = [*table(mine, strategies, DOUBLING, asked["seed"]), *live]
+    rows = tuple(StrategyRow.measured(m, found[0].accuracy) for m in found)
     ks, counts = [k for k in DOUBLING if k <= mine.samples], right.sum(1)
     score = None if mine.exact else mine.score
     return StrategyTable(
-        model, len(pool.ids), len(mine.ids), len(split.audit.ids), mine.samples, pool.samples - mine.samples,
-        pool.exact, tuple(dict.fromkeys((*strategies, *(m.strategy for m in live)))), split.bands,
+        model, len(mine.ids) + len(split.audit.ids), len(mine.ids), len(split.audit.ids), mine.samples,
+        asked["probe"], mine.exact, tuple(dict.fromkeys((*strategies, *(m.strategy for m in live)))), split.bands,
         tuple(int((split.band == k).sum()) for k in range(len(split.bands))), rows,
         tuple(pass_at(counts, mine.samples, k) for k in ks),
-        tuple(reliable(right, k) for k in ks), None if score is None else auroc(score, mine.right),
+        tuple(worst_at(counts, mine.samples, k) for k in ks), None if score is None else auroc(score, mine.right),
         None if score is None or right.all() else float((score[~right] >= 0.5).mean()),
-        None if score is None or not right.any() else float((score[right] < 0.5).mean()), tuple(told), seed,
-        cost,
+        None if score is None or not right.any() else float((score[right] < 0.5).mean()), tuple(told),
+        asked["seed"], cost,
     )

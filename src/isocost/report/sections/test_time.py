@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from isocost.report import arm_charts
-from isocost.report.html import Safe, count, figure, interval, join, p, sentence, share, table, tag
+from isocost.report.html import Safe, count, figure, interval, join, p, sentence, share, tag
 from isocost.report.records import Data, ReportRecords, as_dict, as_list, number
-from isocost.report.section import Section, empty, rows_of
-from isocost.screen.display import Result
+from isocost.report.section import Section, empty, rows_of, strategies_result
 
 
 def answer(study: ReportRecords) -> Safe:
     """The top of the page: the prescription, its expected accuracy and the verdict."""
     plan, verdict = study["plan"], str(study["audit"].get("verdict") or "")
     badge = tag("p", sentence(verdict), cls="verdict" if verdict == "hit" else "verdict caution") if verdict else ""
-    result = _plan(study)
+    result = strategies_result(study, "plan")
     if result is None:
         rate = next((number(x) for x in as_list(study["profile"].get("solved"))), None)
         said = "There is no profile." if rate is None else f"One sample is right in {share(rate)}. No plan yet."
@@ -44,7 +41,7 @@ def strategies(study: ReportRecords) -> Section:
     sealed = [{"cost": plan["cost"], **{k: as_dict(plan.get("expected")).get(k) for k in ("value", "low", "high")}}
               ] if plan else []
     plot = figure("strategies", arm_charts.by_cost(rows, sealed, unit, alt_text), alt_text, caption, rows)
-    return Section("strategies", title, join(plot, _told(_profile(study)), _told(_plan(study))))
+    return Section("strategies", title, join(plot, _told(study, "profile"), _told(study, "plan")))
 
 
 def outcome(study: ReportRecords) -> Section:
@@ -52,42 +49,9 @@ def outcome(study: ReportRecords) -> Section:
     title = "Forecast and outcome"
     if not study["audit"]:
         return Section("outcome", title, empty(study, "The forecast has not been audited.", "isocost audit"))
-    body = [["", "forecast", "outcome", "verdict"]]
-    body += [[str(o.get("asked")), interval(o.get("forecast")), share(o.get("outcome")), str(o.get("verdict"))]
-             for o in map(as_dict, as_list(study["audit"].get("outcomes")))]
-    return Section("outcome", title, join(table(body[0], body[1:], "Forecasts"), _told(_audit(study))))
+    return Section("outcome", title, _told(study, "audit"))
 
 
-def _told(result: Result | None) -> Safe:
+def _told(study: ReportRecords, name: str) -> Safe:
+    result = strategies_result(study, name)
     return join() if result is None else rows_of(result.rows(), sentence(result.heading))
-
-
-def _read(study: ReportRecords, name: str, of: Any) -> Any:
-    """The result in a file; None without it, or where another version wrote it."""
-    try:
-        return of(study[name]) if study[name] else None
-    except (LookupError, TypeError, ValueError, AttributeError):
-        return None
-
-
-def _profile(study: ReportRecords) -> Result | None:
-    from isocost.planner.test_time.profile import StrategyTable
-    from isocost.steps.test_time.profile import StrategyProfile
-
-    found: Result | None = _read(study, "profile", lambda x: StrategyProfile(StrategyTable.of(x)))
-    return found
-
-
-def _plan(study: ReportRecords) -> Result | None:
-    from isocost.steps.test_time.plan import StrategyPlanResult
-
-    found: Result | None = _read(study, "plan", lambda x: StrategyPlanResult.written(x, study["forecast"]))
-    return found
-
-
-def _audit(study: ReportRecords) -> Result | None:
-    from isocost.planner.test_time.outcome import StrategyAudit
-    from isocost.steps.test_time.plan import StrategyAuditResult
-
-    found: Result | None = _read(study, "audit", lambda x: StrategyAuditResult(StrategyAudit.of(x)))
-    return found

@@ -13,7 +13,7 @@ from functools import cache
 from isocost import strategies
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
-from isocost.planner.test_time.prescribe import Ask, StrategyPlan, prescribe
+from isocost.planner.test_time.prescribe import AnswerGoal, StrategyPlan, prescribe
 from isocost.recipe import knobs
 from isocost.steps.serving.answers import Choose, ChosenStrategy
 from isocost.steps.study import StudyRecord
@@ -50,7 +50,7 @@ def by_plan(study: StudyRecord, price: str | None) -> tuple[Choose, str]:
     def of(budget: str) -> tuple[StrategyPlan, dict[str, strategies.Strategy]]:
         if not budget:
             return planned, specs(planned, about["scorer"])
-        asked = Ask.of(budget if "/" in budget else f"{budget}/answer", None, price, None)
+        asked = AnswerGoal.of(budget if "/" in budget else f"{budget}/answer", None, price, None)
         made = prescribe(split, about["strategies"], asked, about["seed"], live)
         return made, specs(made, about["scorer"])
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from typing import Any
 from isocost import meter
 from isocost.chance import Purpose
 from isocost.errors import UserError
-from isocost.gather import finished, together
+from isocost.gather import finished
 from isocost.planner.test_time.prescribe import BandStrategy, StrategyPlan
 from isocost.planner.token_price import TokenPrice
-from isocost.runs.files import Stream, no_link
+from isocost.runs.files import no_link
 from isocost.runs.measure import UNNAMED
 from isocost.runs.schema import VERSION
 from isocost.screen.display import Result, Row, Table, given
@@ -24,13 +23,12 @@ from isocost.screen.words import counted
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.study import StudyRecord
 from isocost.steps.test_time.profile import scorer_of, spec_of
+from isocost.steps.test_time.sampling import Line, once, played
 from isocost.strategies import Strategy, parse
-from isocost.strategies.paths import written
 from isocost.tasks.load import ANSWERS, load_problems
 from isocost.tasks.rows import rows_of
 from isocost.types import Cost, Place, Problem, Stop
 from isocost.worlds.http import RequestLimits
-from isocost.worlds.setting import Opened
 
 UNKNOWN = "?"       # stands for the answer of a row that has none
 
@@ -95,36 +93,37 @@ def answer(
         setting = study.setting.but(data=spec, held_out_data=None, limit=None)
         opened = open_setting(setting, learn=False, whole=True, limits=limits)
     ways = specs(plan, asked["scorer"])
+    arms = {arm["name"]: {k: v for k, v in arm.items() if k != "name"} for arm in asked.get("arms", ())}
+
+    async def one(slot: int, problem: Problem) -> Line:
+        band = _band(problem, plan, ways, str(asked["band_by"]))
+        arm = next((b.arm for b in plan.each if b.band == band), plan.each[0].arm)
+        place = Place(seed, 0, slot, int(Purpose.EVALUATION))
+        text, took = await played(ways[band], problem, opened, setting.but(**arms.get(arm, {})).measured, place)
+        lost, right, bill = text.stop is Stop.ERROR, None, took.pop("cost")
+        if known and not lost:
+            (mark,) = await opened.world.grade([text])
+            right = None if mark is None else float(mark.value)
+        return {"answer": None if lost else text.final, "strategy": str(ways[band]), "band": band,
+                "score": text.numbers.get("score"), **took, "right": right, "cost": bill}
+
+    async def every(there: Sequence[Line], tell: Callable[[int, int], None]) -> list[Line]:
+        with meter.on(meter.EVALUATION):
+            return await once(there, out, opened.sides.train, one, tell)
+
     try:
         no_link(out)
-        there = {x["id"]: x for x in _lines(out)}
-        todo = [p for p in opened.sides.train if p.id not in there]
-        with observer.counting("answer") as tell, closing(Stream.mended(out)) as stream:
-            work = _Work(opened, ways, plan, str(asked["band_by"]), seed, known, _arms(asked))
-            done = 0
-            tell("answers", done, len(todo))
-
-            async def each(slot: int, problem: Problem) -> dict[str, Any]:
-                nonlocal done
-                line = await work.one(slot, problem)
-                stream.write(line)
-                done += 1
-                tell("answers", done, len(todo))
-                return line
-
-            async def every() -> list[dict[str, Any]]:
-                with meter.on(meter.EVALUATION):
-                    return await together(*(each(i, p) for i, p in enumerate(todo)))
-
-            made = finished(every())
+        there = _lines(out)
+        with observer.counting("answer") as tell:
+            made = finished(every(there, lambda done, total: tell("answers", done, total)))
     finally:
         opened.close()
-    lines = [*there.values(), *made]
+    lines = list({x["id"]: x for x in (*there, *made)}.values())
     marks = [x["right"] for x in lines if x.get("right") is not None]
     return StrategyAnswers(
-        str(out), len(lines), len(made), _mean(lines, "tokens"), _mean(lines, "depth"),
-        sum(x["answer"] is None for x in lines), sum(marks) / len(marks) if marks else None, plan.label,
-        None if cost is None else cost.of(sum((Cost.of(x["cost"]) for x in lines), Cost())).data(),
+        str(out), len(lines), len(lines) - len({x["id"] for x in there}), _mean(lines, "tokens"),
+        _mean(lines, "depth"), sum(x["answer"] is None for x in lines), sum(marks) / len(marks) if marks else None,
+        plan.label, None if cost is None else cost.of(sum((Cost.of(x["cost"]) for x in lines), Cost())).data(),
     )
 
 
@@ -143,45 +142,13 @@ def specs(plan: StrategyPlan, scorer: str | None) -> dict[str, Strategy]:
                          f"scorer=({scorer_of(scorer)})")}
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What answers one problem."""
-
-    opened: Opened
-    ways: Mapping[str, Strategy]
-    plan: StrategyPlan
-    band_by: str
-    seed: int
-    known: bool
-    arms: Mapping[str, Mapping[str, Any]]
-
-    async def one(self, slot: int, problem: Problem) -> dict[str, Any]:
-        """The line of an answer."""
-        band = str(problem.meta.get(self.band_by)) if len(self.ways) > 1 else "all"
-        if band not in self.ways and (band := self.plan.each[-1].band) != "other":
-            raise UserError(f"{problem.id!r} has {self.band_by} {problem.meta.get(self.band_by)!r}, and the plan has "
-                            f"{', '.join(self.ways)}: name one of them in each row")
-        way, world = self.ways[band], self.opened.world
-        arm = self.arms.get(next((b.arm for b in self.plan.each if b.band == band), self.plan.each[0].arm), {})
-        pace = self.opened.setting.but(**arm).measured
-        with meter.tab() as tab, meter.begins(True):
-            (text,) = await way.play(problem, [0], world, pace, Place(self.seed, 0, slot, int(Purpose.EVALUATION)))
-        lost = text.stop is Stop.ERROR
-        right = None
-        if self.known and not lost:
-            (mark,) = await world.grade([text])
-            right = None if mark is None else float(mark.value)
-        notes = text.numbers
-        return {
-            "id": problem.id, "answer": None if lost else text.final, "strategy": str(way), "band": band,
-            "score": notes.get("score"), "tries": notes.get("tries", 1.0), "tokens": float(tab.cost.decode),
-            "depth": notes.get("depth", float(written(text))), "right": right, "cost": tab.cost.data(),
-        }
-
-
-def _arms(asked: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Sampling settings by the arm's name."""
-    return {arm["name"]: {k: v for k, v in arm.items() if k != "name"} for arm in asked.get("arms", ())}
+def _band(problem: Problem, plan: StrategyPlan, ways: Mapping[str, Strategy], key: str) -> str:
+    """The band of a problem. Raises UserError for one that the plan does not have."""
+    band = str(problem.meta.get(key)) if len(ways) > 1 else "all"
+    if band not in ways and (band := plan.each[-1].band) != "other":
+        raise UserError(f"{problem.id!r} has {key} {problem.meta.get(key)!r}, and the plan has {', '.join(ways)}: name "
+                        "one of them in each row")
+    return band
 
 
 def _problems(data: str, folder: Path, exact: bool) -> tuple[str, bool]:
@@ -204,7 +171,7 @@ def _problems(data: str, folder: Path, exact: bool) -> tuple[str, bool]:
     return str(file), False
 
 
-def _lines(out: Path) -> list[dict[str, Any]]:
+def _lines(out: Path) -> list[Line]:
     if not out.exists():
         return []
     text = out.read_text(encoding="utf-8")

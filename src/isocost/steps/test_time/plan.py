@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from isocost.errors import UserError
 from isocost.planner.forecast import digest
 from isocost.planner.test_time.choice import WORTH
 from isocost.planner.test_time.outcome import StrategyAudit, outcome
 from isocost.planner.test_time.prescribe import (
-    Ask,
+    AnswerGoal,
     StrategyForecast,
     StrategyForecasts,
     StrategyPlan,
@@ -122,7 +122,7 @@ def plan(study: StudyRecord, asked: StrategyOptions = StrategyOptions()) -> Stra
         return StrategyPlanResult.written(study.record("plan.json", "plan"), before, study.path)
     study.record("profile.json", "profile")     # of a profile that was stopped, samples are lacking
     about, split = study.asked, parts_of(study)
-    ask = Ask.of(asked.budget, asked.accuracy, asked.price, asked.speed)
+    ask = AnswerGoal.of(asked.budget, asked.accuracy, asked.price, asked.speed)
     made = prescribe(split, about["strategies"], ask, about["seed"], live_of(study, split.select.ids))
     forecast = seal(made, split, about["seed"], {"pool": pool_hash(study), "code": digest(about["code"])})
     both = StrategyForecasts.of(before).adding(forecast) if before else StrategyForecasts((forecast,))
@@ -176,6 +176,12 @@ class StrategyAuditResult(OfPlanner):
     def to_dict(self) -> dict[str, Any]:
         """audit.json."""
         return self.audit.data()
+
+
+def no_law(study: StudyRecord) -> NoReturn:
+    """Raises UserError: a study of strategies has nothing to fit."""
+    raise UserError(f"{study.path} {study.source.described}, which have no law to fit: `isocost plan "
+                    f"{word(study.path)} --budget 1k-tokens/answer` chooses one")
 
 
 @changes

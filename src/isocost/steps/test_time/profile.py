@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy import ndarray
 from isocost.disk.jsonfile import line, write_text
 from isocost.errors import UserError
 from isocost.gather import finished
-from isocost.planner.test_time.estimates import LATE, STRATEGIES, Measured, possible
+from isocost.planner.test_time.estimates import LATE, STRATEGIES, Measured, possible, require
 from isocost.planner.test_time.pool import Parts, Pool, parts
 from isocost.planner.test_time.profile import StrategyTable, described
 from isocost.runs import files as records
@@ -27,7 +27,7 @@ from isocost.screen.words import counted, visible
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import check, found, writes
 from isocost.steps.study import StudyRecord
-from isocost.steps.test_time import sampling
+from isocost.steps.test_time.sampling import PoolSampler, numbered
 from isocost.steps.training.pass_rates import OPENING
 from isocost.steps.training.stored import attempts_per_problem, longest
 from isocost.tasks.completions import SCORED, Attempted, read_completions
@@ -126,14 +126,9 @@ def parts_of(study: StudyRecord) -> Parts:
 
 
 def live_of(study: StudyRecord, ids: Sequence[str]) -> list[Measured]:
-    """The strategies that were run on these problems, in the order that they were asked for."""
-    return measured_live(records.read_lines(study.path / "live.jsonl"), ids)
-
-
-def measured_live(lines: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> list[Measured]:
-    """The strategies in the lines of live.jsonl, on the problems `ids`; one that lacks a problem is left out."""
+    """The strategies in live.jsonl, on the problems `ids`; one that lacks a problem is left out."""
     by: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
-    for one in lines:
+    for one in records.read_lines(study.path / "live.jsonl"):
         by.setdefault((one["strategy"], one["size"]), {})[one["id"]] = one
     out = []
     for (name, size), each in sorted(by.items()):
@@ -145,67 +140,40 @@ def measured_live(lines: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> lis
     return out
 
 
-@writes(new=True)
-def profile_stored(
-    out: Path, file: Path, *, strategies: Sequence[str], columns: Mapping[str, str], scorer: str | None = None,
-    probe: int | None = None, bands: int = BANDS, **given: Any,
-) -> StrategyProfile:
-    """Start a study of strategies in `out` from stored completions with their rewards.
-
-    strategies: names of `planner.test_time.estimates.STRATEGIES`, or "all" for those that the file suffices for.
-    columns: key of `tasks.completions.SCORED` -> the column. scorer: "verifier" where the verifier that gave the
-    rewards is at hand for every answer; by default the column of scores. probe: samples of a problem that tell its
-    band. given: seed, model, scale, skip_broken.
-
-    Raises:
-        UserError: for a file that cannot be used, a strategy that it does not suffice for, and where `out` already
-            contains a study with different settings.
-    """
-    seed, model = int(given.get("seed") or 0), str(given.get("model") or UNNAMED)
-    there = read_completions(file, columns, skip_broken=bool(given.get("skip_broken")),
-                             scale=given.get("scale") or measure.UNIT, names=SCORED)
-    every = [p for p in there.problems if any(a.reward is not None for a in p.attempts)]
-    m = attempts_per_problem(file, [sum(a.reward is not None for a in p.attempts) for p in every])
-    used = [p for p in every if sum(a.reward is not None for a in p.attempts) >= m]
-    told = [*there.report.lines(), *([f"{counted(len(there.problems) - len(used), 'problem')} with fewer than {m} "
-                                      "attempts left out"] if len(used) < len(there.problems) else [])]
-    pool = _pool(used, m, scorer, told)
-    names = _chosen(strategies, pool, scorer)
-    setting = Setting.of({"model": model, "data": str(file), "max_tokens": longest(there)})
-    asked = {"scorer": scorer, "columns": dict(sorted(columns.items())), "digest": records.file_hash(file)}
-    about = _Begun(setting, seed, probe, bands, {**asked, "strategies": list(names)})
-    asked = about.check(out, pool)
-    found(out, setting, **asked)
-    write_text(out / "pool.jsonl", "".join(line(x) + "\n" for x in pool.lines()))
-    return about.write(out, pool, names, told)
-
-
 @dataclass(frozen=True)
-class _Begun:
-    """A study of strategies that begins: its setting, and what study.json holds besides."""
+class Compared:
+    """What a study of strategies compares.
 
-    setting: Setting
-    seed: int
-    probe: int | None
-    bands: int
-    asked: Mapping[str, Any]
+    strategies: names of `planner.test_time.estimates.STRATEGIES`, or "all" for those that the samples suffice for; of a
+    model any of `isocost.strategies` too, which is run on every problem. scorer: of `isocost.scorers`; "verifier" is
+    the problems' own, at hand for every answer; by default a file's column of scores, of a model the verifier. probe:
+    samples of a problem that tell its band. bands: at most.
 
-    def check(self, out: Path, pool: Pool | None, samples: int = 0, exact: bool = False) -> dict[str, Any]:
-        """study.json but for the setting. Raises UserError where `out` has a study with other settings."""
-        probe = self.probe
-        if probe is None and pool is not None:
-            apart = pool.score is not None or pool.answer is not None
-            probe = PROBE if pool.level is None and pool.samples >= PROBED and apart else 0
-        elif probe is None:
-            probe = PROBE if not self.asked.get("band_by") and samples >= PROBED else 0
-        asks = {"seed": self.seed, "method": None, "source": SOURCE.name, "probe": probe, "bands": self.bands,
-                "exact": exact if pool is None else pool.exact, **self.asked}
-        check(out, self.setting, **asks)
-        return asks
+    Of a model only: problems, of the held-out ones, with so many samples each; sizes of searches; band_by, the key of a
+    problem's data that tells its band; arms, other temperatures or max_tokens at which a pool is sampled too.
+    """
 
-    def write(
-        self, out: Path, pool: Pool, names: Sequence[str], told: list[str], cost: Costs | None = None
-    ) -> StrategyProfile:
+    strategies: Sequence[str]
+    scorer: str | None = None
+    seed: int = 0
+    probe: int | None = None
+    bands: int = BANDS
+    problems: int = 512
+    samples: int = SAMPLES
+    sizes: Sequence[int] = SEARCHED
+    band_by: str = ""
+    arms: Sequence[Arm] = ()
+
+    def begin(self, out: Path, setting: Setting, probes: bool, **asked: Any) -> dict[str, Any]:
+        """study.json but for the setting; where it `probes`, some samples are set apart unless the user said how many.
+        Raises UserError where `out` has a study with other settings."""
+        probe = PROBE * probes if self.probe is None else self.probe
+        about = {"seed": self.seed, "method": None, "source": SOURCE.name, "probe": probe, "bands": self.bands,
+                 "scorer": self.scorer, **asked}
+        check(out, setting, **about)
+        return about
+
+    def table(self, out: Path, names: Sequence[str], told: list[str], cost: Costs | None = None) -> StrategyProfile:
         """Write profile.json of the pool and the live answers that are there."""
         study = StudyRecord.read(out)
         split = parts_of(study)
@@ -213,24 +181,48 @@ class _Begun:
             told.append(f"{len(split.bands)} of {self.bands} bands: each needs {LEAST} problems in each half, which "
                         "something tells apart from the others")
         live = live_of(study, split.select.ids)
-        result = described(pool, split, names, self.setting.model, told, self.seed, live, cost)
+        result = described(split, study.asked, names, study.setting.model, told, live, cost)
         study.write("profile.json", result.data())
         return StrategyProfile(result, out)
 
 
 @writes(new=True)
+def profile_stored(
+    out: Path, file: Path, compared: Compared, columns: Mapping[str, str] = MappingProxyType({}), *,
+    model: str | None = None, scale: tuple[float, float] | None = None, skip_broken: bool = False,
+) -> StrategyProfile:
+    """Start a study of strategies in `out` from stored completions with their rewards.
+
+    columns: key of `tasks.completions.SCORED` -> the column.
+
+    Raises:
+        UserError: for a file that cannot be used, a strategy that it does not suffice for, and where `out` already
+            contains a study with different settings.
+    """
+    there = read_completions(file, columns, skip_broken=skip_broken, scale=scale or measure.UNIT, names=SCORED)
+    graded = {p.id: [a for a in p.attempts if a.reward is not None] for p in there.problems}
+    m = attempts_per_problem(file, [len(row) for row in graded.values() if row])
+    used = [p for p in there.problems if len(graded[p.id]) >= m]
+    told = [*there.report.lines(), *([f"{counted(len(there.problems) - len(used), 'problem')} with fewer than {m} "
+                                      "attempts left out"] if len(used) < len(there.problems) else [])]
+    pool = _pool(used, [graded[p.id][:m] for p in used], compared.scorer, told)
+    names = _chosen(compared.strategies, pool)
+    setting = Setting.of({"model": model or UNNAMED, "data": str(file), "max_tokens": longest(there)})
+    probes = pool.level is None and m >= PROBED and (pool.score is not None or pool.answer is not None)
+    asked = compared.begin(out, setting, probes, columns=dict(sorted(columns.items())), strategies=list(names),
+                           digest=records.file_hash(file), exact=pool.exact)
+    found(out, setting, **asked)
+    _write(out / "pool.jsonl", pool.lines())
+    return compared.table(out, names, told)
+
+
+@writes(new=True)
 def profile_live(
-    out: Path, setting: Setting, *, strategies: Sequence[str], scorer: str | None = None, problems: int = 512,
-    samples: int = SAMPLES, sizes: Sequence[int] = SEARCHED, seed: int = 0, probe: int | None = None,
-    bands: int = BANDS, band_by: str = "", arms: Sequence[Arm] = (), limits: RequestLimits = RequestLimits(),
+    out: Path, setting: Setting, compared: Compared, *, limits: RequestLimits = RequestLimits(),
     observer: Observer = SILENT,
 ) -> StrategyProfile:
-    """Start a study of strategies in `out` from a model: a pool of samples, then the searches at their `sizes`.
-
-    strategies: as of `profile_stored`, and any of `isocost.strategies`, which is run on every problem. scorer: of
-    `isocost.scorers`; "verifier", or none, is the problems' own, at hand for every answer. problems, samples: of the
-    held-out ones so many, sampled so often. band_by: the key of a problem's data that tells its band. arms: other
-    settings, temperature or max_tokens, at which a pool is sampled too. A profile that was stopped continues.
+    """Start a study of strategies in `out` from a model: a pool of samples, then the searches at their `sizes`. A
+    profile that was stopped continues.
 
     Raises:
         UserError: for problems, a model, a strategy or a scorer that cannot be used, and where `out` already contains a
@@ -240,38 +232,42 @@ def profile_live(
     from isocost.strategies import parse
     from isocost.worlds.setting import open_setting
 
-    chooses = scorers.parse(scorer_of(scorer))
-    pooled = list(STRATEGIES) if list(strategies) == [ALL] else [s for s in strategies if s in STRATEGIES]
-    searches = [s for s in strategies if s not in STRATEGIES and s != ALL]
-    tried = {(name, k): parse(spec_of(name, k, scorer)) for name in searches for k in sizes}
-    about = _Begun(setting, seed, probe, bands, {
-        "strategies": pooled, "searches": searches, "sizes": list(sizes), "scorer": scorer, "profiled": problems,
-        "samples": samples, "band_by": band_by, "arms": [{"name": named(arm), **arm} for arm in arms],
-    })
-    asked = about.check(out, None, samples, scorer_of(scorer) == EXACT)
+    scorer, samples, names = scorer_of(compared.scorer), compared.samples, list(compared.strategies)
+    chooses = scorers.parse(scorer)
+    pooled = list(STRATEGIES) if names == [ALL] else [s for s in names if s in STRATEGIES]
+    searches = [s for s in names if s not in STRATEGIES and s != ALL]
+    tried = {(name, k): parse(spec_of(name, k, scorer)) for name in searches for k in compared.sizes}
+    arms = {named(arm): setting.but(**arm) for arm in compared.arms}
+    asked = compared.begin(
+        out, setting, not compared.band_by and samples >= PROBED, strategies=pooled, searches=searches,
+        sizes=list(compared.sizes), profiled=compared.problems, samples=samples, band_by=compared.band_by,
+        arms=[{"name": named(arm), **arm} for arm in compared.arms], exact=scorer == EXACT)
     with observer.counting("profile") as tell:
         tell(OPENING)
         opened = open_setting(setting, check=True, learn=False, limits=limits)
         try:
-            some = sample(opened.sides.held_out, problems, seed)
+            some = sample(opened.sides.held_out, compared.problems, compared.seed)
             found(out, setting, **asked)
-            work = sampling.Sampling(opened, some, seed, tell)
-            lines = finished(work.pool(out / "pool.jsonl", samples, chooses, band_by))
+            work = PoolSampler(opened, some, compared.seed, tell)
+            lines = finished(work.pool(out / file_of(""), samples, chooses, compared.band_by))
             _steps(lines, samples, [s for s in tried.values() if not s.of_pool])
-            more = [finished(work.at(setting.but(**arm)).pool(out / file_of(named(arm)), samples, chooses, band_by))
-                    for arm in arms]
+            kept = {file_of(""): lines} | {
+                file_of(arm): finished(work.at(own).pool(out / file_of(arm), samples, chooses, compared.band_by))
+                for arm, own in arms.items()}
             ran = [finished(work.live(out / "live.jsonl", one, name, k)) for (name, k), one in tried.items()]
         finally:
             opened.close()
-    kept = {"pool.jsonl": lines, **{file_of(named(arm)): own for arm, own in zip(arms, more, strict=True)},
-            **({"live.jsonl": [x for each in ran for x in each]} if ran else {})}
+    kept |= {"live.jsonl": [x for each in ran for x in each]} if ran else {}
     for name, own in kept.items():      # in the order of the problems, however they were sampled
-        write_text(out / name, "".join(line(x) + "\n" for x in own))
+        _write(out / name, own)
     failed = [x["why"] for x in lines if "why" in x]
     told = [f"the scorer failed on {counted(len(failed), 'problem')}: {failed[0]}"] if failed else []
-    total = sum((sampling.spent(each) for each in kept.values()), Cost())
-    return about.write(out, pool_of(StudyRecord.read(out)), pooled, told, Costs(**{
-        f.name: getattr(total, f.name) for f in fields(Costs)}))
+    total = sum((Cost.of(x["cost"]) for own in kept.values() for x in own), Cost())
+    return compared.table(out, pooled, told, Costs(**{f.name: getattr(total, f.name) for f in fields(Costs)}))
+
+
+def _write(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    write_text(file, "".join(line(x) + "\n" for x in lines))
 
 
 def named(arm: Arm) -> str:
@@ -299,31 +295,24 @@ def _steps(lines: Sequence[Mapping[str, Any]], samples: int, searches: Sequence[
                         f"{searches[0].name} would be best-of: leave it out, or name another mark: 'beam:step=.'")
 
 
-def _chosen(asked: Sequence[str], pool: Pool, scorer: str | None) -> tuple[str, ...]:
+def _chosen(asked: Sequence[str], pool: Pool) -> tuple[str, ...]:
     """The strategies that were asked for. Raises UserError for one that is unknown, or that the pool does not suffice
     for."""
-    able = possible(pool)
     if list(asked) == [ALL]:
-        return able
+        return possible(pool)
     for name in asked:
         if name not in STRATEGIES:
             raise UserError(f"stored completions have no strategy {name!r}: {', '.join(STRATEGIES)} are functions of "
                             "finished samples; others need a model: --model in place of --completions")
-        if name not in able:
-            lack = next(x for x in STRATEGIES[name].needs if getattr(pool, x) is None)
-            others = f"; {', '.join(able)} need none" if able else ""
-            hint = ", or --scorer verifier if the verifier is at hand for every answer" if lack == "score" else ""
-            raise UserError(f"{name} needs the {lack} of each sample, which the file lacks: name its column with --map "
-                            f"{lack}=COLUMN{hint}{others}")
+        require(pool, name)
     return tuple(dict.fromkeys(asked))
 
 
-def _pool(used: Sequence[Attempted], m: int, scorer: str | None, told: list[str]) -> Pool:
-    """The pool of these problems' first m attempts that have a reward. Raises UserError for an unknown scorer, for
+def _pool(used: Sequence[Attempted], rows: Sequence[Sequence[Any]], scorer: str | None, told: list[str]) -> Pool:
+    """The pool of these problems' attempts, `rows`, which have rewards. Raises UserError for an unknown scorer, for
     scores that only some attempts have, and for answers that are the reference's."""
     if scorer not in (None, "verifier"):
         raise UserError(f"--scorer {scorer}: of stored completions the scorer is their column of scores, or 'verifier'")
-    rows = [[a for a in p.attempts if a.reward is not None][:m] for p in used]
     right = np.array([[a.reward for a in row] for row in rows], dtype=float)
     scores = [[a.score for a in row] for row in rows]
     unscored = sum(s is None for row in scores for s in row)
@@ -362,22 +351,14 @@ def _answers(
     if len(none) > NO_ANSWER * right.size:
         shown = "; ".join(f"{name}: {visible(text[-WIDE:], False)!r}" for name, text in none[:SHOWN])
         told.append(f"{len(none) / right.size:.0%} of the samples give no answer and do not vote, such as {shown}")
-    mixed = sum(_mixed(row, marks) for row, marks in zip(said, right, strict=True))
+    pairs = [{(a, float(r)) for a, r in zip(row, marks, strict=True) if a}
+             for row, marks in zip(said, right, strict=True)]
+    mixed = sum(len({a for a, _ in known}) < len(known) for known in pairs)
     if mixed > NO_ANSWER * len(used):
         told.append(f"in {counted(mixed, 'problem')} samples with one answer are right and wrong: its spelling tells "
                     "less than the verifier reads")
-    numbers = []
-    for row in said:
-        order = {answer: i for i, answer in enumerate(dict.fromkeys(filter(None, row)))}
-        numbers.append([order.get(answer or "", -1) for answer in row])
-    return np.array(numbers, dtype=np.int64)
+    return np.array([numbered([x or None for x in row]) for row in said], dtype=np.int64)
 
 
 def _final(text: str) -> str | None:
     return ", ".join(answers.bare(answers.plain(x)) for x in answers.final(text)) or None
-
-
-def _mixed(said: Sequence[str | None], right: ndarray) -> bool:
-    """Whether samples with one answer have different rewards."""
-    marks = Counter((a, float(r)) for a, r in zip(said, right, strict=True) if a)
-    return len({a for a, _ in marks}) < len(marks)

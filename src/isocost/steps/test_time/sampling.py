@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,14 +19,14 @@ from isocost.seams import Pace
 from isocost.steps.events import Tell
 from isocost.strategies import Strategy
 from isocost.strategies.paths import numbers, voted, written
-from isocost.types import Cost, Place, Problem, Rollout, Stop
+from isocost.types import Place, Problem, Rollout, Stop
 from isocost.worlds.setting import Opened, Setting
 
 Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Sampling:
+class PoolSampler:
     """What is sampled: an opened setting, the problems, and the seed of all random numbers."""
 
     opened: Opened
@@ -35,7 +35,7 @@ class Sampling:
     tell: Tell
     setting: Setting | None = None      # at which to sample, where it is not the opened one
 
-    def at(self, setting: Setting) -> Sampling:
+    def at(self, setting: Setting) -> PoolSampler:
         """The same at another setting of sampling."""
         return replace(self, setting=setting)
 
@@ -58,7 +58,7 @@ class Sampling:
                 found = await scorers.scores(scorer, problem, texts, [True] * samples, world)
             first = texts[0].segments[0]
             return {
-                "right": await _right(self.opened, texts), "answer": _numbered(texts),
+                "right": await _right(self.opened, texts), "answer": numbered([voted(t) for t in texts]),
                 "tokens": [written(t) for t in texts], "read": float(len(first) - first.written),
                 "score": [0.0 if s is None else s for s in found.scores],        # one without comes last
                 "scoring": (judged.cost.prefill + judged.cost.decode + judged.cost.score) / samples,
@@ -70,15 +70,10 @@ class Sampling:
 
     async def live(self, kept: Path, strategy: Strategy, label: str, size: int) -> list[Line]:
         """A line for each problem in order: one answer by a strategy that is run. Lines in `kept` are used again."""
-        world, pace = self.opened.world, self.pace
-
         async def one(problem: Problem, place: Place) -> Line:
-            with meter.tab() as tab, meter.begins(True):
-                (text,) = await strategy.play(problem, [0], world, pace, place)
-            notes, cost = text.numbers, tab.cost
+            text, line = await played(strategy, problem, self.opened, self.pace, place)
             return {"strategy": label, "size": size, "right": (await _right(self.opened, [text]))[0],
-                    "samples": notes.get("tries", 1.0), "tokens": float(cost.decode),
-                    "depth": notes.get("depth", float(written(text))), "cost": cost.data()}
+                    "samples": line.pop("tries"), **line}
 
         return await self._each(kept, one, f"answers by {label}-{size}",
                                 lambda line: (line["strategy"], line["size"]) == (label, size))
@@ -86,22 +81,45 @@ class Sampling:
     async def _each(
         self, kept: Path, one: Callable[[Problem, Place], Awaitable[Line]], what: str, mine: Callable[[Line], bool]
     ) -> list[Line]:
-        there = {x["id"]: x for x in read_lines(kept) if mine(x)}
-        done, total = sum(p.id in there for p in self.problems), len(self.problems)
-        self.tell(what, done, total)
-        with closing(Stream.mended(kept)) as stream, meter.on(meter.PROBE):
+        with meter.on(meter.PROBE):
+            return await once(
+                [x for x in read_lines(kept) if mine(x)], kept, self.problems,
+                lambda slot, p: one(p, Place(self.seed, 0, slot, int(Purpose.PROFILE))),
+                lambda done, total: self.tell(what, done, total))
 
-            async def each(slot: int, problem: Problem) -> Line:
-                nonlocal done
-                if problem.id in there:
-                    return dict(there[problem.id])
-                line = {"id": problem.id, **await one(problem, Place(self.seed, 0, slot, int(Purpose.PROFILE)))}
-                stream.write(line)
-                done += 1
-                self.tell(what, done, total)
-                return line
 
-            return await together(*(each(slot, p) for slot, p in enumerate(self.problems)))
+async def once(
+    there: Sequence[Line], kept: Path, problems: Sequence[Problem], one: Callable[[int, Problem], Awaitable[Line]],
+    tell: Callable[[int, int], None],
+) -> list[Line]:
+    """A line for each problem in order, of its number and itself, appended to the file `kept` once it is made; a line
+    that is `there` is used again."""
+    known = {x["id"]: x for x in there}
+    done, total = sum(p.id in known for p in problems), len(problems)
+    tell(done, total)
+    with closing(Stream.mended(kept)) as stream:
+
+        async def each(slot: int, problem: Problem) -> Line:
+            nonlocal done
+            if problem.id in known:
+                return dict(known[problem.id])
+            line = {"id": problem.id, **await one(slot, problem)}
+            stream.write(line)
+            done += 1
+            tell(done, total)
+            return line
+
+        return await together(*(each(slot, p) for slot, p in enumerate(problems)))
+
+
+async def played(
+    strategy: Strategy, problem: Problem, opened: Opened, pace: Pace, place: Place
+) -> tuple[Rollout, Line]:
+    """An answer by a strategy, and what it took: tries, tokens written, how many of them one after the other."""
+    with meter.tab() as tab, meter.begins(True):
+        (text,) = await strategy.play(problem, [0], opened.world, pace, place)
+    return text, {"tries": text.numbers.get("tries", 1.0), "tokens": float(tab.cost.decode),
+                  "depth": text.numbers.get("depth", float(written(text))), "cost": tab.cost.data()}
 
 
 async def _right(opened: Opened, texts: Sequence[Rollout]) -> list[float]:
@@ -123,13 +141,7 @@ async def _right(opened: Opened, texts: Sequence[Rollout]) -> list[float]:
     return out
 
 
-def _numbered(texts: Sequence[Rollout]) -> list[int]:
+def numbered(said: Sequence[str | None]) -> list[int]:
     """The number of each text's answer, -1 for one that gives none."""
-    said = [voted(t) for t in texts]
     order = {answer: i for i, answer in enumerate(dict.fromkeys(a for a in said if a is not None))}
     return [-1 if a is None else order[a] for a in said]
-
-
-def spent(lines: Sequence[Mapping[str, Any]]) -> Cost:
-    """What making these lines cost."""
-    return sum((Cost.of(line["cost"]) for line in lines), Cost())

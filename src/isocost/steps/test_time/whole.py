@@ -9,7 +9,7 @@ from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import writes
 from isocost.steps.study import StudyRecord
 from isocost.steps.test_time.plan import StrategyAuditResult, StrategyOptions, audit, plan
-from isocost.steps.test_time.profile import StrategyProfile, profile_live
+from isocost.steps.test_time.profile import Compared, StrategyProfile, profile_live
 from isocost.worlds.setting import Setting
 
 STRATEGIES = ("best-of", "vote", "weighted-vote", "until-sure", "beam", "particles")
@@ -26,7 +26,7 @@ def whole(
     if (out / "profile.json").exists():
         observer.on(StrategyProfile.read(StudyRecord.read(out)))
     else:
-        observer.on(profile_live(out, setting, strategies=STRATEGIES, scorer=SCORER, seed=seed, observer=observer))
+        observer.on(profile_live(out, setting, Compared(STRATEGIES, SCORER, seed), observer=observer))
     observer.on(plan(StudyRecord.read(out), StrategyOptions(budget=budget or BUDGET)))
     found = audit(StudyRecord.read(out))
     write_report(out)
