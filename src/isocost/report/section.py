@@ -134,8 +134,7 @@ def control_result(study: ReportRecords, name: str) -> Result | None:
         "forecast": lambda d: train.ControlForecastResult(train.ControlForecast.of(d)),
         "audit": lambda d: train.ControlAuditResult(train.ControlAudit.of(d)),
     }
-    data: Data = {k: v for k, v in study[name].items() if k not in ("schema", "kind", "exit_code", plan.OPTIONS)}
     try:
-        return of[name](data) if data else None
+        return of[name](study[name]) if study[name] else None
     except (UserError, LookupError, TypeError, ValueError):
         return None

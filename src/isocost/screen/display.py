@@ -93,6 +93,10 @@ class OfPlanner(Result):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(vars(self)[self.has], name)
 
+    def to_dict(self) -> Any:
+        """The file of the study that holds the value, unless the result says more."""
+        return vars(self)[self.has].data()
+
 
 class TextResult(Result):
     """A result that is a text, such as a file: `str()` of it is what the command prints, and a notebook shows that."""

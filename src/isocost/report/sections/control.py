@@ -46,7 +46,7 @@ def law(study: ReportRecords) -> Section:
     """The law of samples, with its picture."""
     section = _section(study, "law", "Samples to a return", "No law.", "isocost fit")
     try:
-        laws = ControlLaws.of({k: v for k, v in study["law"].items() if k not in ("schema", "kind")}).laws
+        laws = ControlLaws.of(study["law"]).laws
     except (LookupError, TypeError, ValueError):
         return section
     rows = [{"return": f"{x.wanted:.4g}", "sigma": s, "samples": i.value, "low": i.low, "high": i.high}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from isocost.planner.control.curves import return_curves
 from isocost.planner.control.prescribe import ControlLaws, fit_returns
@@ -48,10 +48,6 @@ class ControlLawResult(OfPlanner):
         if self.folder is not None:
             out.append(Row("next", f"isocost plan {word(self.folder)} --return RETURN", "command"))
         return out
-
-    def to_dict(self) -> dict[str, Any]:
-        """law.json."""
-        return self.laws_of.data()
 
 
 @changes

@@ -73,10 +73,6 @@ class ControlPilotResult(OfPlanner):
         return given(Row("grid", p.why), Row("cost", cost),
                      Row("next", f"isocost pilot {word(self.folder)}" if self.folder else "", "command"))
 
-    def to_dict(self) -> dict[str, Any]:
-        """pilot.json."""
-        return self.pilot.data()
-
 
 @dataclass(frozen=True)
 class ControlPlanResult(OfPlanner):
@@ -119,10 +115,6 @@ class ControlPlanResult(OfPlanner):
                            f"isocost export {name} --to sb3", "command"))
         return given(*out)
 
-    def to_dict(self) -> dict[str, Any]:
-        """plan.json."""
-        return self.plan.data()
-
 
 @changes
 def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
@@ -158,13 +150,12 @@ def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
 
 def pilot_of(study: StudyRecord) -> ControlPilot:
     """The pilot that pilot.json holds."""
-    return ControlPilot.of({k: v for k, v in study.record("pilot.json", "plan").items() if k != OPTIONS})
+    return ControlPilot.of(study.record("pilot.json", "plan"))
 
 
 def prescribed(study: StudyRecord) -> ControlPlanResult:
     """The prescription that plan.json holds."""
-    data = {k: v for k, v in study.record("plan.json", "plan").items() if k != OPTIONS}
-    return ControlPlanResult(ControlPlan.of(data), study.source.can(Can.TRAIN), study.path)
+    return ControlPlanResult(ControlPlan.of(study.record("plan.json", "plan")), study.source.can(Can.TRAIN), study.path)
 
 
 def _kept(study: StudyRecord, told: Mapping[str, Any]) -> dict[str, Any]:

@@ -173,10 +173,6 @@ class StrategyAuditResult(OfPlanner):
             out.append(Row("", f"{many}: their verdicts are not independent", "flag"))
         return out
 
-    def to_dict(self) -> dict[str, Any]:
-        """audit.json."""
-        return self.audit.data()
-
 
 @changes
 def audit(study: StudyRecord) -> StrategyAuditResult:
