@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from isocost.can import Can
 from isocost.errors import UserError
 from isocost.laws.value_fit import ControlPrice
-from isocost.planner.budget import Budget, Machine
+from isocost.planner.budget import Budget, Machine, worded
 from isocost.planner.control.curves import return_curves
 from isocost.planner.control.pilot import COUNT, ControlPilot, plan_control_pilot
 from isocost.planner.control.prescribe import ControlPlan, Wish, prescribe_control
@@ -69,7 +69,7 @@ class ControlPilotResult(OfPlanner):
     def rows(self) -> list[Row | Table]:
         """Its grid and its cost."""
         p = self.pilot
-        cost = said(p.unit, p.cost) + (f" of {p.budget}" if p.budget else "")
+        cost = f"{worded(p.budget, p.cost)} of {p.budget}" if p.budget else said(p.unit, p.cost)
         return given(Row("grid", p.why), Row("cost", cost),
                      Row("next", f"isocost pilot {word(self.folder)}" if self.folder else "", "command"))
 
