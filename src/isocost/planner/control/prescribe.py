@@ -74,7 +74,7 @@ def returns_of(curves: Sequence[ReturnCurve]) -> list[float]:
     ends = np.array([levels(c)[-1] for c in curves])
     start = float(np.median([levels(c)[0] for c in curves]))
     top = float(np.quantile(ends, MISSED))
-    return [float(f"{start + (top - start) * k:.4g}") for k in np.linspace(0.2, 1.0, RETURNS)]
+    return list(dict.fromkeys(float(f"{start + (top - start) * k:.4g}") for k in np.linspace(0.2, 1.0, RETURNS)))
 
 
 def fit_returns(curves: Sequence[ReturnCurve], wanted: float | None = None) -> tuple[list[ControlLaw], ControlLaws]:

@@ -45,7 +45,7 @@ class ControlLawResult(OfPlanner):
                 out.append(Row(f"best {axis}", text))
         out += [Row("no law", why, "flag") for _, why in self.laws_of.dropped]
         out.append(Row("", "missed: runs that never reach the return; they are censored, not left out"))
-        if self.folder is not None:
+        if self.folder is not None and laws:
             out.append(Row("next", f"isocost plan {word(self.folder)} --return RETURN", "command"))
         return out
 

@@ -140,12 +140,23 @@ def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
                         "another study")
     if told or not study.has("pilot.json"):
         profile = ControlProfile.of(study.record("profile.json", "profile"))
+        _refuse_random(profile, asked.length)
         budget, price = priced_by(study, told)
         centre = Arm(batch=profile.batch, rate=profile.rate, width=profile.width)
         made = plan_control_pilot(centre, asked.length or profile.samples, price, budget, sigmas=asked.sigma,
                                   seeds=asked.seeds, seed=study.asked["seed"])
         study = study.write("pilot.json", {**made.data(), OPTIONS: told})
     return ControlPilotResult(pilot_of(study), study.path)
+
+
+def _refuse_random(profile: ControlProfile, length: int | None) -> None:
+    """Raises UserError for runs that end before their first update."""
+    from isocost.control import methods
+    from isocost.control.types import Progress
+
+    if length is not None and not methods.agent(profile.method).tempo(Progress(length - 1, 0)).learns:
+        raise UserError(f"--length {length}: {profile.method} acts at random for so long and makes no update. Name a "
+                        f"larger --length; the profile's runs had {grouped(profile.samples)} samples")
 
 
 def pilot_of(study: StudyRecord) -> ControlPilot:

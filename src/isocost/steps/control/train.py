@@ -155,7 +155,7 @@ def audit_control_study(study: StudyRecord) -> ControlAuditResult:
 
 def forecast_of(study: StudyRecord) -> ControlForecast:
     """The sealed forecast, its seal verified."""
-    return ControlForecast.of(study.record("forecast.json", "train"))
+    return ControlForecast.of(study.record("forecast.json", "train --plan"))
 
 
 def _hashes(study: StudyRecord) -> dict[str, str]:
