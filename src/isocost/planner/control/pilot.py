@@ -94,11 +94,6 @@ class ControlPilot(ControlFile):
     cost: float
     why: str
 
-    @property
-    def arms(self) -> list[Arm]:
-        """The arms of the grid, each once, in order."""
-        return list(dict.fromkeys(r.arm for r in self.runs))
-
 
 def star(sigma: float, batch: float, rate: float, width: float | None) -> list[Arm]:
     """The arms at a sigma: the centre, and a smaller and a larger batch and rate beside it, one at a time."""
