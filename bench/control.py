@@ -1,4 +1,4 @@
-"""Updates per CPU second of control, against Stable-Baselines3, in pairs within one run; and the same learner.
+"""Updates per CPU second of control, against Stable-Baselines3, in pairs within one run.
 
     python -m pip install --target /tmp/sb3 --no-deps stable-baselines3 cloudpickle gymnasium farama-notifications \\
         pandas matplotlib

@@ -143,6 +143,16 @@ def test_a_budget_chooses_the_grid_and_one_that_is_too_small_is_refused():
         COSTS.price("tokens")
 
 
+def test_a_pilot_without_an_update_is_refused_and_a_missing_step_is_named(study):
+    with pytest.raises(UserError, match="--length 200: sac acts at random for so long and makes no update"):
+        plan(read(study), {"length": 200})
+    assert not (study / "pilot.json").exists()
+    assert "run `isocost train --plan " in said("audit", study, code=2)
+    text = said("plan", study, "--length", 201, "--sigma", "1,2,4", "--budget", "10m", "--workers", 4)
+    cost = json.loads((study / "pilot.json").read_text())["cost"]
+    assert f"cost: {np.ceil(cost * 25) / 100:.2f}" in text and "seconds of 10m" in text      # four runs side by side
+
+
 def test_the_best_return_for_a_cost_rises_with_the_cost():
     rng, price = np.random.default_rng(0), ControlPrice(4e-4, 1e-4, 1e-6, "seconds")
     pilot = plan_control_pilot(Arm(batch=64, rate=1e-3), 4000, price, None, sigmas=(0.5, 1, 2, 4, 8), seeds=4)

@@ -9,22 +9,14 @@ from isocost.laws.papers.value import (
     Lines,
     SizedBatchLaw,
     SizedDataLaw,
-    around,
-    best_settings,
     cheapest,
     cheapest_size,
     compute,
-    crossings,
     fit_data,
-    fit_each,
     fit_lines,
-    fit_power,
     fit_sized_batch,
     fit_sized_data,
-    normalised,
     rounded,
-    thresholds,
-    trade,
 )
 
 # Fits published with arXiv 2502.04327 (qscaled): batch and rate on OpenAI Gym, batch on DMC; data laws at J = 800.
@@ -66,7 +58,7 @@ def test_published_proposals_for_batches_and_rates(batch, rate, environment, sig
     value = batch.at(environment, sigma)
     assert rate.at(environment, sigma) == pytest.approx(told[0], rel=4e-3)
     assert int(value) == told[1]
-    low, middle, high = map(rounded, around(value))
+    low, middle, high = (rounded(value * factor) for factor in (0.5**0.5, 1.0, 2**0.5))
     assert (middle, low, high) == told[2:]
 
 
@@ -75,38 +67,6 @@ def test_published_laws_of_the_best_sigma_are_an_extrapolation_at_this_return():
     gym, dmc = cheapest(GYM_DATA, GYM_BATCH.mean, 1.5e5, 4e9), cheapest(DMC_DATA, DMC_BATCH.mean, 4.92e6, 1e10)
     assert 2.62e-9 * gym.budget**0.62 == pytest.approx(7.81, abs=0.03) and gym.sigma == pytest.approx(6.288, abs=5e-3)
     assert 3.01e11 * dmc.budget**-0.74 == pytest.approx(0.889, rel=0.02) and dmc.sigma == pytest.approx(1.032, abs=5e-3)
-
-
-def test_published_thresholds_crowd_towards_the_top():
-    told = thresholds(300, 800)
-    np.testing.assert_allclose(told, 1000 - np.logspace(np.log10(700), np.log10(200), 10))
-    assert told[0] == pytest.approx(300) and told[-1] == pytest.approx(800) and (np.diff(told, 2) < 0).all()
-
-
-def test_separate_lines_leave_the_largest_sigma_out():
-    points = [("a", s, 100 * s**-0.5) for s in (0.25, 1, 4)] + [("b", s, 300 * s**0.1) for s in (1, 4, 16)]
-    bent = [*points, ("a", 16, 1e6), ("b", 64, 1e-6)]
-    found = fit_each(bent)
-    assert (found["a"].slope, found["b"].slope) == pytest.approx((-0.5, 0.1))
-    assert found["b"].at("b", 16) == pytest.approx(300 * 16**0.1)
-    with pytest.raises(UserError, match="at least 2 values of sigma"):
-        fit_each(points[:2])
-
-
-def test_the_best_setting_is_averaged_over_seeds_drawn_again():
-    steps = np.full((3, 2, 4), 1000.0)
-    steps[1] = 400.0                                                 # the middle batch, at either rate
-    steps[:, 1] *= 0.5                                               # the second rate, at any batch
-    assert best_settings(steps, (64, 128, 256), (1e-4, 1e-3)) == pytest.approx((128, 1e-3))
-    steps[1, 0] = 1001.0                                             # at the first rate now the first batch
-    batch, rate = best_settings(steps, (64, 128, 256), (1e-4, 1e-3))
-    assert batch == pytest.approx((64 * 128) ** 0.5) and rate == pytest.approx(1e-3)
-    steps[2, 0, 0] = np.nan                                          # one run that never crosses is no help
-    steps[2, 0, 1:] = 1.0
-    mixed = best_settings(steps, (64, 128, 256), (1e-4, 1e-3))[0]
-    assert (64 * 128) ** 0.5 < mixed < (256 * 128) ** 0.5            # without that seed it would be the best
-    with pytest.raises(UserError, match="no setting crosses"):
-        best_settings(np.full((3, 2, 4), np.nan), (64, 128, 256), (1e-4, 1e-3))
 
 
 def test_published_samples_compute_and_the_cheapest_sigma_on_gym():
@@ -147,21 +107,6 @@ def test_the_shared_slope_is_that_of_a_regression_on_dummies():
         fit_lines([("a", 1, 100.0), ("b", 2, 90.0)])
 
 
-def test_a_lucky_evaluation_is_no_arrival():
-    steps, returns = np.arange(1, 8) * 1000, np.array([10, 300, 900, 320, 500, 700, 850])
-    # 900 and what falls after it are pooled: (900 + 320 + 500) / 3 = 573.3
-    found = crossings(steps, returns, np.array([5, 300, 570, 600, 850, 851]))
-    np.testing.assert_array_equal(found, [1000, 2000, 3000, 6000, 7000, np.nan])
-
-
-def test_environments_weigh_alike():
-    a = np.array([[4.0, 8.0], [2.0, 6.0]])                # median 5
-    b = 1000 * a                                          # median 5000
-    np.testing.assert_allclose(normalised({"a": a, "b": b}), a / 5 * 2502.5)
-    with pytest.raises(UserError, match="b does not reach every threshold"):
-        normalised({"a": a, "b": np.array([[1.0, np.nan], [1.0, 1.0]])})
-
-
 def test_data_laws_are_recovered_from_noisy_crossing_times():
     rng, sigma = np.random.default_rng(1), np.array([0.25, 0.5, 1, 2, 4, 8, 16])
     exact = fit_data(sigma, GYM_DATA(sigma))
@@ -176,14 +121,10 @@ def test_data_laws_are_recovered_from_noisy_crossing_times():
         fit_data(sigma[:2], GYM_DATA(sigma[:2]))
 
 
-def test_the_best_sigma_rises_with_the_price_of_a_sample_and_follows_a_power_law():
+def test_the_best_sigma_rises_with_the_price_of_a_sample():
     prices = np.geomspace(1e9, 1e11, 9)
     spends = [cheapest(GYM_DATA, GYM_BATCH.mean, 1.5e5, p) for p in prices]
     assert (np.diff([s.sigma for s in spends]) > 0).all()
-    law = fit_power(np.array([s.budget for s in spends]), np.array([s.sigma for s in spends]))
-    assert 0.3 < law.exponent < 1.0
-    planted = fit_power(np.array([1e14, 1e15, 1e16]), 2.62e-9 * np.array([1e14, 1e15, 1e16]) ** 0.62)
-    assert (planted.factor, planted.exponent) == pytest.approx((2.62e-9, 0.62), rel=1e-6)
 
 
 def test_laws_with_model_size_have_their_limits():
@@ -253,11 +194,3 @@ def test_dearer_samples_want_more_updates_and_a_larger_model():
         assert float(near) > best.budget
     with pytest.raises(UserError, match="model size is at an edge"):
         cheapest_size(data, batch, 1e11, parameters=(1e4, 1e5))
-    law = fit_power(np.array([x.budget for x in spends]), np.array([x.parameters for x in spends]))
-    assert law.exponent > 0
-
-
-def test_fewer_samples_cost_more_compute():
-    samples, spent = trade(GYM_DATA, GYM_BATCH.mean, 1.5e5, np.array([1.0, 4.0, 16.0]))
-    assert (np.diff(samples) < 0).all() and (np.diff(spent) > 0).all()
-    assert float(spent[0]) == pytest.approx(3.26e14, rel=3e-3)

@@ -245,15 +245,14 @@ class Loop:
 
     # evaluation -----------------------------------------------------------------------------------------------
 
-    def evaluate(self, rows: Sequence[int], episodes: int, *, first: int = 0, seed: int = STARTS) -> ndarray:
-        """(2, n, episodes): returns and steps of fresh episodes without exploration, from the states `first` on.
+    def evaluate(self, rows: Sequence[int], episodes: int, *, seed: int = STARTS) -> ndarray:
+        """(2, n, episodes): returns and steps of fresh episodes without exploration.
 
         NaN for a run whose actions are not finite.
         """
         task, n = self.task, len(rows)
-        numbers = range(first, first + episodes)
         states = np.stack([[task.begin(generator(seed, Purpose.EVALUATION, e), ("evaluate", self.runs[i].seed, e))
-                            for e in numbers] for i in rows])
+                            for e in range(episodes)] for i in rows])
         going, total, steps = np.ones((n, episodes), bool), np.zeros((n, episodes)), np.zeros((n, episodes), int)
         for _ in range(task.limit):
             action = self.policy(rows, self.observe(states), None)

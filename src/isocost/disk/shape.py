@@ -109,6 +109,31 @@ def flaw(data: Any, shape: Any, *, partial: bool = False) -> str:
     return "" if found is None else f"{found[0].removeprefix('.') or 'it'} {found[1]}"
 
 
+def built(shape: Any, data: Any) -> Any:
+    """The value of an annotation that this plain data, which fits it, describes: the inverse of `asdict`.
+
+    Keys that are no fields of a dataclass are left out. Raises TypeError or ValueError for data that does not fit.
+    """
+    origin, args = get_origin(shape), get_args(shape)
+    if type(data) not in (dict, list, tuple):
+        return data
+    if origin is Annotated:
+        return built(args[0], data)
+    if origin in (Union, types.UnionType):
+        return built(next(a for a in args if a is not _NULL), data)
+    if is_dataclass(shape):
+        hints = get_type_hints(shape, include_extras=True)
+        found = {f.name: built(hints[f.name], data[f.name]) for f in fields(shape) if f.name in data}
+        return shape(**found)   # type: ignore[operator]
+    if origin is tuple:
+        each = args[:1] * len(data) if args[-1] is Ellipsis else args
+        return tuple(built(a, x) for a, x in zip(each, data, strict=True))
+    if origin in (dict, Mapping):
+        return {k: built(args[1], v) for k, v in data.items()}
+    of_own = isinstance(shape, type) and issubclass(shape, Mapping)     # an arm
+    return shape(data) if of_own else data
+
+
 @cache
 def _check(shape: Any, partial: bool) -> Check:
     """The check of one annotation, made once: journals have many lines."""
@@ -326,8 +351,8 @@ def _numbers(x: Any) -> Flaw | None:
 
 def _derived(shape: Any) -> dict[str, Any]:
     """A dataclass's properties with their types: a record may contain them too."""
-    found = {k: v.fget if isinstance(v, property) else v.func for k, v in vars(shape).items()
-             if isinstance(v, property | cached_property)}
+    found = {k: v.fget if isinstance(v, property) else v.func
+             for c in reversed(shape.__mro__) for k, v in vars(c).items() if isinstance(v, property | cached_property)}
     return {k: get_type_hints(f, include_extras=True).get("return", Any) for k, f in found.items()}
 
 

@@ -23,7 +23,7 @@ from scipy.special import log_ndtr
 
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
-from isocost.laws.papers.value import DataLaw, Lines
+from isocost.laws.papers.value import Lines
 from isocost.runs.arm import Arm
 from isocost.stats.intervals import Interval, student
 
@@ -242,13 +242,11 @@ class ControlLaw:
     Batch and rate are the best by the fit, lines that a plan can follow: the draws say how well D_J is known on these
     lines, and not on lines of their own. `sigmas` (S,) were run; `least` (1 + D, S) is ln D_J there; `floor`, `scale`
     and `exponent` (1 + D,) are of D = floor + scale sigma^-exponent, scale 0 where samples do not fall; `sd` (S,) is
-    that of ln T between seeds. `missed` is the share of runs that never reach `wanted`, `spent` the most samples of a
-    run.
+    that of ln T between seeds. `missed` is the share of runs that never reach `wanted`.
     """
 
     wanted: float
     missed: float
-    spent: float
     sigmas: ndarray
     least: ndarray
     floor: ndarray
@@ -258,14 +256,6 @@ class ControlLaw:
     dof: ndarray
     axes: dict[str, _Axis | None]
     fixed: dict[str, float]
-
-    @property
-    def law(self) -> DataLaw:
-        """The law of samples. Raises UserError if they do not fall."""
-        if not self.scale[0] > 0:
-            raise UserError("samples do not fall as updates per sample rise, so there is no trade-off to fit")
-        a = float(self.exponent[0])
-        return DataLaw(a, float(self.scale[0]) ** (1 / a), float(self.floor[0]))
 
     def falls(self) -> float:
         """The share of draws in which fewer samples suffice at the largest sigma than at the smallest."""
@@ -474,5 +464,5 @@ def fit_control(
     runs = np.array([float((u == s).sum()) for s in at])
     dof = np.maximum(runs - X.shape[1] * runs / len(curves), 1.0)
     fixed = {k: float(np.exp(np.mean(np.log([c.arm[k] for c in curves])))) for k in AXES}
-    return ControlLaw(wanted, seen.missed, max(float(c.samples[-1]) for c in curves), sigmas, least, floor, scale,
+    return ControlLaw(wanted, seen.missed, sigmas, least, floor, scale,
                       exponent, spread, dof, axes, fixed)

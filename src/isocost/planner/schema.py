@@ -6,6 +6,10 @@ from isocost.disk.shape import UNKNOWN, Count, Each, Keys, Maybe, Size
 from isocost.laws.law import Law
 from isocost.planner.audit import Audit
 from isocost.planner.bill import Bill
+from isocost.planner.control.outcome import ControlAudit, ControlForecast
+from isocost.planner.control.pilot import KIND as CONTROL
+from isocost.planner.control.pilot import ControlCosts, ControlPilot, SigmaArm
+from isocost.planner.control.prescribe import ControlLaws, ControlPlan
 from isocost.planner.forecast import Forecast
 from isocost.planner.test_time.outcome import StrategyAudit
 from isocost.planner.test_time.prescribe import KIND, StrategyForecasts, StrategyPlan
@@ -44,45 +48,17 @@ register("plan.json", StrategyPlan, kind=KIND)
 register("forecast.json", StrategyForecasts, kind=KIND)
 register("audit.json", StrategyAudit, kind=KIND)
 
-_INTERVAL = Keys(dict.fromkeys(("value", "low", "high", "level", "dof"), float), {"kind": str})
-_CONTROL_ARM = Keys(dict.fromkeys(("sigma", "batch", "rate"), float), {"width": float}, rest=UNKNOWN)
-_CONTROL_PLAN = Keys({
-    "wanted": float, "unit": str, "arm": _CONTROL_ARM, "samples": Count, "seeds": Size, "cost": float,
-    "sigma": Maybe(_INTERVAL), "arrival": Maybe(_INTERVAL), "final": Maybe(_INTERVAL), "budget": NUMBER,
-    "rivals": dict[str, _CONTROL_ARM], "refused": str, "flags": list[str],      # type: ignore[valid-type]
-})
-_CONTROL_FILES = {
-    "study.json": Keys({"task": str, "source": str}, {"method": str | None, "seed": int, "phases": dict[str, float]}),
-    "profile.json": Keys({
-        "task": str, "method": str, "width": Size, "random": float, "reference": float, "batch": Size, "rate": float,
-        "samples": Size, "by_rate": Each(tuple[float, float, float]), "default": _CONTROL_ARM, "seconds": float,
-        "costs": Keys(dict.fromkeys(
-            ("sample_seconds", "update_seconds", "example_seconds", "update_flop", "example_flop"), float)),
-    }),
-    "pilot.json": Keys({
-        "unit": str, "seeds": Size, "samples": Size, "cost": float, "why": str, "budget": Maybe(Keys({})),
-        "runs": Each(Keys({"purpose": str, "arm": _CONTROL_ARM, "seed": int, "samples": Size})),
-    }),
-    "law.json": Keys({
-        "runs": Count, "dropped": Each(tuple[float, str]),
-        "laws": Each(Keys({
-            "wanted": float, "missed": float, "sigmas": list[float], "samples": Each(_INTERVAL), "floor": float,
-            "exponent": float, "falls": float, "spread": list[float],
-            "slopes": Keys({"batch": Maybe(_INTERVAL), "rate": Maybe(_INTERVAL)}),
-        })),
-    }),
-    "plan.json": _CONTROL_PLAN,
-    "forecast.json": Keys({
-        "plan": _CONTROL_PLAN, "runs": dict[str, list[str]], "spread": float, "falsifier": str,
-        "hashes": dict[str, str], "seal": str,
-    }),
-    "audit.json": Keys({
-        "verdict": str, "reason": str, "seal": str, "final_held": bool | None, "missing": list[str],
-        "arms": Each(Keys({
-            "name": str, "arm": _CONTROL_ARM, "count": Count, "arrived": Count, "samples": NUMBER, "final": float,
-            "ratio": Maybe(_INTERVAL),
-        })),
-    }),
-}
-for _name, _shape in _CONTROL_FILES.items():
-    register(_name, _shape, kind="control")
+_ASKED = {"options": Keys({})}      # what a plan was asked for
+register("pilot.json", ControlPilot, _ASKED, CONTROL)
+register("law.json", ControlLaws, kind=CONTROL)
+register("plan.json", ControlPlan, _ASKED, CONTROL)
+register("forecast.json", ControlForecast, kind=CONTROL)
+register("audit.json", ControlAudit, kind=CONTROL)
+register("study.json", Keys({"task": str, "source": str}, {
+    "method": str | None, "seed": int, "phases": dict[str, float],
+}), kind=CONTROL)
+register("profile.json", Keys({
+    "task": str, "method": str, "width": Size, "random": float, "reference": float, "batch": Size, "rate": float,
+    "samples": Size, "by_rate": Each(tuple[float, float, float]), "default": SigmaArm, "seconds": float,
+    "costs": ControlCosts,
+}), kind=CONTROL)

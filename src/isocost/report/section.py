@@ -121,21 +121,15 @@ RESULTS: dict[str, Callable[[ReportRecords, Data], Any]] = {
 }
 
 
-def control_result(study: ReportRecords, name: str) -> Result | None:
+def control_result(study: ReportRecords, name: str) -> Any:
     """The result that a file of a study of control holds; None without it, or if another version wrote it."""
-    from isocost.planner.control.prescribe import ControlLaws
     from isocost.steps.control import fit, plan, profile, train
 
-    of: dict[str, Callable[[Data], Result]] = {
-        "profile": profile.ControlProfile.of,
-        "pilot": lambda d: plan.ControlPilotResult(plan.ControlPilot.of(d)),
-        "law": lambda d: fit.ControlLawResult(ControlLaws.of(d)),
-        "plan": lambda d: plan.ControlPlanResult(plan.ControlPlan.of(d)),
-        "forecast": lambda d: train.ControlForecastResult(train.ControlForecast.of(d)),
-        "audit": lambda d: train.ControlAuditResult(train.ControlAudit.of(d)),
+    of: dict[str, Any] = {
+        "profile": profile.ControlProfile, "pilot": plan.ControlPilotResult, "law": fit.ControlLawResult,
+        "plan": plan.ControlPlanResult, "forecast": train.ControlForecastResult, "audit": train.ControlAuditResult,
     }
-    data: Data = {k: v for k, v in study[name].items() if k not in ("schema", "kind", "exit_code", plan.OPTIONS)}
-    return _read(of[name], data)
+    return _read(of[name].of, study[name])
 
 
 def strategies_result(study: ReportRecords, name: str) -> Result | None:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 
 class Row(NamedTuple):
@@ -92,6 +92,15 @@ class OfPlanner(Result):
         if name.startswith("_") or self.has not in vars(self):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(vars(self)[self.has], name)
+
+    @classmethod
+    def of(cls, data: Any) -> Self:
+        """The result whose value this data is, without a folder."""
+        return cls(get_type_hints(cls)[cls.has].of(data))       # type: ignore[call-arg]
+
+    def to_dict(self) -> Any:
+        """The file of the study that holds the value, unless the result says more."""
+        return vars(self)[self.has].data()
 
 
 class TextResult(Result):

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray
-from scipy.optimize import isotonic_regression, least_squares, minimize, minimize_scalar
+from scipy.optimize import least_squares, minimize, minimize_scalar
 
-from isocost import chance
 from isocost.errors import UserError
 from isocost.stats.forms import POWER_CONSTANT, fit_form
 
@@ -61,82 +60,9 @@ def fit_lines(points: Sequence[tuple[str, float, float]]) -> Lines:
     return Lines(slope, {name: y - slope * x for name, (x, y) in mean.items()})
 
 
-def fit_each(points: Sequence[tuple[str, float, float]]) -> dict[str, Lines]:
-    """A separate line for each environment, without its largest sigma, as in the released separate fits.
-
-    Raises UserError for an environment with fewer than two other sigmas.
-    """
-    found = {}
-    for name in sorted({name for name, _, _ in points}):
-        largest = max(s for n, s, _ in points if n == name)
-        found[name] = fit_lines([p for p in points if p[0] == name and p[1] < largest])
-    return found
-
-
 def rounded(batch: float) -> int:
     """A batch size as proposed: the nearest multiple of 16, at least 16."""
     return max(16, 16 * round(batch / 16))
-
-
-def around(value: float) -> tuple[float, float, float]:
-    """The values at which a proposed batch size or rate is checked: divided by sqrt(2), itself, times sqrt(2)."""
-    return value / np.sqrt(2), value, value * np.sqrt(2)
-
-
-def thresholds(lowest: float, highest: float, top: float = 1000.0, count: int = 10) -> ndarray:
-    """(count,) returns J from lowest to highest, denser towards the top: top - J falls geometrically."""
-    return top - np.geomspace(top - lowest, top - highest, count)
-
-
-def best_settings(
-    steps: ndarray, batches: Sequence[float], rates: Sequence[float], *, draws: int = 100, seed: int = 0
-) -> tuple[float, float]:
-    """The best batch size and learning rate of one environment and sigma, from (batches, rates, seeds) crossing times.
-
-    Seeds are resampled `draws` times; in each draw the best setting is the first to cross on average. NaN is a run that
-    never crossed. For each rate the best batch is averaged over draws, then over rates, and vice versa for the best
-    rate. Averages are geometric.
-    """
-    times = np.nan_to_num(np.asarray(steps, dtype=float), nan=np.inf)
-    if times.shape[:2] != (len(batches), len(rates)):
-        expected = f"({len(batches)}, {len(rates)}, seeds)"
-        raise UserError(f"expected crossing times (batches, rates, seeds) = {expected}, got {times.shape}")
-    if not np.isfinite(times).all(-1).any():
-        raise UserError("no setting crosses the threshold with every seed; lower the threshold")
-    resampled = chance.generator(seed, chance.Purpose.BOOTSTRAP).integers(times.shape[2], size=(draws, times.shape[2]))
-    mean = times[:, :, resampled].mean(-1)                                # (batches, rates, draws)
-    first_batch, first_rate = mean.argmin(0), mean.argmin(1)              # (rates, draws), (batches, draws)
-    reached_b, reached_r = np.isfinite(mean.min(0)), np.isfinite(mean.min(1))
-    return (
-        float(np.exp(np.log(np.asarray(batches, dtype=float))[first_batch[reached_b]].mean())),
-        float(np.exp(np.log(np.asarray(rates, dtype=float))[first_rate[reached_r]].mean())),
-    )
-
-
-def crossings(steps: ndarray, returns: ndarray, thresholds: ndarray) -> ndarray:
-    """(T,) the first of (K,) steps at which the returns, made monotone, reach each threshold; NaN if they never do.
-
-    Isotonic regression makes them monotone, so that a single high evaluation does not count as a crossing.
-    """
-    level = isotonic_regression(np.asarray(returns, dtype=float)).x
-    first = np.searchsorted(level, np.asarray(thresholds, dtype=float), side="left")
-    found = np.append(np.asarray(steps, dtype=float), np.nan)
-    return found[first]
-
-
-def normalised(times: Mapping[str, ndarray]) -> ndarray:
-    """Crossing times (sigmas, thresholds) of several environments as one table of the same shape.
-
-    Each environment is divided by its median, so that slow ones do not outweigh the others; the mean over environments
-    is multiplied by the median of the medians, so that its unit is samples. Raises UserError if a threshold was not
-    reached at some sigma; use a lower J.
-    """
-    for name, table in times.items():
-        if np.isnan(table).any():
-            raise UserError(f"{name} does not reach every threshold at every sigma; lower the thresholds")
-    medians = {name: float(np.median(table)) for name, table in times.items()}
-    mean = np.mean([np.asarray(table) / medians[name] for name, table in times.items()], axis=0)
-    return mean * float(np.median(list(medians.values())))
 
 
 @dataclass(frozen=True)
@@ -206,31 +132,6 @@ def cheapest(
     samples = float(law(sigma))
     spent = float(compute(parameters, batch(np.asarray(sigma)), sigma, samples))
     return Spend(sigma, samples, spent, spent + sample_cost * samples)
-
-
-def trade(
-    law: DataLaw, batch: Callable[[ndarray], ndarray], parameters: float, sigma: ndarray
-) -> tuple[ndarray, ndarray]:
-    """Samples and compute to reach J at each sigma: the trade-off between the two."""
-    s = np.asarray(sigma, dtype=float)
-    return law(s), compute(parameters, batch(s), s, law(s))
-
-
-@dataclass(frozen=True)
-class PowerLaw:
-    """y = factor x^exponent."""
-
-    factor: float
-    exponent: float
-
-    def __call__(self, x: ndarray | float) -> ndarray:
-        return self.factor * np.asarray(x, dtype=float) ** self.exponent
-
-
-def fit_power(x: ndarray, y: ndarray) -> PowerLaw:
-    """A straight line in logarithms, such as sigma* (or N*) against the budget F, with one `Spend` per threshold."""
-    slope, height = np.polyfit(np.log(x), np.log(y), 1)
-    return PowerLaw(float(np.exp(height)), float(slope))
 
 
 @dataclass(frozen=True)

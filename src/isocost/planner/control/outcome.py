@@ -7,18 +7,19 @@ arrive is censored at its last sample. Its hash is in forecast.json and in every
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import log_ndtr
 
+from isocost.disk.shape import Count
 from isocost.errors import UserError
 from isocost.laws.value_fit import LEVEL, MISSED, Arrivals, ReturnCurve, arrivals, exponential
 from isocost.planner.audit import EXIT
 from isocost.planner.control.curves import levels
-from isocost.planner.control.pilot import SPACED, ControlRunPlan
+from isocost.planner.control.pilot import SPACED, ControlFile, ControlRunPlan, SigmaArm
 from isocost.planner.control.prescribe import ControlPlan
 from isocost.planner.forecast import digest
 from isocost.runs.arm import Arm
@@ -29,7 +30,7 @@ PRESCRIBED, FRESH = "prescribed", 100       # the first of the new seeds
 
 
 @dataclass(frozen=True)
-class ControlForecast:
+class ControlForecast(ControlFile):
     """What is sealed before the first new run: the plan, the names of the runs of each arm, `spread` the sd of ln T
     between seeds that the outcome is read with, and hashes of what it was made from. `seal` is the hash of the rest."""
 
@@ -42,15 +43,12 @@ class ControlForecast:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {**asdict(self), "kind": "control", "plan": self.plan.data(),
-                "runs": {k: list(v) for k, v in self.runs.items()}}
+        return {**super().data(), "plan": self.plan.data()}
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> ControlForecast:
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
         """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "kind")}
-        found = ControlForecast(**{**d, "plan": ControlPlan.of(d["plan"]),
-                                   "runs": {k: tuple(v) for k, v in d["runs"].items()}})
+        found = super().of(data)
         if found.seal != _hash(found):
             raise UserError("forecast.json was changed after it was sealed: its hash differs from its seal")
         return found
@@ -107,21 +105,16 @@ class ArmOutcome:
     where one of the two never arrives)."""
 
     name: str
-    arm: Arm
-    count: int
-    arrived: int
+    arm: SigmaArm
+    count: Count
+    arrived: Count
     samples: float | None
     final: float
     ratio: Interval | None
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> ArmOutcome:
-        """The outcome in plain data."""
-        return ArmOutcome(**{**data, "arm": Arm(data["arm"]), "ratio": data["ratio"] and Interval.of(data["ratio"])})
-
 
 @dataclass(frozen=True)
-class ControlAudit:
+class ControlAudit(ControlFile):
     """The verdict on a sealed forecast, the outcome of each arm, and whether the mean return at the end lies in its
     interval (None where none was forecast)."""
 
@@ -139,14 +132,7 @@ class ControlAudit:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {**asdict(self), "kind": "control", "exit_code": self.exit_code,
-                "arms": [{**asdict(a), "arm": a.arm.data()} for a in self.arms]}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> ControlAudit:
-        """The audit that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "kind", "exit_code")}
-        return ControlAudit(**{**d, "arms": tuple(map(ArmOutcome.of, d["arms"])), "missing": tuple(d["missing"])})
+        return {**super().data(), "exit_code": self.exit_code}
 
 
 def audit_control(

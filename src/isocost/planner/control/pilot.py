@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any, Self
 
+from isocost.disk.jsonfile import finite
+from isocost.disk.shape import UNKNOWN, Keys, Size, built
 from isocost.errors import UserError
 from isocost.laws.papers.value import rounded
 from isocost.laws.value_fit import SEEDS, SIGMAS, ControlPrice, check_sigma
@@ -20,6 +22,27 @@ BATCHES, RATES = 4.0, 3.0       # factors between the centre and the values besi
 SHARE = 2 / 3                   # of the budget, at most
 POINTS, EPISODES = 16, 4        # evaluations of a run, and the episodes of each half of one
 SPACED = 1000                   # between the first seeds of studies with different seeds
+KIND = "control"
+SigmaArm = Annotated[Arm, Keys(dict.fromkeys(("sigma", "batch", "rate"), float), {"width": float}, rest=UNKNOWN)]
+
+
+class ControlFile:
+    """A dataclass that a file of a study of control holds, as its fields."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of study whose file it is."""
+        return KIND
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**finite(asdict(self)), "kind": KIND}      # type: ignore[call-overload]
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """What `data()` wrote."""
+        found: Self = built(cls, data)
+        return found
 
 
 @dataclass(frozen=True)
@@ -45,53 +68,31 @@ class ControlCosts:
 
 
 @dataclass(frozen=True)
-class ControlRunPlan:
+class ControlRunPlan(ControlFile):
     """A planned run: its purpose, its arm, its seed and the samples that it collects."""
 
     purpose: str
-    arm: Arm
+    arm: SigmaArm
     seed: int
-    samples: int
+    samples: Size
 
     @property
     def name(self) -> str:
         """The folder of its record."""
         return f"{self.purpose}-{self.arm.label}-s{self.seed}"
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> ControlRunPlan:
-        """The run that `data` describes."""
-        return ControlRunPlan(data["purpose"], Arm.of(data), int(data["seed"]), int(data["samples"]))
-
 
 @dataclass(frozen=True)
-class ControlPilot:
+class ControlPilot(ControlFile):
     """A pilot: its runs, what they cost in `unit`, and what of the budget they leave."""
 
     unit: str
     budget: Budget | None
-    seeds: int
-    samples: int
+    seeds: Size
+    samples: Size
     runs: tuple[ControlRunPlan, ...]
     cost: float
     why: str
-
-    @property
-    def arms(self) -> list[Arm]:
-        """The arms of the grid, each once, in order."""
-        return list(dict.fromkeys(r.arm for r in self.runs))
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {**asdict(self), "kind": "control",
-                "runs": [{**asdict(r), "arm": r.arm.data()} for r in self.runs]}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> ControlPilot:
-        """The pilot that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "kind")}
-        return ControlPilot(**{**d, "budget": d["budget"] and Budget.of(d["budget"]),
-                               "runs": tuple(map(ControlRunPlan.of, d["runs"]))})
 
 
 def star(sigma: float, batch: float, rate: float, width: float | None) -> list[Arm]:

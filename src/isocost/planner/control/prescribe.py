@@ -4,11 +4,11 @@ for a cost; and the reasons for which none is given."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isocost.disk.shape import Count, Size
 from isocost.errors import UserError
 from isocost.laws.papers.value import rounded
 from isocost.laws.value_fit import (
@@ -25,7 +25,7 @@ from isocost.laws.value_fit import (
     fit_control,
 )
 from isocost.planner.control.curves import levels
-from isocost.planner.control.pilot import COUNT
+from isocost.planner.control.pilot import COUNT, ControlFile, SigmaArm
 from isocost.runs.arm import Arm
 from isocost.screen.words import grouped
 from isocost.stats.intervals import Interval, student
@@ -50,31 +50,14 @@ class ReturnLaw:
     spread: tuple[float, ...]
     slopes: Mapping[str, Interval | None]
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> ReturnLaw:
-        """The law in plain data."""
-        slopes = {k: v and Interval.of(v) for k, v in data["slopes"].items()}
-        tuples = {k: tuple(data[k]) for k in ("sigmas", "spread")}
-        return ReturnLaw(**{**data, **tuples, "samples": tuple(map(Interval.of, data["samples"])), "slopes": slopes})
-
 
 @dataclass(frozen=True)
-class ControlLaws:
+class ControlLaws(ControlFile):
     """The laws of several returns, from the least; `dropped` are returns without one, each with the reason."""
 
     laws: tuple[ReturnLaw, ...]
     dropped: tuple[tuple[float, str], ...]
-    runs: int
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {**asdict(self), "kind": "control"}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> ControlLaws:
-        """The laws that `data()` wrote."""
-        return ControlLaws(tuple(map(ReturnLaw.of, data["laws"])),
-                           tuple((float(a), str(b)) for a, b in data["dropped"]), int(data["runs"]))
+    runs: Count
 
 
 def summary(law: ControlLaw) -> ReturnLaw:
@@ -91,7 +74,7 @@ def returns_of(curves: Sequence[ReturnCurve]) -> list[float]:
     ends = np.array([levels(c)[-1] for c in curves])
     start = float(np.median([levels(c)[0] for c in curves]))
     top = float(np.quantile(ends, MISSED))
-    return [float(f"{start + (top - start) * k:.4g}") for k in np.linspace(0.2, 1.0, RETURNS)]
+    return list(dict.fromkeys(float(f"{start + (top - start) * k:.4g}") for k in np.linspace(0.2, 1.0, RETURNS)))
 
 
 def fit_returns(curves: Sequence[ReturnCurve], wanted: float | None = None) -> tuple[list[ControlLaw], ControlLaws]:
@@ -130,7 +113,7 @@ def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
 
 
 @dataclass(frozen=True)
-class ControlPlan:
+class ControlPlan(ControlFile):
     """A prescription: `arm` for `samples` samples and `seeds` seeds, to reach `wanted`.
 
     `sigma` is the cheapest with its interval, None where updates cost nothing or nothing is identified; `arrival` the
@@ -141,30 +124,17 @@ class ControlPlan:
 
     wanted: float
     unit: str
-    arm: Arm
-    samples: int
-    seeds: int
+    arm: SigmaArm
+    samples: Count
+    seeds: Size
     sigma: Interval | None
     arrival: Interval | None
     final: Interval | None
     cost: float
     budget: float | None
-    rivals: Mapping[str, Arm]
+    rivals: Mapping[str, SigmaArm]
     refused: str
     flags: tuple[str, ...]
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {**asdict(self), "kind": "control", "arm": self.arm.data(),
-                "rivals": {k: v.data() for k, v in self.rivals.items()}}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> ControlPlan:
-        """The plan that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "kind")}
-        intervals = {k: d[k] and Interval.of(d[k]) for k in ("sigma", "arrival", "final")}
-        return ControlPlan(**{**d, **intervals, "arm": Arm(d["arm"]), "flags": tuple(d["flags"]),
-                              "rivals": {k: Arm(v) for k, v in d["rivals"].items()}})
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from isocost.disk.shape import built
 from isocost.planner.audit import EXIT, IntervalScore, interval_score
 from isocost.planner.test_time.choice import paired
 from isocost.planner.test_time.estimates import Measured, label, measure, orders
@@ -67,12 +68,8 @@ class StrategyAudit:
     @staticmethod
     def of(data: Mapping[str, Any]) -> StrategyAudit:
         """The audit that `data()` wrote."""
-        made = []
-        for o in data["outcomes"]:
-            against = tuple(Against(**{**a, "difference": Interval.of(a["difference"])}) for a in o["against"])
-            made.append(StrategyOutcome(**{**o, "forecast": Interval.of(o["forecast"]), "against": against,
-                                           "scores": tuple(IntervalScore(**s) for s in o["scores"])}))
-        return StrategyAudit(tuple(made), data["problems"])
+        found: StrategyAudit = built(StrategyAudit, data)
+        return found
 
 
 def outcome(

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy import ndarray
 
-from isocost.disk.shape import Size
+from isocost.disk.shape import Size, built
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
 from isocost.planner.forecast import Naive, digest
@@ -412,10 +412,7 @@ class StrategyForecast:
     @staticmethod
     def of(data: Mapping[str, Any]) -> StrategyForecast:
         """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
-        found = StrategyForecast(**{
-            **data, "interval": Interval.of(data["interval"]), "naive": tuple(Naive(**x) for x in data["naive"]),
-            "each": tuple(BandStrategy(**b) for b in data["each"]), "best": BandStrategy(**data["best"]),
-        })
+        found: StrategyForecast = built(StrategyForecast, data)
         if found.seal != _hash(found):
             raise UserError("forecast.json was changed after it was sealed: its hash differs from its seal")
         return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isocost.disk.shape import Count, Size
+from isocost.disk.shape import Count, Size, built
 from isocost.planner.test_time.estimates import Measured, auroc, table
 from isocost.planner.test_time.pool import Parts
 from isocost.planner.test_time.prescribe import KIND, StrategyRow
@@ -54,12 +54,8 @@ class StrategyTable:
     @staticmethod
     def of(data: Mapping[str, Any]) -> StrategyTable:
         """The table that `data()` wrote."""
-        own = {k: v for k, v in data.items() if k not in ("schema", "kind")}
-        d: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
-        d["rows"] = tuple(map(StrategyRow.of, d["rows"]))
-        d["within"] = d["within"] and Interval.of(d["within"])
-        d["cost"] = d.get("cost") and Costs(**d["cost"])
-        return StrategyTable(**d)
+        found: StrategyTable = built(StrategyTable, data)
+        return found
 
 
 def described(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import altair as alt
 
 from isocost.errors import UserError
 from isocost.laws.value_fit import ReturnCurve
 from isocost.planner.control.curves import arm_of, return_curves
-from isocost.planner.control.prescribe import ControlLaws
 from isocost.report.html import Safe, details, figure, join, p, sentence, table
 from isocost.report.records import ReportRecords
 from isocost.report.section import Section, control_result, empty, rows_of
@@ -25,9 +26,19 @@ def answer(study: ReportRecords) -> Safe:
     return p("No step has a result yet.", cls="answer")
 
 
-def measured(study: ReportRecords) -> Section:
-    """The profile."""
-    return _section(study, "profile", "The task", "No profile.", "isocost profile --control TASK")
+def _told(key: str, title: str, step: str, *files: str) -> Callable[[ReportRecords], Section]:
+    """A section of the rows of these files."""
+    def section(study: ReportRecords) -> Section:
+        parts = [rows_of([r for r in found.rows() if getattr(r, "name", "") != "next"], sentence(found.heading))
+                 for name in files or (key,) if (found := control_result(study, name)) is not None]
+        return Section(key, title, join(*parts) if parts else empty(study, f"No {(files or (key,))[0]}.", step))
+
+    return section
+
+
+measured = _told("profile", "The task", "isocost profile --control TASK")
+plan = _told("plan", "The plan", "isocost plan")
+outcome = _told("outcome", "Forecast and outcome", "isocost train --plan", "forecast", "audit")
 
 
 def curves(study: ReportRecords) -> Section:
@@ -44,32 +55,16 @@ def curves(study: ReportRecords) -> Section:
 
 def law(study: ReportRecords) -> Section:
     """The law of samples, with its picture."""
-    section = _section(study, "law", "Samples to a return", "No law.", "isocost fit")
-    try:
-        laws = ControlLaws.of({k: v for k, v in study["law"].items() if k not in ("schema", "kind")}).laws
-    except (LookupError, TypeError, ValueError):
-        return section
+    section = _told("law", "Samples to a return", "isocost fit")(study)
+    found = control_result(study, "law")
     rows = [{"return": f"{x.wanted:.4g}", "sigma": s, "samples": i.value, "low": i.low, "high": i.high}
-            for x in laws for s, i in zip(x.sigmas, x.samples, strict=True)]
+            for x in (found.laws if found else ()) for s, i in zip(x.sigmas, x.samples, strict=True)]
     if not rows:
         return section
     alt_text = "Samples to each return over updates per sample, with 90 % intervals."
     picture = figure("samples", _trade(rows, alt_text), alt_text, "Samples to a return over updates per sample, with "
                      "batch and rate as the plan sets them.", rows)
     return Section(section.key, section.title, join(picture, section.body))
-
-
-def plan(study: ReportRecords) -> Section:
-    """The prescription."""
-    return _section(study, "plan", "The plan", "No plan.", "isocost plan")
-
-
-def outcome(study: ReportRecords) -> Section:
-    """The sealed forecast and its audit."""
-    parts = [rows_of(found.rows(), sentence(found.heading)) for name in ("forecast", "audit")
-             if (found := control_result(study, name)) is not None]
-    body = join(*parts) if parts else empty(study, "No forecast.", "isocost train --plan")
-    return Section("outcome", "Forecast and outcome", body)
 
 
 def provenance(study: ReportRecords) -> Section:
@@ -80,12 +75,6 @@ def provenance(study: ReportRecords) -> Section:
     files = table(("file", "sha-256"), list(study.hashes().items()), "Hashes of the study's files")
     runs = details(f"The {len(cells)} runs", table(heads, cells, "Runs"))
     return Section("provenance", "Provenance", join(files, runs))
-
-
-def _section(study: ReportRecords, name: str, title: str, what: str, step: str) -> Section:
-    found = control_result(study, name)
-    return Section(name, title, empty(study, what, step) if found is None else
-                   rows_of([r for r in found.rows() if getattr(r, "name", "") != "next"], sentence(found.heading)))
 
 
 def _curves(study: ReportRecords) -> list[ReturnCurve]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from isocost.planner.control.curves import return_curves
 from isocost.planner.control.prescribe import ControlLaws, fit_returns
@@ -45,13 +45,9 @@ class ControlLawResult(OfPlanner):
                 out.append(Row(f"best {axis}", text))
         out += [Row("no law", why, "flag") for _, why in self.laws_of.dropped]
         out.append(Row("", "missed: runs that never reach the return; they are censored, not left out"))
-        if self.folder is not None:
+        if self.folder is not None and laws:
             out.append(Row("next", f"isocost plan {word(self.folder)} --return RETURN", "command"))
         return out
-
-    def to_dict(self) -> dict[str, Any]:
-        """law.json."""
-        return self.laws_of.data()
 
 
 @changes

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from isocost.can import Can
 from isocost.errors import UserError
 from isocost.laws.value_fit import ControlPrice
-from isocost.planner.budget import Budget, Machine
+from isocost.planner.budget import Budget, Machine, worded
 from isocost.planner.control.curves import return_curves
 from isocost.planner.control.pilot import COUNT, ControlPilot, plan_control_pilot
 from isocost.planner.control.prescribe import ControlPlan, Wish, prescribe_control
@@ -69,13 +69,9 @@ class ControlPilotResult(OfPlanner):
     def rows(self) -> list[Row | Table]:
         """Its grid and its cost."""
         p = self.pilot
-        cost = said(p.unit, p.cost) + (f" of {p.budget}" if p.budget else "")
+        cost = f"{worded(p.budget, p.cost)} of {p.budget}" if p.budget else said(p.unit, p.cost)
         return given(Row("grid", p.why), Row("cost", cost),
                      Row("next", f"isocost pilot {word(self.folder)}" if self.folder else "", "command"))
-
-    def to_dict(self) -> dict[str, Any]:
-        """pilot.json."""
-        return self.pilot.data()
 
 
 @dataclass(frozen=True)
@@ -119,10 +115,6 @@ class ControlPlanResult(OfPlanner):
                            f"isocost export {name} --to sb3", "command"))
         return given(*out)
 
-    def to_dict(self) -> dict[str, Any]:
-        """plan.json."""
-        return self.plan.data()
-
 
 @changes
 def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
@@ -148,6 +140,7 @@ def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
                         "another study")
     if told or not study.has("pilot.json"):
         profile = ControlProfile.of(study.record("profile.json", "profile"))
+        _refuse_random(profile, asked.length)
         budget, price = priced_by(study, told)
         centre = Arm(batch=profile.batch, rate=profile.rate, width=profile.width)
         made = plan_control_pilot(centre, asked.length or profile.samples, price, budget, sigmas=asked.sigma,
@@ -156,15 +149,24 @@ def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
     return ControlPilotResult(pilot_of(study), study.path)
 
 
+def _refuse_random(profile: ControlProfile, length: int | None) -> None:
+    """Raises UserError for runs that end before their first update."""
+    from isocost.control import methods
+    from isocost.control.types import Progress
+
+    if length is not None and not methods.agent(profile.method).tempo(Progress(length - 1, 0)).learns:
+        raise UserError(f"--length {length}: {profile.method} acts at random for so long and makes no update. Name a "
+                        f"larger --length; the profile's runs had {grouped(profile.samples)} samples")
+
+
 def pilot_of(study: StudyRecord) -> ControlPilot:
     """The pilot that pilot.json holds."""
-    return ControlPilot.of({k: v for k, v in study.record("pilot.json", "plan").items() if k != OPTIONS})
+    return ControlPilot.of(study.record("pilot.json", "plan"))
 
 
 def prescribed(study: StudyRecord) -> ControlPlanResult:
     """The prescription that plan.json holds."""
-    data = {k: v for k, v in study.record("plan.json", "plan").items() if k != OPTIONS}
-    return ControlPlanResult(ControlPlan.of(data), study.source.can(Can.TRAIN), study.path)
+    return ControlPlanResult(ControlPlan.of(study.record("plan.json", "plan")), study.source.can(Can.TRAIN), study.path)
 
 
 def _kept(study: StudyRecord, told: Mapping[str, Any]) -> dict[str, Any]:

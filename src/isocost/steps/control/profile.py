@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from isocost.disk.jsonfile import write_json
+from isocost.disk.jsonfile import finite, write_json
+from isocost.disk.shape import built
 from isocost.errors import UserError
 from isocost.planner.control.curves import levels, return_curves
-from isocost.planner.control.pilot import ControlCosts, ControlRunPlan
+from isocost.planner.control.pilot import KIND, ControlCosts, ControlRunPlan
 from isocost.runs import files as records
 from isocost.runs.arm import Arm
 from isocost.runs.files import RunFiles, read_json
@@ -80,16 +81,13 @@ class ControlProfile(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """profile.json."""
-        return {"kind": "control", **{k: v for k, v in asdict(self).items() if k != "folder"},
-                "default": self.default.data()}
+        return {"kind": KIND, **{k: v for k, v in finite(asdict(self)).items() if k != "folder"}}
 
     @staticmethod
     def of(data: Mapping[str, Any], folder: Path | None = None) -> ControlProfile:
         """The profile that `to_dict()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "kind")}
-        by_rate = tuple((float(a), float(b), float(c)) for a, b, c in d["by_rate"])
-        return ControlProfile(**{**d, "by_rate": by_rate, "default": Arm(d["default"]),
-                                 "costs": ControlCosts(**d["costs"]), "folder": folder})
+        found: ControlProfile = built(ControlProfile, data)
+        return replace(found, folder=folder)
 
 
 @writes(new=True)

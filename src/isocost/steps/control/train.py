@@ -65,10 +65,6 @@ class ControlForecastResult(OfPlanner):
         """What would falsify it."""
         return [Row("wrong if", self.forecast.falsifier)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """forecast.json."""
-        return self.forecast.data()
-
 
 @dataclass(frozen=True)
 class ControlAuditResult(OfPlanner):
@@ -96,10 +92,6 @@ class ControlAuditResult(OfPlanner):
         out: list[Row | Table] = [Row("", a.reason), Table(
             ("arm", "", "arrived", "samples", "return", "times the prescription's samples"), cells, (0, 1))]
         return [*out, *([Row("", held)] if held else [])]
-
-    def to_dict(self) -> dict[str, Any]:
-        """audit.json."""
-        return self.audit.data()
 
 
 @changes
@@ -163,7 +155,7 @@ def audit_control_study(study: StudyRecord) -> ControlAuditResult:
 
 def forecast_of(study: StudyRecord) -> ControlForecast:
     """The sealed forecast, its seal verified."""
-    return ControlForecast.of(study.record("forecast.json", "train"))
+    return ControlForecast.of(study.record("forecast.json", "train --plan"))
 
 
 def _hashes(study: StudyRecord) -> dict[str, str]:

@@ -173,10 +173,6 @@ class StrategyAuditResult(OfPlanner):
             out.append(Row("", f"{many}: their verdicts are not independent", "flag"))
         return out
 
-    def to_dict(self) -> dict[str, Any]:
-        """audit.json."""
-        return self.audit.data()
-
 
 def no_law(study: StudyRecord) -> NoReturn:
     """Raises UserError: a study of strategies has nothing to fit."""

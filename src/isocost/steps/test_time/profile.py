@@ -99,10 +99,6 @@ class StrategyProfile(OfPlanner):
                                                       f"written, {t.cost.prefill:,.0f} read, {t.cost.seconds:.0f} s")]
         return [*out, Table(heads, cells), *live, *paid, *(Row("", text, "flag") for text in t.told)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """profile.json."""
-        return self.table.data()
-
 
 def pool_of(study: StudyRecord, arm: str = "") -> Pool:
     """The samples in a study's pool.jsonl, or those of another arm. Raises UserError where there are none."""

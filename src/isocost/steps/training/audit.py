@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from isocost.can import Can
 from isocost.laws.curves import attempts_of, curves
@@ -56,10 +56,6 @@ class AuditResult(OfPlanner):
         if a.gain is not None:
             out.append(Row("gain over the base", str(a.gain)))
         return [*out, *bills.missed(a.bill), *given(bills.compared(a.bill))]
-
-    def to_dict(self) -> dict[str, Any]:
-        """audit.json."""
-        return self.audit.data()
 
 
 @changes

@@ -60,10 +60,6 @@ class ForecastResult(OfPlanner):
         out += [Row("to beat", f"{n.name} {n.value:.3f} [{n.low:.3f}, {n.high:.3f}]") for n in f.naive]
         return [*out, Row("wrong if", f.falsifier)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """forecast.json."""
-        return self.forecast.data()
-
 
 @dataclass(frozen=True)
 class TrainResult(Result):
