@@ -111,7 +111,7 @@ class StopAt:
         if self.unit == units.SECONDS:
             return duration(amount)
         word, own = units.asked(self.unit, amount)
-        return f"{own:,.4g} {word}"
+        return f"{own:,.4g} {word}" if own < 1000 or self.unit == units.FLOPS else f"{own:,.0f} {word}"
 
     def shared(self, share: float, spent: float = 0.0) -> StopAt:
         """A share of what is left of it once `spent` is."""
