@@ -145,17 +145,11 @@ class Application:
             raise RequestError(
                 f"{self.admission.under_way:,} tokens are under way and {self.admission.waiting} requests wait: ask "
                 f"again in {e.after} s", "overloaded", 429, after=e.after) from None
-        except RequestError:
+        except Exception as e:
             how = FAILED
-            raise
-        except Resumable as e:
-            how = FAILED
-            raise RequestError(str(e), "backend_failed", 502) from None
-        except UserError as e:
-            how = FAILED
-            raise RequestError(str(e), "invalid_request") from None
-        except Exception:
-            how = FAILED
+            if isinstance(e, UserError):
+                what = ("backend_failed", 502) if isinstance(e, Resumable) else ("invalid_request", 400)
+                raise RequestError(str(e), *what) from None
             raise
         finally:
             self._keep(how, want, number, replies, bills)
