@@ -57,13 +57,21 @@ def test_a_profile_measures_a_services_rates_and_a_plan_says_hours_and_money_of_
 
 
 def test_a_run_at_a_service_ends_at_an_amount_and_its_bill_is_the_services_own(service, tmp_path):
-    """Every token that the service was sent is in the run's physical cost, those of its check too."""
-    text = said("train", "grpo", *MODEL, "--budget", "1k-rollouts", "-n", 2, "-B", 2, "--evaluations", 2, "--lr",
-                "1e-4", "--out", tmp_path / "r", "--price", PRICE, "--stop-at", "0.004usd")
+    """Every token that the service was sent is in the run's physical cost, those of the check of each connection too.
+    """
+    run = ("train", "grpo", *MODEL, "--budget", "200-rollouts", "-n", 2, "-B", 2, "--evaluations", 2, "--lr", "1e-4",
+           "--out", tmp_path / "r", "--price", PRICE)
+    text = said(*run, "--stop-at", "0.004usd")
     end = read_json(tmp_path / "r" / "end.json")
     assert end["reason"] == "stopped" and "of --stop-at 0.004 usd spent; another update and an evaluation take" in text
     assert end["steps"] > 2 and end["stop_at"]["spent"] == pytest.approx(billed(service)) and billed(service) <= 0.004
     assert "forecast there: not identified: no forecast is sealed for these runs" in text
+    said(*run, "--stop-at", "0.008usd")
+    more = read_json(tmp_path / "r" / "end.json")
+    assert more["steps"] > end["steps"]
+    assert all(more["physical"]["check"][k] == 2 * end["physical"]["check"][k] > 0 for k in ("score", "train"))
+    lost = more["physical"]["lost"]["score"] - more["physical"]["evaluation"]["score"] / 3   # known as asked for alone
+    assert more["stop_at"]["spent"] - PRICES["forward"] * lost == pytest.approx(billed(service))
 
 
 def test_a_price_without_trained_tokens_is_named_before_a_profile_or_a_budget(service, tmp_path):

@@ -448,7 +448,7 @@ def test_a_run_that_is_continued_is_the_run_that_was_longer_from_the_start(whole
 def test_a_budget_of_seconds_is_the_runs_own_time(tmp_path, monkeypatch):
     """A clock that moves 0.05 s whenever the run looks: evaluations and pauses count, by whatever busy seconds."""
     ticks = count(0, 0.05)
-    monkeypatch.setattr(driver, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(driver, "time", SimpleNamespace(perf_counter=lambda: next(ticks), process_time=lambda: 0.0))
     end = go(replace(JOB, budget={"seconds": 3.0}, points=(64,), export=False), tmp_path / "r")
     assert end["reason"] == "spent" and 2.0 < end["seconds"] <= 3.5
     assert 0 < end["bill"]["train"]["rollouts"] < 16 * 60, "no step without a look at the clock"

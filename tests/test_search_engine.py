@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from isocost import chance
-from isocost.errors import UserError
 from isocost.local import engine as local_engine
 from isocost.local.sessions import Sessions
 from isocost.local.world import Compute, open_world
@@ -53,10 +52,9 @@ def search(world, first, place=PLACE, *, n=6, kept=3, strings=False, begun=None,
             for text, slot, stop in paths:
                 if stop is None:
                     starts.setdefault(text.tokens.tobytes(), (text, []))[1].append(slot)
-            round_ = k + (ROUNDS if begun else 0)
             asked = [Start(text, slots, most - text.written) for text, slots in starts.values()]
-            found = await generate_many(world.engine, asked, place=place.at(round_), turn=0, **how)
-            went_on += len(asked) if round_ else 0
+            found = await generate_many(world.engine, asked, place=place, turn=0, **how)
+            went_on += len(asked) if k or begun else 0
             for (text, slots), each in zip(starts.values(), found, strict=True):
                 for slot, s in zip(slots, each, strict=True):
                     over = int(s.tokens[-1]) in world.text.ends or s.stop is Stop.LENGTH
@@ -83,30 +81,9 @@ def words(found):
 # random numbers -------------------------------------------------------------------------------------------------------
 
 
-def test_a_round_has_numbers_of_its_own_and_round_0_those_that_were_always_drawn():
-    """`before` is the address without rounds. The same tokens of later rounds, and of attempts from 65,536 on."""
-    u = chance.uniforms(PLACE, [3, 65_535], 1, 8, 4)
-    before = chance.blocks(chance.key(PLACE), *(np.full(2, x) for x in (2, 0)), np.array([3, 65_535]), np.full(2, 1),
-                           np.full(2, 2), 1)
-    assert u.tolist() == before.tolist() and PLACE.at(0) == PLACE
-    drawn = [u, *(chance.uniforms(PLACE.at(k), [3, 65_535], 1, 8, 4) for k in (1, 2, 15, 16, 32, 4095))]
-    drawn += [chance.uniforms(PLACE, [3 + (k << 16)], 1, 8, 4) for k in (1, 2, 16)]
-    numbers = np.concatenate([x.ravel() for x in drawn])
-    assert len(set(numbers.tolist())) == len(numbers) == 7 * 8 + 3 * 4
-
-
-@pytest.mark.parametrize("call", [
-    lambda: PLACE.at(4096), lambda: PLACE.at(-1), lambda: chance.uniforms(PLACE.at(1), [0, 65_536], 0, 0, 1),
-    lambda: asyncio.run(opened().engine.generate(prompt(opened()), [65_536], place=PLACE.at(1), turn=0, max_tokens=2)),
-], ids=["rounds", "negative", "attempts", "engine"])
-def test_an_address_that_would_wrap_is_refused(call):
-    with pytest.raises(UserError, match="of a search"):
-        call()
-
-
 def test_the_kernel_draws_the_numbers_of_chance():
     rng = np.random.default_rng(0)
-    places = [Place(int(s), int(w), int(x), 1, int(r)) for s, w, x, r in rng.integers(0, 4096, (50, 4))]
+    places = [Place(int(s), int(w), int(x), 1) for s, w, x in rng.integers(0, 4096, (50, 3))]
     at = chance.addresses(places, rng.integers(0, 65_536, 50), rng.integers(0, 2**16, 50))
     wide = chance.addresses([PLACE] * 3, [65_536, 2**24 + 5, 2**32 - 1], [0, 1, 2])
     for some in (at, wide):
@@ -207,10 +184,10 @@ def test_one_call_of_many_starts_is_each_alone_and_one_charge(world):
         Start(first.wrote(a), [4, 5], 6), Start(first.wrote(b), [6], 4), Start(first, [7], 0), Start(first, [], 5)]
     charges, before = [], world.meter.of()
     world.meter.observer = lambda account, cost: charges.append(cost)
-    many = asyncio.run(generate_many(world.engine, starts, place=PLACE.at(1), turn=0, ends=MARK))
+    many = asyncio.run(generate_many(world.engine, starts, place=PLACE, turn=0, ends=MARK))
     world.meter.observer, cost = None, world.meter.of() - before
     alone = [asyncio.run(world.engine.generate(
-        text, attempts, place=PLACE.at(1), turn=0, max_tokens=most, ends=MARK)) for text, attempts, most in starts]
+        text, attempts, place=PLACE, turn=0, max_tokens=most, ends=MARK)) for text, attempts, most in starts]
     assert [[s.tokens.tolist() for s in x] for x in many] == [[s.tokens.tolist() for s in x] for x in alone]
     assert [len(x) for x in many] == [2, 1, 1, 0] and many[2][0].stop is Stop.LENGTH
     assert len(charges) == 1 and (world.meter.of() - before).counts() == (cost + cost).counts()
@@ -244,7 +221,7 @@ def test_a_text_that_goes_on_a_second_time_is_read_again_with_the_same_result():
     text, reads = first.wrote(said), []
     for _ in range(2):
         world.meter.physical.clear()
-        found = asyncio.run(world.engine.generate(text, [3, 4], place=PLACE.at(1), turn=0, max_tokens=5))
+        found = asyncio.run(world.engine.generate(text, [3, 4], place=PLACE, turn=0, max_tokens=5))
         reads.append((world.meter.physical["train"].prefill, [s.logp.tobytes() for s in found]))
     assert [x for x, _ in reads] == [1, len(text)] and reads[0][1] == reads[1][1]
 
@@ -255,10 +232,10 @@ def test_a_search_keeps_a_row_while_its_other_attempts_wait_for_slots(monkeypatc
     (said,) = asyncio.run(world.engine.generate(first, [0], place=PLACE, turn=0, max_tokens=40, ends=MARK))
     monkeypatch.setattr(world.engine, "max_slots", 2)
     world.meter.physical.clear()
-    some = asyncio.run(world.engine.generate(first.wrote(said), range(5), place=PLACE.at(1), turn=0, max_tokens=5))
+    some = asyncio.run(world.engine.generate(first.wrote(said), range(5), place=PLACE, turn=0, max_tokens=5))
     assert world.meter.physical["train"].prefill == 3, "one for each time that slots are given"
     monkeypatch.undo()
-    every = asyncio.run(world.engine.generate(first.wrote(said), range(5), place=PLACE.at(1), turn=0, max_tokens=5))
+    every = asyncio.run(world.engine.generate(first.wrote(said), range(5), place=PLACE, turn=0, max_tokens=5))
     assert [s.logp.tobytes() for s in some] == [s.logp.tobytes() for s in every]
 
 
@@ -295,11 +272,3 @@ def test_tokens_are_passed_on_as_they_come_and_are_those_of_the_answer(world):
     found = asyncio.run(go())
     assert heard == {2: found[0].tokens.tolist(), 9: found[1].tokens.tolist()}
     assert max(sizes) <= max(local_engine.STREAM, world.engine.cache.chunk) and len(sizes) > 2
-
-
-def test_a_full_context_in_a_later_round_is_length_whatever_the_role_of_its_words(world):
-    full = Segment.given([3] * world.engine.config.max_len, Role.PROMPT)
-    with pytest.raises(UserError, match="the model's context"):
-        asyncio.run(world.engine.generate(full, [0], place=PLACE, turn=0, max_tokens=4))
-    (said,) = asyncio.run(world.engine.generate(full, [0], place=PLACE.at(1), turn=0, max_tokens=4))
-    assert said.stop is Stop.LENGTH and not len(said.tokens)

@@ -151,7 +151,7 @@ def test_rows_are_found_by_group_and_text_in_any_round_and_the_oldest_are_droppe
         rows.put(PLACE, Waiting(np.array([1, 2, i]), None, torch.full((8,), float(i)), 8))
     assert len(rows) == 3 and rows.bytes == 96 and [int(x.tokens[2]) for x in gone] == [0, 1]
     assert rows.take(PLACE, np.array([1, 2, 0])) is None and rows.take(Place(3, 1, 1), np.array([1, 2, 3])) is None
-    copy = rows.take(PLACE.at(5), np.array([1, 2, 3]), copied=True)
+    copy = rows.take(PLACE, np.array([1, 2, 3]), copied=True)
     own = rows.take(PLACE, np.array([1, 2, 3]))
     assert copy.own.tolist() == own.own.tolist() and copy.own is not own.own and len(rows) == 2
     assert rows.take(PLACE, np.array([1, 2])) is None and rows.take(PLACE, np.array([1, 2, 4, 0])) is None

@@ -19,9 +19,11 @@ from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.runs.stop_at import StopAt, go_on
 from isocost.steps.events import SILENT
+from isocost.steps.outside import drive
 from isocost.steps.outside.drive import drive_jobs
 from isocost.steps.study import StudyRecord
 from isocost.steps.training.stopping import StoppedRuns, amount_of, shared
+from isocost.trainers.driving.driven import DrivenRun
 from isocost.types import Cost
 from isocost.worlds.setting import Setting
 from test_drive import command, halting, job, lines, pids, study
@@ -208,6 +210,18 @@ def test_a_trainers_run_ends_at_its_last_evaluation_that_the_amount_pays_for_and
     drive_jobs(other, [job()], "pilot", SILENT, 1)
     assert more["reason"] == "spent" and len(pids(run)) == 2 and more["bill"]["lost"]["updates"] == 3
     assert (run / "metrics.jsonl").read_bytes() == (other.runs / own.name / "metrics.jsonl").read_bytes()
+
+
+def test_time_that_is_spent_before_the_next_evaluation_ends_a_trainers_run(tmp_path, monkeypatch):
+    """The trainer waits after 11 updates, which take it an hour, and evaluates after 16."""
+    monkeypatch.setattr(DrivenRun, "seconds", property(lambda run: 3600.0 * (run.seen().trained == 11)))
+    monkeypatch.setattr(drive, "NOTE", 0.0)
+    home = study(tmp_path / "study", halting(), stall=0.05)
+    own = replace(job(), points=(256, 384), stop_at=StopAt.parse("30m", Machine().worth))
+    (end,) = drive_jobs(home, [own], "pilot", SILENT, 1)
+    assert (end["reason"], end["stop_at"]["spent"]) == ("stopped", 3600.0)
+    assert end["detail"].endswith("of --stop-at 30 min spent before the evaluation after 16 updates")
+    assert [x["step"] for x in lines(home.runs / own.name) if "eval/select" in x] == [0]
 
 
 def test_only_a_larger_amount_or_none_continues_a_run(tmp_path):

@@ -96,7 +96,7 @@ def test_ids_that_a_request_names_end_a_step_of_a_completion():
         first, (mark,) = Segment.given(world.text.encode("47+38="), Role.PROMPT), world.text.encode("8")
         heard = {}
         said = asyncio.run(world.engine.generate(
-            first, range(9), place=Place(1, 0, 0).at(2), turn=0, max_tokens=4, ends=[mark],
+            first, range(9), place=Place(1, 0, 0), turn=0, max_tokens=4, ends=[mark],
             on_tokens=heard.__setitem__))
         plain = asyncio.run(world.engine.generate(first, range(9), place=Place(1, 0, 0), turn=0, max_tokens=4))
         assert fake.bodies[-10]["stop_token_ids"] == [*world.text.ends, mark]

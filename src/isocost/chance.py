@@ -7,9 +7,6 @@ generator and no seed arithmetic, so batching, order and resuming cannot change 
 The counter's four words have 32 bits each. Attempt and turn share one of them, 16 bits each; the upper bits of an
 attempt from 65,536 on are in the upper 8 bits of position and slot. So no two addresses share a draw up to 2^32
 attempts, 2^16 turns, and, in groups of more than 65,536 attempts, 2^26 tokens a turn and 2^24 slots.
-
-The rounds of a search after its first, round 0, have a key of their own. The number of a round is in the upper 12 bits
-of the position, so they have 2^22 tokens a turn, and 65,536 attempts: more are refused.
 """
 
 from __future__ import annotations
@@ -22,12 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy import ndarray
 
-from isocost.errors import UserError
-
 if TYPE_CHECKING:
     from isocost.types import Place  # for the annotation alone
 
-__all__ = ["Purpose", "addresses", "blocks", "generator", "key", "luck", "numbers", "round_of", "share", "uniforms"]
+__all__ = ["Purpose", "addresses", "blocks", "generator", "key", "luck", "numbers", "share", "uniforms"]
 
 
 class Purpose(IntEnum):
@@ -52,7 +47,6 @@ _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 _WORD, _LONG = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
-ROUND = 20              # the bit of a block's number where the round of a search begins
 ATTEMPTS = 1 << 16      # whose numbers fit into their part of a word
 FEW = 8     # blocks that Python's integers compute faster than numpy, whose 80 calls take the same time for any number
 
@@ -75,41 +69,29 @@ def uniforms(place: Place, attempts: Sequence[int], turn: int, start: int, count
     would have drawn without the interruption.
     """
     first, attempt = start // 4, np.asarray(attempts, dtype=np.int64)
-    position = first + round_of(place, attempts)
-    wave, slot, turns, positions = (np.full_like(attempt, x) for x in (place.wave, place.slot, turn, position))
+    wave, slot, turns, positions = (np.full_like(attempt, x) for x in (place.wave, place.slot, turn, first))
     u = blocks(key(place), wave, slot, attempt, turns, positions, (start + count + 3) // 4 - first)
     return u[:, start - 4 * first : start - 4 * first + count]
 
 
-def round_of(place: Place, attempts: Sequence[int]) -> int:
-    """What the round of a search adds to the number of a block. Raises UserError for an attempt without an address."""
-    if place.round and max(attempts, default=0) >= ATTEMPTS:
-        raise UserError(f"attempt {max(attempts):,} of a search has no random numbers of its own: attempts times paths "
-                        f"must not exceed {ATTEMPTS:,}")
-    return place.round << ROUND
-
-
 def key(place: Place) -> tuple[int, int]:
-    """Philox's key: the run's seed, the purpose, whether a search has chosen. Draws of one key can be made together."""
-    return place.seed & 0xFFFFFFFF, ((place.seed >> 32) & 0xFFFFFF) << 8 | (place.round > 0) << 7 | int(place.purpose)
+    """Philox's key: the run's seed and the purpose. Draws of one key can be made together."""
+    return place.seed & 0xFFFFFFFF, ((place.seed >> 32) & 0xFFFFFF) << 8 | int(place.purpose)
 
 
 def blocks(
     key: tuple[int, int], wave: ndarray, slot: ndarray, attempt: ndarray, turn: ndarray, first: ndarray, count: int
 ) -> ndarray:
-    """(rows, 4 count) numbers in (0, 1): row i's token positions from 4 first[i] on. The arrays are (rows,);
-    to `first` the `round_of` a search is added.
-    """
+    """(rows, 4 count) numbers in (0, 1): row i's token positions from 4 first[i] on. The arrays are (rows,)."""
     first, who, slot = _addressed(first, attempt, turn, slot)
     return _drawn(key, first, who, slot, wave, count)
 
 
 def addresses(places: Sequence[Place], attempts: Sequence[int], turns: Sequence[int]) -> ndarray:
     """(rows, 6) where each row's numbers begin: Philox's counter and key. Blocks are counted in the first column."""
-    each = [(x.round << ROUND, x.slot, x.wave, *key(x)) for x in places]
-    first, slot, wave, k0, k1 = np.array(each, dtype=np.int64).reshape(-1, 5).T
+    slot, wave, k0, k1 = np.array([(x.slot, x.wave, *key(x)) for x in places], dtype=np.int64).reshape(-1, 4).T
     attempt, turn = np.asarray(attempts, dtype=np.int64), np.asarray(turns, dtype=np.int64)
-    return np.stack((*_addressed(first, attempt, turn, slot), wave, k0, k1), -1)
+    return np.stack((*_addressed(np.zeros_like(slot), attempt, turn, slot), wave, k0, k1), -1)
 
 
 def numbers(at: ndarray, count: int) -> ndarray:

@@ -174,7 +174,15 @@ class Meter:
         return {**costs, "busy": {a: {w: round(s, 6) for w, s in each.items()} for a, each in self.busy.items()}}
 
     def restore(self, state: dict[str, dict[str, dict[str, float]]]) -> None:
+        """Continue from these totals, with what this process was charged for its own checks."""
+        own, busy = [side.get(CHECK, Cost()) for side in (self.logical, self.physical)], self.busy.get(CHECK, {})
         self.logical = {k: Cost.of(v) for k, v in state["logical"].items()}
         self.physical = {k: Cost.of(v) for k, v in state["physical"].items()}
         # Checkpoints of earlier versions did not split seconds: the split then starts where the run is resumed.
         self.busy = {k: dict(v) for k, v in state.get("busy", {}).items()}
+        for side, cost in zip((self.logical, self.physical), own, strict=True):
+            if cost != Cost():
+                side[CHECK] = side.get(CHECK, Cost()) + cost
+        for work, seconds in busy.items():
+            before = self.busy.setdefault(CHECK, {})
+            before[work] = before.get(work, 0.0) + seconds

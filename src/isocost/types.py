@@ -22,14 +22,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from isocost.errors import UserError
-
 __all__ = [
     "Cost", "End", "Fate", "Fault", "FaultSource", "Group", "Message", "Place", "Problem", "Role", "Rollout", "Said",
     "Sampling", "Score", "Segment", "Shown", "Stop", "Turn",
 ]
 _cost = tuple.__new__     # half of the time of `Cost._make`
-ROUNDS = 1 << 12   # of a search, whose number is a part of the address of its random numbers
 PLAIN = "plain"    # the role of text that is read as it is, without a chat template: it is the only message then
 
 
@@ -191,14 +188,6 @@ class Place:
     wave: int
     slot: int
     purpose: int = 0     # chance.Purpose: training, evaluation and probes never share draws
-    round: int = 0       # of a search: a text that goes on after a choice draws none of the numbers before it
-
-    def at(self, round: int) -> Place:
-        """The same place in another round of a search. Raises UserError beyond the rounds that an address has."""
-        if not 0 <= round < ROUNDS:
-            raise UserError(f"round {round:,} of a search: its random numbers have addresses for {ROUNDS:,} rounds; "
-                            "search in longer steps")
-        return Place(self.seed, self.wave, self.slot, self.purpose, round)
 
     @property
     def wave_key(self) -> tuple[int, int, int]:

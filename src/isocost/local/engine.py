@@ -228,13 +228,12 @@ class LocalEngine:
 
     def _request(self, asked: Start, call: OpenCall, place: Place, turn: int, line: int) -> SlotRequest:
         start, attempts, max_tokens = asked
-        chance.round_of(place, attempts)
         check(start.sampling)
         room = self.config.max_len - len(start)
         if not len(start):
             raise UserError("an empty prompt: the policy needs at least one token to continue")
         (own,) = (start.role == _OWN).nonzero()
-        if room < 1 and turn == place.round == 0 and not (start.role != _PROMPT).any():
+        if room < 1 and turn == 0 and not (start.role != _PROMPT).any():
             raise UserError(f"the prompt has {len(start)} tokens; the model's context is {self.config.max_len}")
         known = int(own[-1]) + 1 if len(own) else 0
         tail = start.tokens[own[start.turn[own] == turn]].tolist() if known and start.turn[known - 1] == turn else []

@@ -19,7 +19,7 @@ from torch import Tensor
 from isocost.types import Place
 
 BYTES = 2**28       # of rows that wait, at most
-Key = tuple[tuple[int, int, int], int, bytes]       # a group, in any round of a search, and a text
+Key = tuple[tuple[int, int, int], int, bytes]       # a group and a text
 
 
 @dataclass(frozen=True)

@@ -86,10 +86,7 @@ class Bill:
 
     def priced(self, currency: str, per_second: float) -> Bill:
         """With its money: a price for every second of run time."""
-        def times(x: float | None) -> float | None:
-            return None if x is None else x * per_second
-
-        money = (BillLine(x.part, currency, *map(times, (x.value, x.low, x.high)))
+        money = (BillLine(x.part, currency, *(y if y is None else y * per_second for y in (x.value, x.low, x.high)))
                  for x in self.lines if x.unit == SECONDS)
         return Bill((*self.lines, *money), self.runs, self.level)
 
@@ -138,7 +135,7 @@ def amount(unit: str, x: float | None) -> str:
     return f"{x:,.0f}" if 100 <= x < 1e10 else f"{x:.3g}"
 
 
-def between(x: BillLine | BillOutcome) -> str:
+def between(x: BillLine) -> str:
     """The interval of a line as text."""
     return "" if x.low is None else f"{amount(x.unit, x.low)} to {amount(x.unit, x.high)}"
 
@@ -250,8 +247,7 @@ def _trend(every: Sequence[Mapping[str, Any]], work: str) -> dict[str, float]:
     """b by unit, from what training had cost at the middle and the end of a run; see the module's text."""
     lengths = [line["eval/length"] for line in every if line.get("eval/length")]
     out = {EVALUATING: log(lengths[-1] / mean(lengths))} if lengths else {}
-    lines = [line for line in every if "decode" in line]
-    if not lines:
+    if not (lines := [line for line in every if "decode" in line]):
         return out
     end = lines[-1]
     middle = next(line for line in lines if 2 * line[work] >= end[work])
@@ -360,17 +356,12 @@ def _half(pairs: Sequence[tuple[float, float]], factors: int, unit: str, runs: i
 
 
 @dataclass(frozen=True)
-class BillOutcome:
+class BillOutcome(BillLine):
     """A line of a forecast, and what was billed. `verdict` is "holds", "above", "below", "not forecast" or "not known"
     (it was not billed, or has no interval)."""
 
-    part: str
-    unit: str
-    value: float | None
-    low: float | None
-    high: float | None
-    billed: float | None
-    verdict: str
+    billed: float | None = None
+    verdict: str = "not known"
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> BillOutcome:
@@ -394,7 +385,7 @@ def _outcome(x: BillLine, paid: float | None) -> BillOutcome:
         verdict = "not forecast" if paid else "holds"
     elif x.low is not None and x.high is not None and not x.low <= paid * (1 + 1e-12) <= x.high * (1 + 2e-12):
         verdict = "below" if paid < x.low else "above"
-    return BillOutcome(x.part, x.unit, x.value, x.low, x.high, paid, verdict)
+    return BillOutcome(**vars(x), billed=paid, verdict=verdict)
 
 
 def missed(outcomes: Sequence[BillOutcome]) -> list[Row]:

@@ -266,10 +266,11 @@ class Driver:
 
     def _restore(self) -> None:
         meter = self.workload.meter
+        checked = meter.of(meters.CHECK)    # charged before the record was opened
         found = self.record.restore(meter)
+        self.record.pay_since(0 if found is None else found[1]["step"])
+        self.record.paid(meters.CHECK, checked)
         if found is None:
-            self.record.pay_since(0)
-            self.record.paid(meters.CHECK, meter.of(meters.CHECK))  # charged before the record existed
             return
         tensors, state = found
         lines = read_lines(self.record.path / "metrics.jsonl")
@@ -281,7 +282,6 @@ class Driver:
         unknown = math.nan      # earlier versions did not save these
         self.cpu_before, self.evaluating = state.get("cpu", unknown), state.get("evaluation_cpu", unknown)
         self.start_up += state.get("start_up", unknown)
-        self.record.pay_since(state["step"])
 
     def _stop_data(self) -> dict[str, Any]:
         """Where the run was stopped, for end.json: the amount, and what was spent of it, the end's evaluation too."""

@@ -69,13 +69,11 @@ class StopAt:
         """With what counts are worth in FLOP, as in `Cost.flops`. Raises UserError without the model's size."""
         if self.unit != units.FLOPS or self.each:
             return self
-        P = parameters
-        if not P:
+        if not (P := parameters):
             raise UserError("--stop-at in FLOP needs the model's number of parameters, which is not known here: give "
                             "rollouts, tokens, time or money")
-        train = 4.0 * P + 2.0 * (learned or P)
         return replace(self, each={**dict.fromkeys(("prefill", "decode", "score"), 2.0 * P), "reread": -2.0 * P,
-                                   "train": train})
+                                   "train": 4.0 * P + 2.0 * (learned or P)})
 
     def worth(self, logical: Cost, physical: Cost, seconds: float) -> float:
         """What a cost is worth, with run time `seconds`: money is of what the machine did, all else of what was asked.
@@ -111,7 +109,7 @@ class StopAt:
         if self.unit == units.SECONDS:
             return duration(amount)
         word, own = units.asked(self.unit, amount)
-        return f"{own:,.4g} {word}"
+        return f"{own:,.4g} {word}" if own < 1000 or self.unit == units.FLOPS else f"{own:,.0f} {word}"
 
     def shared(self, share: float, spent: float = 0.0) -> StopAt:
         """A share of what is left of it once `spent` is."""

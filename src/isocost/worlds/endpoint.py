@@ -112,7 +112,7 @@ class EndpointEngine:
         """One attempt, charged to the caller. The tokens that it had read and written before are charged as `reread`,
         as far as the server counts them again.
         """
-        who = place.at(0), attempt
+        who = place, attempt
         before = self._counted.get(who, 0) if goes_on else 0
         if self._flying.halted(place):
             return Said.nothing(Stop.CANCELLED)

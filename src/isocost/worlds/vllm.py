@@ -328,7 +328,7 @@ class VllmEngine:
         if stop:
             raise UserError(f"stop strings are not read from vLLM: leave out {list(stop)}")
         limit = min(max_tokens, self.room - len(start))
-        if limit < 1 and turn == place.round == 0 and not (start.role != int(Role.PROMPT)).any():
+        if limit < 1 and turn == 0 and not (start.role != int(Role.PROMPT)).any():
             raise UserError(f"the prompt has {len(start)} tokens; the context of model and server is {self.room}")
         if limit < 1:
             self.meter.charge(Cost(), started=len(attempts))

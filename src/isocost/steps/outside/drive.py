@@ -124,6 +124,11 @@ class _Run:
             if there < self.driven.sizes.C and read_json(end)["reason"] == "spent":
                 end.unlink()
 
+    def paid(self, at: StopAt, updates: float) -> float:
+        """How much of an amount so many updates, and the time of its attempts, are."""
+        cost = Cost(rollouts=int(updates * self.driven.sizes.n * self.driven.sizes.B))
+        return at.worth(cost, cost, self.driven.seconds)
+
     def note(self, state: State, now: float) -> None:
         """Note the time of its attempt, when its state changes and now and then."""
         if state is not self.state or now - self.noted >= NOTE:
@@ -226,7 +231,7 @@ class _Drive:
         if run.stopped:
             if now - run.stopped > GRACE:
                 self.launcher.stop(run.attempt, now=True)
-        elif self.finished(run) or self.hopeless(run) or self.spent(run):
+        elif self.finished(run) or self.hopeless(run) or self.spent(run, now):
             self.stop(run, now, "")
         elif now - run.changed > 60 * trainer.stall:
             self.stop(run, now, f"it logged nothing for {trainer.stall:g} minutes and was stopped")
@@ -248,24 +253,25 @@ class _Drive:
             write_json(run.driven.folder / VERDICT, verdict.data())
         return verdict is not None
 
-    def spent(self, run: _Run) -> bool:
-        """Whether the amount of a run does not pay for going on to its next evaluation, at the mean cost of a rollout
-        so far; it is asked after every evaluation, and kept in its folder."""
+    def spent(self, run: _Run, now: float) -> bool:
+        """Whether the amount of a run does not pay for going on to its next evaluation, at the mean cost of an update
+        so far, which is asked after every evaluation; or is spent, asked when its time is noted. Why is kept in its
+        folder."""
         at, driven = run.at, run.driven
         if at is None or run.seen is None or not (later := [u for u in driven.missing(run.seen) if u]):
             return False
-        size, done = driven.sizes.n * driven.sizes.B, max(run.seen.evaluated, default=0)
-        if done == run.counted:
+        done = max(run.seen.evaluated, default=0)
+        fresh, run.counted = done != run.counted, done
+        if not fresh and run.noted != now:
             return False
-        run.counted, cost = done, Cost(rollouts=int(done * size))
-        spent = at.worth(cost, cost, driven.seconds)
-        next_ = Cost(rollouts=int((later[0] - done) * size))
-        more = spent / done * (later[0] - done) if done else at.worth(next_, next_, 0.0)
-        if spent + more <= at.amount:
+        spent = run.paid(at, done if fresh else run.seen.trained)
+        rest = run.paid(at, later[0]) - run.paid(at, 0) if not done else spent / done * (later[0] - done)
+        if spent + rest * fresh <= at.amount:
             return False
-        why = (f"{at.text(spent)} of --stop-at {at.text(at.amount)} spent after {counted(int(done), 'update')}; going "
-               f"on to the evaluation after {later[0]} takes {at.text(more)}")
-        write_json(driven.folder / STOP_AT, {**at.data(), "spent": spent, "why": why})
+        why = f"{at.text(spent)} of --stop-at {at.text(at.amount)} spent " + (
+            f"after {counted(int(done), 'update')}; going on to the evaluation after {later[0]} takes {at.text(rest)}"
+            if fresh else f"before the evaluation after {counted(later[0], 'update')}")
+        write_json(driven.folder / STOP_AT, {**at.data(), "why": why})
         return True
 
     def stop(self, run: _Run, now: float, why: str) -> None:
@@ -289,7 +295,11 @@ class _Drive:
             return True
         if (driven.folder / STOP_AT).exists():
             at = read_json(driven.folder / STOP_AT)
-            driven.write(seen, run.asked, run.more, ended=at.pop("why"), early={"reason": STOPPED, "stop_at": at})
+            why = at.pop("why")
+            if not seen.evaluated:
+                raise UserError(f"run {run.name}: {why}, which is its first: give a larger --stop-at")
+            at["spent"] = run.paid(StopAt.of(at), seen.trained)
+            driven.write(seen, run.asked, run.more, ended=why, early={"reason": STOPPED, "stop_at": at})
             return True
         return False
 

@@ -120,10 +120,7 @@ class Application:
         if asked.stream:
             return Events(request, partial(self._streamed, want, number))
         replies, used = await unless_gone(request, self._answered(want, number))
-        return BytesResponse(protocol.body_of(replies, asked, self._head(want, number), used))
-
-    def _head(self, want: AnswerRequest, number: int) -> dict[str, Any]:
-        return protocol.head_of(want.asked, str(number), self.model)
+        return BytesResponse(protocol.body_of(replies, asked, protocol.head_of(asked, str(number), self.model), used))
 
     async def _answered(
         self, want: AnswerRequest, number: int, on_tokens: Any = None
@@ -145,17 +142,11 @@ class Application:
             raise RequestError(
                 f"{self.admission.under_way:,} tokens are under way and {self.admission.waiting} requests wait: ask "
                 f"again in {e.after} s", "overloaded", 429, after=e.after) from None
-        except RequestError:
+        except Exception as e:
             how = FAILED
-            raise
-        except Resumable as e:
-            how = FAILED
-            raise RequestError(str(e), "backend_failed", 502) from None
-        except UserError as e:
-            how = FAILED
-            raise RequestError(str(e), "invalid_request") from None
-        except Exception:
-            how = FAILED
+            if isinstance(e, UserError):
+                what = ("backend_failed", 502) if isinstance(e, Resumable) else ("invalid_request", 400)
+                raise RequestError(str(e), *what) from None
             raise
         finally:
             self._keep(how, want, number, replies, bills)
@@ -176,7 +167,8 @@ class Application:
 
     async def _streamed(self, want: AnswerRequest, number: int, send: Callable[[bytes], Any]) -> None:
         """The same as events. Raises RequestError before the first; after that an error is an event."""
-        asked, head, news = want.asked, self._head(want, number), asyncio.Event()
+        asked, news = want.asked, asyncio.Event()
+        head = protocol.head_of(asked, str(number), self.model)
         texts = Growing(want, self.world)
         begun = False
 

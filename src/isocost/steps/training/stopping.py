@@ -54,8 +54,7 @@ def least_update(size: int, opened: Opened) -> Cost:
 
 def refuse_least(job: Job, least: Cost, learner: Learner | None = None) -> None:
     """Raises UserError for an amount that does not pay for the `least` cost of an update."""
-    at = job.stop_at
-    if at is None or not (at.each or learner):
+    if (at := job.stop_at) is None or not (at.each or learner):
         return
     at = at if learner is None else at.sized(learner.parameters, learner.learned)
     cost = at.worth(least, least._replace(prefill=0), 0.0)      # a service may have read its prompts before
