@@ -503,7 +503,7 @@ def test_the_examples_on_the_commands_page_are_taken(tmp_path, programs_at_once)
     every, explained = set(re.findall(unit, text)), set(re.findall(unit, budgets[0]))
     assert len(explained) >= 6 and every - explained >= {"16device-hours", "8gpu-hours", "200k-rollouts"}
     money, prices = set(re.findall(r"(?<![\w.])\d+usd(?!/)", text)), set(re.findall(r"\d[\d.]*usd/[a-z-]*hour", text))
-    assert len(money) == 1 and len(prices) == 2
+    assert len(money) == 2 and len(prices) == 2
     assert all(Budget.parse(x).amount > 0 for x in every | money)
     shell = Shell(tmp_path, programs_at_once)
     for asked in (*sorted(explained), *(f"{m} --price {p}" for m in money for p in prices)):
