@@ -317,7 +317,7 @@ def test_a_world_by_name_stands_for_its_options_and_the_size_of_its_study():
     assert setting_with(**{k: v for k, v in of_world("puzzles", {}).items() if k != "size"}).model == "tiny-puzzles"
     helps = {p.name: p.help for p in main.commands["quickstart"].params if hasattr(p, "help")}
     assert all(name in helps["world"] and (not row.preset or name in helps["size"]) for name, row in WORLDS.items())
-    with pytest.raises(UserError, match="there is no world 'mars'; there are sums, puzzles, agents"):
+    with pytest.raises(UserError, match="there is no world 'mars'; there are sums, puzzles, think, control, agents"):
         of_world("mars", {})
     with pytest.raises(UserError, match="leave out --env"):
         of_world("agents", {"env": "rooms:size=9"})
