@@ -5,6 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from experiments import train_or_infer as study
 from isocost.errors import UserError
 from isocost.planner.frontier import Pair, PolicyFrontier
 
@@ -85,3 +86,22 @@ def test_a_pair_needs_a_finite_table_and_an_answer_that_costs_something():
         Pair(policy="a", strategy="one", training=0, answer=1, right=np.array([[np.nan]]))
     with pytest.raises(UserError, match="an answer more, got 0 and 0"):
         Pair(policy="a", strategy="one", training=0, answer=0, right=np.ones((1, 1)))
+
+
+# the record of the puzzles ----------------------------------------------------------------------------------------------
+
+
+def test_the_page_and_its_pictures_are_those_of_the_sealed_record():
+    record = study.read_json(study.KEPT)
+    sealed = {k: record[k] for k in ("budgets", "seeds", "pilot", "rates", "forecasts")}
+    assert study.digest(sealed) == record["seal"]
+    assert study.PAGE.read_text(encoding="utf-8") == study.text(record), "python -m experiments.train_or_infer page"
+    for kind in study.WANTED:
+        kept = study.IMAGES / f"train-or-infer-{kind}-light.svg"
+        assert kept.read_text(encoding="utf-8") == study.picture(record, kind, False)
+
+
+def test_a_pool_gives_pass_at_n_as_best_of_n():
+    found = {"right": [0, 16, study.SAMPLES], "vote": {"4": [0.0, 0.1, 1.0]}}
+    assert study.accuracy(found, "best-of 2")[1] == pytest.approx(1 - 48 * 47 / (64 * 63))
+    assert list(study.accuracy(found, "vote 4")) == [0.0, 0.1, 1.0]

@@ -222,12 +222,12 @@ def pilot(
     from isocost.steps.outside.early import Stops
     from isocost.steps.training.pilot import Additions, pilot
 
-    shown = observer(as_json)
+    shown, site = observer(as_json), site_of(asked)
     if (own := own_step(study_in(study), "pilot", given(), OF_OWN)) is not None:
         made = own(study_in(study), workers=asked["workers"], dry_run=asked["dry_run"], observer=shown)
         printed(made, shown, as_json)
         return
-    site, added, stops = site_of(asked), Additions(longer, seeds, turns), Stops(worth, at=stop_at)
+    added, stops = Additions(longer, seeds, turns), Stops(worth, at=stop_at)
     printed(pilot(study_in(study), added, site=site, observer=shown, stops=stops, **asked), shown, as_json)
 
 
