@@ -24,6 +24,9 @@ extern "C" void isocost_tapes_free() {}
 extern "C" void isocost_moments() {}
 extern "C" void isocost_descend() {}
 extern "C" void isocost_taped_backward() {}
+extern "C" void isocost_mlp() {}
+extern "C" void isocost_mlp_back() {}
+extern "C" void isocost_adam() {}
 """
 PLANTED = """
 #include <stdio.h>
