@@ -88,7 +88,7 @@ def test_a_pair_needs_a_finite_table_and_an_answer_that_costs_something():
         Pair(policy="a", strategy="one", training=0, answer=0, right=np.ones((1, 1)))
 
 
-# the record of the puzzles ----------------------------------------------------------------------------------------------
+# the record of the puzzles -----------------------------------------------------------------------------------------
 
 
 def test_the_page_and_its_pictures_are_those_of_the_sealed_record():
