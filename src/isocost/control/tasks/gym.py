@@ -17,7 +17,7 @@ from numpy import ndarray
 from isocost.control.types import Space
 from isocost.errors import RewardFailed, UserError
 
-EXTRAS = {"mujoco": "mujoco", "ogbench": "ogbench"}     # a package that an id needs, and the extra that has it
+NEEDS = {"mujoco": "gymnasium[mujoco]", "ogbench": "ogbench"}    # what a missing package's message names, and what has it
 SUPPORTED = "boxes of numbers and discrete spaces are supported"
 
 
@@ -76,7 +76,7 @@ def opened(size: str) -> Gymnasium:
     try:
         import gymnasium
     except ImportError:
-        raise UserError(f"gym:{id} needs Gymnasium: install it with `pip install 'isocost[control]'`") from None
+        raise UserError(f"gym:{id} needs Gymnasium: install it with `pip install gymnasium`") from None
     if not id:
         raise UserError("gym: names no environment; write gym:ID, such as gym:Pendulum-v1@-150")
     try:
@@ -117,8 +117,8 @@ def _made(id: str) -> Any:
     try:
         return gymnasium.make(id, max_episode_steps=-1, disable_env_checker=True)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as e:
-        extra = next((extra for package, extra in EXTRAS.items() if package in str(e).lower()), "control")
-        raise UserError(f"{id} needs a package that is missing ({e}): `pip install 'isocost[{extra}]'`") from None
+        package = next((has for named, has in NEEDS.items() if named in str(e).lower()), "gymnasium")
+        raise UserError(f"{id} needs a package that is missing ({e}): `pip install '{package}'`") from None
     except AttributeError as e:     # dm_control with a mujoco that it does not know
         raise UserError(f"{id} cannot use the version of its simulator that is installed ({e}); install an older one, "
                         "such as mujoco<4") from None
