@@ -17,7 +17,7 @@ from numpy import ndarray
 from isocost.control.types import Space
 from isocost.errors import RewardFailed, UserError
 
-NEEDS = {"mujoco": "gymnasium[mujoco]", "ogbench": "ogbench"}    # what a missing package's message names, and what has it
+NEEDS = {"mujoco": "gymnasium[mujoco]", "ogbench": "ogbench"}    # named by a message: what has it
 SUPPORTED = "boxes of numbers and discrete spaces are supported"
 
 
