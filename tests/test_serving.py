@@ -605,7 +605,7 @@ class Client:
 
 
 def test_a_signal_ends_the_server_after_what_is_under_way_and_the_journal_goes_on(tmp_path):
-    """A request is answered, or is told that the server closes: none is lost."""
+    """Each request gets an answer, or an error that says that the server closes."""
     puzzled = Answerer.of("tiny-puzzles", {"data": "puzzles:count=60"}, ["data"])
     assert puzzled.known and puzzled.setting.lengths.max_tokens == 128
 

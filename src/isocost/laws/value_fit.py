@@ -33,7 +33,7 @@ MISSED = 0.5                    # a return that a larger share of the runs never
 WIDEST = 4.0                    # the ends of the interval of the cheapest sigma are at most this factor apart
 BEYOND = 2.0                    # the cheapest sigma lies at most this factor outside what was run
 LEVEL, DRAWS = 0.9, 200
-SURELY = 0.95                   # share of draws in which something is so that is taken to be so
+DECIDED = 0.95                   # share of the draws of the bootstrap from which on a finding counts
 SPREAD, SPREAD_DOF = 0.25, 1.0  # of ln T between seeds: 0.18 to 0.35 on the pendulum; it weighs as much as one run
 EXPONENT, EXPONENT_SD = 0.8, 0.6    # of the power law: 0.70 and 1.09 in the paper; a factor of 1.8 either way
 AXES = ("batch", "rate")
@@ -307,7 +307,7 @@ class ControlLaw:
             return ""
         slope = own.at[1:] + own.by[1:] * np.log(sigma)
         high, low = (slope + 2 * own.curvature[1:] * (end - own.centre) for end in (own.high, own.low))
-        return "above" if (high < 0).mean() >= SURELY else "below" if (low > 0).mean() >= SURELY else ""
+        return "above" if (high < 0).mean() >= DECIDED else "below" if (low > 0).mean() >= DECIDED else ""
 
     def to_reach(self, arm: Arm) -> ndarray:
         """(1 + D,) mean ln T of an arm: of the law at its sigma, and further by how far its batch and rate are off."""

@@ -13,9 +13,9 @@ from isocost.errors import UserError
 from isocost.laws.papers.value import rounded
 from isocost.laws.value_fit import (
     AXES,
+    DECIDED,
     LEVEL,
     MISSED,
-    SURELY,
     WIDEST,
     ControlLaw,
     ControlPrice,
@@ -90,9 +90,9 @@ def fit_returns(curves: Sequence[ReturnCurve], wanted: float | None = None) -> t
 
 def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
     """Why a law prescribes nothing; empty if it does. Without a price only the law itself is asked."""
-    if not law.scale[0] > 0 or law.falls() < SURELY:
+    if not law.scale[0] > 0 or law.falls() < DECIDED:
         return (f"samples to {law.wanted:g} fall as updates per sample rise in {law.falls():.0%} of the draws, and "
-                f"{SURELY:.0%} are needed. Add seeds, or a larger sigma")
+                f"{DECIDED:.0%} are needed. Add seeds, or a larger sigma")
     if price is None or not (price.update or price.example):
         return ""
     best = law.cheapest(price)

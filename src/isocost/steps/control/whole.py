@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
-from isocost.screen.display import Result, Row, folder_field, write_report
+from isocost.screen.display import write_report
 from isocost.steps.control.fit import fit_control_study
 from isocost.steps.control.plan import ControlPlanOptions, plan_control
 from isocost.steps.control.profile import profile_control
-from isocost.steps.control.train import ControlAuditResult, audit_control_study, pilot_control, train_control
+from isocost.steps.control.train import audit_control_study, pilot_control, train_control
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import writes
+from isocost.steps.quickstart import QuickstartResult
 from isocost.steps.study import StudyRecord
 
 TASK, RETURN = "pendulum", -600.0
@@ -22,36 +20,10 @@ SAMPLE = "3e7flop"      # three updates of a batch of 64 at 64 units: more of th
 OPTIONS = ControlPlanOptions(wanted=RETURN, sample_cost=SAMPLE, sigma=(1.0, 2.0, 4.0, 8.0))
 
 
-@dataclass(frozen=True)
-class ControlQuickstart(Result):
-    """A study of control from end to end; `phases` are seconds of wall-clock time by phase."""
-
-    record: ClassVar[str] = "audit"
-
-    audit: ControlAuditResult
-    phases: Mapping[str, float]
-    report: Path
-    folder: Path | None = folder_field()
-
-    @property
-    def heading(self) -> str:
-        return "study complete"
-
-    def rows(self) -> list[Row]:
-        """Seconds by phase, and the path of the report."""
-        seconds = "  ".join(f"{k} {v:.0f} s" for k, v in self.phases.items())
-        return [Row("time", f"{seconds}  = {sum(self.phases.values()):.0f} s"),
-                Row("report", str(self.report.resolve()), "command")]
-
-    def to_dict(self) -> dict[str, Any]:
-        """audit.json."""
-        return self.audit.to_dict()
-
-
 @writes(new=True)
 def whole_control(
     out: Path, *, seed: int = 0, workers: int | None = None, observer: Observer = SILENT
-) -> ControlQuickstart:
+) -> QuickstartResult:
     """Profile, plan, pilot, fit, plan, train, audit and report in `out`; finished steps are not repeated."""
     observer.on(profile_control(out, TASK, seed=seed, observer=observer))
     study = StudyRecord.read(out)
@@ -65,4 +37,4 @@ def whole_control(
     verdict = audit_control_study(study.again())
     observer.on(verdict)
     file = write_report(out)
-    return ControlQuickstart(verdict, study.again().asked["phases"], file, out)
+    return QuickstartResult(verdict, study.again().asked["phases"], file, out)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from isocost.can import Can
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
 from isocost.planner.training.builtin import PRESETS
-from isocost.screen.display import Result, Row, folder_field, write_report
+from isocost.screen.display import write_report
 from isocost.steps.events import SILENT, Observer, StudyStart
 from isocost.steps.folder import writes
+from isocost.steps.quickstart import QuickstartResult
 from isocost.steps.study import StudyRecord
-from isocost.steps.training.audit import AuditResult, audit
+from isocost.steps.training.audit import audit
 from isocost.steps.training.fit import fit
 from isocost.steps.training.pilot import pilot
 from isocost.steps.training.plan import pilot_plan, plan
@@ -24,34 +23,6 @@ from isocost.steps.training.profile import profile
 from isocost.steps.training.train import train
 from isocost.worlds.setting import Setting
 from isocost.worlds.spec import spec_of
-
-
-@dataclass(frozen=True)
-class QuickstartResult(Result):
-    """A study from end to end. `phases` are seconds of wall-clock time by phase; `report` is the file of the report."""
-
-    record: ClassVar[str] = "audit"
-    sections: ClassVar[tuple[str, ...]] = ("answer", "outcome")
-
-    audit: AuditResult
-    phases: Mapping[str, float]
-    report: Path
-    folder: Path | None = folder_field()
-
-    @property
-    def heading(self) -> str:
-        """That every step has ended."""
-        return "study complete"
-
-    def rows(self) -> list[Row]:
-        """Seconds by phase, and the path of the report."""
-        seconds = "  ".join(f"{k} {v:.0f} s" for k, v in self.phases.items())
-        return [Row("time", f"{seconds}  = {sum(self.phases.values()):.0f} s"),
-                Row("report", str(self.report.resolve()), "command")]
-
-    def to_dict(self) -> dict[str, Any]:
-        """audit.json."""
-        return self.audit.to_dict()
 
 
 @writes(new=True)
