@@ -196,3 +196,9 @@ def test_an_old_seal_without_a_bill_is_audited_as_before():
     assert [(x.unit, x.verdict) for x in new.bill] == [(SECONDS, "above"), (TOKENS, "not known")]
     assert Audit.of(json.loads(json.dumps(new.data()))) == new
     assert replace(new, bill=(), seal="") == replace(found, seal="")
+
+
+def test_an_interval_of_orders_of_magnitude_is_named_as_one():
+    wide, near = BillLine("waiting", SECONDS, 11, 0.006, 2e4), BillLine("learning", SECONDS, 14, 11.8, 16.7)
+    assert bills.between(wide) == "not known within a factor of 100" and bills.between(near) == "11.8 s to 16.7 s"
+    assert bills.between(BillLine("grading", SECONDS, 0, 0, 5)) == "0 s to 5 s"

@@ -53,6 +53,7 @@ DRIVERS: Mapping[str, tuple[str, ...]] = {      # of times; counts are of WORK, 
     START_UP: (RUNS,), **dict.fromkeys((LOOP, WAITING), (UPDATES, WORK, EVALUATIONS)),
     ALL: (RUNS, UPDATES, WORK, EVALUATIONS),
 }
+OPEN = 100      # an interval that spans more than so many times tells a reader nothing by its ends
 SPREAD = {"times": (0.05, 1.4), "counts": (0.002, 1.3)}      # extra, ratio: see above
 
 Key = tuple[str, str]       # part, unit
@@ -136,8 +137,12 @@ def amount(unit: str, x: float | None) -> str:
 
 
 def between(x: BillLine) -> str:
-    """The interval of a line as text."""
-    return "" if x.low is None else f"{amount(x.unit, x.low)} to {amount(x.unit, x.high)}"
+    """The interval of a line as text; one that spans more than `OPEN` times is named as that."""
+    if x.low is None or x.high is None:
+        return ""
+    if x.high > OPEN * x.low > 0:
+        return f"not known within a factor of {OPEN}"
+    return f"{amount(x.unit, x.low)} to {amount(x.unit, x.high)}"
 
 
 # billed -------------------------------------------------------------------------------------------------------
