@@ -177,11 +177,6 @@ def data_of(rows: Rows) -> alt.Data:
     return Data(values=[dict(r) for r in rows])
 
 
-def tooltips(names: Sequence[Any]) -> list[alt.Tooltip]:
-    """Channels of these fields, by name or as they are. Altair takes three milliseconds to make one of a name."""
-    return [alt.Tooltip(x) if isinstance(x, str) else x for x in names]
-
-
 def kilo_axis() -> alt.Axis:
     return alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
 
@@ -200,13 +195,6 @@ def compute_axis(unit: str = "rollouts") -> alt.X:
 
 def reward_axis(what: str = "held-out reward") -> alt.Y:
     return alt.Y("reward:Q", title=what, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".3~f"))
-
-
-def level_line(value: float, text: str, channel: str) -> list[alt.Chart]:
-    data = alt.Chart(data_of([{channel: value, "text": text}]))
-    rule = data.mark_rule(strokeDash=[3, 3]).encode(y=alt.Y(f"{channel}:Q"))
-    words = data.mark_text(align="right", dx=-4, dy=-7, color="var(--soft)")
-    return [rule, words.encode(x=alt.value("width"), y=alt.Y(f"{channel}:Q"), text=alt.Text("text:N"))]
 
 
 def finish(chart: Any, alt_text: str, height: int, zoom: bool = False) -> Spec:

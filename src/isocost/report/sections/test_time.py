@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isocost.report import arm_charts
+from isocost.report import charts
 from isocost.report.html import Safe, count, figure, interval, join, p, sentence, share, tag
 from isocost.report.records import Data, ReportRecords, as_dict, as_list, number
 from isocost.report.section import Section, empty, rows_of, strategies_result
@@ -40,7 +40,7 @@ def strategies(study: ReportRecords) -> Section:
                "point is what is prescribed; the bar is its sealed forecast with its 90 % prediction interval.")
     sealed = [{"cost": plan["cost"], **{k: as_dict(plan.get("expected")).get(k) for k in ("value", "low", "high")}}
               ] if plan else []
-    plot = figure("strategies", arm_charts.by_cost(rows, sealed, unit, alt_text), alt_text, caption, rows)
+    plot = figure("strategies", charts.by_cost(rows, sealed, unit, alt_text), alt_text, caption, rows)
     return Section("strategies", title, join(plot, _told(study, "profile"), _told(study, "plan")))
 
 
