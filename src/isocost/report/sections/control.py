@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from isocost.errors import UserError
 from isocost.laws.value_fit import ReturnCurve
 from isocost.planner.control.curves import arm_of, return_curves
 from isocost.report import charts
 from isocost.report.html import Safe, details, figure, join, p, sentence, table
 from isocost.report.records import ReportRecords
-from isocost.report.section import Section, control_result, empty, rows_of
+from isocost.report.section import Section, empty, of_results, result_of
 from isocost.runs.files import RunFiles
 
 MOST = 60       # points of a curve in the picture
@@ -19,24 +17,14 @@ MOST = 60       # points of a curve in the picture
 def answer(study: ReportRecords) -> Safe:
     """What the study says, in a sentence."""
     for name in ("audit", "plan", "law", "pilot", "profile"):
-        if (found := control_result(study, name)) is not None:
+        if (found := result_of(study, name)) is not None:
             return p(sentence(found.heading), cls="answer")
     return p("No step has a result yet.", cls="answer")
 
 
-def _told(key: str, title: str, step: str, *files: str) -> Callable[[ReportRecords], Section]:
-    """A section of the rows of these files."""
-    def section(study: ReportRecords) -> Section:
-        parts = [rows_of([r for r in found.rows() if getattr(r, "name", "") != "next"], sentence(found.heading))
-                 for name in files or (key,) if (found := control_result(study, name)) is not None]
-        return Section(key, title, join(*parts) if parts else empty(study, f"No {(files or (key,))[0]}.", step))
-
-    return section
-
-
-measured = _told("profile", "The task", "isocost profile --control TASK")
-plan = _told("plan", "The plan", "isocost plan")
-outcome = _told("outcome", "Forecast and outcome", "isocost train --plan", "forecast", "audit")
+measured = of_results("profile", "The task", "isocost profile --control TASK")
+plan = of_results("plan", "The plan", "isocost plan")
+outcome = of_results("outcome", "Forecast and outcome", "isocost train --plan", "forecast", "audit")
 
 
 def curves(study: ReportRecords) -> Section:
@@ -53,8 +41,8 @@ def curves(study: ReportRecords) -> Section:
 
 def law(study: ReportRecords) -> Section:
     """The law of samples, with its picture."""
-    section = _told("law", "Samples to a return", "isocost fit")(study)
-    found = control_result(study, "law")
+    section = of_results("law", "Samples to a return", "isocost fit")(study)
+    found = result_of(study, "law")
     rows = [{"return": f"{x.wanted:.4g}", "sigma": s, "samples": i.value, "low": i.low, "high": i.high}
             for x in (found.laws if found else ()) for s, i in zip(x.sigmas, x.samples, strict=True)]
     if not rows:
