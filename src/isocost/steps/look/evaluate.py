@@ -82,12 +82,7 @@ class EvaluationResult(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """eval.json."""
-        out = {"schema": SCHEMA, **vars(self), "final": vars(self.final)}
-        for name in ("base", "difference"):
-            mean = out.pop(name)
-            if mean is not None:
-                out[name] = vars(mean)
-        return _with_bill(out)
+        return _recorded(super().to_dict(), "base", "difference", "strategy")
 
 
 @dataclass(frozen=True)
@@ -127,13 +122,12 @@ class ModelEvaluation(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost eval --json` prints it."""
-        return _with_bill({"schema": SCHEMA, **vars(self), "right": vars(self.right)})
+        return _recorded(super().to_dict(), "strategy")
 
 
-def _with_bill(out: dict[str, Any]) -> dict[str, Any]:
-    """A result as data, with the bill of its strategy if it has one."""
-    bill = out.pop("strategy")
-    return out if bill is None else {**out, "strategy": bill.data()}
+def _recorded(data: dict[str, Any], *optional: str) -> dict[str, Any]:
+    """The fields of a result, without the optional ones that it lacks."""
+    return {"schema": SCHEMA} | {k: v for k, v in data.items() if v is not None or k not in optional}
 
 
 @writes()
