@@ -336,6 +336,7 @@ class World:
     grade: Grade
     meter: Meter
     reference: Learner | None = None          # the policy before training, for KL terms
+    truth: Grade | None = None                # what evaluations report, if `grade` is only what trains
     exact: Exact | None = None                # pass@1 without sampling, if the problems allow it
     env: Callable[[Problem], Environment] = Ask
     env_seconds: float = 60.0                 # for each call of an environment; after that it is a fault
