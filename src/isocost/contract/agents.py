@@ -110,8 +110,7 @@ def agent(trial: Trial) -> str:
 
 
 def shapes(trial: Trial) -> str:
-    """Every array has the runs in front: a target (S, B) or (S, B, ...), a loss (S,) of each network that is trained, an
-    action (S, R, A)."""
+    """Every array has the runs in front: a target (S, B, ...), the loss of a network (S,), an action (S, R, A)."""
     loop, runs = trial.stack(), len(RUNS)
     batch, params, slow, luck = trial.batch(loop)
     with torch.no_grad():
