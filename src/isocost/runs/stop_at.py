@@ -89,12 +89,12 @@ class StopAt(Plain):
         logical = total(end["bill"])
         return self.worth(logical, total(end["physical"]) if end.get("physical") else logical, end["seconds"])
 
-    def next(self, meter: Meter, seconds: float, steps: int, evaluations: int) -> float:
+    def next(self, meter: Meter, seconds: float, steps: float, evaluations: int) -> float:
         """The mean cost of a step so far, and of an evaluation where those count."""
         done = meter.of(EVALUATION)
         each = self.worth(done, meter.physical.get(EVALUATION, done), done.seconds) / max(evaluations, 1)
         trained = self.worth(meter.of(), meter.physical.get(TRAIN, meter.of()), seconds - done.seconds)
-        return trained / max(steps, 1) + each * self.whole
+        return trained / (steps or 1) + each * self.whole
 
     def text(self, amount: float) -> str:
         """An amount of its unit in words."""
