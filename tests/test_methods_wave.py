@@ -1,4 +1,4 @@
-"""AIPO, DRPO, MSSR, XRPO, BroRL and Apriel against numbers worked by hand from each paper's rule."""
+"""AIPO, DRPO, MSSR, XRPO, BroRL, Apriel and T1 against numbers worked by hand from each paper's rule."""
 
 import asyncio
 import math
@@ -10,7 +10,8 @@ import torch
 from isocost import methods
 from isocost.batch import Forward
 from isocost.ledger import Ledger
-from isocost.methods import apriel, brorl, drpo, mssr, xrpo
+from isocost.loop import train
+from isocost.methods import apriel, brorl, drpo, mssr, t1, xrpo
 from isocost.methods.grpo import advantage as grpo_advantage
 from isocost.pack import pack
 from isocost.recipe import tune
@@ -235,3 +236,56 @@ def test_apriels_penalty_of_length_falls_with_difficulty():
     assert [r.score.value for r in marked] == [0.875, 0, 0, -1]
     fined = asyncio.run(apriel.reward(one, world, limit=4, buffer=4, wrong=0.5)).rollouts
     assert [r.score.parts["length"] for r in fined] == [-0.125, -0.5, -0.5, -1]
+
+
+# T1 -----------------------------------------------------------------------------------------------------------------
+
+def test_t1_fines_what_is_truncated_or_repeats_itself():
+    def said(*tokens, stop=Stop.DONE):
+        return attempt(tokens, None, stop=stop)
+
+    assert t1.repeats(said(2, 0, 1, 0, 1, 0, 1, 3), 8, 3) and not t1.repeats(said(2, 0, 1, 0, 1, 0, 1, 3), 8, 4)
+    assert not t1.repeats(said(0, 1, 0, 1, 0, 1, 3), 1, 3)                  # a sequence of two is longer than the span
+    assert t1.repeats(said(0, 1, 0, 1, stop=Stop.LENGTH), 2, 2) and not t1.repeats(said(3), 8, 2)
+    world = toy.world()
+    one = Group(QUESTION, (said(0, 3), said(0, 0, 0, 0, 3).but(attempt=1), said(1, 2, stop=Stop.LENGTH).but(attempt=2)))
+    one = one.of(r.but(final=world.text.decode(r.segments[0].reply())) for r in one.rollouts)
+    scored = asyncio.run(t1.reward(one, world)).rollouts
+    assert [r.score.value for r in scored] == [1.0, -0.5, -0.5] and [r.mark.value for r in scored] == [1.0, 0.0, 0.0]
+
+
+def test_t1s_entropy_bonus_has_no_gradient_at_the_uniform_policy():
+    logits = torch.zeros(5, requires_grad=True)
+    logp = torch.log_softmax(logits, 0)
+    entropy = -(logp.exp() * logp).sum()
+    batch = batch_of([0.0], lengths=[[1]])
+    batch = batch.but(advantage=torch.zeros_like(batch.logp), extra={"reference": torch.zeros_like(batch.logp)})
+    value, _ = t1.loss(Forward(torch.zeros_like(batch.logp), entropy.expand_as(batch.logp)), batch, kl=0.0, entropy=1.0)
+    value[batch.mask].sum().backward()
+    assert_close(float(value.detach()[batch.mask].sum()), -math.log(5))
+    assert logits.grad.abs().max() < 1e-7
+
+
+def test_t1s_reference_is_a_moving_mean_of_the_policy_and_a_checkpoint_has_it():
+    def weights(learner):
+        return torch.cat([v.flatten() for v in learner.weights().values()]).clone()
+
+    world = toy.world()
+    assert not any(k.startswith("reference.") for k in world.state())
+    recipe = tune(tune(methods.load("t1").recipe(groups=2, rollouts=8), "pace.lr", 0.3), "pace.warmup", 0)
+    recipe, ledger, want, seen = tune(recipe, "improve.keep", 0.75), Ledger(), weights(world.reference), []
+
+    async def go(world, ledger, steps):
+        nonlocal want
+        async for step in train(recipe, world, ledger, {"rollouts": 16 * steps}):
+            if "reward" in step.line:
+                want = 0.75 * want + 0.25 * weights(world.learner)
+                seen.append(weights(world.reference))
+                assert_close(seen[-1].tolist(), want.tolist(), 1e-12)
+
+    asyncio.run(go(world, ledger, 3))
+    assert len(seen) >= 2 and not torch.equal(seen[0], seen[-1])
+    other = toy.world()
+    other.restore(world.state())
+    assert torch.equal(weights(other.reference), weights(world.reference))
+    assert torch.equal(weights(other.learner), weights(world.learner))
