@@ -1,7 +1,8 @@
-"""AIPO, DRPO, MSSR, XRPO, BroRL, Apriel and T1 against numbers worked by hand from each paper's rule."""
+"""AIPO, DRPO, MSSR, XRPO, BroRL, Apriel, T1 and RLPT against numbers worked by hand from each paper's rule."""
 
 import asyncio
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from isocost import methods
 from isocost.batch import Forward
 from isocost.ledger import Ledger
 from isocost.loop import train
-from isocost.methods import apriel, brorl, drpo, mssr, t1, xrpo
+from isocost.methods import apriel, brorl, drpo, mssr, rlpt, t1, xrpo
 from isocost.methods.grpo import advantage as grpo_advantage
 from isocost.pack import pack
 from isocost.recipe import tune
-from isocost.types import Group, Message, Problem, Stop
+from isocost.types import Group, Message, Place, Problem, Stop
 from isocost.worlds import toy
 from toy import QUESTION, attempt, batch_of, group, per_rollout, ratios, run
 
@@ -289,3 +290,46 @@ def test_t1s_reference_is_a_moving_mean_of_the_policy_and_a_checkpoint_has_it():
     other.restore(world.state())
     assert torch.equal(weights(other.reference), weights(world.reference))
     assert torch.equal(weights(other.learner), weights(world.learner))
+
+
+# RLPT ---------------------------------------------------------------------------------------------------------------
+
+SUM = Problem("0?", (Message("user", "11+89?"),), "100", meta={"solution": "1+9=10;1+8+1=10;100"})
+
+
+def tasks(problem, count=60, **settings):
+    return [asyncio.run(rlpt.guide(problem, None, Ledger(drawn=k), **settings))[0] for k in range(count)]
+
+
+def test_rlpt_asks_for_every_segment_but_the_first():
+    assert rlpt.segments("1+9=10;1+8+1=10;100", ";") == ["1+9=10;", "1+8+1=10;", "100"]
+    assert rlpt.segments("a;b;", ";") == ["a;", "b;"] and rlpt.segments("", ";") == []
+    made = {t.variant: (t.prefix, t.meta["segment"]) for t in tasks(SUM, boundary=";")}
+    assert made == {                                   # of four segments, the prompt being one: n − 1
+        "segment-0": ("", "1+9=10;"), "segment-1": ("1+9=10;", "1+8+1=10;"), "segment-2": ("1+9=10;1+8+1=10;", "100")}
+    plain = Problem("p", SUM.prompt, "100")
+    assert asyncio.run(rlpt.guide(plain, None, LEDGER)) == [plain]
+
+
+def test_rlpt_fills_in_what_stands_between_two_segments():
+    made = tasks(SUM, 400, boundary=";", infill=1.0)
+    between = {t.variant: t for t in made if t.variant.startswith("between")}
+    assert sorted(between) == ["between-0", "between-1"]                        # n − 2
+    assert abs(sum(t.variant in between for t in made) / 400 - 0.5) < 0.1       # λ / (1 + λ)
+    one = between["between-1"]
+    assert one.prompt[-1].content == rlpt.BETWEEN.replace("{before}", "11+89?1+9=10;").replace("{after}", "100")
+    assert (one.prefix, one.meta["segment"]) == ("", "1+8+1=10;")
+
+
+def test_rlpt_pays_for_the_texts_own_segment_and_stops_there():
+    world = toy.world()
+    asked = Problem(QUESTION.id, QUESTION.prompt, "zzz", prefix="b", variant="segment-1",
+                    meta={"solution": "bab", "segment": "a", "boundary": "a"})
+    pace = methods.load("rlpt").recipe().pace(LEDGER)
+    said = asyncio.run(rlpt.play(asked, range(16), world, replace(pace, max_tokens=4), Place(0, 0, 0)))
+    texts = [world.text.decode([t for t in s.tokens[s.own].tolist() if t not in world.text.ends])
+             for s in (r.segments[-1] for r in said)]
+    assert all("a" not in t[:-1] for t in texts) and any(t == "a" for t in texts)
+    scored = asyncio.run(rlpt.reward(Group(asked, tuple(said)), world)).rollouts
+    assert [r.score.value for r in scored] == [float(t == "a") for t in texts]
+    assert world.meter.of().verify == 0
