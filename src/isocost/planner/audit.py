@@ -333,15 +333,3 @@ def _better(difference: MeanOfRuns | None, other: str = "comparator") -> str:
     if difference is None or difference.low is None or difference.high is None:
         return "cannot tell"
     return "prescribed" if difference.low > 0 else other if difference.high < 0 else "cannot tell"
-
-
-def calibration(audits: Sequence[Audit]) -> dict[str, Any]:
-    """Over many studies: the number of each verdict, the coverage of the intervals, and their median width."""
-    pairs = [(a.forecast, a.outcome.mean) for a in audits if a.forecast and a.outcome and not (a.missing or a.capped)]
-    inside = [i.holds(y) for i, y in pairs]
-    return {
-        "studies": len(audits), **{v: sum(a.verdict == v for a in audits) for v in EXIT}, "judged": len(pairs),
-        "coverage": sum(inside) / len(inside) if inside else None,
-        "median_width": float(np.median([i.width for i, _ in pairs])) if pairs else None,
-        "beats_naive": sum(a.beats_naive is True for a in audits),
-    }
