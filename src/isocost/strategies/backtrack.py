@@ -19,7 +19,7 @@ from isocost.traits import bounds, trait
 from isocost.types import Place, Problem, Rollout, Segment
 from isocost.world import World
 
-CARD = Card("Backtracking", "2504.07052", 2025, "best_of", "It beats as many tokens of samples where steps are checked.")
+CARD = Card("Backtracking", "2504.07052", 2025, "best_of", "It beats samples of as many tokens if steps are checked.")
 UNKNOWN = 0.5       # the score of a text without a step
 
 

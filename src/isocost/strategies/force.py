@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from isocost.errors import UserError
 from isocost.parts.play import advance
 from isocost.seams import Pace
 from isocost.strategies import Card
@@ -86,5 +87,9 @@ def _ended(words: Segment, world: World) -> bool:
 
 
 def _with(text: Rollout, words: Segment, more: str, world: World) -> Rollout:
-    """The text up to `words`, with some that are given to it."""
-    return text.but(segments=(words.read(world.text.encode(more), Role.HINT),))
+    """The text up to `words`, with some that are given to it. Raises UserError for a model that cannot read them."""
+    try:
+        return text.but(segments=(words.read(world.text.encode(more), Role.HINT),))
+    except UserError as error:
+        raise UserError(f"this model cannot be forced, because {error}. Or choose text that it reads, such as "
+                        "force:word=;") from None

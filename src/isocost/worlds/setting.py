@@ -139,7 +139,8 @@ class Opened:
     def close(self) -> None:
         """End the verifier's processes and the world's connections."""
         self.grader.close()
-        self.world.close()
+        for world in (self.world, *self.world.others.values()):
+            world.close()
 
 
 def open_problems(
@@ -211,12 +212,19 @@ def open_setting(
             sides.train, grader, meter, setting.sampling, machine, setting.world, limits, reference,
             exact=not asked.env and all(p.meta.get("exact") for p in every), dialogues=bool(asked.env),
         ))
+        world.open_other = partial(_other, setting, grader, meter, limits)
         if asked.env:
             world.env = open_environment(asked.env).make
     except BaseException:
         grader.close()
         raise
     return Opened(setting, loaded, sides, world, grader)
+
+
+def _other(setting: Setting, grade: Grader, meter: Meter, limits: RequestLimits, name: str) -> World:
+    """The world of another model, which is sampled as the setting's own."""
+    spec = spec_of(name)
+    return spec.open(Opening((), grade, meter, setting.sampling, setting.machine, spec.of.options(), limits))
 
 
 def _built_in(setting: Setting) -> bool:
