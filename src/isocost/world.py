@@ -15,6 +15,7 @@ from numpy.random import Generator
 
 from isocost.batch import Batch, Forward
 from isocost.can import Can
+from isocost.errors import UserError
 from isocost.gather import together
 from isocost.meter import Meter
 from isocost.types import Group, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown
@@ -348,6 +349,7 @@ class World:
     new_critic: Callable[[], Critic] | None = None    # one whose values are probabilities, for scorers that learn
     critics: dict[str, Critic] = field(default_factory=dict)  # learned scorers in use, by their folder
     others: dict[str, World] = field(default_factory=dict)    # other models by name, such as one that writes verdicts
+    open_other: Callable[[str], World] | None = None          # opens one of these, by its name as in --model
     extra: dict[str, Any] = field(default_factory=dict)   # of a user's methods alone, such as teachers by name
     overlap: Overlap | None = None            # of sampling and learning; None: they take turns
     fast: Fast | None = None                  # second forms, where the engine writes whole waves
@@ -364,6 +366,17 @@ class World:
         now, self._followed = self.learner.weights(), True
         for k, own in self.reference.weights().items():
             own.lerp_(now[k], 1 - keep)
+
+    def other(self, name: str) -> World:
+        """The world of another model, opened when it is first asked for; it charges this world's meter.
+
+        Raises UserError for a model that is not open and cannot be opened.
+        """
+        if name not in self.others:
+            if self.open_other is None or not name:
+                raise UserError(f"no model {name!r} is open; there are {', '.join(self.others) or 'none'}")
+            self.others[name] = self.open_other(name)
+        return self.others[name]
 
     def state(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint: all that an exact continuation needs."""
