@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from isocost.disk.shape import Count, Size, built
+from isocost.disk.shape import Count, Plain, Size
 from isocost.planner.test_time.estimates import Measured, auroc, table
 from isocost.planner.test_time.pool import Parts
 from isocost.planner.test_time.prescribe import KIND, StrategyRow
@@ -18,7 +18,7 @@ DOUBLING = tuple(2**i for i in range(10))
 
 
 @dataclass(frozen=True)
-class StrategyTable:
+class StrategyTable(Plain):
     """profile.json of a study of strategies.
 
     `samples` are those of a problem, without the `probe`. `solved` is pass@k and `always` pass^k (all k right), by k =
@@ -47,15 +47,7 @@ class StrategyTable:
     seed: int = 0
     cost: Costs | None = None       # of sampling; None for stored completions
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"schema": VERSION, "kind": KIND, **asdict(self)}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> StrategyTable:
-        """The table that `data()` wrote."""
-        found: StrategyTable = built(StrategyTable, data)
-        return found
+    HEAD: ClassVar = {"schema": VERSION, "kind": KIND}
 
 
 def described(
