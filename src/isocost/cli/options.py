@@ -6,6 +6,7 @@ Nothing heavy is imported here, so that `--help` is fast.
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import re
 import select
@@ -368,14 +369,29 @@ def study_in(folder: Path) -> StudyRecord:
 
 
 def reported(f: Callable) -> Callable:
-    """Decorates a command: a user's mistake is one line and exit code 2; a signal prints the command that continues."""
+    """Decorates a command. What it returns is printed as text, or with --json as JSON; the result's `exit_code` is the
+    command's, unless it returns (result, code). A command that takes `shown` is given the observer.
+
+    A user's mistake is one line and exit code 2; a signal prints the command that continues.
+    """
+    takes = inspect.signature(f).parameters
 
     @wraps(f)
     def command(*args: Any, **kwargs: Any) -> None:
+        from isocost.cli.printer import observer, printed
         from isocost.errors import Interrupted
 
+        shown = observer(as_json := kwargs.get("as_json", False))
+        own = {k: v for k, v in kwargs.items() if k != "as_json" or k in takes}
+        code = 0
         try:
-            code = f(*args, **kwargs)
+            found = f(*args, **own, **({"shown": shown} if "shown" in takes else {}))
+            if isinstance(found, tuple):
+                found, code = found
+            elif hasattr(type(found), "exit_code"):     # its own, and not one that it passes on
+                code = found.exit_code
+            if found is not None:
+                printed(found, shown, as_json)
         except UserError as e:
             echo(f"isocost: {e}", err=True)
             sys.exit(2)
@@ -402,7 +418,7 @@ def reported(f: Callable) -> Callable:
             again = shlex.join(["isocost", *sys.argv[1:]])
             echo(f"\nstopped; what was written is kept and used again. To continue: {again}", err=True)
             sys.exit(130)
-        sys.exit(code or 0)
+        sys.exit(code)
 
     return command
 
