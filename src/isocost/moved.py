@@ -33,7 +33,7 @@ ROOMS = {
         "user_tools",
     ("envs", "contract"): "contract=environments shared_state",
     ("trainers", "trainers.reading"): "lines logs names points record stitch text wire",
-    ("trainers", "trainers.driving"): "command drive driven export loss sizes",
+    ("trainers", "trainers.driving"): "command drive driven export loss",
     ("steps", "steps.training"):
         "audit by_limit dialogues fit jobs limits pass_rates pilot plan plans profile served single spending "
         "stored train whole",

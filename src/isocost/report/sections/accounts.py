@@ -13,7 +13,6 @@ from isocost.report.records import Data, ReportRecords, Run, as_dict, number
 from isocost.report.section import Section, empty
 from isocost.runs.files import FATES
 from isocost.runs.speed import WORK
-from isocost.trainers.driving import sizes
 
 PURPOSES = ("probe", "pilot", "edge", "train", "run")
 PURPOSE_NAMES = {"probe": "rate probe", "pilot": "pilot", "edge": "rate check", "train": "train", "run": "run"}
@@ -278,31 +277,3 @@ def _inside(study: ReportRecords) -> Safe:
         body.append([what, len(runs), span(seconds), *parts, f"{count(started / seconds)} /s", peak])
     head = ["runs of", "runs", "time", *WORK.values(), "rollouts", "peak memory"]
     return table(head, body, "Active time inside the runs") if body else Safe("")
-
-
-# names ------------------------------------------------------------------------------------------------------
-
-
-def prescribed(study: ReportRecords) -> Data:
-    """The arm whose n, B and M are shown: the plan's, else a trained run's, else any run's."""
-    plan = study["plan"]
-    for source in (as_dict(plan.get("arm")), plan):
-        if number(source.get("n")):
-            return source
-    runs = study.of("train") or list(study.runs)
-    return runs[0].arm if runs else {}
-
-
-def names(study: ReportRecords) -> Section:
-    """n, B and M under the names of other trainers."""
-    arm = prescribed(study)
-    n, b, m = (arm.get(k) for k in ("n", "B", "M"))
-    lead = (
-        f"n rollouts per problem, B problems per update, M steps, C = nBM rollouts. Here n = {n or '–'}, B ="
-        f" {b or '–'}, M = {count(m)}"
-    )
-    lead += f", so nB = {count(n * b)} rollouts per update and C = {count(n * b * m)}." if n and b and m else "."
-    body = [[name, *(tag("code", o) for o in options)] for name, *options in sizes.rows(arm)]
-    head = ["trainer", "n, rollouts per problem", "B, problems per update", "M, steps"]
-    inside = join(p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(sizes.NOTES, cls="soft"))
-    return Section("names", "The same sizes in other trainers", inside)
