@@ -8,7 +8,7 @@ from isocost.report.html import Safe, join, p, table, tag
 from isocost.report.records import Data, ReportRecords, as_dict
 from isocost.report.section import Section, empty
 from isocost.runs.names import today
-from isocost.seams import SEAMS
+from isocost.seams import SEAMS, SIZES
 
 # recipe -----------------------------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ def recipe(study: ReportRecords) -> Section:
     return Section("recipe", "Recipe", join(p(lead, cls="lead"), changed, seams))
 
 
-_ORDER = ("groups", "rollouts", "max_age", "refill", *SEAMS)
+_ORDER = (*SIZES, *SEAMS)
 
 
 def _seam_order(item: tuple[str, Any]) -> tuple[int, str]:
