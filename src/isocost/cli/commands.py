@@ -230,7 +230,8 @@ def pilot(
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
+@click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right), or mark (with "
+              "--truth)")
 @json_option
 @reported
 def fit(study: Path, metric: str | None) -> Any:
@@ -303,7 +304,7 @@ def train(
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
 
     if method is not None and study is None and asked["control"]:
-        return trained(method, asked, given(), shown)
+        return trained(method, {**asked, "stop_at": stop_at}, given(), shown)
     without_control(asked, given())
     if (study is None) == (method is None):
         raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
@@ -354,7 +355,7 @@ def verdict(folder: Path, **asked: Any) -> Any:
 @click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: evaluations per run, doubling")
 @click.option("--margin", type=POSITIVE, default=0.01, show_default=True, help="reward within which arms are the same")
 @click.option("--metric", default="pass@1", show_default=True,
-              help="pass@1, best@4 or worst@4; of evaluation files, the name of a score")
+              help="pass@1, best@4, worst@4 or mark (with --truth); of evaluation files, the name of a score")
 @click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")
 @click.option("--to-parents", is_flag=True, help="methods: compare each with its parent only")
 @click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="methods: a setting of every arm")

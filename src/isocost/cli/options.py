@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from isocost.steps.study import StudyRecord
 
 SECTIONS = {        # of a command's help: options that several commands share
-    "Model and problems": ("model", "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit",
-                           "skip_broken", "system"),
+    "Model and problems": ("model", "env", "max_turns", "data", "verifier", "truth", "held_out", "held_out_data",
+                           "limit", "skip_broken", "system"),
     "Sampling": ("temperature", "top_p", "top_k", "max_tokens", "samples"),
     "What computes": (*world_options(), "device", "dtype", "threads"),
     "Where runs are executed": ("workers", "launch", "address", "gpus_per_run"),
@@ -140,8 +140,13 @@ _PROBLEMS = (    # what is asked, who answers turns, what marks the answers, and
     click.option(
         "--verifier",
         "--reward",
-        help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, environment (rewards "
-        "of turns), or my_reward.py:function  [default: the problems' own]",
+        help="exact, final, coarse:parity, coarse:last, coarse:choice, words, numeric, math, reasoning-gym, "
+        "reasoning-gym-partial, environment (rewards of turns), or my_reward.py:function  [default: the problems' own]",
+    ),
+    click.option(
+        "--truth", metavar="VERIFIER",
+        help="report held-out reward by this verifier, while --verifier trains; both are recorded  [default: one for "
+        "both]",
     ),
     click.option(
         "--held-out",

@@ -429,13 +429,18 @@ class MethodCheck(Result):
 
 
 def check_method(name: str) -> MethodCheck:
-    """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file; that of strategies on a strategy.
+    """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file; that of strategies on a strategy,
+    and that of methods of control on one of these.
 
     Raises:
         UserError: for a method or a strategy that does not exist or cannot be loaded.
     """
+    from isocost.control import methods as agents
+
     if strategies.known(name):
         from isocost.contract.strategies import check
+    elif agents.known(name):
+        from isocost.contract.agents import check
     else:
         from isocost.contract.check import check
 
