@@ -7,7 +7,7 @@ whole chart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -50,15 +50,13 @@ class Mark(NamedTuple):
 
 
 def drawn(
-    alt_text: str, height: int, channels: Mapping[str, Any], marks: Iterable[Mark], *, pick: Any = None,
+    alt_text: str, height: int, channels: Mapping[str, Any], marks: Sequence[Mark], *, pick: Any = None,
     zoom: bool = False,
 ) -> Spec:
     """A chart of these marks, those without rows left out. The last one takes the clicks that `pick` a series."""
     layers: list[Any] = []
     data: dict[int, alt.Data] = {}
-    for mark in marks:
-        if not mark.rows:
-            continue
+    for mark in [m for m in marks if m.rows or (pick and m is marks[-1])] or marks[-1:]:
         chart = alt.Chart(data.setdefault(id(mark.rows), data_of(mark.rows)))
         chart = chart.transform_filter(mark.where) if mark.where else chart
         tips = {"tooltip": [_tip(*t.strip().split(":")) for t in mark.tips.split(";")]} if mark.tips else {}
