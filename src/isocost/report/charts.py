@@ -56,7 +56,7 @@ def drawn(
     """A chart of these marks, those without rows left out. The last one takes the clicks that `pick` a series."""
     layers: list[Any] = []
     data: dict[int, alt.Data] = {}
-    for mark in [m for m in marks if m.rows or (pick and m is marks[-1])] or marks[-1:]:
+    for mark in [m for m in marks if m.rows or (pick is not None and m is marks[-1])] or marks[-1:]:
         chart = alt.Chart(data.setdefault(id(mark.rows), data_of(mark.rows)))
         chart = chart.transform_filter(mark.where) if mark.where else chart
         tips = {"tooltip": [_tip(*t.strip().split(":")) for t in mark.tips.split(";")]} if mark.tips else {}
