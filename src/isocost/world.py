@@ -280,7 +280,7 @@ class Environment(Protocol):
         ...
 
 
-class Episode:
+class BaseEpisode:
     """What most environments have in common: the verifier reads what was said last, and nothing is held open."""
 
     said = ""
@@ -305,7 +305,7 @@ class Exact(Protocol):
     def __call__(self, problems: Sequence[Problem], sampling: Sampling) -> list[float]: ...
 
 
-class Ask(Episode):
+class Ask(BaseEpisode):
     """The simplest environment: one question, one answer."""
 
     def __init__(self, problem: Problem):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from isocost.envs.tools import Toolbox
 from isocost.types import Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 
-class ToolEpisode(Episode):
+class ToolEpisode(BaseEpisode):
     """An `isocost.world.Environment`: turns with calls are answered by tools, a turn without one is the final answer.
 
     What differs is in `prepare` and `score`. Subclasses that hold something also have `close`.

@@ -30,7 +30,7 @@ from isocost.envs.adapters.browser import Browser, Page, program
 from isocost.envs.environment_set import EnvironmentSet
 from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 SETTLE = 0.03          # seconds after an action in which the page may change
 READY = 10.0           # seconds for a page to load
@@ -115,7 +115,7 @@ def open_miniwob(spec: str) -> EnvironmentSet:
     )
 
 
-class PageEpisode(Episode):
+class PageEpisode(BaseEpisode):
     """One page with one seed, until it gives its reward."""
 
     def __init__(self, problem: Problem, which: Task):

@@ -22,7 +22,7 @@ from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.tools import NO_JSON, shortened
 from isocost.errors import UserError, needed
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -72,7 +72,7 @@ def open_openenv(spec: str) -> EnvironmentSet:
     )
 
 
-class OpenEnvEpisode(Episode):
+class OpenEnvEpisode(BaseEpisode):
     """One episode."""
 
     def __init__(self, problem: Problem, which: OpenEnvServer):

@@ -19,7 +19,7 @@ from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.threads import in_thread
 from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def open_game(spec: str) -> EnvironmentSet:
     )
 
 
-class GameEpisode(Episode):
+class GameEpisode(BaseEpisode):
     """One game."""
 
     def __init__(self, problem: Problem, which: Game):

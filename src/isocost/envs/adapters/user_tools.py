@@ -25,13 +25,13 @@ from isocost.envs.adapters import seeded
 from isocost.envs.threads import in_thread
 from isocost.envs.tools import Toolbox, of_object
 from isocost.types import Message, Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 APART = ("reset", "get_reward", "close")
 OWNED = "owned"          # in the meta of a problem whose task `reset` makes
 
 
-class UserTools(Episode):
+class UserTools(BaseEpisode):
     """An episode of a user's class."""
 
     def __init__(self, problem: Problem, made: Callable[[], Any]):

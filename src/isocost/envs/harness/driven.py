@@ -24,7 +24,7 @@ from isocost.envs.adapters import seeded
 from isocost.envs.gateway_protocol import CompletionRequest, Entry, Reply, RequestError
 from isocost.errors import interrupts, told
 from isocost.types import PLAIN, Message, Problem, Segment, Shown
-from isocost.world import EnvironmentFault, Episode, Luck, Text
+from isocost.world import BaseEpisode, EnvironmentFault, Luck, Text
 
 if TYPE_CHECKING:       # the server's packages are an extra
     from isocost.envs.harness.gateway import Gateway, PendingRequest, RolloutSession
@@ -48,7 +48,7 @@ class Seat:
 Run = Callable[[Seat], Coroutine[Any, Any, Any]]        # a harness: returns its reward
 
 
-class Driven(Episode):
+class Driven(BaseEpisode):
     """One rollout of a harness: an `isocost.world.Environment` that is driven."""
 
     drives = True

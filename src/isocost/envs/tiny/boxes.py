@@ -23,7 +23,7 @@ from isocost.envs.tiny.rooms import NAMES
 from isocost.options import NamedOptions
 from isocost.parts.boxes import Box, area, hit, parsed
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def written(box: Box) -> str:
     return "".join(map(str, box))
 
 
-class Screen(Episode):
+class Screen(BaseEpisode):
     """One question: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):

@@ -32,7 +32,7 @@ from isocost import chance
 from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 CALL, WRITE = re.compile(r"C(\d+) (\d+)"), re.compile(r"W(\d) (\d\d)")
 
@@ -94,7 +94,7 @@ def copied(held: tuple[str, ...], a: int, b: int) -> tuple[str, ...]:
     return tuple(held[a] if i == b else x for i, x in enumerate(held))
 
 
-class DeskEpisode(Episode):
+class DeskEpisode(BaseEpisode):
     """One question at the desk: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):

@@ -25,7 +25,7 @@ from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES
 from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 QUARTERS = 4
 
@@ -71,7 +71,7 @@ def problems(which: Needle) -> Iterator[Problem]:
         yield Problem(f"needle-{which.seed}-{i}", (Message("user", f">{asked}"),), str(digit), meta=meta)
 
 
-class Hunt(Episode):
+class Hunt(BaseEpisode):
     """One question: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):

@@ -30,7 +30,7 @@ from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES, House, State, _house, distances
 from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def sight(which: Pages, pages: Sequence[str], room: int) -> str:
     return f"{NAMES[room]}:{''.join(NAMES[to] for to in which.house.doors[room])}{star} {pages[room]}"
 
 
-class Search(Episode):
+class Search(BaseEpisode):
     """One search: an `isocost.world.Environment`. A digit for each fact that is asked ends it."""
 
     def __init__(self, problem: Problem):

@@ -23,7 +23,7 @@ from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.errors import UserError
 from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 ALPHABET = NAMES + "0123456789>:*! "
@@ -142,7 +142,7 @@ def sight(which: Rooms, room: int) -> str:
     return f"{NAMES[room]}:{''.join(NAMES[to] for to in doors)}{star}"
 
 
-class Walk(Episode):
+class Walk(BaseEpisode):
     """One walk through the house: an `isocost.world.Environment`. Arriving at the goal pays 1."""
 
     def __init__(self, problem: Problem):

@@ -20,7 +20,7 @@ from isocost import chance
 from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Episode, Luck
+from isocost.world import BaseEpisode, Luck
 
 DIGITS = 10
 
@@ -72,7 +72,7 @@ def posed(meta: Mapping[str, Any]) -> tuple[Message, ...]:
     return (Message("user", f"{shown(meta['samples'], meta['frames'])}>"),)
 
 
-class Watch(Episode):
+class Watch(BaseEpisode):
     """One question: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):
