@@ -280,6 +280,19 @@ class Environment(Protocol):
         ...
 
 
+class BaseEpisode:
+    """What most environments have in common: the verifier reads what was said last, and nothing is held open."""
+
+    said = ""
+
+    def final(self) -> str:
+        """See `Environment`."""
+        return self.said
+
+    async def close(self) -> None:
+        """See `Environment`."""
+
+
 class Grade(Protocol):
     """Marks finished rollouts, charging one verifier call each. None if the verifier failed or timed out."""
 
@@ -292,7 +305,7 @@ class Exact(Protocol):
     def __call__(self, problems: Sequence[Problem], sampling: Sampling) -> list[float]: ...
 
 
-class Ask:
+class Ask(BaseEpisode):
     """The simplest environment: one question, one answer."""
 
     def __init__(self, problem: Problem):
@@ -304,12 +317,6 @@ class Ask:
     async def step(self, said: str, luck: Luck) -> Shown:
         self.said = said
         return Shown(over=True)
-
-    def final(self) -> str:
-        return self.said
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
 
 @dataclass(frozen=True)

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from isocost.cli.options import SOME, several
 from isocost.errors import UserError
 
 if TYPE_CHECKING:
     from isocost.steps.events import Observer
 
-SOME, POSITIVE = click.IntRange(min=1), click.FloatRange(min=0, min_open=True)
 OWN = ("control", "updates_per_sample", "batch", "width", "seeds", "environments")      # options of control alone
 SHARED = ("method", "budget", "seed", "out", "lr", "sets", "evaluations", "stop_at", "price", "devices", "as_json")
 
 
-def control_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of `OWN`."""
-    for option in reversed((
-        click.option("--control", metavar="TASK", help="train a method of value-based control on a task: pendulum, "
-                     "swingup, maze:8, lock:8, bandit, or gym:ID"),
-        click.option("--updates-per-sample", type=float, default=1.0, show_default=True, help="with --control: sigma"),
-        click.option("--batch", type=SOME, help="with --control: transitions per update  [default: the method's own]"),
-        click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: the method's own]"),
-        click.option("--seeds", type=SOME, default=1, show_default=True, help="with --control: runs of SEED, SEED + 1, "
-                     "... side by side, each in a folder of its own"),
-        click.option("--environments", type=SOME, default=1, show_default=True, help="with --control: copies of the "
-                     "task that a run steps together; updates per sample stay the same"),
-    )):
-        command = option(command)
-    return command
+control_run_options = several(       # those of `OWN`
+    click.option("--control", metavar="TASK", help="train a method of value-based control on a task: pendulum, "
+                 "swingup, maze:8, lock:8, bandit, or gym:ID"),
+    click.option("--updates-per-sample", type=float, default=1.0, show_default=True, help="with --control: sigma"),
+    click.option("--batch", type=SOME, help="with --control: transitions per update  [default: the method's own]"),
+    click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: the method's own]"),
+    click.option("--seeds", type=SOME, default=1, show_default=True, help="with --control: runs of SEED, SEED + 1, "
+                 "... side by side, each in a folder of its own"),
+    click.option("--environments", type=SOME, default=1, show_default=True, help="with --control: copies of the "
+                 "task that a run steps together; updates per sample stay the same"),
+)
 
 
 def trained(method: str, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer) -> Any:

@@ -7,7 +7,7 @@ whole chart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -50,15 +50,13 @@ class Mark(NamedTuple):
 
 
 def drawn(
-    alt_text: str, height: int, channels: Mapping[str, Any], marks: Iterable[Mark], *, pick: Any = None,
+    alt_text: str, height: int, channels: Mapping[str, Any], marks: Sequence[Mark], *, pick: Any = None,
     zoom: bool = False,
 ) -> Spec:
     """A chart of these marks, those without rows left out. The last one takes the clicks that `pick` a series."""
     layers: list[Any] = []
     data: dict[int, alt.Data] = {}
-    for mark in marks:
-        if not mark.rows:
-            continue
+    for mark in [m for m in marks if m.rows or (pick is not None and m is marks[-1])] or marks[-1:]:
         chart = alt.Chart(data.setdefault(id(mark.rows), data_of(mark.rows)))
         chart = chart.transform_filter(mark.where) if mark.where else chart
         tips = {"tooltip": [_tip(*t.strip().split(":")) for t in mark.tips.split(";")]} if mark.tips else {}
@@ -332,24 +330,6 @@ def residuals(rows: Rows, alt_text: str) -> Spec:
     ])
 
 
-def left_out(rows: Rows, alt_text: str) -> Spec:
-    """rows: n, run, C, place (0 at the band's lower end, 1 at its upper), held. Every evaluation in its band."""
-    (color, shape), places, pick = _sizes(rows), [r["place"] for r in rows], picked("n")
-    y = alt.Y(
-        "place:Q", title="position in the 90 % band of the other runs",
-        scale=alt.Scale(domain=[min(-0.25, *places) - 0.08, max(1.25, *places) + 0.08], nice=False),
-        axis=alt.Axis(values=[0, 0.5, 1], labelExpr="['lower end', 'middle', 'upper end'][2 * datum.value]"),
-    )
-    return drawn(alt_text, 280, {"x": compute_axis(), "y": y}, [
-        Mark("rect", [{**_ends(rows), "low": 0, "high": 1}], {"color": "var(--line)", "opacity": 0.55},
-             {**BAND, "x2": alt.X2("C2:Q")}),
-        Mark("line", rows, {"strokeWidth": 1},
-             {"color": color, "detail": alt.Detail("run:N"), "opacity": fading(pick, 0.35, 0.04)}),
-        Mark("point", rows, {"size": 34}, {"color": color, "shape": shape, "opacity": fading(pick, 1.0, 0.08)},
-             "n:O; run:N; C:,d:rollouts; held:N; reward:.4f; low:.4f; high:.4f"),
-    ], pick=pick, zoom=True)
-
-
 def _ends(rows: Rows) -> dict[str, float]:
     return {"C": min(r["C"] for r in rows), "C2": max(r["C"] for r in rows)}
 
@@ -372,22 +352,6 @@ def heat(rows: Rows, alt_text: str) -> Spec:
         "tooltip": [alt.Tooltip("when:N", title="rollouts"), alt.Tooltip("rate:Q", title="pass rate", format=".3f"),
                     _tip("problems", ".1f"), _tip("share", ".1%")],
     }, [Mark("rect", rows, {"color": "var(--accent)", "cornerRadius": 1})])
-
-
-def by_start(rows: Rows, alt_text: str) -> Spec:
-    """rows: n, began, ended, problems. One line for each n over a dashed diagonal; larger points hold more problems."""
-    (color, shape), pick = _sizes(rows), picked("n")
-    scale, axis = alt.Scale(domain=[0, 1], nice=False, padding=8), alt.Axis(format=".2f", tickCount=5)
-    seen = {"color": color, "opacity": fading(pick, 1.0, 0.1)}
-    return drawn(alt_text, 340, {
-        "x": alt.X("began:Q", title="pass rate before training", scale=scale, axis=axis),
-        "y": alt.Y("ended:Q", title="pass rate at the end", scale=alt.Scale(domain=[0, 1], nice=False), axis=axis),
-    }, [
-        Mark("line", [{"began": 0, "ended": 0}, {"began": 1, "ended": 1}],
-             {**DASHED, "strokeWidth": 1, "color": "var(--soft)"}),
-        Mark("line", rows, {"strokeWidth": 1.8}, seen),
-        Mark("point", rows, {"size": 40}, {**seen, "shape": shape}, "n:O; began:.3f; ended:.3f; problems:Q"),
-    ], pick=pick)
 
 
 # arms beside each other ---------------------------------------------------------------------------------------

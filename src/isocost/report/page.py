@@ -47,7 +47,6 @@ TRAINING = (
     interference.interference,
     accounts.spent,
     accounts.time,
-    accounts.names,
     recipe.recipe,
     rollouts.rollouts,
     headline.flags,

@@ -23,7 +23,7 @@ from isocost.meter import Meter, payer
 from isocost.recipe import functions
 from isocost.seams import SEAMS, Recipe
 from isocost.types import Cost, Fault, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown, Stop
-from isocost.world import Luck, OnTokens, World
+from isocost.world import BaseEpisode, Luck, OnTokens, World
 
 ALPHABET = "abc.0123456789?!"     # the policy writes the first four; it only reads the rest
 SAYS, END = 4, 3
@@ -386,7 +386,7 @@ def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
     )
 
 
-class Guess:
+class Guess(BaseEpisode):
     """One dialogue: the answer ends it and pays 1. One turn in four meets a tool that is busy, and is lost."""
 
     def __init__(self, problem: Problem):
@@ -403,15 +403,9 @@ class Guess:
         shown = "!" if fault else "?"
         return Shown((Message("tool", shown),), right, float(right), shown, fault)
 
-    def final(self) -> str:
-        return self.said
-
     def expert(self) -> str:
         """The answer."""
         return str(self.problem.answer)
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
 
 def world_of(recipe: Recipe) -> World:

@@ -30,7 +30,7 @@ from isocost.envs.adapters.browser import Browser, Page, program
 from isocost.envs.environment_set import EnvironmentSet
 from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 SETTLE = 0.03          # seconds after an action in which the page may change
 READY = 10.0           # seconds for a page to load
@@ -115,7 +115,7 @@ def open_miniwob(spec: str) -> EnvironmentSet:
     )
 
 
-class PageEpisode:
+class PageEpisode(BaseEpisode):
     """One page with one seed, until it gives its reward."""
 
     def __init__(self, problem: Problem, which: Task):
@@ -179,9 +179,6 @@ class PageEpisode:
             await self.page.run(f"window.__refs[{int(where)}].select && window.__refs[{int(where)}].select()")
             await self.page.write(text)
         return ""
-
-    def final(self) -> str:
-        return self.said
 
     async def close(self) -> None:
         if self.page is not None:
