@@ -52,7 +52,7 @@ from isocost.cli.test_time import strategy_options
 from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
 
-OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy")       # options of `eval` of a run
+OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy", "truth")       # options of `eval` of a run
 OF_OWN = ("study", "workers", "dry_run", "as_json")     # options of the steps of a study of another kind
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
@@ -233,7 +233,8 @@ def pilot(
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right), or mark (with --truth)")
+@click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right), or mark (with "
+              "--truth)")
 @json_option
 @reported
 def fit(study: Path, metric: str | None, as_json: bool) -> None:
@@ -429,6 +430,8 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 @click.option("--env", metavar="SPEC", help="with --model, as for `isocost profile`")
 @click.option("--max-turns", type=SOME, help="with --env  [default: the environment's own]")
 @click.option("--verifier", "--reward", help="with --model, as for `isocost profile`  [default: the problems' own]")
+@click.option("--truth", metavar="VERIFIER", help="report pass@1 by this verifier, and the mark of the one that trains "
+              "beside it")
 @click.option("--limit", type=SOME, help="with --model: use only this many problems")
 @click.option("--skip-broken", is_flag=True, help="with --model: skip rows that cannot be used; they are listed")
 @click.option("--system", help="with --model: a system message put before every problem")
@@ -454,7 +457,8 @@ def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, strategy
             return
         if unused := [option for name, option in given().items() if name not in OF_RUN]:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
-        found = evaluate(run, samples=samples, base=base, data=asked["data"], strategy=strategy, observer=shown)
+        found = evaluate(run, samples=samples, base=base, data=asked["data"], strategy=strategy, truth=asked["truth"],
+                         observer=shown)
         printed(found, shown, as_json)
         return
     if base or not (asked["data"] or asked["env"]):
