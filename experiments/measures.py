@@ -200,7 +200,7 @@ def turns(folder: Path, samples: int = 4) -> Numbers:
 def turns_of(rollouts: Sequence[Rollout]) -> Numbers:
     """Of all attempts: success, turns with a fault of the policy, and the share that ended by itself without one.
 
-    Of the successes: calls, which are all turns but the last, and those of them that had any fault.
+    Of the successes: calls, which are all turns but the last, their mean's logarithm, and those that had any fault.
     """
     right = [r for r in rollouts if r.score is not None and r.score.value > 0]
     return {
@@ -209,6 +209,7 @@ def turns_of(rollouts: Sequence[Rollout]) -> Numbers:
         "form": float(np.mean([r.stop is Stop.DONE and not malformed(r) for r in rollouts])),
         "calls": float(np.mean([len(r.turns) - 1 for r in right])) if right else float("nan"),
         "failed": float(np.mean([sum(t.fault is not None for t in r.turns) for r in right])) if right else float("nan"),
+        "log calls": float(np.log(np.mean([len(r.turns) - 1 for r in right]))) if right else float("nan"),
     }
 
 

@@ -128,7 +128,7 @@ def test_bills_add_up_by_hand():
 def test_flops_follow_the_recipe_before_and_the_bills_after():
     """A reference reads the 9 tokens of a rollout once more, at 2P each; what was trained is what the bills say."""
     profile = {"cost": {"rollouts": 10, "prefill": 60, "decode": 30}, "recipe": {"compares": True}}
-    prices = Prices.of(profile, 1e5)
+    prices = Prices.of_profile(profile, 1e5)
     assert prices.bill([(4, 8, 64, 2)], TIMING).flops == 64 * 1e5 * (2 * 9 + 2 * 9 + 6 * 9)
     half = prices.measured([{"rollouts": 10, "prefill": 60, "decode": 30, "score": 20, "train": 45}])
     assert half.bill([(4, 8, 64, 2)], TIMING).flops == pytest.approx(64 * 1e5 * (2 * 9 + 2 * 2 + 6 * 4.5))

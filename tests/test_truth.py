@@ -46,7 +46,8 @@ def both(tmp_path_factory):
 ])
 def test_a_coarse_verifier_pays_what_it_knows_of_the_answer_after_the_last_step(of, right, wrong):
     mark = find(f"coarse:{of}").mark
-    assert [mark(x, PUZZLE) for x in right] == [1.0] * len(right) and [mark(x, PUZZLE) for x in wrong] == [0] * len(wrong)
+    assert [mark(x, PUZZLE) for x in right] == [1.0] * len(right)
+    assert [mark(x, PUZZLE) for x in wrong] == [0.0] * len(wrong)
     if of == "choice":      # one of four, and wrong answers fall on each
         places = [COARSE[of](str(k)) for k in range(400)]
         assert set(places) == {0, 1, 2, 3} and min(map(places.count, range(4))) > 80
@@ -131,8 +132,8 @@ def hack(folder):
     lines = read_lines(folder / "metrics.jsonl")
     first = next(x for x in lines if "eval/select" in x)
     lines[-1] |= {"eval/select": 0.0, "eval/audit": 0.0, "eval/select/mark": 1.0, "eval/since": 0, "eval/mark/change":
-                  1 - first["eval/select/mark"], "eval/mark/change_se": 0.02, "eval/truth/change": -first["eval/select"],
-                  "eval/truth/change_se": 0.05}
+                  1 - first["eval/select/mark"], "eval/mark/change_se": 0.02, "eval/truth/change":
+                  -first["eval/select"], "eval/truth/change_se": 0.05}
     (folder / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     return first["eval/select"]
 
@@ -162,5 +163,5 @@ def test_a_model_is_evaluated_by_both():
 def test_problems_whose_answer_is_wrong_by_the_truth_are_refused(tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text('{"prompt": "1+1=", "answer": "two"}\n{"prompt": "1+2=", "answer": "3"}\n')
-    with pytest.raises(UserError, match="from the verifier numeric|verifier numeric cannot mark"):
+    with pytest.raises(UserError, match=r"from the verifier numeric|verifier numeric cannot mark"):
         open_problems(Setting.of(data=str(file), verifier="words", truth="numeric"), check=True)

@@ -310,7 +310,7 @@ def train(
     from isocost.cli.printer import observer, printed
 
     if method is not None and study is None and asked["control"]:
-        ended = trained(method, asked, given(), shown := observer(as_json))
+        ended = trained(method, {**asked, "stop_at": stop_at}, given(), shown := observer(as_json))
         printed(ended, shown, as_json)
         return int(ended.exit_code)
     without_control(asked, given())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SOME, POSITIVE = click.IntRange(min=1), click.FloatRange(min=0, min_open=True)
 OWN = ("control", "updates_per_sample", "batch", "width", "seeds", "environments")      # options of control alone
-SHARED = ("method", "budget", "seed", "out", "lr", "sets", "evaluations", "as_json")    # and those that it also takes
+SHARED = ("method", "budget", "seed", "out", "lr", "sets", "evaluations", "stop_at", "price", "devices", "as_json")
 
 
 def control_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,11 +60,11 @@ def without_control(asked: dict[str, Any], given: Mapping[str, str]) -> None:
 
 
 def measured(run: Path, samples: int | None, given: Mapping[str, str]) -> Any:
-    """`isocost eval` of a run of control on `samples` fresh episodes; None if the run is of another kind."""
-    from isocost.runs.files import read_json
+    """`isocost eval` of a run of control, or of a folder of them, on `samples` fresh episodes; None for other kinds."""
+    from isocost.compare.control import are_control
     from isocost.steps.control.single import evaluate_control
 
-    if not (run / "run.json").exists() or read_json(run / "run.json").get("kind") != "control":
+    if not are_control([run]):
         return None
     if unused := [text for name, text in given.items() if name not in ("run", "samples", "as_json")]:
         raise UserError(f"{unused[0]} has no use with a run of control: it is measured on fresh episodes of its task")

@@ -19,16 +19,16 @@ ended at its share of the budget: the verdict is then "cannot tell", but gain an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import ndtri
 
-from isocost.disk.shape import Keys
+from isocost.disk.shape import Keys, Plain
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner.bill import Bill, BillOutcome, against
@@ -46,7 +46,7 @@ EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 
 @dataclass(frozen=True)
-class MeanOfRuns:
+class MeanOfRuns(Plain):
     """A mean over runs (or pairs of runs) with its Student confidence interval; None if there is only one.
 
     The interval is at least as wide as the sampling error of the mean, because few values may agree by chance.
@@ -63,11 +63,6 @@ class MeanOfRuns:
         bounds = "" if self.low is None or self.high is None else f" [{self.low:+.3f}, {self.high:+.3f}]"
         return f"{self.mean:+.3f}{bounds} over {counted(self.count, 'seed')}"
 
-    @staticmethod
-    def of(data: Mapping[str, Any] | None) -> MeanOfRuns | None:
-        """The mean in plain data."""
-        return None if data is None else MeanOfRuns(**{**data, "values": tuple(data["values"])})
-
 
 @dataclass(frozen=True)
 class IntervalScore:
@@ -81,7 +76,7 @@ class IntervalScore:
 
 
 @dataclass(frozen=True)
-class Rival:
+class Rival(Plain):
     """The arm that was best at the pilot's end, where it is neither prescribed nor the comparator: its outcome, what
     the prescription gained over it (paired by seed), and `better`: "prescribed", "leader" or "cannot tell"."""
 
@@ -92,15 +87,14 @@ class Rival:
 
     OLDER: ClassVar = {"arm": Keys({"n": int})}
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Rival:
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
         """The rival in plain data."""
-        comparison, difference = (MeanOfRuns.of(data[k]) for k in ("comparison", "difference"))
-        return Rival(Arm.of(data), comparison, difference, data["better"])
+        return super().of({**data, "arm": Arm.of(data)})
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Plain):
     """The outcome of a forecast. `scores` has that of the forecast first, then the naive ones.
 
     `difference` is prescribed minus comparator, paired by seed; `better` is "prescribed", "comparator" or "cannot
@@ -131,6 +125,9 @@ class Audit:
     bill: tuple[BillOutcome, ...] = ()
 
     OLDER: ClassVar = {"comparator": int}
+    HEAD: ClassVar = {"schema": VERSION}
+    SHOWN: ClassVar = ("beats_naive", "exit_code")
+    LATER: ClassVar = ("capped", "leader", "rule", "bill")
 
     @property
     def exit_code(self) -> int:
@@ -144,29 +141,11 @@ class Audit:
             return None
         return self.scores[0].score < min(s.score for s in self.scores[1:])
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        out = {"schema": VERSION, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code,
-               "comparator": self.comparator and self.comparator.data()}
-        if self.leader is not None:
-            out["leader"] = {**asdict(self.leader), "arm": self.leader.arm.data()}
-        optional = ("capped", "leader", "rule", "bill")     # absent in records from before them
-        return {k: v for k, v in out.items() if k not in optional or v}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Audit:
-        """The audit that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "beats_naive", "exit_code")}
-        for k in ("outcome", "gain", "comparison", "difference"):
-            d[k] = MeanOfRuns.of(d[k])
-        if (other := d["comparator"]) is not None:
-            d["comparator"] = Arm(other if isinstance(other, Mapping) else {"n": other})
-        d["leader"] = Rival.of(d["leader"]) if d.get("leader") else None
-        d["bill"] = tuple(map(BillOutcome.of, d.get("bill", ())))
-        for k in ("missing", "diverged", "capped"):
-            d[k] = tuple(d.get(k, ()))
-        d["forecast"] = Interval.of(d["forecast"]) if d["forecast"] else None
-        return Audit(**{**d, "scores": tuple(IntervalScore(**s) for s in d["scores"])})
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """The audit that `data()` wrote, of this or an earlier version."""
+        other = data["comparator"]
+        return super().of({**data, "comparator": {"n": other} if isinstance(other, int) else other})
 
 
 def seals(runs: Sequence[Path | RunFiles]) -> dict[str, str | None]:

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from isocost.disk.shape import AtLeast, AtMost
+from isocost.disk.shape import AtLeast, AtMost, built
 from isocost.errors import UserError
 from isocost.laws import naive
 from isocost.laws.curves import PASS, Curve
@@ -152,18 +152,14 @@ class Forecast(OfArm):
     @staticmethod
     def of(data: Mapping[str, Any]) -> Forecast:
         """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
-        d: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        d = dict(data)
         for key in ("comparator", "leader"):
             other = d.get(key)
             d[key] = None if other is None else Arm(other if isinstance(other, Mapping) else {"n": other})
         d["arm"] = Arm.of(data)
         if "arm" in data and (both := sorted(set(OLD) & set(data))):
             raise UserError(f"forecast.json was changed after it was sealed: it has {', '.join(both)} besides its arm")
-        d = {k: v for k, v in d.items() if k not in ("schema", *OLD, *_FLAT)}
-        d["interval"] = Interval.of(d["interval"]) if d["interval"] else None
-        d["naive"] = tuple(Naive(**x) for x in d["naive"])
-        d["bill"] = Bill.of(d["bill"]) if d.get("bill") else None
-        found = Forecast(**d)
+        found: Forecast = built(Forecast, d)
         verify_seal(found)
         return found
 

@@ -28,7 +28,7 @@ from isocost.control.policy import ControlPolicy
 from isocost.control.seams import Agent
 from isocost.control.stack import Stack
 from isocost.control.tasks import open_task, random_return
-from isocost.control.types import ControlTask
+from isocost.control.types import ControlTask, Progress
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.local.weights import read_tensors
@@ -38,6 +38,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.driver import Driver, together
 from isocost.runs.files import DIVERGED, ended, file_hash, read_json
 from isocost.runs.record import RunRecord, machine
+from isocost.runs.stop_at import StopAt, go_on
 from isocost.screen.words import grouped
 from isocost.types import Cost
 from isocost.world import About
@@ -100,6 +101,18 @@ def source_of(task: str) -> str:
     return fingerprint([task, file_hash(Path(str(file)))])
 
 
+def updates_of(job: ControlJob) -> int:
+    """The updates of a run whose budget is in environment steps: sigma for each sample that is paid back."""
+    sets = tuple(sorted(job.sets.items()))
+    return int(job.arm.get("sigma", 1.0) * _paid(job.method, sets, int(job.budget["env-steps"]), job.environments))
+
+
+@cache
+def _paid(method: str, sets: tuple[tuple[str, str], ...], samples: int, environments: int) -> int:
+    tempo = methods.tuned(methods.agent(method), dict(sets)).tempo
+    return environments * sum(tempo(Progress(k, 0)).learns for k in range(0, samples, environments))
+
+
 def price(agent: Agent, task: ControlTask) -> tuple[Effort, int]:
     """What one update of one run takes in which every network is trained, and the paper's FLOP of it: 10 N B.
 
@@ -146,6 +159,10 @@ class ControlRun:
             self.spent = self.meter.of()
             yield {"step": self.step - 1, **self._counts(), **self._losses()}
         run.end.reason = "spent"
+
+    def done(self, run: Driver) -> float:
+        goal = self._goal(run)
+        return self.run.samples / (goal - self.run.samples) if goal else self.step
 
     def _goal(self, run: Driver) -> int:
         """The samples to reach next: to the next evaluation, within the budget; 0 if nothing more fits."""
@@ -237,13 +254,14 @@ def capacity_of(job: ControlJob) -> int:
 
 def run_stack(
     jobs: Sequence[ControlJob], outs: Sequence[Path], *, save_every: int = 0, save_seconds: float = 60.0,
-    on_step: Callable[[str, Mapping[str, Any]], None] = lambda name, line: None,
+    stop_at: StopAt | None = None, on_step: Callable[[str, Mapping[str, Any]], None] = lambda name, line: None,
 ) -> list[dict[str, Any]]:
     """Run these jobs in one process, as one stack, each into its folder, or resume them; the contents of end.json.
 
     They differ in sigma, rate, seed and budget. On the same machine a run leaves the same metrics and weights, byte for
-    byte, alone, in any stack, and after a kill. Raises UserError for jobs that cannot share a stack, and for a folder
-    that has another run.
+    byte, alone, in any stack, and after a kill. Each ends at the last line of metrics.jsonl that `stop_at` pays for; a
+    larger amount, or none, continues it. Raises UserError for jobs that cannot share a stack, and for a folder that has
+    another run.
     """
     if len({job.shared for job in jobs}) > 1:
         raise UserError("runs of one stack have the same task, method, batch, width and settings; start others alone")
@@ -251,15 +269,17 @@ def run_stack(
     for job, out in zip(jobs, outs, strict=True):
         agent_of(job)
         _refuse_another(job, out, agent)
+        go_on(out, stop_at)
     todo = [(job, out) for job, out in zip(jobs, outs, strict=True) if not ended(out)]
     if todo:
         torch.set_num_threads(1)        # more threads split sums by the size of the stack
-        finished(_go(todo, agent, task, {"save_every": save_every, "save_seconds": save_seconds}, on_step))
+        finished(_go(todo, agent, task, {"save_every": save_every, "save_seconds": save_seconds,
+                                             "stop_at": stop_at}, on_step))
     return [read_json(out / "end.json") for out in outs]
 
 
 async def _go(
-    todo: Sequence[tuple[ControlJob, Path]], agent: Agent, task: ControlTask, saves: dict[str, Any],
+    todo: Sequence[tuple[ControlJob, Path]], agent: Agent, task: ControlTask, more: dict[str, Any],
     on_step: Callable[[str, Mapping[str, Any]], None],
 ) -> None:
     runs = [StackedRun(j.seed, j.arm.get("sigma", 1.0), j.arm["rate"], j.environments) for j, _ in todo]
@@ -269,13 +289,17 @@ async def _go(
         for (job, out), run in zip(todo, runs, strict=True):
             record = opened.enter_context(RunRecord.opened(out))
             work = ControlRun(job, agent, stack, run)
-            drivers.append(Driver(work, record, points=job.points, on_step=partial(on_step, job.name), **saves))
+            drivers.append(Driver(work, record, points=job.points, on_step=partial(on_step, job.name), **more))
         await together(drivers)
 
 
 def _refuse_another(job: ControlJob, out: Path, agent: Agent) -> None:
-    """Raises UserError, naming what differs, if the folder holds another run."""
+    """Raises UserError, naming what differs, if the folder holds another run; of a new one, if its replay never holds
+    as many transitions as a batch has. Before that, batches are drawn with repeats, as in SB3."""
     if not (out / "run.json").exists():
+        if capacity_of(job) < agent.batch:
+            raise UserError(f"batch is {agent.batch}, and the replay of a run of {grouped(capacity_of(job))} samples "
+                            "never holds as many transitions: take a smaller --batch, or more samples")
         return
     there = read_json(out / "run.json")
     if there.get("kind") != KIND:

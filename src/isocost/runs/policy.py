@@ -127,6 +127,9 @@ class PolicyRun:
         if run.end.reason != "spent" or len(self.job.budget) == 1:
             run.end.bound = ""
 
+    def done(self, run: Driver) -> float:
+        return self.step
+
     def _write(self, step: Step, *, evaluated: bool) -> None:
         text, used = self.world.text, lambda: self.record.size("samples.jsonl")
         whole = keeps(self.ledger.step, step.groups, self.job.keep, evaluated=evaluated)

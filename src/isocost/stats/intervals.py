@@ -8,18 +8,20 @@ symmetric truth 75 % of the time at most. So the variance is pooled over arms. T
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy import ndarray
 from scipy.special import ndtr, stdtrit
 
+from isocost.disk.shape import Plain
+
 Kind = Literal["confidence", "prediction"]
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Plain):
     """A value with its bounds: `kind` says whether they are for the mean curve or for the mean of new runs.
 
     `dof` are the degrees of freedom of the pooled run-to-run variance behind it.
@@ -43,15 +45,6 @@ class Interval:
 
     def __str__(self) -> str:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of(data: dict[str, Any]) -> Interval:
-        """The interval that `data()` wrote."""
-        return Interval(**data)
 
 
 def student(level: float, dof: float) -> float:

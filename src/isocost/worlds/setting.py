@@ -146,7 +146,8 @@ class Opened:
         self.grader.close()
         if self.truth is not None:
             self.truth.close()
-        self.world.close()
+        for world in (self.world, *self.world.others.values()):
+            world.close()
 
 
 def open_problems(
@@ -220,6 +221,7 @@ def open_setting(
             sides.train, grader, meter, setting.sampling, machine, setting.world, limits, reference,
             exact=not (asked.env or truth) and all(p.meta.get("exact") for p in every), dialogues=bool(asked.env),
         ))
+        world.open_other = partial(_other, setting, grader, meter, limits)
         if asked.env:
             world.env = open_environment(asked.env).make
         world.truth = truth
@@ -228,6 +230,12 @@ def open_setting(
             one.close()
         raise
     return Opened(setting, loaded, sides, world, grader, truth)
+
+
+def _other(setting: Setting, grade: Grader, meter: Meter, limits: RequestLimits, name: str) -> World:
+    """The world of another model, which is sampled as the setting's own."""
+    spec = spec_of(name)
+    return spec.open(Opening((), grade, meter, setting.sampling, setting.machine, spec.of.options(), limits))
 
 
 def _built_in(setting: Setting) -> bool:

@@ -287,10 +287,10 @@ class ToyLearner:
         return float(norm)
 
     def weights(self) -> dict[str, Tensor]:
-        return {k: v.detach().clone() for k, v in self.policy.state_dict().items()}
+        return dict(self.policy.state_dict())
 
     def state(self) -> dict[str, Tensor]:
-        return self.weights() | self.adam.state()
+        return {k: v.clone() for k, v in self.weights().items()} | self.adam.state()
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.policy.load_state_dict({k: state[k] for k in self.policy.state_dict()})

@@ -4,16 +4,24 @@ and `agent(**changes)`. A user's own file works the same, by its path."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from isocost.control.seams import Agent
 from isocost.control.types import ControlTask
 from isocost.errors import UserError
-from isocost.found import FileKind
+from isocost.found import FileKind, from_file
 from isocost.recipe import tune
 
 KIND = FileKind("isocost.control.methods", "method of control", ("CARD", "agent"), "docs/control_methods.md")
 names, load = KIND.names, KIND.load
+
+
+def known(name: str) -> bool:
+    """Whether a name, or the path of a .py file, is of a method of control: a file with an `agent`."""
+    if not name.endswith(".py"):
+        return name in names()
+    return Path(name).is_file() and hasattr(from_file(Path(name)), "agent")
 
 
 def agent(name: str, **changes: Any) -> Agent:

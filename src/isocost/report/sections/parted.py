@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from isocost.errors import UserError
-from isocost.report import arm_charts
+from isocost.report import charts
 from isocost.report.html import brief, figure, join, p, sentence, share
 from isocost.report.records import Data, ReportRecords
 from isocost.report.section import Section
@@ -50,7 +50,7 @@ def plot(study: ReportRecords) -> Plot | None:
     alt_text = "Held-out mark and truth against training rollouts: " + "; ".join(
         f"{a} {share(r['reward'])} at {brief(r['C'])}" for a, r in ends.items())
     said = [found[0].said()] if len(found) == 1 else of_arms(arms)
-    return Plot(arm_charts.arm_curves(rows, means(rows), alt_text), alt_text, rows, said)
+    return Plot(charts.arm_curves(rows, means(rows), alt_text), alt_text, rows, said)
 
 
 def parted(study: ReportRecords) -> Section | None:

@@ -85,12 +85,7 @@ class EvaluationResult(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """eval.json."""
-        out = {"schema": SCHEMA, **_marked(self), "final": vars(self.final)}
-        for name in ("base", "difference"):
-            mean = out.pop(name)
-            if mean is not None:
-                out[name] = vars(mean)
-        return _with_bill(out)
+        return _recorded(super().to_dict(), "base", "difference", "strategy", "mark", "flawed")
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,7 @@ class ModelEvaluation(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost eval --json` prints it."""
-        return _with_bill({"schema": SCHEMA, **_marked(self), "right": vars(self.right)})
+        return _recorded(super().to_dict(), "strategy", "mark", "flawed")
 
 
 def _mark_rows(mark: PassRateMean | None, flawed: float | None) -> list[Row]:
@@ -142,13 +137,6 @@ def _mark_rows(mark: PassRateMean | None, flawed: float | None) -> list[Row]:
         return []
     said = f"of the completions marked right, {flawed or 0:.1%} are wrong by the truth"
     return [mark.row("mark"), *([] if flawed is None else [Row("", said, "flag" if flawed else "")])]
-
-
-def _marked(result: EvaluationResult | ModelEvaluation) -> dict[str, Any]:
-    """The fields of a result, those of the mark only where there is a truth."""
-    out = dict(vars(result))
-    mark, flawed = out.pop("mark"), out.pop("flawed")
-    return out if mark is None else {**out, "mark": vars(mark), "flawed": flawed}
 
 
 def _beside(found: Evaluation) -> tuple[PassRateMean | None, float | None]:
@@ -160,10 +148,9 @@ def _beside(found: Evaluation) -> tuple[PassRateMean | None, float | None]:
     return mean_over(found.marks), flawed(marks, truths)
 
 
-def _with_bill(out: dict[str, Any]) -> dict[str, Any]:
-    """A result as data, with the bill of its strategy if it has one."""
-    bill = out.pop("strategy")
-    return out if bill is None else {**out, "strategy": bill.data()}
+def _recorded(data: dict[str, Any], *optional: str) -> dict[str, Any]:
+    """The fields of a result, without the optional ones that it lacks."""
+    return {"schema": SCHEMA} | {k: v for k, v in data.items() if v is not None or k not in optional}
 
 
 @writes()

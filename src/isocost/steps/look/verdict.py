@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from isocost.can import Can
-from isocost.disk.jsonfile import TAIL, finite
+from isocost.disk.jsonfile import TAIL
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, curves
 from isocost.laws.law import Law
@@ -218,15 +218,13 @@ class RunVerdict:
 class Verdicts(Result):
     """The verdicts on a run, or on the runs of a study, in order of path."""
 
+    entries: ClassVar[str] = "runs"
+
     runs: tuple[RunVerdict, ...]
 
     def rows(self) -> list[Row]:
         """Those of each run."""
         return [row for run in self.runs for row in run.rows()]
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost verdict --json` prints it: a list with an entry per run."""
-        return list(finite([v.to_dict() for v in self.runs]))
 
 
 def verdict(path: str | Path, *, target: float | None = None, worth: float | None = None) -> Verdicts:

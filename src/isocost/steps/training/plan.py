@@ -161,7 +161,7 @@ def _machine(study: StudyRecord, price: str | None, devices: int | None, workers
 def _uncounted(study: StudyRecord) -> dict[str, str]:
     """unit -> why a budget in it cannot be counted by what the study knows before its pilot."""
     known = study.profiled()
-    prices, found = Prices.of(known), {}
+    prices, found = Prices.of_profile(known), {}
     if not study.source.can(Can.PILOT):
         found[SECONDS] = f"the time of training is {UNTIMED.source}"
     if not prices.decode:

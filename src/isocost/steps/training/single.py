@@ -266,7 +266,7 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
     held_out = known["select"] + known["audit"]
     timing = expected_timing(known, held_out, None if known["exact"] else job.setting.evaluation.samples)
     n, B = job.arm["n"], job.arm["B"]
-    prices, size = Prices.of(known), n * B
+    prices, size = Prices.of_profile(known), n * B
     each = prices.bill([(n, B, size, 0)], timing).of_unit(spend.unit)
     evaluated = prices.bill([(n, B, 0, 2 + evaluations)], timing).of_unit(spend.unit)
     updates = max(0, int((spend.amount - evaluated) // each))
