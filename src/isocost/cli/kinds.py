@@ -106,6 +106,8 @@ def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
 @click.option("--seeds", type=SOME, help="control: seeds of a setting in the pilot  [default: 5]")
 @click.option("--length", type=SOME, help="control: samples of a run of the pilot  [default: as profiled]")
 @click.option("--train-seeds", type=SOME, help="control: new seeds of each trained arm  [default: 5]")
+@click.option("--shorter", type=float, help="control: runs of the pilot at a larger sigma are shorter, by its ratio to "
+              "the least one to this power, such as 0.4  [default: 0]")
 @json_option
 @reported
 def plan(study: Path, **asked: Any) -> Any:

@@ -105,11 +105,12 @@ def spends(price: ControlPrice, runs: Sequence[ControlRunPlan]) -> float:
 
 def plan_control_pilot(
     centre: Arm, samples: int, price: ControlPrice, budget: Budget | None, *, sigmas: Sequence[float] | None = None,
-    seeds: int | None = None, seed: int = 0,
+    seeds: int | None = None, seed: int = 0, shorter: float = 0.0,
 ) -> ControlPilot:
     """The largest grid that two thirds of the budget pay for; without a budget, three values of sigma.
 
-    `centre` has batch and rate (and width) of the middle of the grid; `seed` is the study's.
+    `centre` has batch and rate (and width) of the middle of the grid; `seed` is the study's. Runs have `samples` at the
+    least sigma and samples (sigma / least)^-shorter at the others: samples to a return fall with sigma, too.
 
     Raises UserError for fewer than three sigmas or seeds, a sigma that cannot be run, and a budget below the smallest
     grid, with what that costs.
@@ -126,8 +127,8 @@ def plan_control_pilot(
     made = []
     for grid, count in sizes:
         arms = [arm for s in grid for arm in star(s, centre["batch"], centre["rate"], centre.get("width"))]
-        runs = tuple(ControlRunPlan("pilot", arm, SPACED * seed + k, samples) for arm in dict.fromkeys(arms)
-                     for k in range(count))
+        runs = tuple(ControlRunPlan("pilot", arm, SPACED * seed + k, round(samples * (arm["sigma"] / grid[0])**-shorter))
+                     for arm in dict.fromkeys(arms) for k in range(count))
         made.append((grid, count, runs, spends(price, runs)))
         if budget is None or made[-1][3] <= SHARE * budget.amount:
             break
@@ -139,5 +140,6 @@ def plan_control_pilot(
                         "a smaller --length")
     grid, count, runs, cost = made[-1]
     why = (f"sigma {', '.join(f'{s:g}' for s in grid)}; about batch {centre['batch']:g} and rate {centre['rate']:g}, "
-           f"{BATCHES:g} times less and more of the one and {RATES:g} times of the other; {counted(count, 'seed')}")
+           f"{BATCHES:g} times less and more of the one and {RATES:g} times of the other; {counted(count, 'seed')}"
+           + f"; {grouped(runs[-1].samples)} samples at sigma {grid[-1]:g}" * (shorter > 0))
     return ControlPilot(price.unit, budget, count, samples, runs, cost, why)
