@@ -1,4 +1,4 @@
-"""AIPO, DRPO, MSSR, XRPO, BroRL, Apriel, T1 and RLPT against numbers worked by hand from each paper's rule."""
+"""AIPO, DRPO, MSSR, XRPO, BroRL, Apriel, T1, RLPT and RedStar against numbers worked by hand from each paper's rule."""
 
 import asyncio
 import math
@@ -12,7 +12,7 @@ from isocost import methods
 from isocost.batch import Forward
 from isocost.ledger import Ledger
 from isocost.loop import train
-from isocost.methods import apriel, brorl, drpo, mssr, rlpt, t1, xrpo
+from isocost.methods import apriel, brorl, drpo, mssr, redstar, rlpt, t1, xrpo
 from isocost.methods.grpo import advantage as grpo_advantage
 from isocost.pack import pack
 from isocost.recipe import tune
@@ -333,3 +333,30 @@ def test_rlpt_pays_for_the_texts_own_segment_and_stops_there():
     scored = asyncio.run(rlpt.reward(Group(asked, tuple(said)), world)).rollouts
     assert [r.score.value for r in scored] == [float(t == "a") for t in texts]
     assert world.meter.of().verify == 0
+
+
+# RedStar ------------------------------------------------------------------------------------------------------------
+
+def test_redstar_keeps_the_worked_answers_of_what_is_seldom_solved():
+    worked = replace(QUESTION, variant="worked")
+
+    def select(*rewards, problem=worked, **settings):
+        made = [attempt([0, 3], r, k, problem) for k, r in enumerate(rewards)]
+        made.append(attempt([1, 3], 1.0, len(made), problem).but(origin="expert"))
+        kept = redstar.select(Group(problem, tuple(made)), LEDGER, **settings)
+        return None if kept is None else [r.origin for r in kept.rollouts]
+
+    assert select(1, 0, 0, 0) == ["expert"] and select(0, 0, 0, 0) == ["expert"]
+    assert select(1, 1, 0, 0) is None and select(1, 1, 0, 0, hardest=0.5) == ["expert"]
+    assert len(select(1, 1, 0, 0, problem=QUESTION)) == 5                       # RL: the whole group
+
+
+def test_redstar_imitates_first_and_then_reinforces():
+    recipe, world = methods.load("redstar").recipe(groups=4, rollouts=4), toy.world()
+    recipe = tune(tune(recipe, "guide.steps", 2), "select.hardest", 1.0)
+    ledger, steps = run(recipe, world, 64)
+    assert [s.line.get("taught", 0) > 0 for s in steps if "reward" in s.line] == [True, True, False, False]
+    fates = [line["fates"] for line in ledger.fresh]
+    assert all(f.count("filtered") == 3 and f.count("trained") == 1 for f in fates[:8]) and not any("filtered" in f for f in fates[8:])
+    (group,) = {line["variant"] for line in ledger.fresh[:8]}
+    assert group == "worked" and {line["variant"] for line in ledger.fresh[8:]} == {""}
