@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -25,7 +25,7 @@ from isocost.parts.play import begin, given, opening, sample
 from isocost.seams import Pace, Recipe
 from isocost.traits import bounds, trait
 from isocost.types import Group, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
-from isocost.world import Start, World, generate_many
+from isocost.world import Ask, Start, World, generate_many
 
 CARD = Card("LATR", "2510.24302", 2025, "grpo", "Groups of different texts learn faster than independent samples.")
 SHARES = ((0, 1.0), (10, 0.75), (20, 0.5), (80, 0.25), (200, 0.0))      # η from these steps on
@@ -55,18 +55,18 @@ async def play(
 
     `sure` is τ_abs, `apart` τ_rel, `differ` τ_ed, `windows` the values of r. The tree grows until it has enough texts
     that none of the windows is still to come for, or for `most` tokens; then each goes on as a sample. What is pruned
-    is charged. Raises UserError for sampling with top-p or top-k: a second token may be outside of it.
+    is charged. Dialogues are sampled plainly. Raises UserError for sampling with top-p or top-k: a second token may be outside of it.
     """
     share = [x for at, x in SHARES if at <= place.wave][-1]
     count = round(share * len(attempts))
-    if place.purpose != chance.Purpose.TRAIN or start is not None or count < 2:
+    if place.purpose != chance.Purpose.TRAIN or start is not None or count < 2 or world.env is not Ask:
         return await sample(problem, attempts, world, pace, place, start)
     if pace.sampling.truncates:
         raise UserError("latr branches to tokens that top-p or top-k may leave out; set pace.top_p=1 and pace.top_k=0")
     prompt = await opening(problem, world, pace, place)
     if prompt is None:      # its environment failed
         return await sample(problem, attempts, world, pace, place)
-    live, at = await tree(prompt, count, partial(_grown, problem, prompt, world, pace, place), windows, differ,
+    live, at = await tree(count, partial(_grown, problem, prompt, world, pace, place), windows, differ,
                           partial(branches, sure=sure, apart=apart), min(most, pace.max_tokens))
     own = attempts[: len(live)]
     made = await together(*(_finished(problem, prompt, x, at, a, world, pace, place)
@@ -79,15 +79,16 @@ def branches(text: Text, t: int, *, sure: float, apart: float) -> bool:
     return bool(t < len(text.tokens) and text.p2[t] > sure and np.exp(text.logp[t]) - text.p2[t] < apart)
 
 
-async def tree(prompt: Segment, count: int, grow: Any, windows: Sequence[int], differ: float, branch: Any, most: int
-               ) -> tuple[list[Text], int]:
+async def tree(
+    count: int, grow: Callable[[list[int]], Awaitable[Text]], windows: Sequence[int], differ: float,
+    branch: Callable[[Text, int], bool], most: int,
+) -> tuple[list[Text], int]:
     """The texts of a tree, and the step at which it is left. `grow(tokens)` gives a `Text` that begins with them."""
     live, last, t = [await grow([])], max(windows), 0
     while t < most and any(t < len(x.tokens) for x in live):
         if len(live) == count and all(x.parent is None or t - x.born > last for x in live):
             break
-        live = [x for x in live if not (x.parent and t - x.born - 1 in windows
-                                        and alike(x, x.parent, t - x.born - 1, differ))]
+        live = [x for x in live if not (x.parent and t - x.born in windows and alike(x, x.parent, t - x.born, differ))]
         found = sorted((x for x in live if branch(x, t)), key=lambda x: -x.p2[t])[: count - len(live)]
         grown = await together(*(grow([*x.tokens[:t], x.second[t]]) for x in found))
         live += [replace(new, born=t, parent=x) for new, x in zip(grown, found, strict=True)]
