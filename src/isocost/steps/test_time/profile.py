@@ -44,7 +44,6 @@ ALL = "all"
 Arm = Mapping[str, float]           # sampling settings in place of the study's
 OWN = {"weighted-vote": "vote"}     # strategies of a pool that have another name in `isocost.strategies`
 EXACT = "outcome"                   # the scorer that is the verifier
-SCORED_BY = ("best-of", "beam", "dvts", "particles", "rounds")
 NO_ANSWER = 0.05                    # share of texts without an answer from which they are shown
 SHOWN, WIDE = 3, 60
 
@@ -232,7 +231,8 @@ def profile_live(
     chooses = scorers.parse(scorer)
     pooled = list(STRATEGIES) if names == [ALL] else [s for s in names if s in STRATEGIES]
     searches = [s for s in names if s not in STRATEGIES and s != ALL]
-    tried = {(name, k): parse(spec_of(name, k, scorer)) for name in searches for k in compared.sizes}
+    tried = {(name, k): one for name in searches for k in compared.sizes
+             if (one := parse(spec_of(name, k, scorer))).size or k == compared.sizes[0]}
     arms = {named(arm): setting.but(**arm) for arm in compared.arms}
     asked = compared.begin(
         out, setting, not compared.band_by and samples >= PROBED, strategies=pooled, searches=searches,
@@ -246,7 +246,7 @@ def profile_live(
             found(out, setting, **asked)
             work = PoolSampler(opened, some, compared.seed, tell)
             lines = finished(work.pool(out / file_of(""), samples, chooses, compared.band_by))
-            _steps(lines, samples, [s for s in tried.values() if not s.of_pool])
+            _steps(lines, samples, [s for s in tried.values() if "step" in s.settings])
             kept = {file_of(""): lines} | {
                 file_of(arm): finished(work.at(own).pool(out / file_of(arm), samples, chooses, compared.band_by))
                 for arm, own in arms.items()}
@@ -278,9 +278,12 @@ def scorer_of(asked: str | None) -> str:
 
 def spec_of(name: str, size: int, scorer: str | None) -> str:
     """A strategy of `isocost.strategies` with a size and the study's scorer, as `parse` reads it."""
-    chooses = scorer_of(scorer)
+    from isocost.strategies import parse
+
     own, _, more = OWN.get(name, name).partition(":")
-    settings = [more, f"n={size}", *([f"scorer=({chooses})"] if own in SCORED_BY and "scorer=" not in more else [])]
+    one = parse(own)
+    scored = [f"scorer=({scorer_of(scorer)})"] if one.scorer and "scorer=" not in more else []
+    settings = [more, f"{one.size}={size}" if one.size else "", *scored]
     return f"{own}:{','.join(x for x in settings if x)}" if size > 1 else "one"
 
 
