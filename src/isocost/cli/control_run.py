@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from isocost.cli.options import json_option, reported
 from isocost.errors import UserError
 
 if TYPE_CHECKING:
     from isocost.steps.events import Observer
 
+FILE = click.Path(dir_okay=False, path_type=Path)
 SOME, POSITIVE = click.IntRange(min=1), click.FloatRange(min=0, min_open=True)
-OWN = ("control", "updates_per_sample", "batch", "width", "seeds", "environments")      # options of control alone
+OWN = ("control", "offline", "updates_per_sample", "batch", "width", "seeds", "environments")   # of control alone
 SHARED = ("method", "budget", "seed", "out", "lr", "sets", "evaluations", "as_json")    # and those that it also takes
 
 
@@ -23,7 +25,10 @@ def control_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of `OWN`."""
     for option in reversed((
         click.option("--control", metavar="TASK", help="train a method of value-based control on a task: pendulum, "
-                     "swingup, maze:8, lock:8, bandit, or gym:ID"),
+                     "swingup, maze:8, goalmaze:8, lock:8, bandit, or gym:ID"),
+        click.option("--offline", type=FILE, metavar="FILE",
+                     help="with --control: the set of `isocost collect` that an offline method learns from, without "
+                     "samples; the budget may be 20k-updates"),
         click.option("--updates-per-sample", type=float, default=1.0, show_default=True, help="with --control: sigma"),
         click.option("--batch", type=SOME, help="with --control: transitions per update  [default: the method's own]"),
         click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: the method's own]"),
@@ -34,6 +39,25 @@ def control_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )):
         command = option(command)
     return command
+
+
+@click.command()
+@click.argument("task")
+@click.option("--by", "shares", multiple=True, metavar="BEHAVIOUR[=SHARE]", help="who acts: random, the folder of a "
+              "run of control, or, on a maze, navigate, stitch or explore; with several, each one's share of the "
+              "trajectories  [default: random]")
+@click.option("--steps", type=SOME, default=20_000, show_default=True, help="transitions; the last trajectory is whole")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="of everything that is sampled")
+@click.option("--out", type=FILE, help="the file  [default: data/TASK-SEED.parquet]")
+@json_option
+@reported
+def collect(task: str, as_json: bool, **asked: Any) -> None:
+    """Make a set of transitions on a task of control, for `isocost train METHOD --control TASK --offline FILE`."""
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.control.collect import collect_set
+
+    shown = observer(as_json)
+    printed(collect_set(task, **asked, observer=shown), shown, as_json)
 
 
 def trained(method: str, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from isocost.runs.files import read_json, read_lines
 from isocost.screen.display import Result, Row
 from isocost.screen.words import counted, duration, grouped
 from isocost.steps.events import SILENT, Observer
+from isocost.units import amount as amount_of
 from isocost.units import of_run
 
 FRESH = 1       # the seed of the starts that `isocost eval` measures on: no run was evaluated on them
@@ -31,6 +33,7 @@ class ControlOptions:
     budget: what training may spend ("3k-env-steps", "10m", "1e12flop"). updates_per_sample: sigma. lr: learning rate.
     batch, width: the method's own where they are None. seeds: runs of the seeds `seed`, `seed` + 1, .. in one stack.
     environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many.
+    offline: the file of the set that an offline method learns from; its budget may be in updates ("20k-updates").
     """
 
     budget: str
@@ -43,6 +46,7 @@ class ControlOptions:
     environments: int = 1
     sets: Sequence[str] = ()
     evaluations: int = 8
+    offline: Path | None = None
 
     def __post_init__(self) -> None:
         if self.budget is None:
@@ -97,32 +101,42 @@ def train_control(
     from isocost.control import methods
     from isocost.runs.control import ControlJob, run_stack
 
-    budget = Budget.parse(asked.budget)
-    unit = of_run(budget.unit)
+    unit, amount = _stops(asked.budget)
     agent = methods.agent(method)
     arm = Arm(sigma=asked.updates_per_sample, rate=asked.lr, batch=asked.batch or agent.batch,
               width=asked.width or agent.width)
-    at = tuple(points(budget.amount, asked.evaluations)) if unit == "env-steps" else ()
+    at = tuple(points(amount, asked.evaluations)) if unit == ("updates" if asked.offline else "env-steps") else ()
     jobs, outs = [], []
     for seed in range(asked.seed, asked.seed + asked.seeds):
         name = f"{agent.name}-{task.replace(':', '-')}-{seed}"
-        jobs.append(ControlJob(name, task, method, seed, {unit: budget.amount}, arm, at,
-                               dict(s.split("=", 1) for s in asked.sets), asked.environments))
+        jobs.append(ControlJob(name, task, method, seed, {unit: amount}, arm, at,
+                               dict(s.split("=", 1) for s in asked.sets), asked.environments,
+                               data=str(asked.offline) if asked.offline else None))
         home = out or Path("runs") / name
         outs.append(home if asked.seeds == 1 else (out or Path("runs") / f"{agent.name}-{task}") / f"seed-{seed}")
     with observer.counting("train") as tell:
-        total = len(jobs) * budget.amount
+        total = len(jobs) * amount
         reached: dict[str, int] = {}
 
         def told(name: str, line: Mapping[str, Any]) -> None:
-            reached[name] = line["env_steps"]
-            tell("samples", sum(reached.values()), int(total) if unit == "env-steps" else 0)
+            counted_in = "updates" if asked.offline else "env_steps"
+            reached[name] = line[counted_in]
+            known = unit.replace("-", "_") == counted_in
+            tell(counted_in.replace("env_steps", "samples"), sum(reached.values()), int(total) if known else 0)
 
         ends = run_stack(jobs, outs, on_step=told)
     last: dict[str, Mapping[str, Any]] = {}
     for home in outs:
         last[str(home)] = next((x for x in reversed(read_lines(home / "metrics.jsonl")) if "return" in x), {})
     return ControlEnd({str(home): end for home, end in zip(outs, ends, strict=True)}, last)
+
+
+def _stops(budget: str) -> tuple[str, float]:
+    """What stops a run, and where. Updates are no unit of plans: a run of control alone can be given them."""
+    if found := re.fullmatch(r"(.+?)[-_ ]?updates?", budget.strip()):
+        return "updates", amount_of(f"{found[1]}-env-steps")[0]
+    parsed = Budget.parse(budget)
+    return of_run(parsed.unit), parsed.amount
 
 
 @dataclass(frozen=True)
