@@ -200,7 +200,8 @@ def test_runs_at_a_larger_sigma_may_be_shorter():
     assert {r.arm["sigma"]: r.samples for r in pilot.runs} == {1: 3000, 2: 2274, 4: 1723, 8: 1306}     # 3000 sigma^-0.4
     whole = plan_control_pilot(CENTRE, 3000, COSTS.price("flops"), None, sigmas=(1, 2, 4, 8))
     assert {r.samples for r in whole.runs} == {3000} and "samples at sigma" not in whole.why
-    assert "1,306 samples at sigma 8" in pilot.why and pilot.cost == pytest.approx(whole.cost * 24_888 / 45_000, rel=0.01)
+    assert "1,306 samples at sigma 8" in pilot.why
+    assert pilot.cost == pytest.approx(whole.cost * 24_888 / 45_000, rel=0.01)
 
 
 class Job:
@@ -214,7 +215,7 @@ def test_no_stack_holds_more_than_half_of_a_workers_share_of_the_work():
     groups = [[Job(s, b) for s in (1, 2, 4, 8) for _ in range(n)] for b, n in ((64, 15), (16, 5), (256, 5))]
     one, two = made.stacks_of(groups, 1), made.stacks_of(groups, 2)
     assert [len(s) for s in one] == [20, 30, 30, 20]        # batch 256 takes longest; 60 runs are two stacks
-    assert sorted(len(s) for s in two) == [10, 10, 20, 30, 30]
+    assert sorted(len(s) for s in two) == [6, 7, 7, 20, 30, 30]
     work = [made._work(s) for s in two]
     assert work == sorted(work, reverse=True) and work[0] <= sum(work) / 4
     assert {j.arm["sigma"] for j in two[0]} == {1, 2, 4, 8} and sum(map(len, two)) == 100
