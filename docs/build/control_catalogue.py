@@ -29,8 +29,8 @@ docs.build.catalogue docs`.
 
 **Cost** is of one update at 64 units and a batch of 64, beside the paper's 10 N B (N: critics' weights).
 
-**Speed** of SAC on Pendulum in updates per CPU second of one thread, on an idle {machine}, by `python -m
-bench.control`; ratios are medians of {pairs} pairs:
+**Speed** of SAC on Pendulum in updates per CPU second of one thread, on an idle {machine}, by
+`python -m bench.control`; ratios are medians of {pairs} pairs:
 
 {speed}
 
