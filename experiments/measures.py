@@ -82,12 +82,12 @@ def form(folder: Path, share: float = 0.25) -> Numbers:
 def calls(folder: Path, share: float = 0.1) -> Numbers:
     """Of the successes of the last `share` of a run's groups: calls that were answered, and those that failed.
 
-    The last turn gives the answer and is no call. Means for each success.
+    The last turn gives the answer and is no call. Means for each success, and the logarithm of the first.
     """
     right = [(t - 1, sum(f.values())) for x in _last(folder, share)
              for t, f, r in zip(x["turns"], x["faults"], x["rewards"], strict=True) if r]
     made, failed = np.mean(np.array(right), axis=0)
-    return {"calls": float(made), "failed": float(failed)}
+    return {"calls": float(made), "failed": float(failed), "log calls": float(np.log(made))}
 
 
 def _last(folder: Path, share: float) -> list[Mapping[str, Any]]:
@@ -200,7 +200,7 @@ def turns(folder: Path, samples: int = 4) -> Numbers:
 def turns_of(rollouts: Sequence[Rollout]) -> Numbers:
     """Of all attempts: success, turns with a fault of the policy, and the share that ended by itself without one.
 
-    Of the successes: calls, which are all turns but the last, their mean's logarithm, and those that had any fault.
+    Of the successes: calls, which are all turns but the last, and those of them that had any fault.
     """
     right = [r for r in rollouts if r.score is not None and r.score.value > 0]
     return {
@@ -209,7 +209,6 @@ def turns_of(rollouts: Sequence[Rollout]) -> Numbers:
         "form": float(np.mean([r.stop is Stop.DONE and not malformed(r) for r in rollouts])),
         "calls": float(np.mean([len(r.turns) - 1 for r in right])) if right else float("nan"),
         "failed": float(np.mean([sum(t.fault is not None for t in r.turns) for r in right])) if right else float("nan"),
-        "log calls": float(np.log(np.mean([len(r.turns) - 1 for r in right]))) if right else float("nan"),
     }
 
 

@@ -1,8 +1,10 @@
-"""AIPO, DRPO, MSSR, XRPO, BroRL, Apriel, T1 and RLPT against numbers worked by hand from each paper's rule."""
+"""Ten methods, AIPO to LATR, against numbers worked by hand from each paper's rule."""
 
 import asyncio
 import math
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,13 +12,16 @@ import torch
 
 from isocost import methods
 from isocost.batch import Forward
+from isocost.contract import conflicts
+from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.loop import train
-from isocost.methods import apriel, brorl, drpo, mssr, rlpt, t1, xrpo
+from isocost.methods import apriel, brorl, drpo, latr, mssr, redstar, rlpt, t1, xrpo
 from isocost.methods.grpo import advantage as grpo_advantage
 from isocost.pack import pack
+from isocost.parts import play
 from isocost.recipe import tune
-from isocost.types import Group, Message, Place, Problem, Stop
+from isocost.types import Group, Message, Place, Problem, Sampling, Score, Stop
 from isocost.worlds import toy
 from toy import QUESTION, attempt, batch_of, group, per_rollout, ratios, run
 
@@ -130,6 +135,11 @@ def test_mssr_compares_with_the_rate_before_and_keeps_the_sign():
     assert_close(said, [1 + 0.4 * 0.7, -1 + 0.4 * 0.7])
     batch = batch.but(extra={"entropy": torch.full_like(batch.logp, 90.0)})
     assert_close(per_rollout(mssr.advantage(batch, ledger, eps=0.0), batch), [1.5, -0.5])      # at most |A| / 2
+
+
+def test_mssr_has_one_decay():
+    with pytest.raises(UserError, match="other pass rates"):
+        conflicts.refuse(tune(methods.load("mssr").recipe(), "choose.rho", 0.5))
 
 
 def test_mssr_draws_problems_by_the_spread_of_their_rate():
@@ -333,3 +343,91 @@ def test_rlpt_pays_for_the_texts_own_segment_and_stops_there():
     scored = asyncio.run(rlpt.reward(Group(asked, tuple(said)), world)).rollouts
     assert [r.score.value for r in scored] == [float(t == "a") for t in texts]
     assert world.meter.of().verify == 0
+
+
+# RedStar ------------------------------------------------------------------------------------------------------------
+
+def test_redstar_keeps_the_worked_answers_of_what_is_seldom_solved():
+    worked = replace(QUESTION, variant="worked")
+
+    def select(*rewards, problem=worked, **settings):
+        made = [attempt([0, 3], r, k, problem) for k, r in enumerate(rewards)]
+        made.append(attempt([1, 3], 1.0, len(made), problem).but(origin="expert"))
+        kept = redstar.select(Group(problem, tuple(made)), LEDGER, **settings)
+        return None if kept is None else [r.origin for r in kept.rollouts]
+
+    assert select(1, 0, 0, 0) == ["expert"] and select(0, 0, 0, 0) == ["expert"]
+    assert select(1, 1, 0, 0) is None and select(1, 1, 0, 0, hardest=0.5) == ["expert"]
+    assert len(select(1, 1, 0, 0, problem=QUESTION)) == 5                       # RL: the whole group
+
+
+def test_redstar_imitates_first_and_then_reinforces():
+    recipe, world = methods.load("redstar").recipe(groups=4, rollouts=4), toy.world()
+    recipe = tune(tune(recipe, "guide.steps", 2), "select.hardest", 1.0)
+    ledger, steps = run(recipe, world, 64)
+    assert [s.line.get("taught", 0) > 0 for s in steps if "reward" in s.line] == [True, True, False, False]
+    fates = Counter((line["variant"], fate) for line in ledger.fresh for fate in line["fates"])
+    assert fates["worked", "filtered"] == 24 and fates["worked", "trained"] == 8      # 3 own and 1 shown of 8 groups
+    assert fates["", "filtered"] == 0 and fates["", "trained"] + fates["", "dead"] == 32
+
+
+# LATR ---------------------------------------------------------------------------------------------------------------
+
+def text(tokens, *, born=0, parent=None, p1=0.9, p2=0.0, stop=Stop.DONE):
+    k = len(tokens)
+    return latr.Text(list(tokens), np.log(np.full(k, p1)), [9] * k, np.full(k, p2), stop, born, parent)
+
+
+def test_latrs_distance():
+    assert latr.distance("abcd", "abxd") / 4 == 0.25                     # pruned at 0.4
+    assert [latr.distance(a, b) for a, b in (("", "ab"), ("abc", "bc"), ("kitten", "sitting"))] == [2, 1, 3]
+    one, other = text("xabcdz"), text("xabxdz")
+    assert latr.alike(replace(other, born=1), one, 4, 0.4) and not latr.alike(replace(other, born=1), one, 4, 0.25)
+    assert not latr.alike(replace(other, born=1), one, 5, 0.9)           # the window holds the end: not compared
+
+
+def test_latr_branches_where_two_tokens_are_close():
+    assert latr.branches(text("ab", p1=0.4, p2=0.3), 0, sure=0.25, apart=0.15)
+    assert not latr.branches(text("ab", p1=0.45, p2=0.3), 0, sure=0.25, apart=0.15)       # 0.15 apart
+    assert not latr.branches(text("ab", p1=0.3, p2=0.25), 0, sure=0.25, apart=0.15)
+    assert not latr.branches(text("ab", p1=0.4, p2=0.3), 2, sure=0.25, apart=0.15)        # it has ended
+
+
+def test_latrs_tree_keeps_branches_that_become_different():
+    """Texts of six letters that branch at step 1: with "b" into the same text again, with "c" into another one."""
+    async def grow(words):
+        said = {"": "aaaaaa", "ab": "abaaaa", "abc": "abcccc"}["".join(words)]
+        made = text(said, p1=0.4, p2=0.0, stop=Stop.LENGTH)
+        made.second = list("-bc---")
+        made.p2[1 if not words else 2] = 0.3 if said != "abcccc" else 0.0
+        return made
+
+    async def go(differ):
+        live, t = await latr.tree(3, grow, (3,), differ, partial(latr.branches, sure=0.25, apart=0.15), 6)
+        return sorted("".join(x.tokens) for x in live), t
+
+    assert asyncio.run(go(0.0)) == (["aaaaaa", "abaaaa", "abcccc"], 6)
+    assert asyncio.run(go(0.5))[0] == ["aaaaaa", "abcccc"]      # "baa" is 1 of 3 from "aaa"; "ccc" 3 of 3 from "aaa"
+    assert asyncio.run(go(1.1))[0] == ["aaaaaa"]
+
+
+def test_latr_in_the_toy():
+    world, pace = toy.world(), methods.load("latr").recipe().pace(LEDGER)
+    pace = replace(pace, max_tokens=5)
+    never = asyncio.run(latr.play(QUESTION, range(6), world, pace, Place(0, 0, 0), sure=1.0))
+    assert len(never) == 6 and not any(r.parent for r in never)
+    world = toy.world()
+    made = asyncio.run(latr.play(QUESTION, range(6), world, pace, Place(0, 0, 0), sure=0.0, apart=1.0, windows=(1,),
+                                 differ=0.0))
+    begun = world.meter.of().rollouts
+    assert [r.attempt for r in made] == list(range(6)) and begun >= 6
+    batch = pack([Group(QUESTION, tuple(r.scored(Score(0.0)) for r in made), Place(0, 0, 0))], 0)
+    assert torch.allclose(batch.logp.double(), world.learner.score(batch).logp.double(), atol=1e-5)
+    firsts = {int(r.segments[-1].tokens[r.segments[-1].own][0]) for r in made}
+    assert len(firsts) >= 2                                             # branches at the first step
+    late = asyncio.run(latr.play(QUESTION, range(6), toy.world(), pace, Place(0, 200, 0), sure=0.0))
+    plain = asyncio.run(play.sample(QUESTION, range(6), toy.world(), pace, Place(0, 200, 0)))
+    assert [r.final for r in late] == [r.final for r in plain]          # η is 0 from step 200 on
+    with pytest.raises(UserError, match="top-p"):
+        cut = replace(pace, sampling=Sampling(1.0, 0.9, 0))
+        asyncio.run(latr.play(QUESTION, range(6), toy.world(), cut, Place(0, 0, 0)))

@@ -626,10 +626,10 @@ def test_a_comparison_under_way_has_no_answer_yet(tmp_path: Path):
 def test_the_mean_of_an_arm_is_over_its_kth_evaluations():
     rows = [{"arm": "a", "run": r, "C": c, "reward": y}
             for r, c, y in (("s1", 100, 0.2), ("s1", 400, 0.6), ("s2", 100, 0.4), ("s2", 900, 0.8))]
-    first, second = contest._means(rows)
+    first, second = contest.means(rows)
     assert (first["C"], first["reward"]) == (100.0, 0.3)
     assert (second["C"], second["reward"]) == (600.0, 0.7)       # the geometric mean of 400 and 900
-    assert contest._means(rows[:-1]) == [], "runs that differ in their evaluations have no common mean"
+    assert contest.means(rows[:-1]) == [], "runs that differ in their evaluations have no common mean"
 
 
 # missing and broken records ---------------------------------------------------------------------------------

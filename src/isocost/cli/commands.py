@@ -18,7 +18,7 @@ import click
 
 from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.checks import doctor
-from isocost.cli.control_run import control_run_options, measured, trained, without_control
+from isocost.cli.control_run import collect, control_run_options, measured, trained, without_control
 from isocost.cli.kinds import answer, audit, begun, plan, without_kinds
 from isocost.cli.options import (
     ANY,
@@ -52,7 +52,7 @@ from isocost.cli.test_time import strategy_options
 from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
 
-OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy")       # options of `eval` of a run
+OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy", "truth")       # options of `eval` of a run
 OF_OWN = ("study", "workers", "dry_run", "as_json")     # options of the steps of a study of another kind
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
@@ -328,6 +328,7 @@ def train(
 
 main.add_command(answer)
 main.add_command(audit)
+main.add_command(collect)
 
 
 @main.command()
@@ -416,6 +417,8 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, shown: Any, **a
 @click.option("--env", metavar="SPEC", help="with --model, as for `isocost profile`")
 @click.option("--max-turns", type=SOME, help="with --env  [default: the environment's own]")
 @click.option("--verifier", "--reward", help="with --model, as for `isocost profile`  [default: the problems' own]")
+@click.option("--truth", metavar="VERIFIER", help="report pass@1 by this verifier, and the mark of the one that trains "
+              "beside it")
 @click.option("--limit", type=SOME, help="with --model: use only this many problems")
 @click.option("--skip-broken", is_flag=True, help="with --model: skip rows that cannot be used; they are listed")
 @click.option("--system", help="with --model: a system message put before every problem")
@@ -441,7 +444,8 @@ def evaluate(
             return found
         if unused := [option for name, option in given().items() if name not in OF_RUN]:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
-        return evaluate(run, samples=samples, base=base, data=asked["data"], strategy=strategy, observer=shown)
+        return evaluate(run, samples=samples, base=base, data=asked["data"], strategy=strategy, truth=asked["truth"],
+                        observer=shown)
     if base or not (asked["data"] or asked["env"]):
         raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data, or "
                         "an environment with --env")

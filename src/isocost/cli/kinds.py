@@ -20,6 +20,7 @@ from isocost.cli.options import (
     SHARE,
     SOME,
     Sectioned,
+    Size,
     counts,
     json_option,
     numbers,
@@ -94,6 +95,8 @@ def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
     help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
 )
 @click.option("--accuracy", type=SHARE, help="of strategies, instead of --budget: the accuracy to reach at least cost")
+@click.option("--answers", type=Size(), metavar="Q", help="of strategies: train or think? The answers that a "
+              "checkpoint's training is for, such as 100k; --budget is then of training and all answers")
 @click.option("--speed", type=POSITIVE, help="of strategies, for 2s/answer: tokens per second of one text")
 @click.option("--return", "wanted", type=float, help="control: the return to plan for  [default: the best that the "
               "budget pays for]")
@@ -106,6 +109,8 @@ def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
 @click.option("--seeds", type=SOME, help="control: seeds of a setting in the pilot  [default: 5]")
 @click.option("--length", type=SOME, help="control: samples of a run of the pilot  [default: as profiled]")
 @click.option("--train-seeds", type=SOME, help="control: new seeds of each trained arm  [default: 5]")
+@click.option("--shorter", type=float, help="control: runs of the pilot at a larger sigma are shorter, by its ratio to "
+              "the least one to this power, such as 0.4  [default: 0]")
 @json_option
 @reported
 def plan(study: Path, **asked: Any) -> Any:

@@ -126,9 +126,9 @@ def curves(source: str | Path | Iterable[str | Path | RunFiles], metric: str = P
            ) -> list[Curve]:
     """The curves of a study folder (its `runs/`) or of a list of runs, in a fixed order.
 
-    `metric` is pass@1, or best@k, worst@k or mark if the evaluations have them. Without `clock` their seconds are NaN. A run
-    without an evaluation is left out. Raises UserError if a folder is not a run record, its schema is newer than this
-    program's, its evaluations lack the metric, or its metrics stop before the recorded end.
+    `metric` is pass@1, or best@k, worst@k or mark if the evaluations have them. Without `clock` their seconds are NaN.
+    A run without an evaluation is left out. Raises UserError if a folder is not a run record, its schema is newer than
+    this program's, its evaluations lack the metric, or its metrics stop before the recorded end.
     """
     attempts_of(metric)
     found = runs_of(source)
@@ -185,7 +185,8 @@ def _values(folder: Path, lines: Sequence[dict[str, Any]], metric: str) -> dict[
     if any(line.get(name) is None for line in lines for name in names.values()):
         others = sorted(k.removeprefix("eval/select/") for k in lines[-1] if k.startswith("eval/select/"))
         raise UserError(f"{folder}: its evaluations have {', '.join((PASS, *others))}, but not {metric}"
-                        + ("; a mark needs a run with --truth" if metric == MARK else "" if others else "; best@4 needs exact evaluations, or at least 4 samples per problem"))
+                        + ("; a mark needs a run with --truth" if metric == MARK else "" if others else
+                           "; best@4 needs exact evaluations, or at least 4 samples per problem"))
     found = {split: np.array([line[name] for line in lines], dtype=float) for split, name in names.items()}
     order = np.argsort([line["rollouts"] for line in lines], kind="stable")
     return {"metric": metric} | {split: values[order] for split, values in found.items()}

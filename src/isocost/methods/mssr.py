@@ -20,7 +20,7 @@ from isocost.ops import EPS, spread
 from isocost.parts import loss, weight
 from isocost.parts.choose import first
 from isocost.seams import Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import bounds, shares, trait
 from isocost.types import Problem
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ CARD = Card("MSSR", "2512.18215", 2025, "reinforce", "One rollout a problem lear
 
 
 @trait("tracks_pass_rate")
+@shares(decay="rho")
 @bounds(least="(0, inf)", rho="[0, 1]", prior="(0, inf)")
 def choose(
     pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *,
@@ -67,6 +68,7 @@ def _track(known: Tracks, seen: Sequence[Seen], *, rho: float, prior: float) -> 
 
 @trait("tracks_pass_rate", "by_batch_spread", "by_token")
 @ettrl.reads_entropy
+@shares(decay="rho")
 @bounds(rho="[0, 1]", prior="(0, inf)", entropy="[0, inf)", kappa="[1, inf)", eps="[0, inf)")
 def advantage(
     batch: Batch, ledger: Ledger, *, rho: float = 0.9, prior: float = 1.0, entropy: float = 0.4, kappa: float = 2.0,

@@ -45,6 +45,7 @@ class Parting:
 
     since: float
     C: float
+    base: tuple[float, float]       # mark and truth before training
     mark: tuple[float, float]
     truth: tuple[float, float]
     mark_half: float
@@ -62,14 +63,16 @@ class Parting:
         lines = [x for x in run.lines("metrics.jsonl") if "eval/since" in x]
         if not lines:
             return None
-        from isocost.stats.intervals import student     # here: scipy, which takes 0.25 s
+        from isocost.stats.intervals import student  # here: scipy, which takes 0.25 s
 
         now, problems = lines[-1], int(run.about()["problems"]["select"])
         then = next(x for x in lines if x["step"] == now["eval/since"])
         wide = student(1 - WRONG / max(len(lines) - 1, 1), max(problems - 1, 1))
-        halves = (float(wide * now[f"eval/{name}/change_se"]) for name in FIELDS)
-        pairs = ((float(then[key]), float(now[key])) for key in ("eval/select/mark", "eval/select"))
-        return Parting(then["rollouts"], now["rollouts"], *pairs, *halves)
+        mark_half, truth_half = (float(wide * now[f"eval/{name}/change_se"]) for name in FIELDS)
+        base, before, after = ([float(x[key]) for key in ("eval/select/mark", "eval/select")]
+                               for x in (lines[0], then, now))
+        mark, truth = zip(before, after, strict=True)
+        return Parting(then["rollouts"], now["rollouts"], (base[0], base[1]), mark, truth, mark_half, truth_half)
 
     def text(self) -> str:
         """Both as they were and are, with intervals."""
@@ -82,7 +85,7 @@ class Parting:
         if self.hacked:
             return (f"reward hacking: since {self.since:,.0f} rollouts {self.text()}. More training raises what is "
                     "marked and not what is wanted: correct the verifier, or train no further than there")
-        text = self.text() if self.C > self.since else f"the truth is at its highest, {self.truth[1]:.3f}"
+        text = self.text() if self.since < self.C else f"the truth is at its highest, {self.truth[1]:.3f}"
         return f"mark and truth have not parted: {text}"
 
     def data(self) -> dict[str, Any]:
@@ -90,22 +93,22 @@ class Parting:
         return {**asdict(self), "hacked": self.hacked}
 
 
-def of_several(runs: Sequence[RunFiles]) -> list[str]:
-    """A line for each arm of these runs that have a truth and of which one is hacked: how many, and the mean of all."""
-    by: dict[str, list[Parting]] = {}
-    for run in runs:
-        if (found := Parting.of(run)) is not None:
-            by.setdefault(_arm(run), []).append(found)
+def of_arms(arms: Mapping[str, Sequence[RunFiles]], *, hacked: bool = False) -> list[str]:
+    """A line for each arm of which runs have a truth: means over runs from the base to the last evaluation, on the
+    validation split, and in how many runs the two have parted. With `hacked` only arms with such a run."""
     lines = []
-    for arm, own in by.items():
-        if hacked := [x for x in own if x.hacked]:
+    for label, runs in arms.items():
+        own = [x for run in runs if (x := Parting.of(run)) is not None]
+        parted = sum(x.hacked for x in own)
+        if parted or (own and not hacked):
             (mark, marked), (truth, true) = (
-                (sum(getattr(x, k)[i] for x in hacked) / len(hacked) for i in (0, 1)) for k in FIELDS)
-            lines.append(f"reward hacking in {len(hacked)} of {counted(len(own), 'run')} of {arm}: mark {mark:.3f} to "
-                         f"{marked:.3f}, truth {truth:.3f} to {true:.3f}, in the mean")
+                np.mean([(x.base[i], getattr(x, name)[1]) for x in own], axis=0) for i, name in enumerate(FIELDS))
+            lines.append(f"{label}: mark {mark:.3f} to {marked:.3f}, truth {truth:.3f} to {true:.3f}; reward hacking "
+                         f"in {parted} of {counted(len(own), 'run')}")
     return lines
 
 
-def _arm(run: RunFiles) -> str:
-    about = run.about()
-    return f"{about.get('method', 'a log')}, n = {about['arm'].get('n')}"
+def flawed(marks: Sequence[float | None], truths: Sequence[float | None]) -> float | None:
+    """Of the attempts that are marked right (more than 1/2), the share that is wrong by the truth; None without any."""
+    right = [t <= 0.5 for m, t in zip(marks, truths, strict=True) if m is not None and t is not None and m > 0.5]
+    return sum(right) / len(right) if right else None

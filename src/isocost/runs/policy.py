@@ -42,7 +42,8 @@ from isocost.stats.progress import against
 from isocost.types import Cost, End, Fate
 from isocost.worlds.setting import Opened
 
-BEFORE = {"verifier_source": "rewards_before", "truth_source": "truths_before", "environment_source": "environments_before"}
+BEFORE = {"verifier_source": "rewards_before", "truth_source": "truths_before",
+          "environment_source": "environments_before"}
 
 
 class PolicyRun:
@@ -53,7 +54,7 @@ class PolicyRun:
     def __init__(self, job: Job, recipe: Recipe, opened: Opened, record: RunRecord):
         self.job, self.recipe, self.opened, self.record = job, recipe, opened, record
         self.world, self.meter, self.ledger = opened.world, opened.world.meter, Ledger(seed=job.seed)
-        self.best: dict[str, Any] = {}      # marks and truths (P,) at the validation split's highest truth, and its step
+        self.best: dict[str, Any] = {}  # mark and truth (P,) where the validation split's truth is highest, its step
         self.base: list[float | None] | None = None  # pass rate of each held-out problem before the first step
 
     @property

@@ -108,7 +108,8 @@ def _line(
         "variant": group.problem.variant,
         "prompt": prompt,
         **({"opened": opened} if opened and opened != prompt else {}),
-        "attempts": [_attempt(group.rollouts[i], text, str(fates[i]) if fates else "", part == HELD_OUT) for i in which],
+        "attempts": [_attempt(group.rollouts[i], text, str(fates[i]) if fates else "", part == HELD_OUT)
+                     for i in which],
     }
 
 

@@ -51,9 +51,10 @@ def _of_kinds() -> dict[str, Any]:
 
 
 SETTING = Keys({}, {
-    "model": str, "data": str, "verifier": str | None, "truth": str | None, "held_out": float, "held_out_data": str | None,
-    "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
-    "max_tokens": int, "samples": Size, "evaluated": Size | None, "system": str, "device": str, "dtype": str,
+    "model": str, "data": str, "verifier": str | None, "truth": str | None, "held_out": float,
+    "held_out_data": str | None, "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float,
+    "top_k": Count, "max_tokens": int, "samples": Size, "evaluated": Size | None, "system": str, "device": str,
+    "dtype": str,
     "threads": Size, "env": str, "max_turns": Count, **_of_kinds(),
 }, rest=UNKNOWN)
 ARM = Keys({}, rest=NUMBER)     # which values it needs is said where they are read
@@ -94,8 +95,8 @@ STUDY = Keys({"setting": SETTING}, {
 TOKENS = Keys({}, {"fresh": Count, "reread": Count, "written": Count})
 TURN = Keys({}, {"said": str, "shown": str, "reward": float, "fault": str, "key": str, "tokens": TOKENS})
 ATTEMPT = Keys({}, {
-    "attempt": int, "text": str, "reward": NUMBER, "mark": NUMBER, "stop": str, "fate": str, "tokens": TOKENS, "turns": Each(TURN),
-    "left_out": Count,
+    "attempt": int, "text": str, "reward": NUMBER, "mark": NUMBER, "stop": str, "fate": str, "tokens": TOKENS,
+    "turns": Each(TURN), "left_out": Count,
 })
 SAID = Keys({}, {
     "step": float, "part": str, "kept": str, "id": str, "variant": str, "prompt": str, "opened": str,
@@ -128,6 +129,7 @@ PROFILE = Keys({
     "assign": list[float], "report": list[float],
     "graded": bool, "rewards": list[float], "tallies": Each(Each(tuple[float, int])), "unsolved": float,
     "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs, "measuring": Costs, "sent": Costs,
+    "truth": Keys({"verifier": str, "mean": float, "flawed": NUMBER}),
     "starting_rate": Keys({"lr": float, "rollouts": Size, "command": str}),
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),

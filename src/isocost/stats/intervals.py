@@ -70,17 +70,6 @@ class Noise:
         pooled = np.sqrt((self.residuals[split] ** 2).sum(0) / self.dof)
         return spread(reward) * np.interp(np.log(C), np.log(self.C), pooled)
 
-    def shifts(self, C: ndarray, runs: int, normal: ndarray, inflate: ndarray) -> ndarray:
-        """Draws of the error of a mean of `runs` runs at C (K',), in units of `spread`: (2, D, K').
-
-        `normal` (D, I) are standard normal, `inflate` (D,) is sqrt(dof / chi-squared): together a multivariate
-        Student with the pooled covariance.
-        """
-        at = np.log(C)
-        known = np.log(self.C)
-        residuals = np.array([[np.interp(at, known, row) for row in split] for split in self.residuals])
-        return np.einsum("di,sik->sdk", normal, residuals) * (inflate / np.sqrt(self.dof * runs))[:, None]
-
 
 FLOOR = 0.05        # rewards nearer to 0 or 1 than this get the spread of this reward
 

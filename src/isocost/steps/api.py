@@ -163,8 +163,8 @@ def study(
     seed: of every run and every interval. method: replaces the recipe that the profile chooses.
     problems: how many are profiled, 16 completions each. settings: as the commands' options, with `_` for `-`:
     verifier, truth, held_out, held_out_data, limit, skip_broken, system, temperature, top_p, top_k, max_tokens,
-    samples, device, dtype, kernels, threads, in_turns, witness, env, max_turns. observer: receives progress and warnings; by
-    default they are printed in IPython and nowhere else.
+    samples, device, dtype, kernels, threads, in_turns, witness, env, max_turns. observer: receives progress and
+    warnings; by default they are printed in IPython and nowhere else.
 
     Raises:
         UserError: for a setting of another name. A value that cannot be used is an error of the first step.

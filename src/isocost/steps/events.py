@@ -145,7 +145,8 @@ class Started:
 class Evaluated:
     """One run was evaluated: `reward` is on the test split, after `rollouts` rollouts and `step` updates.
 
-    `mark` is by the verifier that trains, where the reward is by another one. `speed` is the run's speed so far; None before the first update.
+    `mark` is by the verifier that trains, where the reward is by another one. `speed` is the run's speed so far; None
+    before the first update.
     """
 
     rollouts: int

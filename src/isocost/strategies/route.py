@@ -104,7 +104,8 @@ async def play(
         stop = Stop.STEP if text.endswith(mark) else new.stop
         full, over = len(grown.reply()) >= pace.max_tokens, stop is not Stop.STEP
         final = world.text.decode(grown.reply().tolist())
-        made = Rollout(problem, (grown,), final, Stop.LENGTH if full and not over else stop, answer.attempt)
+        (number,) = answer.apart(1)     # the draft that is dropped has drawn what the old one would draw next
+        made = Rollout(problem, (grown,), final, Stop.LENGTH if full and not over else stop, number)
         (score,) = await answer.scores([made], [over or full])
         return Path(made, over or full, score), tab.cost
 

@@ -24,12 +24,12 @@ CARD = Card("R-MCTS", "2410.02052", 2024, "beam", "It beats one pass on hard web
 
 
 @dataclass
-class Node:
+class TextNode:
     """A text, with the share of the steps before it that it has, and what was backed up to it."""
 
     path: Path | None           # None: of the root
     prior: float = 1.0
-    below: list[Node] = field(default_factory=list)
+    below: list[TextNode] = field(default_factory=list)
     visits: int = 0
     total: float = 0.0
 
@@ -37,18 +37,18 @@ class Node:
         """Q + c P √(Σ N) / (1 + N), where its siblings and itself have `among` visits."""
         return self.total / max(self.visits, 1) + c * self.prior * sqrt(among) / (1 + self.visits)
 
-    def next(self, c: float) -> Node:
+    def next(self, c: float) -> TextNode:
         """The child with the highest bound, ties to the first."""
         among = sum(x.visits for x in self.below)
         return max(self.below, key=lambda x: x.bound(among, c))
 
 
-def distinct(paths: Sequence[Path]) -> list[Node]:
+def distinct(paths: Sequence[Path]) -> list[TextNode]:
     """A node for each different text, with the share of the paths that are it."""
     same: dict[bytes, list[Path]] = {}
     for path in paths:
         same.setdefault(path.rollout.segments[-1].tokens.tobytes(), []).append(path)
-    return [Node(own[0], len(own) / len(paths)) for own in same.values()]
+    return [TextNode(own[0], len(own) / len(paths)) for own in same.values()]
 
 
 @trait("chosen_by_steps", "not_as_posed", "shares_beginnings")
@@ -65,7 +65,7 @@ async def play(
     """
 
     async def search(answer: Answer, first: Segment) -> Rollout:
-        root, ends, done = Node(None), list[Path](), 0
+        root, ends, done = TextNode(None), list[Path](), 0
         while done < n or not ends:
             among, explores = (width, c) if done < n else (1, 0.0)
             trail, done = [root], done + 1

@@ -113,8 +113,9 @@ class Loading:
 
     `system` is put before problems that have no system message. With `check`, every problem's own answer must be right
     by its verifier; the cost goes to the account `check` of the `meter`. A user's reward is tried on a few rows first
-    (`verify.try_reward`), without `check` too if `tried`. A `truth` is checked alike. With `reads`, called at the first row, a prompt that the
-    policy cannot be given makes its row a broken one. `skip_broken` leaves broken rows out and reports them.
+    (`verify.try_reward`), without `check` too if `tried`. With `check` answers must be right by a `truth`, too. With
+    `reads`, called at the first row, a prompt that the policy cannot be given makes its row a broken one. `skip_broken`
+    leaves broken rows out and reports them.
     """
 
     verifier: str | None = None

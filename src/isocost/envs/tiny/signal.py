@@ -72,7 +72,7 @@ def posed(meta: Mapping[str, Any]) -> tuple[Message, ...]:
     return (Message("user", f"{shown(meta['samples'], meta['frames'])}>"),)
 
 
-class Watch(BaseEpisode):
+class SignalEpisode(BaseEpisode):
     """One question: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):
@@ -91,7 +91,7 @@ class Watch(BaseEpisode):
 
 
 def open_set(spec: str) -> EnvironmentSet:
-    return EnvironmentSet(spec, Watch, partial(problems, Signal.of(spec)), max_turns=1, max_tokens=2,
+    return EnvironmentSet(spec, SignalEpisode, partial(problems, Signal.of(spec)), max_turns=1, max_tokens=2,
                           model="tiny-tools")
 
 

@@ -76,12 +76,12 @@ def curves(study: ReportRecords) -> Section:
         f"{a} to {share(r['reward'])} at {brief(r['C'])}" for a, r in ends.items()
     )
     caption = "Thin lines are runs, thick lines the mean of each arm. Click a legend entry to highlight an arm."
-    plot = figure("reward", charts.arm_curves(rows, _means(rows), alt_text), alt_text, caption, rows)
+    plot = figure("reward", charts.arm_curves(rows, means(rows), alt_text), alt_text, caption, rows)
     lead = f"{counted(len({r['run'] for r in rows}), 'run')} of {names(arms)}."
     return Section("curves", title, join(p(lead, cls="lead"), plot))
 
 
-def _means(rows: Sequence[Data]) -> list[Data]:
+def means(rows: Sequence[Data]) -> list[Data]:
     """The mean of an arm's runs at their k-th evaluation, if all have the same number; C is the geometric mean."""
     out = []
     for arm in dict.fromkeys(r["arm"] for r in rows):

@@ -71,10 +71,11 @@ def run_all(
 
 
 def stacks_of(groups: Sequence[Sequence[Any]], workers: int) -> list[list[Any]]:
-    """The jobs of groups that can share a stack, in stacks of at most `STACKED`, the longest first; each is at most a
-    worker's share of the work, unless it is one run. The stacks of a group have like sigmas: few ticks are of few runs.
+    """The jobs of groups that can share a stack, in stacks of at most `STACKED`, the longest first; among several
+    workers each is at most half of a worker's share of the work, unless it is one run. The stacks of a group have like
+    sigmas, so that few ticks are of few runs.
     """
-    most = sum(map(_work, groups)) / max(workers, 1)
+    most = sum(map(_work, groups)) / (2 * workers) if workers > 1 else float("inf")
     made: list[list[Any]] = []
     for group in groups:
         jobs = sorted(group, key=lambda job: -job.arm["sigma"] * job.budget["env-steps"])

@@ -349,7 +349,8 @@ def _go(job: Job, out: Path, opened: Opened | None, observer: Observer) -> RunEn
         if "eval/select" in line:
             clock = tail(out / "timing.jsonl", TAIL)
             speed = rates(clock[-1]) if clock and line["step"] else None
-            observer.on(Evaluated(line["rollouts"], line["step"], line["eval/audit"], speed, line.get("eval/audit/mark")))
+            observer.on(Evaluated(line["rollouts"], line["step"], line["eval/audit"], speed,
+                                  line.get("eval/audit/mark")))
 
     end = finished(run(job, out, opened=opened, on_step=on_step))
     if end["reason"] == "interrupted":
