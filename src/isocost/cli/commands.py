@@ -1,4 +1,4 @@
-"""The commands. Each parses, calls one function of the package and prints its result.
+"""The commands. Each parses, calls one function of the package and returns its result, which `reported` prints.
 
 Heavy imports are inside the commands, so that `--help` is fast.
 

@@ -107,6 +107,11 @@ class Run:
         """Evaluations in order of compute, the base (step 0) first: rollouts and rewards, of at most about `MOST`."""
         return self.stream.evaluations
 
+    def rewards(self) -> list[tuple[float, float]]:
+        """(rollouts, held-out reward) of its evaluations, without the base: a log axis has no zero."""
+        found = ((number(x.get("rollouts")), number(x.get(SPLITS[1], x.get(SPLITS[0])))) for x in self.evaluations)
+        return [(c, y) for c, y in found if c and y is not None]
+
     @cached_property
     def clock(self) -> Clock:
         """What timing.jsonl holds of use to a page."""

@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.runs.files import DIVERGED
-from isocost.trainers.reading.logs import Log, Point, Row, reward_only
+from isocost.trainers.reading.logs import Log, Point, Row, log_of_steps, reward_only
 from isocost.trainers.reading.points import decayed
 from isocost.trainers.reading.text import cell, collapsed, number, unread, whole
 from isocost.trainers.tensorboard import board, files_of
-from isocost.units import ENV_STEPS
 
 TITLE = "CleanRL"
 READS = "CleanRL TensorBoard file"
@@ -44,12 +42,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     if not any(reward in row for row in rows):
         raise UserError(f"{path} has no column {reward!r}")
     rates = [x for r in rows if (x := number(r.get(RATE))) is not None]
-    facts = {
-        "n": envs,
-        "B": steps,
-        "seed": whole(settings.get("seed")),
-        "lr": max(rates, default=None),
-    }
+    facts = {"n": envs, "B": steps, "seed": whole(settings.get("seed")), "lr": max(rates, default=None)}
     about = {"model": settings.get("exp_name"), "data": settings.get("env_id")}
     size = (envs or 0) * (steps or 0)
     points = windows(rows, reward, size) if size else ()
@@ -60,26 +53,10 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             f"{path}: its hyperparameters do not say num_envs and num_steps, so an update's length is not "
             "known; write its episodes as CSV and name the columns with --map"
         )
-    return [
-        Log(
-            "cleanrl",
-            path.resolve().name,
-            tuple(found),
-            points,
-            (),
-            reward,
-            None,
-            {k: v for k, v in facts.items() if v is not None},
-            {k: v for k, v in about.items() if v},
-            ENV_STEPS,
-            (
-                "rollouts: the log counts environment steps, and so does C",
-                *unread(rows, (reward, RATE)),
-                *decayed(rates),
-            ),
-            DIVERGED if collapsed(rows, reward) else None,
-        )
-    ]
+    return [log_of_steps(
+        "cleanrl", path.resolve().name, found, train=points, reward_column=reward,
+        facts={k: v for k, v in facts.items() if v is not None}, about={k: v for k, v in about.items() if v},
+        missing=[*unread(rows, (reward, RATE)), *decayed(rates)], broken=bool(collapsed(rows, reward)))]
 
 
 def off_policy(settings: Mapping[str, str]) -> dict[str, float]:

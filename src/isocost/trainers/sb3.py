@@ -16,16 +16,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-from numpy.lib import format as npy
 
 from isocost.errors import UserError
-from isocost.runs.files import DIVERGED
 from isocost.screen.words import visible
 from isocost.trainers.driving.export import ControlPrescription
-from isocost.trainers.reading.logs import Empty, Log, Point, Row, reward_only
+from isocost.trainers.reading.logs import Empty, Log, Point, Row, log_of_steps, reward_only
 from isocost.trainers.reading.points import decayed
 from isocost.trainers.reading.text import collapsed, csv_rows, head, number, unread
-from isocost.units import ENV_STEPS
 
 TITLE = "Stable-Baselines3"
 READS = "Stable-Baselines3 folder"
@@ -71,22 +68,10 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     if size:
         facts["nB"] = size
     source = reward if any(reward in r for r in rows) else "r" if train else None
-    return [
-        Log(
-            "sb3",
-            path.stem if alone else folder.resolve().name,
-            tuple(files),
-            train,
-            held,
-            source,
-            RESULTS if held else None,
-            facts,
-            {},
-            ENV_STEPS,
-            ("rollouts: the log counts environment steps, and so does C", *missing),
-            DIVERGED if (collapsed(means, RESULTS) if held else collapsed(rows, reward)) else None,
-        )
-    ]
+    return [log_of_steps(
+        "sb3", path.stem if alone else folder.resolve().name, files, train=train, held=held, reward_column=source,
+        held_column=RESULTS if held else None, facts=facts, missing=missing,
+        broken=bool(collapsed(means, RESULTS) if held else collapsed(rows, reward)))]
 
 
 def write_control(p: ControlPrescription) -> str:
@@ -152,15 +137,11 @@ def _evaluations(means: list[Row], rows: list[Row], size: int | None) -> list[Po
 
 def _npz(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz. Raises UserError where it is none, or holds objects, which only pickle could read."""
-    out = {}
     try:
-        with zipfile.ZipFile(path) as box:
-            for name in box.namelist():
-                with box.open(name) as f:
-                    out[name.removesuffix(".npy")] = npy.read_array(f, allow_pickle=False)
+        with np.load(path, allow_pickle=False) as box:
+            return dict(box)
     except (zipfile.BadZipFile, ValueError, EOFError) as e:
         raise UserError(f"{path} cannot be read as plain arrays: {e}") from None
-    return out
 
 
 def _before(t: float, size: int | None) -> float:

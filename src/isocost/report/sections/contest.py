@@ -13,7 +13,6 @@ from isocost.report import charts
 from isocost.report.html import Safe, brief, figure, interval, join, names, p, share
 from isocost.report.records import Data, ReportRecords, Run, as_dict, as_list, number, read_run
 from isocost.report.section import Section, empty, rows_of
-from isocost.report.sections.outcome import SPLIT
 from isocost.screen.words import counted
 
 
@@ -66,13 +65,9 @@ def _forest(data: Data) -> Safe:
 
 def curves(study: ReportRecords) -> Section:
     """Held-out reward of every run of every arm against training rollouts."""
-    title, rows = "Curves of all arms", list[Data]()
-    for name, runs in _arms(study).items():
-        for run in runs:
-            for line in run.evaluations:
-                c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
-                if c and y is not None:
-                    rows.append({"arm": name, "run": run.name, "C": c, "reward": y})
+    title = "Curves of all arms"
+    rows: list[Data] = [{"arm": name, "run": run.name, "C": c, "reward": y} for name, runs in _arms(study).items()
+                        for run in runs for c, y in run.rewards()]
     if not rows:
         return Section("curves", title, empty(study, "No run of an arm has been evaluated here.", "isocost compare"))
     arms = list(dict.fromkeys(r["arm"] for r in rows))

@@ -82,14 +82,9 @@ def outcome(study: ReportRecords) -> Section:
     title, data = "Forecast against outcome", outcome_of(study)
     if not data:
         return Section("outcome", title, empty(study, "There is no forecast yet.", "isocost plan"))
-    parts = [
-        _verdict_words(study, data),
-        _path(study),
-        _forest(study, data),
-        _difference_plot(study, data),
-        _runs_of_arms(data),
-    ]
-    return Section("outcome", title, join(*parts))
+    return Section("outcome", title, join(
+        _verdict_words(study, data), _path(study), _forest(study, data), _difference_plot(study, data),
+        _runs_of_arms(data)))
 
 
 def outcome_of(study: ReportRecords) -> Data:
@@ -140,13 +135,8 @@ def _as_interval(x: Any) -> Data:
     value = number(data.get("value", data.get("mean")))
     if value is None:
         return {}
-    return {
-        "value": value,
-        "low": number(data.get("low")),
-        "high": number(data.get("high")),
-        "level": number(data.get("level")) or 0.9,
-        "kind": data.get("kind"),
-    }
+    return {"value": value, "low": number(data.get("low")), "high": number(data.get("high")),
+            "level": number(data.get("level")) or 0.9, "kind": data.get("kind")}
 
 
 def _mean(values: Any) -> float | None:

@@ -18,7 +18,9 @@ def profile(study: ReportRecords) -> Section:
         return Section("profile", title, empty(study, "Pass rates have not been measured.", "isocost profile"))
     samples, counts = int(data.get("samples") or 16), as_list(data.get("histogram"))
     graded = bool(data.get("graded"))
-    rows = [_bin(k, samples, c, graded) for k, c in enumerate(counts)]
+    alike = (0, samples) if not graded else ()
+    rows: list[Data] = [{"right": k, "samples": samples, "pass1": k / samples, "problems": c,
+                         "kind": "all or none right" if k in alike else "some right"} for k, c in enumerate(counts)]
     by = f"mean reward of {samples} samples, in {samples}ths" if graded else f"right answers out of {samples}"
     alt_text = f"Histogram of problems by {by}: " + ", ".join(f"{k}: {c}" for k, c in enumerate(counts))
     caption = (
@@ -29,17 +31,9 @@ def profile(study: ReportRecords) -> Section:
         caption = f"Problems by the mean reward of their {samples} samples, each in the bar of the nearest {samples}th."
     spec = charts.histogram(rows, alt_text, graded=graded)
     plot = figure("pass-rates", spec, alt_text, caption, rows) if rows else ""
-    return Section(
-        "profile",
-        title,
-        join(told(study, "profile"), _lengths(data), plot, _dead(data, samples), _bands(data), episodes(data),
-             _methods(data)),
-    )
-
-
-def _bin(right: int, samples: int, problems: Any, graded: bool) -> Data:
-    kind = "all or none right" if right in (0, samples) and not graded else "some right"
-    return {"right": right, "samples": samples, "pass1": right / samples, "problems": problems, "kind": kind}
+    return Section("profile", title, join(
+        told(study, "profile"), _lengths(data), plot, _dead(data, samples), _bands(data), episodes(data),
+        _methods(data)))
 
 
 def _dead(data: Data, samples: int) -> Safe:
@@ -68,16 +62,8 @@ def _bands(data: Data) -> Safe:
     if not body:
         return Safe("")
     note = "Problems are sorted into bands by one half of their samples. The pass rate in the other half is unbiased."
-    return join(
-        tag("h3", "Difficulty"),
-        p(note),
-        table(
-            ["band", "problems", "pass rate, sorting half", "pass rate, other half"],
-            body,
-            "Difficulty bands",
-            "quiet",
-        ),
-    )
+    head = ["band", "problems", "pass rate, sorting half", "pass rate, other half"]
+    return join(tag("h3", "Difficulty"), p(note), table(head, body, "Difficulty bands", "quiet"))
 
 
 def _lengths(data: Data) -> Safe:
@@ -99,10 +85,8 @@ def _methods(data: Data) -> Safe:
     if not alike:
         return Safe("")
     body = [[state, why, ", ".join(names)] for (state, why), names in alike.items()]
-    return join(
-        tag("h3", "Preconditions of the methods"),
-        table(["precondition", "why", "methods"], body, "Methods", "quiet"),
-    )
+    found = table(["precondition", "why", "methods"], body, "Methods", "quiet")
+    return join(tag("h3", "Preconditions of the methods"), found)
 
 
 # learning rate ----------------------------------------------------------------------------------------------
@@ -137,16 +121,9 @@ def _probe_rows(study: ReportRecords) -> list[Data]:
         if not run.evaluations or not run.lr or not (size := run.size("n")):
             continue
         first, last = run.evaluations[0], run.evaluations[-1]
-        rows.append(
-            {
-                "run": run.name,
-                "lr": run.lr,
-                "nB": size * int(run.arm.get("B") or 0),
-                "reward": last.get("eval/select"),
-                "base": number(first.get("eval/select")),
-                "probe": "rejected" if run.name in rejected or run.diverged else "kept",
-            }
-        )
+        rows.append({"run": run.name, "lr": run.lr, "nB": size * int(run.arm.get("B") or 0),
+                     "reward": last.get("eval/select"), "base": number(first.get("eval/select")),
+                     "probe": "rejected" if run.name in rejected or run.diverged else "kept"})
     return sorted(rows, key=lambda r: (r["nB"], r["lr"]))
 
 

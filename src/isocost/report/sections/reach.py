@@ -41,15 +41,10 @@ def curves(study: ReportRecords) -> Section:
         return _plain(study, title)
     points, law = _means(runs), law_of(study)
     spec, alt_text, rows = reward_plot(study, points, law)
-    caption = "Points are means over seeds. Lines are fitted curves, shades their 90 % confidence bands"
-    caption += (
-        ". Dashed: extrapolated beyond the pilot, with the band of the prescribed n only."
-        if reach_of(study)
-        else "."
-    )
-    caption += (
-        " Click a legend entry to highlight an n; drag to pan, ctrl + wheel or pinch to zoom, double-click to reset."
-    )
+    beyond = " Dashed: extrapolated beyond the pilot, with the band of the prescribed n only." * bool(reach_of(study))
+    caption = (f"Points are means over seeds. Lines are fitted curves, shades their 90 % confidence bands.{beyond} "
+               "Click a legend entry to highlight an n; drag to pan, ctrl + wheel or pinch to zoom, double-click to "
+               "reset.")
     plot = figure("reward", spec, alt_text, caption, rows)
     lead = (
         f"{len(runs)} pilot runs with n = {names(sorted({r.size('n') for r in runs if r.size('n')}))}. At the largest "
@@ -113,11 +108,8 @@ def _means(runs: Sequence[Run]) -> list[Data]:
     """Mean, lowest and highest over seeds at each (n, C), without the base: a log axis has no zero."""
     by: dict[tuple[int, float], list[float]] = {}
     for run in runs:
-        if run.diverged or (size := run.size("n")) is None:
-            continue
-        for line in run.evaluations:
-            c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
-            if c and y is not None:
+        if not run.diverged and (size := run.size("n")) is not None:
+            for c, y in run.rewards():
                 by.setdefault((size, c), []).append(y)
     return [
         {"n": n, "C": c, "reward": sum(v) / len(v), "low": min(v), "high": max(v), "runs": len(v)}
@@ -202,40 +194,24 @@ def _left_out(runs: Sequence[Run]) -> Safe:
     gone = [r.name for r in runs if r.diverged]
     if not gone:
         return Safe("")
-    return tag(
-        "div",
-        tag("b", f"{len(gone)} diverged"),
-        p(f"{names(gone)} fell 3 standard errors below the base. They are counted, and left out of the fit."),
-        cls="flag",
-    )
+    text = f"{names(gone)} fell 3 standard errors below the base. They are counted, and left out of the fit."
+    return tag("div", tag("b", f"{len(gone)} diverged"), p(text), cls="flag")
 
 
 def _plain(study: ReportRecords, title: str) -> Section:
     """Runs without a pilot: one line each."""
-    rows: list[Data] = []
-    for run in study.of("run", "train"):
-        for line in run.evaluations:
-            c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
-            if c and y is not None:
-                rows.append({"run": run.name, "C": c, "reward": y})
+    rows: list[Data] = [{"run": run.name, "C": c, "reward": y} for run in study.of("run", "train")
+                        for c, y in run.rewards()]
     if not rows:
         return Section("curves", title, empty(study, "No run of a pilot has been evaluated.", "isocost pilot"))
     ends: dict[str, float] = {r["run"]: r["reward"] for r in rows}
     alt_text = "Held-out reward against training rollouts, one line for each run. At the end: " + ", ".join(
         f"{k} {share(v)}" for k, v in ends.items()
     )
-    plot = figure(
-        "reward",
-        charts.plain_curves(rows, alt_text),
-        alt_text,
-        "One line for each run. Click a legend entry to highlight one.",
-        rows,
-    )
+    caption = "One line for each run. Click a legend entry to highlight one."
+    plot = figure("reward", charts.plain_curves(rows, alt_text), alt_text, caption, rows)
     best = max(ends, key=lambda k: ends[k])
-    lead = (
-        f"{counted(len(ends), 'run')} without a pilot; {best} ends highest, at"
-        f" {share(ends[best])}."
-    )
+    lead = f"{counted(len(ends), 'run')} without a pilot; {best} ends highest, at {share(ends[best])}."
     return Section("curves", title, join(p(lead, cls="lead"), plot))
 
 
@@ -289,18 +265,13 @@ def _which(study: ReportRecords, law: Law, low: float, top: float, fence: float 
     if law.n_star is not None and not isinstance(law.n_star, NotIdentified):
         grid = np.geomspace(low, top, GRID)
         found = [law.n_star.at(float(c)) for c in grid]
-        rows = [
-            {"C": round(float(c), 1), "n": x.value, "low": max(x.low, 1), "high": x.high}
-            for c, x in zip(grid, found, strict=True)
-        ]
-        alt_text = (
-            f"n* grows from {share(rows[0]['n'], 1)} at {brief(low)} rollouts to {share(rows[-1]['n'], 1)} at"
-            f" {brief(top)}."
-        )
+        rows = [{"C": round(float(c), 1), "n": x.value, "low": max(x.low, 1), "high": x.high}
+                for c, x in zip(grid, found, strict=True)]
+        ends = (f"{share(rows[i]['n'], 1)} at {brief(c)}" for i, c in ((0, low), (-1, top)))
+        alt_text = f"n* grows from {' rollouts to '.join(ends)}."
         caption = "The best n as compute grows: log2 n* is a sigmoid in ln C. The shade is its 90 % confidence band."
-        return join(
-            tag("h3", "n*(C)"), figure("n-star", charts.equals([], rows, fence, alt_text), alt_text, caption, rows)
-        )
+        plot = figure("n-star", charts.equals([], rows, fence, alt_text), alt_text, caption, rows)
+        return join(tag("h3", "n*(C)"), plot)
     rows = _standings(law, np.geomspace(low, top, 25))
     sets = [law.equal_set(float(c)) for c in (low, law.range[1])]
     alt_text = (
@@ -321,22 +292,10 @@ def _standings(law: Law, grid: np.ndarray) -> list[Data]:
         equal, best, unknown = law.equal_set(middle), law.best(middle), law.unknown(middle)
         worse = law.worse(np.array([middle]))[:, 0]
         for j, n in enumerate(law.ns):
-            standing = (
-                "best"
-                if n == best
-                else "equal to the best" if n in equal
-                else "not known" if n in unknown else "worse" if worse[j] else "cannot tell"
-            )
-            behind = float(values[:, i].max() - values[j, i])
-            rows.append(
-                {
-                    "C": round(float(c), 1),
-                    "C2": round(float(grid[i + 1]), 1),
-                    "n": n,
-                    "standing": standing,
-                    "behind": round(behind, 4),
-                }
-            )
+            apart = "not known" if n in unknown else "worse" if worse[j] else "cannot tell"
+            standing = "best" if n == best else "equal to the best" if n in equal else apart
+            rows.append({"C": round(float(c), 1), "C2": round(float(grid[i + 1]), 1), "n": n, "standing": standing,
+                         "behind": round(float(values[:, i].max() - values[j, i]), 4)})
     return rows
 
 

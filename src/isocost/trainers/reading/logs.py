@@ -17,7 +17,8 @@ from typing import Any
 
 from isocost import trainers
 from isocost.errors import UserError
-from isocost.units import ROLLOUTS
+from isocost.runs.files import DIVERGED
+from isocost.units import ENV_STEPS, ROLLOUTS
 
 Row = dict[str, Any]
 
@@ -90,6 +91,14 @@ class Log:
         if first.done is None or last is None:
             return nan, nan
         return max(0.0, 2 * first.updates - first.done + 1), last
+
+
+def log_of_steps(
+    source: str, name: str, files: Sequence[Path], *, missing: Sequence[str] = (), broken: bool = False, **parts: Any
+) -> Log:
+    """A log that counts steps of an environment, with other fields of `Log`; `broken` says that its reward ended so."""
+    said = ("rollouts: the log counts environment steps, and so does C", *missing)
+    return Log(source, name, tuple(files), unit=ENV_STEPS, missing=said, end=DIVERGED if broken else None, **parts)
 
 
 class Empty(UserError):
