@@ -144,7 +144,8 @@ def words(page: str) -> int:
 
 
 EVIDENCE = ("claims", "evidence", "how_sure", "outside_curves", "speed", "test_time_evidence", "when_n_grows")
-SHORT = ("bill", "control", "control_methods", "serve", "scorers", "strategies", "test_time", "test_time_evidence")
+SHORT = ("bill", "control", "control_methods", "serve", "scorers", "strategies", "test_time", "test_time_evidence",
+         "train_or_think")
 
 
 def test_the_docs_stay_short():

@@ -18,7 +18,7 @@ import click
 
 from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.checks import doctor
-from isocost.cli.control_run import control_run_options, measured, trained, without_control
+from isocost.cli.control_run import collect, control_run_options, measured, trained, without_control
 from isocost.cli.kinds import answer, audit, begun, plan, without_kinds
 from isocost.cli.options import (
     ANY,
@@ -328,6 +328,7 @@ def train(
 
 main.add_command(answer)
 main.add_command(audit)
+main.add_command(collect)
 
 
 @main.command()

@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from isocost.cli.options import SOME, several
+from isocost.cli.options import SOME, json_option, reported, several
 from isocost.errors import UserError
 
 if TYPE_CHECKING:
     from isocost.steps.events import Observer
 
-OWN = ("control", "updates_per_sample", "batch", "width", "seeds", "environments")      # options of control alone
+FILE = click.Path(dir_okay=False, path_type=Path)
+OWN = ("control", "offline", "updates_per_sample", "batch", "width", "seeds", "environments")   # of control alone
 SHARED = ("method", "budget", "seed", "out", "lr", "sets", "evaluations", "stop_at", "price", "devices", "as_json")
 
 
 control_run_options = several(       # those of `OWN`
     click.option("--control", metavar="TASK", help="train a method of value-based control on a task: pendulum, "
-                 "swingup, maze:8, lock:8, bandit, or gym:ID"),
+                 "swingup, maze:8, goalmaze:8, lock:8, bandit, or gym:ID"),
+    click.option("--offline", type=FILE, metavar="FILE",
+                 help="with --control: the set of `isocost collect` that an offline method learns from, without "
+                 "samples; the budget may be 20k-updates"),
     click.option("--updates-per-sample", type=float, default=1.0, show_default=True, help="with --control: sigma"),
     click.option("--batch", type=SOME, help="with --control: transitions per update  [default: the method's own]"),
     click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: the method's own]"),
@@ -30,6 +34,23 @@ control_run_options = several(       # those of `OWN`
     click.option("--environments", type=SOME, default=1, show_default=True, help="with --control: copies of the "
                  "task that a run steps together; updates per sample stay the same"),
 )
+
+
+@click.command()
+@click.argument("task")
+@click.option("--by", "shares", multiple=True, metavar="BEHAVIOUR[=SHARE]", help="who acts: random, the folder of a "
+              "run of control, or, on a maze, navigate, stitch or explore; with several, each one's share of the "
+              "trajectories  [default: random]")
+@click.option("--steps", type=SOME, default=20_000, show_default=True, help="transitions; the last trajectory is whole")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="of everything that is sampled")
+@click.option("--out", type=FILE, help="the file  [default: data/TASK-SEED.parquet]")
+@json_option
+@reported
+def collect(task: str, shown: Any, **asked: Any) -> Any:
+    """Make a set of transitions on a task of control, for `isocost train METHOD --control TASK --offline FILE`."""
+    from isocost.steps.control.collect import collect_set
+
+    return collect_set(task, **asked, observer=shown)
 
 
 def trained(method: str, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer) -> Any:

@@ -55,7 +55,8 @@ async def play(
 
     `sure` is τ_abs, `apart` τ_rel, `differ` τ_ed, `windows` the values of r. The tree grows until it has enough texts
     that none of the windows is still to come for, or for `most` tokens; then each goes on as a sample. What is pruned
-    is charged. Dialogues are sampled plainly. Raises UserError for sampling with top-p or top-k: a second token may be outside of it.
+    is charged. Dialogues are sampled plainly. Raises UserError for sampling with top-p or top-k, which may leave out a
+    second token.
     """
     share = [x for at, x in SHARES if at <= place.wave][-1]
     count = round(share * len(attempts))

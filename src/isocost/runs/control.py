@@ -21,6 +21,7 @@ from torch import Tensor
 
 from isocost import meter as meters
 from isocost.control import methods
+from isocost.control.data import OfflineSet, read
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.native import computed_by
 from isocost.control.networks import Effort
@@ -66,9 +67,11 @@ class ControlJob:
     episodes: int = EPISODES
     purpose: str = "run"
     seal: str | None = None
+    data: str | None = None             # the file of the set that an offline method learns from; points are updates
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "arm": self.arm.data(), "points": list(self.points)}
+        made = {**asdict(self), "arm": self.arm.data(), "points": list(self.points)}
+        return made if self.data else {k: v for k, v in made.items() if k != "data"}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> ControlJob:
@@ -77,7 +80,8 @@ class ControlJob:
     @property
     def shared(self) -> tuple[Any, ...]:
         """What the runs of one stack have in common."""
-        return (self.task, self.method, self.arm.only(*SIZES), tuple(sorted(self.sets.items())), self.environments)
+        sizes, sets = self.arm.only(*SIZES), tuple(sorted(self.sets.items()))
+        return self.task, self.method, sizes, sets, self.environments, self.data
 
 
 def agent_of(job: ControlJob) -> Agent:
@@ -91,7 +95,22 @@ def agent_of(job: ControlJob) -> Agent:
     agent = methods.agent(job.method, **{k: int(job.arm[k]) for k in SIZES if k in job.arm})
     agent = methods.tuned(agent, job.sets)
     methods.refuse_unfit(agent, open_task(job.task))
+    if agent.offline and not job.data:
+        raise UserError(f"{job.method} learns from a set, without samples: give --offline FILE; `isocost collect "
+                        f"{job.task}` makes one")
+    if job.data and not agent.offline:
+        raise UserError(f"{job.method} takes samples of its own, and no set: leave --offline out, or take "
+                        f"{', '.join(methods.offline())}")
+    if job.data and ("env-steps" in job.budget or sigma != 1 or job.environments != 1):
+        raise UserError(f"{job.method} takes no environment steps: give a budget such as 20k-updates or 10m, and "
+                        "neither --updates-per-sample nor --environments")
     return agent
+
+
+@cache
+def set_of(job_data: str, task: str) -> OfflineSet:
+    """The set in a file, for a task. Raises UserError as `isocost.control.data.read`."""
+    return read(Path(job_data), open_task(task))
 
 
 @cache
@@ -116,31 +135,32 @@ def _paid(method: str, sets: tuple[tuple[str, str], ...], samples: int, environm
 def price(agent: Agent, task: ControlTask) -> tuple[Effort, int]:
     """What one update of one run takes in which every network is trained, and the paper's FLOP of it: 10 N B.
 
-    N are the parameters of all critics (arXiv:2502.04327). The first is counted in one update, on an empty replay.
+    N are the parameters of all critics (arXiv:2502.04327); 0 without one. The first is counted in one update, on an
+    empty replay.
     """
     run = StackedRun(seed=0, sigma=1.0, rate=0.0)
     loop = Loop(agent, task, [run], 1)
     loop.replay.stored = [1]
     loop._update([0], frozenset(loop.networks), 0.0)
-    critic = loop.networks["critic"]
-    return run.work, 10 * critic.parameters * critic.members * agent.batch
+    critics = [net for name, net in loop.networks.items() if name == "critic"]
+    return run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics)
 
 
 class ControlRun:
     """One run of a stack as the driver sees it."""
 
-    units = ("env-steps", "updates")
-
     def __init__(self, job: ControlJob, agent: Agent, stack: Stack, run: StackedRun):
         self.job, self.agent, self.stack, self.run = job, agent, stack, run
         self.task, self.meter, self.step, self.spent = stack.loop.task, Meter(), 0, Cost()
+        self.units = ("updates", "env-steps") if agent.offline else ("env-steps", "updates")
         self._paid = Effort()         # what was charged of `run.work`
         self._seconds = 0.0
         self._price = price(agent, self.task)
 
     def about(self) -> dict[str, Any]:
         job, task, (work, paper) = self.job, self.task, self._price
-        space = asdict(task.space)
+        space = {k: v for k, v in asdict(task.space).items() if v or k != "goal"}
+        learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
             "name": job.name, "kind": KIND, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget),
             "seal": job.seal, "method": job.method, "agent": describe(self.agent), "job": job.to_dict(),
@@ -148,7 +168,7 @@ class ControlRun:
             "task": {"name": job.task, "hash": source_of(job.task), "limit": task.limit, **space},
             "scale": {"random": random_return(job.task), "reference": task.reference},
             "update": {"flop": work.flop, "paper_flop": paper, "train": work.train, "score": work.score},
-            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())),
+            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned,
         }
 
     async def steps(self, run: Driver) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -165,8 +185,10 @@ class ControlRun:
         return self.run.samples / (goal - self.run.samples) if goal else self.step
 
     def _goal(self, run: Driver) -> int:
-        """The samples to reach next: to the next evaluation, within the budget; 0 if nothing more fits."""
-        now, k, sigma = self.run.samples, self.run.environments, self.run.sigma
+        """The samples to reach next, or the updates of an offline method: to the next evaluation, within the budget; 0
+        if nothing more fits."""
+        now = self.run.updates if self.agent.offline else self.run.samples
+        k, sigma = self.run.environments, self.run.sigma
         ahead = [STRETCH] + [p - now for p in run.points[:1]]
         for unit, amount in self.job.budget.items():
             per, used = {
@@ -210,7 +232,7 @@ class ControlRun:
         low, high = random_return(self.job.task), self.task.reference
         scaled = (returns - low) / (high - low)
         return {
-            "updates": self.run.updates, "flop": self.run.work.flop,
+            **self._counts(),
             "eval/select": float(scaled[:half].mean()), "eval/audit": float(scaled[half:].mean()),
             "return": float(returns.mean()), "return/select": float(returns[:half].mean()),
             "return/audit": float(returns[half:].mean()), "return/sd": float(returns.std(ddof=1)),
@@ -232,10 +254,11 @@ class ControlRun:
             detail = f"{at}: {run.end.why} ({rate})"
         elif run.end.reason == "spent":
             budget = ", ".join(f"{grouped(v)} {k}" for k, v in self.job.budget.items())
-            detail = f"no further sample fits into {budget}"
+            detail = f"no further {'update' if self.agent.offline else 'sample'} fits into {budget}"
         self.stack.leave(self.run)
         stored = self.run.samples
-        return {**({"detail": detail} if detail else {}), "samples": self.run.samples, "updates": self.run.updates,
+        notes = {"notes": set_of(self.job.data, self.job.task).notes} if self.job.data else {}
+        return {**({"detail": detail} if detail else {}), **notes, "samples": stored, "updates": self.run.updates,
                 "flop": self.run.work.flop, "transitions": {"collected": stored, "stored": min(stored, self._capacity),
                                                             "evicted": max(stored - self._capacity, 0)}}
 
@@ -283,7 +306,9 @@ async def _go(
     on_step: Callable[[str, Mapping[str, Any]], None],
 ) -> None:
     runs = [StackedRun(j.seed, j.arm.get("sigma", 1.0), j.arm["rate"], j.environments) for j, _ in todo]
-    stack = Stack(Loop(agent, task, runs, max(capacity_of(j) for j, _ in todo)))
+    first = todo[0][0]
+    rows = set_of(first.data, first.task).rows if first.data else None
+    stack = Stack(Loop(agent, task, runs, 1 if first.data else max(capacity_of(j) for j, _ in todo), rows))
     with ExitStack() as opened:
         drivers = []
         for (job, out), run in zip(todo, runs, strict=True):
@@ -306,6 +331,8 @@ def _refuse_another(job: ControlJob, out: Path, agent: Agent) -> None:
         raise UserError(f"{out} holds a run that is not of control; choose another --out")
     now = {"seed": job.seed, "budget": dict(job.budget), "arm": job.arm.data(), "agent": describe(agent),
            "task": {**there["task"], "name": job.task, "hash": source_of(job.task)}}
+    if job.data:
+        now["data"] = {**there.get("data", {}), "hash": set_of(job.data, job.task).card["hash"]}
     if changed := [k for k, v in now.items() if fingerprint(there.get(k)) != fingerprint(v)]:
         raise UserError(f"{out} holds another run: its {', '.join(changed)} differs; choose another --out")
 

@@ -40,10 +40,17 @@ def tuned(made: Agent, sets: Mapping[str, str]) -> Agent:
     return made
 
 
+def offline() -> list[str]:
+    """Those that learn from a set, without samples."""
+    return [name for name in names() if load(name).agent().offline]
+
+
 def refuse_unfit(made: Agent, task: ControlTask) -> None:
     """Raises UserError if the agent's actions are not those of the task, naming methods that fit."""
     acts = "discrete" if task.space.discrete else "continuous"
     if made.acts != acts:
-        fit = [name for name in names() if load(name).agent().acts == acts]
+        same = [m for m in (load(name).agent() for name in names()) if m.acts == acts]
+        fit = [m.name for m in same if m.offline == made.offline] or [m.name for m in same]
         raise UserError(f"{made.name} is for {made.acts} actions, and {task.name} has {acts} ones: take "
                         f"{' or '.join(fit)}")
+    made.networks(task.space, made)     # refuses what else does not fit

@@ -127,7 +127,8 @@ def plan_control_pilot(
     made = []
     for grid, count in sizes:
         arms = [arm for s in grid for arm in star(s, centre["batch"], centre["rate"], centre.get("width"))]
-        runs = tuple(ControlRunPlan("pilot", arm, SPACED * seed + k, round(samples * (arm["sigma"] / grid[0])**-shorter))
+        runs = tuple(ControlRunPlan("pilot", arm, SPACED * seed + k,
+                                    round(samples * (arm["sigma"] / grid[0])**-shorter))
                      for arm in dict.fromkeys(arms) for k in range(count))
         made.append((grid, count, runs, spends(price, runs)))
         if budget is None or made[-1][3] <= SHARE * budget.amount:

@@ -72,7 +72,8 @@ def outcome(
     that were run on these problems."""
     pool, i = parts.audit, forecast.interval
     ran = {m.label: m.accuracy for m in live}
-    largest = max((b.size for b in forecast.each if label(b.strategy, b.size) not in ran), default=1)
+    largest = max((b.size for b in forecast.each if label(b.strategy, b.size, b.arm) not in ran),
+                  default=1)
     if changed or largest > pool.samples:
         why = f"changed since it was sealed: {', '.join(changed)}" if changed else (
             f"{forecast.label} needs {largest} samples of each problem that reports, and there are {pool.samples}")
@@ -80,11 +81,12 @@ def outcome(
     order, first = orders(pool, seed), parts.probe if len(forecast.each) > 1 else 0
 
     def accuracy(b: BandStrategy) -> ndarray:
-        there = parts.arms[b.arm][1] if b.arm else pool
+        there = [test for _, test in parts.arms[b.arm]] if b.arm else [pool]
         if b.size == 1:
-            return np.asarray(there.right.mean(1))
+            return np.asarray(np.mean([its.right.mean(1) for its in there], axis=0))
         known = ran.get(label(b.strategy, b.size, b.arm))
-        return measure(there, b.strategy, b.size, order).accuracy if known is None else known
+        return np.asarray(np.mean([measure(its, b.strategy, b.size, order).accuracy for its in there], axis=0)) if (
+            known is None) else known
 
     def begun(b: BandStrategy) -> ndarray:
         whole = parts.audit_all
@@ -99,8 +101,9 @@ def outcome(
     if forecast.vote > 1:
         vote = BandStrategy("all", "vote", forecast.vote, all_)
         others[f"majority of {forecast.vote}, equal cost"] = accuracy(vote)
-    if best.size > 1 and (best.size <= pool.samples or label(best.strategy, best.size) in ran):
+    if best.size > 1 and (best.size <= pool.samples or label(best.strategy, best.size, best.arm) in ran):
         others[f"{best}, the best single strategy"] = accuracy(best)
+    others |= {f"{b}{'' if b.arm else ' of the base'}": accuracy(b) for b in forecast.others}
     return StrategyOutcome(
         forecast.asked, forecast.label, verdict, reason, y, i,
         tuple(_against(name, mine, other) for name, other in others.items() if not np.array_equal(mine, other)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from isocost.screen.words import counted, duration, grouped
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.training.stopping import stop_of
 from isocost.units import FLOPS, of_run
+from isocost.units import amount as amount_of
 
 if TYPE_CHECKING:
     from isocost.runs.control import ControlJob
@@ -38,6 +40,7 @@ class ControlOptions:
     batch, width: the method's own where they are None. seeds: runs of the seeds `seed`, `seed` + 1, .. in one stack.
     environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many.
     stop_at: an amount at which each run ends before its budget is spent; `price` and `devices` are for one in money.
+    offline: the file of the set that an offline method learns from; its budget may be in updates ("20k-updates").
     """
 
     budget: str
@@ -53,6 +56,7 @@ class ControlOptions:
     stop_at: str | None = None
     price: str | None = None
     devices: int | None = None
+    offline: Path | None = None
 
     def __post_init__(self) -> None:
         if self.budget is None:
@@ -107,26 +111,28 @@ def train_control(
     from isocost.control import methods
     from isocost.runs.control import ControlJob, run_stack
 
-    budget = Budget.parse(asked.budget)
-    unit = of_run(budget.unit)
+    unit, amount = _stops(asked.budget)
     agent = methods.agent(method)
     arm = Arm(sigma=asked.updates_per_sample, rate=asked.lr, batch=asked.batch or agent.batch,
               width=asked.width or agent.width)
-    at = tuple(points(budget.amount, asked.evaluations)) if unit == "env-steps" else ()
+    at = tuple(points(amount, asked.evaluations)) if unit == ("updates" if asked.offline else "env-steps") else ()
     jobs, outs = [], []
     for seed in range(asked.seed, asked.seed + asked.seeds):
         name = f"{agent.name}-{task.replace(':', '-')}-{seed}"
-        jobs.append(ControlJob(name, task, method, seed, {unit: budget.amount}, arm, at,
-                               dict(s.split("=", 1) for s in asked.sets), asked.environments))
+        jobs.append(ControlJob(name, task, method, seed, {unit: amount}, arm, at,
+                               dict(s.split("=", 1) for s in asked.sets), asked.environments,
+                               data=str(asked.offline) if asked.offline else None))
         home = out or Path("runs") / name
         outs.append(home if asked.seeds == 1 else (out or Path("runs") / f"{agent.name}-{task}") / f"seed-{seed}")
     with observer.counting("train") as tell:
-        total = len(jobs) * budget.amount
+        total = len(jobs) * amount
         reached: dict[str, int] = {}
 
         def told(name: str, line: Mapping[str, Any]) -> None:
-            reached[name] = line["env_steps"]
-            tell("samples", sum(reached.values()), int(total) if unit == "env-steps" else 0)
+            counted_in = "updates" if asked.offline else "env_steps"
+            reached[name] = line[counted_in]
+            known = unit.replace("-", "_") == counted_in
+            tell(counted_in.replace("env_steps", "samples"), sum(reached.values()), int(total) if known else 0)
 
         ends = run_stack(jobs, outs, stop_at=_stop_at(asked, jobs[0]), on_step=told)
     last: dict[str, Mapping[str, Any]] = {}
@@ -146,6 +152,14 @@ def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:
     if found and not (found.each and found.each.keys() <= {"env_steps", "updates", "seconds"}):
         raise UserError(f"--stop-at {asked.stop_at}: a run of control counts environment steps, FLOP, time and money")
     return found
+
+
+def _stops(budget: str) -> tuple[str, float]:
+    """What stops a run, and where. Updates are no unit of plans: a run of control alone can be given them."""
+    if found := re.fullmatch(r"(.+?)[-_ ]?updates?", budget.strip()):
+        return "updates", amount_of(f"{found[1]}-env-steps")[0]
+    parsed = Budget.parse(budget)
+    return of_run(parsed.unit), parsed.amount
 
 
 @dataclass(frozen=True)
