@@ -62,7 +62,7 @@ def main() -> None:
 
 def equal(sampler: Any, problems: Sequence[Problem], folder: Path) -> dict[str, Any]:
     """The difference of accuracy at equal tokens, over all problems and within each band and kind."""
-    rates = _pool(sampler(9), folder / "rates.jsonl", POOL)[0].mean(1)
+    rates = _pool(sampler(9), folder / "rates.jsonl", POOL).mean(1)
     groups = {"all": np.ones(len(problems), dtype=bool)}
     groups |= {f"pass rate {low:g} to {min(high, 1):g}": (low <= rates) & (rates < high) for low, high in BANDS}
     kinds = [p.id.partition("-")[0] for p in problems]
@@ -94,8 +94,8 @@ def equal(sampler: Any, problems: Sequence[Problem], folder: Path) -> dict[str, 
 
 
 def saturation(sampler: Any, problems: Sequence[Problem], folder: Path) -> dict[str, Any]:
-    """Forecasts of pass@N and of a vote of N from the first samples, against all samples."""
-    right, answers = _pool(sampler(5), folder / "pool.jsonl", MANY)
+    """Forecasts of pass@N from the first samples, against all samples."""
+    right = _pool(sampler(5), folder / "pool.jsonl", MANY)
     hits, few = right.sum(1).astype(int), right[:, :FEW].sum(1).astype(int)
     truth, single = pass_at(hits, MANY, LATER), 1 - (1 - few / FEW) ** LATER
     each = np.array([pass_at(np.array([h]), MANY, LATER) for h in hits])
@@ -115,10 +115,9 @@ def saturation(sampler: Any, problems: Sequence[Problem], folder: Path) -> dict[
     }
 
 
-def _pool(sampler: PoolSampler, file: Path, samples: int) -> tuple[ndarray, ndarray]:
-    """(P, samples) rewards and answers."""
-    lines = finished(sampler.pool(file, samples, scorers.parse("outcome")))
-    return tuple(np.array([x[k] for x in lines]) for k in ("right", "answer"))  # type: ignore[return-value]
+def _pool(sampler: PoolSampler, file: Path, samples: int) -> ndarray:
+    """(P, samples) rewards."""
+    return np.array([x["right"] for x in finished(sampler.pool(file, samples, scorers.parse("outcome")))])
 
 
 MAKE = {"equal": equal, "saturation": saturation}
