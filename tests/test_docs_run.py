@@ -229,6 +229,11 @@ WALKS = {
                "--sizes 4", "count=20": "count=3", "400-tokens": "200-tokens"},
         leaves=("studies/stored/report.html", "answers.jsonl"),
     ),
+    "docs/train_or_think.md": Walk(
+        quick={"--data puzzles": "--data puzzles --limit 110", "4k-rollouts": "128-rollouts",
+               "--strategies best-of,vote": "--strategies best-of,vote --pool 4", "0.45": "0.2"},
+        leaves=("studies/both/report.html",),
+    ),
     "docs/your_trainer.md": Walk(
         lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 60k-rollouts"},
         leaves=("studies/mine/report.html",),

@@ -94,7 +94,7 @@ def test_from_python_a_study_of_strategies_has_the_same_steps(stored):
 @pytest.mark.parametrize("words, why", [
     (("fit",), "compares test-time strategies, which have no law to fit: `isocost plan .* chooses one"),
     (("pilot",), "compares test-time strategies: its policy is not trained"),
-    (("plan", "--size", "quick"), "--size has no use here: .* its plan takes --accuracy, --budget, --price, --speed"),
+    (("plan", "--size", "quick"), "--size has no use here: .* its plan takes --accuracy, --answers, --budget"),
     (("plan", "--budget", "5-tokens/answer"), "below one sample, which takes"),
     (("answer", "--data", "puzzles", "--out", "x.jsonl"), "was made of stored completions, so it has no model"),
 ])

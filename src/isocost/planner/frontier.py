@@ -12,7 +12,7 @@ trained longer. Snell et al. 2024 (arXiv 2408.03314, section 7) ask the question
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -123,13 +123,25 @@ class PolicyFrontier:
         low, high = np.quantile(self.drawn[at], [(1 - level) / 2, (1 + level) / 2])
         return float(low), float(high)
 
-    def staircase(self, answers: float) -> list[Pair]:
-        """The pairs that no other one beats in cost and accuracy, by cost."""
+    def staircase(self, answers: float, least: float = 0.0) -> list[Pair]:
+        """The pairs that no other one beats in cost and accuracy, by cost; each gains more than `least`."""
         steps: list[Pair] = []
         for p in sorted(self.pairs, key=lambda p: (p.cost(answers), -p.accuracy)):
-            if not steps or p.accuracy > steps[-1].accuracy:
+            if not steps or p.accuracy > steps[-1].accuracy + least:
                 steps.append(p)
         return steps
+
+    def better(self, pair: Pair, answers: float) -> float:
+        """The share of the draws in which no pair that is cheaper is as accurate."""
+        at = next(i for i, p in enumerate(self.pairs) if p is pair)
+        cheaper = [i for i, p in enumerate(self.pairs) if p.cost(answers) < pair.cost(answers)]
+        return float((self.drawn[at] > self.drawn[cheaper].max(0, initial=-inf)).mean())
+
+    def chosen(self, rule: Callable[[ndarray, ndarray], int], answers: float) -> dict[str, float]:
+        """The share of the draws in which a rule, of (pairs,) accuracies and costs of an answer, takes each policy."""
+        costs = np.array([p.cost(answers) / answers for p in self.pairs])
+        picked = [self.pairs[rule(drawn, costs)].policy for drawn in self.drawn.T]
+        return {name: picked.count(name) / len(picked) for name in self.policies}
 
     def cheapest(self, accuracy: float, answers: float) -> CheapestPair | None:
         """The cheapest pair with this accuracy; None if none has it."""
@@ -142,17 +154,27 @@ class PolicyFrontier:
         agree = (drawn.argmin(0) == best) & (drawn.min(0) < inf)
         return CheapestPair(self.pairs[best], float(costs[best]), float(agree.mean()))
 
-    def break_even(self, less: str, more: str, accuracy: float, level: float = LEVEL) -> BreakEven:
-        """From how many answers the training of `more` pays, if `accuracy` is wanted, with its interval."""
-        own = self._answers(less, more, accuracy, np.array([[p.accuracy] for p in self.pairs]))[0]
-        if np.isnan(own):
-            return BreakEven(less, more, accuracy, None, None)
-        drawn = self._answers(less, more, accuracy, self.drawn)
-        known = drawn[~np.isnan(drawn)]
-        low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-        return BreakEven(less, more, accuracy, float(own), (float(low), float(high)))
+    def break_even(
+        self, less: str | Sequence[str], more: str, wanted: float | Pair, level: float = LEVEL
+    ) -> BreakEven:
+        """From how many answers the training of `more` pays, if this accuracy is wanted, with its interval.
 
-    def _answers(self, less: str, more: str, accuracy: float, table: ndarray) -> ndarray:
+        `less` is a policy, or several, of which all are to be more expensive. What a pair reaches is wanted in each
+        draw as it is in that draw.
+        """
+        others = [less] if isinstance(less, str) else list(less)
+        at = next((i for i, p in enumerate(self.pairs) if p is wanted), 0)
+        accuracy, drawn = (wanted.accuracy, self.drawn[at]) if isinstance(wanted, Pair) else (wanted, wanted)
+        means = np.array([[p.accuracy] for p in self.pairs])
+        own = max(self._answers(name, more, accuracy, means)[0] for name in others)
+        if np.isnan(own):
+            return BreakEven(", ".join(others), more, accuracy, None, None)
+        every = np.maximum.reduce([self._answers(name, more, drawn, self.drawn) for name in others])
+        known = every[~np.isnan(every)]
+        low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+        return BreakEven(", ".join(others), more, accuracy, float(own), (float(low), float(high)))
+
+    def _answers(self, less: str, more: str, accuracy: float | ndarray, table: ndarray) -> ndarray:
         """Q* for each column of accuracies (pairs, draws): 0 where only the longer trained policy reaches it, NaN where
         it does not reach it."""
         def least(policy: str) -> tuple[float, ndarray]:

@@ -12,6 +12,7 @@ from isocost.planner.control.pilot import ControlCosts, ControlPilot, SigmaArm
 from isocost.planner.control.prescribe import ControlLaws, ControlPlan
 from isocost.planner.forecast import Forecast
 from isocost.planner.test_time.outcome import StrategyAudit
+from isocost.planner.test_time.policies import FrontierTable
 from isocost.planner.test_time.prescribe import KIND, StrategyForecasts, StrategyPlan
 from isocost.planner.test_time.profile import StrategyTable
 from isocost.planner.training.learning_rate import RateRule, Shift
@@ -44,7 +45,7 @@ register("plan.json", Plan, {
 register("forecast.json", Forecast)
 register("audit.json", Audit)
 register("profile.json", StrategyTable, kind=KIND)
-register("plan.json", StrategyPlan, kind=KIND)
+register("plan.json", StrategyPlan, {"frontier": Maybe(FrontierTable)}, kind=KIND)
 register("forecast.json", StrategyForecasts, kind=KIND)
 register("audit.json", StrategyAudit, kind=KIND)
 

@@ -20,7 +20,7 @@ from isocost import chance
 from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 DIGITS = 10
 
@@ -72,7 +72,7 @@ def posed(meta: Mapping[str, Any]) -> tuple[Message, ...]:
     return (Message("user", f"{shown(meta['samples'], meta['frames'])}>"),)
 
 
-class SignalEpisode:
+class SignalEpisode(BaseEpisode):
     """One question: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):
@@ -85,15 +85,9 @@ class SignalEpisode:
         self.said, fault = said, None if said in tuple("0123456789") else Fault.model("no digit")
         return Shown((), True, float(said == self.problem.answer), "", fault)
 
-    def final(self) -> str:
-        return self.said
-
     def expert(self) -> str:
         """The digit that is shown most often."""
         return most(posed(self.problem.meta)[0].content[:-1])
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
 
 def open_set(spec: str) -> EnvironmentSet:

@@ -35,7 +35,8 @@ class Measured:
     """A strategy with one size on P problems: (P,) accuracy, (P,) samples and (P,) tokens written for an answer.
 
     `depth` is the number of tokens written one after the other within which 95 % of the answers are ready. `how` is
-    "pool", "live", or "mixture" for a forecast beyond the pool.
+    "pool", "live", or "mixture" for a forecast beyond the pool. `runs` (seeds, P) are the accuracies of the runs of a
+    policy, and `accuracy` their mean.
     """
 
     strategy: str
@@ -45,12 +46,20 @@ class Measured:
     tokens: ndarray
     depth: float
     how: str = "pool"
-    arm: str = ""       # the settings that it was sampled at, where they are not the study's
+    arm: str = ""       # the policy, or the settings that it was sampled at, where they are not the study's
+    runs: ndarray | None = None
 
     @property
     def label(self) -> str:
         """Strategy and size in one word."""
         return label(self.strategy, self.size, self.arm)
+
+
+def over_runs(found: Sequence[Measured], arm: str) -> Measured:
+    """The mean of a strategy with one size over the runs of a policy."""
+    accuracy, samples, tokens = (np.array([getattr(m, k) for m in found]) for k in ("accuracy", "samples", "tokens"))
+    return replace(found[0], accuracy=accuracy.mean(0), samples=samples.mean(0), tokens=tokens.mean(0),
+                   depth=max(m.depth for m in found), arm=arm, runs=accuracy)
 
 
 def label(strategy: str, size: int, arm: str = "") -> str:

@@ -108,7 +108,7 @@ class Parts:
 
     `band` and `audit_band` (P,) number the bands of difficulty of these problems from 0; `bands` names them. `probe` is
     how many samples tell an answer's band: 0 where the user's column says it. `select_all` and `audit_all` have them
-    in front.
+    in front. `arms` are both halves at other settings or of other policies, by name; of a policy a pair for each run.
     """
 
     select: Pool
@@ -120,7 +120,8 @@ class Parts:
     band: ndarray
     audit_band: ndarray
     edges: tuple[float, ...] = ()       # of the probe's statistic, between bands
-    arms: Mapping[str, tuple[Pool, Pool]] = field(default_factory=dict)     # both halves at other settings, by name
+    arms: Mapping[str, tuple[tuple[Pool, Pool], ...]] = field(default_factory=dict)
+    policies: frozenset[str] = frozenset()      # which arms are other policies
 
 
 def halves(count: int, seed: int) -> tuple[ndarray, ndarray]:
@@ -130,9 +131,10 @@ def halves(count: int, seed: int) -> tuple[ndarray, ndarray]:
 
 
 def parts(
-    pool: Pool, *, probe: int, bands: int, least: int, seed: int, arms: Mapping[str, Pool] = MappingProxyType({})
+    pool: Pool, *, probe: int, bands: int, least: int, seed: int,
+    arms: Mapping[str, Sequence[Pool]] = MappingProxyType({}),
 ) -> Parts:
-    """The parts of a pool; `arms` are pools of the same problems at other settings, by name.
+    """The parts of a pool; `arms` are pools of the same problems, by the name of their settings or policy.
 
     Bands are the values of the user's column, its quantiles where it has many, or without one quantiles of the probe
     samples' statistic: their mean score, else the share of their most common answer. A band needs `least` problems in
@@ -153,7 +155,8 @@ def parts(
         names, edges, number = ("all",), (), np.zeros(len(pool.ids), dtype=np.int64)
     whole = rest if named else pool
     return Parts(rest.of(one), rest.of(two), whole.of(one), whole.of(two), 0 if named else probe, names, number[one],
-                 number[two], edges, {name: (arm.of(one), arm.of(two)) for name, arm in arms.items()})
+                 number[two], edges,
+                 {name: tuple((arm.of(one), arm.of(two)) for arm in own) for name, own in arms.items()})
 
 
 def statistic(score: ndarray | None, answer: ndarray | None) -> ndarray | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import floor
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy import ndarray
 
-from isocost.disk.shape import Size, built
+from isocost.disk.shape import Plain, Size
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
-from isocost.planner.forecast import Naive, digest
+from isocost.planner.forecast import Naive, Sealed
 from isocost.planner.test_time.choice import (
     Rule,
     choose,
@@ -33,6 +34,7 @@ from isocost.planner.test_time.estimates import (
     label,
     measure,
     orders,
+    over_runs,
     table,
 )
 from isocost.planner.test_time.mixture import FURTHEST, fit_mixture
@@ -51,7 +53,8 @@ _UNITS = "1k-tokens/answer, 16-rollouts/answer (samples), 2s/answer, or 0.002usd
 
 @dataclass(frozen=True)
 class AnswerGoal:
-    """What an answer may cost, or how accurate it must be. `speed` is in tokens per second of one text."""
+    """What an answer may cost, or how accurate it must be. `speed` is in tokens per second of one text; `answers` is
+    how many share the cost of training, 0 where it is not counted."""
 
     amount: float | None = None
     unit: str = TOKENS
@@ -59,6 +62,7 @@ class AnswerGoal:
     price: str | None = None
     speed: float | None = None
     text: str = ""
+    answers: float = 0.0
 
     @staticmethod
     def of(budget: str | None, accuracy: float | None, price: str | None, speed: float | None) -> AnswerGoal:
@@ -83,6 +87,10 @@ class AnswerGoal:
         if found.unit == SECONDS and speed is None:
             raise UserError(f"the budget {budget!r} needs --speed: tokens per second of one text, such as --speed 40")
         return AnswerGoal(found.amount, found.unit, None, price, speed, budget.strip())
+
+    def rule(self, exact: bool) -> Rule:
+        """What is chosen among candidates."""
+        return within(float(self.amount or 0), exact) if self.accuracy is None else reaching(self.accuracy)
 
     def costs(self, pool: Pool, found: Measured) -> ndarray:
         """(P,) what an answer costs in the unit; in seconds it is what 95 % of the answers take. Raises UserError where
@@ -121,11 +129,6 @@ class StrategyRow:
         return cls(m.strategy, m.size, float(m.accuracy.mean()), paired(m.accuracy - one), float(m.samples.mean()),
                    float(m.tokens.mean()), min(m.depth, 1e12), **more)
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
-        """The row in plain data."""
-        return cls(**{**data, "gain": Interval.of(data["gain"])})
-
 
 @dataclass(frozen=True)
 class Candidate(StrategyRow):
@@ -152,11 +155,12 @@ class BandStrategy:
     arm: str = ""
 
     def __str__(self) -> str:
-        return named(self.strategy, self.size) + (f" at {self.arm}" if self.arm else "")
+        where = f" {'at' if '=' in self.arm else 'of'} {self.arm}" if self.arm else ""
+        return named(self.strategy, self.size) + where
 
 
 @dataclass(frozen=True)
-class StrategyPlan:
+class StrategyPlan(Plain):
     """What to run for each answer.
 
     `decision`: "more" samples than one, "one" sample, or "cannot tell", which also prescribes one. `each` has one entry
@@ -184,6 +188,8 @@ class StrategyPlan:
     flags: tuple[str, ...]
     beyond: bool = False        # the prescribed size is above the pool's, and its accuracy that of a mixture
 
+    HEAD: ClassVar = {"schema": VERSION, "kind": KIND}
+
     @property
     def label(self) -> str:
         """The prescription in words."""
@@ -191,26 +197,22 @@ class StrategyPlan:
             return str(self.each[0])
         return "; ".join(f"{b.band}: {b}" for b in self.each)
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"schema": VERSION, "kind": KIND, **asdict(self)}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> StrategyPlan:
-        """The plan that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "kind")}
-        for key in ("expected", "gain", "band_gain"):
-            d[key] = d[key] and Interval.of(d[key])
-        for key in ("one", "best"):
-            d[key] = Candidate.of(d[key])
-        d["each"] = tuple(BandStrategy(**b) for b in d["each"])
-        d["candidates"] = tuple(map(Candidate.of, d["candidates"]))
-        return StrategyPlan(**{**d, "edges": tuple(d["edges"]), "flags": tuple(d["flags"])})
-
 
 def named(strategy: str, size: int) -> str:
     """A strategy and its size for people."""
     return "one sample" if size == 1 else f"{strategy.removesuffix('-of')} of {size}"
+
+
+def candidates(
+    parts: Parts, strategies: Sequence[str], ask: AnswerGoal, seed: int, live: Sequence[Measured] = ()
+) -> list[Measured]:
+    """What was measured on the validation split: one sample first, then every strategy and size of every arm that the
+    budget may pay for, and `live` ones, which were run on it. Raises UserError as `prescribe` does."""
+    used, _ = _usable(parts.select, strategies)
+    found = [*_measured([parts.select], used, ask, seed), *live]
+    for arm, halves in parts.arms.items():
+        found += _measured([select for select, _ in halves], used, ask, seed, arm)
+    return found
 
 
 def prescribe(
@@ -224,28 +226,25 @@ def prescribe(
     """
     pool = parts.select
     used, flags = _usable(pool, strategies)
-    one = table(pool, (), (), seed)[0]
-    single = float(ask.costs(pool, one).mean())
+    single = float(ask.costs(pool, table(pool, (), (), seed)[0]).mean())
     if ask.amount is not None and ask.amount < single * (1 - 1e-9):
         raise UserError(_too_small(pool, ask, single))
-    found = [one, *_measured(pool, used, ask, seed), *live]
-    for arm, (other, _) in parts.arms.items():
-        found += [replace(m, arm=arm) for m in (table(other, (), (), seed)[0], *_measured(other, used, ask, seed))]
-    beyond = _beyond(pool, ask, single) if "best-of" in used and pool.exact else None
+    found = candidates(parts, strategies, ask, seed, live)
+    beyond = _beyond(pool, ask, single) if "best-of" in used and pool.exact and not ask.answers else None
     if beyond is not None:
         found.append(beyond)
-    elif ask.amount is not None and ask.unit != SECONDS and ask.amount >= (pool.samples + 1) * single:
+    elif ask.amount is not None and not ask.answers and ask.unit != SECONDS and (
+            ask.amount >= (pool.samples + 1) * single):
         flags.append(f"the budget pays for {ask.amount / single:,.0f} samples, and {pool.samples} were profiled: no "
                      "forecast beyond them, because a scorer that errs may choose worse from more; sample more to plan "
                      "with more")
     accuracy, cost = np.array([m.accuracy for m in found]), np.array([ask.costs(pool, m) for m in found])
-    rule: Rule = within(float(ask.amount or 0), pool.exact) if ask.accuracy is None else reaching(ask.accuracy)
-    picked = choose(accuracy, cost, rule, seed)
+    picked = choose(accuracy, cost, ask.rule(pool.exact), seed)
     rows = [Candidate.measured(m, accuracy[0], cost=float(cost[i].mean()), how=m.how, arm=m.arm)
             for i, m in enumerate(found)]
     gain = paired(picked.accuracy - accuracy[0]) if picked.single else replace(paired(accuracy[0] * 0.0), dof=1.0)
     decision = decide(gain) if picked.single else "one"
-    if picked.single and pool.exact and found[picked.single].strategy == "best-of":
+    if picked.single and pool.exact and found[picked.single].strategy == "best-of" and not found[picked.single].arm:
         decision = "more"       # pass@n never falls with n, so the sign of the gain is not in doubt
     taken = picked.single if decision == "more" else 0
     told = picked.accuracy if taken else accuracy[0]
@@ -274,8 +273,9 @@ def _with_bands(
     `known` are the usable strategies, and each problem's accuracy under the single choice and with one sample.
     """
     used, told, one = known
-    if len(parts.bands) < 2 or ask.amount is None or ask.unit == SECONDS:
+    if len(parts.bands) < 2 or ask.amount is None or ask.unit == SECONDS or ask.answers:
         return plan
+    found = [m for m in found if m.arm not in parts.policies]       # one server answers all bands
     if len(parts.audit.ids) < FEW_AUDIT:
         few = f"no strategy by band: the test split has {len(parts.audit.ids)} problems, and bands need {FEW_AUDIT}"
         return replace(plan, flags=(*plan.flags, few))
@@ -334,18 +334,24 @@ def _usable(pool: Pool, strategies: Sequence[str]) -> tuple[list[str], list[str]
     return used, flags
 
 
-def _measured(pool: Pool, used: Sequence[str], ask: AnswerGoal, seed: int) -> list[Measured]:
-    """Every usable strategy with the usual sizes, and with the largest that the budget pays for."""
-    most = pool.samples
-    single = float(ask.costs(pool, table(pool, (), (), seed)[0]).mean())
-    if ask.amount is not None and ask.unit != SECONDS:
-        most = min(most, floor(ask.amount / single + 1e-9))
-    order = orders(pool, seed)
-    out = []
+def _measured(
+    pools: Sequence[Pool], used: Sequence[str], ask: AnswerGoal, seed: int, arm: str = ""
+) -> list[Measured]:
+    """One sample, then every usable strategy with the usual sizes, and with the largest that the budget pays for: means
+    over the pools, which are of the runs of one policy."""
+    def mean(of: Callable[[Pool], Measured]) -> Measured:
+        return over_runs([of(pool) for pool in pools], arm) if arm else of(pools[0])
+
+    one = mean(lambda pool: table(pool, (), (), seed)[0])
+    most = pools[0].samples
+    single = float(ask.costs(pools[0], one).mean())
+    if ask.amount is not None and ask.unit != SECONDS and not ask.answers:
+        most = int(min(most, ask.amount / single + 1e-9))
+    order, out = orders(pools[0], seed), [one]
     for name in used:
         sizes = {*SIZES, most} if not STRATEGIES[name].rounds else {*SIZES}
-        top = most if not STRATEGIES[name].rounds else pool.samples
-        out += [measure(pool, name, k, order) for k in sorted(sizes) if 1 < k <= top]
+        top = most if not STRATEGIES[name].rounds else pools[0].samples
+        out += [mean(partial(measure, strategy=name, size=k, order=order)) for k in sorted(sizes) if 1 < k <= top]
     return out
 
 
@@ -377,6 +383,9 @@ def _vote_of(pool: Pool, rows: Sequence[Candidate], chosen: Candidate, unit: str
 def _too_small(pool: Pool, ask: AnswerGoal, single: float) -> str:
     late = "" if pool.tokens is None else (f" ({pool.written.mean():,.0f} tokens on average, "
                                            f"{np.quantile(pool.tokens, LATE):,.0f} at the 95th percentile)")
+    if ask.answers:
+        least = f"{grouped(float(f'{single * ask.answers:.3g}'))} {ask.unit}"
+        return f"{ask.text!r} is below one untrained sample for each, which takes {least} in all: give at least that"
     takes = f"{grouped(float(f'{single:.3g}'))} {ask.unit}"
     return f"the budget {ask.text!r} is below one sample, which takes {takes}{late}: give at least that"
 
@@ -385,12 +394,13 @@ def _too_small(pool: Pool, ask: AnswerGoal, single: float) -> str:
 
 
 @dataclass(frozen=True)
-class StrategyForecast:
+class StrategyForecast(Sealed):
     """The accuracy expected on the test split, sealed before it is measured.
 
     `each` is the prescription, `vote` the size of the majority vote of equal cost, and `best` the best single strategy.
     `naive` are what one sample, that vote and that strategy gave on the validation split. `hashes` are of the pool
-    and the code; `seal` is the hash of all other fields.
+    and the code; `seal` is the hash of all other fields. `others` are the choices of the other policies, where training
+    is counted.
     """
 
     asked: str
@@ -404,34 +414,18 @@ class StrategyForecast:
     falsifier: str
     hashes: dict[str, str] = field(default_factory=dict)
     seal: str = ""
+    others: tuple[BandStrategy, ...] = ()
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> StrategyForecast:
-        """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
-        found: StrategyForecast = built(StrategyForecast, data)
-        if found.seal != _hash(found):
-            raise UserError("forecast.json was changed after it was sealed: its hash differs from its seal")
-        return found
+    LATER: ClassVar = ("others",)
 
 
 @dataclass(frozen=True)
-class StrategyForecasts:
+class StrategyForecasts(Plain):
     """The forecasts of a study, one for each budget that was planned, in the order they were sealed."""
 
     forecasts: tuple[StrategyForecast, ...]
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"schema": VERSION, "kind": KIND, "forecasts": [f.data() for f in self.forecasts]}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> StrategyForecasts:
-        """The forecasts that `data()` wrote. Raises UserError if one was changed."""
-        return StrategyForecasts(tuple(map(StrategyForecast.of, data["forecasts"])))
+    HEAD: ClassVar = {"schema": VERSION, "kind": KIND}
 
     def adding(self, new: StrategyForecast) -> StrategyForecasts:
         """These and a new one. Raises UserError where the same budget was sealed with another forecast."""
@@ -444,11 +438,9 @@ class StrategyForecasts:
         return StrategyForecasts((*self.forecasts, new))
 
 
-def _hash(f: StrategyForecast) -> str:
-    return digest({k: v for k, v in f.data().items() if k != "seal"})
-
-
-def seal(plan: StrategyPlan, parts: Parts, seed: int, hashes: Mapping[str, str]) -> StrategyForecast:
+def seal(
+    plan: StrategyPlan, parts: Parts, seed: int, hashes: Mapping[str, str], others: Sequence[BandStrategy] = ()
+) -> StrategyForecast:
     """The sealed forecast of a plan. The naive forecasts have prediction intervals of the same level."""
     pool, new, naive = parts.select, len(parts.audit.ids), []
     order = orders(pool, seed)
@@ -466,6 +458,5 @@ def seal(plan: StrategyPlan, parts: Parts, seed: int, hashes: Mapping[str, str])
     falsifier = (f"a mean accuracy of {plan.label} on {counted(new, 'problem')} of the test split outside "
                  f"[{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
     best = BandStrategy("all", plan.best.strategy, plan.best.size, len(pool.ids), plan.best.arm)
-    bare = StrategyForecast(plan.asked, plan.label, plan.each, plan.vote, best, i, tuple(naive), new, falsifier,
-                            dict(hashes))
-    return replace(bare, seal=_hash(bare))
+    return StrategyForecast(plan.asked, plan.label, plan.each, plan.vote, best, i, tuple(naive), new, falsifier,
+                            dict(hashes), others=tuple(others)).sealed()

@@ -8,6 +8,7 @@ the longest length fit, and no larger than the strategy says. With a plan, the p
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 from isocost import strategies
@@ -43,15 +44,19 @@ def by_plan(study: StudyRecord, price: str | None) -> tuple[Choose, str]:
     money. Raises UserError before a plan.
     """
     about, split = study.asked, parts_of(study)
-    live, named = live_of(study, split.select.ids), by_strategy(PLAIN)
+    live = [m for m in live_of(study, split.select.ids) if not m.arm]
+    named = by_strategy(PLAIN)
     planned = StrategyPlan.of(study.record("plan.json", "plan"))
+    if arm := next((b.arm for b in planned.each if b.arm), ""):
+        raise UserError(f"the plan answers with {planned.label}, and the server of a study has the study's own model "
+                        f"and settings: serve those of {arm} by `isocost serve MODEL --strategy ...`")
 
     @cache
     def of(budget: str) -> tuple[StrategyPlan, dict[str, strategies.Strategy]]:
         if not budget:
             return planned, specs(planned, about["scorer"])
         asked = AnswerGoal.of(budget if "/" in budget else f"{budget}/answer", None, price, None)
-        made = prescribe(split, about["strategies"], asked, about["seed"], live)
+        made = prescribe(replace(split, arms={}), about["strategies"], asked, about["seed"], live)
         return made, specs(made, about["scorer"])
 
     def choose(strategy: str, budget: str, limit: int, problem: Problem) -> ChosenStrategy:

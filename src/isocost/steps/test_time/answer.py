@@ -84,6 +84,7 @@ def answer(
     from isocost.worlds.setting import open_setting
 
     plan, asked = StrategyPlan.of(study.record("plan.json", "plan")), study.asked
+    arms = arm_settings(asked)
     if study.setting.model == UNNAMED or "samples" not in asked:
         raise UserError(f"{study.path} was made of stored completions, so it has no model to answer with: profile one "
                         "with `isocost profile --model ... --strategies ...`")
@@ -91,9 +92,9 @@ def answer(
     with tempfile.TemporaryDirectory() as folder:
         spec, known = _problems(data, Path(folder), asked["exact"])
         setting = study.setting.but(data=spec, held_out_data=None, limit=None)
-        opened = open_setting(setting, learn=False, whole=True, limits=limits)
+        model = {k: v for k, v in arms.get(plan.each[0].arm, {}).items() if k == "model"}       # of a policy
+        opened = open_setting(setting.but(**model), learn=False, whole=True, limits=limits)
     ways = specs(plan, asked["scorer"])
-    arms = {arm["name"]: {k: v for k, v in arm.items() if k != "name"} for arm in asked.get("arms", ())}
 
     async def one(slot: int, problem: Problem) -> Line:
         band = _band(problem, plan, ways, str(asked["band_by"]))
@@ -125,6 +126,13 @@ def answer(
         _mean(lines, "depth"), sum(x["answer"] is None for x in lines), sum(marks) / len(marks) if marks else None,
         plan.label, None if cost is None else cost.of(sum((Cost.of(x["cost"]) for x in lines), Cost())).data(),
     )
+
+
+def arm_settings(asked: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By the name of an arm, what it changes in the setting; a policy of several runs answers by the first."""
+    every = [*asked.get("arms", ()), *({"name": c["policy"], "model": c["model"]}
+                                       for c in reversed(asked.get("checkpoints", ())))]
+    return {arm["name"]: {k: v for k, v in arm.items() if k != "name"} for arm in every}
 
 
 def specs(plan: StrategyPlan, scorer: str | None) -> dict[str, Strategy]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -14,7 +14,8 @@ from numpy import ndarray
 from isocost.disk.jsonfile import line, write_text
 from isocost.errors import UserError
 from isocost.gather import finished
-from isocost.planner.test_time.estimates import LATE, STRATEGIES, Measured, possible, require
+from isocost.planner.test_time.estimates import LATE, STRATEGIES, Measured, over_runs, possible, require
+from isocost.planner.test_time.policies import PolicyCost
 from isocost.planner.test_time.pool import Parts, Pool, parts
 from isocost.planner.test_time.profile import StrategyTable, described
 from isocost.runs import files as records
@@ -27,7 +28,8 @@ from isocost.screen.words import counted, visible
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import check, found, writes
 from isocost.steps.study import StudyRecord
-from isocost.steps.test_time.sampling import PoolSampler, numbered
+from isocost.steps.test_time.checkpoints import checkpoints, policy_costs, refuse_trained_on
+from isocost.steps.test_time.sampling import Line, PoolSampler, numbered
 from isocost.steps.training.pass_rates import OPENING
 from isocost.steps.training.stored import attempts_per_problem, longest
 from isocost.tasks.completions import SCORED, Attempted, read_completions
@@ -96,11 +98,23 @@ class StrategyProfile(OfPlanner):
                     "other at the 95th percentile") for r in t.rows if r.strategy not in ("one", *STRATEGIES)]
         paid = [] if t.cost is None else [Row("took", f"{t.cost.rollouts:,.0f} samples, {t.cost.decode:,.0f} tokens "
                                                       f"written, {t.cost.prefill:,.0f} read, {t.cost.seconds:.0f} s")]
-        return [*out, Table(heads, cells), *live, *paid, *(Row("", text, "flag") for text in t.told)]
+        return [*out, Table(heads, cells), *live, *_others(t), *paid, *(Row("", text, "flag") for text in t.told)]
+
+
+def _others(t: StrategyTable) -> list[Row | Table]:
+    """Other settings and policies: one sample, and each strategy at its largest size; what training took."""
+    by = {(r.arm, r.strategy): r for r in t.arms}
+    heads = ["", "one", *(f"{s}-{by[t.arms[0].arm, s].size}" for s in t.strategies)] if t.arms else []
+    cells = [[arm, *(f"{by[arm, s].accuracy:.3f}" for s in ("one", *t.strategies))]
+             for arm in dict.fromkeys(r.arm for r in t.arms if all((r.arm, s) in by for s in t.strategies))]
+    took = [Row(p.name, f"{counted(len(p.runs), 'run')}, of which each took {p.training.rollouts:,.0f} rollouts and "
+                        f"{p.training.seconds:,.0f} s of training") for p in t.policies if p.name]
+    return [*([Table(heads, cells, left=(0,))] if cells else []), *took]
 
 
 def pool_of(study: StudyRecord, arm: str = "") -> Pool:
-    """The samples in a study's pool.jsonl, or those of another arm. Raises UserError where there are none."""
+    """The samples in a study's pool.jsonl, or those of other settings or a run. Raises UserError where there are none.
+    """
     path = study.path / file_of(arm)
     lines = records.read_lines(path)
     if not lines:
@@ -108,22 +122,41 @@ def pool_of(study: StudyRecord, arm: str = "") -> Pool:
     return Pool.read_lines(lines, bool(study.asked["exact"]))
 
 
-def file_of(arm: str) -> str:
-    """The file of the samples of an arm; empty for the study's own settings."""
-    return f"pool@{arm}.jsonl" if arm else "pool.jsonl"
+def file_of(arm: str, kind: str = "pool") -> str:
+    """The file of the samples at other settings or of a run, or of its searches ("live"); empty for the study's own."""
+    return f"{kind}@{arm}.jsonl" if arm else f"{kind}.jsonl"
+
+
+def arms_of(study: StudyRecord) -> dict[str, list[str]]:
+    """By the name of other settings, and of each policy of --checkpoints, the files' names for it: those of its runs.
+    """
+    out = {arm["name"]: [arm["name"]] for arm in study.asked.get("arms", ())}
+    for one in study.asked.get("checkpoints", ()):
+        out.setdefault(one["policy"], []).append(one["name"])
+    return out
 
 
 def parts_of(study: StudyRecord) -> Parts:
     """The parts of a study's pool, the same each time."""
     asked = study.asked
-    arms = {arm["name"]: pool_of(study, arm["name"]) for arm in asked.get("arms", ())}
-    return parts(pool_of(study), probe=asked["probe"], bands=asked["bands"], least=LEAST, seed=asked["seed"], arms=arms)
+    arms = {name: [pool_of(study, file) for file in own] for name, own in arms_of(study).items()}
+    own = {k: asked[k] for k in ("probe", "bands", "seed")}
+    found = parts(pool_of(study), least=LEAST, arms=arms, **own)
+    return replace(found, policies=frozenset(c["policy"] for c in asked.get("checkpoints", ())))
 
 
 def live_of(study: StudyRecord, ids: Sequence[str]) -> list[Measured]:
-    """The strategies in live.jsonl, on the problems `ids`; one that lacks a problem is left out."""
+    """The searches that were run on the problems `ids`, of every policy; one that lacks a problem is left out."""
+    out = _searched(study.path / file_of("", "live"), ids)
+    for policy, runs in arms_of(study).items():
+        each = [_searched(study.path / file_of(run, "live"), ids) for run in runs]
+        out += [over_runs(same, policy) for same in zip(*each, strict=False)]
+    return out
+
+
+def _searched(file: Path, ids: Sequence[str]) -> list[Measured]:
     by: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
-    for one in records.read_lines(study.path / "live.jsonl"):
+    for one in records.read_lines(file):
         by.setdefault((one["strategy"], one["size"]), {})[one["id"]] = one
     out = []
     for (name, size), each in sorted(by.items()):
@@ -145,7 +178,8 @@ class Compared:
     samples of a problem that tell its band. bands: at most.
 
     Of a model only: problems, of the held-out ones, with so many samples each; sizes of searches; band_by, the key of a
-    problem's data that tells its band; arms, other temperatures or max_tokens at which a pool is sampled too.
+    problem's data that tells its band; arms, other temperatures or max_tokens at which a pool is sampled too;
+    checkpoints, folders of trained runs whose policies are sampled and searched too.
     """
 
     strategies: Sequence[str]
@@ -158,6 +192,7 @@ class Compared:
     sizes: Sequence[int] = SEARCHED
     band_by: str = ""
     arms: Sequence[Arm] = ()
+    checkpoints: Sequence[Path] = ()
 
     def begin(self, out: Path, setting: Setting, probes: bool, **asked: Any) -> dict[str, Any]:
         """study.json but for the setting; where it `probes`, some samples are set apart unless the user said how many.
@@ -168,15 +203,20 @@ class Compared:
         check(out, setting, **about)
         return about
 
-    def table(self, out: Path, names: Sequence[str], told: list[str], cost: Costs | None = None) -> StrategyProfile:
+    def table(
+        self, out: Path, names: Sequence[str], told: list[str], cost: Costs | None = None,
+        policies: Sequence[PolicyCost] = (),
+    ) -> StrategyProfile:
         """Write profile.json of the pool and the live answers that are there."""
         study = StudyRecord.read(out)
         split = parts_of(study)
-        if 1 < self.bands != len(split.bands):
-            told.append(f"{len(split.bands)} of {self.bands} bands: each needs {LEAST} problems in each half, which "
-                        "something tells apart from the others")
+        named = split.select.level is not None
+        if 1 < self.bands != len(split.bands) and (named or study.asked["probe"]):
+            by = "the values of the column" if named else "the probe samples"
+            told.append(f"bands of difficulty: {len(split.bands)}, of {self.bands} at most. With more, {by} would leave"
+                        f" a band fewer than {LEAST} problems of the validation split or of the test split")
         live = live_of(study, split.select.ids)
-        result = described(split, study.asked, names, study.setting.model, told, live, cost)
+        result = described(split, study.asked, names, study.setting.model, told, live, cost, policies)
         study.write("profile.json", result.data())
         return StrategyProfile(result, out)
 
@@ -234,32 +274,48 @@ def profile_live(
     tried = {(name, k): one for name in searches for k in compared.sizes
              if (one := parse(spec_of(name, k, scorer))).size or k == compared.sizes[0]}
     arms = {named(arm): setting.but(**arm) for arm in compared.arms}
+    trained = checkpoints(compared.checkpoints)
     asked = compared.begin(
-        out, setting, not compared.band_by and samples >= PROBED, strategies=pooled, searches=searches,
+        out, setting, not (compared.band_by or trained) and samples >= PROBED, strategies=pooled, searches=searches,
         sizes=list(compared.sizes), profiled=compared.problems, samples=samples, band_by=compared.band_by,
-        arms=[{"name": named(arm), **arm} for arm in compared.arms], exact=scorer == EXACT)
+        arms=[{"name": named(arm), **arm} for arm in compared.arms], exact=scorer == EXACT,
+        **({"checkpoints": [c.data() for c in trained]} if trained else {}))
+    kept, parameters = dict[str, list[Line]](), 0.0
     with observer.counting("profile") as tell:
-        tell(OPENING)
-        opened = open_setting(setting, check=True, learn=False, limits=limits)
-        try:
-            some = sample(opened.sides.held_out, compared.problems, compared.seed)
-            found(out, setting, **asked)
-            work = PoolSampler(opened, some, compared.seed, tell)
-            lines = finished(work.pool(out / file_of(""), samples, chooses, compared.band_by))
-            _steps(lines, samples, [s for s in tried.values() if "step" in s.settings])
-            kept = {file_of(""): lines} | {
-                file_of(arm): finished(work.at(own).pool(out / file_of(arm), samples, chooses, compared.band_by))
-                for arm, own in arms.items()}
-            ran = [finished(work.live(out / "live.jsonl", one, name, k)) for (name, k), one in tried.items()]
-        finally:
-            opened.close()
-    kept |= {"live.jsonl": [x for each in ran for x in each]} if ran else {}
-    for name, own in kept.items():      # in the order of the problems, however they were sampled
-        _write(out / name, own)
-    failed = [x["why"] for x in lines if "why" in x]
+        for run, own in {"": setting, **{c.name: setting.but(model=c.model) for c in trained}}.items():
+            tell(OPENING)
+            opened = open_setting(own, check=not run, learn=False, limits=limits)
+            try:
+                some = sample(opened.sides.held_out, compared.problems, compared.seed)
+                work = PoolSampler(opened, some, compared.seed, tell)
+                if not run:
+                    refuse_trained_on(trained, some)
+                    found(out, setting, **asked)
+                    parameters = opened.world.learner.parameters
+                kept[file_of(run)] = finished(work.pool(out / file_of(run), samples, chooses, compared.band_by))
+                _steps(kept[file_of(run)], samples, [s for s in tried.values() if not s.of_pool])
+                for arm, its in arms.items() if not run else ():
+                    file = file_of(arm)
+                    kept[file] = finished(work.at(its).pool(out / file, samples, chooses, compared.band_by))
+                file = file_of(run, "live")
+                if ran := [finished(work.live(out / file, one, name, k)) for (name, k), one in tried.items()]:
+                    kept[file] = [x for each in ran for x in each]
+            finally:
+                opened.close()
+    for name, lines in kept.items():      # in the order of the problems, however they were sampled
+        _write(out / name, lines)
+    failed = [x["why"] for x in kept[file_of("")] if "why" in x]
     told = [f"the scorer failed on {counted(len(failed), 'problem')}: {failed[0]}"] if failed else []
-    total = sum((Cost.of(x["cost"]) for own in kept.values() for x in own), Cost())
-    return compared.table(out, pooled, told, Costs(**{f.name: getattr(total, f.name) for f in fields(Costs)}))
+    total = sum((Cost.of(x["cost"]) for lines in kept.values() for x in lines), Cost())
+    rates = {run: _rate(kept[file_of(run)]) for run in ("", *(c.name for c in trained))}
+    return compared.table(out, pooled, told, Costs(**{f.name: getattr(total, f.name) for f in fields(Costs)}),
+                          policy_costs(trained, rates, parameters) if trained else ())
+
+
+def _rate(lines: Sequence[Line]) -> float:
+    """Busy seconds for a token written."""
+    costs = [Cost.of(x["cost"]) for x in lines]
+    return sum(c.seconds for c in costs) / max(sum(c.decode for c in costs), 1)
 
 
 def _write(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:

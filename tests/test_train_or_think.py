@@ -1,0 +1,225 @@
+"""Train or think: a plan for many answers whose training is counted, with policies of several runs, end to end."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from isocost import report
+from isocost.cli.commands import main
+from isocost.errors import UserError
+from isocost.planner.frontier import PolicyFrontier
+from isocost.planner.test_time.policies import PolicyCost, SharedGoal, frontier_table, rivals
+from isocost.planner.test_time.pool import Pool, halves, parts
+from isocost.planner.test_time.prescribe import prescribe, seal
+from isocost.planner.test_time.profile import StrategyTable
+from isocost.runs.schema import Costs
+from isocost.steps import kinds
+from isocost.steps.settings import setting_of
+from isocost.steps.study import StudyRecord
+from isocost.steps.test_time.answer import answer
+from isocost.steps.test_time.checkpoints import checkpoints
+from isocost.steps.test_time.plan import StrategyPlanResult
+from isocost.steps.test_time.profile import Compared, profile_live
+from isocost.steps.training.single import train_one
+from test_frontier import BASE as PAIRS
+from test_frontier import TRAINED
+
+P = 1000                        # parameters: a token read or written is 2,000 FLOP
+TRAINING = Costs(prefill=100, decode=900, train=1000, seconds=50)      # 2 P x 1000 + 6 P x 1000 = 8e6 FLOP
+
+
+def pool(rate, seed, problems=200, samples=8):
+    """Half of the problems are never solved; the others with this rate."""
+    rng = np.random.default_rng(seed)
+    hard = np.arange(problems) % 2 == 0
+    right = (rng.random((problems, samples)) < np.where(hard, 0.0, rate)[:, None]).astype(float)
+    return Pool(tuple(map(str, range(problems))), right, right, None, np.full(right.shape, 9), np.ones(problems),
+                exact=True)
+
+
+@pytest.fixture(scope="module")
+def split():
+    arms = {"grpo": [pool(0.9, 1), pool(0.9, 2)]}
+    return parts(pool(0.5, 0), probe=0, bands=1, least=10, seed=0, arms=arms)
+
+
+def goal(answers, budget=None, accuracy=None, price=None, **more):
+    of = {"parameters": P, "learned": 0.0, "rate": 0.1, **more}
+    policies = [PolicyCost("", (), Costs(), **of), PolicyCost("grpo", ("grpo-0", "grpo-1"), TRAINING, **of)]
+    return SharedGoal.shared(answers, budget, accuracy, price, policies)
+
+
+def test_an_answer_bears_its_share_of_the_training_in_every_unit(split):
+    def costs(ask):
+        plan = prescribe(split, ["best-of"], ask, 0)
+        return {(c.label): c.cost for c in plan.candidates}
+
+    flop = costs(goal(1000))
+    assert flop["one"] == pytest.approx(2 * P * 10)                             # 9 written, 1 read
+    assert flop["best-of-4"] == pytest.approx(2 * P * 40)
+    assert flop["one@grpo"] == pytest.approx(2 * P * 10 + 8e6 / 1000)
+    time = costs(goal(1000, "1h"))
+    assert (time["one"], time["one@grpo"]) == (pytest.approx(0.9), pytest.approx(0.9 + 0.05))
+    money = costs(goal(1000, price="3600usd/device-hour"))
+    assert money["one@grpo"] == pytest.approx(0.95)
+    tokens = costs(goal(1000, price="1usd/M-input,10usd/M-output,100usd/M-train"))
+    assert tokens["one@grpo"] == pytest.approx((1 + 90 + (100 + 9000 + 100_000) / 1000) / 1e6)
+
+
+def test_few_answers_think_and_many_are_trained_for(split):
+    few, many = (prescribe(split, ["best-of"], goal(q, accuracy=0.4), 0) for q in (100, 1_000_000))
+    assert (few.label, many.label) == ("best of 3", "one sample of grpo")
+    table = frontier_table(split, ["best-of"], goal(1_000_000, accuracy=0.4), 0, ())
+    (pays,) = table.pays
+    assert pays.answers == pytest.approx(8e6 / (2 * P * 10 * 2))                # 8e6 FLOP; an answer saves two samples
+    assert table.shares["grpo"] > 0.9
+    assert [s.answers for s in table.staircases] == [1e4, 1e6, 1e8]
+    first = table.steps[0]
+    assert (first.policy, first.strategy, first.total["flops"]) == ("base", "one", pytest.approx(1e6 * 2 * P * 10))
+
+
+def test_without_a_goal_the_most_accurate_is_chosen_and_each_policy_has_its_rival(split):
+    ask = goal(1000)
+    plan = prescribe(split, ["best-of"], ask, 0)
+    assert plan.each[0].arm == "grpo" and plan.asked == "1,000 answers"
+    (other,) = rivals(plan, split, ask)
+    assert other.arm == "" and other.size > 4
+    sealed = seal(plan, split, 0, {}, [other])
+    assert sealed.seal != seal(plan, split, 0, {}).seal and "others" not in seal(plan, split, 0, {}).data()
+
+
+def test_a_policy_s_accuracy_is_the_mean_over_its_runs(split):
+    one = next(c for c in prescribe(split, ["best-of"], goal(10), 0).candidates if c.label == "one@grpo")
+    first, _ = halves(200, 0)
+    assert one.accuracy == pytest.approx(np.mean([pool(0.9, s).right[first].mean() for s in (1, 2)]))
+
+
+@pytest.mark.parametrize("ask, why", [
+    ({"budget": "1h", "accuracy": 0.5}, "name one of --budget and --accuracy, or neither"),
+    ({"budget": "1k-tokens/answer"}, "with --answers it is of training and all answers, such as 1e15flop"),
+    ({"budget": "1k-tokens"}, "counted together in FLOP, time or money"),
+    ({"parameters": 0.0}, "cost of base, grpo in flops is not known: the number of parameters is not known: name"),
+    ({"budget": "1h", "rate": 0.0}, "in seconds is not known: no time was measured"),
+    ({"price": "1usd/M-input,2usd/M-output"}, "cost of grpo in usd is not known: .* with 0.40usd/M-train"),
+])
+def test_a_cost_that_is_not_known_says_what_to_name(ask, why):
+    with pytest.raises(UserError, match=why):
+        goal(1000, **ask)
+
+
+def test_a_budget_below_one_untrained_sample_says_what_all_take(split):
+    with pytest.raises(UserError, match=r"is below one untrained sample for each, which takes 20,000,000 flops in all"):
+        prescribe(split, ["best-of"], goal(1000, "1e7flop"), 0)
+
+
+# the frontier ------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_policy_reaches_is_wanted_as_it_is_in_each_draw():
+    made = PolicyFrontier([*PAIRS, *TRAINED])
+    one = TRAINED[0]
+    found = made.break_even(["base"], "trained", one)
+    assert (found.accuracy, found.answers) == (0.6, 600 / (4 - 1))
+    assert found.interval == (200, 200)     # base's best-of-4 is right on the same problems, in every draw
+
+
+def test_training_longer_pays_against_all_that_was_trained_less():
+    more = [type(p)(policy="longer", strategy=p.strategy, training=900, answer=0.5, right=p.right) for p in TRAINED[:1]]
+    made = PolicyFrontier([*PAIRS, *TRAINED, *more])
+    assert made.break_even(["base", "trained"], "longer", 0.6).answers == 300 / 0.5     # against `trained`, not `base`
+
+
+def test_a_step_is_decided_by_the_draws_in_which_nothing_cheaper_is_as_accurate():
+    made = PolicyFrontier([*PAIRS, *TRAINED])
+    assert made.better(PAIRS[2], 1000) > 0.99
+    assert made.better(TRAINED[0], 10) == 0.0           # base's best-of-4 is cheaper, and the same
+    shares = made.chosen(lambda accuracy, cost: int(accuracy.argmax()), 10)
+    assert shares == {"base": 1.0, "trained": 0.0}
+    assert len(made.staircase(1000, 0.15)) < len(made.staircase(1000))
+
+
+# of runs -----------------------------------------------------------------------------------------------------------
+
+
+def run(*words, code=0):
+    ended = CliRunner().invoke(main, list(map(str, words)))
+    assert ended.exit_code == code, ended.output
+    return ended.output
+
+
+SETTING = {"data": "puzzles", "limit": 110, "held_out": 0.25, "max_tokens": 32}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    here = tmp_path_factory.mktemp("runs")
+    for seed in (0, 1):
+        train_one("grpo", setting_of(SETTING), seed=seed, out=here / f"grpo-{seed}", budget="64-rollouts", rollouts=4,
+                  groups=4, evaluations=1, lr=1e-4)
+    return here
+
+
+@pytest.fixture(scope="module")
+def study(runs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("think") / "s"
+    profile_live(out, setting_of(SETTING), Compared(["best-of", "particles"], samples=4, sizes=(2,),
+                                                    checkpoints=[runs]))
+    return out
+
+
+def test_runs_that_differ_in_their_seed_are_one_policy(runs, study):
+    found = checkpoints([runs / "grpo-0", runs / "grpo-1"])
+    assert [(c.name, c.policy) for c in found] == [("grpo-0", "grpo"), ("grpo-1", "grpo")]
+    assert checkpoints([runs / "grpo-1"])[0].policy == "grpo-1"
+    table = StrategyTable.of(StudyRecord.read(study).record("profile.json", "profile"))
+    assert [p.name for p in table.policies] == ["", "grpo"]
+    base, grpo = table.policies
+    bills = [json.loads((runs / f"grpo-{s}" / "end.json").read_text())["bill"]["train"] for s in (0, 1)]
+    assert grpo.training.decode == (bills[0]["decode"] + bills[1]["decode"]) / 2
+    assert base.parameters == grpo.parameters == 279_072
+    assert {(r.arm, r.strategy) for r in table.arms} == {("grpo", s) for s in ("one", "best-of", "particles")}
+    assert {p.name for p in study.iterdir()} >= {"pool@grpo-0.jsonl", "live@grpo-1.jsonl"}
+
+
+def test_a_study_with_checkpoints_is_planned_sealed_audited_reported_and_answers_by_the_policy(study, tmp_path):
+    there = Path(shutil.copytree(study, tmp_path / "s"))
+    said = run("plan", there, "--answers", "100k", "--accuracy", "0.3")
+    assert said.startswith("\n100,000 answers, accuracy 0.3: ")
+    assert "train or think" in said and "FLOP in all" in said and "training grpo" in said
+    shown = StrategyPlanResult.written(*(json.loads((there / f"{x}.json").read_text()) for x in ("plan", "forecast")))
+    assert shown.rows() == kinds.plan(StudyRecord.read(there), {}).rows()
+    judged = json.loads(CliRunner().invoke(main, ["audit", str(there), "--json"]).output)
+    assert judged["outcomes"][0]["asked"] == "100,000 answers, accuracy 0.3" and judged["outcomes"][0]["against"]
+    page = report.write(there).read_text()
+    assert page.count('id="plot-frontier"') == 1
+    plan = json.loads((there / "plan.json").read_text())
+    plan["each"] = [{**plan["each"][0], "strategy": "one", "size": 1, "arm": "grpo"}]
+    (there / "plan.json").write_text(json.dumps(plan))
+    made = answer(StudyRecord.read(there), "puzzles:count=3", tmp_path / "a.jsonl")
+    assert made.planned == "one sample of grpo" and made.answers == 3
+    pools = [json.loads(x) for x in (there / "pool@grpo-0.jsonl").read_text().splitlines()]
+    changed = [{**x, "right": x["right"][::-1]} for x in pools]
+    (there / "pool@grpo-0.jsonl").write_text("".join(json.dumps(x) + "\n" for x in changed))
+    assert kinds.audit(StudyRecord.read(there)).verdict == "cannot tell"
+
+
+def test_without_answers_training_is_not_counted_and_the_plan_says_so(study, tmp_path):
+    there = Path(shutil.copytree(study, tmp_path / "s"))
+    assert "the training of a checkpoint is not counted: --answers Q counts it" in run(
+        "plan", there, "--budget", "100-tokens/answer")
+
+
+@pytest.mark.parametrize("words, why", [
+    (("--checkpoints", "nowhere"), "--checkpoints nowhere: no run there has a final policy"),
+    (("--checkpoints", "{runs}", "--held-out", "0.9"), "that are sampled trained grpo-0, such as .* --held-out 0.25"),
+])
+def test_runs_that_cannot_be_compared_say_why(runs, tmp_path, words, why):
+    said = run("profile", "--data", "puzzles", "--limit", "110", "--held-out", "0.25", "--strategies", "best-of",
+               "--out", tmp_path / "s", *(w.format(runs=runs) for w in words), code=2)
+    assert re.search(why, said)
+    assert not (tmp_path / "s" / "study.json").exists()
