@@ -17,7 +17,7 @@ import numpy as np
 from isocost.compare.judge import Comparison
 from isocost.laws.curves import curves
 from isocost.laws.tracks import Track
-from isocost.report import arm_charts, theme
+from isocost.report import charts, theme
 
 HOME = Path(__file__).parents[1]
 
@@ -46,7 +46,7 @@ def picture(data: dict, dark: bool) -> str:
     answer = Comparison.of(data["comparison"])
     text = "Held-out reward against rollouts, a line for each run: " + ", ".join(
         f"{a.name} ends at {a.mean:.3f}" for a in answer.arms)
-    return theme.svg(arm_charts.arm_curves(rows, means, text), dark=dark)
+    return theme.svg(charts.arm_curves(rows, means, text), dark=dark)
 
 
 if __name__ == "__main__":

@@ -82,12 +82,12 @@ def form(folder: Path, share: float = 0.25) -> Numbers:
 def calls(folder: Path, share: float = 0.1) -> Numbers:
     """Of the successes of the last `share` of a run's groups: calls that were answered, and those that failed.
 
-    The last turn gives the answer and is no call. Means for each success.
+    The last turn gives the answer and is no call. Means for each success, and the logarithm of the first.
     """
     right = [(t - 1, sum(f.values())) for x in _last(folder, share)
              for t, f, r in zip(x["turns"], x["faults"], x["rewards"], strict=True) if r]
     made, failed = np.mean(np.array(right), axis=0)
-    return {"calls": float(made), "failed": float(failed)}
+    return {"calls": float(made), "failed": float(failed), "log calls": float(np.log(made))}
 
 
 def _last(folder: Path, share: float) -> list[Mapping[str, Any]]:

@@ -33,7 +33,7 @@ from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.planner.forecast import digest
 from isocost.planner.frontier import Pair, PolicyFrontier
-from isocost.report import arm_charts, theme
+from isocost.report import charts, theme
 from isocost.runs.evaluate import EVALUATION_SEED, evaluate, scores_of
 from isocost.screen.words import markdown_table
 from isocost.stats.passk import majority_at
@@ -286,7 +286,7 @@ def picture(record: Mapping[str, Any], kind: str, dark: bool) -> str:
             rows.append({"answers": f"{answers:.0e}", "C": p.cost(answers), "accuracy": p.accuracy, "low": low,
                          "high": high, "pair": p.name, "policy": p.policy})
     alt_text = f"Accuracy against the FLOP of training and answering by {kind}, a staircase for each number of answers"
-    return theme.svg(arm_charts.staircases(rows, alt_text, "FLOP"), dark=dark)
+    return theme.svg(charts.staircases(rows, alt_text, "FLOP"), dark=dark)
 
 
 def gains(record: Mapping[str, Any], kind: str) -> str:

@@ -190,7 +190,7 @@ def test_roc_reads_faults_of_tools_and_tti_grows_dialogues_with_environments():
 def test_prices_and_bills_count_environment_steps_and_only_fresh_tokens():
     assert Budget.parse("60k-env-steps") == Budget(60_000, "environment steps")
     bill = {"rollouts": 10, "prefill": 900, "reread": 700, "decode": 100, "env_steps": 60, "train": 250}
-    prices = Prices.of({"cost": bill, "parameters": 5, "recipe": {}})
+    prices = Prices.of_profile({"cost": bill, "parameters": 5, "recipe": {}})
     assert (prices.prefill, prices.decode, prices.env_steps) == (20.0, 10.0, 6.0)
     assert Prices(1, 1, 5).measured([bill]).env_steps == 6.0 == Prices(1, 1, 5).measured([bill, bill]).env_steps
     sampled = prices.sampling(4, 1.0)

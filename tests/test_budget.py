@@ -19,22 +19,6 @@ ASSUMED = Timing(0.01, 0.0, 0.001, 1.0, "expected from the profile's sampling ra
 MEASURED = replace(ASSUMED, source="measured on 12 stretches of runs here")
 
 
-@pytest.mark.parametrize(("text", "amount", "unit"), [
-    ("16 device-hours", 16 * 3600, "device-seconds"), ("8gpu-hours", 8 * 3600, "device-seconds"),
-    ("0.5 device-hour", 1800, "device-seconds"), ("20usd", 20, "usd"), ("50 EUR", 50, "eur"), ("2kusd", 2000, "usd"),
-    ("50k-rollouts", 50_000, "rollouts"), ("2h", 7200, "seconds"), ("1e18flop", 1e18, "flops"),
-])
-def test_a_budget_is_read_in_what_users_have(text, amount, unit):
-    found = Budget.parse(text)
-    assert (found.amount, found.unit) == (amount, unit)
-
-
-@pytest.mark.parametrize("text", ["20", "20 dollars", "8gpu", "-3usd", "usd", "3-hours-device"])
-def test_a_budget_without_a_known_unit_is_refused_with_what_would_be_right(text):
-    with pytest.raises(UserError, match="device-hours or 20usd"):
-        Budget.parse(text)
-
-
 @pytest.mark.parametrize(("text", "cost"), [
     ("500-steps", "costs 500 x n x B rollouts, with n rollouts of each of B problems an update: give these; "
                   "where n x B = 128, 64,000-rollouts"),

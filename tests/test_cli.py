@@ -109,9 +109,9 @@ def test_help_names_every_command_and_every_option_says_what_it_is_for():
 
 
 def processor_seconds(*command):
-    """Of Python with these arguments; the least of three: what the machine is otherwise doing is not the question."""
+    """Of Python with these arguments; the least of two: what the machine is otherwise doing is not the question."""
     took = []
-    for _ in range(3):
+    for _ in range(2):
         before = os.times()
         subprocess.run([sys.executable, *command], check=True, capture_output=True)
         after = os.times()
@@ -288,7 +288,7 @@ def test_a_folder_that_cannot_be_written_is_named(here):
     assert "choose a folder that can be written" in said(*RUN, "--budget", "64-rollouts", "--out", "/proc/no", code=2)
 
 
-@pytest.mark.parametrize("command", [("--help",), ("methods",), ("methods", "list", "--json"), ("train", "--help")])
+@pytest.mark.parametrize("command", [("--help",), ("methods",)])
 def test_a_reader_that_goes_away_is_no_bug(command):
     """`isocost ... | head -1`: quiet, and the code of a program that a closed pipe ends."""
     reads, writes = os.pipe()
@@ -379,13 +379,6 @@ def test_a_run_whose_evaluations_cost_more_than_a_quarter_of_it_says_so(here):
     assert "of training" not in said(*run[:-1], "r2", "--budget", "1k-rollouts", *few)
 
 
-def test_json_is_all_that_is_printed(here):
-    end = json.loads(said(*RUN, "--budget", "64-rollouts", "--out", "r", "--json"))
-    assert end["reason"] == "spent" and json.loads(said("ls", ".", "--json"))[0]["rollouts"] == 64
-    assert "grpo" in {m["name"] for m in json.loads(said("methods", "list", "--json"))}
-    assert json.loads(said("diff", "grpo", "dapo", "--json"))["loss"][1]["high"] == 0.28
-
-
 def test_a_method_file_and_a_reward_of_ones_own(here):
     said("train", "./mine.py", *DATA, "-n", "4", "-B", "4", "--budget", "64-rollouts", "--out", "r", "--reward",
          "my.py:reward")
@@ -403,14 +396,14 @@ def test_a_reward_that_fails_once_it_runs_ends_the_run_before_its_budget_is_spen
     assert end["verifier_failures"]["exception"] >= 32 and "train" not in end["bill"]
 
 
-@pytest.mark.parametrize("command", [
-    (*RUN, "--budget", "64-rollouts"), (*RUN, "--budget", "64-rollouts", "--dry-run"), ("profile", "--out", "s", *DATA),
-    ("compare", "grpo", "dapo", "--budget", "50k-rollouts", *DATA), ("doctor", "tiny", *DATA)])
-@pytest.mark.parametrize(("reward", "told"), [
-    ("my.py:dies", "RuntimeError: no"),
-    ("my.py:words", "TypeError: words returned '1.0' (str) where a number was expected")])
+@pytest.mark.parametrize(("command", "reward", "told"), [
+    *((command, "dies", "RuntimeError: no") for command in (
+        (*RUN, "--budget", "64-rollouts"), (*RUN, "--budget", "64-rollouts", "--dry-run"), ("doctor", "tiny", *DATA),
+        ("profile", "--out", "s", *DATA), ("compare", "grpo", "dapo", "--budget", "50k-rollouts", *DATA))),
+    ((*RUN, "--budget", "64-rollouts"), "words",
+     "TypeError: words returned '1.0' (str) where a number was expected")])
 def test_a_reward_that_always_fails_is_named_with_its_row_before_anything_is_sampled(here, command, reward, told):
-    text = said(*command, "--reward", reward, code=2)
+    text = said(*command, "--reward", f"my.py:{reward}", code=2)
     assert "gives no reward to any of the 4 rows" in text and "First: problem 1 (id 'sum-" in text and told in text
     assert {p.name for p in here.iterdir()} <= {"mine.py", "my.py", "__pycache__"}
 

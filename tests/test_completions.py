@@ -186,7 +186,7 @@ def test_a_profile_of_stored_completions_is_that_of_their_rewards(tmp_path):
     assert found.lengths["mean"] == 25 and found.lengths["max"] == 40 and found.lengths["prompt"] == 7
     assert (found.pool, found.select, found.audit) == (3, 1, 1) and found.ids == list(MARKS)
     assert found.cost["rollouts"] == 0 and found.stored["completions"] == 20 and found.stored["written"] == 500
-    prices = Prices.of(read_json(tmp_path / "s" / "profile.json"))
+    prices = Prices.of_profile(read_json(tmp_path / "s" / "profile.json"))
     assert (prices.prefill, prices.decode) == (7, 25)
 
 

@@ -60,9 +60,39 @@ def test_a_policy_acts_without_its_trainer_and_eval_measures_it(trained):
     assert f"{worth:.4g} [" in said("eval", run)
 
 
+def test_a_folder_of_seeds_is_measured_with_an_interval_over_seeds(trained):
+    found = json.loads(said("eval", trained[0], "--samples", 5, "--json"))
+    means = [r["mean"] for r in found["runs"]]
+    assert len(means) == 2 and means[0] != means[1] and found["mean"] == pytest.approx(np.mean(means))
+    half = 6.313752 * abs(means[0] - means[1]) / 2          # Student's t of 1 degree of freedom, sd / sqrt 2
+    assert (found["low"], found["high"]) == pytest.approx((found["mean"] - half, found["mean"] + half), rel=1e-5)
+    assert "over 2 runs" in said("eval", trained[0], "--samples", 5)
+
+
+def test_runs_of_several_settings_are_not_measured_together(trained, tmp_path):
+    for seed, sigma in ((0, 2.0), (1, 4.0)):
+        about = json.loads((trained[0] / f"seed-{seed}" / "run.json").read_text())
+        about["arm"]["sigma"] = sigma
+        (tmp_path / str(seed)).mkdir()
+        (tmp_path / str(seed) / "run.json").write_text(json.dumps(about))
+    assert "0 and 1 differ in their arm" in said("eval", tmp_path, code=2)
+
+
+def test_a_run_stops_at_an_amount_and_goes_on_to_the_same_bytes(trained, tmp_path):
+    out, flop = tmp_path / "r", json.loads((trained[0] / "seed-0" / "run.json").read_text())["update"]["flop"]
+    assert "--stop-at" in said(*TRAIN, "--out", out, "--stop-at", "150-env-steps")
+    end = json.loads((out / "end.json").read_text())
+    assert (end["reason"], end["samples"], end["stop_at"]["spent"]) == ("stopped", 128, 128)
+    said(*TRAIN, "--out", out, "--stop-at", f"{200 * flop}flop")
+    assert json.loads((out / "end.json").read_text())["updates"] == 160
+    assert (out / "metrics.jsonl").read_bytes() == (trained[0] / "seed-0" / "metrics.jsonl").read_bytes()
+    assert "a run of control counts" in said(*TRAIN, "--out", tmp_path / "x", "--stop-at", "9-rollouts", code=2)
+
+
 @pytest.mark.parametrize("more, told", [
     (("--updates-per-sample", 0), "updates per sample are 0, expected above 0"),
     (("--batch", 24), "batch is 24, expected a multiple of 16: take 32"),
+    (("--batch", 256), "batch is 256, and the replay of a run of 180 samples never holds as many"),
     (("--control", "bandits"), "bandit"),
     (("--control", "lock:8"), "sac"),
     (("--set", "tempo.warmup"), "has no value; write SEAM.NAME=VALUE"),

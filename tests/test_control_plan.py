@@ -1,6 +1,7 @@
 """A study of control from plan to audit, over runs with a planted law in place of trained ones."""
 
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -192,3 +193,50 @@ def test_two_arms_are_compared_at_equal_samples_and_equal_flop(tmp_path):
           made.Trained("pendulum", "sac"))
     with pytest.raises(UserError, match="runs of several settings"):
         compare_control([tmp_path / "a", tmp_path / "b"])
+
+
+def test_runs_at_a_larger_sigma_may_be_shorter():
+    pilot = plan_control_pilot(CENTRE, 3000, COSTS.price("flops"), None, sigmas=(1, 2, 4, 8), shorter=0.4)
+    assert {r.arm["sigma"]: r.samples for r in pilot.runs} == {1: 3000, 2: 2274, 4: 1723, 8: 1306}     # 3000 sigma^-0.4
+    whole = plan_control_pilot(CENTRE, 3000, COSTS.price("flops"), None, sigmas=(1, 2, 4, 8))
+    assert {r.samples for r in whole.runs} == {3000} and "samples at sigma" not in whole.why
+    assert "1,306 samples at sigma 8" in pilot.why
+    assert pilot.cost == pytest.approx(whole.cost * 24_888 / 45_000, rel=0.01)
+
+
+class Job:
+    """What a stack needs to know of a run."""
+
+    def __init__(self, sigma, batch):
+        self.arm, self.budget = {"sigma": sigma, "batch": batch}, {"env-steps": 1000}
+
+
+def test_no_stack_holds_more_than_half_of_a_workers_share_of_the_work():
+    groups = [[Job(s, b) for s in (1, 2, 4, 8) for _ in range(n)] for b, n in ((64, 15), (16, 5), (256, 5))]
+    one, two = made.stacks_of(groups, 1), made.stacks_of(groups, 2)
+    assert [len(s) for s in one] == [20, 30, 30, 20]        # batch 256 takes longest; 60 runs are two stacks
+    assert sorted(len(s) for s in two) == [10, 10, 20, 30, 30]
+    work = [made._work(s) for s in two]
+    assert work == sorted(work, reverse=True) and work[0] <= sum(work) / 4
+    assert {j.arm["sigma"] for j in two[0]} == {1, 2, 4, 8} and sum(map(len, two)) == 100
+
+
+def test_progress_is_counted_in_updates_of_all_runs(tmp_path, monkeypatch):
+    told = []
+
+    class Watcher(made.Observer):
+        @contextmanager
+        def counting(self, title):
+            yield lambda *what: told.append(what)
+
+    def run_stack(jobs, outs, *, on_step):
+        for out in outs:
+            out.mkdir(parents=True)
+            (out / "end.json").write_text('{"reason": "spent"}')
+        for updates in (100, 250, 1600):
+            on_step(jobs[0].name, {"updates": updates})
+
+    monkeypatch.setattr("isocost.runs.control.run_stack", run_stack)
+    runs = plan_control_pilot(CENTRE, 1000, COSTS.price("flops"), None).runs[:1]
+    made.run_all(tmp_path, runs, made.Trained("pendulum", "sac"), "pilot", 1, Watcher())
+    assert told == [("updates", k, 800) for k in (0, 100, 250, 800)]        # sigma 1, after a warm-up of 200

@@ -13,13 +13,12 @@ import pytest
 from doc_pages import parse
 from docs.build import cli as docs
 from experiments import claim
-from isocost import seams
+from isocost import seams, trainers
 from isocost.laws import law
 from isocost.planner import audit, forecast
 from isocost.planner.training import learning_rate as rate
 from isocost.planner.training import pilot
 from isocost.planner.training import prescribe as plan
-from isocost.trainers.driving import sizes
 from trees import sources
 
 HOME = Path(__file__).parents[1]
@@ -111,7 +110,8 @@ def test_the_commands_page_is_current():
 
 def test_the_glossary_has_every_trainers_names():
     said = (HOME / "docs" / "glossary.md").read_text(encoding="utf-8")
-    for row in sizes.rows({}):
+    for trainer in trainers.modules("SIZES").values():
+        row = trainer.TITLE, *(text.format(n="n", B="B", M="M", nB="nB") for text in trainer.SIZES)
         assert "| " + " | ".join(row) + " |" in said
 
 
@@ -144,7 +144,7 @@ def words(page: str) -> int:
 
 
 EVIDENCE = ("claims", "evidence", "how_sure", "outside_curves", "speed", "test_time_evidence", "when_n_grows")
-SHORT = ("bill", "control", "control_methods", "serve", "strategies", "test_time", "test_time_evidence",
+SHORT = ("bill", "control", "control_methods", "serve", "scorers", "strategies", "test_time", "test_time_evidence",
          "train_or_think")
 
 

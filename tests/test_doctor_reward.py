@@ -14,9 +14,8 @@ from isocost.doctor import diagnose_reward
 from isocost.doctor.reward import audit
 from isocost.doctor.reward.cases import build
 from isocost.doctor.reward.cost import Errors, costs_of
-from isocost.doctor.reward.examples import EXAMPLES
 from isocost.doctor.reward.formats import BARE, FORMATS
-from isocost.doctor.reward.kinds import items_of, kind_of
+from isocost.doctor.reward.kinds import EXAMPLES, items_of, kind_of
 from isocost.doctor.reward.right import RIGHT
 from isocost.doctor.reward.wrong import WRONG
 from isocost.steps.study import StudyRecord

@@ -41,6 +41,9 @@ class Counting:
             yield {"step": self.step - 1, "env_steps": self.spent.env_steps, "value": self.value}
         run.end.reason, run.end.why = "spent", "no further step fits"
 
+    def done(self, run):
+        return self.step
+
     async def evaluate(self):
         with meter.on(meter.EVALUATION):
             self.meter.charge(Cost(env_steps=1))

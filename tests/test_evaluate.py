@@ -81,5 +81,5 @@ def test_measuring_a_policy_again_closes_what_it_opened(monkeypatch):
         return found
 
     monkeypatch.setattr("isocost.worlds.setting.open_setting", opens)
-    right, cost, bill = again._measured(Setting.of(data="sums:base=easy,count=60"), "tiny", None, 2, None)
-    assert len(right) and cost.score and closed and bill is None
+    seen, cost, bill = again._measured(Setting.of(data="sums:base=easy,count=60"), "tiny", None, 2, None)
+    assert len(seen.right) and cost.score and closed and bill is None

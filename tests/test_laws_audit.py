@@ -10,7 +10,7 @@ from scipy.stats import t as student_t
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner import forecast as forecasts
-from isocost.planner.audit import Audit, at_their_share, audit, calibration, interval_score, seals
+from isocost.planner.audit import Audit, at_their_share, audit, interval_score, seals
 from isocost.planner.forecast import Forecast, Naive, changed
 from isocost.runs.arm import Arm
 from isocost.stats.intervals import Interval
@@ -138,7 +138,6 @@ def test_a_run_that_ended_at_its_share_of_the_budget_is_no_miss_and_is_not_left_
     assert found.outcome.values == (0.9, 0.9, 0.6) and found.gain.mean == pytest.approx(0.4)
     assert found.difference.count == 3
     assert Audit.of(json.loads(json.dumps(found.data()))) == found
-    assert calibration([found])["judged"] == 0
     unexplained = judged(forecast(), curves)        # as a run that was killed
     assert unexplained.missing == (RUNS[2],) and unexplained.outcome.count == 2 and not unexplained.capped
 
@@ -327,13 +326,3 @@ def test_an_audit_survives_json():
     assert Audit.of(json.loads(json.dumps(found.data(), allow_nan=False))) == found
     nothing = judged(forecast(interval=None), [])
     assert Audit.of(json.loads(json.dumps(nothing.data(), allow_nan=False))) == nothing
-
-
-def test_calibration_counts_over_studies():
-    f = forecast()
-    ends = ((0.9, 0.9, 0.9), (0.7, 0.7, 0.7), (0.9,))
-    wide = judged(forecast(naive=(0.9,)), trained((0.9, 0.9, 0.9)))
-    found = calibration([*(judged(f, trained(e)) for e in ends), wide])
-    assert [found[k] for k in ("studies", "hit", "miss", "cannot tell", "uninformative")] == [4, 1, 1, 1, 1]
-    assert found["judged"] == 3 and found["coverage"] == pytest.approx(2 / 3)
-    assert found["median_width"] == pytest.approx(0.08)

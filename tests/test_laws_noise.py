@@ -31,29 +31,6 @@ def test_percentiles_of_three_cannot_cover_and_pooled_student_does():
     assert (np.abs(means) <= half[:, None]).mean() == pytest.approx(0.9, abs=0.01)
 
 
-def test_draws_are_student_with_the_pooled_covariance():
-    """sd of a mean of 3 from the draws is sqrt(dof / (dof - 2)) times the plug-in one; neighbours stay correlated."""
-    rng = np.random.default_rng(1)
-    residuals = rng.normal(size=(15, 1)) + 0.3 * rng.normal(size=(15, len(C)))
-    some = noise(residuals, 12.0)
-    D = 20000
-    inflate = np.sqrt(12.0 / rng.chisquare(12.0, D))
-    shifts = some.shifts(C, 3, rng.standard_normal((D, 15)), inflate)
-    plug_in = np.sqrt((residuals**2).sum(0) / 12 / 3)
-    assert shifts[0].std(0) == pytest.approx(plug_in * np.sqrt(12 / 10), rel=0.03)
-    assert np.corrcoef(shifts[0][:, 0], shifts[0][:, 5])[0, 1] > 0.8
-    assert np.array_equal(shifts[0], shifts[1])             # the two splits share their runs
-
-
-def test_duplicated_checkpoints_bring_no_new_draws():
-    """A point evaluated twice has the same error twice: its mean is as unsure as either."""
-    rng = np.random.default_rng(2)
-    some = noise(rng.normal(size=(10, len(C))), 8.0)
-    twice = np.sort(np.concatenate([C, C]))
-    shifts = some.shifts(twice, 3, rng.standard_normal((50, 10)), np.ones(50))[0]
-    assert np.allclose(shifts[:, ::2], shifts[:, 1::2])
-
-
 def test_spread_is_the_logits_and_has_a_floor():
     assert spread(np.array([0.5, 0.9])) == pytest.approx([0.25, 0.09])
     assert spread(np.array([0.0, 1.0])) == pytest.approx([FLOOR * (1 - FLOOR)] * 2)

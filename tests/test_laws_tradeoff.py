@@ -1,4 +1,4 @@
-"""n against B at one batch: n*(M) and B*(M) where they are identified, the winners where not, and never pooled."""
+"""n against B at one batch: n*(M) and B*(M) where they are identified, the best n where not, and never pooled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.laws import fit_law
 from isocost.laws.curves import curves
-from isocost.laws.tradeoff import tradeoff
 from isocost.planner.budget import Budget, Timing
 from isocost.planner.training.afford import plan_pilot
 from isocost.planner.training.learning_rate import given
@@ -22,6 +21,7 @@ from isocost.planner.training.pilot import PilotPlan
 from isocost.planner.training.prescribe import prescribe
 from isocost.runs.arm import Arm
 from isocost.stats.forms import SIGMOID
+from isocost.steps.training.fit import _traded
 from test_laws_audit import forecast, judged, trained
 
 BATCH, R0, END = 256, 0.3, 8192.0
@@ -57,37 +57,27 @@ def pilot(truth, ns=NS, batch=BATCH, sd=0.002, **changes):
 
 
 def test_n_rises_and_B_falls_along_updates():
-    found = tradeoff(fit_law(pilot(easy), draws=60))
-    assert found.batch == BATCH and found.refused is None
+    law = fit_law(pilot(easy), draws=60)
     x = np.linspace(1, 6, 2001)
     for M in (2, 6, 15, 32):
-        best = 2 ** x[easy(2**x, M * BATCH).argmax()]
-        n, B = found.n_at(M), found.B_at(M)
+        best, n = 2 ** x[easy(2**x, M * BATCH).argmax()], law.n_star.at(M * BATCH)
         assert abs(np.log2(n.value / best)) < 0.5 and n.low <= n.value <= n.high
-        assert n.value * B.value == pytest.approx(BATCH) and n.low * B.high == pytest.approx(BATCH)
-    assert found.n_at(32).value > found.n_at(2).value and found.B_at(32).value < found.B_at(2).value
-    p = found.parameters
-    assert list(p) == ["L", "U", "k", "M0"] and 1 < p["M0"].value < 10
-    by_hand = p["L"].value + (p["U"].value - p["L"].value) / (1 + (p["M0"].value / 9) ** p["k"].value)
-    assert np.log2(found.n_at(9).value) == pytest.approx(by_hand)
-    ns = [w.n for w in found.winners]
-    assert ns == sorted(ns) and all(w.n * w.B == BATCH and w.n in w.equal for w in found.winners)
-    json.dumps(found.data(), allow_nan=False)
+    first, last = _traded(law)
+    assert [row.name for row in (first, last)] == [f"after {k} updates of n B = 256" if k > 1 else
+                                                   "after 1 update of n B = 256" for k in (1, 32)]
+    for row, C in ((first, 256), (last, END)):
+        n = law.n_star.at(C)
+        assert row.text == (f"n* = {n.value:.1f} [{n.low:.1f}, {n.high:.1f}] and B* = {256 / n.value:.1f} "
+                            f"[{256 / n.high:.1f}, {256 / n.low:.1f}] (90%)")
 
 
 def test_on_a_hard_set_no_rising_sigmoid_is_fitted_and_the_winners_are_shown():
-    found = tradeoff(fit_law(pilot(hard), draws=60))
-    assert found.growth is None and found.refused is not None and found.parameters == {}
-    assert "is not monotone in C" in found.refused.reason
-    ns = [w.n for w in found.winners]
-    assert ns != sorted(ns) and "then n=2, B=128" in found.path
-    with pytest.raises(UserError, match="not identified: the best n is not monotone"):
-        found.B_at(5)
+    why, path = _traded(fit_law(pilot(hard), draws=60))
+    assert why.text.startswith("n*(M) at n B = 256 is not identified: the best n is not monotone in C")
+    assert path.text.startswith("n=16, B=16 to 2 updates, then n=2, B=128 to ")
 
 
-def test_a_sweep_at_one_B_says_nothing_of_it_and_the_two_are_never_pooled():
-    with pytest.raises(UserError, match=r"sweep at B = 16.*--fixed-batch"):
-        tradeoff(fit_law(pilot(easy, batch=0), draws=20))
+def test_sweeps_at_one_B_and_at_one_batch_are_never_pooled():
     fixed_B, fixed_batch = pilot(easy, batch=0, lr=1e-3), pilot(easy)
     with pytest.raises(UserError, match=r"two runs are called n16-s0.*fit them separately|two runs are called n2-s0"):
         fit_law([*fixed_B, *fixed_batch], draws=20)

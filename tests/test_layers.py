@@ -13,7 +13,7 @@ from trees import PACKAGE, nodes, sources
 
 ROOMS = (
     "screen", "errors", "disk", "core", "stats", "tasks", "scorers", "parts", "strategies", "fast", "methods", "serve",
-    "envs", "local", "worlds", "contract", "control", "runs", "laws", "planner", "trainers", "steps", "compare",
+    "envs", "local", "worlds", "control", "contract", "runs", "laws", "planner", "trainers", "steps", "compare",
     "doctor", "report", "cli", "api",
 )
 DOORS = {("isocost.screen.display", "isocost.report.display")}     # lazy: a result shows itself as the report does

@@ -211,6 +211,14 @@ def test_the_reference_stays_where_the_run_began():
     teach(w, 3)
     assert torch.equal(w.reference.score(b).logp, before)
     assert not torch.allclose(w.learner.score(b).logp, before, atol=1e-3)
+    w.follow(0.5)
+    half = w.reference.score(b).logp
+    w.follow(0.0)
+    assert torch.equal(w.reference.score(b).logp, w.learner.score(b).logp)
+    assert not torch.allclose(half, before, atol=1e-3) and not torch.allclose(half, w.learner.score(b).logp, atol=1e-3)
+    again = world(reference=True)
+    again.restore(w.state())
+    assert torch.equal(again.reference.score(b).logp, w.learner.score(b).logp)
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing():

@@ -11,7 +11,6 @@ import torch
 
 from isocost import methods
 from isocost.errors import UserError
-from isocost.laws.papers.regret import normalised_regret, progress
 from isocost.ledger import Ledger
 from isocost.methods import ace, bon, bonrlb, brpo, gdpo, mcgrpo, mrt, v05
 from isocost.methods.grpo import advantage as grpo_advantage
@@ -388,18 +387,6 @@ def test_mrt_credits_what_going_on_adds_to_stopping():
     same = asyncio.run(mrt.reward(forked([1, 0, 0, 0], [1, 0, 0, 0]), Told()))
     batch = pack([mrt.select(same, LEDGER)], 0)
     assert_close(sum(per_rollout(mrt.advantage(batch, LEDGER), batch)), 0)
-
-
-def test_progress_telescopes_and_regret_is_an_area():
-    rates = [0.1, 0.3, 0.3, 0.8]
-    assert_close(progress(rates), [0.2, 0, 0.5])
-    assert_close(sum(progress(rates)), rates[-1] - rates[0])
-    assert_close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 4000), 0.65)
-    assert_close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 1000), 0.9)
-    assert_close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 8000), 1 - (1400 + 0.6 * 4000) / 8000)
-    assert_close(normalised_regret([1e-9], [1.0], 100), 0)
-    with pytest.raises(ValueError, match="tokens ascending"):
-        normalised_regret([2, 2], [0.1, 0.2], 4)
 
 
 PACE = Pace(lr=1.0, max_tokens=4, sampling=Sampling())

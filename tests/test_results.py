@@ -32,10 +32,9 @@ from isocost.runs.arm import Arm
 from isocost.runs.record import read_json
 from isocost.screen.display import OfPlanner, Result, Row, Table, TextResult
 from isocost.steps import api, kinds
-from isocost.steps.events import SILENT, Evaluated, Observer, Skipped, Started, Warned
+from isocost.steps.events import SILENT, Evaluated, Observer, Started, Warned
 from isocost.steps.look.evaluate import EvaluationResult, ModelEvaluation, evaluate
 from isocost.steps.look.listing import Listing, RunRow
-from isocost.steps.outside.importing import import_logs
 from isocost.steps.outside.trainer_profile import TrainerProfile
 from isocost.steps.settings import setting_with
 from isocost.steps.study import StudyRecord
@@ -252,16 +251,6 @@ def test_a_step_without_an_observer_prints_nothing(old, capfd):
     train(StudyRecord.read(old / "tiny"))
     audit(StudyRecord.read(old / "tiny"))
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_skipped_log_is_an_event(tmp_path):
-    rows = [f"{i},{0.1 + i / 100},{0.1 + i / 100}" for i in range(0, 40, 4)]
-    good, bare = tmp_path / "good.csv", tmp_path / "bare.csv"
-    good.write_text("\n".join(("step,reward,eval_reward", *rows)))
-    bare.write_text("\n".join(("step,loss", *(f"{i},1.0" for i in range(10)))))
-    kept = Kept()
-    found = import_logs([good, bare], tmp_path / "r", n=4, B=8, lr=1e-4, observer=kept)
-    assert len(found.runs) == 1 and [type(e) for e in kept.events] == [Skipped]
 
 
 # in a notebook --------------------------------------------------------------------------------------------------------

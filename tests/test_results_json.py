@@ -4,7 +4,9 @@ import ast
 import html
 import json
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ from fixtures.study_records import write_run
 from isocost.cli.commands import main
 from isocost.compare import compare_folders
 from isocost.errors import UserError
-from isocost.screen.display import Result
+from isocost.promise import Promise
+from isocost.screen.display import Result, folder_field
 from isocost.steps.events import Observer, Skipped
 from isocost.steps.look.laws import fit_points, list_laws
 from isocost.steps.look.listing import (
@@ -84,14 +87,24 @@ def test_texts_are_results():
         method_file("no-such")
 
 
-def test_a_result_without_its_data_is_no_result():
-    """`to_dict` is abstract: a result that lacks it cannot be made."""
+def test_the_data_of_a_result_are_its_fields():
+    """Without the folder; what says its own data says it there, and a number that JSON lacks is null."""
 
-    class Half(Result):
-        pass
+    @dataclass(frozen=True)
+    class Whole(Result):
+        file: Path
+        mean: float
+        found: tuple[Promise, ...]
+        folder: Path | None = folder_field()
 
-    with pytest.raises(TypeError, match="to_dict"):
-        Half()
+    @dataclass(frozen=True)
+    class Listed(Whole):
+        entries: ClassVar[str] = "found"
+
+    kept = Promise("p")
+    assert Whole(Path("a/b"), math.nan, (kept,), Path("x")).to_dict() == {
+        "file": "a/b", "mean": None, "found": [{"promise": "p", "state": "kept", "kept": True, "why": ""}]}
+    assert Listed(Path("a"), 1.0, (kept,)).to_dict() == [kept.data()]
 
 
 def test_laws(tmp_path):

@@ -31,9 +31,12 @@ from isocost.worlds import toy
 
 PLACE, PACE = Place(3, 0, 1, int(Purpose.EVALUATION)), Pace(lr=0.0, max_tokens=toy.LONGEST)
 POOLED = ("one", "best-of:n=4", "vote:n=4", "vote:n=4,scorer=outcome", "until-sure:n=6,by=2", "by-band:probe=2")
+ONE_AFTER_THE_OTHER = ("revise:n=3,show={answer},scorer=outcome", "force:waits=2,word=b", "nested:n=3,show={answer}",
+                       "route:scorer=outcome,step=a,below=0.6")
 SEARCHES = ("beam:n=4,width=2,scorer=outcome,step=a", "dvts:n=4,width=2,scorer=outcome,step=a",
             "particles:n=4,scorer=outcome,step=a", "beam:n=4,width=2,scorer=outcome,step=a,look=1",
-            "particles:n=4,scorer=outcome,step=a,iterations=2,twist=true")
+            "particles:n=4,scorer=outcome,step=a,iterations=2,twist=true", "backtrack:n=6,scorer=outcome,step=a",
+            "bfs:n=4,width=3,step=a", "tree:n=3,width=2,scorer=outcome,step=a")
 
 
 async def by_letters(problem, texts, over, world):
@@ -69,7 +72,7 @@ def tokens(rollouts):
     return [r.segments[-1].tokens.tolist() for r in rollouts]
 
 
-@pytest.mark.parametrize("spec", [*POOLED, *SEARCHES])
+@pytest.mark.parametrize("spec", [*POOLED, *SEARCHES, *ONE_AFTER_THE_OTHER])
 def test_each_attempt_has_one_rollout_and_every_try_is_charged_and_has_a_fate(spec):
     answers, tab, _ = run(spec)
     assert [r.attempt for r in answers] == [0, 1, 2]
@@ -79,22 +82,23 @@ def test_each_attempt_has_one_rollout_and_every_try_is_charged_and_has_a_fate(sp
     assert all(r.notes["depth"] >= k for r, k in zip(answers, longest, strict=True)) and tab.cost.decode >= sum(longest)
 
 
-@pytest.mark.parametrize("spec", [*POOLED, *SEARCHES])
+@pytest.mark.parametrize("spec", [*POOLED, *SEARCHES, *ONE_AFTER_THE_OTHER])
 def test_an_attempt_does_not_depend_on_the_others(spec):
     (alone,) = run(spec, [2])[0]
     assert tokens([alone]) == tokens(run(spec)[0][2:])
 
 
-@pytest.mark.parametrize("spec", [*POOLED, *SEARCHES, "by-band:probe=2,low=1,high=1,hard=(beam:n=4,width=2,step=a,"
-                                  "scorer=outcome,look=1)"])
+@pytest.mark.parametrize("spec", [*POOLED, *SEARCHES, *ONE_AFTER_THE_OTHER,
+                                  "by-band:probe=2,low=1,high=1,hard=(beam:n=4,width=2,step=a,scorer=outcome,look=1)"])
 def test_no_random_number_is_used_twice(spec):
-    """Numbers are addressed by the try and the position of the token: their ranges in all calls are disjoint."""
+    """Numbers are addressed by try, turn and position of the token: their ranges in all calls are disjoint."""
     world, used = toy.world(), []
     generate = world.engine.generate
 
     async def watched(start, attempts, **how):
         said = await generate(start, attempts, **how)
-        used.extend((a, start.written + k) for a, s in zip(attempts, said, strict=True) for k in range(len(s.tokens)))
+        turn, at = how["turn"], int((start.turn == how["turn"]).sum())
+        used.extend((a, turn, at + k) for a, s in zip(attempts, said, strict=True) for k in range(len(s.tokens)))
         return said
 
     world.engine.generate = watched
@@ -110,7 +114,10 @@ def test_one_is_a_plain_sample():
 
 @pytest.mark.parametrize("spec", ["best-of:n=1", "vote:n=1", "beam:n=1,width=1,scorer=outcome,step=a",
                                   "particles:n=1,scorer=outcome,step=a", "dvts:n=1,width=1,scorer=outcome,step=b",
-                                  "rounds:rounds=0", "until-sure:n=1"])
+                                  "rounds:rounds=0", "until-sure:n=1", "revise:n=1", "force:waits=0",
+                                  "nested:n=1,turns=1",
+                                  "backtrack:n=1,scorer=outcome,step=a", "bfs:n=1,step=a", "bfs:width=1,step=b",
+                                  "tree:n=1,width=1,scorer=outcome,step=a", "route:below=0,scorer=outcome,step=a"])
 def test_a_strategy_of_one_try_is_one(spec):
     assert tokens(run(spec)[0]) == tokens(sampled(range(3)))
 
@@ -386,7 +393,7 @@ def test_whole_dialogues_are_chosen_among_and_searches_over_them_refused():
     world = toy.dialogues()
     made, tab, _ = run("best-of:n=4", world=world, pace=Pace(lr=0.0, max_tokens=4, max_turns=3))
     assert all(r.turns for r in made) and tab.cost.rollouts == 12 and tab.unchosen == 9
-    for spec in SEARCHES:
+    for spec in (*SEARCHES, *ONE_AFTER_THE_OTHER):
         with pytest.raises(UserError, match="the environment of a dialogue cannot follow paths that are dropped"):
             run(spec, world=world)
 
@@ -404,7 +411,8 @@ def test_a_band_is_told_by_probes_that_are_part_of_the_pool():
 
 def test_what_may_be_trained_is_said_by_traits():
     trained = {name for name in strategies.names() if "chosen_by_steps" not in strategies.parse(name).traits}
-    assert trained == {"one", "best-of", "vote", "until-sure", "rounds", "by-band"}
+    assert trained == {"one", "best-of", "vote", "until-sure", "rounds", "by-band", "revise", "force", "nested",
+                       "sparse-to-dense"}
     assert {n for n in strategies.names() if strategies.parse(n).of_pool} == {"one", "best-of", "vote", "until-sure"}
 
 
@@ -418,7 +426,11 @@ def test_a_file_is_whole(name):
 
 
 @pytest.mark.parametrize("name", [*strategies.names(), "vote:scorer=outcome", "by-band:scorer=outcome",
-                                  "particles:iterations=2,twist=true", "beam:look=1"])
+                                  "particles:iterations=2,twist=true", "beam:look=1",
+                                  "bfs:scorer=outcome,width=2",
+                                  "revise:scorer=outcome,base=best,show={answer}", "force:waits=2,word=b,close=a",
+                                  "force:most=3,finish=b", "route:below=1", "route:rule=pomdp",
+                                  "nested:scorer=outcome"])
 def test_every_strategy_keeps_the_contract(name):
     assert [(p.promise, p.why) for p in check(name) if not p.kept] == []
 
@@ -537,10 +549,11 @@ def test_the_bill_of_a_strategy_sums_to_the_meter(spec):
         "3 calls of the scorer failed", "2 answers of 6 could not be chosen: no try had a score. They are billed"]
 
 
-def test_the_page_is_that_of_the_files():
+def test_the_pages_are_those_of_the_files():
     from pathlib import Path
 
-    from docs.build import strategies as page
+    from docs.build import strategies as built
 
-    there = (Path(__file__).parents[1] / "docs" / "strategies.md").read_text(encoding="utf-8")
-    assert there == page.page(), "python -m docs.build.strategies > docs/strategies.md"
+    home = Path(__file__).parents[1] / "docs"
+    there = {name: (home / f"{name}.md").read_text(encoding="utf-8") for name in ("strategies", "scorers")}
+    assert there == built.pages(), "python -m docs.build.strategies docs"

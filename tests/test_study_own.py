@@ -128,8 +128,7 @@ def test_where_samples_do_not_do_fewer_problems_are_evaluated(tmp_path, profiled
 
 
 @pytest.mark.parametrize("budget", [
-    "600-rollouts", "9k-rollouts", "200k-rollouts", "100M-rollouts", "1s", "20s", "0.1h", "40h", "900-tokens",
-    "2M-tokens", "1e10flop", "1e14flop"])
+    "600-rollouts", "100M-rollouts", "1s", "40h", "2M-tokens", "1e10flop"])
 def test_every_budget_has_a_plan(tmp_path, profiled, budget):
     for name in ("study.json", "profile.json"):
         (tmp_path / name).write_bytes((profiled / name).read_bytes())

@@ -1,20 +1,23 @@
-"""docs/strategies.md: what strategies and scorers are, with tables generated from their files.
+"""docs/strategies.md and docs/scorers.md: what these are, with tables generated from their files.
 
-    python -m docs.build.strategies > docs/strategies.md
+    python -m docs.build.strategies docs
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from isocost import scorers, strategies
 from isocost.found import FileKind
 from isocost.recipe import knobs
 
-TEXT = """# Strategies and scorers
+TEXT = """# Strategies
 
-A **strategy** makes one answer of several tries. A **scorer** says how likely each text is to be right. Measure one:
+A **strategy** makes one answer of several tries. Many choose by a [scorer](scorers.md), which says how likely each text
+is to be right. Measure one:
 
 ```sh
 isocost eval --model tiny-puzzles --data puzzles --limit 40 --samples 2 --strategy best-of:n=4,scorer=steps
@@ -27,19 +30,40 @@ measures the run's policy; `--base` adds the base and the paired difference.
 A specification is `NAME:SETTING=VALUE,...`. A value with a comma stands in brackets:
 `beam:n=16,width=4,scorer=(steps:wrong=0.15,shared=0.5)`.
 
-## Strategies
-
 {strategies}
 
 *pool* strategies choose among finished samples, so their accuracy at any size follows from one set of samples. The
-others need a model that goes on with a text, and an environment of one question and one answer. Attempts with one n
-share their random numbers, so differences between strategies are paired.
+others need a model that goes on with a text, and an environment of one question and one answer; only `sparse-to-dense`
+needs an environment. Attempts with one n share their random numbers, so differences between strategies are paired.
+
+**Where they help.** `revise`, `nested` and `rounds` show the model its own answer, and `force` makes it go on after it:
+a model that was not taught this gets worse, as the built-in ones do. A model that cannot read the words is refused;
+name others with `show=` and `word=`. `backtrack` spends tokens only where a score falls, so it needs a scorer of steps,
+and `bfs` needs no scorer. `route` hands doubted steps to a second model, `strong=MODEL`, as `--model` names it. What
+that reads and writes is charged to its own account and shown as a row of the bill. `sparse-to-dense` runs as it is on
+the environment `signal`:
+
+```sh
+isocost eval --model tiny-tools --env signal --limit 40 --samples 2 --strategy sparse-to-dense
+```
+
+What a file leaves out of its paper is in its docstring: the training of routers and of models that revise,
+contrastive reflection, planners of lemmas, and video.
+
+**A study** ([test time](test_time.md)) varies n, of `force` the waits and of `rounds` the rounds. `route` and `by-band`
+have no size: they are measured once.
 
 **Training.** `play=partial(best_of.play, n=4)` in a recipe trains on the chosen answers. Tries that were not chosen
-have the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`) conflict with baselines of siblings: a
-scorer chose their tokens.
+have the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`, `backtrack`, `bfs`, `tree`) conflict with
+baselines of siblings: a scorer chose their tokens. `route` and `rounds` are refused in training.
 
-## Scorers
+**Your own.** `./my_strategy.py` is a strategy if it has `CARD` and `play`; `isocost methods check ./my_strategy.py`
+checks its contract: one rollout an attempt, every try billed, equal results beside other attempts.
+"""
+SCORERS = """# Scorers
+
+A **scorer** says how likely each text, finished or not, is to be right, in [0, 1]. [Strategies](strategies.md) choose
+by one: `best-of:n=8,scorer=steps`. `isocost.parts.reward.scored` is a reward that trains on one.
 
 {scorers}
 
@@ -64,16 +88,14 @@ tells hard problems from easy ones, and hardly a right answer from a wrong one t
 
 ## Your own
 
-A function `my_scorer.py:function` gets `(problem, texts)` and returns a number for each text. `./my_strategy.py` is a
-strategy if it has `CARD` and `play`; `isocost methods check ./my_strategy.py` checks its contract: one rollout an
-attempt, every try billed, equal results beside other attempts. `isocost.parts.reward.scored` is a reward that trains on
-a scorer.
+A function `my_scorer.py:function` gets `(problem, texts)` and returns a number for each text.
 """
 
 
-def page() -> str:
-    """The page in Markdown."""
-    return TEXT.format(strategies=table(strategies.KIND), scorers=table(scorers.KIND))
+def pages() -> dict[str, str]:
+    """The pages in Markdown, by name."""
+    return {"strategies": TEXT.format(strategies=table(strategies.KIND)),
+            "scorers": SCORERS.format(scorers=table(scorers.KIND))}
 
 
 def table(kind: FileKind) -> str:
@@ -104,7 +126,7 @@ def _settings(play: object) -> str:
 
 def _each(play: object) -> Iterator[str]:
     for name, value in knobs(play).items():
-        if name in ("function", "url", "prefer", "ask", "reason", "condense", "easy", "medium", "hard"):
+        if name in ("function", "url", "prefer", "ask", "reason", "condense", "easy", "medium", "hard", "show"):
             yield name
         else:
             shown = strategies.plain_text(value)
@@ -112,4 +134,5 @@ def _each(play: object) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    for name, text in pages().items():
+        (Path(sys.argv[1]) / f"{name}.md").write_text(text, encoding="utf-8")

@@ -7,71 +7,25 @@ A user's method file is part of a run's identity, so a run that began with an ol
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# (old package, new package): the modules that moved between them, as `name` or `old name=new name`
-ROOMS = {
-    ("", "disk"): "jsonfile shape store",
-    ("runs", "disk"): "lock",
-    ("", "fast"): "columns",
-    ("", "screen"): "console display terminal words",
-    ("envs", "envs.tiny"): "boxes desk needle pages rooms shop sql",
-    ("envs", "envs.sandbox"):
-        "python sandbox=client sandbox_filter=filter sandbox_process=process sandbox_server=server",
-    ("envs", "envs.harness"):
-        "gateway harness=driven harness_kinds=kinds harness_library=library harness_process=process "
-        "harness_run=run",
-    ("envs", "envs.adapters"):
-        "browser gym mcp minigrid_words miniwob openenv outside=seeded textarena textworld textworld_process "
-        "user_tools",
-    ("envs", "contract"): "contract=environments shared_state",
-    ("trainers", "trainers.reading"): "lines logs names points record stitch text wire",
-    ("trainers", "trainers.driving"): "command drive driven export loss sizes",
-    ("steps", "steps.training"):
-        "audit by_limit dialogues fit jobs limits pass_rates pilot plan plans profile served single spending "
-        "stored train whole",
-    ("steps", "steps.outside"): "drive early imported importing settle trainer trainer_profile",
-    ("steps", "steps.look"): "environments evaluate export laws listing rollouts=kept_rollouts verdict",
-    ("planner", "planner.training"):
-        "afford choice focus learning_rate more n_growth next_runs pilot prescription rollouts=prescribe "
-        "seeds shapes standing study_runs turn_limits",
-    ("tasks", "tasks.builtin"): "addition chain countdown drawn families puzzles sums",
-    ("tasks", "tasks.verify"): "answers equal forms grade numbers processes supervisor verify=verifiers worker",
-    ("runs", "runs"): "rollouts=kept_rollouts",
-    ("report", "report.sections"):
-        "accounts contest episodes evidence fit headline history interference outcome overview problems reach "
-        "recipe rollouts=turns",
-}
+# modules: (old package, new package, the modules that moved between them, as `name` or `old name=new name`); names: of
+# modules of today, public names that had another one; functions: those of recorded recipes that moved alone.
+MOVED = json.loads((Path(__file__).parent / "moved.json").read_text(encoding="utf-8"))
 MODULES = {
     ".".join(filter(None, ("isocost", old, name.partition("=")[0]))): f"isocost.{new}.{name.rpartition('=')[2]}"
-    for (old, new), names in ROOMS.items() for name in names.split()
+    for old, new, names in MOVED["modules"] for name in names
 }
-# module of today: its public names that had another name, old=new
-NAMES = {
-    "isocost.envs.tools": "Answer=ToolAnswer Malformed=MalformedCall",
-    "isocost.ledger": "Line=JournalLine",
-    "isocost.promise": "Finding=Promise",
-    "isocost.report.sections.fit": "left_out=leave_one_out",
-    "isocost.screen.display": "Shown=Result Text=TextResult",
-    "isocost.stats.forms": "risen=gain_share",
-    "isocost.steps.look.evaluate": "Measured=EvaluationResult MeasuredModel=ModelEvaluation",
-    "isocost.steps.look.export": "Export=ExportResult",
-    "isocost.steps.training.audit": "Audit=AuditResult",
-    "isocost.steps.training.fit": "Law=LawResult",
-    "isocost.steps.training.pilot": "Pilot=PilotResult",
-    "isocost.steps.training.plans": "PilotPlan=PilotPlanResult Plan=PlanResult",
-    "isocost.steps.training.profile": "Profile=ProfileResult",
-    "isocost.steps.training.train": "Forecast=ForecastResult Trained=TrainResult",
-    "isocost.steps.training.whole": "Whole=QuickstartResult",
-}
-RENAMED = {home: dict(pair.split("=") for pair in names.split()) for home, names in NAMES.items()}
+RENAMED: dict[str, dict[str, str]] = MOVED["names"]
 _warned = False
 
 

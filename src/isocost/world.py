@@ -15,6 +15,7 @@ from numpy.random import Generator
 
 from isocost.batch import Batch, Forward
 from isocost.can import Can
+from isocost.errors import UserError
 from isocost.gather import together
 from isocost.meter import Meter
 from isocost.types import Group, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Weights: TypeAlias = "Mapping[str, Tensor]"
-_CRITIC = "critic."                    # prefix of the names of its tensors in a checkpoint
+_CRITIC, _REFERENCE = "critic.", "reference."      # prefixes of the names of their tensors in a checkpoint
 # A loss, unreduced (N, T), and metrics like it.
 Surrogate: TypeAlias = "Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]"
 
@@ -138,7 +139,9 @@ class Learner(Protocol):
         """Reset the optimiser's moments and counters; the weights stay."""
         ...
 
-    def weights(self) -> Weights: ...
+    def weights(self) -> Weights:
+        """The weights by name, not copies: an update changes them."""
+        ...
 
     def state(self) -> dict[str, Tensor]:
         """All tensors that an exact continuation needs: weights, optimiser moments, counters."""
@@ -277,6 +280,19 @@ class Environment(Protocol):
         ...
 
 
+class BaseEpisode:
+    """What most environments have in common: the verifier reads what was said last, and nothing is held open."""
+
+    said = ""
+
+    def final(self) -> str:
+        """See `Environment`."""
+        return self.said
+
+    async def close(self) -> None:
+        """See `Environment`."""
+
+
 class Grade(Protocol):
     """Marks finished rollouts, charging one verifier call each. None if the verifier failed or timed out."""
 
@@ -289,7 +305,7 @@ class Exact(Protocol):
     def __call__(self, problems: Sequence[Problem], sampling: Sampling) -> list[float]: ...
 
 
-class Ask:
+class Ask(BaseEpisode):
     """The simplest environment: one question, one answer."""
 
     def __init__(self, problem: Problem):
@@ -301,12 +317,6 @@ class Ask:
     async def step(self, said: str, luck: Luck) -> Shown:
         self.said = said
         return Shown(over=True)
-
-    def final(self) -> str:
-        return self.said
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +345,8 @@ class World:
     text: Text
     grade: Grade
     meter: Meter
-    reference: Learner | None = None          # the policy before training, for KL terms
+    reference: Learner | None = None          # the policy before training, for KL terms; or a mean of it (`follow`)
+    truth: Grade | None = None                # what evaluations report, if `grade` is only what trains
     exact: Exact | None = None                # pass@1 without sampling, if the problems allow it
     env: Callable[[Problem], Environment] = Ask
     env_seconds: float = 60.0                 # for each call of an environment; after that it is a fault
@@ -345,19 +356,49 @@ class World:
     new_critic: Callable[[], Critic] | None = None    # one whose values are probabilities, for scorers that learn
     critics: dict[str, Critic] = field(default_factory=dict)  # learned scorers in use, by their folder
     others: dict[str, World] = field(default_factory=dict)    # other models by name, such as one that writes verdicts
+    open_other: Callable[[str], World] | None = None          # opens one of these, by its name as in --model
     extra: dict[str, Any] = field(default_factory=dict)   # of a user's methods alone, such as teachers by name
     overlap: Overlap | None = None            # of sampling and learning; None: they take turns
     fast: Fast | None = None                  # second forms, where the engine writes whole waves
     close: Callable[[], None] = lambda: None  # ends what it holds outside this process, such as connections
+    _followed: bool = field(default=False, init=False, repr=False)
+
+    def follow(self, keep: float) -> None:
+        """Move the reference towards the policy, to `keep` of itself and 1 − `keep` of the policy's weights.
+
+        From then on a checkpoint has it. Raises ValueError without a reference.
+        """
+        if self.reference is None:
+            raise ValueError("this world has no reference to move: open it with reference=True")
+        now, self._followed = self.learner.weights(), True
+        for k, own in self.reference.weights().items():
+            own.lerp_(now[k], 1 - keep)
+
+    def other(self, name: str) -> World:
+        """The world of another model, opened when it is first asked for; it charges this world's meter.
+
+        Raises UserError for a model that is not open and cannot be opened.
+        """
+        if name not in self.others:
+            if self.open_other is None or not name:
+                raise UserError(f"no model {name!r} is open; there are {', '.join(self.others) or 'none'}")
+            self.others[name] = self.open_other(name)
+        return self.others[name]
 
     def state(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint: all that an exact continuation needs."""
         critic = self.critic.state() if self.critic else {}
-        return {**self.learner.state(), **{f"{_CRITIC}{k}": v for k, v in critic.items()}}
+        anchor = self.reference.weights() if self.reference and self._followed else {}
+        return {**self.learner.state(), **{f"{_CRITIC}{k}": v for k, v in critic.items()},
+                **{f"{_REFERENCE}{k}": v.clone() for k, v in anchor.items()}}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
-        self.learner.restore({k: v for k, v in state.items() if not k.startswith(_CRITIC)})
+        self.learner.restore({k: v for k, v in state.items() if not k.startswith((_CRITIC, _REFERENCE))})
+        moved = {k.removeprefix(_REFERENCE): v for k, v in state.items() if k.startswith(_REFERENCE)}
+        self._followed = bool(moved)
+        for k, own in self.reference.weights().items() if self.reference and moved else ():
+            own.copy_(moved[k])
         if self.critic:
             critic = {k.removeprefix(_CRITIC): v for k, v in state.items() if k.startswith(_CRITIC)}
             self.critic.restore(critic)

@@ -11,7 +11,7 @@ from torch import nn
 from isocost.control import methods
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.luck import Draws, Luck
-from isocost.control.methods import bro, redq
+from isocost.control.methods import bro, dsact, redq
 from isocost.control.networks import Mlp, Numbers, Params
 from isocost.control.optimise import Moments, adam, follow
 from isocost.control.parts.heads import ReturnBins, cross_entropy
@@ -22,8 +22,7 @@ from isocost.control.tasks import open_task
 from isocost.control.types import Progress, Space, Transitions
 from isocost.errors import UserError
 from isocost.recipe import describe, tune
-
-FIT = {"continuous": "pendulum", "discrete": "lock:4"}
+from offline_sets import fitting
 
 
 def luck(count=0, runs=1):
@@ -236,9 +235,11 @@ def test_a_tempo_by_hand():
 @pytest.mark.parametrize("name", methods.names())
 def test_a_loss_trains_its_own_network_alone(name):
     """No gradient of the actor's loss reaches a critic, none of the critic's the actor, and none the slow copies."""
-    made = methods.tuned(methods.agent(name, batch=16, width=16), {"tempo.warmup": "20"})
-    loop = Loop(made, open_task(FIT[made.acts]), [StackedRun(0, 1.0, 1e-3)], 60)
-    loop.advance([24])
+    made = methods.agent(name, batch=16, width=16)
+    made = made if made.offline else methods.tuned(made, {"tempo.warmup": "20"})
+    task, rows = fitting(made)
+    loop = Loop(made, task, [StackedRun(0, 1.0, 1e-3)], 60, rows)
+    loop.advance([4 if made.offline else 24])
     due, draws = frozenset(loop.networks), luck()
     weights = {k: w.detach().requires_grad_() for k, w in loop.weights.items()}
     slow = {k: w.detach().requires_grad_() for k, w in loop.slow.items()}
@@ -270,8 +271,60 @@ def test_a_method_is_described_and_tuned_as_a_recipe_is(name):
 
 
 def test_a_method_that_does_not_exist(tmp_path):
-    with pytest.raises(UserError, match=r"unknown method of control 'sak' \(did you mean 'sac'"):
+    with pytest.raises(UserError, match=r"unknown method of control 'sak' \(did you mean 'saw' or 'sac'"):
         methods.agent("sak")
     (tmp_path / "mine.py").write_text("CARD = 1\n")
     with pytest.raises(UserError, match="is not a method of control: it has no agent"):
         methods.load(str(tmp_path / "mine.py"))
+
+
+# DSAC-T -----------------------------------------------------------------------------------------------------------
+
+
+def of_dsact(raw, mean=0.0, y=0.0, errors=(2.0, -2.0), usual=1.0, **settings):
+    """Gradients of DSAC-T's critic by its mean and its raw spread, where y_z lies `errors` from the mean."""
+    weights = torch.zeros(1, 1, 32)
+    weights[0, 0, :2] = torch.tensor([mean, raw])
+    weights.requires_grad_()
+    nets = {"critic": Numbers((mean, raw)), "actor": Numbers((0.0, 0.0)), "temperature": Numbers((0.0,))}
+    params = Params(nets, {"critic": weights, "actor": torch.zeros(1, 1, 32), "temperature": torch.zeros(1, 1, 32)})
+    many, zeros = len(errors), torch.zeros(1, len(errors), 1)
+    target = torch.stack([torch.full((1, many), y), mean + torch.tensor([errors]), torch.full((1, many), usual)], -1)
+    batch = Transitions(zeros, zeros, zeros[..., 0], zeros, zeros[..., 0])
+    loss = dsact.losses(batch, target, params, Fixed(), **settings)["critic"]
+    return torch.autograd.grad(loss.sum(), weights)[0][0, 0, :2].tolist()
+
+
+def raw(sigma):
+    return math.log(math.expm1(sigma))
+
+
+def test_dsact_spread_settles_at_the_squared_error_of_bounded_targets():
+    # sigma² = E(Q − b)² = 4 with the paper's factor; half of it in released code
+    assert of_dsact(raw(2.0))[1] == pytest.approx(0.0, abs=1e-6)
+    assert of_dsact(raw(1.9))[1] < -1e-2 and of_dsact(raw(2.1))[1] > 1e-2
+    assert of_dsact(raw(math.sqrt(2.0)), square=1.0)[1] == pytest.approx(0.0, abs=1e-6)
+    # errors of 9 are cut at 3 usual spreads, of 1.5: sigma² = 4.5²
+    assert of_dsact(raw(4.5), errors=(9.0, -9.0), usual=1.5)[1] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_dsact_weighs_the_error_of_the_mean():
+    # d/dQ of omega H(Q − y) is omega (Q − y): omega = 1.5² / (2² + 0.1), and 0.1 at least
+    assert of_dsact(raw(2.0), y=-3.0, usual=1.5)[0] == pytest.approx(2.25 / 4.1 * 3.0, rel=1e-5)
+    assert of_dsact(raw(2.0), y=-3.0, usual=0.1)[0] == pytest.approx(0.1 * 3.0, rel=1e-5)
+    assert of_dsact(raw(2.0), y=-80.0, usual=1.5)[0] == pytest.approx(2.25 / 4.1 * 50.0, rel=1e-5)     # Huber's delta
+
+
+def test_dsact_targets_are_of_the_critic_with_the_lower_mean():
+    nets = {"critic": Numbers((0.0, 0.0), members=2), "actor": Numbers((0.0, -20.0)), "temperature": Numbers((0.0,))}
+    slow, own = torch.zeros(1, 2, 32), torch.full((1, 1, 32), -20.0)
+    slow[0, :, :2] = torch.tensor([[5.0, raw(1.0)], [4.0, raw(2.0)]])
+    actor = torch.zeros(1, 1, 32)
+    params = Params(nets, {"critic": slow, "actor": actor, "temperature": own})
+    zeros = torch.zeros(1, 1, 1)
+    batch = Transitions(zeros, zeros, torch.tensor([[1.0]]), zeros, torch.tensor([[0.5]]))
+    z = torch.tensor([[[10.0], [-0.5]]])
+    y, y_z, first, second = dsact.target(batch, params, params, Fixed(next=0.0, **{"return": z}))[0, 0].tolist()
+    assert (first, second) == pytest.approx((1.0, 2.0), rel=1e-5)
+    assert y == pytest.approx(1 + 0.5 * 4.0, abs=1e-3)              # the temperature is e^-20
+    assert y_z == pytest.approx(1 + 0.5 * (4.0 - 0.5 * 2.0), abs=1e-3)

@@ -17,8 +17,8 @@ from isocost.runs import control, driver
 from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, run_stack
 from isocost.runs.files import read_json, read_lines
+from offline_sets import CHEAP, fitting
 
-FIT = {"continuous": "pendulum", "discrete": "lock:4"}
 SIGMAS = (2.0, 1.0, 4.0, 0.5)
 
 
@@ -31,10 +31,12 @@ def checkpoints_by_steps_alone():
 
 def stacked(method, seeds, updates):
     """After so many updates of each run: a hash of everything that it would save, by seed."""
-    agent = methods.tuned(methods.agent(method, batch=16, width=32), {"tempo.warmup": "40"})
-    runs = [StackedRun(seed, SIGMAS[seed % 4], 1e-3) for seed in seeds]
-    ends = {r.seed: 40 + int(updates / r.sigma) for r in runs}
-    loop, found = Loop(agent, open_task(FIT[agent.acts]), runs, 40 + 2 * updates), {}
+    agent = methods.agent(method, batch=16, width=32)
+    agent = methods.tuned(agent, CHEAP.get(method, {}) if agent.offline else {"tempo.warmup": "40"})
+    task, rows = fitting(agent)
+    runs = [StackedRun(seed, 1.0 if agent.offline else SIGMAS[seed % 4], 1e-3) for seed in seeds]
+    ends = {r.seed: updates if agent.offline else 40 + int(updates / r.sigma) for r in runs}
+    loop, found = Loop(agent, task, runs, 40 + 2 * updates, rows), {}
     while loop.runs:
         for i in sorted(loop.advance([ends[r.seed] for r in loop.runs]), reverse=True):
             assert loop.runs[i].failure is None

@@ -1,6 +1,7 @@
 """The tasks of control, by numbers that are worked from their equations."""
 
 import json
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
@@ -146,7 +147,7 @@ def test_an_episode_that_the_limit_cuts_goes_on_for_the_learner_and_a_terminal_s
 
 @pytest.mark.parametrize(("spec", "said"), [
     ("pendulm", "did you mean pendulum"), ("maze:x", "integer above 1 after the colon, got 'x'; write maze:8"),
-    ("lock:1", "integer above 1"), ("xyz", "tasks are bandit, gym, lock"),
+    ("lock:1", "integer above 1"), ("xyz", "tasks are bandit, goalmaze, gym, lock"),
 ])
 def test_a_task_that_does_not_exist(spec, said):
     with pytest.raises(UserError, match=said):
@@ -187,17 +188,47 @@ class TestGymnasium:
         ("gym:Pendulum-v1", "states no return at which it is solved.*write gym:Pendulum-v1@RETURN"),
         ("gym:Pendulm-v1@-1", "did you mean Pendulum-v1"), ("gym:Pendulum-v1@x", "'x', expected a number"),
         ("gym:", "names no environment"),
+        ("gym:dm_control/cheetah-run-v0@1000", "dm_control is not supported. .*flex_vertedge"),
     ])
     def test_ids_that_cannot_be_used(self, spec, said):
         with pytest.raises(UserError, match=said):
             open_task(spec)
+
+    def test_halfcheetah_repeats_itself_after_a_reset(self):
+        pytest.importorskip("mujoco")
+        task = open_task("gym:HalfCheetah-v5")
+        assert (task.space, task.limit, task.reference) == (Space(17, 6), 1000, 4800.0)
+        self.repeats(task)
+
+    def test_ogbench_opens_without_a_download(self):
+        if find_spec("ogbench") is None:
+            with pytest.raises(UserError, match="ids of ogbench need `pip install ogbench`"):
+                open_task("gym:pointmaze-medium-v0@1")
+            pytest.skip("ogbench is not installed")
+        task = open_task("gym:pointmaze-medium-v0@1")
+        assert (task.space, task.limit) == (Space(2, 2), 1000)
+        self.repeats(task)
+
+    def repeats(self, task):
+        found = []
+        for slot in (0, 1):
+            state = task.begin(np.random.default_rng(3), ("train", slot, 0))
+            for k in range(5):
+                state, reward, _ = task.step(state[None], np.full((1, task.space.actions), 0.1 * k))
+                state = state[0]
+            found.append((state[1:], reward))
+        assert (found[0][0] == found[1][0]).all() and found[0][1] == found[1][1]
 
     def test_spaces_that_cannot_be_used(self):
         gym = self.gymnasium
 
         def named(name, observation, action, steps=10):
             class Env(gym.Env):
-                observation_space, action_space = observation, action
+                observation_space, action_space, resets = observation, action, 0
+
+                def reset(self, *, seed=None, options=None):
+                    self.resets += 1
+                    return np.array([self.resets, 0.0]), {}
 
             if name not in gym.registry:
                 gym.register(id=name, entry_point=lambda **k: Env(), max_episode_steps=steps, reward_threshold=1.0)
@@ -210,6 +241,7 @@ class TestGymnasium:
             (named("Wide-v0", box, inf), "actions without bounds"),
             (named("Pixels-v0", pixels, box), r"pixels of shape \(8, 8, 3\)"),
             (named("Endless-v0", box, box, None), "no time limit"),
+            (named("Drifts-v0", box, box), "begins elsewhere after a second reset with the same seed"),
         ):
             with pytest.raises(UserError, match=said):
                 open_task(spec)

@@ -21,12 +21,11 @@ def laws(context: click.Context) -> None:
 @laws.command(name="list")
 @json_option
 @reported
-def laws_list(as_json: bool = False) -> None:
+def laws_list() -> Any:
     """List every law: its equation, the data it takes, its source."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.laws import list_laws
 
-    printed(list_laws(), observer(as_json), as_json)
+    return list_laws()
 
 
 @laws.command(name="fit")
@@ -38,12 +37,11 @@ def laws_list(as_json: bool = False) -> None:
 @click.option("--level", type=click.FloatRange(0.5, 0.999), default=0.9, show_default=True, help="of the intervals")
 @json_option
 @reported
-def laws_fit(law: str, points: Path, as_json: bool, **asked: Any) -> None:
+def laws_fit(law: str, points: Path, **asked: Any) -> Any:
     """Fit LAW to a CSV file with columns x, y and, if known, run: parameters with intervals."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.laws import fit_points
 
-    printed(fit_points(law, points, **asked), observer(as_json), as_json)
+    return fit_points(law, points, **asked)
 
 
 @click.group(invoke_without_command=True)
@@ -62,52 +60,47 @@ def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
 @click.option("--seam", help="only methods that change this seam")
 @json_option
 @reported
-def methods_list(seam: str | None = None, as_json: bool = False) -> None:
+def methods_list(seam: str | None = None) -> Any:
     """List every method: name, year, the seams it changes in its parent, its claim."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.listing import list_methods
 
-    printed(list_methods(seam), observer(as_json), as_json)
+    return list_methods(seam)
 
 
 @methods.command(name="tree")
 @json_option
 @reported
-def methods_tree(as_json: bool) -> None:
+def methods_tree() -> Any:
     """Show the methods as a family tree."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.listing import method_tree
 
-    printed(method_tree(), observer(as_json), as_json)
+    return method_tree()
 
 
 @methods.command(name="show")
 @click.argument("name", shell_complete=a_method)
 @json_option
 @reported
-def methods_show(name: str, as_json: bool) -> None:
+def methods_show(name: str) -> Any:
     """Print a method's own file."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.listing import method_file
 
-    printed(method_file(name), observer(as_json), as_json)
+    return method_file(name)
 
 
 @methods.command(name="check")
 @click.argument("name", shell_complete=a_method)
 @json_option
 @reported
-def methods_check(name: str, as_json: bool) -> int:
+def methods_check(name: str) -> Any:
     """Check the contract of method files on a name, METHOD@SETTINGS or your own .py file; or that of a strategy.
 
     Exits 2 if the file breaks it.
     """
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.listing import check_method
 
     found = check_method(name)
-    printed(found, observer(as_json), as_json)
-    return 2 if found.broken else 0
+    return found, 2 if found.broken else 0
 
 
 @click.group(invoke_without_command=True)
@@ -121,12 +114,11 @@ def envs(context: click.Context) -> None:
 @envs.command(name="list")
 @json_option
 @reported
-def envs_list(as_json: bool = False) -> None:
+def envs_list() -> Any:
     """List every environment: its spec, its options, its limits, what it needs."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.environments import list_environments
 
-    printed(list_environments(), observer(as_json), as_json)
+    return list_environments()
 
 
 @envs.command(name="check")
@@ -136,14 +128,12 @@ def envs_list(as_json: bool = False) -> None:
               "weights are not read  [default: the environment's]")
 @json_option
 @reported
-def envs_check(environment: str, data: str | None, model: str | None, as_json: bool) -> int:
+def envs_check(environment: str, data: str | None, model: str | None) -> Any:
     """Check what an environment promises: ENVIRONMENT is as in --env, a spec or my_env.py:Class.
 
     Episodes are played without a model. Exits 2 if a promise is broken.
     """
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.environments import check_environment
 
     found = check_environment(environment, data, model)
-    printed(found, observer(as_json), as_json)
-    return 2 if found.broken else 0
+    return found, 2 if found.broken else 0

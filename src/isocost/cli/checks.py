@@ -26,9 +26,9 @@ OF_SERVICE = ("model", "named", "tinker", "data", "lora", "as_json")     # optio
 @model_options
 @reported
 def doctor(
-    as_json: bool, named: str | None, tinker: str | None, model: str | None, pass_rate: float | None,
-    study: str | None, reward_scale: str | None, **asked: Any,
-) -> int:
+    named: str | None, tinker: str | None, model: str | None, pass_rate: float | None, study: str | None,
+    reward_scale: str | None, shown: Any, **asked: Any,
+) -> Any:
     """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if a check fails.
 
     MODEL is what --model is, which may be given instead. Of a model that a service trains (tinker:URL#MODEL) the
@@ -43,31 +43,25 @@ def doctor(
         raise UserError(f"MODEL is {named} and --model is {model}: leave one out")
     model = named or model
     if asked["verifier"] and not model and not asked["env"]:
-        return _doctor_of_reward(as_json, asked, pass_rate=pass_rate, study=study, scale=reward_scale)
+        return _doctor_of_reward(asked, pass_rate=pass_rate, study=study, scale=reward_scale, observer=shown)
     if unused := [written for name, written in given().items() if name in ALONE]:
         raise UserError(f"{unused[0]} is for a reward alone: give --reward and no model")
-    from isocost.cli.printer import observer, printed
     from isocost.doctor import at_a_service, diagnose
 
     if model and at_a_service(model) and (
             unused := [written for name, written in given().items() if name not in OF_SERVICE]):
         raise UserError(f"{unused[0]} has no use with a model that a service trains: leave it out")
-    shown = observer(as_json)
     found = diagnose(model=model, **asked, observer=shown)
-    printed(found, shown, as_json)
-    return 0 if found.sound else 3
+    return found, 0 if found.sound else 3
 
 
-def _doctor_of_reward(as_json: bool, asked: dict[str, Any], scale: str | None, **more: Any) -> int:
-    from isocost.cli.printer import observer, printed
+def _doctor_of_reward(asked: dict[str, Any], scale: str | None, **more: Any) -> Any:
     from isocost.doctor.reward.audit import diagnose_reward
     from isocost.steps.outside.importing import scale_of
 
     taken = ("verifier", "data", "limit", "skip_broken", "system")
     if unused := [w for name, w in given().items() if name not in (*taken, *ALONE, "as_json")]:
         raise UserError(f"{unused[0]} has no use for a reward alone: leave it out, or name a model to check with it")
-    shown = observer(as_json)
     named = {k: asked[k] for k in taken[1:]}
-    found = diagnose_reward(asked["verifier"], scale=scale_of(scale) or (0.0, 1.0), **named, **more, observer=shown)
-    printed(found, shown, as_json)
-    return 0 if found.sound else 3
+    found = diagnose_reward(asked["verifier"], scale=scale_of(scale) or (0.0, 1.0), **named, **more)
+    return found, 0 if found.sound else 3

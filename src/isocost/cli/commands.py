@@ -18,7 +18,7 @@ import click
 
 from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.checks import doctor
-from isocost.cli.control_run import control_run_options, measured, trained, without_control
+from isocost.cli.control_run import collect, control_run_options, measured, trained, without_control
 from isocost.cli.kinds import answer, audit, begun, plan, without_kinds
 from isocost.cli.options import (
     ANY,
@@ -52,7 +52,7 @@ from isocost.cli.test_time import strategy_options
 from isocost.errors import UserError
 from isocost.screen.terminal import echo, show_log
 
-OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy")       # options of `eval` of a run
+OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy", "truth")       # options of `eval` of a run
 OF_OWN = ("study", "workers", "dry_run", "as_json")     # options of the steps of a study of another kind
 STORED = (       # options of a profile of stored completions
     "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
@@ -98,20 +98,18 @@ def main() -> None:
 @json_option
 @model_options
 @reported
-def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any) -> None:
+def quickstart(out: Path | None, world: str | None, shown: Any, **asked: Any) -> Any:
     """Run a whole study on the built-in model and problems, or on your own."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps import kinds
     from isocost.steps.settings import kind_of_world, of_world
 
-    shown = observer(as_json)
     own = any(asked.get(k) for k in ("data", "env", "model"))
     world = world or (None if own else "sums")
     asked = of_world(world, asked, given())
     kind = kind_of_world(world)
     asked["size"] = asked["size"] or ("quick" if kind == "training" else None)
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
-    printed(kinds.whole(kind, out, setting(asked), asked, shown), shown, as_json)
+    return kinds.whole(kind, out, setting(asked), asked, shown)
 
 
 @main.command()
@@ -151,7 +149,9 @@ def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any)
 @server_options
 @model_options
 @reported
-def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, **asked: Any) -> None:
+def profile(
+    out: Path, as_json: bool, completions: Path | None, verbose: bool, shown: Any, **asked: Any
+) -> Any:
     """Start a study: measure what the model can do on the problems before training.
 
     The model is one on this machine, one behind an OpenAI-compatible server (--model openai:URL#MODEL), or none: the
@@ -159,12 +159,11 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
     of a few updates shows that it starts, logs and evaluates, and what it costs. --held-out and --samples then say how
     many problems its evaluations have.
     """
-    from isocost.cli.printer import observer, printed
 
-    shown = observer(as_json)
+    from isocost.cli.printer import printed
+
     if (begin := begun({**asked, "completions": completions}, given())) is not None:
-        printed(begin(out, shown), shown, as_json)
-        return
+        return begin(out, shown)
     limits, columns = server_limits(asked), asked.pop("columns")
     if completions is not None:
         from isocost.steps.outside.importing import scale_of
@@ -177,7 +176,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
         found = profile_completions(out, completions, columns=columns, **kept)
         printed(found, shown, as_json)
         after_profile(out, found, verbose, as_json)
-        return
+        return None
     from isocost.steps.events import Noted
     from isocost.steps.training.profile import profile
 
@@ -190,6 +189,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, verbose: bool, *
     measured = profile(out, setting(asked), limits=limits, observer=shown, **asked)
     printed(measured, shown, as_json)
     after_profile(out, measured, verbose, as_json or dry_run)
+    return None
 
 
 main.add_command(plan)
@@ -210,42 +210,38 @@ main.add_command(plan)
 @json_option
 @reported
 def pilot(
-    study: Path, as_json: bool, longer: tuple[str, ...], seeds: tuple[str, ...], turns: int | None,
-    worth: float | None, stop_at: str | None, **asked: Any,
-) -> None:
+    study: Path, longer: tuple[str, ...], seeds: tuple[str, ...], turns: int | None, worth: float | None,
+    stop_at: str | None, shown: Any, **asked: Any,
+) -> Any:
     """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate.
 
     --longer and --seeds add the runs that a law or a plan names; what was run is not paid for again.
     """
-    from isocost.cli.printer import observer, printed
     from isocost.steps.kinds import own_step
     from isocost.steps.outside.early import Stops
     from isocost.steps.training.pilot import Additions, pilot
 
-    shown, site = observer(as_json), site_of(asked)
+    site = site_of(asked)
     if (own := own_step(study_in(study), "pilot", given(), OF_OWN)) is not None:
-        made = own(study_in(study), workers=asked["workers"], dry_run=asked["dry_run"], observer=shown)
-        printed(made, shown, as_json)
-        return
+        return own(study_in(study), workers=asked["workers"], dry_run=asked["dry_run"], observer=shown)
     added, stops = Additions(longer, seeds, turns), Stops(worth, at=stop_at)
-    printed(pilot(study_in(study), added, site=site, observer=shown, stops=stops, **asked), shown, as_json)
+    return pilot(study_in(study), added, site=site, observer=shown, stops=stops, **asked)
 
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
+@click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right), or mark (with "
+              "--truth)")
 @json_option
 @reported
-def fit(study: Path, metric: str | None, as_json: bool) -> None:
+def fit(study: Path, metric: str | None) -> Any:
     """Fit the law to a study's pilot; if it is not identified, name the runs that would resolve it."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.kinds import own_step
     from isocost.steps.training.fit import fit_folder
 
     if (study / "study.json").exists() and (own := own_step(study_in(study), "fit", given(), OF_OWN)) is not None:
-        printed(own(study_in(study)), observer(as_json), as_json)
-        return
-    printed(fit_folder(study, metric=metric), observer(as_json), as_json)
+        return own(study_in(study))
+    return fit_folder(study, metric=metric)
 
 
 @main.command()
@@ -303,42 +299,36 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 @reported
 def train(
     method: str | None, study: Path | None, workers: int | None, trainer: str | None, stop: bool, worth: float | None,
-    as_json: bool, stop_at: str | None, **asked: Any,
-) -> int:
+    stop_at: str | None, shown: Any, **asked: Any,
+) -> Any:
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
-    from isocost.cli.printer import observer, printed
 
     if method is not None and study is None and asked["control"]:
-        ended = trained(method, asked, given(), shown := observer(as_json))
-        printed(ended, shown, as_json)
-        return int(ended.exit_code)
+        return trained(method, {**asked, "stop_at": stop_at}, given(), shown)
     without_control(asked, given())
     if (study is None) == (method is None):
         raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
-    shown, site = observer(as_json), site_of(asked)
+    site = site_of(asked)
     if study is not None:
         from isocost.steps.kinds import own_step
         from isocost.steps.outside.early import Stops
         from isocost.steps.training.train import train
 
         if (own := own_step(study_in(study), "train", given(), OF_OWN)) is not None:
-            printed(own(study_in(study), workers=workers, dry_run=asked["dry_run"], observer=shown), shown, as_json)
-            return 0
-        printed(train(study_in(study), workers=workers, dry_run=asked["dry_run"], trainer=trainer, site=site,
-                      stops=Stops(worth, stop, stop_at), observer=shown), shown, as_json)
-        return 0
+            return own(study_in(study), workers=workers, dry_run=asked["dry_run"], observer=shown)
+        return train(study_in(study), workers=workers, dry_run=asked["dry_run"], trainer=trainer, site=site,
+                     stops=Stops(worth, stop, stop_at), observer=shown)
     asked["stop_at"] = stop_at
     if trainer is not None or site.to is not None or stop or worth is not None:
         raise UserError("--trainer, --stop, --worth and --launch are for a study: `isocost train --plan STUDY`")
-    from isocost.steps.training.single import RunEnd, train_one
+    from isocost.steps.training.single import train_one
 
-    run = train_one(method or "", setting(asked), observer=shown, **asked)
-    printed(run, shown, as_json)
-    return run.exit_code if isinstance(run, RunEnd) else 0
+    return train_one(method or "", setting(asked), observer=shown, **asked)
 
 
 main.add_command(answer)
 main.add_command(audit)
+main.add_command(collect)
 
 
 @main.command()
@@ -347,12 +337,11 @@ main.add_command(audit)
 @click.option("--worth", type=SHARE, help="stop if the rest of the run is expected to gain less than this")
 @json_option
 @reported
-def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
+def verdict(folder: Path, **asked: Any) -> Any:
     """Advise to continue, stop or change n: for a run, or for a study's runs, while they train. Stops nothing."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.verdict import verdict
 
-    printed(verdict(folder, **asked), observer(as_json), as_json)
+    return verdict(folder, **asked)
 
 
 @main.command()
@@ -367,7 +356,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: evaluations per run, doubling")
 @click.option("--margin", type=POSITIVE, default=0.01, show_default=True, help="reward within which arms are the same")
 @click.option("--metric", default="pass@1", show_default=True,
-              help="pass@1, best@4 or worst@4; of evaluation files, the name of a score")
+              help="pass@1, best@4, worst@4 or mark (with --truth); of evaluation files, the name of a score")
 @click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")
 @click.option("--to-parents", is_flag=True, help="methods: compare each with its parent only")
 @click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="methods: a setting of every arm")
@@ -387,7 +376,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @json_option
 @model_options
 @reported
-def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -> int:
+def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, shown: Any, **asked: Any) -> Any:
     """Judge which is better at equal cost: methods, which are trained, or what is on disk, which is read.
 
     A and B are names (see `isocost methods`) or .py files; or folders of runs, logs that `isocost import` reads, or
@@ -399,16 +388,15 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     the comparison is decidable, else 6.
     """
     from isocost.cli.comparison import compared
-    from isocost.cli.printer import observer, printed
     from isocost.compare.results import ComparisonPlan
     from isocost.steps.events import CostSample
 
-    shown = observer(as_json)
     answer = compared(arms, asked, given(), shown, dry_run=dry_run)
-    printed(answer, shown, as_json)
-    if isinstance(answer, ComparisonPlan) and answer.pricing and not as_json:
-        shown.on(CostSample.of(answer.pricing))
-    return 0 if dry_run else answer.exit_code
+    if not isinstance(answer, ComparisonPlan) or not answer.pricing or as_json:
+        return answer
+    shown.on(answer)
+    shown.on(CostSample.of(answer.pricing))
+    return None
 
 
 @main.command(name="eval")
@@ -429,6 +417,8 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 @click.option("--env", metavar="SPEC", help="with --model, as for `isocost profile`")
 @click.option("--max-turns", type=SOME, help="with --env  [default: the environment's own]")
 @click.option("--verifier", "--reward", help="with --model, as for `isocost profile`  [default: the problems' own]")
+@click.option("--truth", metavar="VERIFIER", help="report pass@1 by this verifier, and the mark of the one that trains "
+              "beside it")
 @click.option("--limit", type=SOME, help="with --model: use only this many problems")
 @click.option("--skip-broken", is_flag=True, help="with --model: skip rows that cannot be used; they are listed")
 @click.option("--system", help="with --model: a system message put before every problem")
@@ -439,29 +429,28 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 @server_options
 @json_option
 @reported
-def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, strategy: str | None, **asked: Any) -> None:
+def evaluate(
+    run: Path | None, samples: int, base: bool, strategy: str | None, shown: Any, **asked: Any
+) -> Any:
     """Measure a run's policy on held-out problems, or a model on --data or in --env, with an interval over problems."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.evaluate import evaluate, evaluate_model
     from isocost.steps.settings import setting_of
 
-    model, price, limits, shown = asked["model"], asked.pop("price"), server_limits(asked), observer(as_json)
+    model, price, limits = asked["model"], asked.pop("price"), server_limits(asked)
     if (run is None) == (model is None):
         raise UserError("name what to measure: a RUN, or a model with --model and --data")
     if run is not None:
         if (found := measured(run, samples if "samples" in given() else None, given())) is not None:
-            printed(found, shown, as_json)
-            return
+            return found
         if unused := [option for name, option in given().items() if name not in OF_RUN]:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
-        found = evaluate(run, samples=samples, base=base, data=asked["data"], strategy=strategy, observer=shown)
-        printed(found, shown, as_json)
-        return
+        return evaluate(run, samples=samples, base=base, data=asked["data"], strategy=strategy, truth=asked["truth"],
+                        observer=shown)
     if base or not (asked["data"] or asked["env"]):
         raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data, or "
                         "an environment with --env")
-    printed(evaluate_model(setting_of(asked), samples=samples, strategy=strategy, price=price, limits=limits,
-                           observer=shown), shown, as_json)
+    return evaluate_model(setting_of(asked), samples=samples, strategy=strategy, price=price, limits=limits,
+                          observer=shown)
 
 
 @main.command()
@@ -497,22 +486,19 @@ def report(study: Path, out: Path | None) -> None:
               "task, with a table of settings to fill in")
 @json_option
 @reported
-def import_runs(as_json: bool, control: str | None, **asked: Any) -> None:
+def import_runs(control: str | None, shown: Any, **asked: Any) -> Any:
     """Import runs of TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, or from CSV or JSON lines.
 
     One log becomes a run; several become a study for `fit`, `plan`, `compare` and `report`. What the logs lack is
     listed.
     """
-    from isocost.cli.printer import observer, printed
     from isocost.steps.outside.importing import import_logs
 
-    shown = observer(as_json)
     if control is not None:
         from isocost.cli.control import imported
 
-        printed(imported(control, asked, given(), shown), shown, as_json)
-        return
-    printed(import_logs(**asked, observer=shown), shown, as_json)
+        return imported(control, asked, given(), shown)
+    return import_logs(**asked, observer=shown)
 
 
 @main.command()
@@ -521,9 +507,8 @@ def import_runs(as_json: bool, control: str | None, **asked: Any) -> None:
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="[default: printed]")
 @json_option
 @reported
-def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> None:
+def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> Any:
     """Write a study's prescription as another trainer's configuration or launch line."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.export import export
 
     found = export(study_in(study), target)
@@ -531,9 +516,9 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(found.text, encoding="utf-8")
     if out is None or as_json:
-        printed(found, observer(as_json), as_json)
-    else:
-        echo(out)
+        return found
+    echo(out)
+    return None
 
 
 @main.command()
@@ -545,15 +530,13 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
     help="write every run's metrics to this file as one table, and nothing else",
 )
 @reported
-def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
+def ls(folder: Path, parquet: Path | None) -> Any:
     """List the studies and runs below a folder."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look import listing
 
     if parquet is not None:
-        printed(listing.write_parquet(folder, parquet), observer(False), False)
-        return
-    printed(listing.list_folder(folder), observer(as_json), as_json)
+        return listing.write_parquet(folder, parquet)
+    return listing.list_folder(folder)
 
 
 @main.command()
@@ -561,16 +544,15 @@ def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
 @click.argument("b", shell_complete=a_method)
 @json_option
 @reported
-def diff(a: str, b: str, as_json: bool) -> None:
+def diff(a: str, b: str) -> Any:
     """Show the seams at which two methods, runs or method files differ, with all defaults.
 
     A or B may be the configuration of another trainer: a YAML, JSON or TOML file, a script with its launch line, or the
     folder of a run. Both sides are then compared in one vocabulary.
     """
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.listing import compare
 
-    printed(compare(a, b), observer(as_json), as_json)
+    return compare(a, b)
 
 
 main.add_command(doctor)

@@ -109,19 +109,20 @@ def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
 @click.option("--seeds", type=SOME, help="control: seeds of a setting in the pilot  [default: 5]")
 @click.option("--length", type=SOME, help="control: samples of a run of the pilot  [default: as profiled]")
 @click.option("--train-seeds", type=SOME, help="control: new seeds of each trained arm  [default: 5]")
+@click.option("--shorter", type=float, help="control: runs of the pilot at a larger sigma are shorter, by its ratio to "
+              "the least one to this power, such as 0.4  [default: 0]")
 @json_option
 @reported
-def plan(study: Path, as_json: bool, **asked: Any) -> None:
+def plan(study: Path, **asked: Any) -> Any:
     """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds.
 
     Of a study of test-time strategies: choose what to run for each answer within a budget such as 1k-tokens/answer,
     2s/answer or 0.002usd/answer, and seal the accuracy that is expected.
     """
-    from isocost.cli.printer import observer, printed
     from isocost.steps import kinds
 
     asked["turns"], asked["sigma"] = counts(asked["turns"], "--turns"), numbers(asked["sigma"], "--sigma")
-    printed(kinds.plan(study_in(study), asked), observer(as_json), as_json)
+    return kinds.plan(study_in(study), asked)
 
 
 @click.command(cls=Sectioned)
@@ -133,24 +134,21 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @server_options
 @json_option
 @reported
-def answer(study: Path, as_json: bool, data: str, out: Path, **asked: Any) -> None:
+def answer(study: Path, data: str, out: Path, shown: Any, **asked: Any) -> Any:
     """Answer problems as the plan of a study of test-time strategies says, one line an answer with its cost."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps.test_time.answer import answer
 
-    shown, limits = observer(as_json), server_limits(asked)
-    printed(answer(study_in(study), data, out, limits=limits, observer=shown, **asked), shown, as_json)
+    limits = server_limits(asked)
+    return answer(study_in(study), data, out, limits=limits, observer=shown, **asked)
 
 
 @click.command(cls=Sectioned)
 @click.argument("study", type=FOLDER)
 @json_option
 @reported
-def audit(study: Path, as_json: bool) -> int:
+def audit(study: Path) -> Any:
     """Compare the sealed forecast with the outcome. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
-    from isocost.cli.printer import observer, printed
     from isocost.steps import kinds
 
     found = kinds.audit(study_in(study))
-    printed(found, observer(as_json), as_json)
-    return int(found.exit_code)
+    return found, int(found.exit_code)

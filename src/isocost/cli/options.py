@@ -6,6 +6,7 @@ Nothing heavy is imported here, so that `--help` is fast.
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import re
 import select
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from isocost.steps.study import StudyRecord
 
 SECTIONS = {        # of a command's help: options that several commands share
-    "Model and problems": ("model", "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit",
-                           "skip_broken", "system"),
+    "Model and problems": ("model", "env", "max_turns", "data", "verifier", "truth", "held_out", "held_out_data",
+                           "limit", "skip_broken", "system"),
     "Sampling": ("temperature", "top_p", "top_k", "max_tokens", "samples"),
     "What computes": (*world_options(), "device", "dtype", "threads"),
     "Where runs are executed": ("workers", "launch", "address", "gpus_per_run"),
@@ -139,8 +140,13 @@ _PROBLEMS = (    # what is asked, who answers turns, what marks the answers, and
     click.option(
         "--verifier",
         "--reward",
-        help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, environment (rewards "
-        "of turns), or my_reward.py:function  [default: the problems' own]",
+        help="exact, final, coarse:parity, coarse:last, coarse:choice, words, numeric, math, reasoning-gym, "
+        "reasoning-gym-partial, environment (rewards of turns), or my_reward.py:function  [default: the problems' own]",
+    ),
+    click.option(
+        "--truth", metavar="VERIFIER",
+        help="report held-out reward by this verifier, while --verifier trains; both are recorded  [default: one for "
+        "both]",
     ),
     click.option(
         "--held-out",
@@ -220,42 +226,55 @@ _COMPUTING = (    # what is trained, and what computes it
 )
 
 
-def model_options(f: Callable) -> Callable:
-    """The options of every command that opens a model and problems."""
-    model = click.option(
-        "--model",
-        help=f"{'; '.join(kind.named for kind in kinds().values())}  [default: the environment's, tiny-puzzles for "
-        "puzzles, else tiny]",
-    )
-    return model(setting_options(f))
+def several(*options: Callable) -> Callable:
+    """These options, as one decorator of a command."""
+    def add(f: Callable) -> Callable:
+        for option in reversed(options):
+            f = option(f)
+        return f
+
+    return add
 
 
-def setting_options(f: Callable) -> Callable:
-    """The same without --model."""
-    f = computing_options(f)
-    for option in reversed((*_PROBLEMS, *_SAMPLING)):
-        f = option(f)
-    return f
-
-
-def computing_options(f: Callable) -> Callable:
-    """Those that say what computes a model."""
-    for option in reversed(_COMPUTING):
-        f = option(f)
-    return f
-
-
-def launched(f: Callable) -> Callable:
-    """The options that say where runs are executed; `site_of` reads them."""
-    for option in (
-        click.option("--gpus-per-run", type=POSITIVE, help="ray: GPUs of a run; a fraction shares one  [default: 0]"),
-        click.option("--address", help="ray: auto (the cluster that this machine belongs to), local (this machine "
-                     "alone) or HOST:PORT; of your own trainer: http://HEAD:8265  [default: auto]"),
-        click.option("--launch", help="where runs are executed: local (processes of this machine) or ray; those of "
-                     "your own trainer: also slurm; results do not depend on it  [default: local]"),
-    ):
-        f = option(f)
-    return f
+computing_options = several(*_COMPUTING)
+setting_options = several(*_PROBLEMS, *_SAMPLING, *_COMPUTING)       # of a model and problems, without --model
+model_options = several(
+    click.option("--model", help=f"{'; '.join(kind.named for kind in kinds().values())}  [default: the environment's, "
+                 "tiny-puzzles for puzzles, else tiny]"), setting_options)
+launched = several(      # where runs are executed; `site_of` reads them
+    click.option("--launch", help="where runs are executed: local (processes of this machine) or ray; those of your "
+                 "own trainer: also slurm; results do not depend on it  [default: local]"),
+    click.option("--address", help="ray: auto (the cluster that this machine belongs to), local (this machine alone) "
+                 "or HOST:PORT; of your own trainer: http://HEAD:8265  [default: auto]"),
+    click.option("--gpus-per-run", type=POSITIVE, help="ray: GPUs of a run; a fraction shares one  [default: 0]"),
+)
+trainer_option = click.option(
+    "--trainer", metavar="KIND: COMMAND",
+    help="your own trainer: 'cmd: python train.py --n {n} --groups {B} --lr {lr} --seed {seed} --out {out}', or "
+    "'trl: python train.py {config}'",
+)
+worth_option = click.option(
+    "--worth", type=SHARE, help="your own trainer: end a run once its rest is unlikely (3 %) to gain this much"
+)
+stop_option = click.option(
+    "--stop-at", metavar="AMOUNT", help="end at the last step (your own trainer: evaluation) that this pays for: "
+    "40usd, 2h, 1e18flop; a larger amount, or none, continues"
+)
+priced = several(        # what turns time into device-hours and money
+    click.option(
+        "--price", help="2.5usd/device-hour, or 20usd/hour for the whole machine; of a service's tokens: "
+        "0.13usd/M-prefill,0.40usd/M-sample,0.40usd/M-train, or a file of prices"),
+    click.option("--devices", type=SOME, help="devices that are paid for, by wall-clock time  [default: 1]"),
+)
+server_options = several(        # how a model behind a server is asked, and what its tokens cost
+    click.option("--price", help="per token: 0.15usd/M-input,0.60usd/M-output, with /M-cached and /M-train where they "
+                 "have one; or a .toml or .json file of prices"),
+    click.option("--concurrency", type=SOME, default=16, show_default=True, help="requests to a server at once"),
+    click.option("--per-minute", type=POSITIVE, help="requests to a server in a minute, at most  [default: no limit]"),
+    click.option("--timeout", type=POSITIVE, default=600, show_default=True, help="seconds of one request to a server"),
+    click.option("--retries", type=ANY, default=6, show_default=True, help="of a request that the server did not "
+                 "answer, or answered with 429 or 5xx"),
+)
 
 
 def site_of(asked: dict[str, Any]) -> Any:
@@ -264,68 +283,6 @@ def site_of(asked: dict[str, Any]) -> Any:
 
     to, address, gpus = (asked.pop(k) for k in ("launch", "address", "gpus_per_run"))
     return Site(to, address, gpus or 0.0)
-
-
-def trainer_option(f: Callable) -> Callable:
-    """The option that names a trainer of the user's."""
-    return click.option(
-        "--trainer",
-        metavar="KIND: COMMAND",
-        help="your own trainer: 'cmd: python train.py --n {n} --groups {B} --lr {lr} --seed {seed} --out {out}', or "
-        "'trl: python train.py {config}'",
-    )(f)
-
-
-def worth_option(f: Callable) -> Callable:
-    """The option that ends runs of a user's trainer early."""
-    return click.option(
-        "--worth", type=SHARE, help="your own trainer: end a run once its rest is unlikely (3 %) to gain this much"
-    )(f)
-
-
-def priced(f: Callable) -> Callable:
-    """The options that turn time into device-hours and money."""
-    devices = click.option("--devices", type=SOME, help="devices that are paid for, by wall-clock time  [default: 1]")
-    return click.option(
-        "--price", help="2.5usd/device-hour, or 20usd/hour for the whole machine; of a service's tokens: "
-        "0.13usd/M-prefill,0.40usd/M-sample,0.40usd/M-train, or a file of prices"
-    )(devices(f))
-
-
-def stop_option(f: Callable) -> Callable:
-    """The option that ends runs at an amount."""
-    return click.option(
-        "--stop-at", metavar="AMOUNT", help="end at the last step (your own trainer: evaluation) that this pays for: "
-        "40usd, 2h, 1e18flop; a larger amount, or none, continues"
-    )(f)
-
-
-def server_options(f: Callable) -> Callable:
-    """The options of commands that can sample a model behind a server: how it is asked, and what its tokens cost."""
-    for option in reversed(
-        (
-            click.option(
-                "--price",
-                help="per token: 0.15usd/M-input,0.60usd/M-output, with /M-cached and /M-train where they have one; or "
-                "a .toml or .json file of prices",
-            ),
-            click.option(
-                "--concurrency", type=SOME, default=16, show_default=True, help="requests to a server at once"
-            ),
-            click.option(
-                "--per-minute", type=POSITIVE, help="requests to a server in a minute, at most  [default: no limit]"
-            ),
-            click.option(
-                "--timeout", type=POSITIVE, default=600, show_default=True, help="seconds of one request to a server"
-            ),
-            click.option(
-                "--retries", type=ANY, default=6, show_default=True,
-                help="of a request that the server did not answer, or answered with 429 or 5xx",
-            ),
-        )
-    ):
-        f = option(f)
-    return f
 
 
 class Size(click.ParamType):
@@ -368,14 +325,29 @@ def study_in(folder: Path) -> StudyRecord:
 
 
 def reported(f: Callable) -> Callable:
-    """Decorates a command: a user's mistake is one line and exit code 2; a signal prints the command that continues."""
+    """Decorates a command. What it returns is printed as text, or with --json as JSON; the result's `exit_code` is the
+    command's, unless it returns (result, code). A command that takes `shown` is given the observer.
+
+    A user's mistake is one line and exit code 2; a signal prints the command that continues.
+    """
+    takes = inspect.signature(f).parameters
 
     @wraps(f)
     def command(*args: Any, **kwargs: Any) -> None:
+        from isocost.cli.printer import observer, printed
         from isocost.errors import Interrupted
 
+        shown = observer(as_json := kwargs.get("as_json", False))
+        own = {k: v for k, v in kwargs.items() if k != "as_json" or k in takes}
+        code = 0
         try:
-            code = f(*args, **kwargs)
+            found = f(*args, **own, **({"shown": shown} if "shown" in takes else {}))
+            if isinstance(found, tuple):
+                found, code = found
+            elif hasattr(type(found), "exit_code"):     # its own, and not one that it passes on
+                code = found.exit_code
+            if found is not None:
+                printed(found, shown, as_json)
         except UserError as e:
             echo(f"isocost: {e}", err=True)
             sys.exit(2)
@@ -402,7 +374,7 @@ def reported(f: Callable) -> Callable:
             again = shlex.join(["isocost", *sys.argv[1:]])
             echo(f"\nstopped; what was written is kept and used again. To continue: {again}", err=True)
             sys.exit(130)
-        sys.exit(code or 0)
+        sys.exit(code)
 
     return command
 

@@ -27,12 +27,11 @@ PARTS = ("training", "held-out")
 @click.option("--first", type=SOME, default=3, show_default=True, help="how many to show, at most")
 @json_option
 @reported
-def rollouts(folder: Path, as_json: bool, **asked: Any) -> None:
+def rollouts(folder: Path, **asked: Any) -> Any:
     """Show rollouts turn by turn: what was shown and written, rewards, faults and tokens.
 
     FOLDER is a study, a folder of runs, or a run. A record keeps some of its rollouts as text (docs/records.md).
     """
-    from isocost.cli.printer import observer, printed
     from isocost.steps.look.kept_rollouts import find_rollouts
 
-    printed(find_rollouts(folder, **asked), observer(as_json), as_json)
+    return find_rollouts(folder, **asked)

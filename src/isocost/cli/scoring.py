@@ -21,14 +21,13 @@ from isocost.cli.options import ANY, FOLDER, POSITIVE, SOME, json_option, report
 @setting_options
 @json_option
 @reported
-def scorer(out: Path, as_json: bool, **asked: Any) -> None:
+def scorer(out: Path, shown: Any, **asked: Any) -> Any:
     """Learn to score texts from what their continuations earn, and measure its errors on held-out problems.
 
     MODEL is a model on this machine. Use the scorer with --strategy NAME:scorer=learned:file=OUT.
     """
-    from isocost.cli.printer import observer, printed
     from isocost.steps.scorer import Fitting, learn_scorer
     from isocost.steps.settings import setting_of
 
     fitting = Fitting(**{k: asked.pop(k) for k in ("texts", "per_step", "epochs", "lr", "seed")})
-    printed(learn_scorer(setting_of(asked), out, fitting, observer=observer(as_json)), observer(as_json), as_json)
+    return learn_scorer(setting_of(asked), out, fitting, observer=shown)

@@ -48,20 +48,18 @@ from isocost.cli.options import (
 @server_options
 @computing_options
 @reported
-def serve(what: str, as_json: bool, out: Path | None, strategy: str | None, **asked: Any) -> None:
+def serve(what: str, out: Path | None, strategy: str | None, shown: Any, **asked: Any) -> Any:
     """Answer requests of OpenAI's protocol with a model of this machine or behind a server, by any strategy, or as a
     study of strategies plans.
 
     A request may name its own: extra_body={"isocost": {"strategy": "best-of:n=8,...", "budget": "800-tokens"}}. Usage
     counts every token that was read or written for it. Ctrl-C answers what is under way and prints the bill.
     """
-    from isocost.cli.printer import observer, printed
     from isocost.steps.serving.serve import KEY, Access, Answerer, Load, serve
     from isocost.steps.training.served import Served
 
-    shown, served = observer(as_json), Served(None, asked.pop("price"), server_limits(asked))
+    served = Served(None, asked.pop("price"), server_limits(asked))
     access = Access(asked.pop("host"), asked.pop("port"), asked.pop("key") or os.environ.get(KEY, ""))
     load = Load(asked.pop("tokens"), asked.pop("queue"), asked.pop("grace"))
     answerer = Answerer.of(what, asked, given())
-    found = serve(answerer, strategy, access=access, load=load, served=served, out=out, observer=shown)
-    printed(found, shown, as_json)
+    return serve(answerer, strategy, access=access, load=load, served=served, out=out, observer=shown)

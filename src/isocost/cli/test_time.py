@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from isocost.cli.options import ANY, SOME, counts, server_limits
+from isocost.cli.options import ANY, SOME, counts, server_limits, several
 from isocost.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,32 +25,28 @@ TAKES = (*STORED, *ONLY, *LIVE, "env", "max_turns", "data", "verifier", "held_ou
 FOR, STUDY = "it compares ways to answer, and trains nothing", "a study of test-time strategies"
 
 
-def strategy_options(f: Callable) -> Callable:
-    """The options of `profile` that are for a study of strategies only."""
-    for option in reversed((
-        click.option("--strategies", metavar="NAMES", help="compare test-time strategies, and train nothing: best-of, "
-                     "vote, weighted-vote, until-sure, separated by commas, or all of them that the samples suffice "
-                     "for; of a model also searches, such as beam and particles"),
-        click.option("--scorer", help="with --strategies: what chooses among samples, such as steps or "
-                     "my_scorer.py:function; 'verifier' if the verifier is at hand for every answer  [default: the "
-                     "file's column of scores; of a model the verifier]"),
-        click.option("--pool", type=SOME, help="with --strategies, of a model: samples of each problem  [default: 32]"),
-        click.option("--sizes", metavar="N,N", help="with --strategies: the sizes of searches  [default: 4,16]"),
-        click.option("--temperatures", metavar="T,T", help="with --strategies, of a model: other temperatures to "
-                     "compare"),
-        click.option("--lengths", metavar="N,N", help="with --strategies, of a model: other limits of a completion, in "
-                     "tokens, to compare"),
-        click.option("--checkpoints", metavar="RUN,RUN", help="with --strategies, of a model: folders of trained "
-                     "runs, or of a study of training, whose policies are compared too"),
-        click.option("--band-by", metavar="KEY", help="with --strategies, of a model: the key of a problem's data that "
-                     "tells its band  [default: probe samples]"),
-        click.option("--probe", type=ANY, help="with --strategies: samples of each problem that tell its band of "
-                     "difficulty, and nothing else  [default: 4 of 16 or more, without a column of levels]"),
-        click.option("--bands", type=SOME, default=3, show_default=True, help="with --strategies: bands of difficulty, "
-                     "at most"),
-    )):
-        f = option(f)
-    return f
+strategy_options = several(      # of `profile`, for a study of strategies only
+    click.option("--strategies", metavar="NAMES", help="compare test-time strategies, and train nothing: best-of, "
+                 "vote, weighted-vote, until-sure, separated by commas, or all of them that the samples suffice "
+                 "for; of a model also searches, such as beam and particles"),
+    click.option("--scorer", help="with --strategies: what chooses among samples, such as steps or "
+                 "my_scorer.py:function; 'verifier' if the verifier is at hand for every answer  [default: the "
+                 "file's column of scores; of a model the verifier]"),
+    click.option("--pool", type=SOME, help="with --strategies, of a model: samples of each problem  [default: 32]"),
+    click.option("--sizes", metavar="N,N", help="with --strategies: the sizes of searches  [default: 4,16]"),
+    click.option("--temperatures", metavar="T,T", help="with --strategies, of a model: other temperatures to "
+                 "compare"),
+    click.option("--lengths", metavar="N,N", help="with --strategies, of a model: other limits of a completion, in "
+                 "tokens, to compare"),
+    click.option("--checkpoints", metavar="RUN,RUN", help="with --strategies, of a model: folders of trained runs, or "
+                 "of a study of training, whose policies are compared too"),
+    click.option("--band-by", metavar="KEY", help="with --strategies, of a model: the key of a problem's data that "
+                 "tells its band  [default: probe samples]"),
+    click.option("--probe", type=ANY, help="with --strategies: samples of each problem that tell its band of "
+                 "difficulty, and nothing else  [default: 4 of 16 or more, without a column of levels]"),
+    click.option("--bands", type=SOME, default=3, show_default=True, help="with --strategies: bands of difficulty, "
+                 "at most"),
+)
 
 
 def arms_of(asked: Mapping[str, Any]) -> list[dict[str, float]]:

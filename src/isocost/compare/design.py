@@ -277,7 +277,7 @@ def expected(d: Design, known: Mapping[str, Any], samples: int) -> Usage:
 
 def arm_prices(recipe: Recipe, known: Mapping[str, Any]) -> Prices:
     """What a rollout of an arm costs."""
-    return Prices.of(known, compares=compares(recipe))
+    return Prices.of_profile(known, compares=compares(recipe))
 
 
 # arms -------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from isocost.compare.results import FolderComparison
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
 from isocost.laws.tracks import Track, tracks
-from isocost.runs import measure
-from isocost.runs.files import canonical, find_runs, read_json
+from isocost.runs import measure, parted
+from isocost.runs.files import RunFiles, canonical, find_runs, read_json
 from isocost.runs.measure import TRAINING
 from isocost.runs.source import RunLog
 from isocost.screen.words import counted
@@ -61,6 +61,7 @@ def compare_folders(
     measured = [(label, measure.of(r)) for label, own in recorded.items() for r in own]
     measure.one(measured, JUDGED)
     notes += _cautions(recorded, arms)
+    notes += parted.of_arms({label: [RunFiles(Path(t.run)) for t in own] for label, own in arms.items()})
     share = 1.0
     if log is not None:
         alpha, number = ask(Path(log), _digest(arms, unit, metric, margin), f"{' or '.join(labels)} at equal {unit}")

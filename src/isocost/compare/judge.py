@@ -17,14 +17,15 @@ is at most 5 %, shared by the questions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import exp, inf, log, sqrt
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy import ndarray
 
+from isocost.disk.shape import Plain
 from isocost.errors import UserError
 from isocost.laws.fit import POINTS, TAILS, WHOLE
 from isocost.laws.tracks import Track
@@ -120,7 +121,7 @@ class ArmReward:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Plain):
     """The answers and verdicts of a comparison.
 
     Every run is read at `cost`, in `unit`. `margin` is in reward. `best` is the arm that is better than every other,
@@ -138,6 +139,9 @@ class Comparison:
     alike: float | None
     missing: tuple[str, ...]
 
+    HEAD: ClassVar = {"schema": 1}
+    SHOWN: ClassVar = ("exit_code",)
+
     @property
     def exit_code(self) -> int:
         """For scripts: 0 if two arms differ, 3 if all arms are the same within the margin, else 4."""
@@ -149,20 +153,6 @@ class Comparison:
     def answer(self, question: str, a: str, b: str) -> PairAnswer:
         """The answer to a question about a pair, in either order."""
         return next(x for x in self.answers if x.question == question and {x.a, x.b} == {a, b})
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"schema": 1, **asdict(self), "exit_code": self.exit_code}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Comparison:
-        """The comparison that `data()` wrote; other keys are ignored."""
-        kinds = {"arms": ArmReward, "answers": PairAnswer, "verdicts": Verdict}
-        read: dict[str, Any] = {f.name: data[f.name] for f in fields(Comparison)}
-        for name, kind in kinds.items():
-            rows = ({k: tuple(v) if isinstance(v, list) else v for k, v in row.items()} for row in read[name])
-            read[name] = tuple(kind(**row) for row in rows)
-        return Comparison(**{**read, "missing": tuple(read["missing"])})
 
 
 # the comparison ----------------------------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ answer is accepted if and only if its interval excludes zero.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from isocost.compare.judge import DIFFERENT, MARGIN, QUESTIONS, SAME, UNKNOWN, PairAnswer, compare
+from isocost.disk.shape import Plain
 from isocost.errors import UserError
 from isocost.laws.tracks import Track
 
@@ -43,7 +44,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class ChangeSet:
+class ChangeSet(Plain):
     """Every change, in the order given.
 
     Of `asked` answers `called` were accepted, each at the error rate `alpha`; `rate` is the false discovery rate.
@@ -65,10 +66,6 @@ class ChangeSet:
         if all(x == "same" for x in verdicts):
             return SAME
         return DIFFERENT if any(x in ("better", "worse") for x in verdicts) else UNKNOWN
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
 
 def accepted(p: Sequence[float], rate: float = RATE) -> int:

@@ -31,7 +31,8 @@ from isocost.gather import finished
 from isocost.planner.budget import Usage
 from isocost.planner.forecast import digest
 from isocost.runs import files as records
-from isocost.runs import rules
+from isocost.runs import parted, rules
+from isocost.runs.files import RunFiles
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.names import today
 from isocost.seams import Improve, Recipe
@@ -119,7 +120,8 @@ def conclude(trials: Trials, setting: Setting, seed: int, lacks: Sequence[str] =
     if not home.has("rates.json") and (pilot := piloted(home, d, setting)) is not None:
         home.write("rates.json", rates_of(pilot, d))
     trained, notes = tracks_of(trials, train_arms(trials))
-    chosen, notes = rates_used(home, d), [*notes, *lacks]
+    apart = parted.of_arms({label: [RunFiles(Path(t.run)) for t in own] for label, own in trained.items()})
+    chosen, notes = rates_used(home, d), [*notes, *lacks, *apart]
     judged: MethodComparison | ParentComparison
     if d.parents:
         parents = {label: d.parents[label] for label in d.labels if label in d.parents}

@@ -132,6 +132,7 @@ CONFLICTS = (
 SHARED = {      # numbers that settings share: why they must agree
     "best_of": "the advantage must use the N that attempts were drawn with; set both to one value",
     "budgets": "the prior has one number for each budget",
+    "decay": "problems would be drawn by other pass rates than those that rollouts are compared with",
     "gamma": "the critic would be trained on other returns than the advantage uses; set both to one value",
     "lam": "the critic would be trained on other returns than the advantage uses; set both to one value",
 }

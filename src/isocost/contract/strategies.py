@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from isocost.worlds import toy
 PLACE, PACE = Place(5, 0, 2, int(Purpose.EVALUATION)), Pace(lr=0.0, max_tokens=toy.LONGEST)
 ATTEMPTS = range(4)
 STEP = "a"      # ends a step in the toy world, whose texts have none of their own
+FRAMES = {"frames": 1, "most_frames": 4}        # of its problems, which show no frames
 
 
 def check(name: str) -> list[Promise]:
@@ -62,8 +64,9 @@ def _played(
     world.engine = _Watched(world.engine)
     fits = {"step": STEP, "scorer": outcome.score if own.get("scorer") is not None else None, **changes}
     play: Play = partial(strategy.play, **{k: v for k, v in fits.items() if k in own})
+    problem = replace(world.problems[0], meta={**world.problems[0].meta, **FRAMES})
     with meter.tab() as tab, meter.begins(True):
-        answers = finished(play(world.problems[0], list(attempts), world, PACE, PLACE))
+        answers = finished(play(problem, list(attempts), world, PACE, PLACE))
     return list(answers), tab, world
 
 

@@ -71,11 +71,15 @@ class StackedRun:
 class Loop:
     """The live state of a stack. Everything of run i is at index i of every array."""
 
-    def __init__(self, agent: Agent, task: ControlTask, runs: Sequence[StackedRun], capacity: int):
+    def __init__(
+        self, agent: Agent, task: ControlTask, runs: Sequence[StackedRun], capacity: int, data: Tensor | None = None
+    ):
+        """With `data`, (N, W), the runs share this fixed set of transitions, and `capacity` has no use."""
         self.agent, self.task, self.runs = agent, task, list(runs)
         self.networks: Mapping[str, Network] = agent.networks(task.space, agent)
         k = runs[0].environments
-        self.replay = Replay.of(task.space, len(runs), capacity, k)
+        self.replay = (Replay.of(task.space, len(runs), capacity, k) if data is None
+                       else Replay.of_set(task.space, len(runs), data))
         self.weights = {name: torch.stack([self._fresh(run, name) for run in runs]) for name in self.networks}
         self.slow = {name: self.weights[name].clone() for name, net in self.networks.items() if net.slow}
         self.moments = {name: Moments.of(w) for name, w in self.weights.items()}
@@ -94,17 +98,22 @@ class Loop:
     # one tick -------------------------------------------------------------------------------------------------
 
     def advance(self, until: Sequence[int]) -> list[int]:
-        """Tick until a run has taken so many samples and owes no update, or has failed; returns these runs."""
+        """Tick until a run has taken so many samples and owes no update, or has failed; returns these runs.
+
+        A run that does not act is ticked until it has made so many updates.
+        """
         while True:
             live = range(len(self.runs))
             tempo = [self.agent.tempo(run.progress) for run in self.runs]
-            while acting := [i for i in live if not self.runs[i].owes and self.runs[i].samples < until[i]]:
+            while acting := [i for i in live if tempo[i].acts and not self.runs[i].owes
+                             and self.runs[i].samples < until[i]]:
                 self._act(acting, tempo)
                 for i in acting:
                     tempo[i] = self.agent.tempo(self.runs[i].progress)
                 if failed := [i for i in acting if self.runs[i].failure]:
                     return failed
-            if arrived := [i for i in live if not self.runs[i].owes]:
+            if arrived := [i for i, run in enumerate(self.runs)
+                           if not (run.owes if tempo[i].acts else run.updates < until[i])]:
                 return arrived
             groups: dict[tuple[frozenset[str], float, bool], list[int]] = {}
             for i in live:
@@ -254,8 +263,10 @@ class Loop:
         states = np.stack([[task.begin(generator(seed, Purpose.EVALUATION, e), ("evaluate", self.runs[i].seed, e))
                             for e in range(episodes)] for i in rows])
         going, total, steps = np.ones((n, episodes), bool), np.zeros((n, episodes)), np.zeros((n, episodes), int)
-        for _ in range(task.limit):
-            action = self.policy(rows, self.observe(states), None)
+        sampled, sources = self.agent.tempo(Progress(0, 0)).sampled, [self.runs[i].source for i in rows]
+        for step in range(task.limit):
+            luck = Luck(sources, [step] * n, f"evaluate {seed}") if sampled else None
+            action = self.policy(rows, self.observe(states), luck)
             total[~np.isfinite(action).all((1, 2))] = np.nan
             action = np.nan_to_num(action)
             flat = states.reshape(n * episodes, -1)
@@ -272,8 +283,7 @@ class Loop:
 
     def save(self, i: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """A run's part, alone: tensors and plain data."""
-        held = min(self.replay.stored[i], self.replay.capacity)
-        tensors = {"replay": self.replay.rows[i, :held].clone(), "state": torch.from_numpy(self.states[i].copy())}
+        tensors = {**self.replay.save(i), "state": torch.from_numpy(self.states[i].copy())}
         for name, w in self.weights.items():
             m = self.moments[name]
             tensors |= {f"{name}.weights": w[i].clone(), f"{name}.first": m.first[i].clone(),
@@ -288,8 +298,7 @@ class Loop:
         run.work = Effort(*counters.pop("work"))
         for k, value in counters.items():
             setattr(run, k, value)
-        held, self.replay.stored[i] = tensors["replay"], state["stored"]
-        self.replay.rows[i, : len(held)] = held
+        self.replay.load(i, tensors, state["stored"])
         self.states[i] = self._again(i) if self.task.live else tensors["state"].numpy()
         for name, w in self.weights.items():
             m = self.moments[name]
@@ -317,6 +326,5 @@ class Loop:
         self.weights, self.slow = ({k: x[keep] for k, x in a.items()} for a in (self.weights, self.slow))
         self.losses = {k: x[keep] for k, x in self.losses.items()}
         self.moments = {k: Moments(m.first[keep], m.second[keep], m.steps[keep]) for k, m in self.moments.items()}
-        self.replay = Replay(self.replay.space, self.replay.rows[keep], [self.replay.stored[j] for j in keep],
-                             self.replay.stride)
+        self.replay = self.replay.kept(keep)
         self.states = self.states[keep]

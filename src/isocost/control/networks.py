@@ -185,9 +185,11 @@ class Params:
     work: Effort = field(default_factory=Effort)
 
     def __call__(self, name: str, *x: Tensor) -> Tensor:
-        """The outputs of a network, (S, K, B, out), for inputs (S, B, ..) side by side."""
+        """The outputs of a network, (S, K, B, out), for inputs side by side: (S, B, ..), or (S, K, B, ..) for inputs of
+        each member."""
         net, weights = self.networks[name], self.weights[name]
-        given = (x[0] if len(x) == 1 else torch.cat(x, -1)).unsqueeze(1)
+        given = x[0] if len(x) == 1 else torch.cat(x, -1)
+        given = given.unsqueeze(1) if given.dim() == 3 else given
         many = net.members * given.shape[2]
         own = torch.is_grad_enabled() and weights.requires_grad
         passes = 3 if own else 2 if torch.is_grad_enabled() and given.requires_grad else 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,8 @@ from isocost.control.types import Space, Transitions
 class Replay:
     """The newest `capacity` transitions of each run. A row is observation, action, reward, following, terminal, cut.
 
-    With `stride` environments a run's next step in the same environment is `stride` rows later.
+    With `stride` environments a run's next step in the same environment is `stride` rows later. A `fixed` one is a set
+    that all runs share and none adds to: trajectories one after another, each ended by a terminal row or a cut one.
     """
 
     space: Space
@@ -24,14 +26,44 @@ class Replay:
     stored: list[int]           # transitions so far, of each run: those above `capacity` were evicted
     stride: int = 1
     runs: Sequence[int] = ()    # which of S, in a view of some of them; `stored` is of these
+    fixed: bool = False
+    known: dict[Any, Any] = field(default_factory=dict)     # what `once` computed of a fixed one
 
     @classmethod
     def of(cls, space: Space, runs: int, capacity: int, stride: int = 1) -> Replay:
         return cls(space, torch.zeros(runs, capacity, 2 * space.observation + space.actions + 3), [0] * runs, stride)
 
+    @classmethod
+    def of_set(cls, space: Space, runs: int, rows: Tensor) -> Replay:
+        """A fixed one: (N, W)."""
+        return cls(space, rows.expand(runs, -1, -1), [len(rows)] * runs, fixed=True)
+
     def view(self, runs: Sequence[int]) -> Replay:
         """The part of these runs, to draw from."""
-        return Replay(self.space, self.rows, [self.stored[i] for i in runs], self.stride, runs)
+        return replace(self, stored=[self.stored[i] for i in runs], runs=runs)
+
+    def kept(self, runs: Sequence[int]) -> Replay:
+        """The same of these runs alone."""
+        rows = self.rows[: len(runs)] if self.fixed else self.rows[list(runs)]
+        return replace(self, rows=rows, stored=[self.stored[i] for i in runs])
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` computes of the rows: once for a fixed replay."""
+        if not self.fixed:
+            return make()
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
+
+    def save(self, i: int) -> dict[str, Tensor]:
+        """The rows of a run, for its checkpoint; those of a set are in the set's file."""
+        return {} if self.fixed else {"replay": self.rows[i, : min(self.stored[i], self.capacity)].clone()}
+
+    def load(self, i: int, saved: Mapping[str, Tensor], stored: int) -> None:
+        """What `save` gave."""
+        if not self.fixed:
+            self.rows[i, : len(saved["replay"])] = saved["replay"]
+            self.stored[i] = stored
 
     @property
     def capacity(self) -> int:
@@ -52,12 +84,18 @@ class Replay:
 
 
 def uniform(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99, steps: int = 1) -> Transitions:
-    """Each stored transition with the same chance; with `steps` the return of n steps of the same episode:
+    """Each stored transition with the same chance, as `gathered`."""
+    held = torch.tensor([min(x, replay.capacity) for x in replay.stored])
+    at = (luck.uniform("replay", count) * held[:, None]).long()        # < 2^24 rows: float32 reaches each of them
+    return gathered(replay, at, gamma=gamma, steps=steps)
+
+
+def gathered(replay: Replay, at: Tensor, *, gamma: float, steps: int = 1) -> Transitions:
+    """The transitions of these rows, (S, B); with `steps` the return of n steps of the same episode:
 
         r = Σ_{i<k} gamma^i r_{t+i},  discount gamma^k,  k = min(n, steps to the episode's end or to the newest row)
     """
     held = torch.tensor([min(x, replay.capacity) for x in replay.stored])
-    at = (luck.uniform("replay", count) * held[:, None]).long()        # < 2^24 rows: float32 reaches each of them
     which = torch.tensor(replay.runs)[:, None]
     s, a, total, s2, end, cut = replay.split(replay.rows[which, at])
     discount = torch.full_like(total, gamma)

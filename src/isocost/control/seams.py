@@ -38,7 +38,8 @@ class Losses(Protocol):
     """
     def __call__(self, batch: Transitions, target: Tensor, params: Params, luck: Luck) -> dict[str, Tensor]: ...
 class Explore(Protocol):
-    """The action for each observation: (S, R, O) -> (S, R, A). Without luck, the action that is evaluated."""
+    """The action for each observation: (S, R, O) -> (S, R, A). Without luck, the action that is evaluated, unless the
+    tempo says that evaluated actions are sampled."""
     def __call__(self, params: Params, observation: Tensor, luck: Luck | None) -> Tensor: ...
 class TempoFn(Protocol):
     """What changes as a run goes on."""
@@ -61,6 +62,11 @@ class Agent:
     width: int = 256         # units of a hidden layer
     depth: int = 2           # hidden layers
     members: int = 2         # K: critics
+
+    @property
+    def offline(self) -> bool:
+        """Whether it learns from a fixed set, without samples of its own."""
+        return not self.tempo(Progress(0, 0)).acts
 
     def but(self, **changes: Any) -> Agent:
         return replace(self, **changes)

@@ -62,10 +62,11 @@ class Stack:
         if not runs or any(id(r) not in self._wishes for r in runs):
             return
         began, wishes = time.perf_counter(), [self._wishes[id(r)] for r in runs]
-        if evaluated := [i for i, (kind, *_) in enumerate(wishes) if kind == "evaluate"]:
-            episodes = max(wishes[i][1] for i in evaluated)
+        episodes = max((amount for kind, amount, _ in wishes if kind == "evaluate"), default=0)
+        # those that asked for fewer wait: what an evaluation draws depends on its number of episodes
+        if evaluated := [i for i, (kind, amount, _) in enumerate(wishes) if kind == "evaluate" and amount == episodes]:
             found = self.loop.evaluate(evaluated, episodes)
-            answers = {i: found[:, j, : wishes[i][1]] for j, i in enumerate(evaluated)}
+            answers = {i: found[:, j] for j, i in enumerate(evaluated)}
         else:
             answers = dict.fromkeys(self.loop.advance([amount for _, amount, _ in wishes]), np.empty(0))
         share = (time.perf_counter() - began) / len(evaluated or runs)

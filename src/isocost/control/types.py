@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ class Space:
     observation: int        # O
     actions: int            # A; 1 if discrete
     choices: int = 0        # number of discrete actions; 0: continuous
+    goal: int = 0           # the last so many numbers of an observation are a goal for the first so many; 0: none
 
     @property
     def discrete(self) -> bool:
@@ -39,6 +41,7 @@ class Transitions(NamedTuple):
     reward: Tensor          # (S, B), the discounted sum of k steps
     following: Tensor       # (S, B, O)
     discount: Tensor        # (S, B)
+    others: Mapping[str, Tensor] = MappingProxyType({})     # what a method's sample adds, (S, B, ...), such as goals
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Tempo:
     """What a run does next: whether it explores at random, learns, resets its networks, and how it averages."""
 
     random: bool = False                # actions are uniform
+    acts: bool = True                   # the run takes samples; if not, it learns from a fixed set, update by update
+    sampled: bool = False               # evaluated actions are drawn as others are: where a policy has several modes
     learns: bool = True                 # the next samples are paid back with updates
     every: Mapping[str, int] = field(default_factory=dict)      # network -> it is trained in every so manieth update
     tau: float = 0.005                  # slow <- slow + tau (network - slow)

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, cached_property
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -121,10 +121,10 @@ def built(shape: Any, data: Any) -> Any:
         return built(args[0], data)
     if origin in (Union, types.UnionType):
         return built(next(a for a in args if a is not _NULL), data)
+    if isinstance(shape, type) and issubclass(shape, Plain):
+        return shape.of(data)
     if is_dataclass(shape):
-        hints = get_type_hints(shape, include_extras=True)
-        found = {f.name: built(hints[f.name], data[f.name]) for f in fields(shape) if f.name in data}
-        return shape(**found)   # type: ignore[operator]
+        return _of_fields(shape, data)
     if origin is tuple:
         each = args[:1] * len(data) if args[-1] is Ellipsis else args
         return tuple(built(a, x) for a, x in zip(each, data, strict=True))
@@ -132,6 +132,52 @@ def built(shape: Any, data: Any) -> Any:
         return {k: built(args[1], v) for k, v in data.items()}
     of_own = isinstance(shape, type) and issubclass(shape, Mapping)     # an arm
     return shape(data) if of_own else data
+
+
+def _of_fields(shape: Any, data: Mapping[str, Any]) -> Any:
+    hints = _hints(shape)
+    return shape(**{f.name: built(hints[f.name], data[f.name]) for f in fields(shape) if f.name in data})
+
+
+@cache
+def _hints(shape: Any) -> dict[str, Any]:
+    return get_type_hints(shape, include_extras=True)
+
+
+def plain(x: Any) -> Any:
+    """The same with dataclasses and mappings as dictionaries."""
+    if isinstance(x, Plain):
+        return x.data()
+    if is_dataclass(x) and not isinstance(x, type):
+        return {f.name: plain(getattr(x, f.name)) for f in fields(x)}
+    if isinstance(x, Mapping):
+        return {k: plain(v) for k, v in x.items()}
+    return type(x)(map(plain, x)) if type(x) in (list, tuple) else x
+
+
+class Plain:
+    """A frozen dataclass that is a file or a part of one, as its fields.
+
+    `HEAD` is written besides, and the properties of `SHOWN`. A field of `LATER` is written only where it is not its
+    default: records from before it have none.
+    """
+
+    __slots__ = ()
+    HEAD: ClassVar[Mapping[str, Any]] = NO_KEYS
+    SHOWN: ClassVar[Sequence[str]] = ()
+    LATER: ClassVar[Sequence[str]] = ()
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        own = {f.name: plain(getattr(self, f.name)) for f in fields(self)      # type: ignore[arg-type]
+               if f.name not in self.LATER or getattr(self, f.name) != f.default}
+        return {**self.HEAD, **own, **{k: getattr(self, k) for k in self.SHOWN}}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """What `data()` wrote."""
+        found: Self = _of_fields(cls, data)
+        return found
 
 
 @cache
@@ -171,7 +217,7 @@ def _check(shape: Any, partial: bool) -> Check:
         rest = _unknown if shape.rest is UNKNOWN and not partial else _check(shape.rest, partial)
         return _keys(checks, () if partial else tuple(shape.needs), rest)
     if is_dataclass(shape):
-        hints = get_type_hints(shape, include_extras=True)
+        hints = _hints(shape)       # type: ignore[arg-type]
         needed = [f.name for f in fields(shape) if f.default is MISSING and f.default_factory is MISSING]
         beside = {"schema": _check(Any, partial), **{k: _later(v, partial) for k, v in _derived(shape).items()}}
         checks = {**beside, **{f.name: _check(hints[f.name], partial) for f in fields(shape)}}

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from isocost.disk.jsonfile import finite
-from isocost.screen.display import Result, Row, Table
+from isocost.screen.display import Result, Row, Table, data_of
 from isocost.screen.words import counted, duration
 from isocost.types import Cost, plain
 from isocost.worlds.setting import Opened
@@ -96,10 +96,6 @@ class ServiceSubject:
         return [Row("doctor", f"{self.model} at {self.url} (adapter of rank {self.rank}{sdk}), prompt {self.prompt!r}",
                     "head")]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Diagnosis(Result):
@@ -126,7 +122,7 @@ class Diagnosis(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost doctor --json` prints it."""
         data = {
-            **self.subject.to_dict(), "schema": 1, "findings": [plain(f) for f in self.findings],
+            **data_of(self.subject), "schema": 1, "findings": [plain(f) for f in self.findings],
             "cost": self.cost.data(), "seconds": round(self.seconds, 2), "sound": self.sound,
         }
         return dict(finite(data))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from isocost.envs.tools import Toolbox
 from isocost.types import Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 
-class ToolEpisode:
+class ToolEpisode(BaseEpisode):
     """An `isocost.world.Environment`: turns with calls are answered by tools, a turn without one is the final answer.
 
     What differs is in `prepare` and `score`. Subclasses that hold something also have `close`.
@@ -43,11 +43,3 @@ class ToolEpisode:
         if answer is None:
             return Shown(over=True, reward=await self.score(), key=self.key())
         return Shown(answer.messages, key=self.key(), fault=answer.fault)
-
-    def final(self) -> str:
-        return self.said
-
-    async def close(self) -> None:
-        """It holds nothing."""
-
-

@@ -33,6 +33,7 @@ COLLAPSED = 0.1         # least fall from its peak, in reward, of a run that cou
                         # its start
 HELD_OUT = 256          # held-out problems assumed if a record does not state their number
 PASS = "pass@1"
+MARK = "mark"           # of a run with a truth: held-out reward by the verifier that trains
 _METRIC = re.compile(r"(best|worst)@([1-9][0-9]*)")
 
 
@@ -110,14 +111,14 @@ def multiplier(curve: Curve) -> float:
 
 
 def attempts_of(metric: str) -> int:
-    """The number of attempts of a metric: 1 for pass@1, k for best@k and worst@k. Raises UserError for any other
-    name."""
-    if metric == PASS:
+    """The number of attempts of a metric: 1 for pass@1 and mark, k for best@k and worst@k. Raises UserError for any
+    other name."""
+    if metric in (PASS, MARK):
         return 1
     found = _METRIC.fullmatch(metric)
     if found is None:
         raise UserError(f"unknown metric {metric!r}; expected {PASS}, best@k (at least one of k right) or worst@k (all "
-                        "k right), such as best@4")
+                        f"k right), such as best@4; {MARK} (by --verifier) of runs with a --truth")
     return int(found[2])
 
 
@@ -125,9 +126,9 @@ def curves(source: str | Path | Iterable[str | Path | RunFiles], metric: str = P
            ) -> list[Curve]:
     """The curves of a study folder (its `runs/`) or of a list of runs, in a fixed order.
 
-    `metric` is pass@1, or best@k or worst@k if the evaluations have them. Without `clock` their seconds are NaN. A run
-    without an evaluation is left out. Raises UserError if a folder is not a run record, its schema is newer than this
-    program's, its evaluations lack the metric, or its metrics stop before the recorded end.
+    `metric` is pass@1, or best@k, worst@k or mark if the evaluations have them. Without `clock` their seconds are NaN.
+    A run without an evaluation is left out. Raises UserError if a folder is not a run record, its schema is newer than
+    this program's, its evaluations lack the metric, or its metrics stop before the recorded end.
     """
     attempts_of(metric)
     found = runs_of(source)
@@ -184,7 +185,8 @@ def _values(folder: Path, lines: Sequence[dict[str, Any]], metric: str) -> dict[
     if any(line.get(name) is None for line in lines for name in names.values()):
         others = sorted(k.removeprefix("eval/select/") for k in lines[-1] if k.startswith("eval/select/"))
         raise UserError(f"{folder}: its evaluations have {', '.join((PASS, *others))}, but not {metric}"
-                        + ("" if others else "; best@4 needs exact evaluations, or at least 4 samples per problem"))
+                        + ("; a mark needs a run with --truth" if metric == MARK else "" if others else
+                           "; best@4 needs exact evaluations, or at least 4 samples per problem"))
     found = {split: np.array([line[name] for line in lines], dtype=float) for split, name in names.items()}
     order = np.argsort([line["rollouts"] for line in lines], kind="stable")
     return {"metric": metric} | {split: values[order] for split, values in found.items()}

@@ -19,20 +19,20 @@ ended at its share of the budget: the verdict is then "cannot tell", but gain an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import ndtri
 
-from isocost.disk.shape import Keys
+from isocost.disk.shape import Keys, Plain
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner.bill import Bill, BillOutcome, against
-from isocost.planner.forecast import Forecast, verify_seal
+from isocost.planner.forecast import Forecast, Naive, verify_seal
 from isocost.planner.training.study_runs import worded
 from isocost.runs.arm import Arm
 from isocost.runs.files import RunFiles, runs_of
@@ -46,7 +46,7 @@ EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 
 @dataclass(frozen=True)
-class MeanOfRuns:
+class MeanOfRuns(Plain):
     """A mean over runs (or pairs of runs) with its Student confidence interval; None if there is only one.
 
     The interval is at least as wide as the sampling error of the mean, because few values may agree by chance.
@@ -63,11 +63,6 @@ class MeanOfRuns:
         bounds = "" if self.low is None or self.high is None else f" [{self.low:+.3f}, {self.high:+.3f}]"
         return f"{self.mean:+.3f}{bounds} over {counted(self.count, 'seed')}"
 
-    @staticmethod
-    def of(data: Mapping[str, Any] | None) -> MeanOfRuns | None:
-        """The mean in plain data."""
-        return None if data is None else MeanOfRuns(**{**data, "values": tuple(data["values"])})
-
 
 @dataclass(frozen=True)
 class IntervalScore:
@@ -81,7 +76,7 @@ class IntervalScore:
 
 
 @dataclass(frozen=True)
-class Rival:
+class Rival(Plain):
     """The arm that was best at the pilot's end, where it is neither prescribed nor the comparator: its outcome, what
     the prescription gained over it (paired by seed), and `better`: "prescribed", "leader" or "cannot tell"."""
 
@@ -92,15 +87,14 @@ class Rival:
 
     OLDER: ClassVar = {"arm": Keys({"n": int})}
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Rival:
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
         """The rival in plain data."""
-        comparison, difference = (MeanOfRuns.of(data[k]) for k in ("comparison", "difference"))
-        return Rival(Arm.of(data), comparison, difference, data["better"])
+        return super().of({**data, "arm": Arm.of(data)})
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Plain):
     """The outcome of a forecast. `scores` has that of the forecast first, then the naive ones.
 
     `difference` is prescribed minus comparator, paired by seed; `better` is "prescribed", "comparator" or "cannot
@@ -131,6 +125,9 @@ class Audit:
     bill: tuple[BillOutcome, ...] = ()
 
     OLDER: ClassVar = {"comparator": int}
+    HEAD: ClassVar = {"schema": VERSION}
+    SHOWN: ClassVar = ("beats_naive", "exit_code")
+    LATER: ClassVar = ("capped", "leader", "rule", "bill")
 
     @property
     def exit_code(self) -> int:
@@ -144,29 +141,11 @@ class Audit:
             return None
         return self.scores[0].score < min(s.score for s in self.scores[1:])
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        out = {"schema": VERSION, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code,
-               "comparator": self.comparator and self.comparator.data()}
-        if self.leader is not None:
-            out["leader"] = {**asdict(self.leader), "arm": self.leader.arm.data()}
-        optional = ("capped", "leader", "rule", "bill")     # absent in records from before them
-        return {k: v for k, v in out.items() if k not in optional or v}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Audit:
-        """The audit that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "beats_naive", "exit_code")}
-        for k in ("outcome", "gain", "comparison", "difference"):
-            d[k] = MeanOfRuns.of(d[k])
-        if (other := d["comparator"]) is not None:
-            d["comparator"] = Arm(other if isinstance(other, Mapping) else {"n": other})
-        d["leader"] = Rival.of(d["leader"]) if d.get("leader") else None
-        d["bill"] = tuple(map(BillOutcome.of, d.get("bill", ())))
-        for k in ("missing", "diverged", "capped"):
-            d[k] = tuple(d.get(k, ()))
-        d["forecast"] = Interval.of(d["forecast"]) if d["forecast"] else None
-        return Audit(**{**d, "scores": tuple(IntervalScore(**s) for s in d["scores"])})
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """The audit that `data()` wrote, of this or an earlier version."""
+        other = data["comparator"]
+        return super().of({**data, "comparator": {"n": other} if isinstance(other, int) else other})
 
 
 def seals(runs: Sequence[Path | RunFiles]) -> dict[str, str | None]:
@@ -232,7 +211,8 @@ def audit(
     return Audit(
         verdict, reason, forecast.seal, outcome,
         _mean_of([float(c.audit[-1] - c.audit[0]) for c in runs], level, twice),
-        forecast.interval, () if {*capped} & {*forecast.runs} else _scores(forecast, outcome, level),
+        forecast.interval, () if {*capped} & {*forecast.runs} or outcome is None or forecast.interval is None else
+        scored(forecast.interval, forecast.naive, outcome.mean),
         forecast.comparator,
         _mean_of([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
         missing, tuple(c.run for c in (*runs, *others, *leaders) if c.diverged), capped,
@@ -318,30 +298,35 @@ def _verdict(
                                f"The outcome there is {outcome.mean:.4f}")
     y = outcome.mean
     error = _sampling(i.level, noise, outcome.count)
-    where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
     near = [end for end in (i.low, i.high) if 0 < end < 1 and abs(y - end) <= error]    # nothing lies beyond 0 and 1
     if error and near:
-        return "cannot tell", (f"{where}: the outcome is measured to {error:.4f} only, so it may lie on either side of "
-                               f"{near[0]:.4f}; more held-out problems or samples would decide")
+        return "cannot tell", (f"{_where(i, y)}: the outcome is measured to {error:.4f} only, so it may lie on either "
+                               f"side of {near[0]:.4f}; more held-out problems or samples would decide")
+    least, why = min((x.value for x in f.naive), default=0.0), ": a guess would have been as good"
+    if least >= 1 - CEILING:
+        why = (f": all of them lie between {least:.2f} and the highest reward, 1, where no forecast can stand out. "
+               "This does not count against the law; a harder task would leave room")
+    return judged(i, f.naive, y, why)
+
+
+def judged(i: Interval, naive: Sequence[Naive], y: float, why: str = "") -> tuple[str, str]:
+    """(verdict, reason) of an outcome that is known; `why` ends the reason of one that naive forecasts foretold too."""
     if not i.holds(y):
-        return "miss", f"{where}: {'below' if y < i.low else 'above'} the interval"
-    out = [x.name for x in f.naive if not i.holds(x.value)]
+        return "miss", f"{_where(i, y)}: {'below' if y < i.low else 'above'} the interval"
+    out = [x.name for x in naive if not i.holds(x.value)]
     if not out:
-        least = min((x.value for x in f.naive), default=0.0)
-        why = "a guess would have been as good"
-        if least >= 1 - CEILING:
-            why = (f"all of them lie between {least:.2f} and the highest reward, 1, where no forecast can stand out. "
-                   "This does not count against the law; a harder task would leave room")
-        return "uninformative", f"{where}, but the interval holds every naive forecast too: {why}"
-    return "hit", f"{where}, an interval that leaves out: {', '.join(out)}"
+        return "uninformative", f"{_where(i, y)}, but the interval holds every naive forecast too{why}"
+    return "hit", f"{_where(i, y)}, an interval that leaves out: {', '.join(out)}"
 
 
-def _scores(f: Forecast, outcome: MeanOfRuns | None, level: float) -> tuple[IntervalScore, ...]:
-    if outcome is None or f.interval is None:
-        return ()
-    rows = [("forecast", f.interval.value, f.interval.low, f.interval.high)]
-    rows += [(x.name, x.value, x.low, x.high) for x in f.naive]
-    return tuple(IntervalScore(*row, interval_score(row[2], row[3], outcome.mean, level)) for row in rows)
+def _where(i: Interval, y: float) -> str:
+    return f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
+
+
+def scored(i: Interval, naive: Sequence[Naive], y: float) -> tuple[IntervalScore, ...]:
+    """The interval scores of a forecast and of the naive ones."""
+    rows = [("forecast", i.value, i.low, i.high), *((x.name, x.value, x.low, x.high) for x in naive)]
+    return tuple(IntervalScore(*row, interval_score(row[2], row[3], y, i.level)) for row in rows)
 
 
 def _pairs(runs: Sequence[Curve], others: Sequence[Curve]) -> list[float]:
@@ -354,15 +339,3 @@ def _better(difference: MeanOfRuns | None, other: str = "comparator") -> str:
     if difference is None or difference.low is None or difference.high is None:
         return "cannot tell"
     return "prescribed" if difference.low > 0 else other if difference.high < 0 else "cannot tell"
-
-
-def calibration(audits: Sequence[Audit]) -> dict[str, Any]:
-    """Over many studies: the number of each verdict, the coverage of the intervals, and their median width."""
-    pairs = [(a.forecast, a.outcome.mean) for a in audits if a.forecast and a.outcome and not (a.missing or a.capped)]
-    inside = [i.holds(y) for i, y in pairs]
-    return {
-        "studies": len(audits), **{v: sum(a.verdict == v for a in audits) for v in EXIT}, "judged": len(pairs),
-        "coverage": sum(inside) / len(inside) if inside else None,
-        "median_width": float(np.median([i.width for i, _ in pairs])) if pairs else None,
-        "beats_naive": sum(a.beats_naive is True for a in audits),
-    }

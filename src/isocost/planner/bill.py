@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from isocost.disk.shape import Plain
 from isocost.meter import EVALUATION, LEARN, LOST, SAMPLE, SCORE, TRAIN
 from isocost.planner.budget import least_relative
 from isocost.runs.files import RunFiles
@@ -71,7 +72,7 @@ class BillLine:
 
 
 @dataclass(frozen=True)
-class Bill:
+class Bill(Plain):
     """What runs cost: lines by unit and part, each unit's total first, as the part "all". `level` is that of intervals.
 
     Of a forecast `runs` is their number; a bill that was paid has no intervals.
@@ -114,15 +115,6 @@ class Bill:
     def counts(self) -> list[list[Any]]:
         """The lines that no clock measured, and so are the same in equal studies."""
         return [[*asdict(x).values()] for x in self.lines if x.unit in (TOKENS, FLOPS, ENV_STEPS)]
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Bill:
-        """The bill that `data()` wrote."""
-        return Bill(tuple(BillLine(**x) for x in data["lines"]), data["runs"], data["level"])
 
 
 def amount(unit: str, x: float | None) -> str:
@@ -367,11 +359,6 @@ class BillOutcome(BillLine):
 
     billed: float | None = None
     verdict: str = "not known"
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> BillOutcome:
-        """The outcome in plain data."""
-        return BillOutcome(**data)
 
 
 def against(expected: Bill, paid: Bill) -> tuple[BillOutcome, ...]:

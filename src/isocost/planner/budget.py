@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil, floor, isfinite, log10
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy import ndarray
 
 from isocost import units
+from isocost.disk.shape import Plain
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner.token_price import TokenPrice
@@ -48,7 +49,7 @@ _LEARN_PRIOR = 2.5      # assumed seconds of sampling and learning per second of
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Plain):
     """An amount in one unit: rollouts, seconds, (decoded) tokens, FLOPs, environment steps, device-seconds or money.
 
     `asked` is the user's text, if the amount was converted to another unit for planning.
@@ -82,15 +83,6 @@ class Budget:
     def __str__(self) -> str:
         return self.asked or f"{grouped(self.amount)} {self.unit}"
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Budget:
-        """The budget that `data()` wrote."""
-        return Budget(**data)
-
 
 def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
     """An amount in a budget's unit as a user would write it, to three digits, rounded up so that it is enough.
@@ -106,7 +98,7 @@ def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(Plain):
     """The machine of a study: D devices, W runs side by side, and the price of a device-hour if known; `tokens` is the
     price of a service's tokens, which it has instead."""
 
@@ -115,6 +107,8 @@ class Machine:
     price: float | None = None
     currency: str = ""
     tokens: str = ""
+
+    LATER: ClassVar = ("tokens",)
 
     @staticmethod
     def priced(price: str | None, devices: int, side_by_side: int, model: str = "") -> Machine:
@@ -197,18 +191,9 @@ class Machine:
             raise UserError(f"a budget of {budget} cannot be counted: {why}; give {others}, such as 50k-rollouts")
         return self.plannable(budget, asked.strip(), rollout)
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return _written(self, "tokens")
-
-
-def _written(x: Any, later: str) -> dict[str, Any]:
-    """Plain data of a dataclass; the field `later` only if it is not 0, as in records from before it."""
-    return {k: v for k, v in asdict(x).items() if k != later or v}
-
 
 @dataclass(frozen=True)
-class Timing:
+class Timing(Plain):
     """Seconds on this machine: start + M (update + problem B + rollout nB) + evaluation per evaluation.
 
     A small batch costs more per rollout, because every update costs `update` once. `start` are seconds of a run outside
@@ -221,6 +206,8 @@ class Timing:
     evaluation: float
     source: str
     start: float = 0.0
+
+    LATER: ClassVar = ("start",)
 
     @property
     def measured(self) -> bool:
@@ -241,15 +228,6 @@ class Timing:
     def per_rollout(self, n: int, B: int) -> float:
         """Seconds per rollout, without evaluations and start."""
         return self.seconds(n, B, 1.0) - self.start
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return _written(self, "start")
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Timing:
-        """The timing that `data()` wrote."""
-        return Timing(**data)
 
 
 UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, f"{UNKNOWN}: nothing was sampled or trained on the machine that will train")
@@ -309,7 +287,7 @@ def _stretches(c: Curve) -> Iterable[tuple[float, int, int, float]]:
 
 
 @dataclass(frozen=True)
-class Usage:
+class Usage(Plain):
     """The cost of some runs: training rollouts and tokens, FLOPs, seconds with evaluations, memory and disk."""
 
     rollouts: int
@@ -320,6 +298,8 @@ class Usage:
     memory_mb: float | None  # weights, gradient, moments, reference; long rollouts need more
     disk_mb: float | None
     env_steps: float = 0.0   # in training
+
+    LATER: ClassVar = ("env_steps",)
 
     def of_unit(self, unit: str) -> float:
         """The amount in a budget's unit. Raises UserError if FLOPs are not known, or no environment is stepped."""
@@ -352,10 +332,6 @@ class Usage:
             disk_mb=None if self.disk_mb is None else share * self.disk_mb, env_steps=share * self.env_steps,
         )
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return _written(self, "env_steps")
-
     def text(self, unit: str = ROLLOUTS, *, costs: bool = True) -> str:
         """What runs cost, in words, where C counts `unit`; what is not known is left out, and without `costs` what a
         bill says."""
@@ -367,17 +343,12 @@ class Usage:
             *([f"{megabytes(self.disk_mb)} of disk"] if self.disk_mb else []),
         ))
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Usage:
-        """The bill that `data()` wrote."""
-        return Usage(**data)
-
 
 _COUNTS = ("prefill", "decode", "reread", "env_steps")      # of an account's bill
 
 
 @dataclass(frozen=True)
-class Prices:
+class Prices(Plain):
     """The cost of one rollout of this problem set, except seconds, from a profile."""
 
     prefill: float                  # tokens read for the first time
@@ -388,8 +359,10 @@ class Prices:
     learned: int | None = None      # of the parameters; None: all of them
     env_steps: float = 0.0          # turns that an environment answered
 
+    LATER: ClassVar = ("env_steps",)
+
     @staticmethod
-    def of(profile: Mapping[str, Any], parameters: float | None = None, compares: bool | None = None) -> Prices:
+    def of_profile(profile: Mapping[str, Any], parameters: float | None = None, compares: bool | None = None) -> Prices:
         """From the profile's bill, or from its mean length if it has none.
 
         If the recipe (by default the profile's) `compares` with a reference, the reference scores every token once.
@@ -418,10 +391,6 @@ class Prices:
         train = trained if any("train" in b for b in bills) else None
         return replace(self, prefill=read - again, decode=written, score=scored, train=train, env_steps=steps)
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return _written(self, "env_steps")
-
     def sampling(self, rollouts: float, seconds: float) -> Usage:
         """The bill of rollouts that are sampled but not trained on, such as those of evaluations."""
         flops = None if self.parameters is None else 2 * self.parameters * rollouts * (self.prefill + self.decode)
@@ -446,7 +415,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Amounts:
+class Amounts(Plain):
     """The cost in one unit: of pilot, of training, and the whole budget if spent in the planned proportions.
 
     `known` is "asked" for the budget's unit, else how the row follows from the planned rollouts: "planned", "measured",
@@ -459,10 +428,6 @@ class Amounts:
     budget: float | None
     known: str
     why: str
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
 
 def in_every_unit(

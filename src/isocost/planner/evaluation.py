@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, sqrt
-from typing import Any
+from typing import Any, ClassVar
 
+from isocost.disk.shape import Plain
 from isocost.planner.training.study_runs import Size
 
 LEAST_POINTS = 4        # least evaluations after the base: fewer cannot fit a curve
 
 
 @dataclass(frozen=True)
-class EvaluationPlan:
+class EvaluationPlan(Plain):
     """How held-out reward is measured, the same for every run of a study.
 
     `problems` are evaluated, validation and test split together, by `samples` attempts each (None: exactly). Each split
@@ -31,6 +32,8 @@ class EvaluationPlan:
     first: int | None = None
     splits: int = 2
     even: int | None = None
+
+    LATER: ClassVar = ("splits", "even")
 
     @property
     def rollouts(self) -> int:
@@ -60,11 +63,6 @@ class EvaluationPlan:
         sparse = points(C, start, 1)
         dense = self.samples is None or (self.first is None and len(sparse) < LEAST_POINTS)
         return points(C, start, 2) if dense else sparse
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON; `splits` and `even` only where they are not the default, as in records from before."""
-        unsaid = {"splits": 2, "even": None}
-        return {k: v for k, v in asdict(self).items() if k not in unsaid or v != unsaid[k]}
 
     @staticmethod
     def of_profile(profile: Mapping[str, Any]) -> EvaluationPlan:

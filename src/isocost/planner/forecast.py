@@ -19,11 +19,11 @@ from itertools import chain
 from math import log2, sqrt
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from isocost.disk.shape import AtLeast, AtMost
+from isocost.disk.shape import AtLeast, AtMost, Plain, built
 from isocost.errors import UserError
 from isocost.laws import naive
 from isocost.laws.curves import PASS, Curve
@@ -45,6 +45,7 @@ UNBILLED = 3        # the last version without a bill
 CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 excludes: measured times, and a text that
                                             # had times in it
 PILOTED = ("probe", "pilot", "edge")        # purposes of the runs that a forecast is made from
+CHANGED = "forecast.json was changed after it was sealed: its hash differs from its seal"
 _LEAVES = {float, int, str}
 _ARMS = ("arm", "comparator", "leader")
 _FLAT = ("value", "low", "high", "level")
@@ -60,6 +61,27 @@ class Naive:
     value: float
     low: float
     high: float
+
+
+class Sealed(Plain):
+    """A forecast whose field `seal` is the hash of its other fields."""
+
+    seal: str
+
+    def sealed(self) -> Self:
+        """The same with its seal."""
+        return replace(self, seal=self._hash())     # type: ignore[type-var]
+
+    def _hash(self) -> str:
+        return digest({k: v for k, v in self.data().items() if k != "seal"})
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
+        found = super().of(data)
+        if found.seal != found._hash():
+            raise UserError(CHANGED)
+        return found
 
 
 @dataclass(frozen=True)
@@ -152,18 +174,14 @@ class Forecast(OfArm):
     @staticmethod
     def of(data: Mapping[str, Any]) -> Forecast:
         """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
-        d: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        d = dict(data)
         for key in ("comparator", "leader"):
             other = d.get(key)
             d[key] = None if other is None else Arm(other if isinstance(other, Mapping) else {"n": other})
         d["arm"] = Arm.of(data)
         if "arm" in data and (both := sorted(set(OLD) & set(data))):
             raise UserError(f"forecast.json was changed after it was sealed: it has {', '.join(both)} besides its arm")
-        d = {k: v for k, v in d.items() if k not in ("schema", *OLD, *_FLAT)}
-        d["interval"] = Interval.of(d["interval"]) if d["interval"] else None
-        d["naive"] = tuple(Naive(**x) for x in d["naive"])
-        d["bill"] = Bill.of(d["bill"]) if d.get("bill") else None
-        found = Forecast(**d)
+        found: Forecast = built(Forecast, d)
         verify_seal(found)
         return found
 
@@ -325,7 +343,7 @@ def verify_seal(forecast: Forecast, plan: Plan | None = None, law: Law | None = 
         UserError: if one of them was changed; the message names it.
     """
     if forecast.seal != _hash(forecast):
-        raise UserError("forecast.json was changed after it was sealed: its hash differs from its seal")
+        raise UserError(CHANGED)
     if forecast.bill is not None and forecast.bill_seal != _bill_seal(forecast):
         raise UserError("the bill in forecast.json was changed after it was sealed: its hash differs from its seal")
     for name, thing in (("plan", plan), ("law", law)):

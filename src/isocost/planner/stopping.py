@@ -22,13 +22,14 @@ stops are of runs that learn much more slowly than their law and rise late. For 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy import ndarray
 from scipy.special import stdtr
 
+from isocost.disk.shape import Plain
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve, attempts_of
 from isocost.laws.fit import TAILS
@@ -68,7 +69,7 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class StoppingVerdict:
+class StoppingVerdict(Plain):
     """The verdict on a run, with the numbers behind it.
 
     `C` rollouts of `end` are spent; `reward` is the latest on the validation split. `target` is a held-out reward at
@@ -98,9 +99,7 @@ class StoppingVerdict:
     prior: str              # "law" if the candidates include the law's curves, else "none"
     metric: str = PASS      # what reward, target, gain and worth are means of
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"schema": 1, **asdict(self)}
+    HEAD: ClassVar = {"schema": 1}
 
 
 def judge(

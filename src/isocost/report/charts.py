@@ -1,17 +1,21 @@
 """The plots, as Vega-Lite specifications. Colours are CSS variables, so one picture serves light, dark and print.
 
 Every function takes rows (plain dicts, which the CSV download contains) and returns a specification; none reads files.
+A chart is a list of marks: its rows, a kind of mark with its style, and the channels that differ from those of the
+whole chart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import altair as alt
 
 from isocost.report.theme import (
+    CATEGORIES,
+    N_SLOTS,
     SHAPES,
     STANDINGS,
     Rows,
@@ -20,13 +24,85 @@ from isocost.report.theme import (
     data_of,
     finish,
     kilo_axis,
-    level_line,
     log_axis,
     reward_axis,
     series_colours,
-    tooltips,
     variables,
 )
+
+BAND: Mapping[str, Any] = {"y": alt.Y("low:Q", title=""), "y2": alt.Y2("high:Q")}
+NAMED: Mapping[str, Any] = {"labelFontSize": 13, "labelColor": "var(--ink)"}     # an axis whose labels are names
+KNOWN = "isValid(datum.low)"
+DASHED = {"strokeDash": [3, 3]}
+CURVE = "n:O; C:,d:rollouts; reward:.3f"
+
+
+class Mark(NamedTuple):
+    """One layer of a chart: `rows` as marks of a kind in a style, those `where` an expression holds. `own` are channels
+    in place of the chart's. `tips` are the fields of a tooltip: `field:T` of a type, else `field:format:title`."""
+
+    kind: str
+    rows: Rows
+    style: Mapping[str, Any] = {}
+    own: Mapping[str, Any] = {}
+    tips: str = ""
+    where: str = ""
+
+
+def drawn(
+    alt_text: str, height: int, channels: Mapping[str, Any], marks: Sequence[Mark], *, pick: Any = None,
+    zoom: bool = False,
+) -> Spec:
+    """A chart of these marks, those without rows left out. The last one takes the clicks that `pick` a series."""
+    layers: list[Any] = []
+    data: dict[int, alt.Data] = {}
+    for mark in [m for m in marks if m.rows or (pick is not None and m is marks[-1])] or marks[-1:]:
+        chart = alt.Chart(data.setdefault(id(mark.rows), data_of(mark.rows)))
+        chart = chart.transform_filter(mark.where) if mark.where else chart
+        tips = {"tooltip": [_tip(*t.strip().split(":")) for t in mark.tips.split(";")]} if mark.tips else {}
+        layers.append(getattr(chart, f"mark_{mark.kind}")(**mark.style).encode(**{**channels, **mark.own, **tips}))
+    if pick is not None:
+        layers[-1] = layers[-1].add_params(pick)
+    return finish(layers[0] if len(layers) == 1 and not zoom else alt.layer(*layers), alt_text, height, zoom=zoom)
+
+
+def _tip(field: str, how: str, title: str = "") -> alt.Tooltip:
+    if how in "NOQ":
+        return alt.Tooltip(f"{field}:{how}")
+    return alt.Tooltip(f"{field}:Q", format=how, title=title or alt.Undefined)
+
+
+def picked(field: str) -> Any:
+    """A series that is chosen in the legend."""
+    return alt.selection_point(fields=[field], bind="legend", name="pick")
+
+
+def fading(pick: Any, seen: float, faint: float) -> Any:
+    """The opacity of the chosen series, and of the others."""
+    return alt.condition(pick, alt.value(seen), alt.value(faint))
+
+
+def _scale(domain: Sequence[Any], colours: Sequence[str]) -> alt.Scale:
+    return alt.Scale(domain=list(domain), range=list(colours))
+
+
+def _sizes(*parts: Rows) -> tuple[alt.Color, alt.Shape]:
+    """Colours and shapes of the n in these rows."""
+    sizes = sorted({r["n"] for rows in parts for r in rows})
+    return (alt.Color("n:O", title="n", scale=_scale(sizes, series_colours(len(sizes)))),
+            alt.Shape("n:N", title="n", sort=sizes, scale=_scale(sizes, SHAPES[: len(sizes)])))
+
+
+def _arms(rows: Rows) -> tuple[alt.Color, alt.Shape]:
+    """Colours and shapes of arms in the order in which they come."""
+    arms = list(dict.fromkeys(r["arm"] for r in rows))
+    colours = [f"var(--{CATEGORIES[i % len(CATEGORIES)]})" for i in range(len(arms))]
+    marks = [SHAPES[i % len(SHAPES)] for i in range(len(arms))]
+    return (alt.Color("arm:N", title=None, scale=_scale(arms, colours)),
+            alt.Shape("arm:N", title=None, scale=_scale(arms, marks)))
+
+
+# a profile ----------------------------------------------------------------------------------------------------
 
 
 def histogram(rows: Rows, alt_text: str, *, graded: bool = False) -> Spec:
@@ -34,85 +110,75 @@ def histogram(rows: Rows, alt_text: str, *, graded: bool = False) -> Spec:
 
     Of `graded` rewards `right` is the mean reward in parts of `samples`, and all bars are of one kind.
     """
-    title = "mean reward of a problem, in parts of its samples" if graded else (
-        "right answers among the samples of a problem")
+    title, rate, more = ("right answers among the samples of a problem", "pass@1", "; kind:N")
+    if graded:
+        title, rate, more = "mean reward of a problem, in parts of its samples", "mean reward", ""
     kinds = ["some right"] if graded else ["some right", "all or none right"]
-    base = (
-        alt.Chart(data_of(rows))
-        .mark_bar(binSpacing=1, cornerRadiusTopLeft=2, cornerRadiusTopRight=2)
-        .encode(
-            x=alt.X("right:O", title=title, axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("problems:Q", title="problems", axis=alt.Axis(tickMinStep=1)),
-            color=alt.Color(
-                "kind:N",
-                title=None,
-                scale=alt.Scale(domain=kinds, range=variables("accent", "dead")[: len(kinds)]),
-                legend=None if graded else alt.Undefined,
-            ),
-            tooltip=[
-                "right:O",
-                "samples:O",
-                alt.Tooltip("pass1:Q", title="mean reward" if graded else "pass@1", format=".3f"),
-                "problems:Q",
-                "kind:N",
-            ][: 4 if graded else 5],
-        )
-    )
-    return finish(base, alt_text, 240)
+    return drawn(alt_text, 240, {
+        "x": alt.X("right:O", title=title, axis=alt.Axis(labelAngle=0)),
+        "y": alt.Y("problems:Q", title="problems", axis=alt.Axis(tickMinStep=1)),
+        "color": alt.Color("kind:N", title=None, scale=_scale(kinds, variables("accent", "dead")[: len(kinds)]),
+                           legend=None if graded else alt.Undefined),
+    }, [Mark("bar", rows, {"binSpacing": 1, "cornerRadiusTopLeft": 2, "cornerRadiusTopRight": 2},
+             tips=f"right:O; samples:O; pass1:.3f:{rate}; problems:Q{more}")])
 
 
 def dead_groups(rows: Rows, alt_text: str) -> Spec:
     """rows: n, share, low, high, kind."""
-    x = alt.X(
-        "n:Q",
-        title="n, rollouts per problem",
-        scale=alt.Scale(type="log", base=2, nice=False, padding=18),
-        axis=alt.Axis(values=[r["n"] for r in rows], format="d"),
-    )
-    y = alt.Y("share:Q", title="share of dead groups", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
-    tips = ["n:Q", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("share", "low", "high")), "kind:N"]
-    base = alt.Chart(data_of(rows))
-    line = base.mark_line(opacity=0.5).encode(x=x, y=y)
-    bars = base.mark_rule(strokeWidth=2, color="var(--accent)").encode(
-        x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"))
-    points = base.mark_point(size=70, strokeWidth=2).encode(
-        x=x,
-        y=y,
-        tooltip=tooltips(tips),
-        shape=alt.Shape(
-            "kind:N", title=None, scale=alt.Scale(domain=["unbiased", "beta-binomial"], range=["circle", "diamond"])
-        ),
-        fill=alt.condition("datum.kind == 'unbiased'", alt.value("var(--accent)"), alt.value("var(--paper)")),
-        stroke=alt.value("var(--accent)"),
-    )
-    return finish(alt.layer(line, bars, points), alt_text, 240)
+    scale = alt.Scale(type="log", base=2, nice=False, padding=18)
+    return drawn(alt_text, 240, {
+        "x": alt.X("n:Q", title="n, rollouts per problem", scale=scale,
+                   axis=alt.Axis(values=[r["n"] for r in rows], format="d")),
+        "y": alt.Y("share:Q", title="share of dead groups", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
+    }, [
+        Mark("line", rows, {"opacity": 0.5}),
+        Mark("rule", rows, {"strokeWidth": 2, "color": "var(--accent)"}, BAND),
+        Mark("point", rows, {"size": 70, "strokeWidth": 2}, {
+            "shape": alt.Shape("kind:N", title=None, scale=_scale(["unbiased", "beta-binomial"], SHAPES[:4:3])),
+            "fill": alt.condition("datum.kind == 'unbiased'", alt.value("var(--accent)"), alt.value("var(--paper)")),
+            "stroke": alt.value("var(--accent)"),
+        }, "n:Q; share:.3f; low:.3f; high:.3f; kind:N"),
+    ])
 
 
 def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
     """rows: lr, nB, reward, probe ('kept' or 'rejected'), run."""
     sizes = sorted({r["nB"] for r in rows})
-    y = alt.Y("reward:Q", title="held-out reward at the end", scale=alt.Scale(zero=False, nice=True))
-    data = alt.Chart(data_of(rows))
-    color = alt.Color("nB:O", title="nB", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
-    x = alt.X(
-        "lr:Q",
-        title="learning rate",
-        scale=alt.Scale(type="log", nice=False, padding=24),
-        axis=alt.Axis(format=".1e", values=sorted({r["lr"] for r in rows}), labelOverlap="greedy"),
-    )
-    tips = ["run:N", alt.Tooltip("lr:Q", format=".2e"), "nB:Q", alt.Tooltip("reward:Q", format=".3f"), "probe:N"]
-    lines = data.mark_line(opacity=0.6).encode(x=x, y=y, color=color)
-    points = data.mark_point(strokeWidth=2, size=70).encode(
-        x=x,
-        y=y,
-        color=color,
-        tooltip=tooltips(tips),
-        shape=alt.Shape("probe:N", title=None, scale=alt.Scale(domain=["kept", "rejected"], range=["circle", "cross"])),
-    )
-    layers: list[Any] = [lines, points]
-    if base_reward is not None:
-        layers += level_line(base_reward, "before training", "reward")
-    return finish(alt.layer(*layers), alt_text, 260, zoom=True)
+    axis = alt.Axis(format=".1e", values=sorted({r["lr"] for r in rows}), labelOverlap="greedy")
+    channels = {
+        "x": alt.X("lr:Q", title="learning rate", scale=alt.Scale(type="log", nice=False, padding=24), axis=axis),
+        "y": alt.Y("reward:Q", title="held-out reward at the end", scale=alt.Scale(zero=False, nice=True)),
+        "color": alt.Color("nB:O", title="nB", scale=_scale(sizes, series_colours(len(sizes)))),
+    }
+    probe = alt.Shape("probe:N", title=None, scale=_scale(["kept", "rejected"], ["circle", "cross"]))
+    base = [] if base_reward is None else [{"reward": base_reward, "text": "before training"}]
+    level = {"y": alt.Y("reward:Q"), "color": alt.Undefined}
+    return drawn(alt_text, 260, channels, [
+        Mark("line", rows, {"opacity": 0.6}),
+        Mark("point", rows, {"strokeWidth": 2, "size": 70}, {"shape": probe},
+             "run:N; lr:.2e; nB:Q; reward:.3f; probe:N"),
+        Mark("rule", base, DASHED, {**level, "x": alt.Undefined}),
+        Mark("text", base, {"align": "right", "dx": -4, "dy": -7, "color": "var(--soft)"},
+             {**level, "x": alt.value("width"), "text": alt.Text("text:N")}),
+    ], zoom=True)
+
+
+def ended(rows: Rows, order: Sequence[str], colours: Sequence[str], alt_text: str) -> Spec:
+    """rows: turn, end, rollouts, share. A bar for each turn, stacked by how rollouts ended, in this order."""
+    turns, pick = [r["turn"] for r in rows], picked("end")
+    scale = alt.Scale(domain=list(range(min(turns, default=1), max(turns, default=1) + 1)))
+    return drawn(alt_text, 240, {
+        "x": alt.X("turn:O", title="turn at which the rollout ended", scale=scale,
+                   axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+        "y": alt.Y("sum(share):Q", title="share of rollouts", axis=alt.Axis(format="%")),
+        "color": alt.Color("end:N", title=None, sort=order, scale=_scale(order, colours),
+                           legend=alt.Legend(columns=3)),
+        "order": alt.Order("rank:Q"), "opacity": fading(pick, 1.0, 0.15),
+    }, [Mark("bar", [{**r, "rank": order.index(r["end"])} for r in rows], {"cornerRadius": 1},
+             tips="turn:O; end:N; rollouts:,d; share:.1%")], pick=pick)
+
+
+# reward over compute ------------------------------------------------------------------------------------------
 
 
 def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None, reach: Rows = ()) -> Spec:
@@ -120,30 +186,17 @@ def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None, r
 
     One line for each n. `reach` is at most one row, the region beyond the pilot: C, C2, text.
     """
-    sizes = sorted({r["n"] for r in (*points, *fits)})
-    pick = alt.selection_point(fields=["n"], bind="legend", name="pick")
-    seen = alt.condition(pick, alt.value(1.0), alt.value(0.12))
-    color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
-    shape = alt.Shape("n:N", title="n", sort=sizes, scale=alt.Scale(domain=sizes, range=list(SHAPES[: len(sizes)])))
-    x, y = compute_axis(), reward_axis()
-    layers: list[Any] = _beyond(reach)
-    if fits:
-        data = alt.Chart(data_of(fits))
-        faint = alt.condition(pick, alt.value(0.16), alt.value(0.03))
-        layers.append(
-            data.transform_filter("isValid(datum.low)")
-            .mark_area()
-            .encode(x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"), color=color, opacity=faint)
-        )
-        width = alt.condition(f"datum.n == {chosen or 0}", alt.value(3.5), alt.value(1.8))
-        for dash, where in (([1, 0], "!datum.beyond"), ([5, 4], "datum.beyond")):
-            line = data.transform_filter(where).mark_line(strokeDash=dash)
-            layers.append(line.encode(x=x, y=y, color=color, opacity=seen, size=width))
-    tips = ["n:O", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f"), "runs:Q"]
-    dots = alt.Chart(data_of(points)).mark_point(size=46)
-    dots = dots.encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tooltips(tips))
-    layers.append(dots.add_params(pick))
-    return finish(alt.layer(*layers), alt_text, 380, zoom=True)
+    pick = picked("n")
+    (color, shape), seen = _sizes(points, fits), fading(pick, 1.0, 0.12)
+    width = alt.condition(f"datum.n == {chosen or 0}", alt.value(3.5), alt.value(1.8))
+    line = {"color": color, "opacity": seen, "size": width}
+    return drawn(alt_text, 380, {"x": compute_axis(), "y": reward_axis()}, [
+        *_beyond(reach),
+        Mark("area", fits, {}, {**BAND, "color": color, "opacity": fading(pick, 0.16, 0.03)}, where=KNOWN),
+        Mark("line", fits, {"strokeDash": [1, 0]}, line, where="!datum.beyond"),
+        Mark("line", fits, {"strokeDash": [5, 4]}, line, where="datum.beyond"),
+        Mark("point", points, {"size": 46}, {"color": color, "shape": shape, "opacity": seen}, f"{CURVE}; runs:Q"),
+    ], pick=pick, zoom=True)
 
 
 @dataclass(frozen=True)
@@ -160,102 +213,65 @@ class AfterPilot:
 def overview(points: Rows, fits: Rows, reach: Rows, outcome: AfterPilot, alt_text: str, chosen: int) -> Spec:
     """Pilot, forecast and outcome. points, fits and reach as in `curves`."""
     lines, sealed, ends, words = outcome.lines, outcome.sealed, outcome.ends, outcome.words
-    sizes = sorted({r["n"] for r in (*points, *fits, *lines)})
-    color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
+    color, _ = _sizes(points, fits, lines)
     first, last = (f(r["C"] for r in (*points, *lines, *sealed, *ends)) for f in (min, max))
     room = alt.Scale(type="log", nice=False, domain=[first, last * (last / first) ** 0.3])      # for the words
-    x, y = compute_axis().scale(room), reward_axis()
-    layers: list[Any] = _fence(reach[0]["C"], "the pilot ends here", "center") if reach else []
-    if fits:
-        layers.append(alt.Chart(data_of(fits)).transform_filter("isValid(datum.low)").mark_area(opacity=0.13).encode(
-            x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"), color=color))
-        width = alt.condition(f"datum.n == {chosen}", alt.value(3.2), alt.value(1.4))
-        for dash, where in (([1, 0], "!datum.beyond"), ([5, 4], f"datum.beyond && datum.n == {chosen}")):
-            layers.append(alt.Chart(data_of(fits)).transform_filter(where).mark_line(strokeDash=dash).encode(
-                x=x, y=y, color=color, size=width))
-    if lines:
-        layers.append(alt.Chart(data_of(lines)).mark_line(strokeWidth=1.1, opacity=0.6).encode(
-            x=x, y=y, color=color, detail=alt.Detail("run:N")))
-    tips = ["n:O", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f")]
-    layers.append(alt.Chart(data_of(points)).mark_point(size=34).encode(x=x, y=y, color=color, tooltip=tooltips(tips)))
-    for row in sealed:
-        bar = alt.Chart(data_of([{**row, "C": row["C"] * 1.1}]))
-        layers.append(bar.mark_rule(strokeWidth=10, opacity=0.45, color="var(--accent)").encode(
-            x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q")))
-        layers.append(bar.mark_tick(orient="horizontal", thickness=3, size=24, color="var(--accent)").encode(
-            x=x, y=alt.Y("value:Q", title="")))
-    if ends:
-        marks = alt.Chart(data_of([{**r, "C": r["C"] * 1.24} for r in ends]))
-        layers.append(marks.mark_point(shape="diamond", size=110, filled=True, opacity=1).encode(
-            x=x, y=y, color=color, tooltip=tooltips(tips)))
-    if words:
-        text = alt.Chart(data_of([{**r, "C": r["C"] * 1.42} for r in words]))
-        layers.append(text.mark_text(align="left", fontSize=12.5).encode(x=x, y=y, text=alt.Text("text:N")))
-    return finish(alt.layer(*layers), alt_text, 400)
+    own = {"color": color}
+    fit = {**own, "size": alt.condition(f"datum.n == {chosen}", alt.value(3.2), alt.value(1.4))}
+
+    def right(rows: Rows, times: float) -> Rows:
+        return [{**r, "C": r["C"] * times} for r in rows]
+
+    return drawn(alt_text, 400, {"x": compute_axis().scale(room), "y": reward_axis()}, [
+        *(_fence(reach[0]["C"], "the pilot ends here", "center") if reach else ()),
+        Mark("area", fits, {"opacity": 0.13}, {**BAND, **own}, where=KNOWN),
+        Mark("line", fits, {"strokeDash": [1, 0]}, fit, where="!datum.beyond"),
+        Mark("line", fits, {"strokeDash": [5, 4]}, fit, where=f"datum.beyond && datum.n == {chosen}"),
+        Mark("line", lines, {"strokeWidth": 1.1, "opacity": 0.6}, {**own, "detail": alt.Detail("run:N")}),
+        Mark("point", points, {"size": 34}, own, CURVE),
+        *_sealed(right(sealed, 1.1), 10, 24),
+        Mark("point", right(ends, 1.24), {"shape": "diamond", "size": 110, "filled": True, "opacity": 1}, own, CURVE),
+        Mark("text", right(words, 1.42), {"align": "left", "fontSize": 12.5}, {"text": alt.Text("text:N")}),
+    ])
+
+
+def _sealed(rows: Rows, width: float, size: float, tips: str = "") -> list[Mark]:
+    """A forecast: a bar of its interval, and a tick at its value."""
+    tick = {"orient": "horizontal", "thickness": 3, "size": size, "color": "var(--accent)"}
+    return [Mark("rule", rows, {"strokeWidth": width, "opacity": 0.45, "color": "var(--accent)"}, BAND, tips),
+            Mark("tick", rows, tick, {"y": alt.Y("value:Q", title="")})]
 
 
 def frontier(rows: Rows, observed: Rows, reach: Rows, alt_text: str) -> Spec:
     """rows: C, reward, low, high, n; observed (record-breaking points, for display): C, reward, n; reach as above."""
-    x, y = compute_axis(), reward_axis()
-    data = alt.Chart(data_of(rows))
-    band = data.mark_area(opacity=0.16).encode(x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"))
-    tips = [
-        alt.Tooltip("C:Q", format=",d", title="rollouts"),
-        "n:O",
-        *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("reward", "low", "high")),
-    ]
-    line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tooltips(tips))
-    layers: list[Any] = [*_beyond(reach), band, line]
-    if observed:
-        marks = alt.Chart(data_of(observed)).mark_point(filled=False, stroke="var(--ink)", size=50, strokeWidth=1.5)
-        layers.append(marks.encode(x=x, y=y, tooltip=[*tips[:2], alt.Tooltip("reward:Q", format=".3f")]))
-    return finish(alt.layer(*layers), alt_text, 280, zoom=True)
+    ring = {"filled": False, "stroke": "var(--ink)", "size": 50, "strokeWidth": 1.5}
+    tips = "C:,d:rollouts; n:O; reward:.3f"
+    return drawn(alt_text, 280, {"x": compute_axis(), "y": reward_axis()}, [
+        *_beyond(reach), Mark("area", rows, {"opacity": 0.16}, BAND),
+        Mark("line", rows, {"strokeWidth": 2.5}, {}, f"{tips}; low:.3f; high:.3f"),
+        Mark("point", observed, ring, {}, tips),
+    ], zoom=True)
 
 
 def equals(rows: Rows, optimum: Rows, pilot_end: float | None, alt_text: str) -> Spec:
     """rows: C, C2, n, standing (of STANDINGS), behind; optimum, where n* is identified: C, n, low, high."""
+    fence = _fence(pilot_end, "end of the pilot") if pilot_end else []
+    if optimum:
+        y = alt.Y("n:Q", title="n*, the best rollouts per problem", scale=alt.Scale(type="log", base=2),
+                  axis=alt.Axis(format="d"))
+        return drawn(alt_text, 240, {"x": compute_axis(), "y": y}, [
+            Mark("area", optimum, {"opacity": 0.16}, BAND),
+            Mark("line", optimum, {"strokeWidth": 2.5}, {}, "C:,d:rollouts; n:.2f; low:.2f; high:.2f"), *fence,
+        ], zoom=True)
     sizes = sorted({r["n"] for r in rows}, reverse=True)
-    data = alt.Chart(data_of(rows))
-    x = alt.X("C:Q", title="C, training rollouts per run", scale=alt.Scale(type="log", nice=False), axis=log_axis())
-    fill = alt.Color(
-        "standing:N",
-        scale=alt.Scale(domain=list(STANDINGS), range=variables(*STANDINGS.values())),
-        legend=alt.Legend(title=None, offset=24 if pilot_end else 12),      # room for the label of the pilot's end
-    )
-    tips = [
-        alt.Tooltip("C:Q", format=",.0f", title="rollouts"),
-        "n:O",
-        "standing:N",
-        alt.Tooltip("behind:Q", format=".3f", title="below the best"),
-    ]
-    y = alt.Y("n:O", title="n", sort=sizes, scale=alt.Scale(paddingInner=0.15))
-    cells = data.mark_rect(cornerRadius=1).encode(x=x, x2=alt.X2("C2:Q"), y=y, color=fill, tooltip=tooltips(tips))
-    layers: list[Any] = [cells, *(_fence(pilot_end, "end of the pilot") if pilot_end else [])]
-    return (
-        finish(alt.layer(*layers), alt_text, 34 * len(sizes) + 40)
-        if not optimum
-        else _optimum(optimum, pilot_end, alt_text)
-    )
-
-
-def _optimum(rows: Rows, pilot_end: float | None, alt_text: str) -> Spec:
-    data = alt.Chart(data_of(rows))
-    x = compute_axis()
-    y = alt.Y(
-        "n:Q",
-        title="n*, the best rollouts per problem",
-        scale=alt.Scale(type="log", base=2),
-        axis=alt.Axis(format="d"),
-    )
-    band = data.mark_area(opacity=0.16).encode(x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"))
-    tips = [
-        alt.Tooltip("C:Q", format=",d", title="rollouts"),
-        *(alt.Tooltip(f"{k}:Q", format=".2f") for k in ("n", "low", "high")),
-    ]
-    line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tooltips(tips))
-    return finish(
-        alt.layer(band, line, *(_fence(pilot_end, "end of the pilot") if pilot_end else [])), alt_text, 240, zoom=True
-    )
+    legend = alt.Legend(title=None, offset=24 if pilot_end else 12)      # room for the label of the pilot's end
+    scale = alt.Scale(type="log", nice=False)
+    return drawn(alt_text, 34 * len(sizes) + 40, {}, [
+        Mark("rect", rows, {"cornerRadius": 1}, {
+            "x": alt.X("C:Q", title="C, training rollouts per run", scale=scale, axis=log_axis()),
+            "x2": alt.X2("C2:Q"), "y": alt.Y("n:O", title="n", sort=sizes, scale=alt.Scale(paddingInner=0.15)),
+            "color": alt.Color("standing:N", legend=legend, scale=_scale([*STANDINGS], variables(*STANDINGS.values()))),
+        }, "C:,.0f:rollouts; n:O; standing:N; behind:.3f:below the best"), *fence])
 
 
 def forecast_path(path: Rows, naive: Rows, lines: Rows, sealed: Rows, reach: Rows, alt_text: str) -> Spec:
@@ -265,61 +281,25 @@ def forecast_path(path: Rows, naive: Rows, lines: Rows, sealed: Rows, reach: Row
     value, low, high, label (the forecast is a bar at its C); reach as in `curves`.
     """
     whats = list(dict.fromkeys(r["what"] for r in lines))
-    colours = dict(zip(whats, variables("ink", "filtered"), strict=False))
-    color = alt.Color(
-        "what:N",
-        legend=alt.Legend(title=None, symbolType="stroke", symbolSize=320),
-        scale=alt.Scale(domain=list(colours), range=list(colours.values())),
-    )
-    x, y = compute_axis(), reward_axis()
-    layers: list[Any] = _beyond(reach)
-    if path:
-        predicted = alt.Chart(data_of(path))
-        tips: list[Any] = [
-            alt.Tooltip("C:Q", format=",d", title="rollouts"),
-            *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("value", "low", "high")),
-        ]
-        layers.append(predicted.mark_area(opacity=0.2).encode(x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q")))
-        layers.append(
-            predicted.mark_line(strokeWidth=2, strokeDash=[6, 3])
-            .encode(x=x, y=alt.Y("value:Q", title=""), tooltip=tooltips(tips))
-        )
-    if naive:
-        guess = alt.Chart(data_of(naive))
-        layers.append(
-            guess.mark_line(strokeWidth=1.4, strokeDash=[2, 3], color="var(--soft)").encode(
-                x=x, y=y, detail=alt.Detail("name:N"))
-        )
-        for side, dy in (("above", -9), ("below", 11)):
-            words = guess.transform_filter(f"datum.side == '{side}'").mark_text(align="right", dx=-12, dy=dy)
-            layers.append(words.encode(x=x, y=y, text=alt.Text("name:N"), color=alt.value("var(--soft)")))
-    if lines:
-        data = alt.Chart(data_of(lines))
-        tips = [
-            "what:N",
-            "run:N",
-            alt.Tooltip("C:Q", format=",d", title="rollouts"),
-            alt.Tooltip("reward:Q", format=".3f"),
-        ]
-        layers.append(data.mark_line(strokeWidth=1.2, opacity=0.6).encode(
-            x=x, y=y, color=color, detail=alt.Detail("run:N")))
-        layers.append(data.mark_point(size=24).encode(x=x, y=y, color=color, tooltip=tooltips(tips)))
-    if sealed:
-        bar = alt.Chart(data_of(sealed))
-        tips = ["label:N", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("value", "low", "high"))]
-        layers.append(
-            bar.mark_rule(strokeWidth=9, opacity=0.45).encode(
-                x=x, y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"), tooltip=tooltips(tips),
-                color=alt.value("var(--accent)")
-            )
-        )
-        layers.append(
-            bar.mark_tick(orient="horizontal", thickness=3, size=26, color="var(--accent)").encode(
-                x=x, y=alt.Y("value:Q", title="")
-            )
-        )
-    return finish(alt.layer(*layers), alt_text, 360, zoom=True)
+    color = alt.Color("what:N", legend=alt.Legend(title=None, symbolType="stroke", symbolSize=320),
+                      scale=_scale(whats[:2], variables("ink", "filtered")[: len(whats)]))
+    name = {"text": alt.Text("name:N"), "color": alt.value("var(--soft)")}
+    return drawn(alt_text, 360, {"x": compute_axis(), "y": reward_axis()}, [
+        *_beyond(reach),
+        Mark("area", path, {"opacity": 0.2}, BAND),
+        Mark("line", path, {"strokeWidth": 2, "strokeDash": [6, 3]}, {"y": alt.Y("value:Q", title="")},
+             "C:,d:rollouts; value:.3f; low:.3f; high:.3f"),
+        Mark("line", naive, {"strokeWidth": 1.4, "strokeDash": [2, 3], "color": "var(--soft)"},
+             {"detail": alt.Detail("name:N")}),
+        *(Mark("text", naive, {"align": "right", "dx": -12, "dy": dy}, name, where=f"datum.side == '{side}'")
+          for side, dy in (("above", -9), ("below", 11))),
+        Mark("line", lines, {"strokeWidth": 1.2, "opacity": 0.6}, {"color": color, "detail": alt.Detail("run:N")}),
+        Mark("point", lines, {"size": 24}, {"color": color}, "what:N; run:N; C:,d:rollouts; reward:.3f"),
+        *_sealed(sealed, 9, 26, "label:N; value:.3f; low:.3f; high:.3f"),
+    ], zoom=True)
 
+
+# how well curves fit ------------------------------------------------------------------------------------------
 
 LANE = 4.0  # half the height of a lane of `residuals`, in standard errors
 
@@ -329,225 +309,193 @@ def residuals(rows: Rows, alt_text: str) -> Spec:
     sizes = sorted({r["n"] for r in rows}, reverse=True)
     place = {n: i for i, n in enumerate(sizes)}
     far, order = LANE - 0.2, ["within 2 standard errors", "beyond 2", f"beyond {LANE:g}, off scale"]
-    data = [
-        {
-            **r,
-            "lane": place[r["n"]],
-            "y": place[r["n"]] + max(-far, min(far, r["residual"])) / (2 * LANE),
-            "kind": order[2] if abs(r["residual"]) > far else order[0] if r["within"] else order[1],
-        }
-        for r in rows
-    ]
-    x = compute_axis()
-    labels = "[" + ", ".join(f"'n = {n}'" for n in sizes) + "]"
-    axis = alt.Axis(
-        values=list(range(len(sizes))),
-        labelExpr=f"{labels}[datum.value]",
-        labelColor="var(--ink)",
-        labelFontSize=13,
-        grid=True,
-        gridDash=[3, 3],
-        gridColor="var(--soft)",
-    )
+    data = [{
+        **r, "lane": place[r["n"]], "y": place[r["n"]] + max(-far, min(far, r["residual"])) / (2 * LANE),
+        "kind": order[2] if abs(r["residual"]) > far else order[0] if r["within"] else order[1],
+    } for r in rows]
+    labels, half = "[" + ", ".join(f"'n = {n}'" for n in sizes) + "]", 2 / (2 * LANE)
+    axis = alt.Axis(values=list(range(len(sizes))), labelExpr=f"{labels}[datum.value]", grid=True, gridDash=[3, 3],
+                    gridColor="var(--soft)", **NAMED)
     scale = alt.Scale(domain=[-0.55, len(sizes) - 0.45], nice=False, zero=False)
     y = alt.Y("y:Q", title=None, axis=axis, scale=scale)
-    ends = [min(r["C"] for r in rows), max(r["C"] for r in rows)]
-    half = 2 / (2 * LANE)
-    stripes = alt.Chart(
-        data_of([{"C": ends[0], "C2": ends[1], "low": i - half, "high": i + half} for i in range(len(sizes))])
-    ).mark_rect(color="var(--line)", opacity=0.55, cornerRadius=2)
-    marks = {
-        "color": alt.Color(
-            "kind:N", title=None, scale=alt.Scale(domain=order, range=variables("accent", "cancelled", "cancelled"))
-        ),
-        "shape": alt.Shape(
-            "kind:N", title=None, scale=alt.Scale(domain=order, range=["circle", "diamond", "triangle-up"])
-        ),
-    }
-    tips = [
-        "n:O",
-        alt.Tooltip("C:Q", format=",d", title="rollouts"),
-        alt.Tooltip("residual:Q", format="+.2f", title="standard errors"),
-        alt.Tooltip("seen:Q", format=".4f"),
-        alt.Tooltip("curve:Q", format=".4f"),
-    ]
-    base = alt.Chart(data_of(data))
-    stems = base.mark_rule(strokeWidth=1.6, opacity=0.55).encode(x=x, y=y, y2=alt.Y2("lane:Q"), color=marks["color"])
-    dots = base.mark_point(size=46).encode(x=x, y=y, tooltip=tooltips(tips), **marks)
-    stripes = stripes.encode(x=x, x2=alt.X2("C2:Q"), y=alt.Y("low:Q", title=None), y2=alt.Y2("high:Q"))
-    whole = alt.layer(stripes, stems, dots)
-    return finish(whole, alt_text, 64 * len(sizes) + 20)
+    color = alt.Color("kind:N", title=None, scale=_scale(order, variables("accent", "cancelled", "cancelled")))
+    shape = alt.Shape("kind:N", title=None, scale=_scale(order, ["circle", "diamond", "triangle-up"]))
+    stripes = [{**_ends(rows), "low": i - half, "high": i + half} for i in range(len(sizes))]
+    return drawn(alt_text, 64 * len(sizes) + 20, {"x": compute_axis()}, [
+        Mark("rect", stripes, {"color": "var(--line)", "opacity": 0.55, "cornerRadius": 2},
+             {"x2": alt.X2("C2:Q"), "y": alt.Y("low:Q", title=None), "y2": alt.Y2("high:Q")}),
+        Mark("rule", data, {"strokeWidth": 1.6, "opacity": 0.55}, {"y": y, "y2": alt.Y2("lane:Q"), "color": color}),
+        Mark("point", data, {"size": 46}, {"y": y, "color": color, "shape": shape},
+             "n:O; C:,d:rollouts; residual:+.2f:standard errors; seen:.4f; curve:.4f"),
+    ])
 
 
-def left_out(rows: Rows, alt_text: str) -> Spec:
-    """rows: n, run, C, place (0 at the band's lower end, 1 at its upper), held. Every evaluation in its band."""
-    sizes, places = sorted({r["n"] for r in rows}), [r["place"] for r in rows]
-    x = compute_axis()
-    y = alt.Y(
-        "place:Q",
-        title="position in the 90 % band of the other runs",
-        scale=alt.Scale(domain=[min(-0.25, *places) - 0.08, max(1.25, *places) + 0.08], nice=False),
-        axis=alt.Axis(values=[0, 0.5, 1], labelExpr="['lower end', 'middle', 'upper end'][2 * datum.value]"),
-    )
-    ends = {"C": min(r["C"] for r in rows), "C2": max(r["C"] for r in rows), "low": 0, "high": 1}
-    stripe = alt.Chart(data_of([ends])).mark_rect(color="var(--line)", opacity=0.55)
-    color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
-    shape = alt.Shape("n:N", title="n", sort=sizes, scale=alt.Scale(domain=sizes, range=list(SHAPES[: len(sizes)])))
-    pick = alt.selection_point(fields=["n"], bind="legend", name="pick")
-    seen = alt.condition(pick, alt.value(1.0), alt.value(0.08))
-    tips = ["n:O", "run:N", alt.Tooltip("C:Q", format=",d", title="rollouts"), "held:N",
-            *(alt.Tooltip(f"{k}:Q", format=".4f") for k in ("reward", "low", "high"))]
-    base = alt.Chart(data_of(rows))
-    faint = alt.condition(pick, alt.value(0.35), alt.value(0.04))
-    layers = [
-        stripe.encode(x=x, x2=alt.X2("C2:Q"), y=alt.Y("low:Q", title=""), y2=alt.Y2("high:Q")),
-        base.mark_line(strokeWidth=1).encode(x=x, y=y, color=color, detail=alt.Detail("run:N"), opacity=faint),
-        base.mark_point(size=34)
-        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tooltips(tips))
-        .add_params(pick),
-    ]
-    return finish(alt.layer(*layers), alt_text, 280, zoom=True)
+def _ends(rows: Rows) -> dict[str, float]:
+    return {"C": min(r["C"] for r in rows), "C2": max(r["C"] for r in rows)}
+
+
+# problem by problem -------------------------------------------------------------------------------------------
 
 
 def heat(rows: Rows, alt_text: str) -> Spec:
     """rows, in order: when, rate, share, problems. Darker is more; opacity carries it, so that it follows the theme."""
     whens = list(dict.fromkeys(r["when"] for r in rows))
-    rates = sorted({r["rate"] for r in rows}, reverse=True)
-    most = max(r["share"] for r in rows)
-    x = alt.X(
-        "when:O",
-        title="training rollouts per run",
-        sort=whens,
-        axis=alt.Axis(labelAngle=0, labelOverlap="greedy", domain=False, ticks=False),
-        scale=alt.Scale(paddingInner=0.04),
-    )
-    y = alt.Y(
-        "rate:O",
-        title="pass rate of a problem",
-        sort=rates,
-        axis=alt.Axis(format=".2f", values=[r for r in rates if 4 * r == int(4 * r)]),
-        scale=alt.Scale(paddingInner=0.06),
-    )
-    tips = [
-        alt.Tooltip("when:N", title="rollouts"),
-        alt.Tooltip("rate:Q", title="pass rate", format=".3f"),
-        alt.Tooltip("problems:Q", format=".1f"),
-        alt.Tooltip("share:Q", format=".1%"),
-    ]
-    depth = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domain=[0, most], range=[0.03, 1]))
-    cells = alt.Chart(data_of(rows)).mark_rect(color="var(--accent)", cornerRadius=1)
-    return finish(cells.encode(x=x, y=y, opacity=depth, tooltip=tooltips(tips)), alt_text, 300)
+    rates, most = sorted({r["rate"] for r in rows}, reverse=True), max(r["share"] for r in rows)
+    when = alt.Axis(labelAngle=0, labelOverlap="greedy", domain=False, ticks=False)
+    rate = alt.Axis(format=".2f", values=[r for r in rates if 4 * r == int(4 * r)])
+    return drawn(alt_text, 300, {
+        "x": alt.X("when:O", title="training rollouts per run", sort=whens, axis=when,
+                   scale=alt.Scale(paddingInner=0.04)),
+        "y": alt.Y("rate:O", title="pass rate of a problem", sort=rates, axis=rate,
+                   scale=alt.Scale(paddingInner=0.06)),
+        "opacity": alt.Opacity("share:Q", legend=None, scale=alt.Scale(domain=[0, most], range=[0.03, 1])),
+        "tooltip": [alt.Tooltip("when:N", title="rollouts"), alt.Tooltip("rate:Q", title="pass rate", format=".3f"),
+                    _tip("problems", ".1f"), _tip("share", ".1%")],
+    }, [Mark("rect", rows, {"color": "var(--accent)", "cornerRadius": 1})])
 
 
-def by_start(rows: Rows, alt_text: str) -> Spec:
-    """rows: n, began, ended, problems. One line for each n over a dashed diagonal; larger points hold more problems."""
-    sizes = sorted({r["n"] for r in rows})
-    pick = alt.selection_point(fields=["n"], bind="legend", name="pick")
-    seen = alt.condition(pick, alt.value(1.0), alt.value(0.1))
-    scale, axis = alt.Scale(domain=[0, 1], nice=False, padding=8), alt.Axis(format=".2f", tickCount=5)
-    x = alt.X("began:Q", title="pass rate before training", scale=scale, axis=axis)
-    y = alt.Y("ended:Q", title="pass rate at the end", scale=alt.Scale(domain=[0, 1], nice=False), axis=axis)
-    color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
-    shape = alt.Shape("n:N", title="n", sort=sizes, scale=alt.Scale(domain=sizes, range=list(SHAPES[: len(sizes)])))
-    tips = ["n:O", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("began", "ended")), alt.Tooltip("problems:Q")]
-    same = alt.Chart(data_of([{"began": 0, "ended": 0}, {"began": 1, "ended": 1}]))
-    base = alt.Chart(data_of(rows))
-    layers = [
-        same.mark_line(strokeDash=[3, 3], strokeWidth=1, color="var(--soft)").encode(x=x, y=y),
-        base.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, opacity=seen),
-        base.mark_point(size=40)
-        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tooltips(tips))
-        .add_params(pick),
-    ]
-    return finish(alt.layer(*layers), alt_text, 340)
+# arms beside each other ---------------------------------------------------------------------------------------
+
+
+def plain_curves(rows: Rows, alt_text: str) -> Spec:
+    """rows: run, C, reward. Runs that belong to no study: one line each."""
+    runs, pick = sorted({r["run"] for r in rows}), picked("run")
+    colours = [f"var(--n{i % N_SLOTS})" for i in range(len(runs))]
+    return drawn(alt_text, 340, {
+        "x": compute_axis(), "y": reward_axis(), "color": alt.Color("run:N", title=None, scale=_scale(runs, colours)),
+        "opacity": fading(pick, 1.0, 0.1),
+    }, [Mark("line", rows), Mark("point", rows, {"size": 36}, {}, "run:N; C:,d:rollouts; reward:.3f")],
+        pick=pick, zoom=True)
+
+
+def arm_curves(rows: Rows, means: Rows, alt_text: str, unit: str = "rollouts", what: str = "held-out reward") -> Spec:
+    """rows: arm, run, C (in `unit`), reward (which is `what`), thin lines; means: arm, C, reward, thick ones. Arms
+    differ in colour and in shape."""
+    (color, shape), pick = _arms(rows), picked("arm")
+    seen = fading(pick, 1.0, 0.08)
+    return drawn(alt_text, 360, {"x": compute_axis(unit), "y": reward_axis(what), "color": color}, [
+        Mark("line", rows, {"strokeWidth": 1}, {"detail": alt.Detail("run:N"), "opacity": fading(pick, 0.4, 0.04)}),
+        Mark("line", means, {"strokeWidth": 2.6}, {"opacity": seen}),
+        Mark("point", rows, {"size": 28}, {"shape": shape, "opacity": seen}, f"arm:N; run:N; C:,d:{unit}; reward:.3f"),
+    ], pick=pick, zoom=True)
+
+
+def by_cost(rows: Rows, sealed: Rows, unit: str, alt_text: str) -> Spec:
+    """rows: arm (a strategy), n, cost (of an answer, in `unit`), accuracy; sealed: cost, value, low, high."""
+    color, shape = _arms(rows)
+    scale, fits = alt.Scale(type="log", nice=False, padding=12), alt.Scale(zero=False, nice=True)
+    return drawn(alt_text, 340, {
+        "x": alt.X("cost:Q", title=f"{unit} per answer (log scale)", scale=scale, axis=log_axis()),
+        "y": alt.Y("accuracy:Q", title="accuracy", scale=fits, axis=alt.Axis(format=".3~f")),
+    }, [
+        Mark("line", rows, {"opacity": 0.5}, {"color": color}),
+        Mark("point", rows, {"size": 40}, {"color": color, "shape": shape},
+             "arm:N; n:Q; cost:,.4~g; accuracy:.3f"),
+        Mark("rule", sealed, {"strokeWidth": 3, "color": "var(--ink)"}, {**BAND, "y": alt.Y("low:Q")}),
+        Mark("point", sealed, {"size": 130, "strokeWidth": 3, "color": "var(--ink)"}, {"y": alt.Y("value:Q")}),
+    ], zoom=True)
+
+
+def staircases(rows: Rows, alt_text: str, unit: str) -> Spec:
+    """rows: answers (a label), C (training and all answers, in `unit`), accuracy, low, high, pair, policy. The pairs of
+    a policy and a strategy that no other one beats, a staircase for each number of answers; shapes are policies."""
+    labels, policies = (list(dict.fromkeys(r[k] for r in rows)) for k in ("answers", "policy"))
+    shape = alt.Shape("policy:N", title=None, scale=_scale(policies, [*SHAPES, *SHAPES]))
+    return drawn(alt_text, 380, {
+        "x": alt.X("C:Q", title=f"training and answers together, {unit} (log scale)",
+                   scale=alt.Scale(type="log", nice=False, padding=10), axis=alt.Axis(format=".0e", tickCount=8)),
+        "y": alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)),
+        "color": alt.Color("answers:N", title="answers", scale=_scale(labels, series_colours(len(labels)))),
+    }, [
+        Mark("line", rows, {"interpolate": "step-after", "strokeWidth": 1.8}),
+        Mark("rule", rows, {"opacity": 0.45}, BAND),
+        Mark("point", rows, {"size": 52, "filled": True, "opacity": 1}, {"shape": shape},
+             f"pair:N; C:.2e:{unit}; accuracy:.3f; low:.3f; high:.3f"),
+    ], zoom=True)
+
+
+def returns(rows: Rows, alt_text: str) -> Spec:
+    """rows: arm ("sigma 2"), run, samples, return. A line for each run of value-based control."""
+    arms, pick = sorted({str(r["arm"]) for r in rows}, key=lambda a: float(a.split()[1])), picked("arm")
+    return drawn(alt_text, 340, {
+        "x": alt.X("samples:Q", title="samples", axis=kilo_axis()),
+        "y": alt.Y("return:Q", title="return", scale=alt.Scale(zero=False)),
+        "color": alt.Color("arm:N", title=None, scale=_scale(arms, series_colours(len(arms)))),
+        "detail": alt.Detail("run:N"), "opacity": fading(pick, 0.7, 0.06),
+    }, [Mark("line", rows, {"strokeWidth": 1.2}, {}, "run:N; samples:Q; return:Q")], pick=pick, zoom=True)
+
+
+def samples_to(rows: Rows, alt_text: str) -> Spec:
+    """rows: return, sigma (updates per sample), samples to that return, low, high."""
+    found = list(dict.fromkeys(str(r["return"]) for r in rows))
+    scale = alt.Scale(type="log", zero=False, nice=False, padding=10)
+    return drawn(alt_text, 320, {
+        "x": alt.X("sigma:Q", title="updates per sample (log scale)", scale=alt.Scale(type="log", base=2, padding=18),
+                   axis=alt.Axis(values=sorted({r["sigma"] for r in rows}), format="~g")),
+        "y": alt.Y("samples:Q", title="samples (log scale)", scale=scale),
+        "color": alt.Color("return:N", title="return", scale=_scale(found, series_colours(len(found)))),
+    }, [
+        Mark("rule", rows, {}, {**BAND, "y": alt.Y("low:Q", scale=scale, title="")}),
+        Mark("line", rows, {"point": True}, {}, "return:N; sigma:Q; samples:Q; low:Q; high:Q"),
+    ])
+
+
+# intervals, costs and times -----------------------------------------------------------------------------------
 
 
 def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
     """rows, in order: label, value, low, high, role ('interval', 'guess', 'outcome' or 'run')."""
     labels = list(dict.fromkeys(r["label"] for r in rows))
-    x = alt.X(
-        "value:Q",
-        title=title,
-        scale=alt.Scale(zero=False, nice=True, padding=12),
-        axis=alt.Axis(labelFlush=False, tickCount=8),
-    )
-    y = alt.Y(
-        "label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=320, labelFontSize=13, labelColor="var(--ink)")
-    )
-    tips = ["label:N", *(alt.Tooltip(f"{k}:Q", format=".4f") for k in ("value", "low", "high"))]
-    base = alt.Chart(data_of(rows))
-    bars = base.transform_filter("isValid(datum.low)").mark_rule(
-        strokeWidth=6, opacity=0.35, strokeCap="round", color="var(--accent)"
-    )
-    points = (
-        base.transform_filter("datum.role != 'run'")
-        .mark_point(size=95, strokeWidth=2)
-        .encode(
-            x=x,
-            y=y,
-            tooltip=tooltips(tips),
-            stroke=alt.value("var(--accent)"),
-            fill=alt.condition("datum.role == 'guess'", alt.value("var(--paper)"), alt.value("var(--accent)")),
-        )
-    )
-    runs = base.transform_filter("datum.role == 'run'").mark_tick(thickness=2, size=16, color="var(--ink)", opacity=0.8)
-    layers: list[Any] = [
-        bars.encode(x=alt.X("low:Q", title=title), x2=alt.X2("high:Q"), y=y, tooltip=tooltips(tips)),
-        runs.encode(x=x, y=y, tooltip=tooltips(tips)),
-        points,
-    ]
-    if zero:
-        layers.insert(0, alt.Chart(data_of([{"value": 0}])).mark_rule(strokeDash=[3, 3]).encode(x=alt.X("value:Q")))
-    return finish(alt.layer(*layers), alt_text, 38 * len(labels) + 20)
+    scale, axis = alt.Scale(zero=False, nice=True, padding=12), alt.Axis(labelFlush=False, tickCount=8)
+    y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=320, **NAMED))
+    x, tips = alt.X("value:Q", title=title, scale=scale, axis=axis), "label:N; value:.4f; low:.4f; high:.4f"
+    fill = alt.condition("datum.role == 'guess'", alt.value("var(--paper)"), alt.value("var(--accent)"))
+    return drawn(alt_text, 38 * len(labels) + 20, {}, [
+        Mark("rule", [{"value": 0}] if zero else [], DASHED, {"x": alt.X("value:Q")}),
+        Mark("rule", rows, {"strokeWidth": 6, "opacity": 0.35, "strokeCap": "round", "color": "var(--accent)"},
+             {"x": alt.X("low:Q", title=title), "x2": alt.X2("high:Q"), "y": y}, tips, KNOWN),
+        Mark("tick", rows, {"thickness": 2, "size": 16, "color": "var(--ink)", "opacity": 0.8}, {"x": x, "y": y}, tips,
+             "datum.role == 'run'"),
+        Mark("point", rows, {"size": 95, "strokeWidth": 2},
+             {"x": x, "y": y, "stroke": alt.value("var(--accent)"), "fill": fill}, tips, "datum.role != 'run'"),
+    ])
 
 
 def fates(rows: Rows, order: Sequence[str], alt_text: str) -> Spec:
     """rows: what, fate, rollouts, share. Stacked, one bar for each kind of run."""
     present = [f for f in order if any(r["fate"] == f and r["rollouts"] for r in rows)]
-    whats = list(dict.fromkeys(r["what"] for r in rows))
-    pick = alt.selection_point(fields=["fate"], bind="legend", name="pick")
-    base = alt.Chart(data_of([{**r, "rank": order.index(r["fate"])} for r in rows if r["rollouts"]])).mark_bar(
-        height={"band": 0.62}, cornerRadius=1
-    )
-    chart = base.encode(
-        x=alt.X("sum(rollouts):Q", title="rollouts started", axis=kilo_axis(), scale=alt.Scale(nice=True)),
-        y=alt.Y(
-            "what:N", title=None, sort=whats, axis=alt.Axis(labelLimit=260, labelFontSize=13, labelColor="var(--ink)")
-        ),
-        color=alt.Color("fate:N", title=None, sort=present, scale=alt.Scale(domain=present, range=variables(*present))),
-        order=alt.Order("rank:Q"),
-        opacity=alt.condition(pick, alt.value(1.0), alt.value(0.15)),
-        tooltip=["what:N", "fate:N", alt.Tooltip("rollouts:Q", format=",d"), alt.Tooltip("share:Q", format=".1%")],
-    )
-    return finish(chart.add_params(pick), alt_text, 32 * len(whats) + 40)
+    whats, pick = list(dict.fromkeys(r["what"] for r in rows)), picked("fate")
+    return drawn(alt_text, 32 * len(whats) + 40, {
+        "x": alt.X("sum(rollouts):Q", title="rollouts started", axis=kilo_axis(), scale=alt.Scale(nice=True)),
+        "y": alt.Y("what:N", title=None, sort=whats, axis=alt.Axis(labelLimit=260, **NAMED)),
+        "color": alt.Color("fate:N", title=None, sort=present, scale=_scale(present, variables(*present))),
+        "order": alt.Order("rank:Q"), "opacity": fading(pick, 1.0, 0.15),
+    }, [Mark("bar", [{**r, "rank": order.index(r["fate"])} for r in rows if r["rollouts"]],
+             {"height": {"band": 0.62}, "cornerRadius": 1}, tips="what:N; fate:N; rollouts:,d; share:.1%")], pick=pick)
 
 
 def phases(rows: Rows, alt_text: str) -> Spec:
     """rows: phase, seconds, label."""
-    order = [r["phase"] for r in rows]
-    base = alt.Chart(data_of(rows)).encode(
-        x=alt.X("seconds:Q", title="seconds", axis=alt.Axis(tickCount=6)),
-        y=alt.Y("phase:N", title=None, sort=order, axis=alt.Axis(labelFontSize=13, labelColor="var(--ink)")),
-        tooltip=["phase:N", alt.Tooltip("seconds:Q", format=",.1f")],
-    )
-    words = base.mark_text(align="left", dx=6, color="var(--soft)").encode(text=alt.Text("label:N"))
-    return finish(alt.layer(base.mark_bar(height={"band": 0.6}, cornerRadius=1), words), alt_text, 30 * len(order) + 20)
+    order, tips = [r["phase"] for r in rows], "phase:N; seconds:,.1f"
+    return drawn(alt_text, 30 * len(order) + 20, {
+        "x": alt.X("seconds:Q", title="seconds", axis=alt.Axis(tickCount=6)),
+        "y": alt.Y("phase:N", title=None, sort=order, axis=alt.Axis(**NAMED)),
+    }, [
+        Mark("bar", rows, {"height": {"band": 0.6}, "cornerRadius": 1}, {}, tips),
+        Mark("text", rows, {"align": "left", "dx": 6, "color": "var(--soft)"}, {"text": alt.Text("label:N")}, tips),
+    ])
 
 
-def _fence(c: float, text: str, align: Literal["right", "center"] = "right") -> list[alt.Chart]:
+def _fence(c: float, text: str, align: Literal["right", "center"] = "right") -> list[Mark]:
     """A dashed line at C with a text above it."""
-    data = alt.Chart(data_of([{"C": c, "text": text}]))
-    rule = data.mark_rule(strokeDash=[3, 3]).encode(x=alt.X("C:Q"))
-    words = data.mark_text(align=align, dx=-5 if align == "right" else 0, y=-6, color="var(--soft)")
-    return [rule, words.encode(x=alt.X("C:Q"), text=alt.Text("text:N"))]
+    rows, at = [{"C": c, "text": text}], {"x": alt.X("C:Q"), "y": alt.Undefined}
+    style = {"align": align, "dx": -5 if align == "right" else 0, "y": -6, "color": "var(--soft)"}
+    return [Mark("rule", rows, DASHED, at), Mark("text", rows, style, {**at, "text": alt.Text("text:N")})]
 
 
-def _beyond(reach: Rows) -> list[alt.Chart]:
+def _beyond(reach: Rows) -> list[Mark]:
     """The extrapolated range, shaded from the pilot's end to the prescribed rollouts, with a label."""
-    if not reach:
-        return []
-    data = alt.Chart(data_of(reach))
-    shade = data.mark_rect(color="var(--unknown)").encode(x=alt.X("C:Q"), x2=alt.X2("C2:Q"))
-    rule = data.mark_rule(strokeDash=[3, 3]).encode(x=alt.X("C:Q"))
-    words = data.mark_text(align="right", baseline="top", dx=-6, y=4, color="var(--soft)", lineBreak="\n")
-    return [shade, rule, words.encode(x=alt.X("C:Q"), text=alt.Text("text:N"))]
+    at = {"x": alt.X("C:Q"), "y": alt.Undefined}
+    style = {"align": "right", "baseline": "top", "dx": -6, "y": 4, "color": "var(--soft)", "lineBreak": "\n"}
+    return [Mark("rect", reach, {"color": "var(--unknown)"}, {**at, "x2": alt.X2("C2:Q")}),
+            Mark("rule", reach, DASHED, at), Mark("text", reach, style, {**at, "text": alt.Text("text:N")})]

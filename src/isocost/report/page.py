@@ -26,6 +26,7 @@ from isocost.report.sections import (
     interference,
     outcome,
     overview,
+    parted,
     problems,
     reach,
     recipe,
@@ -40,6 +41,7 @@ TRAINING = (
     problems.profile,
     problems.learning_rate,
     reach.curves,
+    parted.parted,
     fit.fit,
     reach.frontier,
     outcome.outcome,
@@ -47,7 +49,6 @@ TRAINING = (
     interference.interference,
     accounts.spent,
     accounts.time,
-    accounts.names,
     recipe.recipe,
     rollouts.rollouts,
     headline.flags,
@@ -56,6 +57,7 @@ TRAINING = (
 COMPARISON = (
     contest.answers,
     contest.curves,
+    parted.parted,
     accounts.spent,
     accounts.time,
     recipe.recipe,
@@ -69,7 +71,7 @@ class ReportPage(NamedTuple):
     """What stands on top of a page, as a function of its records, and the functions that make its sections."""
 
     answer: Callable[[ReportRecords], Safe]
-    sections: Sequence[Callable[[ReportRecords], Section]]
+    sections: Sequence[Callable[[ReportRecords], Section | None]]     # None: the page has no such section
 
 
 PAGES: Mapping[str, ReportPage] = {      # by `ReportRecords.kind`: a new kind of study is a row
@@ -115,7 +117,7 @@ def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
 
 def render(study: ReportRecords) -> str:
     """The whole page as text."""
-    sections = [make(study) for make in PAGES[study.kind].sections]
+    sections = [s for make in PAGES[study.kind].sections if (s := make(study)) is not None]
     drawing = "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("draw.js", "rollouts.js"))
     bundle = theme.bundle()
     template = Template((HERE / "template.html").read_text(encoding="utf-8"))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from isocost.errors import UserError
 from isocost.report.html import Safe, join, p, sentence, table, tag
 from isocost.report.records import Data, ReportRecords, law_of
-from isocost.screen.display import Result, Row, Table
+from isocost.screen.display import Row, Table
 
+UNREADABLE = (UserError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 TRAINS = {  # steps that sample or train, and why a study of a trainer's runs has nothing of them: imported, driven
     "isocost profile": ("their logs do not contain this", "its log does not contain this"),
     "isocost pilot": ("their logs do not contain this", "its log does not contain this"),
@@ -67,87 +69,83 @@ def _list(rows: Sequence[Row]) -> Safe:
     return tag("dl", *items, cls="rows") if items else join()
 
 
-def told(study: ReportRecords, name: str) -> Safe:
-    """The rows of the result that a file of the study holds, by its name in `STUDY_FILES`, without cautions; empty
-    without the file. Another version, or a stranger, may have written it in a way that this one cannot read."""
+# results ------------------------------------------------------------------------------------------------------
+
+
+def result_of(study: ReportRecords, name: str) -> Any:
+    """The result that a file of the study holds, by its name in `STUDY_FILES`; None without the file, or if another
+    version wrote it."""
+    with suppress(*UNREADABLE):
+        return _read(study, name)
+    return None
+
+
+def told(study: ReportRecords, name: str, *, flags: bool = False) -> Safe:
+    """The rows of the result that a file of the study holds, by its name in `STUDY_FILES`; empty without the file.
+    Another version, or a stranger, may have written it in a way that this one cannot read."""
     try:
-        result = RESULTS[name](study, study[name]) if study[name] else None
-        return join() if result is None else rows_of(result.rows(), sentence(result.heading), flags=False)
-    except (UserError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        if (result := _read(study, name)) is None:
+            return join()
+        rows = [row for row in result.rows() if getattr(row, "name", "") != "next"]
+        return rows_of(rows, sentence(result.heading), flags=flags)
+    except UNREADABLE:
         return p(f"{name}.json was written by another version: what it says is not shown in full.", cls="soft")
 
 
-def _profile(study: ReportRecords, data: Data) -> Result:
-    from isocost.steps.training.profile import ProfileResult
+def of_results(key: str, title: str, step: str, *files: str) -> Callable[[ReportRecords], Section]:
+    """A section of the rows of these files, or of the one that is called as it; `step` makes them."""
+    def section(study: ReportRecords) -> Section:
+        parts = [told(study, name, flags=True) for name in files or (key,) if study[name]]
+        return Section(key, title, join(*parts) if parts else empty(study, f"No {(files or (key,))[0]}.", step))
 
-    return ProfileResult.of(data)
+    return section
 
 
-def _rate(study: ReportRecords, data: Data) -> Any:
+def _read(study: ReportRecords, name: str) -> Any:
+    return READERS[study.kind](study)[name](study[name]) if study[name] else None
+
+
+Readers = dict[str, Callable[[Data], Any]]
+
+
+def _of_training(study: ReportRecords) -> Readers:
+    from isocost.planner import audit as audits
+    from isocost.planner import forecast as forecasts
     from isocost.planner.training.learning_rate import RateRule
-
-    return RateRule.of(data)
-
-
-def _law(study: ReportRecords, data: Data) -> Result | None:
-    from isocost.steps.training.fit import LawResult
+    from isocost.steps.training import audit, fit, plans, profile, train
 
     law = law_of(study)
-    return None if law is None else LawResult(law, study.metric)
+    return {
+        "profile": profile.ProfileResult.of, "rate": RateRule.of, "plan": plans.PlanResult.written,
+        "law": lambda _: None if law is None else fit.LawResult(law, study.metric),
+        "forecast": lambda d: train.ForecastResult(forecasts.Forecast.of(d), study.metric),
+        "audit": lambda d: audit.AuditResult(audits.Audit.of(d)),
+    }
 
 
-def _plan(study: ReportRecords, data: Data) -> Result:
-    from isocost.steps.training.plans import PlanResult
-
-    return PlanResult.written(data)
-
-
-def _forecast(study: ReportRecords, data: Data) -> Result:
-    from isocost.planner import forecast as forecasts
-    from isocost.steps.training.train import ForecastResult
-
-    return ForecastResult(forecasts.Forecast.of(data), study.metric)
-
-
-def _audit(study: ReportRecords, data: Data) -> Result:
-    from isocost.planner import audit as audits
-    from isocost.steps.training.audit import AuditResult
-
-    return AuditResult(audits.Audit.of(data))
-
-
-RESULTS: dict[str, Callable[[ReportRecords, Data], Any]] = {
-    "profile": _profile, "rate": _rate, "law": _law, "plan": _plan, "forecast": _forecast, "audit": _audit,
-}
-
-
-def control_result(study: ReportRecords, name: str) -> Any:
-    """The result that a file of a study of control holds; None without it, or if another version wrote it."""
+def _of_control(study: ReportRecords) -> Readers:
     from isocost.steps.control import fit, plan, profile, train
 
-    of: dict[str, Any] = {
-        "profile": profile.ControlProfile, "pilot": plan.ControlPilotResult, "law": fit.ControlLawResult,
-        "plan": plan.ControlPlanResult, "forecast": train.ControlForecastResult, "audit": train.ControlAuditResult,
+    return {
+        "profile": profile.ControlProfile.of, "pilot": plan.ControlPilotResult.of, "law": fit.ControlLawResult.of,
+        "plan": plan.ControlPlanResult.of, "forecast": train.ControlForecastResult.of,
+        "audit": train.ControlAuditResult.of,
     }
-    return _read(of[name].of, study[name])
 
 
-def strategies_result(study: ReportRecords, name: str) -> Result | None:
-    """The result that a file of a study of strategies holds; None without it, or if another version wrote it."""
+def _of_strategies(study: ReportRecords) -> Readers:
     from isocost.planner.test_time.outcome import StrategyAudit
     from isocost.planner.test_time.profile import StrategyTable
     from isocost.steps.test_time import plan, profile
 
-    of: dict[str, Callable[[Data], Result]] = {
+    return {
         "profile": lambda d: profile.StrategyProfile(StrategyTable.of(d)),
         "plan": lambda d: plan.StrategyPlanResult.written(d, study["forecast"]),
         "audit": lambda d: plan.StrategyAuditResult(StrategyAudit.of(d)),
     }
-    return _read(of[name], study[name])
 
 
-def _read(of: Callable[[Data], Result], data: Data) -> Result | None:
-    try:
-        return of(data) if data else None
-    except (UserError, LookupError, TypeError, ValueError, AttributeError):
-        return None
+READERS: dict[str, Callable[[ReportRecords], Readers]] = {      # by the kind of a page
+    **dict.fromkeys(("training", "imported", "comparison"), _of_training), "control": _of_control,
+    "test_time": _of_strategies,
+}

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -17,88 +18,16 @@ from isocost.disk import store
 Rows = Sequence[Mapping[str, Any]]
 Spec = dict[str, Any]
 
+_THEME = json.loads((Path(__file__).parent / "theme.json").read_text(encoding="utf-8"))
 # Light and dark values of each variable. n is ordered, so its colours are viridis (safe for every kind of colour
 # blindness, monotone in lightness); fates are categories, so theirs are Okabe and Ito's.
-PALETTE: Mapping[str, tuple[str, str]] = {
-    "ink": ("#1b1f24", "#e9ebee"),
-    "soft": ("#5c6670", "#a3adb8"),
-    "line": ("#dfe3e8", "#31373e"),
-    "paper": ("#ffffff", "#14171a"),
-    "wash": ("#f6f7f9", "#1c2024"),
-    "accent": ("#0b6a88", "#58c0dc"),
-    "unknown": ("#f6efe2", "#2c2820"),
-    "alarm": ("#a93600", "#ff9466"),
-    "mid": ("#9cc3d0", "#2c5f6e"),
-    "n0": ("#440154", "#fde725"),
-    "n1": ("#46327e", "#b5de2b"),
-    "n2": ("#365c8d", "#6ece58"),
-    "n3": ("#277f8e", "#35b779"),
-    "n4": ("#1fa187", "#26a28a"),
-    "n5": ("#4ac16d", "#3a8fa3"),
-    "n6": ("#8fca3a", "#6b86c4"),
-    "trained": ("#0b6a88", "#58c0dc"),
-    "dead": ("#b4bcc4", "#6b747d"),
-    "filtered": ("#e69f00", "#e69f00"),
-    "stale": ("#cc79a7", "#cc79a7"),
-    "surplus": ("#f0e442", "#f0e442"),
-    "cancelled": ("#d55e00", "#d55e00"),
-    "unchosen": ("#8c6d46", "#b5936a"),
-    "lost": ("#1b1f24", "#ffffff"),
-    "evaluation": ("#009e73", "#2fbf96"),
-}
+PALETTE: Mapping[str, Sequence[str]] = _THEME["palette"]
+CONFIG: Spec = _THEME["config"]     # of Vega-Lite
 N_SLOTS = 7
 STANDINGS = {"best": "accent", "equal to the best": "mid", "worse": "line", "cannot tell": "dead",
              "not known": "unknown"}
 CATEGORIES = ("accent", "filtered", "evaluation", "stale", "cancelled", "ink", "n6")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
-
-FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
-
-CONFIG: Spec = {
-    "background": "transparent",
-    "font": FONT,
-    "view": {"stroke": None},
-    "axis": {
-        "labelColor": "var(--soft)",
-        "titleColor": "var(--soft)",
-        "gridColor": "var(--line)",
-        "domain": False,
-        "tickColor": "var(--line)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "titlePadding": 10,
-        "labelPadding": 6,
-        "gridOpacity": 1,
-        "ticks": False,
-    },
-    "title": {"color": "var(--ink)", "fontSize": 13},
-    "header": {"labelColor": "var(--ink)", "titleColor": "var(--soft)", "labelFontSize": 12},
-    "axisX": {"grid": False, "domain": True, "domainColor": "var(--line)", "ticks": True},
-    "legend": {
-        "labelColor": "var(--ink)",
-        "titleColor": "var(--soft)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "orient": "top",
-        "direction": "horizontal",
-        "symbolType": "circle",
-        "symbolStrokeWidth": 2,
-        "offset": 12,
-        "symbolOpacity": 1,
-        "columnPadding": 18,
-        "titleOrient": "left",
-        "titlePadding": 8,
-    },
-    "rule": {"color": "var(--soft)"},
-    "text": {"color": "var(--ink)", "fontSize": 12},
-    "bar": {"color": "var(--accent)"},
-    "line": {"color": "var(--accent)", "strokeWidth": 2},
-    "area": {"color": "var(--accent)"},
-    "point": {"color": "var(--accent)", "size": 56, "filled": True, "opacity": 1},
-}
-
 
 def css_variables(dark: bool) -> str:
     return " ".join(f"--{name}: {pair[dark]};" for name, pair in PALETTE.items())
@@ -177,11 +106,6 @@ def data_of(rows: Rows) -> alt.Data:
     return Data(values=[dict(r) for r in rows])
 
 
-def tooltips(names: Sequence[Any]) -> list[alt.Tooltip]:
-    """Channels of these fields, by name or as they are. Altair takes three milliseconds to make one of a name."""
-    return [alt.Tooltip(x) if isinstance(x, str) else x for x in names]
-
-
 def kilo_axis() -> alt.Axis:
     return alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
 
@@ -200,13 +124,6 @@ def compute_axis(unit: str = "rollouts") -> alt.X:
 
 def reward_axis(what: str = "held-out reward") -> alt.Y:
     return alt.Y("reward:Q", title=what, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".3~f"))
-
-
-def level_line(value: float, text: str, channel: str) -> list[alt.Chart]:
-    data = alt.Chart(data_of([{channel: value, "text": text}]))
-    rule = data.mark_rule(strokeDash=[3, 3]).encode(y=alt.Y(f"{channel}:Q"))
-    words = data.mark_text(align="right", dx=-4, dy=-7, color="var(--soft)")
-    return [rule, words.encode(x=alt.value("width"), y=alt.Y(f"{channel}:Q"), text=alt.Text("text:N"))]
 
 
 def finish(chart: Any, alt_text: str, height: int, zoom: bool = False) -> Spec:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from isocost import meter as meters
 from isocost.control import methods
+from isocost.control.data import OfflineSet, read
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.native import computed_by
 from isocost.control.networks import Effort
@@ -28,7 +29,7 @@ from isocost.control.policy import ControlPolicy
 from isocost.control.seams import Agent
 from isocost.control.stack import Stack
 from isocost.control.tasks import open_task, random_return
-from isocost.control.types import ControlTask
+from isocost.control.types import ControlTask, Progress
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.local.weights import read_tensors
@@ -38,6 +39,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.driver import Driver, together
 from isocost.runs.files import DIVERGED, ended, file_hash, read_json
 from isocost.runs.record import RunRecord, machine
+from isocost.runs.stop_at import StopAt, go_on
 from isocost.screen.words import grouped
 from isocost.types import Cost
 from isocost.world import About
@@ -65,9 +67,11 @@ class ControlJob:
     episodes: int = EPISODES
     purpose: str = "run"
     seal: str | None = None
+    data: str | None = None             # the file of the set that an offline method learns from; points are updates
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "arm": self.arm.data(), "points": list(self.points)}
+        made = {**asdict(self), "arm": self.arm.data(), "points": list(self.points)}
+        return made if self.data else {k: v for k, v in made.items() if k != "data"}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> ControlJob:
@@ -76,7 +80,8 @@ class ControlJob:
     @property
     def shared(self) -> tuple[Any, ...]:
         """What the runs of one stack have in common."""
-        return (self.task, self.method, self.arm.only(*SIZES), tuple(sorted(self.sets.items())), self.environments)
+        sizes, sets = self.arm.only(*SIZES), tuple(sorted(self.sets.items()))
+        return self.task, self.method, sizes, sets, self.environments, self.data
 
 
 def agent_of(job: ControlJob) -> Agent:
@@ -90,7 +95,22 @@ def agent_of(job: ControlJob) -> Agent:
     agent = methods.agent(job.method, **{k: int(job.arm[k]) for k in SIZES if k in job.arm})
     agent = methods.tuned(agent, job.sets)
     methods.refuse_unfit(agent, open_task(job.task))
+    if agent.offline and not job.data:
+        raise UserError(f"{job.method} learns from a set, without samples: give --offline FILE; `isocost collect "
+                        f"{job.task}` makes one")
+    if job.data and not agent.offline:
+        raise UserError(f"{job.method} takes samples of its own, and no set: leave --offline out, or take "
+                        f"{', '.join(methods.offline())}")
+    if job.data and ("env-steps" in job.budget or sigma != 1 or job.environments != 1):
+        raise UserError(f"{job.method} takes no environment steps: give a budget such as 20k-updates or 10m, and "
+                        "neither --updates-per-sample nor --environments")
     return agent
+
+
+@cache
+def set_of(job_data: str, task: str) -> OfflineSet:
+    """The set in a file, for a task. Raises UserError as `isocost.control.data.read`."""
+    return read(Path(job_data), open_task(task))
 
 
 @cache
@@ -100,34 +120,47 @@ def source_of(task: str) -> str:
     return fingerprint([task, file_hash(Path(str(file)))])
 
 
+def updates_of(job: ControlJob) -> int:
+    """The updates of a run whose budget is in environment steps: sigma for each sample that is paid back."""
+    sets = tuple(sorted(job.sets.items()))
+    return int(job.arm.get("sigma", 1.0) * _paid(job.method, sets, int(job.budget["env-steps"]), job.environments))
+
+
+@cache
+def _paid(method: str, sets: tuple[tuple[str, str], ...], samples: int, environments: int) -> int:
+    tempo = methods.tuned(methods.agent(method), dict(sets)).tempo
+    return environments * sum(tempo(Progress(k, 0)).learns for k in range(0, samples, environments))
+
+
 def price(agent: Agent, task: ControlTask) -> tuple[Effort, int]:
     """What one update of one run takes in which every network is trained, and the paper's FLOP of it: 10 N B.
 
-    N are the parameters of all critics (arXiv:2502.04327). The first is counted in one update, on an empty replay.
+    N are the parameters of all critics (arXiv:2502.04327); 0 without one. The first is counted in one update, on an
+    empty replay.
     """
     run = StackedRun(seed=0, sigma=1.0, rate=0.0)
     loop = Loop(agent, task, [run], 1)
     loop.replay.stored = [1]
     loop._update([0], frozenset(loop.networks), 0.0)
-    critic = loop.networks["critic"]
-    return run.work, 10 * critic.parameters * critic.members * agent.batch
+    critics = [net for name, net in loop.networks.items() if name == "critic"]
+    return run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics)
 
 
 class ControlRun:
     """One run of a stack as the driver sees it."""
 
-    units = ("env-steps", "updates")
-
     def __init__(self, job: ControlJob, agent: Agent, stack: Stack, run: StackedRun):
         self.job, self.agent, self.stack, self.run = job, agent, stack, run
         self.task, self.meter, self.step, self.spent = stack.loop.task, Meter(), 0, Cost()
+        self.units = ("updates", "env-steps") if agent.offline else ("env-steps", "updates")
         self._paid = Effort()         # what was charged of `run.work`
         self._seconds = 0.0
         self._price = price(agent, self.task)
 
     def about(self) -> dict[str, Any]:
         job, task, (work, paper) = self.job, self.task, self._price
-        space = asdict(task.space)
+        space = {k: v for k, v in asdict(task.space).items() if v or k != "goal"}
+        learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
             "name": job.name, "kind": KIND, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget),
             "seal": job.seal, "method": job.method, "agent": describe(self.agent), "job": job.to_dict(),
@@ -135,7 +168,7 @@ class ControlRun:
             "task": {"name": job.task, "hash": source_of(job.task), "limit": task.limit, **space},
             "scale": {"random": random_return(job.task), "reference": task.reference},
             "update": {"flop": work.flop, "paper_flop": paper, "train": work.train, "score": work.score},
-            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())),
+            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned,
         }
 
     async def steps(self, run: Driver) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -147,9 +180,15 @@ class ControlRun:
             yield {"step": self.step - 1, **self._counts(), **self._losses()}
         run.end.reason = "spent"
 
+    def done(self, run: Driver) -> float:
+        goal = self._goal(run)
+        return self.run.samples / (goal - self.run.samples) if goal else self.step
+
     def _goal(self, run: Driver) -> int:
-        """The samples to reach next: to the next evaluation, within the budget; 0 if nothing more fits."""
-        now, k, sigma = self.run.samples, self.run.environments, self.run.sigma
+        """The samples to reach next, or the updates of an offline method: to the next evaluation, within the budget; 0
+        if nothing more fits."""
+        now = self.run.updates if self.agent.offline else self.run.samples
+        k, sigma = self.run.environments, self.run.sigma
         ahead = [STRETCH] + [p - now for p in run.points[:1]]
         for unit, amount in self.job.budget.items():
             per, used = {
@@ -193,7 +232,7 @@ class ControlRun:
         low, high = random_return(self.job.task), self.task.reference
         scaled = (returns - low) / (high - low)
         return {
-            "updates": self.run.updates, "flop": self.run.work.flop,
+            **self._counts(),
             "eval/select": float(scaled[:half].mean()), "eval/audit": float(scaled[half:].mean()),
             "return": float(returns.mean()), "return/select": float(returns[:half].mean()),
             "return/audit": float(returns[half:].mean()), "return/sd": float(returns.std(ddof=1)),
@@ -215,10 +254,11 @@ class ControlRun:
             detail = f"{at}: {run.end.why} ({rate})"
         elif run.end.reason == "spent":
             budget = ", ".join(f"{grouped(v)} {k}" for k, v in self.job.budget.items())
-            detail = f"no further sample fits into {budget}"
+            detail = f"no further {'update' if self.agent.offline else 'sample'} fits into {budget}"
         self.stack.leave(self.run)
         stored = self.run.samples
-        return {**({"detail": detail} if detail else {}), "samples": self.run.samples, "updates": self.run.updates,
+        notes = {"notes": set_of(self.job.data, self.job.task).notes} if self.job.data else {}
+        return {**({"detail": detail} if detail else {}), **notes, "samples": stored, "updates": self.run.updates,
                 "flop": self.run.work.flop, "transitions": {"collected": stored, "stored": min(stored, self._capacity),
                                                             "evicted": max(stored - self._capacity, 0)}}
 
@@ -237,13 +277,14 @@ def capacity_of(job: ControlJob) -> int:
 
 def run_stack(
     jobs: Sequence[ControlJob], outs: Sequence[Path], *, save_every: int = 0, save_seconds: float = 60.0,
-    on_step: Callable[[str, Mapping[str, Any]], None] = lambda name, line: None,
+    stop_at: StopAt | None = None, on_step: Callable[[str, Mapping[str, Any]], None] = lambda name, line: None,
 ) -> list[dict[str, Any]]:
     """Run these jobs in one process, as one stack, each into its folder, or resume them; the contents of end.json.
 
     They differ in sigma, rate, seed and budget. On the same machine a run leaves the same metrics and weights, byte for
-    byte, alone, in any stack, and after a kill. Raises UserError for jobs that cannot share a stack, and for a folder
-    that has another run.
+    byte, alone, in any stack, and after a kill. Each ends at the last line of metrics.jsonl that `stop_at` pays for; a
+    larger amount, or none, continues it. Raises UserError for jobs that cannot share a stack, and for a folder that has
+    another run.
     """
     if len({job.shared for job in jobs}) > 1:
         raise UserError("runs of one stack have the same task, method, batch, width and settings; start others alone")
@@ -251,37 +292,47 @@ def run_stack(
     for job, out in zip(jobs, outs, strict=True):
         agent_of(job)
         _refuse_another(job, out, agent)
+        go_on(out, stop_at)
     todo = [(job, out) for job, out in zip(jobs, outs, strict=True) if not ended(out)]
     if todo:
         torch.set_num_threads(1)        # more threads split sums by the size of the stack
-        finished(_go(todo, agent, task, {"save_every": save_every, "save_seconds": save_seconds}, on_step))
+        finished(_go(todo, agent, task, {"save_every": save_every, "save_seconds": save_seconds,
+                                             "stop_at": stop_at}, on_step))
     return [read_json(out / "end.json") for out in outs]
 
 
 async def _go(
-    todo: Sequence[tuple[ControlJob, Path]], agent: Agent, task: ControlTask, saves: dict[str, Any],
+    todo: Sequence[tuple[ControlJob, Path]], agent: Agent, task: ControlTask, more: dict[str, Any],
     on_step: Callable[[str, Mapping[str, Any]], None],
 ) -> None:
     runs = [StackedRun(j.seed, j.arm.get("sigma", 1.0), j.arm["rate"], j.environments) for j, _ in todo]
-    stack = Stack(Loop(agent, task, runs, max(capacity_of(j) for j, _ in todo)))
+    first = todo[0][0]
+    rows = set_of(first.data, first.task).rows if first.data else None
+    stack = Stack(Loop(agent, task, runs, 1 if first.data else max(capacity_of(j) for j, _ in todo), rows))
     with ExitStack() as opened:
         drivers = []
         for (job, out), run in zip(todo, runs, strict=True):
             record = opened.enter_context(RunRecord.opened(out))
             work = ControlRun(job, agent, stack, run)
-            drivers.append(Driver(work, record, points=job.points, on_step=partial(on_step, job.name), **saves))
+            drivers.append(Driver(work, record, points=job.points, on_step=partial(on_step, job.name), **more))
         await together(drivers)
 
 
 def _refuse_another(job: ControlJob, out: Path, agent: Agent) -> None:
-    """Raises UserError, naming what differs, if the folder holds another run."""
+    """Raises UserError, naming what differs, if the folder holds another run; of a new one, if its replay never holds
+    as many transitions as a batch has. Before that, batches are drawn with repeats, as in SB3."""
     if not (out / "run.json").exists():
+        if capacity_of(job) < agent.batch:
+            raise UserError(f"batch is {agent.batch}, and the replay of a run of {grouped(capacity_of(job))} samples "
+                            "never holds as many transitions: take a smaller --batch, or more samples")
         return
     there = read_json(out / "run.json")
     if there.get("kind") != KIND:
         raise UserError(f"{out} holds a run that is not of control; choose another --out")
     now = {"seed": job.seed, "budget": dict(job.budget), "arm": job.arm.data(), "agent": describe(agent),
            "task": {**there["task"], "name": job.task, "hash": source_of(job.task)}}
+    if job.data:
+        now["data"] = {**there.get("data", {}), "hash": set_of(job.data, job.task).card["hash"]}
     if changed := [k for k, v in now.items() if fingerprint(there.get(k)) != fingerprint(v)]:
         raise UserError(f"{out} holds another run: its {', '.join(changed)} differs; choose another --out")
 

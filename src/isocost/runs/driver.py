@@ -79,6 +79,10 @@ class Workload(Protocol):
         """
         ...
 
+    def done(self, run: Driver) -> float:
+        """How many steps of the next one's size are done: `step`, where all have one size."""
+        ...
+
     async def evaluate(self) -> Mapping[str, Any]:
         """Measure it, charged to the account "evaluation": the values for metrics.jsonl.
 
@@ -180,7 +184,7 @@ class Driver:
         if self.stop_at is None:
             return False
         at, seconds, work = self.stop_at, self.seconds(), self.workload
-        spent, more = at.spent(work.meter, seconds), at.next(work.meter, seconds, work.step, self.measured)
+        spent, more = at.spent(work.meter, seconds), at.next(work.meter, seconds, work.done(self), self.measured)
         if spent + more <= at.amount:
             return False
         least = spent + more if work.step == 0 else spent

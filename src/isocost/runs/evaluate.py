@@ -1,5 +1,6 @@
 """Measure a policy on problems: exactly if the world can compute pass@1, else by sampling.
 
+A world with a truth marks the attempts by both verifiers: the truth is their score, and what trains their mark.
 Evaluations use the recipe's own `play` and `pace`. Their cost goes to the account that the caller names (`evaluation`
 or `probe`), so it is never part of C and always in the bill.
 """
@@ -53,6 +54,12 @@ class Evaluation:
     exact: bool
     groups: tuple[Group, ...] = ()  # the samples; empty when exact
     unscored: int = 0  # attempts whose verifier or environment failed: in no mean
+
+    @property
+    def marks(self) -> Float[ndarray, "P"]:
+        """The same by the verifier that trains, where the world has a truth; NaN for a problem without a mark."""
+        each = ([r.mark.value for r in g.rollouts if r.mark is not None] for g in self.groups)
+        return np.array([np.mean(x) if x else np.nan for x in each])
 
     @property
     def mean(self) -> float:
@@ -109,6 +116,8 @@ async def group_of(
 ) -> Group:
     """This many attempts at one problem; those whose environment did not fail are scored. Charged to the caller.
 
+    In a world with a truth the score is by it, and the mark by the verifier that trains.
+
     Raises UserError for a `play` that returns more rollouts than were billed.
     """
     with meter.tab() as tab, meter.begins(True):
@@ -117,4 +126,7 @@ async def group_of(
         raise UserError(f"an evaluation: {UNBILLED.format(rollouts=counted(over, 'rollout'))}")
     whole = [r for r in rollouts if r.stop is not Stop.ERROR]
     scores = dict(zip((r.attempt for r in whole), await world.grade(whole), strict=True))
-    return Group(problem, tuple(r.but(score=scores.get(r.attempt)) for r in rollouts), place)
+    if world.truth is None:
+        return Group(problem, tuple(r.but(score=scores.get(r.attempt)) for r in rollouts), place)
+    true = dict(zip(scores, await world.truth(whole), strict=True))
+    return Group(problem, tuple(r.but(score=true.get(r.attempt), mark=scores.get(r.attempt)) for r in rollouts), place)

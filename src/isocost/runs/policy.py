@@ -33,6 +33,7 @@ from isocost.runs.driver import Driver
 from isocost.runs.evaluate import ATTEMPTS, EVALUATION_SEED, Evaluation, evaluate
 from isocost.runs.files import COMPLETE, DIVERGED, REWARD_FAILED, UNBILLED, read_json, read_lines
 from isocost.runs.job import Job, arm_of
+from isocost.runs.parted import changes
 from isocost.runs.record import RunRecord, machine, model_of
 from isocost.runs.samples import keeps, of_evaluation, of_update
 from isocost.screen.words import counted, grouped
@@ -41,7 +42,8 @@ from isocost.stats.progress import against
 from isocost.types import Cost, End, Fate
 from isocost.worlds.setting import Opened
 
-BEFORE = {"verifier_source": "rewards_before", "environment_source": "environments_before"}
+BEFORE = {"verifier_source": "rewards_before", "truth_source": "truths_before",
+          "environment_source": "environments_before"}
 
 
 class PolicyRun:
@@ -52,6 +54,7 @@ class PolicyRun:
     def __init__(self, job: Job, recipe: Recipe, opened: Opened, record: RunRecord):
         self.job, self.recipe, self.opened, self.record = job, recipe, opened, record
         self.world, self.meter, self.ledger = opened.world, opened.world.meter, Ledger(seed=job.seed)
+        self.best: dict[str, Any] = {}  # mark and truth (P,) where the validation split's truth is highest, its step
         self.base: list[float | None] | None = None  # pass rate of each held-out problem before the first step
 
     @property
@@ -99,11 +102,14 @@ class PolicyRun:
     def _identity(self) -> dict[str, Any]:
         """The problems and the model: with others it is another run."""
         setting, sides, verifier = self.job.setting, self.opened.sides, self.opened.problems.verifier
+        truth = setting.problems.truth
         return {
             "problems": {
                 "spec": setting.problems.data, "hash": fingerprint([p.id for p in sides.train]),
                 "train": len(sides.train), "select": len(sides.select), "audit": len(sides.audit),
                 "verifier": verifier, "verifier_source": _source(verifier), **rules.of_verifier(verifier),
+                **({} if truth is None else {"truth": truth, "truth_source": _source(truth),
+                                             **rules.of_verifier(truth, "truth")}),
                 **_environment(setting.problems.env),
             },
             "model": model_of(setting.model, self.world.learner),
@@ -120,6 +126,9 @@ class PolicyRun:
                     yield step.line
         if run.end.reason != "spent" or len(self.job.budget) == 1:
             run.end.bound = ""
+
+    def done(self, run: Driver) -> float:
+        return self.step
 
     def _write(self, step: Step, *, evaluated: bool) -> None:
         text, used = self.world.text, lambda: self.record.size("samples.jsonl")
@@ -154,9 +163,10 @@ class PolicyRun:
         with self._naming_the_rate():
             found = await evaluate(*asked, samples=setting.evaluation.samples, seed=EVALUATION_SEED)
         half = len(sides.select)
+        beside = {} if self.world.truth is None else self._beside(found, half)
         if not self.step:
             self.base = [None if x != x else float(x) for x in found.right]
-        changes = against(found.right, self.base) if self.base is not None else {}  # earlier versions did not save it
+        moved = against(found.right, self.base) if self.base is not None else {}  # earlier versions did not save it
         text, used = self.world.text, lambda: self.record.size("samples.jsonl")
         self.record.write("samples.jsonl", *of_evaluation(found.groups, self.step, text, used))
         return {
@@ -165,8 +175,18 @@ class PolicyRun:
             "eval/exact": found.exact, "eval/unscored": found.unscored,
             **({} if found.exact else {"eval/samples": setting.evaluation.samples}),
             **_of_several(found, half),
-            **{f"eval/{k}": v for k, v in changes.items()},
+            **{f"eval/{k}": v for k, v in moved.items()}, **beside,
         }
+
+    def _beside(self, found: Evaluation, half: int) -> dict[str, float]:
+        """The marks of an evaluation by truth, and how both have changed since the truth was highest."""
+        marks = found.marks
+        now = {"mark": marks[:half], "truth": found.right[:half]}
+        if not self.best or _mean(now["truth"]) > _mean(np.array(self.best["truth"], dtype=float)):
+            plain = {k: [None if x != x else float(x) for x in v] for k, v in now.items()}
+            self.best = {"step": self.step, **plain}
+        means = {f"eval/{side}/mark": _mean(x) for side, x in (("select", marks[:half]), ("audit", marks[half:]))}
+        return means | changes(now, self.best)
 
     def state(self) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
         self._journal()
@@ -176,7 +196,7 @@ class PolicyRun:
             "ledger": {"seed": ledger.seed, "step": ledger.step, "waves": ledger.waves, "drawn": ledger.drawn},
             **({"kept": kept} if kept else {}),
             **({"ahead": shelf.ahead_data(ledger.ahead)} if ledger.ahead.waves or ledger.ahead.held else {}),
-            "base": self.base, "version": world.engine.version,
+            "base": self.base, **({"best": self.best} if self.best else {}), "version": world.engine.version,
         }
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], lines: Sequence[Any]) -> None:
@@ -191,13 +211,17 @@ class PolicyRun:
         ledger.kept.update(shelf.kept(state, world.problems))
         ledger.spent = world.meter.of()
         ledger.steps = [as_measured(x) for x in lines if "reward" in x]
-        self.base = state.get("base")
+        self.base, self.best = state.get("base"), state.get("best", {})
 
     def finish(self, run: Driver) -> dict[str, Any]:
         self._journal()
         world, ledger, grader = self.world, self.ledger, self.opened.grader
         if self.job.export and run.end.reason in COMPLETE:
             export(self.record.path, world, self.job.setting.model)
+        failures, examples = dict(grader.failures), dict(grader.examples)
+        if (truth := self.opened.truth) is not None:
+            failures |= {f"{k}, truth": n for k, n in truth.failures.items()}
+            examples |= {f"{k}, truth": x for k, x in truth.examples.items()}
         counts = {f: ledger.fates.get(str(f), 0) for f in Fate}
         fates = {str(f): k for f, k in counts.items() if k or f is not Fate.UNCHOSEN}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
@@ -209,7 +233,7 @@ class PolicyRun:
             **({"detail": detail} if detail else {}),
             "fates": fates,
             "notes": [*self._unmeasured(), *world.about.notes()],
-            "verifier_failures": dict(grader.failures), "verifier_examples": dict(grader.examples),
+            "verifier_failures": failures, "verifier_examples": examples,
         }
 
     def _unmeasured(self) -> list[str]:

@@ -24,9 +24,9 @@ METER = "the meter"
 VERIFIERS = {name: f"the verifier {name}" for name, kind in BUILT_IN.items() if kind.rule != 1}
 
 
-def of_verifier(name: str) -> dict[str, int]:
-    """What a run's record says of the rule of its verifier: nothing of rule 1."""
-    return {"verifier_rule": BUILT_IN[name].rule} if name in VERIFIERS else {}
+def of_verifier(name: str, kind: str = "verifier") -> dict[str, int]:
+    """What a run's record says of the rule of its verifier, or its truth: nothing of rule 1."""
+    return {f"{kind}_rule": BUILT_IN[name].rule} if name in VERIFIERS else {}
 
 
 def recorded(recipe: Mapping[str, Any], code: Mapping[str, Any] | None = None) -> dict[str, int]:
@@ -68,10 +68,11 @@ def refuse_other(
 
     `problems` are those of a run's record, which name its verifier and that verifier's rule.
     """
-    there, here, verifier = recorded(recipe, code), now(recipe), (problems or {}).get("verifier")
-    if verifier in VERIFIERS:
-        there[VERIFIERS[verifier]] = int((problems or {}).get("verifier_rule", 1))
-        here[VERIFIERS[verifier]] = BUILT_IN[verifier].rule
+    there, here, problems = recorded(recipe, code), now(recipe), problems or {}
+    for kind in ("verifier", "truth"):
+        if (name := problems.get(kind)) in VERIFIERS:
+            there[VERIFIERS[name]] = int(problems.get(f"{kind}_rule", 1))
+            here[VERIFIERS[name]] = BUILT_IN[name].rule
     if text := differences(there, here):
         raise UserError(f"{where} was begun under {text}, so it is not continued: it can still be read, audited and "
                         "reported. Begin again in another folder")

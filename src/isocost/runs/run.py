@@ -23,7 +23,7 @@ from isocost.seams import Recipe
 from isocost.worlds.setting import Opened, open_setting
 from isocost.worlds.spec import may_differ
 
-LATER = {"env": "", "max_turns": 0}     # settings that records of earlier versions lack, at what they were then
+LATER = {"env": "", "max_turns": 0, "truth": None}      # settings that some records lack, at what they were then
 SHORT = 60      # characters of a value that a message shows, at most
 
 
@@ -79,7 +79,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
         raise UserError(f"{out} holds a run that was imported; choose another --out")
     fit(out / "run.json", there, schema.TRAINED)
     rules.refuse_other(out, there["recipe"], there.get("code"), there.get("problems"))
-    old, new = there["job"]["setting"], job.setting.to_dict()
+    old, new = there["job"]["setting"], {**LATER, **job.setting.to_dict()}
     left, right = today(there["recipe"]), describe(recipe)
     differs = [k for k, v in right.items() if fingerprint(left.get(k)) != fingerprint(v)]
     changed = {f"recipe's {k}": (left.get(k), right[k]) for k in differs}

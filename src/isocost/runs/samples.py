@@ -108,16 +108,18 @@ def _line(
         "variant": group.problem.variant,
         "prompt": prompt,
         **({"opened": opened} if opened and opened != prompt else {}),
-        "attempts": [_attempt(group.rollouts[i], text, str(fates[i]) if fates else "") for i in which],
+        "attempts": [_attempt(group.rollouts[i], text, str(fates[i]) if fates else "", part == HELD_OUT)
+                     for i in which],
     }
 
 
-def _attempt(r: Rollout, text: Text, fate: str) -> dict[str, Any]:
+def _attempt(r: Rollout, text: Text, fate: str, held_out: bool) -> dict[str, Any]:
     turns = list(_turns(r, text)) if r.turns else []
     return {
         "attempt": r.attempt,
         "text": shortened(r.final, MOST),
         "reward": None if r.score is None else r.score.value,
+        **({"mark": r.mark.value} if held_out and r.mark is not None else {}),
         "stop": str(r.stop),
         **({"fate": fate} if fate else {}),
         **({"fault": str(r.fault)} if r.fault else {}),

@@ -51,16 +51,18 @@ def _of_kinds() -> dict[str, Any]:
 
 
 SETTING = Keys({}, {
-    "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
-    "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
-    "max_tokens": int, "samples": Size, "evaluated": Size | None, "system": str, "device": str, "dtype": str,
+    "model": str, "data": str, "verifier": str | None, "truth": str | None, "held_out": float,
+    "held_out_data": str | None, "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float,
+    "top_k": Count, "max_tokens": int, "samples": Size, "evaluated": Size | None, "system": str, "device": str,
+    "dtype": str,
     "threads": Size, "env": str, "max_turns": Count, **_of_kinds(),
 }, rest=UNKNOWN)
 ARM = Keys({}, rest=NUMBER)     # which values it needs is said where they are read
 MODEL = Keys({}, {"name": str, "parameters": NUMBER, "learned": NUMBER})
 PROBLEMS = Keys({}, {
     "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
-    "verifier_source": str | None, "verifier_rule": Size, "environment": str, "environment_source": str,
+    "verifier_source": str | None, "verifier_rule": Size, "truth": str, "truth_source": str | None, "truth_rule": Size,
+    "environment": str, "environment_source": str,
 })
 LOG = Keys({}, {        # the log of an imported run
     "source": str, "name": str, "unit": str, "digest": str, "files": list[OBJECT], "about": OBJECT,
@@ -93,8 +95,8 @@ STUDY = Keys({"setting": SETTING}, {
 TOKENS = Keys({}, {"fresh": Count, "reread": Count, "written": Count})
 TURN = Keys({}, {"said": str, "shown": str, "reward": float, "fault": str, "key": str, "tokens": TOKENS})
 ATTEMPT = Keys({}, {
-    "attempt": int, "text": str, "reward": NUMBER, "stop": str, "fate": str, "tokens": TOKENS, "turns": Each(TURN),
-    "left_out": Count,
+    "attempt": int, "text": str, "reward": NUMBER, "mark": NUMBER, "stop": str, "fate": str, "tokens": TOKENS,
+    "turns": Each(TURN), "left_out": Count,
 })
 SAID = Keys({}, {
     "step": float, "part": str, "kept": str, "id": str, "variant": str, "prompt": str, "opened": str,
@@ -127,6 +129,7 @@ PROFILE = Keys({
     "assign": list[float], "report": list[float],
     "graded": bool, "rewards": list[float], "tallies": Each(Each(tuple[float, int])), "unsolved": float,
     "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs, "measuring": Costs, "sent": Costs,
+    "truth": Keys({"verifier": str, "mean": float, "flawed": NUMBER}),
     "starting_rate": Keys({"lr": float, "rollouts": Size, "command": str}),
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
@@ -191,6 +194,7 @@ REPLAYED = NAMED.needing(wave=int, slot=int, attempts=list[int], fates=list[str]
 CLOCK = Keys({"step": float}, dict.fromkeys(
     ("rollouts", "tokens", "seconds", "cpu", "sample", "score", "learn", "evaluate", "rss_mb"), float))
 KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cost": Costs}, {
+    "true": list[NUMBER],
     "lengths": list[int], "stops": list[str], "example": SAID, "turns": list[Count],
     "faults": list[dict[str, int]],
 })
@@ -208,7 +212,7 @@ STATE = Keys({      # of a checkpoint
     "meter": Keys({"logical": ACCOUNTS, "physical": ACCOUNTS}, {"busy": dict[str, dict[str, float]]}),
 }, {
     "ledger": Keys({"seed": int, "step": Count, "waves": Count, "drawn": int}, rest=UNKNOWN), "measured": Count,
-    "base": list[NUMBER] | None, "version": int, "kept": dict[str, list[OBJECT]],
+    "base": list[NUMBER] | None, "best": OBJECT, "version": int, "kept": dict[str, list[OBJECT]],
     **dict.fromkeys(("seconds", "cpu", "start_up", "evaluation_cpu"), float),
     "checksums": dict[str, int], "shelf": list[OBJECT], "unfinished": list[OBJECT],
     "ahead": Keys({"waves": list[list[OBJECT]], "held": list[OBJECT]}),

@@ -9,11 +9,12 @@ amount, or none, continues the run to the same bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from isocost import units
+from isocost.disk.shape import Plain
 from isocost.errors import UserError
 from isocost.meter import EVALUATION, TRAIN, Meter
 from isocost.runs.files import read_json
@@ -24,7 +25,7 @@ _COUNTED = {units.ROLLOUTS: "rollouts", units.TOKENS: "decode", units.ENV_STEPS:
 
 
 @dataclass(frozen=True)
-class StopAt:
+class StopAt(Plain):
     """An `amount` of a unit of `isocost.units`, or of a currency.
 
     `each` is what a count of a cost is worth in it, by its name in `Cost`, with `seconds` of run time and `cached`, the
@@ -50,15 +51,6 @@ class StopAt:
             raise UserError(f"--stop-at {text}: no price is known{known}; give --price, such as 2.5{unit}/device-hour, "
                             f"or of a service 0.13{unit}/M-prefill,0.40{unit}/M-sample,0.40{unit}/M-train")
         return StopAt(amount, unit, prices.get(unit, {_COUNTED[unit]: 1.0} if unit in _COUNTED else {}))
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> StopAt:
-        """What `data()` wrote."""
-        return StopAt(**data)
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
     @property
     def whole(self) -> bool:
@@ -97,12 +89,12 @@ class StopAt:
         logical = total(end["bill"])
         return self.worth(logical, total(end["physical"]) if end.get("physical") else logical, end["seconds"])
 
-    def next(self, meter: Meter, seconds: float, steps: int, evaluations: int) -> float:
+    def next(self, meter: Meter, seconds: float, steps: float, evaluations: int) -> float:
         """The mean cost of a step so far, and of an evaluation where those count."""
         done = meter.of(EVALUATION)
         each = self.worth(done, meter.physical.get(EVALUATION, done), done.seconds) / max(evaluations, 1)
         trained = self.worth(meter.of(), meter.physical.get(TRAIN, meter.of()), seconds - done.seconds)
-        return trained / max(steps, 1) + each * self.whole
+        return trained / (steps or 1) + each * self.whole
 
     def text(self, amount: float) -> str:
         """An amount of its unit in words."""

@@ -28,7 +28,7 @@ from isocost.traits import bounds
 from isocost.types import Problem, Rollout
 from isocost.world import World
 
-KIND = FileKind("isocost.scorers", "scorer", ("score",), "docs/strategies.md", dashes=True)
+KIND = FileKind("isocost.scorers", "scorer", ("score",), "docs/scorers.md", dashes=True)
 SECONDS = 60.0      # for one call of a scorer; after that its texts have no score
 _DIALS = re.compile(r"(.*?)(?::((?:\w+=[^,=]*)(?:,\w+=[^,=]*)*))?")
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 
 from isocost import chance, meter
-from isocost.errors import UserError
 from isocost.gather import together
 from isocost.traits import bounds
 from isocost.types import Message, Place, Problem, Role, Rollout, Sampling, Segment
@@ -25,7 +24,7 @@ async def score(
     problem: Problem, texts: Sequence[Rollout], over: Sequence[bool], world: World, *, readings: int = 1,
     model: str = "", ask: str = ASK, tokens: int = 256,
 ) -> list[float | None]:
-    """The share of yes; None where no reading gives a verdict. `model` names one of `World.others`; empty: the policy.
+    """The share of yes; None where no reading gives a verdict. `model` is one as in --model; empty: the policy.
 
     `ask` holds {question} and {text}. The tokens that are read and written are charged.
     """
@@ -46,11 +45,9 @@ async def prefer(problem: Problem, one: str, other: str, world: World) -> bool |
 async def ask_model(world: World, model: str, question: str, readings: int, tokens: int) -> list[str]:
     """What a model answers to a question, `readings` times; the question alone is the address of its random numbers.
 
-    Raises UserError for a model that is not open.
+    Raises UserError for a model that cannot be opened.
     """
-    if model and model not in world.others:
-        raise UserError(f"scorer generative: no model {model!r} is open; there are {', '.join(world.others) or 'none'}")
-    asked = world.others[model] if model else world
+    asked = world.other(model) if model else world
     text = Segment.given(asked.text.prompt((Message("user", question),)), Role.PROMPT, Sampling())
     wave, slot = (int(chance.share(question, k) * 2**31) for k in range(2))
     place = Place(0, wave, slot, int(chance.Purpose.FORK))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import html
 import importlib
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
@@ -41,11 +42,27 @@ def given(*rows: Row | Table) -> list[Row | Table]:
     return [row for row in rows if (row.cells if isinstance(row, Table) else row.text)]
 
 
-class Result(ABC):
+def data_of(x: Any) -> Any:
+    """Plain data for JSON: what says its own data, other dataclasses by their fields, NaN and infinities as None."""
+    if callable(own := getattr(x, "to_dict", getattr(x, "data", None))):
+        return data_of(own())
+    if is_dataclass(x):
+        return {f.name: data_of(getattr(x, f.name)) for f in fields(x)}
+    if isinstance(x, Mapping):
+        return {k: data_of(v) for k, v in x.items()}
+    if isinstance(x, list | tuple):
+        return [data_of(v) for v in x]
+    if isinstance(x, float) and not math.isfinite(x):
+        return None
+    return str(x) if isinstance(x, Path) else x
+
+
+class Result:
     """A result. `record` names the file of the study that holds it, without `.json`; `sections` are the keys of the
-    report's sections that show it, empty where the report has none."""
+    report's sections that show it, empty where the report has none; `entries` is the field that its data lists."""
 
     record: ClassVar[str] = ""
+    entries: ClassVar[str] = ""
     sections: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -62,9 +79,12 @@ class Result(ABC):
         """What it says, as the terminal, a notebook and the report print it."""
         return ()
 
-    @abstractmethod
     def to_dict(self) -> Any:
-        """Plain data, a dict or a list: exactly what the command prints with --json."""
+        """Plain data, a dict or a list: exactly what the command prints with --json. Its fields, but for the folder, or
+        the field of `entries` alone."""
+        if self.entries:
+            return data_of(getattr(self, self.entries))
+        return {f.name: data_of(getattr(self, f.name)) for f in fields(self) if f.name != "folder"}    # type: ignore
 
     def plot(self) -> Any:
         """The result's main chart, an `altair` chart. Raises UserError where the report has no chart of it."""
@@ -103,7 +123,7 @@ class OfPlanner(Result):
         return vars(self)[self.has].data()
 
 
-class TextResult(Result):
+class TextResult(Result, ABC):
     """A result that is a text, such as a file: `str()` of it is what the command prints, and a notebook shows that."""
 
     @abstractmethod

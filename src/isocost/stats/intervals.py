@@ -8,18 +8,20 @@ symmetric truth 75 % of the time at most. So the variance is pooled over arms. T
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy import ndarray
 from scipy.special import ndtr, stdtrit
 
+from isocost.disk.shape import Plain
+
 Kind = Literal["confidence", "prediction"]
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Plain):
     """A value with its bounds: `kind` says whether they are for the mean curve or for the mean of new runs.
 
     `dof` are the degrees of freedom of the pooled run-to-run variance behind it.
@@ -44,15 +46,6 @@ class Interval:
     def __str__(self) -> str:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of(data: dict[str, Any]) -> Interval:
-        """The interval that `data()` wrote."""
-        return Interval(**data)
-
 
 def student(level: float, dof: float) -> float:
     """The half-width, in standard errors, of a central Student interval of this level."""
@@ -76,17 +69,6 @@ class Noise:
         """The run-to-run standard deviation in reward of one run at C (...), where the mean is `reward` (...)."""
         pooled = np.sqrt((self.residuals[split] ** 2).sum(0) / self.dof)
         return spread(reward) * np.interp(np.log(C), np.log(self.C), pooled)
-
-    def shifts(self, C: ndarray, runs: int, normal: ndarray, inflate: ndarray) -> ndarray:
-        """Draws of the error of a mean of `runs` runs at C (K',), in units of `spread`: (2, D, K').
-
-        `normal` (D, I) are standard normal, `inflate` (D,) is sqrt(dof / chi-squared): together a multivariate
-        Student with the pooled covariance.
-        """
-        at = np.log(C)
-        known = np.log(self.C)
-        residuals = np.array([[np.interp(at, known, row) for row in split] for split in self.residuals])
-        return np.einsum("di,sik->sdk", normal, residuals) * (inflate / np.sqrt(self.dof * runs))[:, None]
 
 
 FLOOR = 0.05        # rewards nearer to 0 or 1 than this get the spread of this reward

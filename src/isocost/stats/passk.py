@@ -8,7 +8,7 @@ if all its rewards are equal. Nothing here samples a model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import comb
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy import ndarray
 from scipy.special import betaln, digamma, zeta
 
 from isocost import chance
+from isocost.disk.shape import Plain
 
 RULE = 16       # samples per problem that the regimes are defined on
 HARD_SHARE, EASY_SHARE = 0.5, 0.1   # of problems with 0 or 1 of the samples right
@@ -29,7 +30,7 @@ WIDEST = np.log(1e3)                # largest |log| of a beta-binomial's two par
 
 
 @dataclass(frozen=True)
-class Dead:
+class Dead(Plain):
     """Share of groups of n rollouts whose rewards are all equal: with a group baseline they have no gradient."""
 
     n: int
@@ -37,9 +38,6 @@ class Dead:
     low: float
     high: float
     kind: str       # "unbiased" for n <= samples, "beta-binomial" beyond
-
-    def data(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -128,16 +126,13 @@ def _others(votes: Sequence[int], spend: int, most: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class PassAt:
+class PassAt(Plain):
     """Mean pass@k over problems, with its interval."""
 
     k: int
     value: float
     low: float
     high: float
-
-    def data(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def pass_curve(

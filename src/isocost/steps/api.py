@@ -17,13 +17,11 @@ from isocost.steps.look.export import ExportResult, export
 from isocost.steps.look.verdict import Verdicts, verdict
 from isocost.steps.outside.early import NEVER, Stops
 from isocost.steps.settings import setting_with
-from isocost.steps.training.fit import LawResult, NoLaw, fit
+from isocost.steps.training.fit import fit
 from isocost.steps.training.pass_rates import PROBLEMS
-from isocost.steps.training.pilot import Additions, PilotResult, pilot
-from isocost.steps.training.plans import PilotPlanResult, PlanResult
+from isocost.steps.training.pilot import Additions, pilot
 from isocost.steps.training.profile import ProfileCost, ProfileResult, profile
-from isocost.steps.training.stopping import StoppedRuns
-from isocost.steps.training.train import TrainResult, train
+from isocost.steps.training.train import train
 from isocost.worlds.setting import Setting
 
 
@@ -87,23 +85,34 @@ class Study(Result):
         self, *, workers: int | None = None, dry_run: bool = False, longer: Sequence[str] = (),
         seeds: Sequence[str] = (), turns: int | None = None, site: Site = HERE, worth: float | None = None,
         stop_at: str | None = None,
-    ) -> PilotResult | PilotPlanResult | StoppedRuns:
+    ) -> Any:
         """Run the planned pilot, in processes of its own or where `site` says. `longer=["4=4x"]` and `seeds=["8=2"]`
         add runs to it, at the turn limit `turns` or at all that it compares. Runs of a user's trainer are ended once
         the rest of them is unlikely to gain `worth`; all are ended at the amount `stop_at` ("40usd", "2h")."""
-        return pilot(self._read, Additions(longer, seeds, turns), workers=workers, dry_run=dry_run, site=site,
-                     stops=Stops(worth, at=stop_at), observer=self.observer)
+        added, stops = Additions(longer, seeds, turns), Stops(worth, at=stop_at)
+        if own := self._own("pilot", not added and site is HERE and stops == NEVER):
+            return own(self._read, workers=workers, dry_run=dry_run, observer=self.observer)
+        return pilot(self._read, added, workers=workers, dry_run=dry_run, site=site, stops=stops,
+                     observer=self.observer)
 
-    def fit(self, *, metric: str | None = None) -> LawResult | NoLaw:
+    def fit(self, *, metric: str | None = None) -> Any:
         """Fit the law to the pilot's runs. `refused` of a law says why it is not identified."""
+        if own := self._own("fit", metric is None):
+            return own(self._read)
         return fit(self._read, metric=metric)
 
     def train(
         self, *, workers: int | None = None, dry_run: bool = False, site: Site = HERE, stops: Stops = NEVER,
-    ) -> TrainResult | PlanResult | StoppedRuns:
+    ) -> Any:
         """Seal the forecast, then train the prescription and its comparator, in processes of their own or where
         `site` says. `stops` says when runs are ended early."""
+        if own := self._own("train", site is HERE and stops == NEVER):
+            return own(self._read, workers=workers, dry_run=dry_run, observer=self.observer)
         return train(self._read, workers=workers, dry_run=dry_run, site=site, stops=stops, observer=self.observer)
+
+    def _own(self, step: str, plain: bool) -> Any:
+        """The step that studies of this kind have for themselves, or None; `plain`: without options of training."""
+        return kinds.own_step(self._read, step, {} if plain else {step: f"an option of training's {step}"}, ())
 
     def audit(self) -> Any:
         """Compare the sealed forecast with the outcome."""
@@ -153,9 +162,9 @@ def study(
     "sums:level=1".
     seed: of every run and every interval. method: replaces the recipe that the profile chooses.
     problems: how many are profiled, 16 completions each. settings: as the commands' options, with `_` for `-`:
-    verifier, held_out, held_out_data, limit, skip_broken, system, temperature, top_p, top_k, max_tokens, samples,
-    device, dtype, kernels, threads, in_turns, witness, env, max_turns. observer: receives progress and warnings; by
-    default they are printed in IPython and nowhere else.
+    verifier, truth, held_out, held_out_data, limit, skip_broken, system, temperature, top_p, top_k, max_tokens,
+    samples, device, dtype, kernels, threads, in_turns, witness, env, max_turns. observer: receives progress and
+    warnings; by default they are printed in IPython and nowhere else.
 
     Raises:
         UserError: for a setting of another name. A value that cannot be used is an error of the first step.

@@ -145,19 +145,22 @@ class Started:
 class Evaluated:
     """One run was evaluated: `reward` is on the test split, after `rollouts` rollouts and `step` updates.
 
-    `speed` is the run's speed so far; None before the first update.
+    `mark` is by the verifier that trains, where the reward is by another one. `speed` is the run's speed so far; None
+    before the first update.
     """
 
     rollouts: int
     step: int
     reward: float
     speed: Rates | None
+    mark: float | None = None
 
     def rows(self) -> list[Row]:
         """One line."""
         speed = f"  {told(self.speed)}" if self.speed else ""
+        beside = "" if self.mark is None else f" (truth), {self.mark:.4f} (mark)"
         return [Row("", f"{self.rollouts:>9,} rollouts  step {self.step:>6}  held-out reward, test split "
-                        f"{self.reward:.4f}{speed}", "command")]
+                        f"{self.reward:.4f}{beside}{speed}", "command")]
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def check(path: Path, setting: Setting, **asked: Any) -> None:
     if not home.has("study.json"):
         return
     there = home.asked
-    old, new = {**there["setting"], **there}, {**setting.to_dict(), **asked}
+    old, new = {**there["setting"], **there}, {"truth": None, **setting.to_dict(), **asked}
     changed = sorted(k for k in new if (k in old or new[k])
                      and records.canonical(old.get(k)) != records.canonical(new[k]))
     if changed:

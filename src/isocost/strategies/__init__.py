@@ -4,9 +4,9 @@
 
 A file has a docstring with its equation, `CARD`, and `play`, an `isocost.seams.Play` whose keywords are its settings,
 with their bounds and traits. It may have `check(**settings)`, which raises UserError for settings that do not fit each
-other. If the answer is a function of a pool of finished samples it has `choose(answers, scores, ...)`, whose keywords
-are settings of `play`. So one value serves everywhere: a recipe trains with it as `play`, `isocost eval --strategy`
-measures it, and a server answers with it.
+other, and `SIZE`, the setting that a study varies if that is not n. If the answer is a function of a pool of finished
+samples it has `choose(answers, scores, ...)`, whose keywords are settings of `play`. So one value serves everywhere: a
+recipe trains with it as `play`, `isocost eval --strategy` measures it, and a server answers with it.
 
 Each attempt gives one rollout, with the number of that attempt: the chosen one. Its notes are `tries` (rollouts that
 were begun for it), `depth` (tokens written one after the other: latency without a clock), `score` (by the scorer, if
@@ -65,6 +65,7 @@ class Strategy:
     play: Play
     card: Card
     pool: Callable[[Sequence[str | None], Sequence[float | None]], Pick] | None = None
+    size: str = "n"         # the setting that a study varies; empty: none
 
     def __str__(self) -> str:
         """As `parse` reads it back, without what is as by default."""
@@ -151,7 +152,9 @@ def parse(spec: str) -> Strategy:
         check(**{k: v for k, v in values.items() if k in knobs(check)})
     choose = getattr(module, "choose", None)
     pool = choose and partial(choose, **{k: v for k, v in values.items() if k in knobs(choose)})
-    return Strategy(name, {k: said.get(k, plain_text(v)) for k, v in values.items()}, play, module.CARD, pool)
+    size = getattr(module, "SIZE", "n")
+    return Strategy(name, {k: said.get(k, plain_text(v)) for k, v in values.items()}, play, module.CARD, pool,
+                    size if size in values else "")
 
 
 def _parted(options: str) -> list[str]:

@@ -235,14 +235,14 @@ Search = Callable[[Answer, Segment], Coroutine[Any, Any, Rollout]]
 
 async def searched(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | Rollout | None,
-    scorer: Scorer, search: Search,
+    scorer: Scorer | None, search: Search,
 ) -> list[Rollout]:
-    """Answers that are each found by a search over steps; a start is continued as it is.
+    """Answers that are each found by a search; a start is continued as it is.
 
     Raises UserError where texts are turns of a dialogue: its environment cannot be in the states of several paths.
     """
     if world.env is not Ask:
-        raise UserError("a search over steps needs one question and one answer: the environment of a dialogue cannot "
+        raise UserError("this strategy needs one question and one answer: the environment of a dialogue cannot "
                         "follow paths that are dropped. Use best-of, vote or until-sure, which choose among whole "
                         "dialogues")
     if start is not None:

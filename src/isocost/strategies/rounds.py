@@ -22,6 +22,7 @@ from isocost.types import Message, Place, Problem, Rollout, Segment
 from isocost.world import World
 
 CARD = Card("Reasoning Cache", "2602.03773", 2026, "one", "Accuracy rises with rounds to four times those trained on.")
+SIZE = "rounds"     # what a study varies
 
 
 @bounds(rounds="[0, inf)", room="[1, inf)")

@@ -113,11 +113,13 @@ class Loading:
 
     `system` is put before problems that have no system message. With `check`, every problem's own answer must be right
     by its verifier; the cost goes to the account `check` of the `meter`. A user's reward is tried on a few rows first
-    (`verify.try_reward`), without `check` too if `tried`. With `reads`, called at the first row, a prompt that the
-    policy cannot be given makes its row a broken one. `skip_broken` leaves broken rows out and reports them.
+    (`verify.try_reward`), without `check` too if `tried`. With `check` answers must be right by a `truth`, too. With
+    `reads`, called at the first row, a prompt that the policy cannot be given makes its row a broken one. `skip_broken`
+    leaves broken rows out and reports them.
     """
 
     verifier: str | None = None
+    truth: str | None = None
     skip_broken: bool = False
     system: str = ""
     check: bool = True
@@ -168,10 +170,10 @@ def _load(
         trial = _try([x for x in good if x[0] not in unfit], name, meter, reads)
         warnings, paid = trial.warnings, (trial.low, trial.high)
     refused: list[BadRow] = []
-    if check and not kind.of_turns:
-        good, refused, said = _agree(good, name, meter)
-        broken += refused
-        warnings += said
+    for marking in (name, how.truth) if check else ():
+        if marking is not None and not verifiers.find(marking).of_turns:
+            good, more, said = _agree(good, marking, meter)
+            refused, broken, warnings = refused + more, broken + more, warnings + said
     fit = [(where, p) for where, p in good if where not in unfit]
     if fit or how.skip_broken or not good:
         broken += [BadRow(where, unfit[where]) for where, _ in good if where in unfit]

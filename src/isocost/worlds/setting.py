@@ -32,6 +32,7 @@ class ProblemOptions:
 
     data: str = "sums:level=1"
     verifier: str | None = None
+    truth: str | None = None        # the verifier that evaluations report, if it is not the one that trains
     held_out: float = 0.2  # share of problems, or a count when 1 or more; half validation, half test split
     held_out_data: str | None = None  # or a separate set
     limit: int | None = None
@@ -101,7 +102,10 @@ class Setting:
     def to_dict(self) -> dict[str, Any]:
         """Its record, which `of` reads."""
         parts = (getattr(self, name) for name in (*PARTS, "world"))
-        return {"model": self.model, **{f.name: getattr(part, f.name) for part in parts for f in fields(part)}}
+        out = {"model": self.model, **{f.name: getattr(part, f.name) for part in parts for f in fields(part)}}
+        if self.problems.truth is None:
+            del out["truth"]        # records without one are as those of earlier versions
+        return out
 
     @property
     def measured(self) -> Pace:
@@ -135,11 +139,15 @@ class Opened:
     sides: Split
     world: World
     grader: Grader
+    truth: Grader | None = None
 
     def close(self) -> None:
-        """End the verifier's processes and the world's connections."""
+        """End the verifiers' processes and the world's connections."""
         self.grader.close()
-        self.world.close()
+        if self.truth is not None:
+            self.truth.close()
+        for world in (self.world, *self.world.others.values()):
+            world.close()
 
 
 def open_problems(
@@ -157,11 +165,12 @@ def open_problems(
     asked = setting.problems
     environment = open_environment(asked.env) if asked.env else None
     verifier = asked.verifier or (environment.verifier or None if environment else None)
-    own = verifier is not None and not find(verifier).must_agree
+    own = asked.truth is None and verifier is not None and not find(verifier).must_agree
     listed = environment.problems if environment else None
     load = partial(
         load_problems,
         verifier=verifier,
+        truth=asked.truth,
         system=asked.system,
         check=check or (asked.skip_broken and not own),
         skip_broken=asked.skip_broken,
@@ -205,18 +214,28 @@ def open_setting(
     else:
         loaded, sides = _built_in_problems(setting)
     grader = Grader(loaded.verifier, meter=meter)
+    truth = None if asked.truth is None else Grader(asked.truth, meter=meter)
     every = (*sides.train, *sides.select, *sides.audit)
     try:
         world = spec.open(Opening(
             sides.train, grader, meter, setting.sampling, machine, setting.world, limits, reference,
-            exact=not asked.env and all(p.meta.get("exact") for p in every), dialogues=bool(asked.env),
+            exact=not (asked.env or truth) and all(p.meta.get("exact") for p in every), dialogues=bool(asked.env),
         ))
+        world.open_other = partial(_other, setting, grader, meter, limits)
         if asked.env:
             world.env = open_environment(asked.env).make
+        world.truth = truth
     except BaseException:
-        grader.close()
+        for one in (grader, *([truth] if truth else ())):
+            one.close()
         raise
-    return Opened(setting, loaded, sides, world, grader)
+    return Opened(setting, loaded, sides, world, grader, truth)
+
+
+def _other(setting: Setting, grade: Grader, meter: Meter, limits: RequestLimits, name: str) -> World:
+    """The world of another model, which is sampled as the setting's own."""
+    spec = spec_of(name)
+    return spec.open(Opening((), grade, meter, setting.sampling, setting.machine, spec.of.options(), limits))
 
 
 def _built_in(setting: Setting) -> bool:
@@ -224,7 +243,7 @@ def _built_in(setting: Setting) -> bool:
     asked = setting.problems
     named_sets = [part.spec for spec in (asked.data, asked.held_out_data) if spec for part in parts(spec)]
     model = setting.model in {f.model for f in FAMILIES.values()}
-    own_marks = asked.verifier is None and not asked.skip_broken and not asked.env
+    own_marks = asked.verifier is None and asked.truth is None and not asked.skip_broken and not asked.env
     return model and own_marks and all(named(spec) for spec in named_sets)
 
 

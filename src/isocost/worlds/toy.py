@@ -23,7 +23,7 @@ from isocost.meter import Meter, payer
 from isocost.recipe import functions
 from isocost.seams import SEAMS, Recipe
 from isocost.types import Cost, Fault, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown, Stop
-from isocost.world import Luck, OnTokens, World
+from isocost.world import BaseEpisode, Luck, OnTokens, World
 
 ALPHABET = "abc.0123456789?!"     # the policy writes the first four; it only reads the rest
 SAYS, END = 4, 3
@@ -287,10 +287,10 @@ class ToyLearner:
         return float(norm)
 
     def weights(self) -> dict[str, Tensor]:
-        return {k: v.detach().clone() for k, v in self.policy.state_dict().items()}
+        return dict(self.policy.state_dict())
 
     def state(self) -> dict[str, Tensor]:
-        return self.weights() | self.adam.state()
+        return {k: v.clone() for k, v in self.weights().items()} | self.adam.state()
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.policy.load_state_dict({k: state[k] for k in self.policy.state_dict()})
@@ -386,7 +386,7 @@ def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
     )
 
 
-class Guess:
+class Guess(BaseEpisode):
     """One dialogue: the answer ends it and pays 1. One turn in four meets a tool that is busy, and is lost."""
 
     def __init__(self, problem: Problem):
@@ -403,15 +403,9 @@ class Guess:
         shown = "!" if fault else "?"
         return Shown((Message("tool", shown),), right, float(right), shown, fault)
 
-    def final(self) -> str:
-        return self.said
-
     def expert(self) -> str:
         """The answer."""
         return str(self.problem.answer)
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
 
 def world_of(recipe: Recipe) -> World:

@@ -35,12 +35,17 @@ def networks(space: Space, agent: Agent) -> Mapping[str, Network]:
     }
 
 
+def smoothed(batch: Transitions, slow: Params, luck: Luck, *, noise: float, limit: float) -> Tensor:
+    """ã, the slow actor's next action with clipped noise on it: (S, B, A)."""
+    z = (noise * luck.normal("next", *batch.action.shape[1:])).clamp(-limit, limit)
+    return (torch.tanh(slow("actor", batch.following)[:, 0]) + z).clamp(-1, 1)
+
+
 def target(
     batch: Transitions, params: Params, slow: Params, luck: Luck, *, noise: float = 0.2, limit: float = 0.5
 ) -> Tensor:
-    """r + γ min_k Q'_k(s', ã), with the slow actor's action and clipped noise on it: (S, B)."""
-    z = (noise * luck.normal("next", *batch.action.shape[1:])).clamp(-limit, limit)
-    action = (torch.tanh(slow("actor", batch.following)[:, 0]) + z).clamp(-1, 1)
+    """r + γ min_k Q'_k(s', ã): (S, B)."""
+    action = smoothed(batch, slow, luck, noise=noise, limit=limit)
     return batch.reward + batch.discount * slow("critic", batch.following, action)[..., 0].amin(1)
 
 

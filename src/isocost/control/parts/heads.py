@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -27,15 +28,36 @@ class ReturnBins(Mlp):
         return (logits.softmax(-1) * (edges[1:] + edges[:-1]) / 2).sum(-1)
 
     def gaussian(self, y: Tensor, ratio: float) -> Tensor:
-        """The bins' mass of a normal distribution at y, with a deviation of `ratio` bin widths: (...) -> (..., bins).
+        return gaussian_bins(y, self.edges, ratio)
 
-            p_j = (Φ((e_{j+1} − y)/σ) − Φ((e_j − y)/σ)) / (Φ((e_m − y)/σ) − Φ((e_0 − y)/σ)),  y clipped to the support
-        """
-        width = ratio * (self.high - self.low) / self.outputs
-        below = torch.special.ndtr((self.edges - y.clamp(self.low, self.high)[..., None]) / width)
-        return below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
+
+def gaussian_bins(y: Tensor, edges: Tensor, ratio: float) -> Tensor:
+    """The bins' mass of a normal distribution at y, with a deviation of `ratio` bin widths: (...) -> (..., bins).
+
+        p_j = (Φ((e_{j+1} − y)/σ) − Φ((e_j − y)/σ)) / (Φ((e_m − y)/σ) − Φ((e_0 − y)/σ)),  y clipped to the support
+    """
+    low, high = float(edges[0]), float(edges[-1])
+    width = ratio * (high - low) / (len(edges) - 1)
+    below = torch.special.ndtr((edges - y.clamp(low, high)[..., None]) / width)
+    return below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
 
 
 def cross_entropy(p: Tensor, logits: Tensor) -> Tensor:
     """−Σ_j p_j log softmax_j; its gradient by the logits is softmax − p."""
     return -(p * logits.log_softmax(-1)).sum(-1)
+
+
+@dataclass(frozen=True)
+class FlowValue(Mlp):
+    """The velocity of a value between `low` and `high`: beside (s, a) it sees the value over bins, and the time."""
+
+    low: float = -1.0
+    high: float = 1.0
+    bins: int = 50
+    frequencies: int = 32
+
+    def encoded(self, z: Tensor, t: Tensor, ratio: float = 16.0) -> Tensor:
+        """(..., 1), (..., 1) -> (..., bins + 2 frequencies)."""
+        seen = gaussian_bins(z[..., 0], torch.linspace(self.low, self.high, self.bins + 1), ratio)
+        angle = math.pi * t * torch.arange(1, self.frequencies + 1)
+        return torch.cat((seen, angle.sin(), angle.cos()), -1)

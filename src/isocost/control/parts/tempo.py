@@ -17,3 +17,11 @@ def steady(
     reset = bool(reset_every and so_far.updates and so_far.updates % reset_every == 0)
     every = {"actor": actor_every, "temperature": actor_every} if actor_every > 1 else {}
     return Tempo(random=warm, learns=not warm, every=every, tau=tau, slow_every=slow_every, reset=reset)
+
+
+def offline(
+    so_far: Progress, *, tau: float = 0.005, slow_every: int = 1, actor_every: int = 1, sampled: bool = False
+) -> Tempo:
+    """Updates alone, from a fixed set. `sampled`: evaluated actions are drawn from the policy."""
+    every = {"actor": actor_every} if actor_every > 1 else {}
+    return Tempo(acts=False, sampled=sampled, every=every, tau=tau, slow_every=slow_every)

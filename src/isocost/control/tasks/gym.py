@@ -7,8 +7,10 @@ the same seed.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,8 @@ from numpy import ndarray
 from isocost.control.types import Space
 from isocost.errors import RewardFailed, UserError
 
-NEEDS = {"mujoco": "gymnasium[mujoco]", "ogbench": "ogbench"}    # named by a message: what has it
+NEEDS = {"mujoco": "gymnasium[mujoco]"}     # named by a message: what has it
+ADDS = ("ogbench",)     # packages that register ids of their own when they are imported
 SUPPORTED = "boxes of numbers and discrete spaces are supported"
 
 
@@ -40,7 +43,12 @@ class Gymnasium:
             self._numbers[slot] = len(self._environments)
             self._environments.append(_made(self.id))
         number = self._numbers[slot]
-        seen, _ = self._environments[number].reset(seed=int(rng.integers(2**31)))
+        seed, outside = int(rng.integers(2**31)), np.random.get_state()
+        np.random.seed(seed)        # OGBench draws its starts from this generator
+        try:
+            seen, _ = self._environments[number].reset(seed=seed)
+        finally:
+            np.random.set_state(outside)
         return np.concatenate(([float(number)], self._flat(number, seen)))
 
     def _flat(self, number: int, seen: Any) -> ndarray:
@@ -73,17 +81,15 @@ def opened(size: str) -> Gymnasium:
     """Raises UserError for an id that does not exist or whose package is missing, and for spaces, limits and scales
     that cannot be used."""
     id, _, stated = size.partition("@")
-    try:
-        import gymnasium
-    except ImportError:
-        raise UserError(f"gym:{id} needs Gymnasium: install it with `pip install gymnasium`") from None
+    if find_spec("gymnasium") is None:
+        raise UserError(f"gym:{id} needs Gymnasium: install it with `pip install gymnasium`")
     if not id:
         raise UserError("gym: names no environment; write gym:ID, such as gym:Pendulum-v1@-150")
-    try:
-        spec = gymnasium.spec(id)
-    except gymnasium.error.Error as e:
-        near = get_close_matches(id, gymnasium.registry, 1)
-        raise UserError(f"Gymnasium has no {id}{f': did you mean {near[0]}?' if near else f': {e}'}") from None
+    if id.startswith("dm_control/"):
+        raise UserError(f"{id}: dm_control is not supported. dm_control 1.0.50 fails with mujoco 4.0.0, which pip "
+                        "installs with it (AttributeError: 'MjModel' object has no attribute 'flex_vertedge'). Take "
+                        "Gymnasium's own, such as gym:HalfCheetah-v5, or `isocost import` logs of it")
+    spec = _spec(id)
     made = _made(id)
     seen, acts = made.observation_space, made.action_space
     for what, space in (("observations", seen), ("actions", acts)):
@@ -106,7 +112,33 @@ def opened(size: str) -> Gymnasium:
     space = Space(many, 1, int(acts.n)) if hasattr(acts, "n") else Space(many, int(np.prod(acts.shape)))
     none = np.zeros(0)
     bounds = (none, none) if space.discrete else (acts.low.ravel().astype(float), acts.high.ravel().astype(float))
-    return Gymnasium(f"gym:{size}", id, space, int(spec.max_episode_steps), float(reference), bounds)
+    task = Gymnasium(f"gym:{size}", id, space, int(spec.max_episode_steps), float(reference), bounds)
+    first, again = (task.begin(np.random.default_rng(0), ("again", 0, 0)) for _ in range(2))
+    if not np.array_equal(first, again, equal_nan=True):
+        raise UserError(f"{id} begins elsewhere after a second reset with the same seed, so a resumed run would not be "
+                        "the same: its reset must draw from self.np_random")
+    return task
+
+
+def _spec(id: str) -> Any:
+    """What is registered of an id, by Gymnasium or by a package of `ADDS` that is installed.
+
+    Raises UserError for an id that does not exist, with the nearest.
+    """
+    import gymnasium
+
+    lacking = []
+    for package in ("", *ADDS):
+        try:
+            importlib.import_module(package or "gymnasium")
+            return gymnasium.spec(id)
+        except ImportError:
+            lacking.append(package)
+        except gymnasium.error.Error:
+            pass
+    near = get_close_matches(id, gymnasium.registry, 1)
+    raise UserError(f"Gymnasium has no {id}{f': did you mean {near[0]}?' if near else ''}"
+                    + "".join(f"; ids of {p} need `pip install {p}`" for p in lacking))
 
 
 def _made(id: str) -> Any:

@@ -23,9 +23,8 @@ from isocost.doctor.finding import Finding
 from isocost.doctor.reward import formats as written
 from isocost.doctor.reward.cases import Built, CaseFamily, build
 from isocost.doctor.reward.cost import ErrorCosts, Errors, costs_of
-from isocost.doctor.reward.examples import EXAMPLES
 from isocost.doctor.reward.formats import FORMATS, Format
-from isocost.doctor.reward.kinds import CODE, Item, items_of
+from isocost.doctor.reward.kinds import CODE, EXAMPLES, Item, items_of
 from isocost.doctor.reward.right import RIGHT
 from isocost.doctor.reward.subject import RewardSubject
 from isocost.doctor.reward.wrong import MISTAKES, WRONG

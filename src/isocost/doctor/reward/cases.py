@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from isocost.doctor.reward.formats import BARE, Format
+from isocost.doctor.reward.formats import BARE, THOUGHT, Format
 from isocost.doctor.reward.kinds import NUMBERS, Item
 from isocost.tasks.verify import numbers
 from isocost.types import Problem
@@ -33,6 +33,18 @@ class CaseFamily:
     strategy: bool = False
     knows: bool = False
     marked: bool = False
+
+
+def texts(*forms: str, of: Sequence[str] = (), but: Sequence[str] = ()) -> Callable[[Item, Say], Iterator[str]]:
+    """The generator of these texts for answers of some kinds, by default all. In a text stand {a} for the answer, {w}
+    for a wrong one, {A} and {W} for both in their format, {F} for the empty format, {thought} and {question}."""
+    def make(item: Item, say: Say) -> Iterator[str]:
+        if item.kind not in but and (not of or item.kind in of):
+            a, w = item.answer, item.wrong
+            yield from (form.format(a=a, w=w, A=say(a), W=say(w), F=say(""), thought=THOUGHT,
+                                    question=item.problem.text) for form in forms)
+
+    return make
 
 
 @dataclass(frozen=True)

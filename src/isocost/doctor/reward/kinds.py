@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 
+from isocost.tasks.text import name
 from isocost.tasks.verify import answers, numbers
-from isocost.types import Problem
+from isocost.types import Message, Problem
 
 INTEGER, DECIMAL, FRACTION, PERCENTAGE, UNIT = "integer", "decimal", "fraction", "percentage", "with unit"
 EXPRESSION, LIST, CHOICE, YES_NO, WORDS, CODE = "expression", "list", "choice letter", "yes or no", "words", "code"
@@ -132,3 +135,12 @@ def items_of(problems: Sequence[Problem]) -> tuple[list[Item], dict[str, str]]:
         turned = [*others[start % len(others):], *others[: start % len(others)]][:8] if others else []
         items.append(Item(p, answer, kind, found.value if found else None, turned))
     return items, unknown
+
+
+def _examples() -> Iterator[Problem]:
+    for line in (Path(__file__).parent / "examples.jsonl").read_text(encoding="utf-8").splitlines():
+        prompt = (Message("user", json.loads(line)["prompt"]),)
+        yield Problem(name(prompt), prompt, json.loads(line)["answer"])
+
+
+EXAMPLES = tuple(_examples())       # problems of every kind of answer, for an audit without data

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from isocost.doctor.reward.cases import CaseFamily, Say
+from isocost.doctor.reward.cases import CaseFamily, Say, texts
 from isocost.doctor.reward.formats import THOUGHT
 from isocost.doctor.reward.kinds import (
     CHOICE,
@@ -23,10 +23,6 @@ from isocost.doctor.reward.kinds import (
     YES_NO,
     Item,
 )
-
-
-def _plain(item: Item, say: Say) -> Iterator[str]:
-    yield item.answer
 
 
 def _decimal_point(item: Item, say: Say) -> Iterator[str]:
@@ -46,16 +42,6 @@ def _thousands(item: Item, say: Say) -> Iterator[str]:
         for new in (f"{int(whole):,}", whole):
             if new + dot + rest != item.numeral:
                 yield item.with_numeral(new + dot + rest)
-
-
-def _full_stop(item: Item, say: Say) -> Iterator[str]:
-    if item.kind != CODE:
-        yield f"{item.answer}."
-
-
-def _spaces(item: Item, say: Say) -> Iterator[str]:
-    if item.kind != CODE:
-        yield f"  {item.answer}  "
 
 
 def _latex(item: Item, say: Say) -> Iterator[str]:
@@ -138,36 +124,9 @@ def _percent(item: Item, say: Say) -> Iterator[str]:
         yield re.sub(r"\s*\\?%", " percent", item.answer)
 
 
-def _comment(item: Item, say: Say) -> Iterator[str]:
-    if item.kind == CODE:
-        yield from (f"# A solution.\n{item.answer}", f"{item.answer}\n\n# Done.\n", f"import math\n\n{item.answer}",
-                    f"{item.answer}\n\nif __name__ == '__main__':\n    pass")
-
-
-def _worked(item: Item, say: Say) -> Iterator[str]:
-    yield f"Let me work through this step by step.\n\nFirst, 3 + 4 = 7. Then I check the rest.\n\n{say(item.answer)}"
-
-
 def _think(item: Item, say: Say) -> Iterator[str]:
     if "<think>" not in say(""):
         yield f"<think>\nFirst, 3 + 4 = 7. {THOUGHT}\n</think>\n\n{say(item.answer)}"
-
-
-def _sign_off(item: Item, say: Say) -> Iterator[str]:
-    yield f"{say(item.answer)}\n\nLet me know if you would like me to explain any step."
-
-
-def _markdown(item: Item, say: Say) -> Iterator[str]:
-    yield f"## Solution\n\n1. Read the question.\n2. Work it out.\n\n**Result**\n\n{say(item.answer)}"
-
-
-def _blank_lines(item: Item, say: Say) -> Iterator[str]:
-    yield f"\n\n  {say(item.answer)}  \n\n"
-    yield f"{THOUGHT}\r\n\r\n{say(item.answer)}\r\n"
-
-
-def _long(item: Item, say: Say) -> Iterator[str]:
-    yield f"{'Let us look at the problem from another side. ' * 60}\n\n{say(item.answer)}"
 
 
 def _odd_digits(item: Item, say: Say) -> Iterator[str]:
@@ -178,11 +137,6 @@ def _odd_digits(item: Item, say: Say) -> Iterator[str]:
     if item.kind == FRACTION and item.value is not None:
         yield f"{2 * item.value.numerator}/{2 * item.value.denominator}"
         yield f"{float(item.value):.10g}"
-
-
-def _named(item: Item, say: Say) -> Iterator[str]:
-    if item.kind in NUMBERS:
-        yield f"x = {item.answer}"
 
 
 def _unit(item: Item, say: Say) -> Iterator[str]:
@@ -205,27 +159,14 @@ def _spelling(item: Item, say: Say) -> Iterator[str]:
         yield item.answer.replace(found[1], ", ".join(reversed(re.split(r"\s*,\s*", found[1]))))
 
 
-def _corrected(item: Item, say: Say) -> Iterator[str]:
-    yield f"{say(item.wrong)} Wait, let me check that again.\n\n{say(item.answer)}"
-
-
-def _sentence_after(item: Item, say: Say) -> Iterator[str]:
-    yield f"{item.answer}\nThat is my final answer."
-
-
-def _format_named(item: Item, say: Say) -> Iterator[str]:
-    yield f"I will write the answer as {say('')}\n\n{say(item.answer)}"
-    yield f"{say(item.answer)}\n\nThe answer is written as {say('')}"
-
-
 RIGHT: tuple[CaseFamily, ...] = tuple(
     CaseFamily(name, why, make, right=True, slot=slot, counted=counted, marked=marked)
     for name, why, make, slot, counted, marked in (
-        ("as the reference", "what the data says", _plain, True, True, False),
+        ("as the reference", "what the data says", texts("{a}"), True, True, False),
         ("decimal point", "34.0 is 34, and 0.50 is 0.5", _decimal_point, True, True, False),
         ("thousands", "1,000 is 1000, whichever the reference is", _thousands, True, True, False),
-        ("full stop", "a sentence ends with one", _full_stop, True, True, False),
-        ("spaces around", "models add them", _spaces, True, True, False),
+        ("full stop", "a sentence ends with one", texts("{a}.", but=(CODE,)), True, True, False),
+        ("spaces around", "models add them", texts("  {a}  ", but=(CODE,)), True, True, False),
         ("LaTeX", "models that are trained on mathematics write it", _latex, True, True, False),
         ("slash", "1/2 is \\frac{1}{2}", _slash, True, True, False),
         ("decimal or fraction", "1/2 is 0.5", _decimal_or_fraction, True, True, False),
@@ -235,18 +176,29 @@ RIGHT: tuple[CaseFamily, ...] = tuple(
         ("letter in brackets", "(A) is A", _brackets, True, True, False),
         ("spaces inside", "(1,2) is (1, 2)", _inner_space, True, True, False),
         ("percent in words", "50 percent is 50%", _percent, True, True, False),
-        ("comments in code", "a comment changes no program", _comment, True, True, False),
-        ("worked answer", "other numbers come before the answer", _worked, False, True, True),
+        ("comments in code", "a comment changes no program", texts(
+            "# A solution.\n{a}", "{a}\n\n# Done.\n", "import math\n\n{a}",
+            "{a}\n\nif __name__ == '__main__':\n    pass", of=(CODE,)), True, True, False),
+        ("worked answer", "other numbers come before the answer", texts(
+            "Let me work through this step by step.\n\nFirst, 3 + 4 = 7. Then I check the rest.\n\n{A}"),
+         False, True, True),
         ("thought before", "reasoning models think in tags", _think, False, True, True),
-        ("sign-off", "assistants end politely", _sign_off, False, True, True),
-        ("Markdown", "headings and lists around the answer", _markdown, False, True, True),
-        ("blank lines", "blank lines, and \\r\\n at line ends", _blank_lines, False, True, True),
-        ("long answer", "the answer after 3,000 characters", _long, False, True, True),
+        ("sign-off", "assistants end politely", texts(
+            "{A}\n\nLet me know if you would like me to explain any step."), False, True, True),
+        ("Markdown", "headings and lists around the answer", texts(
+            "## Solution\n\n1. Read the question.\n2. Work it out.\n\n**Result**\n\n{A}"), False, True, True),
+        ("blank lines", "blank lines, and \\r\\n at line ends", texts(
+            "\n\n  {A}  \n\n", "{thought}\r\n\r\n{A}\r\n"), False, True, True),
+        ("long answer", "the answer after 3,000 characters", texts(
+            "Let us look at the problem from another side. " * 60 + "\n\n{A}"), False, True, True),
         ("odd digits", "+34, 034, 1e3, 2/4: as the task wants", _odd_digits, True, False, False),
-        ("name", "x = 34: as the task wants", _named, True, False, False),
+        ("name", "x = 34: as the task wants", texts("x = {a}", of=NUMBERS), True, False, False),
         ("unit added or left out", "34 units, 5 for 5 m, 0.5 for 50%: as the task wants", _unit, True, False, False),
         ("spelling", "an article, quotes, a lower-case letter, a set in another order", _spelling, True, False, False),
-        ("corrected", "a wrong answer, taken back for the right one", _corrected, False, False, True),
-        ("sentence after", "a bare answer, and a sentence on the next line", _sentence_after, False, False, False),
-        ("format named", "the empty format before or after the answer", _format_named, False, False, True),
+        ("corrected", "a wrong answer, taken back for the right one", texts(
+            "{W} Wait, let me check that again.\n\n{A}"), False, False, True),
+        ("sentence after", "a bare answer, and a sentence on the next line", texts("{a}\nThat is my final answer."),
+         False, False, False),
+        ("format named", "the empty format before or after the answer", texts(
+            "I will write the answer as {F}\n\n{A}", "{A}\n\nThe answer is written as {F}"), False, False, True),
     ))

@@ -23,7 +23,7 @@ from isocost.envs.threads import in_thread
 from isocost.envs.user_file import load
 from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def open_gym(spec: str) -> EnvironmentSet:
     )
 
 
-class GymEpisode:
+class GymEpisode(BaseEpisode):
     """One episode. A turn that is no action is a fault of the model, and the environment stays as it is."""
 
     def __init__(self, problem: Problem, which: Gym, words: GymText):
@@ -142,9 +142,6 @@ class GymEpisode:
         named = self.words.key(observation, info) if self.words.key else self.shown
         self.state = seeded.digest(str(named))
         return self.shown
-
-    def final(self) -> str:
-        return self.said
 
     async def close(self) -> None:
         if self.env is not None:

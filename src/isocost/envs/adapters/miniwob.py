@@ -30,7 +30,7 @@ from isocost.envs.adapters.browser import Browser, Page, program
 from isocost.envs.environment_set import EnvironmentSet
 from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 SETTLE = 0.03          # seconds after an action in which the page may change
 READY = 10.0           # seconds for a page to load
@@ -40,40 +40,7 @@ ACTION = re.compile(r"\s*(click|type|choose|scroll|press)\s+(\d+|[A-Za-z]+)(?:\s
 HOW = "Each turn, write one action: click N, type N TEXT, choose N OPTION, scroll N, or press KEY (such as Enter)."
 BEGIN = """(() => { Math.seedrandom(%s); core.EPISODE_MAX_TIME = 1e9; core.startEpisodeReal(); return true; })()"""
 LOADED = "document.readyState === 'complete' && typeof core !== 'undefined' && core.cover_div !== null"
-STATE = """(() => {
-  const root = document.querySelector('#wrap') || document.body;
-  const own = e => Array.from(e.childNodes).filter(n => n.nodeType === 3).map(n => n.textContent.trim()).join(' ')
-    .trim();
-  const refs = [], lines = [];
-  for (const e of root.querySelectorAll('*')) {
-    if (e.closest('#query') || ['SCRIPT', 'STYLE', 'OPTION', 'BR'].includes(e.tagName)) continue;
-    const box = e.getBoundingClientRect(), style = getComputedStyle(e);
-    if (box.width < 1 || box.height < 1 || style.visibility === 'hidden' || style.display === 'none') continue;
-    const tag = e.tagName.toLowerCase(), text = own(e);
-    const control = ['input', 'button', 'select', 'textarea', 'a'].includes(tag) || e.ownerSVGElement || e.onclick
-      || style.cursor === 'pointer';
-    if (!text && !control) continue;
-    let said = tag;
-    if (tag === 'input') said += ' ' + e.type;
-    if (text) said += ' "' + text + '"';
-    if (['checkbox', 'radio'].includes(e.type)) said += e.checked ? ' checked' : ' not checked';
-    else if (tag === 'select') said += ' = "' + (e.selectedOptions[0] ? e.selectedOptions[0].text : '') + '" of '
-      + Array.from(e.options).slice(0, 30).map(o => '"' + o.text + '"').join(', ');
-    else if (tag === 'input' || tag === 'textarea') said += ' = "' + e.value + '"';
-    const label = e.closest('label') || (e.id && document.querySelector('label[for="' + e.id + '"]'));
-    if (label && label !== e && own(label)) said += ' labelled "' + own(label) + '"';
-    if (e.ownerSVGElement) said += ' ' + ['fill', 'r', 'width'].filter(a => e.getAttribute(a))
-      .map(a => a + '=' + e.getAttribute(a)).join(' ');
-    else if (e.className && typeof e.className === 'string') said += ' (' + e.className.trim() + ')';
-    lines.push('[' + refs.length + '] ' + said);
-    refs.push(e);
-    if (refs.length >= 100) break;
-  }
-  window.__refs = refs;
-  const task = core.getUtterance();
-  return {task: typeof task === 'string' ? task : task.utterance, lines: lines, done: WOB_DONE_GLOBAL,
-          reward: WOB_RAW_REWARD_GLOBAL, reason: WOB_REWARD_REASON};
-})()"""
+STATE = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")      # what the policy reads of a page
 AT = """(() => {
   const e = window.__refs[%d]; if (!e) return null;
   e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect();
@@ -148,7 +115,7 @@ def open_miniwob(spec: str) -> EnvironmentSet:
     )
 
 
-class PageEpisode:
+class PageEpisode(BaseEpisode):
     """One page with one seed, until it gives its reward."""
 
     def __init__(self, problem: Problem, which: Task):
@@ -212,9 +179,6 @@ class PageEpisode:
             await self.page.run(f"window.__refs[{int(where)}].select && window.__refs[{int(where)}].select()")
             await self.page.write(text)
         return ""
-
-    def final(self) -> str:
-        return self.said
 
     async def close(self) -> None:
         if self.page is not None:

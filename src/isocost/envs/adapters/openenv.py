@@ -22,7 +22,7 @@ from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.tools import NO_JSON, shortened
 from isocost.errors import UserError, needed
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -72,7 +72,7 @@ def open_openenv(spec: str) -> EnvironmentSet:
     )
 
 
-class OpenEnvEpisode:
+class OpenEnvEpisode(BaseEpisode):
     """One episode."""
 
     def __init__(self, problem: Problem, which: OpenEnvServer):
@@ -123,9 +123,6 @@ class OpenEnvEpisode:
                 raise ValueError(found.get("message", "invalid action"))
             raise ServerFailed(f"{found.get('code')}: {found.get('message')}")
         return found
-
-    def final(self) -> str:
-        return self.said
 
     async def close(self) -> None:
         if self.socket is not None:

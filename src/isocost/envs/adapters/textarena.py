@@ -19,7 +19,7 @@ from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.threads import in_thread
 from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def open_game(spec: str) -> EnvironmentSet:
     )
 
 
-class GameEpisode:
+class GameEpisode(BaseEpisode):
     """One game."""
 
     def __init__(self, problem: Problem, which: Game):
@@ -105,9 +105,3 @@ class GameEpisode:
             return seen
         own = [m for m in seen if not str(m[2]).endswith("PLAYER_ACTION")]
         return "\n".join(re.sub(r"\n{3,}", "\n\n", str(m[1])).strip() for m in own) or "Go on."
-
-    def final(self) -> str:
-        return self.said
-
-    async def close(self) -> None:
-        """A game holds nothing outside this process."""

@@ -31,7 +31,7 @@ from isocost.envs.threads import in_thread
 from isocost.errors import UserError
 from isocost.options import read
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 LONGEST = 80         # characters of a command
 FILES = (".z8", ".ulx", ".z5")
@@ -164,7 +164,7 @@ def close_games() -> None:
             _GAMES.pop().close()
 
 
-class TextWorldGame:
+class TextWorldGame(BaseEpisode):
     """One game, from its introduction to its end."""
 
     def __init__(self, problem: Problem):
@@ -215,9 +215,6 @@ class TextWorldGame:
         text = re.sub(r"\n{3,}", "\n\n", text).strip()
         self.state = seeded.digest(f"{found['where']} {found['score']} {text}")
         return text
-
-    def final(self) -> str:
-        return self.said
 
     async def close(self) -> None:
         if self.writer is not None:

@@ -25,13 +25,13 @@ from isocost.envs.adapters import seeded
 from isocost.envs.threads import in_thread
 from isocost.envs.tools import Toolbox, of_object
 from isocost.types import Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 APART = ("reset", "get_reward", "close")
 OWNED = "owned"          # in the meta of a problem whose task `reset` makes
 
 
-class UserTools:
+class UserTools(BaseEpisode):
     """An episode of a user's class."""
 
     def __init__(self, problem: Problem, made: Callable[[], Any]):
@@ -64,9 +64,6 @@ class UserTools:
         if answer is None:
             return Shown(over=True, reward=reward)
         return Shown(answer.messages, reward=reward, fault=answer.fault)
-
-    def final(self) -> str:
-        return self.said
 
     async def close(self) -> None:
         if callable(close := getattr(self.thing, "close", None)):

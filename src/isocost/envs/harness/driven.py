@@ -24,7 +24,7 @@ from isocost.envs.adapters import seeded
 from isocost.envs.gateway_protocol import CompletionRequest, Entry, Reply, RequestError
 from isocost.errors import interrupts, told
 from isocost.types import PLAIN, Message, Problem, Segment, Shown
-from isocost.world import EnvironmentFault, Luck, Text
+from isocost.world import BaseEpisode, EnvironmentFault, Luck, Text
 
 if TYPE_CHECKING:       # the server's packages are an extra
     from isocost.envs.harness.gateway import Gateway, PendingRequest, RolloutSession
@@ -48,7 +48,7 @@ class Seat:
 Run = Callable[[Seat], Coroutine[Any, Any, Any]]        # a harness: returns its reward
 
 
-class Driven:
+class Driven(BaseEpisode):
     """One rollout of a harness: an `isocost.world.Environment` that is driven."""
 
     drives = True
@@ -108,9 +108,6 @@ class Driven:
         await asyncio.wait({self.work}, timeout=min(CUT, self.seconds))
         ended = self.work.done() and not self.work.cancelled() and self.work.exception() is None
         return Shown(over=True, reward=self._reward() if ended else 0.0)
-
-    def final(self) -> str:
-        return self.said
 
     async def close(self) -> None:
         if self.gateway is None or self.session is None:

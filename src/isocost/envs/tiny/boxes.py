@@ -23,7 +23,7 @@ from isocost.envs.tiny.rooms import NAMES
 from isocost.options import NamedOptions
 from isocost.parts.boxes import Box, area, hit, parsed
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def written(box: Box) -> str:
     return "".join(map(str, box))
 
 
-class Screen:
+class Screen(BaseEpisode):
     """One question: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):
@@ -86,15 +86,9 @@ class Screen:
         fault = Fault.model("no box") if box is None else None
         return Shown((), True, float(hit(box, self.problem.meta["box"])), "", fault)
 
-    def final(self) -> str:
-        return self.said
-
     def expert(self) -> str:
         """The element's own box."""
         return str(self.problem.answer)
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
 
 def open_set(spec: str) -> EnvironmentSet:

@@ -32,7 +32,7 @@ from isocost import chance
 from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 CALL, WRITE = re.compile(r"C(\d+) (\d+)"), re.compile(r"W(\d) (\d\d)")
 
@@ -94,7 +94,7 @@ def copied(held: tuple[str, ...], a: int, b: int) -> tuple[str, ...]:
     return tuple(held[a] if i == b else x for i, x in enumerate(held))
 
 
-class DeskEpisode:
+class DeskEpisode(BaseEpisode):
     """One question at the desk: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):
@@ -127,9 +127,6 @@ class DeskEpisode:
             self.told = self.held[at] if kind == "R" else value
         return Shown((Message("tool", f"{self.told if kind != 'W' else ''}:"),), False, 0.0, self._key())
 
-    def final(self) -> str:
-        return self.said
-
     def expert(self) -> str:
         """A turn of one that uses the tools rightly and knows what they hold."""
         if not self.held:
@@ -138,9 +135,6 @@ class DeskEpisode:
         source = self.problem.meta["held"][a]
         todo = [f"R{x}" for x in (a, b) if x not in self.read] or [f"W{b} {source}"]
         return "A" if self.held[b] == source and b in self.read and a in self.read else todo[0]
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
     def _use(self, said: str) -> tuple[str, int, str] | None:
         """The call of a turn, as (tool, register, value); None if it is none."""

@@ -25,7 +25,7 @@ from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES
 from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 QUARTERS = 4
 
@@ -71,7 +71,7 @@ def problems(which: Needle) -> Iterator[Problem]:
         yield Problem(f"needle-{which.seed}-{i}", (Message("user", f">{asked}"),), str(digit), meta=meta)
 
 
-class Hunt:
+class Hunt(BaseEpisode):
     """One question: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):
@@ -106,9 +106,6 @@ class Hunt:
         if there:
             return f"Z{at}{there[0]}"
         return f"L{next((k for k in self.meta['found'] if k not in self.looked), self.meta['gold'][0])}"
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
     def _shown(self, said: str) -> str | None:
         """What an action shows; None if it is none."""

@@ -30,7 +30,7 @@ from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES, House, State, _house, distances
 from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def sight(which: Pages, pages: Sequence[str], room: int) -> str:
     return f"{NAMES[room]}:{''.join(NAMES[to] for to in which.house.doors[room])}{star} {pages[room]}"
 
 
-class Search:
+class Search(BaseEpisode):
     """One search: an `isocost.world.Environment`. A digit for each fact that is asked ends it."""
 
     def __init__(self, problem: Problem):
@@ -167,9 +167,6 @@ class Search:
         shown = ("!" if fault else "") + sight(self.which, self.pages, self.state[0])
         return Shown((Message("tool", shown),), False, 0.0, self._key(), fault)
 
-    def final(self) -> str:
-        return self.said
-
     def expert(self) -> str:
         """A turn of one that knows where the answer is: the next move to the nearest page, and then the answer."""
         missing = [s for s in self.subject if s not in self.seen]
@@ -182,9 +179,6 @@ class Search:
             return min(known.get(state, 10**6) for known in near)
 
         return NAMES[min(self.which.house.moves(*self.state), key=far)[0]]
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
     def _key(self) -> str:
         """The room, "*" with the key, and "=" where its page has what is asked."""

@@ -23,7 +23,7 @@ from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.errors import UserError
 from isocost.options import NamedOptions
 from isocost.types import Fault, Message, Problem, Shown
-from isocost.world import Luck
+from isocost.world import BaseEpisode, Luck
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 ALPHABET = NAMES + "0123456789>:*! "
@@ -142,7 +142,7 @@ def sight(which: Rooms, room: int) -> str:
     return f"{NAMES[room]}:{''.join(NAMES[to] for to in doors)}{star}"
 
 
-class Walk:
+class Walk(BaseEpisode):
     """One walk through the house: an `isocost.world.Environment`. Arriving at the goal pays 1."""
 
     def __init__(self, problem: Problem):
@@ -172,9 +172,6 @@ class Walk:
         """A turn of one that knows the house: the next move of a shortest route."""
         to = route(self.which, (self.room, self.has_key), self.goal)[0][0]
         return str(self.which.house.doors[self.room].index(to)) if self.which.alias else NAMES[to]
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
     def _meant(self, said: str) -> int | None:
         """The room that a turn names; None if none of this room's doors leads there."""

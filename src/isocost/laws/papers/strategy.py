@@ -8,7 +8,7 @@ problem that is called hard because these samples failed would seem harder than 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,6 @@ from scipy.special import ndtri, stdtrit
 from isocost import chance
 from isocost.errors import UserError
 
-BANDS = (0.1, 0.5)      # of pass@1: hard, medium, easy in arXiv 2502.06703
 EXACT = 12              # up to so many differences, every combination of signs is tried
 FLIPS = 4000            # random combinations of signs for more
 
@@ -47,22 +46,12 @@ class ByDifficulty:
     gain: tuple[float, float, float]    # over the single one: mean, low, high
     level: float
 
-    @property
-    def worth_it(self) -> bool:
-        """Whether choosing by difficulty is better than the single best: the interval of the gain is above 0."""
-        return self.gain[1] > 0
-
 
 def quantile_bins(difficulty: ndarray, count: int = 5) -> ndarray:
     """(P,) bins 0 .. count - 1 of nearly equal size by difficulty; equal difficulties may be split between bins."""
     ranks = np.argsort(np.argsort(np.asarray(difficulty), kind="stable"), kind="stable")
     bins: ndarray = ranks * count // len(ranks)
     return bins
-
-
-def bands(rate: ndarray, edges: Sequence[float] = BANDS) -> ndarray:
-    """(P,) bins by pass@1 itself: 0 below the first edge, and so on up."""
-    return np.digitize(np.asarray(rate), edges)
 
 
 def by_difficulty(

@@ -25,10 +25,18 @@ static inline float dot(const float* a, const float* b, int width) {
     return sum(s);
 }
 
-// (rows, columns) -> (columns, rows)
+// (rows, columns) -> (columns, rows), by whole blocks of L by L as far as they go
 static inline void turned(const float* from, int rows, int columns, float* to) {
+    int down = rows / L * L, across = columns / L * L;
+    for (int i = 0; i < down; i += L)
+        for (int j = 0; j < across; j += L) {
+            V block[L];
+            for (int k = 0; k < L; k++) block[k] = get(from + (long)(i + k) * columns + j);
+            transpose(block);
+            for (int k = 0; k < L; k++) put(to + (long)(j + k) * rows + i, block[k]);
+        }
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++) to[(long)j * rows + i] = from[(long)i * columns + j];
+        for (int j = i < down ? across : 0; j < columns; j++) to[(long)j * rows + i] = from[(long)i * columns + j];
 }
 
 // y (count, outputs) of x (count, inputs); h (depth, count, width) are the hidden layers.

@@ -7,9 +7,9 @@ arrive is censored at its last sample. Its hash is in forecast.json and in every
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, log, sqrt
-from typing import Any, Self
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -21,7 +21,7 @@ from isocost.planner.audit import EXIT
 from isocost.planner.control.curves import levels
 from isocost.planner.control.pilot import SPACED, ControlFile, ControlRunPlan, SigmaArm
 from isocost.planner.control.prescribe import ControlPlan
-from isocost.planner.forecast import digest
+from isocost.planner.forecast import Sealed
 from isocost.runs.arm import Arm
 from isocost.screen.words import counted, grouped
 from isocost.stats.intervals import Interval, student
@@ -30,7 +30,7 @@ PRESCRIBED, FRESH = "prescribed", 100       # the first of the new seeds
 
 
 @dataclass(frozen=True)
-class ControlForecast(ControlFile):
+class ControlForecast(ControlFile, Sealed):
     """What is sealed before the first new run: the plan, the names of the runs of each arm, `spread` the sd of ln T
     between seeds that the outcome is read with, and hashes of what it was made from. `seal` is the hash of the rest."""
 
@@ -40,18 +40,6 @@ class ControlForecast(ControlFile):
     falsifier: str
     hashes: Mapping[str, str]
     seal: str = ""
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {**super().data(), "plan": self.plan.data()}
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
-        """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
-        found = super().of(data)
-        if found.seal != _hash(found):
-            raise UserError("forecast.json was changed after it was sealed: its hash differs from its seal")
-        return found
 
 
 def runs_to_train(plan: ControlPlan, seed: int = 0) -> dict[str, list[ControlRunPlan]]:
@@ -70,12 +58,7 @@ def seal_control(plan: ControlPlan, spread: float, hashes: Mapping[str, str], se
         f"a geometric mean of the samples that {counted(plan.seeds, 'new run')} at sigma {at['sigma']:g}, batch "
         f"{at['batch']:g} and rate {at['rate']:.2g} take to a return of {plan.wanted:g} outside [{i.low:,.0f}, "
         f"{i.high:,.0f}] ({i.level:.0%} prediction interval)")
-    bare = ControlForecast(plan, names, spread, falsifier, dict(hashes))
-    return replace(bare, seal=_hash(bare))
-
-
-def _hash(forecast: ControlForecast) -> str:
-    return digest({k: v for k, v in forecast.data().items() if k != "seal"})
+    return ControlForecast(plan, names, spread, falsifier, dict(hashes)).sealed()
 
 
 def mean_arrival(seen: Arrivals, spread: float) -> tuple[float, float]:
@@ -125,14 +108,12 @@ class ControlAudit(ControlFile):
     final_held: bool | None
     missing: tuple[str, ...]
 
+    SHOWN: ClassVar = ("kind", "exit_code")
+
     @property
     def exit_code(self) -> int:
         """The exit code: hit 0, miss 3, cannot tell 4."""
         return EXIT[self.verdict]
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {**super().data(), "exit_code": self.exit_code}
 
 
 def audit_control(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 from isocost.disk.jsonfile import finite
-from isocost.disk.shape import UNKNOWN, Keys, Size, built
+from isocost.disk.shape import UNKNOWN, Keys, Plain, Size
 from isocost.errors import UserError
 from isocost.laws.papers.value import rounded
 from isocost.laws.value_fit import SEEDS, SIGMAS, ControlPrice, check_sigma
@@ -26,8 +26,10 @@ KIND = "control"
 SigmaArm = Annotated[Arm, Keys(dict.fromkeys(("sigma", "batch", "rate"), float), {"width": float}, rest=UNKNOWN)]
 
 
-class ControlFile:
+class ControlFile(Plain):
     """A dataclass that a file of a study of control holds, as its fields."""
+
+    SHOWN: ClassVar[tuple[str, ...]] = ("kind",)
 
     @property
     def kind(self) -> str:
@@ -36,13 +38,7 @@ class ControlFile:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {**finite(asdict(self)), "kind": KIND}      # type: ignore[call-overload]
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
-        """What `data()` wrote."""
-        found: Self = built(cls, data)
-        return found
+        return dict(finite(super().data()))
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ class ControlCosts:
 
 
 @dataclass(frozen=True)
-class ControlRunPlan(ControlFile):
+class ControlRunPlan(Plain):
     """A planned run: its purpose, its arm, its seed and the samples that it collects."""
 
     purpose: str
@@ -109,11 +105,12 @@ def spends(price: ControlPrice, runs: Sequence[ControlRunPlan]) -> float:
 
 def plan_control_pilot(
     centre: Arm, samples: int, price: ControlPrice, budget: Budget | None, *, sigmas: Sequence[float] | None = None,
-    seeds: int | None = None, seed: int = 0,
+    seeds: int | None = None, seed: int = 0, shorter: float = 0.0,
 ) -> ControlPilot:
     """The largest grid that two thirds of the budget pay for; without a budget, three values of sigma.
 
-    `centre` has batch and rate (and width) of the middle of the grid; `seed` is the study's.
+    `centre` has batch and rate (and width) of the middle of the grid; `seed` is the study's. Runs have `samples` at the
+    least sigma and samples (sigma / least)^-shorter at the others: samples to a return fall with sigma, too.
 
     Raises UserError for fewer than three sigmas or seeds, a sigma that cannot be run, and a budget below the smallest
     grid, with what that costs.
@@ -130,8 +127,9 @@ def plan_control_pilot(
     made = []
     for grid, count in sizes:
         arms = [arm for s in grid for arm in star(s, centre["batch"], centre["rate"], centre.get("width"))]
-        runs = tuple(ControlRunPlan("pilot", arm, SPACED * seed + k, samples) for arm in dict.fromkeys(arms)
-                     for k in range(count))
+        runs = tuple(ControlRunPlan("pilot", arm, SPACED * seed + k,
+                                    round(samples * (arm["sigma"] / grid[0])**-shorter))
+                     for arm in dict.fromkeys(arms) for k in range(count))
         made.append((grid, count, runs, spends(price, runs)))
         if budget is None or made[-1][3] <= SHARE * budget.amount:
             break
@@ -143,5 +141,6 @@ def plan_control_pilot(
                         "a smaller --length")
     grid, count, runs, cost = made[-1]
     why = (f"sigma {', '.join(f'{s:g}' for s in grid)}; about batch {centre['batch']:g} and rate {centre['rate']:g}, "
-           f"{BATCHES:g} times less and more of the one and {RATES:g} times of the other; {counted(count, 'seed')}")
+           f"{BATCHES:g} times less and more of the one and {RATES:g} times of the other; {counted(count, 'seed')}"
+           + f"; {grouped(runs[-1].samples)} samples at sigma {grid[-1]:g}" * (shorter > 0))
     return ControlPilot(price.unit, budget, count, samples, runs, cost, why)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy import ndarray
 
-from isocost.disk.shape import built
-from isocost.planner.audit import EXIT, IntervalScore, interval_score
+from isocost.disk.shape import Plain
+from isocost.planner.audit import EXIT, IntervalScore, judged, scored
 from isocost.planner.test_time.choice import paired
 from isocost.planner.test_time.estimates import Measured, label, measure, orders
 from isocost.planner.test_time.pool import Parts
@@ -45,11 +45,14 @@ class StrategyOutcome:
 
 
 @dataclass(frozen=True)
-class StrategyAudit:
+class StrategyAudit(Plain):
     """The outcomes of a study's forecasts, on the same problems. The verdict is that of the last one planned."""
 
     outcomes: tuple[StrategyOutcome, ...]
     problems: int
+
+    HEAD: ClassVar = {"schema": VERSION, "kind": KIND}
+    SHOWN: ClassVar = ("verdict", "exit_code")
 
     @property
     def verdict(self) -> str:
@@ -60,16 +63,6 @@ class StrategyAudit:
     def exit_code(self) -> int:
         """Hit 0, miss 3, cannot tell and uninformative 4."""
         return EXIT[self.verdict]
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"schema": VERSION, "kind": KIND, **asdict(self), "verdict": self.verdict, "exit_code": self.exit_code}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> StrategyAudit:
-        """The audit that `data()` wrote."""
-        found: StrategyAudit = built(StrategyAudit, data)
-        return found
 
 
 def outcome(
@@ -102,7 +95,7 @@ def outcome(
     each = [(begun if first else accuracy)(b) for b in forecast.each]
     mine = each[0] if len(each) == 1 else np.array(each)[parts.audit_band, np.arange(len(pool.ids))]
     y = float(mine.mean())
-    verdict, reason = _verdict(forecast, y)
+    verdict, reason = judged(i, forecast.naive, y)
     best, all_ = forecast.best, len(pool.ids)
     others = {"one sample": accuracy(BandStrategy("all", "one", 1, all_))}
     if forecast.vote > 1:
@@ -111,11 +104,10 @@ def outcome(
     if best.size > 1 and (best.size <= pool.samples or label(best.strategy, best.size, best.arm) in ran):
         others[f"{best}, the best single strategy"] = accuracy(best)
     others |= {f"{b}{'' if b.arm else ' of the base'}": accuracy(b) for b in forecast.others}
-    rows = [("forecast", i.value, i.low, i.high), *((x.name, x.value, x.low, x.high) for x in forecast.naive)]
     return StrategyOutcome(
         forecast.asked, forecast.label, verdict, reason, y, i,
         tuple(_against(name, mine, other) for name, other in others.items() if not np.array_equal(mine, other)),
-        tuple(IntervalScore(*row, interval_score(row[2], row[3], y, i.level)) for row in rows), forecast.seal,
+        scored(i, forecast.naive, y), forecast.seal,
     )
 
 
@@ -123,14 +115,3 @@ def _against(name: str, mine: ndarray, other: ndarray) -> Against:
     d = paired(mine - other)
     better = "prescribed" if d.low > 0 else "other" if d.high < 0 else "cannot tell"
     return Against(name, float(other.mean()), d, better)
-
-
-def _verdict(f: StrategyForecast, y: float) -> tuple[str, str]:
-    i = f.interval
-    where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
-    if not i.holds(y):
-        return "miss", f"{where}: {'below' if y < i.low else 'above'} the interval"
-    out = [x.name for x in f.naive if not i.holds(x.value)]
-    if not out:
-        return "uninformative", f"{where}, but the interval holds every naive forecast too"
-    return "hit", f"{where}, an interval that leaves out: {', '.join(out)}"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import floor
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy import ndarray
 
-from isocost.disk.shape import Size, built
+from isocost.disk.shape import Plain, Size
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
-from isocost.planner.forecast import Naive, digest
+from isocost.planner.forecast import Naive, Sealed
 from isocost.planner.test_time.choice import (
     Rule,
     choose,
@@ -129,11 +129,6 @@ class StrategyRow:
         return cls(m.strategy, m.size, float(m.accuracy.mean()), paired(m.accuracy - one), float(m.samples.mean()),
                    float(m.tokens.mean()), min(m.depth, 1e12), **more)
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
-        """The row in plain data."""
-        return cls(**{**data, "gain": Interval.of(data["gain"])})
-
 
 @dataclass(frozen=True)
 class Candidate(StrategyRow):
@@ -165,7 +160,7 @@ class BandStrategy:
 
 
 @dataclass(frozen=True)
-class StrategyPlan:
+class StrategyPlan(Plain):
     """What to run for each answer.
 
     `decision`: "more" samples than one, "one" sample, or "cannot tell", which also prescribes one. `each` has one entry
@@ -193,28 +188,14 @@ class StrategyPlan:
     flags: tuple[str, ...]
     beyond: bool = False        # the prescribed size is above the pool's, and its accuracy that of a mixture
 
+    HEAD: ClassVar = {"schema": VERSION, "kind": KIND}
+
     @property
     def label(self) -> str:
         """The prescription in words."""
         if len(self.each) == 1:
             return str(self.each[0])
         return "; ".join(f"{b.band}: {b}" for b in self.each)
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"schema": VERSION, "kind": KIND, **asdict(self)}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> StrategyPlan:
-        """The plan that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "kind", "frontier")}
-        for key in ("expected", "gain", "band_gain"):
-            d[key] = d[key] and Interval.of(d[key])
-        for key in ("one", "best"):
-            d[key] = Candidate.of(d[key])
-        d["each"] = tuple(BandStrategy(**b) for b in d["each"])
-        d["candidates"] = tuple(map(Candidate.of, d["candidates"]))
-        return StrategyPlan(**{**d, "edges": tuple(d["edges"]), "flags": tuple(d["flags"])})
 
 
 def named(strategy: str, size: int) -> str:
@@ -413,7 +394,7 @@ def _too_small(pool: Pool, ask: AnswerGoal, single: float) -> str:
 
 
 @dataclass(frozen=True)
-class StrategyForecast:
+class StrategyForecast(Sealed):
     """The accuracy expected on the test split, sealed before it is measured.
 
     `each` is the prescription, `vote` the size of the majority vote of equal cost, and `best` the best single strategy.
@@ -435,33 +416,16 @@ class StrategyForecast:
     seal: str = ""
     others: tuple[BandStrategy, ...] = ()
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {k: v for k, v in asdict(self).items() if v or k != "others"}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> StrategyForecast:
-        """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
-        found: StrategyForecast = built(StrategyForecast, data)
-        if found.seal != _hash(found):
-            raise UserError("forecast.json was changed after it was sealed: its hash differs from its seal")
-        return found
+    LATER: ClassVar = ("others",)
 
 
 @dataclass(frozen=True)
-class StrategyForecasts:
+class StrategyForecasts(Plain):
     """The forecasts of a study, one for each budget that was planned, in the order they were sealed."""
 
     forecasts: tuple[StrategyForecast, ...]
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"schema": VERSION, "kind": KIND, "forecasts": [f.data() for f in self.forecasts]}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> StrategyForecasts:
-        """The forecasts that `data()` wrote. Raises UserError if one was changed."""
-        return StrategyForecasts(tuple(map(StrategyForecast.of, data["forecasts"])))
+    HEAD: ClassVar = {"schema": VERSION, "kind": KIND}
 
     def adding(self, new: StrategyForecast) -> StrategyForecasts:
         """These and a new one. Raises UserError where the same budget was sealed with another forecast."""
@@ -472,10 +436,6 @@ class StrategyForecasts:
                                     "forecast is never rewritten; begin another study")
                 return self
         return StrategyForecasts((*self.forecasts, new))
-
-
-def _hash(f: StrategyForecast) -> str:
-    return digest({k: v for k, v in f.data().items() if k != "seal"})
 
 
 def seal(
@@ -498,6 +458,5 @@ def seal(
     falsifier = (f"a mean accuracy of {plan.label} on {counted(new, 'problem')} of the test split outside "
                  f"[{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
     best = BandStrategy("all", plan.best.strategy, plan.best.size, len(pool.ids), plan.best.arm)
-    bare = StrategyForecast(plan.asked, plan.label, plan.each, plan.vote, best, i, tuple(naive), new, falsifier,
-                            dict(hashes), "", tuple(others))
-    return replace(bare, seal=_hash(bare))
+    return StrategyForecast(plan.asked, plan.label, plan.each, plan.vote, best, i, tuple(naive), new, falsifier,
+                            dict(hashes), others=tuple(others)).sealed()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from isocost.disk.shape import Count, Size, built
+from isocost.disk.shape import Count, Plain, Size
 from isocost.planner.test_time.estimates import Measured, auroc, over_runs, table
 from isocost.planner.test_time.policies import PolicyCost
 from isocost.planner.test_time.pool import Parts
@@ -26,7 +26,7 @@ class ArmRow(StrategyRow):
 
 
 @dataclass(frozen=True)
-class StrategyTable:
+class StrategyTable(Plain):
     """profile.json of a study of strategies.
 
     `samples` are those of a problem, without the `probe`. `solved` is pass@k and `always` pass^k (all k right), by k =
@@ -57,16 +57,8 @@ class StrategyTable:
     arms: tuple[ArmRow, ...] = ()   # other settings and policies: one sample, and the largest of each strategy
     policies: tuple[PolicyCost, ...] = ()   # the study's own model first; empty without others
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        none = [k for k in ("arms", "policies") if not getattr(self, k)]
-        return {"schema": VERSION, "kind": KIND, **{k: v for k, v in asdict(self).items() if k not in none}}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> StrategyTable:
-        """The table that `data()` wrote."""
-        found: StrategyTable = built(StrategyTable, data)
-        return found
+    HEAD: ClassVar = {"schema": VERSION, "kind": KIND}
+    LATER: ClassVar = ("arms", "policies")
 
 
 def described(

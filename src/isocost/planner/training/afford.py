@@ -131,7 +131,7 @@ class _PilotSearch:
     @staticmethod
     def of(profile: Mapping[str, Any], asked: PilotOptions, shape: Preset) -> _PilotSearch:
         """The search for a pilot of this profile."""
-        prices = Prices.of(profile, asked.parameters)
+        prices = Prices.of_profile(profile, asked.parameters)
         evaluation = asked.evaluation or EvaluationPlan.of_profile(profile)
         limits, limits_why = _limits(profile, asked.turns)
         return _PilotSearch(

@@ -8,12 +8,13 @@ and the largest batch of the grid. The prior of the exponent is the square root 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
 
+from isocost.disk.shape import Plain
 from isocost.laws.curves import Curve, multiplier
 from isocost.laws.tracks import Track
 from isocost.screen.display import Row
@@ -42,7 +43,7 @@ class ProbeResult:
 
 
 @dataclass(frozen=True)
-class RateRule:
+class RateRule(Plain):
     """lr = lr0 (nB / reference)^exponent, at most the ceiling that the probe found.
 
     `ceilings` are (rollouts per update, highest lr allowed there), interpolated in log-log and constant outside.
@@ -61,6 +62,8 @@ class RateRule:
     arms: tuple[tuple[int, int, float], ...] = ()
 
     heading: ClassVar[str] = "learning rate"
+    HEAD: ClassVar = {"schema": 1}
+    LATER: ClassVar = ("arms",)
 
     def rows(self) -> list[Row]:
         """Why this rule, and cautions."""
@@ -81,20 +84,6 @@ class RateRule:
             return inf
         x, y = zip(*((log(b), log(lr)) for b, lr in self.ceilings), strict=True)
         return exp(float(np.interp(log(nB), x, y)))
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON; without `arms` if there are none."""
-        return {"schema": 1, **{k: v for k, v in asdict(self).items() if k != "arms" or v}}
-
-    @staticmethod
-    def of(data: dict[str, Any]) -> RateRule:
-        """The rule that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k != "schema"}
-        return RateRule(**{
-            **d, "arms": tuple((int(n), int(B), float(lr)) for n, B, lr in d.get("arms", ())),
-            "ceilings": tuple((int(b), float(lr)) for b, lr in d.get("ceilings", ())),
-            "refused": tuple(ProbeResult(**t) for t in d.get("refused", ())), "flags": tuple(d.get("flags", ())),
-        })
 
 
 def given(lr0: float, reference: int, exponent: float = EXPONENT) -> RateRule:
@@ -244,16 +233,12 @@ def _flags(results: Sequence[ProbeResult], refused: Sequence[ProbeResult], batch
 
 
 @dataclass(frozen=True)
-class Shift:
+class Shift(Plain):
     """Whether the best n changes if the learning rate is halved or doubled at the edges of the grid."""
 
     winners: dict[str, int]     # multiplier -> best n
     moved: bool
     text: str
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
 
 def shift(curves: Sequence[Curve]) -> Shift:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
+from isocost.disk.shape import Plain
 from isocost.laws.law import DRIFT, Law
 from isocost.planner.budget import Budget, Machine, Timing, Usage, row_of
 from isocost.planner.training.pilot import PilotPlan
@@ -18,7 +18,7 @@ TIMES = (2, 4, 8)
 
 
 @dataclass(frozen=True)
-class More:
+class More(Plain):
     """`times` the rollouts per run: the best n there, the `gain` in reward over the best n at C, and the cost.
 
     `cost` is in addition to the plan's training, in `unit`: that of the budget, rollouts without a budget. `caution`
@@ -32,15 +32,6 @@ class More:
     cost: float | None
     unit: str
     caution: str = ""
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> More:
-        """What `data()` wrote."""
-        return More(**{**data, "gain": Interval.of(data["gain"]) if data["gain"] else None})
 
 
 def gain(law: Law, n: int, C: float, later_n: int, later: float) -> Interval:

@@ -8,9 +8,10 @@ and the share of hard problems. Interference as a pilot measures it did not pred
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isocost.disk.shape import Plain
 
 FEW = 70.0          # rollouts per training problem up to which no n above 4 gained more than `LOSS` over n = 4
 MANY = 200.0        # from here on a larger n won in a part of the worlds in which at least `MOSTLY` were hard
@@ -24,7 +25,7 @@ GROWS, FLAT, UNKNOWN = "may grow", "does not grow", "not identified"
 
 
 @dataclass(frozen=True)
-class NGrowth:
+class NGrowth(Plain):
     """The answer, the sentence that says why, and the quantities that it follows from.
 
     `per_problem` is C / P, rollouts of one run per training problem at the end of the plan. `hard` is the share of
@@ -35,15 +36,6 @@ class NGrowth:
     text: str
     per_problem: float
     hard: float | None
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> NGrowth:
-        """What `data()` wrote."""
-        return NGrowth(**data)
 
 
 def n_growth(C: int, problems: int | None, right: Sequence[int] | None = None) -> NGrowth | None:

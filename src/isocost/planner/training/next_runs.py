@@ -8,13 +8,14 @@ the runs would leave.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy import ndarray
 
 from isocost.chance import Purpose, generator
+from isocost.disk.shape import Plain
 from isocost.errors import UserError
 from isocost.laws.law import DEAREST, SELECT, Law
 from isocost.stats.intervals import spread
@@ -27,7 +28,7 @@ NEGLIGIBLE = 0.01           # expected extra compute, or standard deviation of r
 
 
 @dataclass(frozen=True, slots=True)
-class NextRun:
+class NextRun(Plain):
     """Runs to add at one n: `new` seeds of C rollouts each, or, if `new` is 0, the existing runs continued to C.
 
     `rollouts` is their cost; `aim` is the uncertainty that they reduce, `now` its size and `after` the expected size
@@ -59,10 +60,6 @@ class NextRun:
     def option(self) -> str:
         """The option of `isocost pilot` that adds these runs."""
         return f"--seeds {self.n}={self.new}" if self.new else f"--longer {self.n}={self.C:.0f}"
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
 
 def next_runs(law: Law, C: float, *, top: int = 3, most: float = np.inf, truths: int = 100) -> tuple[NextRun, ...]:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil, lcm
-from typing import Any
+from typing import ClassVar
 
+from isocost.disk.shape import Plain
 from isocost.errors import UserError
 from isocost.laws.law import EXTRAPOLATION
 from isocost.planner.budget import Budget, Prices, Timing, Usage
@@ -52,7 +53,7 @@ def detects(effect: float) -> str:
 
 
 @dataclass(frozen=True)
-class PilotPlan:
+class PilotPlan(Plain):
     """The runs of a pilot, fixed before anything is spent; or why there is none (`direct`).
 
     `points` are the evaluation points of pilot and edge runs, `probe_points` of probes, `train_points` of the runs
@@ -97,6 +98,9 @@ class PilotPlan:
     limits_why: str = ""
     reserve: float = 0.0
     rates: tuple[tuple[int, float], ...] = ()
+
+    HEAD: ClassVar = {"schema": VERSION}
+    LATER: ClassVar = ("limits", "limits_why", "reserve", "rates")
 
     def B_of(self, n: int) -> int:
         """Problems per update of arm n."""
@@ -339,28 +343,6 @@ class PilotPlan:
         training = replace(bill, seconds=bill.seconds - seconds)
         own = self.prices.sampling(bill.evaluations * self.evaluation.rollouts, seconds)
         return over(own, training, self.budget)
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        own = ("rate", "timing", "evaluation", "pilot_bill", "train_bill", "prices")
-        parts: dict[str, Any] = {k: getattr(self, k).data() for k in own} | {"runs": [r.data() for r in self.runs]}
-        out = {"schema": VERSION, **asdict(self), **parts}
-        return {k: v for k, v in out.items() if k not in ("limits", "limits_why", "reserve", "rates") or v}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> PilotPlan:
-        """The plan that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "units")}
-        read: dict[str, Any] = {
-            "budget": Budget.of(d["budget"]) if d["budget"] else None, "rate": RateRule.of(d["rate"]),
-            "runs": tuple(map(PlannedRun.of, d["runs"])), "pilot_bill": Usage.of(d["pilot_bill"]),
-            "train_bill": Usage.of(d["train_bill"]), "prices": Prices(**d["prices"]),
-            "timing": Timing.of(d["timing"]), "evaluation": EvaluationPlan(**d["evaluation"]),
-            "limits": tuple(map(TurnLimit.of, d.get("limits", ()))),
-            "rates": tuple((int(n), float(x)) for n, x in d.get("rates", ())),
-        }
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (d | read).items()}
-        return PilotPlan(**fields)
 
 
 def over(part: Usage, whole: Usage, budget: Budget | None) -> float:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
-from isocost.disk.shape import FILLED
+from isocost.disk.shape import FILLED, Plain, plain
 from isocost.planner.budget import Budget, Timing, Usage, worded
 from isocost.planner.training.choice import Risk
 from isocost.planner.training.learning_rate import RateRule
@@ -39,14 +38,6 @@ class PlannedArm:
     confidence: Interval | None = None
     prediction: Interval | None = None
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> PlannedArm:
-        """The arm in plain data."""
-        d = dict(data)
-        for k in ("confidence", "prediction"):
-            d[k] = Interval.of(d[k]) if d.get(k) else None
-        return PlannedArm(**d)
-
 
 @dataclass(frozen=True)
 class Check:
@@ -58,7 +49,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Marginal:
+class Marginal(Plain):
     """The predicted reward at the best n for C rollouts per run, and for 2C."""
 
     C: float
@@ -67,24 +58,16 @@ class Marginal:
     doubled_n: int
     doubled: Interval
 
+    SHOWN: ClassVar = ("gain",)
+
     @property
     def gain(self) -> float:
         """Predicted reward at 2C minus that at C."""
         return self.doubled.value - self.value
 
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON, the gain included."""
-        return {**asdict(self), "gain": self.gain}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Marginal:
-        """The object that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k != "gain"}
-        return Marginal(**{**d, "doubled": Interval.of(d["doubled"])})
-
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Plain):
     """What to train: the prescribed arm first, then its comparators, paired by seed.
 
     `chosen` says why its n was chosen; `equal` are the n whose difference from it is within the margin, `undecided`
@@ -119,6 +102,10 @@ class Plan:
     turns: int | None = None
     undecided: tuple[int, ...] = ()
     risk: Risk | None = None
+
+    HEAD: ClassVar = {"schema": VERSION}
+    SHOWN: ClassVar = ("extrapolation",)
+    LATER: ClassVar = ("turns", "risk")
 
     @property
     def arm(self) -> PlannedArm:
@@ -155,29 +142,7 @@ class Plan:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON, with the prescribed arm as `arm` and the extrapolation ratio."""
-        parts: dict[str, Any] = {
-            "rate": self.rate.data(), "timing": self.timing.data(), "arm": asdict(self.arm), "bill": self.bill.data(),
-            "pilot_bill": self.pilot_bill.data(), "runs": [r.data() for r in self.runs],
-        }
-        out = {"schema": VERSION, **asdict(self), **parts}
-        if self.turns is None:      # as in records from before it
-            del out["turns"]
-        if self.risk is None:
-            del out["undecided"], out["risk"]
-        return out | {"extrapolation": self.extrapolation, "marginal": self.marginal.data() if self.marginal else None}
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Plan:
-        """The plan that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "arm", "extrapolation", *BESIDE)}
-        read: dict[str, Any] = {
-            "budget": Budget.of(d["budget"]) if d["budget"] else None,
-            "arms": tuple(PlannedArm.of(a) for a in d["arms"]),
-            "runs": tuple(map(PlannedRun.of, d["runs"])), "rate": RateRule.of(d["rate"]),
-            "timing": Timing.of(d["timing"]), "bill": Usage.of(d["bill"]), "pilot_bill": Usage.of(d["pilot_bill"]),
-            "checks": tuple(Check(**c) for c in d["checks"]),
-            "marginal": Marginal.of(d["marginal"]) if d["marginal"] else None,
-            "risk": Risk(**d["risk"]) if d.get("risk") else None,
-        }
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (d | read).items()}
-        return Plan(**fields)
+        out = super().data() | {"arm": plain(self.arm)}
+        if self.risk is None:       # as in records from before it
+            del out["undecided"]
+        return out

@@ -7,20 +7,19 @@ the standard deviation of a difference is taken as sqrt(2) times that of a run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 
 import numpy as np
 
+from isocost.disk.shape import Plain
 from isocost.laws.law import Law
 from isocost.planner.training.prescription import Plan, PlannedArm
 from isocost.stats.power import MOST, POWER, detectable_paired, seeds_for
 
 
 @dataclass(frozen=True)
-class ComparisonPower:
+class ComparisonPower(Plain):
     """The minimum difference that a plan's comparison detects with `seeds` per arm, and the one the law predicts.
 
     `sd` is that of one run's reward at the plan's C, from `dof` degrees of freedom. `needed` seeds detect the predicted
@@ -34,15 +33,6 @@ class ComparisonPower:
     difference: float | None
     needed: int | None
     text: str
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> ComparisonPower:
-        """What `data()` wrote."""
-        return ComparisonPower(**data)
 
 
 def comparison(plan: Plan, law: Law) -> ComparisonPower | None:

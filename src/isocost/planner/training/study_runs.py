@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import floor, lcm
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from isocost.chance import Purpose, generator
-from isocost.disk.shape import Keys
+from isocost.disk.shape import Keys, Plain
 from isocost.planner.training.learning_rate import RateRule
 from isocost.runs.arm import Arm
 from isocost.units import ENV_STEPS, TOKENS, of_run
@@ -88,7 +88,7 @@ class OfArm:
 
 
 @dataclass(frozen=True)
-class PlannedRun(OfArm):
+class PlannedRun(OfArm, Plain):
     """One run of a study: purpose, sizes and seed. Its learning rate follows from a rule and n B."""
 
     purpose: str            # probe, pilot, edge or train
@@ -101,6 +101,7 @@ class PlannedRun(OfArm):
     cap: dict[str, float] | None = field(default=None, hash=False)
 
     OLDER: ClassVar = {"arm": RUN_ARM}
+    LATER: ClassVar = ("cap",)
 
     @property
     def multiplier(self) -> float:
@@ -123,15 +124,10 @@ class PlannedRun(OfArm):
         """Updates of linear warm-up: at most 5 % of the run at its original length, and at most 10."""
         return warmup((self.first_C or self.C) // (self.n * self.B))
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> PlannedRun:
-        """A run from the plain data of a record; other keys are ignored."""
-        own = {f.name: data[f.name] for f in fields(PlannedRun) if f.name in data}
-        return PlannedRun(**{**own, "arm": Arm.of(data)})
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON; `cap` only if there is one, as in records from before it."""
-        return {k: v for k, v in {**asdict(self), "arm": self.arm.data()}.items() if k != "cap" or v is not None}
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """A run from the plain data of a record, of this or an earlier version."""
+        return super().of({**data, "arm": Arm.of(data)})
 
     def lr(self, rule: RateRule) -> float:
         """The learning rate of this run under a rule: the starting rule for probes, the fitted one for others."""

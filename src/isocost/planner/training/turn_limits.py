@@ -11,11 +11,12 @@ not identified, and the environment's own limit is used.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from isocost.disk.shape import Plain
 from isocost.laws.curves import Curve
 from isocost.laws.law import SELECT, Law
 from isocost.planner.budget import Prices, Timing, Usage
@@ -31,7 +32,7 @@ SAVED = 0.9     # and the most of its environment steps that it may take
 
 
 @dataclass(frozen=True)
-class TurnLimit:
+class TurnLimit(Plain):
     """A turn limit of training, and what a rollout costs at it before training.
 
     `env_steps` are per rollout; `steps`, `read` and `written` are environment steps, tokens read for the first time and
@@ -64,11 +65,6 @@ class TurnLimit:
         """The same limit with its shares relative to another one's."""
         return replace(self, steps=self.steps / other.steps, read=self.read / other.read,
                        written=self.written / other.written)
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> TurnLimit:
-        """The limit that `asdict` wrote."""
-        return TurnLimit(**data)
 
 
 def limit_of(rows: Sequence[Mapping[str, Any]], turns: int) -> TurnLimit:
@@ -128,7 +124,7 @@ def bill_of(
 
 
 @dataclass(frozen=True)
-class LimitChoice:
+class LimitChoice(Plain):
     """The turn limits compared: mean `select` reward of a limit minus that at `turns[-1]`, over pairs of runs of one n
     and seed at equal cost.
 
@@ -148,15 +144,6 @@ class LimitChoice:
     text: str
     settle: str = ""
     option: str = ""
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> LimitChoice:
-        """The choice that `data()` wrote."""
-        return LimitChoice(**{**data, "turns": tuple(data["turns"]), "differences": tuple(data["differences"])})
 
 
 def choose(curves: Sequence[Curve], limits: Sequence[TurnLimit], unit: str) -> LimitChoice | None:

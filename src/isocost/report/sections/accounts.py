@@ -13,7 +13,6 @@ from isocost.report.records import Data, ReportRecords, Run, as_dict, number
 from isocost.report.section import Section, empty
 from isocost.runs.files import FATES
 from isocost.runs.speed import WORK
-from isocost.trainers.driving import sizes
 
 PURPOSES = ("probe", "pilot", "edge", "train", "run")
 PURPOSE_NAMES = {"probe": "rate probe", "pilot": "pilot", "edge": "rate check", "train": "train", "run": "run"}
@@ -166,11 +165,8 @@ def _sum_sentence(study: ReportRecords, total: Mapping[str, int]) -> Safe:
     fates, metered = sum(total.values()), sum(_metered(study).values())
     parts = " + ".join(f"{count(v)} {f}" for f, v in total.items() if v)
     wasted = fates - total["trained"] - total["evaluation"]
-    lead = (
-        f"Of {count(fates)} rollouts, {percent(total['trained'] / max(fates, 1))} carried an advantage into an"
-        " update; "
-    )
-    lead += f"{count(wasted)} were paid for and gave no training signal."
+    lead = (f"Of {count(fates)} rollouts, {percent(total['trained'] / max(fates, 1))} carried an advantage into an"
+            f" update; {count(wasted)} were paid for and gave no training signal.")
     if fates == metered:
         return join(p(lead, cls="lead"), p(f"The fates sum to the metered total: {parts} = {count(metered)}."))
     text = f"The fates do not sum to the metered total: {parts} = {count(fates)}; the meter counted {count(metered)}. "
@@ -188,21 +184,17 @@ def _fate_table(study: ReportRecords, rows: Sequence[Data]) -> Safe:
         body.append([what, *(count(of.get(f, 0)) for f in present), count(sum(of.values())), count(metered[what])])
     sums = [count(sum(r["rollouts"] for r in rows if r["fate"] == f)) for f in present]
     body.append(["all", *sums, count(sum(r["rollouts"] for r in rows)), count(sum(metered[w] for w in whats))])
-    return table(
-        ["rollouts", *present, "sum", "meter"], body, "Rollouts by fate, their sum, and what the meter counted"
-    )
+    head = ["rollouts", *present, "sum", "meter"]
+    return table(head, body, "Rollouts by fate, their sum, and what the meter counted")
 
 
 def _cost_table(study: ReportRecords) -> Safe:
     """The bill by account, in every unit; a dash if no record of an account has it."""
     units = ("rollouts", "prefill", "decode", "score", "train", "updates", "verify", "seconds")
     bill: dict[str, dict[str, float | None]] = {}
-    before = {
-        "profile": study["profile"].get("cost"),
-        "lost": study["profile"].get("lost"),
-        "pricing": study["compare"].get("pricing"),
-        "dry runs": study["dry-run"].get("spent"),
-    }
+    profile = study["profile"]
+    before = {"profile": profile.get("cost"), "lost": profile.get("lost"), "pricing": study["compare"].get("pricing"),
+              "dry runs": study["dry-run"].get("spent")}
     for account, recorded in before.items():
         if any((cost := as_dict(recorded)).values()):
             bill[account] = {u: number(cost.get(u)) for u in units}
@@ -213,21 +205,9 @@ def _cost_table(study: ReportRecords) -> Safe:
                 if (amount := number(cost.get(unit))) is not None:
                     row[unit] = (row[unit] or 0) + amount
     body = [[name, *(count(row[u]) for u in units[:-1]), span(row["seconds"])] for name, row in bill.items()]
-    head = [
-        "account",
-        "rollouts",
-        "prefill tokens",
-        "decode tokens",
-        "score tokens",
-        "train tokens",
-        "updates",
-        "verifier calls",
-        "time",
-    ]
-    note = (
-        "C counts the account train only. Tokens are those that the method requested; the engine may share or skip"
-        " some."
-    )
+    head = ["account", "rollouts", *(f"{u} tokens" for u in units[1:5]), "updates", "verifier calls", "time"]
+    note = ("C counts the account train only. Tokens are those that the method requested; the engine may share or skip "
+            "some.")
     return details("The bill, by account", p(note, cls="soft"), table(head, body, "Cost by account"))
 
 
@@ -241,26 +221,17 @@ def time(study: ReportRecords) -> Section:
     timed = {k: s for k in known if (s := number(phases[k])) is not None}
     rows: list[Data] = [{"phase": k, "seconds": s, "label": span(s)} for k, s in timed.items()]
     if not rows:
-        rows = _times_of_runs(study)
+        of_runs = {what: sum(r.seconds for r in runs) for what, runs in _kinds(study).items()}
+        rows = [{"phase": what, "seconds": s, "label": span(s)} for what, s in of_runs.items() if s]
     if not rows:
         return Section("time", "Time per phase", empty(study, "No phase has been timed yet.", "isocost profile"))
     total = sum(r["seconds"] for r in rows)
     longest = max(rows, key=lambda r: r["seconds"])
     lead = f"{span(total)} in total; {longest['phase']} took {percent(longest['seconds'] / max(total, 1e-9))} of it."
     alt_text = "Seconds per phase: " + ", ".join(f"{r['phase']} {r['label']}" for r in rows)
-    plot = figure(
-        "phases",
-        charts.phases(rows, alt_text),
-        alt_text,
-        "Wall-clock seconds of each phase on the machine named below.",
-        rows,
-    )
+    caption = "Wall-clock seconds of each phase on the machine named below."
+    plot = figure("phases", charts.phases(rows, alt_text), alt_text, caption, rows)
     return Section("time", "Time per phase", join(p(lead, cls="lead"), plot, _inside(study)))
-
-
-def _times_of_runs(study: ReportRecords) -> list[Data]:
-    kinds = {what: sum(r.seconds for r in runs) for what, runs in _kinds(study).items()}
-    return [{"phase": what, "seconds": s, "label": span(s)} for what, s in kinds.items() if s]
 
 
 def _inside(study: ReportRecords) -> Safe:
@@ -278,31 +249,3 @@ def _inside(study: ReportRecords) -> Safe:
         body.append([what, len(runs), span(seconds), *parts, f"{count(started / seconds)} /s", peak])
     head = ["runs of", "runs", "time", *WORK.values(), "rollouts", "peak memory"]
     return table(head, body, "Active time inside the runs") if body else Safe("")
-
-
-# names ------------------------------------------------------------------------------------------------------
-
-
-def prescribed(study: ReportRecords) -> Data:
-    """The arm whose n, B and M are shown: the plan's, else a trained run's, else any run's."""
-    plan = study["plan"]
-    for source in (as_dict(plan.get("arm")), plan):
-        if number(source.get("n")):
-            return source
-    runs = study.of("train") or list(study.runs)
-    return runs[0].arm if runs else {}
-
-
-def names(study: ReportRecords) -> Section:
-    """n, B and M under the names of other trainers."""
-    arm = prescribed(study)
-    n, b, m = (arm.get(k) for k in ("n", "B", "M"))
-    lead = (
-        f"n rollouts per problem, B problems per update, M steps, C = nBM rollouts. Here n = {n or '–'}, B ="
-        f" {b or '–'}, M = {count(m)}"
-    )
-    lead += f", so nB = {count(n * b)} rollouts per update and C = {count(n * b * m)}." if n and b and m else "."
-    body = [[name, *(tag("code", o) for o in options)] for name, *options in sizes.rows(arm)]
-    head = ["trainer", "n, rollouts per problem", "B, problems per update", "M, steps"]
-    inside = join(p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(sizes.NOTES, cls="soft"))
-    return Section("names", "The same sizes in other trainers", inside)

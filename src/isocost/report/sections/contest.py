@@ -9,7 +9,7 @@ from pathlib import Path
 
 from isocost.compare import results
 from isocost.compare.judge import Comparison
-from isocost.report import arm_charts, charts
+from isocost.report import charts
 from isocost.report.html import Safe, brief, figure, interval, join, names, p, share
 from isocost.report.records import Data, ReportRecords, Run, as_dict, as_list, number, read_run
 from isocost.report.section import Section, empty, rows_of
@@ -81,12 +81,12 @@ def curves(study: ReportRecords) -> Section:
         f"{a} to {share(r['reward'])} at {brief(r['C'])}" for a, r in ends.items()
     )
     caption = "Thin lines are runs, thick lines the mean of each arm. Click a legend entry to highlight an arm."
-    plot = figure("reward", arm_charts.arm_curves(rows, _means(rows), alt_text), alt_text, caption, rows)
+    plot = figure("reward", charts.arm_curves(rows, means(rows), alt_text), alt_text, caption, rows)
     lead = f"{counted(len({r['run'] for r in rows}), 'run')} of {names(arms)}."
     return Section("curves", title, join(p(lead, cls="lead"), plot))
 
 
-def _means(rows: Sequence[Data]) -> list[Data]:
+def means(rows: Sequence[Data]) -> list[Data]:
     """The mean of an arm's runs at their k-th evaluation, if all have the same number; C is the geometric mean."""
     out = []
     for arm in dict.fromkeys(r["arm"] for r in rows):

@@ -52,25 +52,11 @@ def _worded(value: Any) -> str:
 
 
 def _runs_table(runs: Iterable[Run]) -> Safe:
-    def last(run: Run) -> Any:
-        return (
-            run.evaluations[-1].get("eval/audit", run.evaluations[-1].get("eval/select")) if run.evaluations else None
-        )
-
-    body = [
-        [
-            r.name,
-            r.purpose,
-            _worded(r.arm.get("n")),
-            _worded(r.arm.get("B")),
-            rate(r.lr),
-            _worded(r.seed),
-            brief(r.metered),
-            share(last(r)),
-            r.end.get("reason") or "not finished",
-        ]
-        for r in runs
-    ]
-    return table(
-        ["run", "purpose", "n", "B", "learning rate", "seed", "rollouts", "held-out reward", "ended"], body, "Runs"
-    )
+    head = ["run", "purpose", "n", "B", "learning rate", "seed", "rollouts", "held-out reward", "ended"]
+    body = []
+    for r in runs:
+        last = r.evaluations[-1] if r.evaluations else {}
+        body.append([r.name, r.purpose, _worded(r.arm.get("n")), _worded(r.arm.get("B")), rate(r.lr), _worded(r.seed),
+                     brief(r.metered), share(last.get("eval/audit", last.get("eval/select"))),
+                     r.end.get("reason") or "not finished"])
+    return table(head, body, "Runs")

@@ -226,21 +226,13 @@ def _coverage(law: Law) -> Safe:
         )
     never = [run for run, x in by.items() if not any(x)]
     outside = f" Always outside: {names(never)}." if never else ""
-    alt_text = (
-        f"Place of every pilot evaluation in the 90 % band of its arm's other runs: {held} of {len(rows)} inside."
-    )
-    caption = (
-        "Each line is one run: its position in the band of the other runs, scaled to one height. Grey is inside. A run"
-        " that is always outside learned differently from its arm."
-    )
-    plot = figure("left-out", charts.left_out(rows, alt_text), alt_text, caption, rows)
     body = []
     for arm in law.arms:
         own = _of(rows, arm.n)
         if own:
             body.append([arm.n, len(arm.runs), f"{sum(r['held'] for r in own)} of {len(own)}",
                          percent(sum(r["held"] for r in own) / len(own))])
-    return join(head, p(text + outside), plot, table(["n", "runs", "inside", "share"], body, "Inside, by n", "quiet"))
+    return join(head, p(text + outside), table(["n", "runs", "inside", "share"], body, "Inside, by n", "quiet"))
 
 
 def _record() -> Safe:

@@ -34,24 +34,13 @@ def method(study: ReportRecords) -> str:
 
 def answer(study: ReportRecords) -> Safe:
     """The top of the page. A law that is not identified comes first."""
-    unknown = as_dict(study["law"].get("refused"))
-    verdict = verdict_of(study)
-    badge: Any = ""
-    if unknown:
-        badge = tag("p", "Law: not identified", cls="verdict caution")
-    elif verdict:
-        badge = tag(
-            "p", VERDICTS.get(verdict, verdict.capitalize()), cls="verdict" if verdict == "hit" else "verdict caution"
-        )
+    unknown, verdict = as_dict(study["law"].get("refused")), verdict_of(study)
+    said = "Law: not identified" if unknown else VERDICTS.get(verdict, verdict.capitalize())
+    badge = tag("p", said, cls="verdict" if verdict == "hit" and not unknown else "verdict caution") if said else ""
+    result = _forecast_and_outcome(study) if prescribed_arm(study) else ""
     return tag(
-        "div",
-        badge,
-        tag("h1", _sentence(study, unknown)),
-        *_result(study),
-        *_support(study, unknown),
-        _key_numbers(study),
-        overview(study),
-        id="answer",
+        "div", badge, tag("h1", _sentence(study, unknown)), p(result, cls="answer") if result else "",
+        *_support(study, unknown), _key_numbers(study), overview(study), id="answer",
     )
 
 
@@ -130,13 +119,8 @@ def _limit(study: ReportRecords) -> str:
     return f" and a turn limit of {turns}{known}"
 
 
-def _result(study: ReportRecords) -> list[Safe]:
-    """Forecast and outcome in one sentence; empty without either."""
-    text = _forecast_and_outcome(study) if prescribed_arm(study) else ""
-    return [p(text, cls="answer")] if text else []
-
-
 def _forecast_and_outcome(study: ReportRecords) -> str:
+    """Forecast and outcome in one sentence; empty without either."""
     data = outcome_of(study)
     forecast, result, verdict = data.get("forecast"), data.get("outcome"), verdict_of(study)
     if not result:
@@ -182,16 +166,20 @@ def _support(study: ReportRecords, unknown: Data) -> list[Safe]:
     elif rest := _chosen(study)[1]:
         out.append(p(sentence(rest)))
     if unknown:
-        cost = f" (about {brief(unknown.get('rollouts'))} rollouts)" if number(unknown.get("rollouts")) else ""
         if not plan.get("fallback"):
             out.append(p(sentence(unknown.get("reason", ""))))
-        out.append(p("To resolve: ", str(unknown.get("settle", "")).strip().rstrip("."), cost, "."))
+        out.append(p(_to_resolve(unknown)))
     data = outcome_of(study)
     if data.get("difference"):
         out.append(p(_difference(study, data)))
     elif plan.get("comparison"):
         out.append(p(sentence(f"Compared with {plan['comparison']}")))
     return out
+
+
+def _to_resolve(unknown: Data) -> str:
+    cost = f" (about {brief(unknown.get('rollouts'))} rollouts)" if number(unknown.get("rollouts")) else ""
+    return f"To resolve: {str(unknown.get('settle', '')).strip().rstrip('.')}{cost}."
 
 
 def _difference(study: ReportRecords, data: Data) -> str:
@@ -221,41 +209,31 @@ def _key_numbers(study: ReportRecords) -> Safe:
     arm, data, equal = prescribed_arm(study), outcome_of(study), equal_set(study)
     facts: list[tuple[str, str, str]] = []
     if arm:
-        also = (
-            f"equal: n = {names([n for n in equal if n != arm['n']])}" if len(equal) > 1 else "rollouts per problem"
-        )
+        others = names([n for n in equal if n != arm["n"]])
+        also = f"equal: n = {others}" if len(equal) > 1 else "rollouts per problem"
         facts.append(("prescribed n", str(arm.get("n")), also))
         if (turns := study["plan"].get("turns")) is not None:
             facts.append(("turn limit", str(turns), "of training"))
     if data.get("forecast"):
         forecast = as_dict(data["forecast"])
-        facts.append(("forecast", share(forecast.get("value")), _span_words(forecast)))
+        kind, level = forecast.get("kind") or "prediction", number(forecast.get("level")) or 0.9
+        bounds = f"[{share(forecast.get('low'))}, {share(forecast.get('high'))}]"
+        facts.append(("forecast", share(forecast.get("value")), f"{bounds} {100 * level:.0f} % {kind}"))
     if data.get("outcome"):
         facts.append(("outcome", share(data["outcome"]["value"]), f"mean of {counted(data['runs'], 'run')}"))
     if data.get("difference"):
         d = as_dict(data["difference"])
-        facts.append(
-            (
-                f"minus n = {data.get('other_n', '–')}",
-                signed(d.get("value")),
-                f"[{signed(d.get('low'))}, {signed(d.get('high'))}]",
-            )
-        )
-    if study["profile"] and not data.get("forecast"):
-        facts.append(
-            (_measured(study), share(study["profile"].get("mean")), f"{study['profile'].get('regime')} problems")
-        )
-    rollouts = sum(r.metered for r in study.runs) + (number(as_dict(study["profile"].get("cost")).get("rollouts")) or 0)
-    seconds = sum(r.seconds for r in study.runs) + (
-        number(as_dict(study["profile"].get("cost")).get("seconds")) or 0
-    )  # from the records: the phases of a command that was killed are not recorded
+        bounds = f"[{signed(d.get('low'))}, {signed(d.get('high'))}]"
+        facts.append((f"minus n = {data.get('other_n', '–')}", signed(d.get("value")), bounds))
+    profile = study["profile"]
+    if profile and not data.get("forecast"):
+        facts.append((_measured(study), share(profile.get("mean")), f"{profile.get('regime')} problems"))
+    # From the records: the phases of a command that was killed are not recorded.
+    before = as_dict(profile.get("cost"))
+    rollouts = sum(r.metered for r in study.runs) + (number(before.get("rollouts")) or 0)
+    seconds = sum(r.seconds for r in study.runs) + (number(before.get("seconds")) or 0)
     facts.append(("spent", brief(rollouts), f"rollouts, {span(seconds)} of run time"))
     return tag("dl", *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in facts), cls="key")
-
-
-def _span_words(x: Data) -> str:
-    kind, level = x.get("kind") or "prediction", number(x.get("level")) or 0.9
-    return f"[{share(x.get('low'))}, {share(x.get('high'))}] {100 * level:.0f} % {kind}"
 
 
 # flags ------------------------------------------------------------------------------------------------------
@@ -281,8 +259,7 @@ def _not_identified(study: ReportRecords) -> list[Safe]:
     out, named = [], set()
     for title, unknown in found:
         if unknown:
-            cost = f" (about {brief(unknown.get('rollouts'))} rollouts)" if number(unknown.get("rollouts")) else ""
-            resolve = f"To resolve: {str(unknown.get('settle', '')).strip().rstrip('.')}{cost}."
+            resolve = _to_resolve(unknown)
             out.append(_flag(title, sentence(unknown.get("reason", "")), "" if resolve in named else resolve))
             named.add(resolve)
     return out
@@ -294,15 +271,9 @@ def _cautions(study: ReportRecords) -> list[Safe]:
     for flag in as_list(study["law"].get("flags")):
         data = as_dict(flag)
         said.setdefault(str(data.get("text", flag)), str(data.get("name", "law")).replace("_", " "))
-    for name, title in (
-        ("rate", "learning rate"),
-        ("pilot", "pilot"),
-        ("plan", "plan"),
-        ("forecast", "forecast"),
-        ("audit", "audit"),
-    ):
+    for name in ("rate", "pilot", "plan", "forecast", "audit"):
         for flag in as_list(study[name].get("flags")):
-            said.setdefault(str(as_dict(flag).get("text", flag)), title)
+            said.setdefault(str(as_dict(flag).get("text", flag)), "learning rate" if name == "rate" else name)
     if rule := study["audit"].get("rule"):
         said.setdefault(f"the forecast was {rule}", "audit")
     return [_flag(title[:1].upper() + title[1:], sentence(text)) for text, title in said.items()]
@@ -321,21 +292,14 @@ def _trouble(study: ReportRecords) -> list[Safe]:
     for run in study.runs:
         reason = run.end.get("reason")
         if run.finished and reason not in ("spent", None):
-            out.append(
-                _flag(f"Run {run.name} ended as {reason}", sentence(run.end.get("detail") or "no reason was recorded"))
-            )
+            why = sentence(run.end.get("detail") or "no reason was recorded")
+            out.append(_flag(f"Run {run.name} ended as {reason}", why))
         out += [_flag(f"Run {run.name}", sentence(note)) for note in as_list(run.end.get("notes"))]
     open_runs = [r.name for r in study.runs if not r.finished]
     if open_runs:
-        out.append(
-            _flag(
-                "Not finished",
-                f"{names(open_runs)} {'has' if len(open_runs) == 1 else 'have'} not ended: their records so far are"
-                " shown.",
-            )
-        )
-    failures = _failures(study)
-    if failures:
+        have = "has" if len(open_runs) == 1 else "have"
+        out.append(_flag("Not finished", f"{names(open_runs)} {have} not ended: their records so far are shown."))
+    if failures := _failures(study):
         counts = ", ".join(f"{k} {count(v)}" for k, v in failures.items())
         out.append(_flag("Verifier failures", f"Counted, and left out of every mean: {counts}."))
     lines = [str(x) for x in as_list(study["profile"].get("found"))]

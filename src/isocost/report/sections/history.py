@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from isocost.report.html import Safe, count, details, interval, join, names, p, share, signed, table, tag
+from isocost.report.html import Safe, count, interval, join, names, p, share, table, tag
 from isocost.report.records import Data, ReportRecords, Run, as_dict, as_list, law_of, number
 from isocost.report.section import Section, empty
 from isocost.report.sections.outcome import prescribed_arm, trained_means, verdict_of
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from isocost.laws.law import Law
 
 SHORT = 12      # hexadecimal digits of a hash that are shown; the study's own file has all
-SHOWN = 10      # evaluations up to which the table is shown open
 
 
 def history(study: ReportRecords) -> Section:
@@ -190,18 +189,6 @@ def _evaluations(study: ReportRecords) -> Safe:
     text += ". Evaluations of the same runs are not independent trials."
     if "law.json" in study.changed:
         text += " The law was changed after the seal, so this is not the sealed prediction."
-    body = [_line(r, end) for r in rows]
-    head = ["rollouts", "runs", "predicted, 90 % band", "mean", "", "error / half-width", "multiple of the pilot"]
-    listing = table(head, body, "The trained runs and the sealed prediction", "quiet")
-    shown = listing if len(rows) <= SHOWN else details(f"All {len(rows)} evaluations", listing)
     title = tag("h3", "Evaluation by evaluation")
     unsealed = "" if sealed.get("seal") else p("This forecast has no seal.", cls="soft")
-    return join(title, p(text), shown, unsealed)
-
-
-def _line(r: Data, end: float) -> list[Any]:
-    where = "inside" if r["held"] else tag("b", "above" if r["off"] > 0 else "below")
-    expected = f"{share(r['expected'])} [{share(r['low'])}, {share(r['high'])}]"
-    past = f"{r['C'] / end:.1f}x" if end and r["C"] > end else ""
-    off = "–" if r["off"] is None else signed(r["off"], 2)
-    return [count(r["C"]), r["runs"], expected, share(r["mean"]), where, off, past]
+    return join(title, p(text), unsealed)

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from isocost.errors import UserError
 from isocost.report import charts
-from isocost.report.html import Safe, count, figure, join, names, p, percent, share, signed, table, tag
+from isocost.report.html import Safe, count, figure, join, p, percent, share, table
 from isocost.report.records import Data, ReportRecords, Run
 from isocost.report.section import Section, empty
 from isocost.report.sections.outcome import prescribed_n
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def interference(study: ReportRecords) -> Section:
-    """The histogram of held-out pass rates over training, and final pass rates by initial ones."""
+    """The histogram of held-out pass rates over training, and what was learned and forgotten at each n."""
     title = "Problem by problem"
     found = {purpose: _found(study.of(purpose)) for purpose in ("train", "pilot", "run")}
     shown = _shown(study, found)
@@ -30,7 +30,7 @@ def interference(study: ReportRecords) -> Section:
         missing = "No evaluation records the pass rates of single problems."
         return Section("interference", title, empty(study, missing, "isocost pilot"))
     compared = found["pilot"] or found["run"] or found["train"]
-    return Section("interference", title, join(_over_time(shown), _by_start(compared), _table(compared)))
+    return Section("interference", title, join(_over_time(shown), _table(compared)))
 
 
 def _found(runs: Sequence[Run]) -> list[Interference]:
@@ -103,51 +103,6 @@ def _over_time(runs: Sequence[Interference]) -> Safe:
     )
     plot = figure("pass-rates-over-time", charts.heat(rows, alt_text), alt_text, caption, rows)
     return join(p(lead, cls="lead"), plot)
-
-
-def by_start(runs: Sequence[Interference]) -> list[Data]:
-    """Mean pass rate at the last evaluation of the problems that began in each bin, for each n.
-
-    Rows: n, began (the bin's middle), ended, problems (that began there, a mean over runs).
-    """
-    rows = []
-    for n in sorted({x.n for x in runs}):
-        own = [x for x in runs if x.n == n]
-        ends, weights = np.array([x.by_base[-1] for x in own]), np.array([x.histogram[0] for x in own])
-        for k in range(ends.shape[1]):
-            known = ends[:, k][np.isfinite(ends[:, k])]
-            if len(known):
-                rows.append(
-                    {"n": n, "began": k / (ends.shape[1] - 1), "ended": round(float(known.mean()), 5),
-                     "problems": round(float(weights[:, k].mean()), 2)}
-                )
-    return rows
-
-
-def _by_start(runs: Sequence[Interference]) -> Safe:
-    rows = by_start(runs)
-    below = [r for r in rows if r["ended"] < r["began"] - 1 / 32 and r["problems"] >= 1]
-    text = (
-        "On the dashed line the pass rate did not change; above it the pass rate rose. A line above it everywhere"
-        " means progress on all problems; one that is above it only on the left or right means progress on some. "
-    )
-    text += (
-        f"Below the line: problems with an initial pass rate of {names(sorted({share(r['began'], 2) for r in below}))}."
-        if below
-        else "No group of problems is below the line."
-    )
-    gains = {n: _gain([r for r in rows if r["n"] == n]) for n in sorted({r["n"] for r in rows})}
-    alt_text = "Pass rate at the end against pass rate at the start, a line for each n: " + "; ".join(
-        f"n = {n} gains {signed(gain)} on average" for n, gain in gains.items()
-    )
-    caption = "Held-out problems grouped by pass rate before training, and the mean pass rate of each group at the end."
-    plot = figure("by-start", charts.by_start(rows, alt_text), alt_text, caption, rows)
-    return join(tag("h3", "By initial pass rate"), p(text), plot)
-
-
-def _gain(rows: Sequence[Data]) -> float:
-    weights = [r["problems"] for r in rows]
-    return sum(w * (r["ended"] - r["began"]) for w, r in zip(weights, rows, strict=True)) / max(sum(weights), 1e-9)
 
 
 def _table(runs: Sequence[Interference]) -> Safe:

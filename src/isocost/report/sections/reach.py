@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocost.planner.training.learning_rate import reward_at
-from isocost.report import arm_charts, charts, theme
+from isocost.report import charts, theme
 from isocost.report.html import Safe, brief, count, figure, interval, join, names, p, sentence, share, table, tag
 from isocost.report.records import Data, ReportRecords, Run, as_list, law_of, number
 from isocost.report.section import Section, empty, told
@@ -226,7 +226,7 @@ def _plain(study: ReportRecords, title: str) -> Section:
     )
     plot = figure(
         "reward",
-        arm_charts.plain_curves(rows, alt_text),
+        charts.plain_curves(rows, alt_text),
         alt_text,
         "One line for each run. Click a legend entry to highlight one.",
         rows,

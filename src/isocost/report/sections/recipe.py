@@ -7,8 +7,8 @@ from typing import Any
 from isocost.report.html import Safe, join, p, table, tag
 from isocost.report.records import Data, ReportRecords, as_dict
 from isocost.report.section import Section, empty
-from isocost.runs.files import code
 from isocost.runs.names import today
+from isocost.seams import SEAMS, SIZES
 
 # recipe -----------------------------------------------------------------------------------------------------
 
@@ -21,36 +21,19 @@ def recipe(study: ReportRecords) -> Section:
     if not run or not own_recipe:
         return Section("recipe", "Recipe", empty(study, "No run has recorded a recipe yet.", "isocost pilot"))
     method = str(run.about.get("method") or own_recipe.get("name") or "")
-    own, parent, parent_name, note = _origin(run.about, method)
-    lead = f"{method or 'A recipe'}, as recorded by run {run.name}, with all defaults.{note}"
+    own, parent = as_dict(today(run.about.get("defaults"))), as_dict(today(run.about.get("parent")))
+    lead = f"{method or 'A recipe'}, as recorded by run {run.name}, with all defaults."
     body = [
         [seam, *_seam(value), _was(value, own.get(seam)) if own else "–"]
         for seam, value in sorted(own_recipe.items(), key=_seam_order)
         if seam != "name"
     ]
     seams = table(["seam", "function", "settings", f"default of {method}, where it differs"], body, "Recipe", "quiet")
-    return Section("recipe", "Recipe", join(p(lead, cls="lead"), _parent_diff(own, parent, method, parent_name), seams))
+    changed = _parent_diff(own, as_dict(parent.get("recipe")), method, str(parent.get("method") or ""))
+    return Section("recipe", "Recipe", join(p(lead, cls="lead"), changed, seams))
 
 
-_ORDER = (
-    "groups",
-    "rollouts",
-    "max_age",
-    "refill",
-    "choose",
-    "guide",
-    "allocate",
-    "play",
-    "schedule",
-    "reward",
-    "select",
-    "enrich",
-    "advantage",
-    "weight",
-    "loss",
-    "improve",
-    "pace",
-)
+_ORDER = (*SIZES, *SEAMS)
 
 
 def _seam_order(item: tuple[str, Any]) -> tuple[int, str]:
@@ -94,44 +77,6 @@ def _was(value: Any, default: Any) -> Any:
         keys = [k for k in dict.fromkeys([*here, *there]) if here.get(k) != there.get(k)]
         return join(*(tag("code", f"{k} = {_flat(there.get(k))}") for k in keys), by="<br>")
     return tag("code", _flat(default))
-
-
-def _origin(about: Data, method: str) -> tuple[Data, Data, str, str]:
-    """(the method's own recipe, its parent's, the parent's name, a note if they are not from the record).
-
-    Runs record both. For an older run they are the installed version's, which may be another code than the run's.
-    """
-    if "defaults" in about:
-        parent = as_dict(today(about.get("parent")))
-        return as_dict(today(about["defaults"])), as_dict(parent.get("recipe")), str(parent.get("method") or ""), ""
-    own, parents, name = _installed(method)
-    if not own:
-        return own, parents, name, ""
-
-    same = as_dict(about.get("code")).get("sources") == code()["sources"]
-    return own, parents, name, "" if same else (
-        f" The run recorded neither the defaults of {method} nor its parent's recipe, and was made by another version "
-        "of isocost: both are of the version installed here."
-    )
-
-
-def _installed(method: str) -> tuple[Data, Data, str]:
-    """(method's recipe, its parent's, parent's name) as this installation has them; empty for a user's own file.
-
-    A record may come from a stranger, so only methods of the package are loaded: a report never runs a recorded file.
-    """
-    try:
-        from isocost import methods
-        from isocost.recipe import describe
-    except ImportError:
-        return {}, {}, ""
-    if method not in methods.names():
-        return {}, {}, ""
-    module = methods.load(method)
-    parent = getattr(module.CARD, "parent", None)
-    known = parent if parent in methods.names() else ""
-    theirs = as_dict(describe(methods.load(known).recipe())) if known else {}
-    return as_dict(describe(module.recipe())), theirs, known or ""
 
 
 def _parent_diff(own: Data, parent: Data, method: str, parent_name: str) -> Safe:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from isocost.report import arm_charts
+from isocost.report import charts
 from isocost.report.html import Safe, count, figure, interval, join, p, sentence, share, tag
 from isocost.report.records import Data, ReportRecords, as_dict, as_list, number
-from isocost.report.section import Section, empty, rows_of, strategies_result
+from isocost.report.section import Section, empty, of_results, result_of, told
 from isocost.units import words
 
 
@@ -13,7 +13,7 @@ def answer(study: ReportRecords) -> Safe:
     """The top of the page: the prescription, its expected accuracy and the verdict."""
     plan, verdict = study["plan"], str(study["audit"].get("verdict") or "")
     badge = tag("p", sentence(verdict), cls="verdict" if verdict == "hit" else "verdict caution") if verdict else ""
-    result = strategies_result(study, "plan")
+    result = result_of(study, "plan")
     if result is None:
         rate = next((number(x) for x in as_list(study["profile"].get("solved"))), None)
         said = "There is no profile." if rate is None else f"One sample is right in {share(rate)}. No plan yet."
@@ -41,8 +41,9 @@ def strategies(study: ReportRecords) -> Section:
                "point is what is prescribed; the bar is its sealed forecast with its 90 % prediction interval.")
     sealed = [{"cost": plan["cost"], **{k: as_dict(plan.get("expected")).get(k) for k in ("value", "low", "high")}}
               ] if plan else []
-    plot = figure("strategies", arm_charts.by_cost(rows, sealed, unit, alt_text), alt_text, caption, rows)
-    return Section("strategies", title, join(plot, _frontier(study), _told(study, "profile"), _told(study, "plan")))
+    plot = figure("strategies", charts.by_cost(rows, sealed, unit, alt_text), alt_text, caption, rows)
+    return Section("strategies", title, join(plot, _frontier(study), told(study, "profile", flags=True),
+                                           told(study, "plan", flags=True)))
 
 
 def _frontier(study: ReportRecords) -> Safe:
@@ -58,17 +59,7 @@ def _frontier(study: ReportRecords) -> Safe:
     alt_text = f"Accuracy against the {unit} of training and answers together, a staircase for each number of answers"
     caption = ("Train or think: the pairs of a policy and a strategy that no other one beats in cost and accuracy. The "
                "bars are 90 % intervals over problems, and over seeds of training where there are several.")
-    return figure("frontier", arm_charts.staircases(rows, alt_text, unit), alt_text, caption, rows)
+    return figure("frontier", charts.staircases(rows, alt_text, unit), alt_text, caption, rows)
 
 
-def outcome(study: ReportRecords) -> Section:
-    """The forecasts against the test split."""
-    title = "Forecast and outcome"
-    if not study["audit"]:
-        return Section("outcome", title, empty(study, "The forecast has not been audited.", "isocost audit"))
-    return Section("outcome", title, _told(study, "audit"))
-
-
-def _told(study: ReportRecords, name: str) -> Safe:
-    result = strategies_result(study, name)
-    return join() if result is None else rows_of(result.rows(), sentence(result.heading))
+outcome = of_results("outcome", "Forecast and outcome", "isocost audit", "audit")

@@ -26,7 +26,7 @@ OF_PROFILE = 12
 TURNS = 40          # of a rollout
 MOST = 4_000        # characters of a text
 WHOLE = 24_000      # characters of all turns of a rollout
-SHORT = 48          # characters: a dialogue whose texts are all shorter is a table
+SHORT = 48          # characters of the name of a call
 PURPOSES = ("train", "run", "pilot", "edge", "probe")
 CALL = re.compile(r"(<tool_call>.*?</tool_call>)", re.S)
 MARKS = {Outcome.SUCCESS: "✓", Outcome.FAILURE: "✕", Outcome.LIMIT: "◷", Outcome.STOPPED: "⊘", Outcome.FAULT: "!"}
@@ -169,7 +169,7 @@ def _body(r: KeptRollout, study: ReportRecords) -> Iterator[Safe]:
                       _said("shown first", r.opened, "shown"))
     if r.turns:
         turns = list(enumerate(_fitting(r.turns[:TURNS]), 1))
-        yield _short(turns) if _is_short(r) else tag("ol", *(_turn(number, t) for number, t in turns), cls="turns")
+        yield tag("ol", *(_turn(number, t) for number, t in turns), cls="turns")
         left = r.steps - len(turns)
         if left:
             yield p(f"{counted(left, 'more turn')} not in this page.", cls="soft")
@@ -212,31 +212,6 @@ def _command(r: KeptRollout, study: ReportRecords) -> str:
     part = f" --part {r.part}" if r.part in ("training", "held-out") else ""
     return (f"isocost rollouts {word(visible(study.name, lines=False))} --run {word(visible(r.run, lines=False))} "
             f"--update {r.step}{part} --problem {word(visible(r.problem, lines=False))}{attempt}")
-
-
-def _is_short(r: KeptRollout) -> bool:
-    return all(len(x) <= SHORT and "\n" not in x for t in r.turns for x in (t.said, t.shown))
-
-
-def _short(turns: Sequence[tuple[int, KeptTurn]]) -> Safe:
-    """A dialogue of a few characters a turn, a row each."""
-    keys, faults = any(t.key for _, t in turns), any(t.fault for _, t in turns)
-    head = ["turn", *(["state"] if keys else []), "policy", "shown", "reward", *(["fault"] if faults else []),
-            "written", "read first", "read again"]
-    body = []
-    for number_, t in turns:
-        tokens = t.tokens
-        counts = [count(x) for x in ((tokens.written, tokens.fresh, tokens.reread) if tokens else [None] * 3)]
-        cells: list[Safe | str] = [str(number_), *([tag("code", t.key)] if keys else []), _code(t.said), _code(t.shown),
-                                   f"{t.reward:g}" if t.reward else "", *([_fault(t)] if faults else []), *counts]
-        body.append(tag("tr", tag("th", cells[0], scope="row"), *(tag("td", x) for x in cells[1:])))
-    top = tag("tr", *(tag("th", h, scope="col") for h in head))
-    inner = tag("table", tag("caption", "Turns"), tag("thead", top), tag("tbody", *body))
-    return tag("div", inner, cls="scroll quiet dialogue", tabindex="0", role="group", aria_label="Turns")
-
-
-def _code(text: str) -> Safe:
-    return tag("code", text, dir="auto") if text else Safe("")
 
 
 def _fault(t: KeptTurn) -> Safe:

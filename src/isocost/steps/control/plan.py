@@ -31,7 +31,8 @@ class ControlPlanOptions:
 
     budget: for pilot and training. wanted: the return to plan for. sample_cost, update_cost: what a sample or an update
     costs besides, or, for imported logs, at all: 0.02s, 4e9flop, 0.001usd. sigma: updates per sample of the pilot.
-    seeds, samples: of a setting and of a run of the pilot. train_seeds: of each trained arm.
+    seeds, length: of a setting and of a run of the pilot. shorter: runs of the pilot at a larger sigma are shorter by
+    its ratio to this power. train_seeds: of each trained arm.
     """
 
     budget: str | None = None
@@ -45,6 +46,7 @@ class ControlPlanOptions:
     seeds: int | None = None
     length: int | None = None
     train_seeds: int | None = None
+    shorter: float | None = None
 
 
 def said(unit: str, amount: float) -> str:
@@ -129,7 +131,7 @@ def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
         raise UserError(f"{study.path} has a sealed forecast, which its plan is part of: to plan anew, start another "
                         "study")
     if not own or study.has("law.json"):
-        if wrong := next((k for k in ("sigma", "seeds", "length") if k in told), None):
+        if wrong := next((k for k in ("sigma", "seeds", "length", "shorter") if k in told), None):
             raise UserError(f"--{wrong} is of a pilot, and {study.path} has its runs: leave it out")
         if told or not study.has("plan.json"):
             study = study.write("plan.json", {**_prescription(study, told).data(), OPTIONS: _kept(study, told)})
@@ -144,7 +146,7 @@ def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
         budget, price = priced_by(study, told)
         centre = Arm(batch=profile.batch, rate=profile.rate, width=profile.width)
         made = plan_control_pilot(centre, asked.length or profile.samples, price, budget, sigmas=asked.sigma,
-                                  seeds=asked.seeds, seed=study.asked["seed"])
+                                  seeds=asked.seeds, seed=study.asked["seed"], shorter=asked.shorter or 0.0)
         study = study.write("pilot.json", {**made.data(), OPTIONS: told})
     return ControlPilotResult(pilot_of(study), study.path)
 

@@ -13,8 +13,9 @@ import numpy as np
 from isocost.disk.jsonfile import finite, write_json
 from isocost.disk.shape import built
 from isocost.errors import UserError
+from isocost.laws.value_fit import SEEDS as LEAST_SEEDS
 from isocost.planner.control.curves import levels, return_curves
-from isocost.planner.control.pilot import KIND, ControlCosts, ControlRunPlan
+from isocost.planner.control.pilot import COUNT, KIND, ControlCosts, ControlRunPlan, plan_control_pilot
 from isocost.runs import files as records
 from isocost.runs.arm import Arm
 from isocost.runs.files import RunFiles, read_json
@@ -25,10 +26,12 @@ from isocost.stats.forms import peak
 from isocost.steps.control.runs import Trained, run_all
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import StudyFolder, writes
+from isocost.units import SECONDS
 
 RATES, SEEDS, SIGMA = (3e-4, 1e-3, 3e-3, 1e-2), 2, 2.0
 RATE = 3e-4         # of SAC's paper and of Stable-Baselines3, where a method names none
 BATCH, TIMED, TIMED_BATCH = 64, 400, 256    # of the runs that choose the rate; samples and batch of a run for its time
+MORE = 10           # times the profile's samples: what a pilot of longer runs would take is said
 MOVES = 0.1         # of the way from random actions to the reference: a smaller gain is no return that moves
 SAMPLES, WIDTH = 3000, 64
 
@@ -136,11 +139,12 @@ def _measure(out: Path, asked: Mapping[str, Any], workers: int, observer: Observ
         if own:
             by_rate.append((rate, float(np.mean([x.mean() for x in own])), float(np.mean([x[-1] for x in own]))))
     gain = max(end for _, _, end in by_rate) - low if by_rate else 0.0
+    costs = _costs([files[r.name] for r in runs], [files[r.name] for r in timed])
     if gain < MOVES * (high - low):
         raise UserError(f"{asked['task']}: the return of {asked['method']} does not move in {grouped(samples)} samples "
                         f"at any of the rates {', '.join(f'{r:g}' for r in RATES)}: {low + gain:.4g} at best, "
-                        f"{low:.4g} of random actions and {high:.4g} of the reference. Name more --length, or another "
-                        "method")
+                        f"{low:.4g} of random actions and {high:.4g} of the reference. "
+                        + _longer(asked, costs))
     at = np.log([r for r, _, _ in by_rate])
     rate = float(f"{np.exp(float(peak(at, np.array([mean for _, mean, _ in by_rate])))):.2g}")
     seconds = sum(float(f.end["seconds"]) for f in files.values()) / len(runs)
@@ -148,7 +152,18 @@ def _measure(out: Path, asked: Mapping[str, Any], workers: int, observer: Observ
 
     default = Arm(sigma=1.0, batch=methods.agent(asked["method"]).batch, rate=RATE, width=width)
     return ControlProfile(asked["task"], asked["method"], width, low, high, BATCH, rate, samples, tuple(by_rate),
-                          default, _costs([files[r.name] for r in runs], [files[r.name] for r in timed]), seconds, out)
+                          default, costs, seconds, out)
+
+
+def _longer(asked: Mapping[str, Any], costs: ControlCosts) -> str:
+    """What runs that are `MORE` times as long would take here, and what to do instead."""
+    longer, price = MORE * asked["samples"], costs.price(SECONDS)
+    centre = Arm(batch=BATCH, rate=RATES[1], width=asked["width"])
+    pilots = [plan_control_pilot(centre, longer, price, None, seeds=n) for n in (COUNT, LEAST_SEEDS)]
+    usual, least = (f"{len(p.runs)} runs, {duration(p.cost)} of run time" for p in pilots)
+    return (f"Name another method, or more --length in a new --out: a pilot of {grouped(longer)} samples a run takes "
+            f"{usual} here, and with --seeds {LEAST_SEEDS} {least}. Or import logs: `isocost import LOGS --control "
+            f"{word(asked['task'])}`")
 
 
 def _costs(small: list[RunFiles], large: list[RunFiles]) -> ControlCosts:

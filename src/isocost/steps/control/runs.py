@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,6 +16,10 @@ from isocost.screen.words import counted
 from isocost.steps.events import Observer
 
 STACKED = 32        # runs of one stack, at most: more than a cache holds are slower
+TICK, STEP = 192, 16    # what a tick, and a run's update besides its batch, take: as so many examples at 64 units
+SHOWN = 1.0         # seconds between two looks at how far the processes are
+
+_made: Any = None   # updates of all stacks of the step that runs
 
 
 @dataclass(frozen=True)
@@ -34,37 +38,78 @@ def run_all(
 
     Raises UserError for a run that ended for another reason than its budget or divergence.
     """
-    from isocost.runs.control import ControlJob
+    from isocost.runs.control import ControlJob, updates_of
 
-    todo = [r for r in runs if not ended(folder / r.name)]
     by: dict[tuple[Any, ...], list[ControlJob]] = {}
-    for run in todo:
-        points = tuple(round(run.samples * (k + 1) / POINTS) for k in range(POINTS))
-        job = ControlJob(run.name, of.task, of.method, run.seed, {"env-steps": run.samples}, run.arm, points,
-                         episodes=EPISODES, purpose=run.purpose, seal=of.seal)
-        by.setdefault(job.shared, []).append(job)
-    groups = [jobs[i : i + STACKED] for jobs in by.values() for i in range(0, len(jobs), STACKED)]
-    groups.sort(key=lambda jobs: -sum(j.arm["sigma"] * j.arm["batch"] * j.budget["env-steps"] for j in jobs))
-    done = len(runs) - len(todo)
+    for run in runs:
+        if not ended(folder / run.name):
+            points = tuple(round(run.samples * (k + 1) / POINTS) for k in range(POINTS))
+            job = ControlJob(run.name, of.task, of.method, run.seed, {"env-steps": run.samples}, run.arm, points,
+                             episodes=EPISODES, purpose=run.purpose, seal=of.seal)
+            by.setdefault(job.shared, []).append(job)
+    stacks = stacks_of(list(by.values()), workers)
+    total = sum(updates_of(job) for jobs in stacks for job in jobs)
+    context = get_context("spawn")
+    _counts(context.Value("q", 0))
     with observer.counting(title) as tell:
-        tell("runs", done, len(runs))
-        if workers <= 1 or len(groups) <= 1:
-            for jobs in groups:
-                _stack(jobs, folder)
-                done += len(jobs)
-                tell("runs", done, len(runs))
+        def shown() -> None:
+            tell("updates", min(_made.value, total), total)
+
+        shown()
+        if workers <= 1 or len(stacks) <= 1:
+            for jobs in stacks:
+                _stack(jobs, folder, shown)
         else:
-            with ProcessPoolExecutor(min(workers, len(groups)), mp_context=get_context("spawn")) as pool:
-                for jobs, _ in zip(groups, pool.map(_stack, groups, [folder] * len(groups)), strict=True):
-                    done += len(jobs)
-                    tell("runs", done, len(runs))
+            with ProcessPoolExecutor(min(workers, len(stacks)), context, _counts, (_made,)) as pool:
+                left = {pool.submit(_stack, jobs, folder) for jobs in stacks}
+                while left:
+                    done, left = wait(left, SHOWN, FIRST_COMPLETED)
+                    for stack in done:
+                        stack.result()
+                    shown()
     _refuse_unfinished(folder, runs)
 
 
-def _stack(jobs: Sequence[Any], folder: Path) -> None:
+def stacks_of(groups: Sequence[Sequence[Any]], workers: int) -> list[list[Any]]:
+    """The jobs of groups that can share a stack, in stacks of at most `STACKED`, the longest first; among several
+    workers each is at most half of a worker's share of the work, unless it is one run. The stacks of a group have like
+    sigmas, so that few ticks are of few runs.
+    """
+    most = sum(map(_work, groups)) / (2 * workers) if workers > 1 else float("inf")
+    made: list[list[Any]] = []
+    for group in groups:
+        jobs = sorted(group, key=lambda job: -job.arm["sigma"] * job.budget["env-steps"])
+        parts = -(-len(jobs) // STACKED)
+        while parts < len(jobs) and max(_work(jobs[i::parts]) for i in range(parts)) > most:
+            parts += 1
+        made += [jobs[i::parts] for i in range(parts)]
+    return sorted(made, key=_work, reverse=True)
+
+
+def _work(jobs: Sequence[Any]) -> float:
+    """The time of a stack in examples: of each run's updates, and of as many ticks as the longest run has."""
+    updates = [job.arm["sigma"] * job.budget["env-steps"] for job in jobs]
+    return TICK * max(updates) + sum(u * (job.arm["batch"] + STEP) for u, job in zip(updates, jobs, strict=True))
+
+
+def _counts(made: Any) -> None:
+    """In every process: where updates are counted."""
+    global _made
+    _made = made
+
+
+def _stack(jobs: Sequence[Any], folder: Path, shown: Callable[[], None] = lambda: None) -> None:
     from isocost.runs.control import run_stack
 
-    run_stack(jobs, [folder / job.name for job in jobs])
+    seen: dict[str, int] = {}
+
+    def told(name: str, line: Mapping[str, Any]) -> None:
+        with _made.get_lock():
+            _made.value += line["updates"] - seen.get(name, 0)
+        seen[name] = line["updates"]
+        shown()
+
+    run_stack(jobs, [folder / job.name for job in jobs], on_step=told)
 
 
 def _refuse_unfinished(folder: Path, runs: Sequence[ControlRunPlan]) -> None:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import stdtrit
 
 from isocost.errors import UserError
-from isocost.planner.budget import Budget
+from isocost.planner.budget import Budget, Machine
 from isocost.planner.evaluation import points
 from isocost.runs.arm import Arm
-from isocost.runs.files import read_json, read_lines
-from isocost.screen.display import Result, Row
+from isocost.runs.files import STOPPED, find_runs, read_json, read_lines
+from isocost.runs.stop_at import StopAt
+from isocost.screen.display import Result, Row, Table
 from isocost.screen.words import counted, duration, grouped
 from isocost.steps.events import SILENT, Observer
-from isocost.units import of_run
+from isocost.steps.training.stopping import stop_of
+from isocost.units import FLOPS, of_run
+from isocost.units import amount as amount_of
+
+if TYPE_CHECKING:
+    from isocost.runs.control import ControlJob
 
 FRESH = 1       # the seed of the starts that `isocost eval` measures on: no run was evaluated on them
 LEVEL = 0.9
@@ -31,6 +39,8 @@ class ControlOptions:
     budget: what training may spend ("3k-env-steps", "10m", "1e12flop"). updates_per_sample: sigma. lr: learning rate.
     batch, width: the method's own where they are None. seeds: runs of the seeds `seed`, `seed` + 1, .. in one stack.
     environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many.
+    stop_at: an amount at which each run ends before its budget is spent; `price` and `devices` are for one in money.
+    offline: the file of the set that an offline method learns from; its budget may be in updates ("20k-updates").
     """
 
     budget: str
@@ -43,6 +53,10 @@ class ControlOptions:
     environments: int = 1
     sets: Sequence[str] = ()
     evaluations: int = 8
+    stop_at: str | None = None
+    price: str | None = None
+    devices: int | None = None
+    offline: Path | None = None
 
     def __post_init__(self) -> None:
         if self.budget is None:
@@ -60,8 +74,8 @@ class ControlEnd(Result):
 
     @property
     def exit_code(self) -> int:
-        """0 if every run has spent its budget on updates, else 5."""
-        return 0 if all(e["reason"] == "spent" and e["updates"] for e in self.ends.values()) else 5
+        """0 if every run has spent its budget, or the amount of --stop-at, on updates; else 5."""
+        return 0 if all(e["reason"] in ("spent", STOPPED) and e["updates"] for e in self.ends.values()) else 5
 
     def rows(self) -> list[Row]:
         """For each run why it ended, what it did, and the return of its last evaluation."""
@@ -97,32 +111,55 @@ def train_control(
     from isocost.control import methods
     from isocost.runs.control import ControlJob, run_stack
 
-    budget = Budget.parse(asked.budget)
-    unit = of_run(budget.unit)
+    unit, amount = _stops(asked.budget)
     agent = methods.agent(method)
     arm = Arm(sigma=asked.updates_per_sample, rate=asked.lr, batch=asked.batch or agent.batch,
               width=asked.width or agent.width)
-    at = tuple(points(budget.amount, asked.evaluations)) if unit == "env-steps" else ()
+    at = tuple(points(amount, asked.evaluations)) if unit == ("updates" if asked.offline else "env-steps") else ()
     jobs, outs = [], []
     for seed in range(asked.seed, asked.seed + asked.seeds):
         name = f"{agent.name}-{task.replace(':', '-')}-{seed}"
-        jobs.append(ControlJob(name, task, method, seed, {unit: budget.amount}, arm, at,
-                               dict(s.split("=", 1) for s in asked.sets), asked.environments))
+        jobs.append(ControlJob(name, task, method, seed, {unit: amount}, arm, at,
+                               dict(s.split("=", 1) for s in asked.sets), asked.environments,
+                               data=str(asked.offline) if asked.offline else None))
         home = out or Path("runs") / name
         outs.append(home if asked.seeds == 1 else (out or Path("runs") / f"{agent.name}-{task}") / f"seed-{seed}")
     with observer.counting("train") as tell:
-        total = len(jobs) * budget.amount
+        total = len(jobs) * amount
         reached: dict[str, int] = {}
 
         def told(name: str, line: Mapping[str, Any]) -> None:
-            reached[name] = line["env_steps"]
-            tell("samples", sum(reached.values()), int(total) if unit == "env-steps" else 0)
+            counted_in = "updates" if asked.offline else "env_steps"
+            reached[name] = line[counted_in]
+            known = unit.replace("-", "_") == counted_in
+            tell(counted_in.replace("env_steps", "samples"), sum(reached.values()), int(total) if known else 0)
 
-        ends = run_stack(jobs, outs, on_step=told)
+        ends = run_stack(jobs, outs, stop_at=_stop_at(asked, jobs[0]), on_step=told)
     last: dict[str, Mapping[str, Any]] = {}
     for home in outs:
         last[str(home)] = next((x for x in reversed(read_lines(home / "metrics.jsonl")) if "return" in x), {})
     return ControlEnd({str(home): end for home, end in zip(outs, ends, strict=True)}, last)
+
+
+def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:
+    """The amount of --stop-at, one in FLOP by what an update takes in which all networks are trained."""
+    from isocost.control.tasks import open_task
+    from isocost.runs.control import agent_of, price
+
+    found = stop_of(asked.stop_at, Machine.priced(asked.price, asked.devices or 1, 1))
+    if found and found.unit == FLOPS:
+        found = replace(found, each={"updates": float(price(agent_of(job), open_task(job.task))[0].flop)})
+    if found and not (found.each and found.each.keys() <= {"env_steps", "updates", "seconds"}):
+        raise UserError(f"--stop-at {asked.stop_at}: a run of control counts environment steps, FLOP, time and money")
+    return found
+
+
+def _stops(budget: str) -> tuple[str, float]:
+    """What stops a run, and where. Updates are no unit of plans: a run of control alone can be given them."""
+    if found := re.fullmatch(r"(.+?)[-_ ]?updates?", budget.strip()):
+        return "updates", amount_of(f"{found[1]}-env-steps")[0]
+    parsed = Budget.parse(budget)
+    return of_run(parsed.unit), parsed.amount
 
 
 @dataclass(frozen=True)
@@ -164,16 +201,72 @@ class ReturnResult(Result):
         return dict(vars(self))
 
 
-def evaluate_control(run: Path, episodes: int = 64) -> ReturnResult:
-    """Measure a run's policy on fresh episodes, without exploration. Raises UserError as `load_policy` does."""
+@dataclass(frozen=True)
+class SeedReturns(Result):
+    """The returns of several runs of one method, task and setting, each on the same fresh episodes: one for each seed.
+
+    mean, low, high: over the runs, with its 90 % interval by their spread, `sd`. scaled: the mean on the task's scale.
+    """
+
+    folder: str
+    runs: tuple[ReturnResult, ...]
+    mean: float
+    low: float
+    high: float
+    sd: float
+    scaled: float
+
+    def rows(self) -> list[Row | Table]:
+        """A line for each run, and the mean over them."""
+        cells = [(r.run, f"{r.mean:.4g}", f"{r.sd:.3g}", f"{r.worst:.4g}", str(r.failures)) for r in self.runs]
+        return [
+            Table(("run", "return", "sd", "worst", "failures"), cells, (0,)),
+            Row("return", f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}] ({LEVEL:.0%} over "
+                          f"{counted(len(self.runs), 'run')}, sd {self.sd:.3g} between them); {self.scaled:.3f} of the "
+                          "scale"),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields."""
+        return {**vars(self), "runs": [r.to_dict() for r in self.runs]}
+
+
+def evaluate_control(folder: Path, episodes: int = 64) -> ReturnResult | SeedReturns:
+    """Measure a run's policy on fresh episodes, without exploration; of a folder with several runs, all of them.
+
+    Raises UserError as `load_policy` does, and for runs of several methods, tasks or settings.
+    """
+    homes = find_runs(folder)
+    if homes == [folder]:
+        return _measured(folder, episodes)
+    abouts = [read_json(home / "run.json") for home in homes]
+    for what in ("method", "task", "arm"):
+        if (other := next((h for h, a in zip(homes, abouts, strict=True) if a.get(what) != abouts[0].get(what)), None)):
+            raise UserError(f"{folder} has runs of several settings: {homes[0].name} and {other.name} differ in their "
+                            f"{what}. Name one run, or a folder with the seeds of one")
+    found = tuple(_measured(home, episodes) for home in homes)
+    means = np.array([r.mean for r in found])
+    low, high = _interval(means)
+    return SeedReturns(str(folder), found, float(means.mean()), low, high, float(means.std(ddof=1)),
+                       float(np.mean([r.scaled for r in found])))
+
+
+def _interval(values: ndarray) -> tuple[float, float]:
+    """The interval of a mean by Student's t."""
+    n, mean = len(values), float(values.mean())
+    sd = float(values.std(ddof=1)) if n > 1 else 0.0
+    half = sd / np.sqrt(n) * float(stdtrit(max(n - 1, 1), (1 + LEVEL) / 2))
+    return mean - half, mean + half
+
+
+def _measured(run: Path, episodes: int) -> ReturnResult:
     from isocost.runs.control import load_policy
 
     policy = load_policy(run)
     returns, steps = policy.returns(episodes, FRESH)
     scale, mean = read_json(run / "run.json")["scale"], float(returns.mean())
     sd = float(returns.std(ddof=1)) if episodes > 1 else 0.0
-    half = sd / np.sqrt(episodes) * float(stdtrit(max(episodes - 1, 1), (1 + LEVEL) / 2))
     low, high = scale["random"], scale["reference"]
     return ReturnResult(
-        str(run), policy.task.name, episodes, mean, mean - half, mean + half, sd, float(returns.min()),
+        str(run), policy.task.name, episodes, mean, *_interval(returns), sd, float(returns.min()),
         float(returns.max()), int((returns <= low).sum()), low, high, (mean - low) / (high - low), float(steps.mean()))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 from isocost.contract import environments as contract
-from isocost.disk.jsonfile import finite
 from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.opening import KINDS, open_environment
 from isocost.errors import UserError
@@ -62,16 +61,14 @@ class EnvironmentRow:
 class EnvironmentList(Result):
     """The environments that ship, by name."""
 
+    entries: ClassVar[str] = "environments"
+
     environments: tuple[EnvironmentRow, ...]
 
     def rows(self) -> list[Row]:
         """Those of each environment."""
         return [*(row for e in self.environments for row in e.rows()),
                 Row("your own", "--env my_env.py:Class; check it with `isocost envs check my_env.py:Class`", "head")]
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost envs list --json` prints it."""
-        return [dict(finite(asdict(e))) for e in self.environments]
 
 
 def list_environments() -> EnvironmentList:
@@ -96,6 +93,8 @@ def _limits(name: str) -> EpisodeLimits | None:
 class EnvironmentCheck(Result):
     """The result of the contract on an environment: findings in order, each with `promise`, `state` and `why`."""
 
+    entries: ClassVar[str] = "findings"
+
     environment: str
     problems: int
     findings: tuple[contract.Promise, ...]
@@ -108,10 +107,6 @@ class EnvironmentCheck(Result):
     def rows(self) -> list[Row]:
         """Each promise, and whether it is kept."""
         return promises(self.environment, self.findings, f" ({counted(self.problems, 'problem')} played)")
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost envs check --json` prints it: a list with an entry per promise."""
-        return [f.data() for f in self.findings]
 
 
 def check_environment(spec: str, data: str | None = None, model: str | None = None) -> EnvironmentCheck:

@@ -21,6 +21,7 @@ from isocost.planner.token_price import TokenPrice
 from isocost.runs import source
 from isocost.runs.evaluate import EVALUATION_SEED, Evaluation, scores_of
 from isocost.runs.files import SCHEMA, read_json
+from isocost.runs.parted import flawed
 from isocost.runs.schema import TRAINED
 from isocost.screen.display import Result, Row, Table, given
 from isocost.screen.words import counted
@@ -72,22 +73,19 @@ class EvaluationResult(Result):
     base: PassRateMean | None = None
     difference: PassRateMean | None = None
     strategy: StrategyBill | None = None
+    mark: PassRateMean | None = None
+    flawed: float | None = None
 
     def rows(self) -> list[Row]:
         """Its pass@1, and that of the base and the difference where it was requested; what a strategy took."""
-        bill = self.strategy.rows() if self.strategy else []
+        bill = [*_mark_rows(self.mark, self.flawed), *(self.strategy.rows() if self.strategy else [])]
         if not (self.base and self.difference):
             return [self.final.row("final"), *bill]
         return [self.base.row("base"), self.final.row("final"), self.difference.row("difference", "+"), *bill]
 
     def to_dict(self) -> dict[str, Any]:
         """eval.json."""
-        out = {"schema": SCHEMA, **vars(self), "final": vars(self.final)}
-        for name in ("base", "difference"):
-            mean = out.pop(name)
-            if mean is not None:
-                out[name] = vars(mean)
-        return _with_bill(out)
+        return _recorded(super().to_dict(), "base", "difference", "strategy", "mark", "flawed")
 
 
 @dataclass(frozen=True)
@@ -110,6 +108,8 @@ class ModelEvaluation(Result):
     money: Mapping[str, Any] | None = None
     server: Mapping[str, Any] | None = None
     strategy: StrategyBill | None = None
+    mark: PassRateMean | None = None
+    flawed: float | None = None
 
     def rows(self) -> list[Row | Table]:
         """pass@1, its other pass@k, and what measuring took."""
@@ -118,6 +118,7 @@ class ModelEvaluation(Result):
         none = f"{counted(self.unscored, 'completion')} without a reward, in no mean" if self.unscored else ""
         return given(
             self.right.row("accuracy" if self.strategy else "pass@1"),
+            *_mark_rows(self.mark, self.flawed),
             pass_row(() if self.strategy else self.pass_at),
             Row("", f"{self.model} on {self.data}: {counted(self.problems, 'problem')}, {how}"),
             Row("", none, "flag"),
@@ -127,25 +128,42 @@ class ModelEvaluation(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost eval --json` prints it."""
-        return _with_bill({"schema": SCHEMA, **vars(self), "right": vars(self.right)})
+        return _recorded(super().to_dict(), "strategy", "mark", "flawed")
 
 
-def _with_bill(out: dict[str, Any]) -> dict[str, Any]:
-    """A result as data, with the bill of its strategy if it has one."""
-    bill = out.pop("strategy")
-    return out if bill is None else {**out, "strategy": bill.data()}
+def _mark_rows(mark: PassRateMean | None, flawed: float | None) -> list[Row]:
+    """What the verifier that trains says of the same completions, and how often it pays what the truth does not."""
+    if mark is None:
+        return []
+    said = f"of the completions marked right, {flawed or 0:.1%} are wrong by the truth"
+    return [mark.row("mark"), *([] if flawed is None else [Row("", said, "flag" if flawed else "")])]
+
+
+def _beside(found: Evaluation) -> tuple[PassRateMean | None, float | None]:
+    """The mean mark, and the share of those marked right that are wrong, of an evaluation by a truth."""
+    every = [r for g in found.groups for r in g.rollouts if r.mark is not None and r.score is not None]
+    if not every:
+        return None, None
+    marks, truths = [r.mark.value for r in every if r.mark], [r.score.value for r in every if r.score]
+    return mean_over(found.marks), flawed(marks, truths)
+
+
+def _recorded(data: dict[str, Any], *optional: str) -> dict[str, Any]:
+    """The fields of a result, without the optional ones that it lacks."""
+    return {"schema": SCHEMA} | {k: v for k, v in data.items() if v is not None or k not in optional}
 
 
 @writes()
 def evaluate(
     run: Path, *, samples: int = 16, data: str | None = None, base: bool = False, strategy: str | None = None,
-    observer: Observer = SILENT,
+    truth: str | None = None, observer: Observer = SILENT,
 ) -> EvaluationResult:
     """Pass@1 of a run's final policy on its held-out problems, or on `data`, with its interval over problems.
 
     `samples` completions per problem, where pass@1 cannot be computed exactly. With `base`, also of the policy that the
     run started from, on the same problems with the same random numbers, and the difference paired by problem. With a
-    `strategy` (`isocost.strategies`) each completion is an answer by it. Writes eval.json.
+    `strategy` (`isocost.strategies`) each completion is an answer by it. pass@1 is by the verifier `truth`, or that of
+    the run; the mark of the verifier that trained is beside it. Writes eval.json.
 
     Raises:
         UserError: if the run has no final policy.
@@ -158,20 +176,24 @@ def evaluate(
         )
     fit(run / "run.json", record, TRAINED)
     setting = Setting.of(record["job"]["setting"])
+    setting = setting if truth is None else setting.but(truth=truth)
     asked = None if strategy is None else strategies.parse(strategy)
     with observer.counting("eval") as tell:
-        after, cost, bill = _measured(setting, str(run / "final"), data, samples, asked, tell)
+        seen, cost, bill = _measured(setting, str(run / "final"), data, samples, asked, tell)
+    after = seen.right
     _enough(after)
     first = difference = None
     if base:
         with observer.counting("eval of the base") as tell:
-            before, more, _ = _measured(setting, setting.model, data, samples, asked, tell)
+            started, more, _ = _measured(setting, setting.model, data, samples, asked, tell)
+            before = started.right
         cost += more
         _enough(after - before)
         first, difference = mean_over(before), mean_over(after - before)
     earlier = read_json(run / "eval.json") if (run / "eval.json").exists() else {}
     spent = cost + Cost.of(earlier.get("spent") or earlier.get("cost") or {})     # after the end: in no other bill
-    found = EvaluationResult(str(run), len(after), mean_over(after), cost.data(), spent.data(), first, difference, bill)
+    found = EvaluationResult(str(run), len(after), mean_over(after), cost.data(), spent.data(), first, difference, bill,
+                             *_beside(seen))
     write_json(run / "eval.json", found.to_dict())
     return found
 
@@ -211,7 +233,7 @@ def evaluate_model(
     return ModelEvaluation(
         setting.model, setting.problems.data, len(problems), 0 if found.exact else samples, mean_over(found.right),
         found.unscored, total.data(), _pass_at(found), None if cost is None else cost.of(total).data(), server,
-        _bill(asked, found, world),
+        _bill(asked, found, world), *_beside(found),
     )
 
 
@@ -248,9 +270,8 @@ def _done(tell: Tell, samples: int, total: int) -> Callable[[int], None]:
 
 def _measured(
     setting: Setting, model: str, data: str | None, samples: int, strategy: Strategy | None, tell: Tell = untold
-) -> tuple[np.ndarray, Cost, StrategyBill | None]:
-    """(P,) pass rates, and what measuring them cost."""
-
+) -> tuple[Evaluation, Cost, StrategyBill | None]:
+    """Pass rates, and what measuring them cost."""
     from isocost.envs.opening import open_environment
     from isocost.runs import evaluate as policies
     from isocost.tasks.load import Reads, load_problems
@@ -269,7 +290,7 @@ def _measured(
             problems: Sequence[Problem] = opened.sides.train if data else opened.sides.held_out
         else:
             problems = load_problems(
-                data, verifier=asked.verifier, system=asked.system, check=True, meter=world.meter,
+                data, verifier=asked.verifier, truth=asked.truth, system=asked.system, check=True, meter=world.meter,
                 reads=lambda: Reads(world.text, world.about.model.config.max_len),
             ).problems
             world.exact = world.exact if all(p.meta.get("exact") for p in problems) else None
@@ -279,7 +300,7 @@ def _measured(
         ))
     finally:
         opened.close()
-    return found.right, world.meter.total, _bill(strategy, found, world)
+    return found, world.meter.total, _bill(strategy, found, world)
 
 
 def _enough(right: np.ndarray) -> None:

@@ -39,10 +39,6 @@ class ExportResult(TextResult):
     def __str__(self) -> str:
         return self.text
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost export --json` prints it."""
-        return {"to": self.to, "text": self.text}
-
 
 def export(study: StudyRecord, target: str | None) -> ExportResult:
     """The prescription of a study as the configuration of `target`: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from isocost.disk.jsonfile import finite
 from isocost.errors import UserError
@@ -31,6 +31,8 @@ class LawRow:
 class LawList(Result):
     """Every law."""
 
+    entries: ClassVar[str] = "laws"
+
     laws: tuple[LawRow, ...]
 
     def rows(self) -> list[Row | Table]:
@@ -41,10 +43,6 @@ class LawList(Result):
                 Row("", f"from {law.data}; {law.where}", "command"), Row("", law.source, "command"))),
             Row("*", "isocost laws fit LAW POINTS.csv; the others are functions in Python, see docs/laws.md", "head"),
         ]
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost laws list --json` prints it: a list with an entry per law."""
-        return [asdict(law) for law in self.laws]
 
 
 def list_laws() -> LawList:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from isocost import methods as catalogue
 from isocost import strategies
-from isocost.disk.jsonfile import finite
 from isocost.disk.shape import Each, Keys
 from isocost.errors import UserError
 from isocost.laws.curves import MEASURED
@@ -107,14 +106,12 @@ class BrokenRow:
     path: str
     broken: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Listing(Result):
     """The studies and then the runs below a folder, each in order of path."""
+
+    entries: ClassVar[str] = "found"
 
     found: tuple[StudyRow | RunRow | BrokenRow, ...]
 
@@ -128,10 +125,6 @@ class Listing(Result):
             *(Row(f"{visible(r.path, lines=False)}, broken", r.broken, "head") for r in self.found
               if isinstance(r, BrokenRow)),
         )
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost ls --json` prints it: a list with an entry per row."""
-        return list(finite([row.to_dict() for row in self.found]))
 
 
 def _table(runs: list[RunRow]) -> Table:
@@ -331,6 +324,8 @@ class MethodRow:
 class MethodList(Result):
     """Methods, in order of name."""
 
+    entries: ClassVar[str] = "methods"
+
     methods: tuple[MethodRow, ...]
 
     def rows(self) -> list[Row | Table]:
@@ -340,10 +335,6 @@ class MethodList(Result):
                  for m in self.methods if m.broken is None]
         return [Table(("method", "year", "parent", "changes", "claim"), cells, left=range(5)),
                 *(Row(m.name, m.broken, "command") for m in self.methods if m.broken is not None)]
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost methods list --json` prints it: a list with an entry per method."""
-        return list(finite([m.to_dict() for m in self.methods]))
 
 
 def list_methods(seam: str | None = None) -> MethodList:
@@ -388,10 +379,6 @@ class MethodTree(TextResult):
         """A line per method, indented by its depth, then a line per reason."""
         return "".join(f"{line}\n" for line in (*("  " * m.depth + m.name for m in self.methods), *self.broken))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost methods tree --json` prints it."""
-        return dict(finite(asdict(self)))
-
 
 def method_tree() -> MethodTree:
     """Every method as a family tree."""
@@ -410,10 +397,6 @@ class MethodFile(TextResult):
     def __str__(self) -> str:
         return self.source
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost methods show --json` prints it."""
-        return {"method": self.method, "path": str(self.path), "source": self.source}
-
 
 def method_file(name: str) -> MethodFile:
     """The file of a method, by its name or path.
@@ -430,6 +413,8 @@ class MethodCheck(Result):
     """The result of the contract on a method: (promise, state, kept, why) in order; a state is kept, BROKEN or a
     reason why the promise does not apply."""
 
+    entries: ClassVar[str] = "findings"
+
     method: str
     findings: tuple[Any, ...]
 
@@ -442,19 +427,20 @@ class MethodCheck(Result):
         """Each promise, and whether it is kept."""
         return promises(self.method, self.findings)
 
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost methods check --json` prints it: a list with an entry per promise."""
-        return [f.data() for f in self.findings]
-
 
 def check_method(name: str) -> MethodCheck:
-    """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file; that of strategies on a strategy.
+    """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file; that of strategies on a strategy,
+    and that of methods of control on one of these.
 
     Raises:
         UserError: for a method or a strategy that does not exist or cannot be loaded.
     """
+    from isocost.control import methods as agents
+
     if strategies.known(name):
         from isocost.contract.strategies import check
+    elif agents.known(name):
+        from isocost.contract.agents import check
     else:
         from isocost.contract.check import check
 
@@ -470,6 +456,8 @@ class Difference(Result):
 
     `code` are (version, hash of the sources) of isocost for either side.
     """
+
+    entries: ClassVar[str] = "changed"
 
     a: str
     b: str
@@ -492,10 +480,6 @@ class Difference(Result):
         differ = (f"{a} is of isocost {old}, sources {one}, and {b} of isocost {new}, sources {other}: a function of "
                   "the same name may differ between them")
         return [*out, *([Row("", differ, "flag")] if one != other else [])]
-
-    def to_dict(self) -> dict[str, list[Any]]:
-        """Plain data for JSON, as `isocost diff --json` prints it: {name: [in a, in b]}."""
-        return dict(finite(self.changed))
 
 
 def _functions(x: Any) -> set[tuple[str, str]]:

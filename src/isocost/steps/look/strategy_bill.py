@@ -25,7 +25,9 @@ class StrategyBill:
     `calls` verifier calls; read: prompts and texts read by the engine for the first time, reread: again. depth: tokens
     written one after the other, its mean and its 95th percentile. unanswered: answers for which no try had a score;
     unstepped: answers of a search whose text never ended a step; alike: answers whose tries all had one score; mute:
-    tries that gave no answer to vote for; failures: calls of the scorer that failed, by reason.
+    tries that gave no answer to vote for; failures: calls of the scorer that failed, by reason; second: of a second
+    model, the steps that it wrote (`routed`) and tokens written and read for them (`strong`, `strong_read`), which are
+    charged to it and are in no other number here.
     """
 
     strategy: str
@@ -44,6 +46,7 @@ class StrategyBill:
     alike: int = 0
     mute: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
+    second: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, strategy: Strategy, groups: Sequence[Group], cost: Cost, failures: Mapping[str, int]) -> StrategyBill:
@@ -54,6 +57,7 @@ class StrategyBill:
         scorer, read, wrote, calls = (int(sum(n.get(k, 0.0) for n in notes)) for k in names)
         depths = np.array([n.get("depth", 0.0) for n in notes])
         lost = [r.stop is Stop.ERROR for r in made]
+        second = {k: int(sum(n.get(k, 0.0) for n in notes)) for k in ("routed", "strong", "strong_read")}
         answer = sum(written(r) for r, none in zip(made, lost, strict=True) if not none)
         return cls(
             str(strategy), len(made), cost.rollouts, answer, cost.decode - answer - wrote, scorer,
@@ -61,7 +65,7 @@ class StrategyBill:
             float(depths.mean()), float(np.quantile(depths, 0.95)), sum(lost),
             sum(n.get("steps") == 1 for n in notes), sum(n.get("alike") == 1 for n in notes),
             int(sum(n.get("mute", 0.0) for n in notes)),
-            {k: n for k, n in failures.items() if k.startswith("scorer: ")},
+            {k: n for k, n in failures.items() if k.startswith("scorer: ")}, second if any(second.values()) else {},
         )
 
     def rows(self) -> list[Row]:
@@ -75,6 +79,9 @@ class StrategyBill:
             Row("bill", f"tokens written: answers {self.answer:,}, other tries {self.tries:,}; scorer {self.scorer:,} "
                         f"tokens and {counted(self.calls, 'call')}; read {self.read:,}, read again {self.reread:,}"),
         ]
+        if x := self.second:
+            rows.append(Row("second model", f"{x['strong']:,} tokens written and {x['strong_read']:,} read for "
+                                            f"{counted(x['routed'], 'step')}, charged to it"))
         if self.failures:
             why = next(iter(self.failures)).removeprefix("scorer: ")
             rows.append(Row("", f"{counted(sum(self.failures.values()), 'call')} of the scorer failed, the first "
@@ -95,4 +102,4 @@ class StrategyBill:
 
     def data(self) -> Mapping[str, Any]:
         """Plain data."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "second" or self.second}

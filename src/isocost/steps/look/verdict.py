@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from isocost.can import Can
-from isocost.disk.jsonfile import TAIL, finite
+from isocost.disk.jsonfile import TAIL
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, curves
 from isocost.laws.law import Law
@@ -17,6 +17,7 @@ from isocost.planner.budget import Machine
 from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
 from isocost.runs.files import RunFiles, is_run, tail
+from isocost.runs.parted import Parting
 from isocost.runs.schema import BUDGETED, PLACED
 from isocost.screen.display import Result, Row
 from isocost.screen.words import counted, word
@@ -89,10 +90,12 @@ def judge_run(
     if end is None:
         return None
     points = (record.get("job") or {}).get("points") or found[0].C[found[0].C > 0]      # an imported run has no job
-    return judge(
+    said = judge(
         found[0], end, law=bearings.law if planned else None, target=target, worth=worth, groups=groups_of(run, record),
         others=bearings.equal if planned else (), looks=max(len(points), 1),
     )
+    parting = Parting.of(files)
+    return said if parting is None or not parting.hacked else replace(said, word="stop", why=parting.said())
 
 
 def _end(run: Path, record: Mapping[str, Any]) -> float | None:
@@ -170,7 +173,7 @@ class RunVerdict:
 
     `per_cost` is the expected gain in reward per unit of cost, by unit (see the function of that name). `reason` and
     `detail` say why the run ended; both are empty while it trains. `measured` is what its rewards are
-    (`isocost.runs.measure.of`).
+    (`isocost.runs.measure.of`). `parting` is of mark and truth, where the run has both.
     """
 
     path: str
@@ -180,6 +183,7 @@ class RunVerdict:
     reason: str
     detail: str
     measured: Mapping[str, str]
+    parting: Parting | None = None
 
     def rows(self) -> list[Row]:
         """The word first, then its reasons; rewards of isocost's own runs are on the validation split."""
@@ -188,38 +192,39 @@ class RunVerdict:
         if m["metric"]:
             latest = f"{m['metric']} {v.reward:.3f} ({m['kind']} reward)"
         latest += f" after {v.C:,.0f} of {v.end:,.0f} {m['unit']}"
+        hacked = self.parting is not None and self.parting.hacked
+        apart = [] if self.parting is None else [Row("", self.parting.said(), "flag" if hacked else "")]
         if self.reason:
             detail = f" ({self.detail})" if self.detail else ""
-            return [Row(v.run, f"ended, {self.reason}{detail}", "head"), Row("", latest, "command")]
+            return [Row(v.run, f"ended, {self.reason}{detail}", "head"), Row("", latest, "command"), *apart]
         prior = "the law and its own curve" if v.prior == "law" else "its own curve alone"
         return [
             Row(v.run, f"change n to {v.n}" if v.word == "change n" else v.word, "head"),
             Row("", f"{latest}; expected at the end{'' if m['metric'] else ', on the test split'}, {v.final} "
                     f"({v.final.level:.0%} prediction interval, by {prior}, {counted(v.looks, 'evaluation')})"),
-            Row("", v.why),
+            *([] if hacked else [Row("", v.why)]), *apart,
             *([Row("expected reward", "  ".join(f"{x:+.3g} {k.replace('_', ' ')}" for k, x in self.per_cost.items()))]
               if self.per_cost else []),
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
+        beside = {} if self.parting is None else {"parting": self.parting.data()}
         return {**self.verdict.data(), "per_cost": dict(self.per_cost), "ended": self.ended, "reason": self.reason,
-                "detail": self.detail, "path": self.path}
+                "detail": self.detail, "path": self.path, **beside}
 
 
 @dataclass(frozen=True)
 class Verdicts(Result):
     """The verdicts on a run, or on the runs of a study, in order of path."""
 
+    entries: ClassVar[str] = "runs"
+
     runs: tuple[RunVerdict, ...]
 
     def rows(self) -> list[Row]:
         """Those of each run."""
         return [row for run in self.runs for row in run.rows()]
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost verdict --json` prints it: a list with an entry per run."""
-        return list(finite([v.to_dict() for v in self.runs]))
 
 
 def verdict(path: str | Path, *, target: float | None = None, worth: float | None = None) -> Verdicts:
@@ -242,7 +247,7 @@ def verdict(path: str | Path, *, target: float | None = None, worth: float | Non
             over = files.end if files.over else {}
             found.append(RunVerdict(
                 str(run), judged, per_cost(judged, run, bearings[study].machine), bool(over), over.get("reason", ""),
-                over.get("detail", ""), measure.of(files.about()),
+                over.get("detail", ""), measure.of(files.about()), Parting.of(files),
             ))
     if not found:
         raise UserError(f"no run in {path} has been evaluated yet: a verdict needs at least one evaluation")

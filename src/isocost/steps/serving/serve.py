@@ -98,10 +98,6 @@ class ServerEnd(Result):
         return given(Row("requests of clients", ends), *spent(self.cost, self.money, self.server),
                      Row("answers and bills", self.journal))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class Answerer:

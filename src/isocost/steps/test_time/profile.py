@@ -46,7 +46,6 @@ ALL = "all"
 Arm = Mapping[str, float]           # sampling settings in place of the study's
 OWN = {"weighted-vote": "vote"}     # strategies of a pool that have another name in `isocost.strategies`
 EXACT = "outcome"                   # the scorer that is the verifier
-SCORED_BY = ("best-of", "beam", "dvts", "particles", "rounds")
 NO_ANSWER = 0.05                    # share of texts without an answer from which they are shown
 SHOWN, WIDE = 3, 60
 
@@ -272,7 +271,8 @@ def profile_live(
     chooses = scorers.parse(scorer)
     pooled = list(STRATEGIES) if names == [ALL] else [s for s in names if s in STRATEGIES]
     searches = [s for s in names if s not in STRATEGIES and s != ALL]
-    tried = {(name, k): parse(spec_of(name, k, scorer)) for name in searches for k in compared.sizes}
+    tried = {(name, k): one for name in searches for k in compared.sizes
+             if (one := parse(spec_of(name, k, scorer))).size or k == compared.sizes[0]}
     by_steps = [s for s in tried.values() if "chosen_by_steps" in s.traits]
     if by_steps and setting.problems.env:
         raise UserError(f"{by_steps[0].name} searches over steps, and the environment of a dialogue cannot follow "
@@ -338,9 +338,12 @@ def scorer_of(asked: str | None) -> str:
 
 def spec_of(name: str, size: int, scorer: str | None) -> str:
     """A strategy of `isocost.strategies` with a size and the study's scorer, as `parse` reads it."""
-    chooses = scorer_of(scorer)
+    from isocost.strategies import parse
+
     own, _, more = OWN.get(name, name).partition(":")
-    settings = [more, f"n={size}", *([f"scorer=({chooses})"] if own in SCORED_BY and "scorer=" not in more else [])]
+    one = parse(own)
+    scored = [f"scorer=({scorer_of(scorer)})"] if one.scorer and "scorer=" not in more else []
+    settings = [more, f"{one.size}={size}" if one.size else "", *scored]
     return f"{own}:{','.join(x for x in settings if x)}" if size > 1 else "one"
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
+
+import numpy as np
 
 from isocost.can import Can
 from isocost.errors import UserError
@@ -14,9 +18,8 @@ from isocost.laws.bins import binned
 from isocost.laws.curves import PASS, Curve, attempts_of, curves, multiplier
 from isocost.laws.fit import fit_law
 from isocost.laws.interference import Interference, by_n, interferences
-from isocost.laws.law import Flag, NotIdentified
+from isocost.laws.law import Flag, Growth, NotIdentified
 from isocost.laws.overfit import Overfit, describe, overfitting
-from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.planner.training.turn_limits import LimitChoice, choose, extrapolated
 from isocost.runs import measure, source
 from isocost.runs.files import RunFiles
@@ -31,6 +34,7 @@ from isocost.units import ENV_STEPS, ROLLOUTS
 # Public logs that the law was not developed on, and the share of its 90 % intervals that held there, of all and of
 # training rewards (docs/outside_curves.md).
 SOURCES, HELD, HELD_TRAINING = 21, 90, 93
+POINTS = 6      # log-spaced over a pilot at one batch, at which the best n is listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +108,7 @@ class LawResult(OfPlanner):
     def _best(self) -> list[Row]:
         """n*(C); with a fixed batch, n*(M) and B*(M)."""
         if any(f.name == "fixed_batch" for f in self.law.flags) and self.law.arms:
-            return _traded(tradeoff(self.law))
+            return _traded(self.law)
         best = self.law.n_star
         if isinstance(best, NotIdentified):
             return [Row("", f"n*(C) is not identified: {best.reason}")]
@@ -138,16 +142,23 @@ class LawResult(OfPlanner):
         return self.law.data() | {"metric": self.metric} | limit
 
 
-def _traded(t: Tradeoff) -> list[Row]:
-    """n*(M) and B*(M) at one batch, or the winners and why no sigmoid goes through them."""
-    if t.growth is None:
-        return [Row("", f"n*(M) at n B = {t.batch} is not identified: {t.refused.reason if t.refused else ''}"),
-                Row("best along the pilot", t.path)]
-    return [
-        Row(f"after {counted(round(w.M), 'update')} of n B = {t.batch}", " and ".join(
-            f"{k}* = {i.value:.1f} [{i.low:.1f}, {i.high:.1f}]" for k, i in (("n", t.n_at(w.M)), ("B", t.B_at(w.M)))
-        ) + f" ({t.level:.0%})") for w in (t.winners[0], t.winners[-1])
-    ]
+def _traded(law: laws.Law) -> list[Row]:
+    """n*(M) and B*(M) = nB / n*(M) at one batch, or the best n along the pilot and why no sigmoid goes through them.
+
+    C = nB M there, so n*(M) is n*(C) (IsoCompute, arXiv 2603.12151).
+    """
+    batch, best = law.arms[0].n * law.arms[0].B, law.n_star
+    if not isinstance(best, Growth):
+        C = np.geomspace(*law.range, POINTS)
+        runs = groupby(zip(law.ns_at(C), C / batch, strict=True), itemgetter(0))
+        ends = [(n, max(at for _, at in own)) for n, own in runs]
+        return [Row("", f"n*(M) at n B = {batch} is not identified: {best.reason if best else ''}"),
+                Row("best along the pilot", ", then ".join(
+                    f"n={n}, B={batch // n} to {at:.0f} updates" for n, at in ends))]
+    return [Row(f"after {counted(round(C / batch), 'update')} of n B = {batch}",
+                f"n* = {n.value:.1f} [{n.low:.1f}, {n.high:.1f}] and B* = {batch / n.value:.1f} "
+                f"[{batch / n.high:.1f}, {batch / n.low:.1f}] ({n.level:.0%})")
+            for C, n in ((C, best.at(C)) for C in law.range)]
 
 
 @dataclass(frozen=True)

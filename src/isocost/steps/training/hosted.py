@@ -85,7 +85,7 @@ def rollout_cost(study: StudyRecord) -> tuple[Cost, Cost]:
         asked, made = (Cost._make(x / rollouts for x in side) for side in found)
         return asked, made
     known = study.profiled()
-    rate, prices = known.get("rate") or {}, Prices.of(known)
+    rate, prices = known.get("rate") or {}, Prices.of_profile(known)
     read = (known.get("cost") or {}).get("prefill", 0) / max((known.get("cost") or {}).get("rollouts", 0), 1)
     trained = prices.prefill + prices.decode
     own: dict[str, Any] = {"rollouts": 1, "prefill": read or prices.prefill, "decode": prices.decode,

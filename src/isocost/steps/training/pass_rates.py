@@ -27,6 +27,7 @@ from isocost.gather import together
 from isocost.runs.evaluate import group_of
 from isocost.runs.files import Stream, read_lines
 from isocost.runs.job import compares
+from isocost.runs.parted import flawed
 from isocost.runs.samples import faulty_samples, samples
 from isocost.screen.display import Row
 from isocost.stats import passk as passrate
@@ -119,6 +120,7 @@ async def pass_rates(
         "verifier_failures": dict(opened.grader.failures),
         "verifier_examples": dict(opened.grader.examples),
         **passrate.summary(rewards[scored], seed=seed),
+        **({"truth": _of_truth(setting, found, scored)} if opened.truth else {}),
         "lengths": _lengths(found),
         **({"dialogues": said} if said else {}),
         **({"by_limit": cut} if cut else {}),
@@ -231,9 +233,14 @@ async def _sampled(
         place = Place(seed, 0, slot, int(Purpose.PROFILE))
         with meters.tab() as tabs[slot]:
             group = await group_of(recipe, opened.world, problem, place, SAMPLES, pace)
+        true = None
+        if opened.truth is not None:      # dead groups and regime are of what trains
+            true = [None if r.score is None else r.score.value for r in group.rollouts]
+            group = group.of(r.but(score=r.mark, mark=None) for r in group.rollouts)
         if len(groups) < max(CALLS) and None not in (r.score for r in group.rollouts):
             groups.append(group)
         line = _line(slot, group, tabs.pop(slot).cost, opened.world.text)
+        line = line if true is None else {**line, "true": true}
         if bounded:
             _refuse_outside(opened, problem, line)
         write(line)
@@ -291,6 +298,14 @@ def _failures(opened: Opened) -> str:
     """How the verifier failed, with the first example of each kind."""
     failed, example = opened.grader.failures, opened.grader.examples
     return "; ".join(f"{k} {n} times ({example.get(k, '')})" for k, n in failed.items()) or "no sample was graded"
+
+
+def _of_truth(setting: Setting, found: Sequence[Line], scored: np.ndarray) -> dict[str, Any]:
+    """The mean by the truth, and the share of the completions marked right that are wrong by it."""
+    kept = [line for line, ok in zip(found, scored, strict=True) if ok]
+    true = [x for line in kept for x in line["true"]]
+    return {"verifier": setting.problems.truth, "mean": float(np.mean([x for x in true if x is not None])),
+            "flawed": flawed([x for line in kept for x in line["rewards"]], true)}
 
 
 def _rewards(found: Sequence[Line]) -> np.ndarray:

@@ -18,7 +18,8 @@ from isocost.planner.training.afford import EVALUATION_SHARE, MOST_SAMPLES, plan
 from isocost.planner.training.learning_rate import given, starting_rule
 from isocost.planner.training.prescribe import prescribe
 from isocost.recipe import pace_takes
-from isocost.runs import measure
+from isocost.runs import measure, parted
+from isocost.runs.files import RunFiles
 from isocost.runs.job import method_defaults
 from isocost.runs.schema import ENDED
 from isocost.screen.words import word
@@ -160,7 +161,7 @@ def _machine(study: StudyRecord, price: str | None, devices: int | None, workers
 def _uncounted(study: StudyRecord) -> dict[str, str]:
     """unit -> why a budget in it cannot be counted by what the study knows before its pilot."""
     known = study.profiled()
-    prices, found = Prices.of(known), {}
+    prices, found = Prices.of_profile(known), {}
     if not study.source.can(Can.PILOT):
         found[SECONDS] = f"the time of training is {UNTIMED.source}"
     if not prices.decode:
@@ -243,7 +244,12 @@ def _prescription(study: StudyRecord, planned: pilots.PilotPlan) -> plans.Plan:
         note = choice.text + (f". To resolve: {choice.settle}" if choice.settle else "")
         made = replace(made, flags=made.flags if choice.identified else (*made.flags, note))
     warning = beyond(overfitted(study, turns), made.arm.n, made.arm.epochs)
-    return made if warning is None else replace(made, flags=(*made.flags, warning))
+    by: dict[str, list[RunFiles]] = {}
+    for run in study.runs_read:
+        if run.about()["purpose"] == "pilot":
+            by.setdefault(f"n = {run.about()['arm']['n']}", []).append(run)
+    more = (*([] if warning is None else [warning]), *parted.of_arms(by, hacked=True))
+    return replace(made, flags=(*made.flags, *more)) if more else made
 
 
 def spent(study: StudyRecord, planned: pilots.PilotPlan) -> Usage:

@@ -60,6 +60,8 @@ class ProfileResult(Result):
         a service, measuring is the cost of finding its rates, and sent all that it was sent, cached prompts left out.
     seconds: wall-clock seconds. unscored: completions without a reward, by kind in `verifier_failures`.
     recipe: the method that follows, and why; methods: every method's preconditions here.
+    truth: mean by the verifier of --truth, its name, and `flawed`, the share of the completions marked right that are
+        wrong by it.
     found: what was found in the data; examples: completions as text.
     server: counts of requests to a model's server; money: what sampling cost at the price given; stored: the file of
         completions that were not sampled here.
@@ -118,6 +120,7 @@ class ProfileResult(Result):
     dialogues: Data | None = None
     by_limit: Sequence[Data] | None = None
     columns: Sequence[str] | None = None
+    truth: Data | None = None
     folder: Path | None = folder_field()
 
     @classmethod
@@ -137,6 +140,7 @@ class ProfileResult(Result):
         return given(
             Row("", self.why),
             self._histogram(),
+            *self._truth(),
             pass_row(self.pass_at),
             Row("", "dead groups  " + "  ".join(
                 f"n={d['n']}: {d['share']:.0%}"
@@ -158,6 +162,13 @@ class ProfileResult(Result):
         if self.graded:
             what, shown = "mean reward", f"problems by their mean reward: 0 [{bars}] 1"
         return Row("", f"{what} {self.mean:.3f} over {counted(len(self.right), 'problem')}; {shown}", "command")
+
+    def _truth(self) -> list[Row]:
+        """The mean by the truth, and how often the mark is wrong about what it pays."""
+        if (t := self.truth) is None:
+            return []
+        wrong = "" if t["flawed"] is None else f"; of the completions marked right, {t['flawed']:.0%} are wrong by it"
+        return [Row("truth", f"{t['mean']:.3f} by {t['verifier']}{wrong}", "flag" if t["flawed"] else "")]
 
     def _answers(self) -> list[Row]:
         """How long completions are, how fast they came, and a caution where many were cut."""

@@ -23,8 +23,9 @@ from isocost.planner.training.learning_rate import RateRule, starting_rule
 from isocost.planner.training.study_runs import warmup
 from isocost.recipe import describe
 from isocost.runs.arm import Arm
-from isocost.runs.files import FATES, STOPPED, tail
+from isocost.runs.files import FATES, STOPPED, RunFiles, tail
 from isocost.runs.job import Job, method_defaults, recipe_of
+from isocost.runs.parted import Parting
 from isocost.runs.speed import rates, told
 from isocost.screen.display import Result, Row, Table, folder_field, given
 from isocost.screen.words import counted, duration
@@ -69,7 +70,7 @@ class RunEnd(Result):
     reason: spent, stopped (--stop-at), starved, diverged or reward failed; detail: one sentence. steps: updates.
     seconds: of run time.
     fates: rollouts by what became of them. notes: cautions. verifier_failures: completions without a reward, by kind,
-    with an example each. end: all of end.json.
+    with an example each. end: all of end.json. parting: of mark and truth, where the run has both.
     """
 
     reason: str
@@ -83,6 +84,7 @@ class RunEnd(Result):
     timing: Mapping[str, Any]
     end: Mapping[str, Any]
     folder: Path | None = folder_field()
+    parting: Parting | None = None
 
     @classmethod
     def of(cls, end: Mapping[str, Any], folder: Path) -> RunEnd:
@@ -91,6 +93,7 @@ class RunEnd(Result):
             reason=end["reason"], detail=end["detail"], steps=end["steps"], seconds=end["seconds"], fates=end["fates"],
             notes=tuple(end["notes"]), verifier_failures=end["verifier_failures"],
             verifier_examples=end.get("verifier_examples", {}), timing=end.get("timing", {}), end=end, folder=folder,
+            parting=Parting.of(RunFiles(folder)),
         )
 
     @property
@@ -106,6 +109,7 @@ class RunEnd(Result):
         return given(
             Row(self.reason, self.detail),
             Row("", f"{counted(self.steps, 'step')} in {duration(self.seconds)}; rollouts: {fates}"),
+            *([Row("truth", self.parting.said(), "flag" if self.parting.hacked else "")] if self.parting else ()),
             *(Row("", text, "flag") for text in self.notes),
             *(Row("", f"verifier failures, {k}: {n:,}" + (f"; the first: {first[k]}" if first.get(k) else ""), "flag")
               for k, n in self.verifier_failures.items()),
@@ -262,7 +266,7 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
     held_out = known["select"] + known["audit"]
     timing = expected_timing(known, held_out, None if known["exact"] else job.setting.evaluation.samples)
     n, B = job.arm["n"], job.arm["B"]
-    prices, size = Prices.of(known), n * B
+    prices, size = Prices.of_profile(known), n * B
     each = prices.bill([(n, B, size, 0)], timing).of_unit(spend.unit)
     evaluated = prices.bill([(n, B, 0, 2 + evaluations)], timing).of_unit(spend.unit)
     updates = max(0, int((spend.amount - evaluated) // each))
@@ -345,7 +349,8 @@ def _go(job: Job, out: Path, opened: Opened | None, observer: Observer) -> RunEn
         if "eval/select" in line:
             clock = tail(out / "timing.jsonl", TAIL)
             speed = rates(clock[-1]) if clock and line["step"] else None
-            observer.on(Evaluated(line["rollouts"], line["step"], line["eval/audit"], speed))
+            observer.on(Evaluated(line["rollouts"], line["step"], line["eval/audit"], speed,
+                                  line.get("eval/audit/mark")))
 
     end = finished(run(job, out, opened=opened, on_step=on_step))
     if end["reason"] == "interrupted":

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import re
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -56,6 +58,34 @@ def final(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
     """1 if what follows the last step of a worked answer is right: the answer, or what its family accepts."""
     family = families.of(problem) or families.SUMS
     return 1.0 if family.accepts(problem, text.rpartition(family.step)[2]) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Coarse:
+    """A proxy that knows only `of` an answer of a built-in family: 1 if that is as in the right answer.
+
+    A policy that is trained on it can earn 1 and be wrong, so that a truth can be reported beside it.
+    """
+
+    of: Callable[[str], object]
+
+    def __call__(self, text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
+        """Raises ValueError if nothing is known of the right answer."""
+        family = families.of(problem) or families.SUMS
+        if (gold := self.of(str(problem.answer))) is None:
+            raise ValueError(f"the answer {str(problem.answer)[:40]!r} is not an integer, which coarse:parity needs")
+        return 1.0 if self.of(text.rpartition(family.step)[2]) == gold else 0.0
+
+
+def _parity(answer: str) -> int | None:
+    return int(answer[-1]) % 2 if re.fullmatch(r"-?[0-9]+", answer) else None
+
+
+COARSE: Mapping[str, Callable[[str], object]] = {
+    "parity": _parity,                                                  # even or odd
+    "last": lambda answer: answer[-1:],                                 # the last character
+    "choice": lambda answer: zlib.crc32(answer.encode()) % 4,           # one of four, as in a multiple choice
+}
 
 
 def words(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
@@ -170,6 +200,7 @@ def _shown(value: Any) -> str:
 BUILT_IN: dict[str, VerifierKind] = {
     "exact": VerifierKind(exact),
     "final": VerifierKind(final),
+    **{f"coarse:{of}": VerifierKind(Coarse(key)) for of, key in COARSE.items()},
     "words": VerifierKind(words),
     "numeric": VerifierKind(numeric, rule=2),      # 2: a number that is denied, or one of two that differ, is no answer
     "math": VerifierKind(math, slow=True, library="math_verify", rule=2),

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from isocost import trainers
 from isocost.errors import UserError
 from isocost.screen.words import counted, visible
-from isocost.trainers.driving.sizes import sizes_of
 
 ROOM = 30  # batches that may refill one update: SkyRL stops after so many, NeMo-RL after 10
 
@@ -122,7 +121,7 @@ def load(name: str | None, what: str = "write") -> Any:
 
 def preamble(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str]) -> str:
     """The comment at the start of a file: what it is, its sizes, and what could not be carried over."""
-    n, B, M = sizes_of(target, {"n": p.n, "B": p.B, "M": p.M})
+    n, B, M = (text.format(n=p.n, B=p.B, M=p.M, nB=p.nB) for text in target.SIZES)
     lines = [
         f"isocost's prescription of {p.study} for {target.TITLE}:",
         f"n = {p.n} rollouts per problem, B = {p.B} problems per update, M = {p.M} updates,",

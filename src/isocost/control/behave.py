@@ -1,0 +1,74 @@
+"""Behaviours that make sets: random actions, scripts for mazes, and trained policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.chance import Purpose, generator
+from isocost.control.luck import Draws, Luck
+from isocost.control.policy import ControlPolicy
+from isocost.control.tasks.maze import STRIDE, Maze, _cell, _home
+from isocost.control.types import ControlTask
+
+SCRIPTS = {
+    "random": "uniform actions",
+    "navigate": "along the corridor from its start to its end, with noise",
+    "stitch": "from a random cell to one that is 1 to 4 cells away, with noise",
+    "explore": "from a random cell in a direction that changes every 5 steps",
+}
+NOISE, PIECE, WANDER, HELD = 0.5, 16, 40, 5     # sd of noise on actions; steps of a piece, of a walk, of a direction
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One trajectory to be made: who acts, from which state, to which cell, for how many steps at most."""
+
+    name: str
+    state: ndarray      # (D,)
+    aim: int
+    steps: int
+    noise: ndarray      # (steps, A) uniform in [-1, 1)
+
+
+def opened(name: str, task: ControlTask, seed: int, number: int, slot: int) -> Episode:
+    """The episode of a number. A live task's is in the environment of a slot."""
+    rng, aim, steps = generator(seed, Purpose.PROFILE, number), -1, task.limit
+    state = task.begin(rng, ("collect", seed, slot))
+    if isinstance(task, Maze) and name != "random":
+        aim = task.cells - 1
+        if name in ("stitch", "explore"):
+            cell = int(rng.integers(task.cells - 1))
+            state, steps = _home(cell) + rng.uniform(-0.25, 0.25, 2), min(PIECE, steps)
+            aim = int(np.clip(cell + rng.choice((-1, 1)) * rng.integers(1, 5), 0, task.cells - 1))
+            aim = cell + 1 if aim == cell else aim
+        if name == "explore":
+            aim, steps = -1, min(WANDER, task.limit)
+    return Episode(name, state, aim, steps, rng.uniform(-1, 1, (steps, task.space.actions)))
+
+
+def acted(
+    task: ControlTask, name: str, policies: Mapping[str, ControlPolicy], episodes: list[Episode], states: ndarray,
+    step: int, luck: Luck,
+) -> ndarray:
+    """(n, A): what episodes of one behaviour do in this step, in [-1, 1], or numbers of actions."""
+    if name in policies:
+        seen = task.observe(states)[None]
+        chosen: ndarray = policies[name].loop.policy([0], seen, luck)[0]
+        return chosen
+    noise = np.stack([e.noise[step // HELD * HELD if name == "explore" else step] for e in episodes])
+    if task.space.discrete:
+        return np.floor((noise + 1) / 2 * task.space.choices)
+    if name not in ("navigate", "stitch"):
+        return noise
+    cells = _cell(states)
+    onward = [_home(int(c + np.sign(e.aim - c))) for c, e in zip(cells, episodes, strict=True)]
+    return np.clip((np.stack(onward) - states) / STRIDE + NOISE * 3**0.5 * noise, -1, 1)
+
+
+def luck_of(seed: int, chunk: int, step: int, limit: int) -> Luck:
+    """The draws of trained policies: they act as in training, with exploration."""
+    return Luck([Draws(seed)], [chunk * limit + step], "collect")
