@@ -46,10 +46,6 @@ samples. Compare PPO through imported logs (`isocost import LOGS --control TASK`
 
 {claims}
 
-PPO is not among them: its batches are whole rollouts in order, and its updates wait for the end of each. A sample here
-is of single transitions, and updates are spread over samples. Compare PPO through imported logs (`isocost import LOGS
---control TASK`).
-
 Claims about offline methods, by `python -m experiments.control.offline NAME`. Sets made here are easier than D4RL's or
 OGBench's: a verdict is about the mechanism.
 
