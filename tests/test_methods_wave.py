@@ -375,7 +375,7 @@ def test_redstar_imitates_first_and_then_reinforces():
 
 def text(tokens, *, born=0, parent=None, p1=0.9, p2=0.0, stop=Stop.DONE):
     k = len(tokens)
-    return latr.Text(list(tokens), np.log(np.full(k, p1)), [9] * k, np.full(k, p2), stop, born, parent)
+    return latr.Lookahead(list(tokens), np.log(np.full(k, p1)), [9] * k, np.full(k, p2), stop, born, parent)
 
 
 def test_latrs_distance():
