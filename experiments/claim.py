@@ -459,8 +459,8 @@ def _trained(claim: Claim, home: Path) -> dict[str, Any]:
 
 def answers_of(claim: Claim, runs: Mapping[str, Mapping[Any, Mapping[str, float]]]) -> list[dict[str, Any]]:
     """The answers to a claim's questions, from the numbers of every arm's runs by seed."""
-    return [q.answer({s: n[key(q.metric, q.at)] for s, n in runs[q.arm].items()},
-                     {s: n[key(q.less, q.at)] for s, n in runs[q.comparator].items()}, claim.alphas(q))
+    return [q.answer({int(s): n[key(q.metric, q.at)] for s, n in runs[q.arm].items()},
+                     {int(s): n[key(q.less, q.at)] for s, n in runs[q.comparator].items()}, claim.alphas(q))
             for q in claim.questions]
 
 

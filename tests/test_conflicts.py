@@ -171,6 +171,8 @@ CASES = {
         has("brpo", advantage=partial(brpo.advantage, prior=(0, 0, 0.5, 0.5)))),
     "credit against siblings x nobody": (
         has("grpo", rollouts=1), "rollouts 1 conflicts with grpo.advantage: it compares", has("grpo", rollouts=2)),
+    "two decays": (tuned("mssr", "choose.rho", 0.5), "advantage.rho=0.9", tune(
+        tuned("mssr", "choose.rho", 0.5), "advantage.rho", 0.5)),
     "two gammas": (tuned("ppo", "advantage.gamma", 0.9), "gamma=1.0", tune(
         tuned("ppo", "advantage.gamma", 0.9), "improve.gamma", 0.9)),
     "two lambdas": (tuned("ppo", "improve.lam", 1.0), r"advantage\(lam=0.95\) conflicts with", tune(

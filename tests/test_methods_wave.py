@@ -12,7 +12,6 @@ import torch
 
 from isocost import methods
 from isocost.batch import Forward
-from isocost.contract import conflicts
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.loop import train
@@ -135,11 +134,6 @@ def test_mssr_compares_with_the_rate_before_and_keeps_the_sign():
     assert_close(said, [1 + 0.4 * 0.7, -1 + 0.4 * 0.7])
     batch = batch.but(extra={"entropy": torch.full_like(batch.logp, 90.0)})
     assert_close(per_rollout(mssr.advantage(batch, ledger, eps=0.0), batch), [1.5, -0.5])      # at most |A| / 2
-
-
-def test_mssr_has_one_decay():
-    with pytest.raises(UserError, match="other pass rates"):
-        conflicts.refuse(tune(methods.load("mssr").recipe(), "choose.rho", 0.5))
 
 
 def test_mssr_draws_problems_by_the_spread_of_their_rate():
@@ -375,7 +369,7 @@ def test_redstar_imitates_first_and_then_reinforces():
 
 def text(tokens, *, born=0, parent=None, p1=0.9, p2=0.0, stop=Stop.DONE):
     k = len(tokens)
-    return latr.Text(list(tokens), np.log(np.full(k, p1)), [9] * k, np.full(k, p2), stop, born, parent)
+    return latr.Lookahead(list(tokens), np.log(np.full(k, p1)), [9] * k, np.full(k, p2), stop, born, parent)
 
 
 def test_latrs_distance():

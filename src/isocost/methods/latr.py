@@ -32,7 +32,7 @@ SHARES = ((0, 1.0), (10, 0.75), (20, 0.5), (80, 0.25), (200, 0.0))      # η fro
 
 
 @dataclass(eq=False)
-class Text:
+class Lookahead:
     """A text of the tree, continued by its likeliest tokens: its tokens (T,), their log-probs, the second tokens."""
 
     tokens: list[int]
@@ -41,7 +41,7 @@ class Text:
     p2: np.ndarray              # of the second tokens
     stop: Stop
     born: int = 0               # the step at which it branched
-    parent: Text | None = None
+    parent: Lookahead | None = None
 
 
 @trait("one_call", "not_as_posed", "shares_beginnings")
@@ -75,16 +75,16 @@ async def play(
     return [*made, *await sample(problem, attempts[len(live) :], world, pace, place)]
 
 
-def branches(text: Text, t: int, *, sure: float, apart: float) -> bool:
+def branches(text: Lookahead, t: int, *, sure: float, apart: float) -> bool:
     """Whether a text branches at step t."""
     return bool(t < len(text.tokens) and text.p2[t] > sure and np.exp(text.logp[t]) - text.p2[t] < apart)
 
 
 async def tree(
-    count: int, grow: Callable[[list[int]], Awaitable[Text]], windows: Sequence[int], differ: float,
-    branch: Callable[[Text, int], bool], most: int,
-) -> tuple[list[Text], int]:
-    """The texts of a tree, and the step at which it is left. `grow(tokens)` gives a `Text` that begins with them."""
+    count: int, grow: Callable[[list[int]], Awaitable[Lookahead]], windows: Sequence[int], differ: float,
+    branch: Callable[[Lookahead, int], bool], most: int,
+) -> tuple[list[Lookahead], int]:
+    """The texts of a tree, and the step at which it is left. `grow(tokens)` gives one that begins with them."""
     live, last, t = [await grow([])], max(windows), 0
     while t < most and any(t < len(x.tokens) for x in live):
         if len(live) == count and all(x.parent is None or t - x.born > last for x in live):
@@ -97,7 +97,7 @@ async def tree(
     return live, t
 
 
-def alike(text: Text, other: Text, r: int, differ: float) -> bool:
+def alike(text: Lookahead, other: Lookahead, r: int, differ: float) -> bool:
     """Whether r tokens after a branch the two texts are less than `differ` apart; not where either has ended."""
     a, b = (x.tokens[text.born : text.born + r] for x in (text, other))
     ended = any(len(x.tokens) < text.born + r or (x.stop is Stop.DONE and len(x.tokens) == text.born + r)
@@ -115,7 +115,9 @@ def distance(a: Sequence[int], b: Sequence[int]) -> int:
     return row[-1]
 
 
-async def _grown(problem: Problem, prompt: Segment, world: World, pace: Pace, place: Place, words: list[int]) -> Text:
+async def _grown(
+    problem: Problem, prompt: Segment, world: World, pace: Pace, place: Place, words: list[int]
+) -> Lookahead:
     """These tokens and the likeliest ones after them. A rollout is charged, and a score and a token at each of them."""
     warm, at, ended = pace.sampling.temperature, prompt.turn_now, bool(words) and words[-1] in world.text.ends
     begin(world, 1)
@@ -141,7 +143,7 @@ async def _grown(problem: Problem, prompt: Segment, world: World, pace: Pace, pl
         others = [k for k in one.kept[0].tolist() if k != top]
         second.append(others[0] if others else -1)
         p2.append(float(p1) * (1 - q) / q if others and q > 0 else 0.0)
-    return Text(tokens, logp, second, np.array(p2), said.stop)
+    return Lookahead(tokens, logp, second, np.array(p2), said.stop)
 
 
 def _written(prompt: Segment, tokens: Sequence[int], logp: np.ndarray, world: World) -> Segment:
@@ -151,7 +153,7 @@ def _written(prompt: Segment, tokens: Sequence[int], logp: np.ndarray, world: Wo
 
 
 async def _finished(
-    problem: Problem, prompt: Segment, tree: Text, at: int, attempt: int, world: World, pace: Pace, place: Place
+    problem: Problem, prompt: Segment, tree: Lookahead, at: int, attempt: int, world: World, pace: Pace, place: Place
 ) -> Rollout:
     """A text of the tree as an attempt: as it is if it had ended by step `at`, or continued from there by chance."""
     upto = min(at, len(tree.tokens))
