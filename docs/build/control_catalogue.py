@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from docs.build import catalogue
+from isocost.contract.agents import task_of
 from isocost.control import methods
-from isocost.control.tasks import open_task
 from isocost.recipe import describe, functions
 from isocost.runs.control import price
 
 PAGE = "control_methods.md"
-FIT = {"continuous": "pendulum", "discrete": "lock:8"}
 SEAMS = ("networks", "sample", "target", "losses", "explore", "tempo")
 HEAD = """# Methods of control
 
@@ -51,7 +50,7 @@ def page() -> str:
     rows = []
     for name in names:
         made, card = methods.agent(name, batch=64, width=64), methods.load(name).CARD
-        work, paper = price(made, open_task(FIT[made.acts]))
+        work, paper = price(made, task_of(made))
         rows.append(f"| [{name}](#{_anchor(card.title)}) | {catalogue._paper(card)} | {made.acts} | "
                     f"{card.claim} | {work.flop:,} | {paper:,} |")
     head = HEAD.format(count=len(names), claims=_claims(), **_speed()) + "\n".join(rows)
