@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from docs.build import catalogue
+from isocost.contract.agents import task_of
 from isocost.control import methods
-from isocost.control.tasks import open_task
-from isocost.errors import UserError
 from isocost.recipe import describe, functions
 from isocost.runs.control import price
 
 PAGE = "control_methods.md"
-TASKS = ("pendulum", "lock:8", "goalmaze:8")
 CLAIMS = {
     "lock": "[n-step](#n-step-sac)", "modes": "[fql](#fql)", "weighting": "[trajectories](#trajectory-weighting)",
     "distance": "[ota](#ota)",
@@ -62,7 +60,7 @@ def page() -> str:
     rows = []
     for name in names:
         made, card = methods.agent(name, batch=64, width=64), methods.load(name).CARD
-        task = next(t for t in map(open_task, TASKS) if _fits(made, t))
+        task = task_of(made)
         work, paper = price(made, task)
         needs = made.acts + (", set" if made.offline else "") + (", goals" if task.space.goal else "")
         rows.append(f"| [{name}](#{_anchor(card.title)}) | {catalogue._paper(card)} | {needs} | "
@@ -95,14 +93,6 @@ def _claims() -> str:
             f"not asked: {refused}" if refused else "decidable, and not asked yet")
         rows.append(f"| {record['row']['title']}: {record['row']['claim']} | {answer} |")
     return "\n".join(["Claims of papers, asked by `python -m experiments.control_claims`:", "", *rows])
-
-
-def _fits(made: Any, task: Any) -> bool:
-    try:
-        methods.refuse_unfit(made, task)
-    except UserError:
-        return False
-    return True
 
 
 def _offline() -> str:

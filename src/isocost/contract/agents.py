@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -21,11 +22,12 @@ from isocost.control.luck import Luck
 from isocost.control.networks import Params
 from isocost.control.seams import Agent
 from isocost.control.tasks import open_task
-from isocost.control.types import Progress, Transitions
+from isocost.control.types import ControlTask, Progress, Transitions
+from isocost.errors import UserError
 from isocost.promise import Promise
 from isocost.recipe import describe
 
-TASKS = {"continuous": "pendulum", "discrete": "lock:4"}
+TASKS = {"continuous": ("pendulum", "goalmaze:8"), "discrete": ("lock:8",)}     # tried on the first that it takes
 BATCH, WIDTH, SAMPLES, UPDATES = 16, 32, 64, 24
 RUNS = (3, 5, 8)        # seeds of the stack that is tried
 LATE = 1_000_000        # samples after which no tempo still warms up
@@ -45,7 +47,7 @@ class Trial:
     def stack(self, seeds: Sequence[int] = RUNS) -> Loop:
         """Runs that have taken `SAMPLES` random samples and made no update."""
         agent = self.agent.but(tempo=_random)
-        loop = Loop(agent, open_task(TASKS[agent.acts]), [StackedRun(s, 1.0, 1e-3) for s in seeds], 4 * SAMPLES)
+        loop = Loop(agent, task_of(agent), [StackedRun(s, 1.0, 1e-3) for s in seeds], 4 * SAMPLES)
         loop.advance([SAMPLES] * len(seeds))
         loop.agent = self.agent
         return loop
@@ -65,6 +67,16 @@ class Trial:
         with torch.no_grad():
             target = self.agent.target(batch, params, slow, luck)
         return self.agent.losses(batch, target, params, luck), target, params
+
+
+def task_of(agent: Agent) -> ControlTask:
+    """A small task that the method takes. Raises UserError as its networks do, if there is none."""
+    *others, last = (open_task(name) for name in TASKS[agent.acts])
+    for task in others:
+        with suppress(UserError):
+            agent.networks(task.space, agent)
+            return task
+    return last
 
 
 def _random(so_far: Any) -> Any:
