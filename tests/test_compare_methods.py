@@ -16,8 +16,8 @@ from isocost import methods
 from isocost.cli.commands import main
 from isocost.compare import compare_methods, plan_comparison
 from isocost.compare.design import Conditions, Design, arm_of, design, expected, labels_of
-from isocost.compare.parents import with_parents
 from isocost.compare.steps import PRICED
+from isocost.compare.terms import with_parents
 from isocost.errors import UserError
 from isocost.planner.forecast import digest
 from isocost.runs.arm import Arm

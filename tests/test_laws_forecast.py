@@ -190,19 +190,6 @@ def test_a_changed_forecast_and_a_widened_interval_are_refused(tmp_path, change)
         forecasts.read(path)
 
 
-def test_a_forecast_is_of_its_own_plan_and_law():
-    pilot, law = pilot_plan(), FakeLaw()
-    plan = prescribe(law, given(1e-3, 256), None, pilot.timing, pilot=pilot, problems=700)
-    f = forecasts.seal(plan, law, own_curves())
-    forecasts.verify_seal(f, plan, law)
-    with pytest.raises(UserError, match=r"plan\.json was changed"):
-        forecasts.verify_seal(f, replace(plan, margin=0.5), law)
-    other = FakeLaw()
-    other.name = "another"
-    with pytest.raises(UserError, match=r"law\.json was changed"):
-        forecasts.verify_seal(f, plan, other)
-
-
 def test_missing_and_torn_files_are_named(tmp_path):
     with pytest.raises(UserError, match="seals the forecast before it trains"):
         forecasts.read(tmp_path / "forecast.json")

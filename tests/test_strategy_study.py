@@ -182,3 +182,19 @@ def test_a_plan_by_band_runs_as_one_strategy_with_its_probe(live):
     (way,) = specs(replace(plan, each=each, probe=4, edges=(0.3, 0.7)), "steps").values()
     assert way.settings["low"] == 0.3 and way.settings["high"] == 0.7
     assert way.settings["hard"] == "best-of:n=16,scorer=(steps)" and way.settings["easy"].startswith("best-of:n=4")
+
+
+# of dialogues -------------------------------------------------------------------------------------------------
+
+
+def test_strategies_choose_among_whole_dialogues_whose_every_turn_is_read_and_searches_are_refused(tmp_path):
+    setting = setting_of({"env": "rooms", "limit": 60})
+    found = profile_live(tmp_path / "s", setting, Compared(["best-of", "vote", "until-sure"], samples=4, problems=6))
+    by = {(r.strategy, r.size): r.accuracy for r in found.table.rows}
+    assert by["best-of", 4] == pytest.approx(found.table.solved[2]) and by["vote", 4] >= found.table.always[2]
+    lines = [json.loads(x) for x in (tmp_path / "s" / "pool.jsonl").read_text().splitlines()]
+    for x in lines:
+        assert x["read"] == (x["cost"]["prefill"] - x["cost"].get("reread", 0)) / 4
+    with pytest.raises(UserError, match="beam searches over steps, and the environment of a dialogue cannot follow"):
+        profile_live(tmp_path / "t", setting, Compared(["beam"], sizes=(4,)))
+    assert not (tmp_path / "t" / "study.json").exists()

@@ -3,7 +3,7 @@
     python -m experiments.control.offline lock|modes|weighting|distance > experiments/results/control_offline_NAME.json
 
 "lock" is exact. Others have several sets, made with seeds of their own, and several runs on each; settings are paired.
-An interval is Student's at 90 % over the means of the sets, and a claim holds where the interval lies beyond its margin.
+An interval is Student's at 90 % over the means of the sets; a claim holds where the interval lies beyond its margin.
 Margins and settings were fixed before the records were made; alpha in "modes" is chosen on other sets.
 """
 

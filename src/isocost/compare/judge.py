@@ -317,13 +317,9 @@ def _by_run(own: Sequence[Track], number: Callable[[Track], float]) -> dict[str,
 # equal cost ---------------------------------------------------------------------------------------------------
 
 
-def _floor(own: Sequence[Track]) -> float:
-    return max(FLOOR, max(t.resolution for t in own) / sqrt(12))
-
-
 def _estimate(a: Sequence[Track], b: Sequence[Track], C: float) -> Estimate | None:
     x, y = (_by_run(own, lambda t: float(t.at(C))) for own in (a, b))
-    return difference(x, y, _floor([*a, *b]))
+    return difference(x, y, max(FLOOR, max(t.resolution for t in (*a, *b)) / sqrt(12)))
 
 
 def _at_cost(a: Sequence[Track], b: Sequence[Track], C: float) -> _Way:

@@ -9,7 +9,6 @@ from typing import Any
 
 from isocost import methods as catalogue
 from isocost.compare.design import Conditions, arm_of, arm_recipe, labels_of
-from isocost.compare.parents import with_parents
 from isocost.errors import UserError
 from isocost.recipe import describe
 from isocost.runs import files as records
@@ -41,6 +40,22 @@ def are_on_disk(arms: Sequence[str]) -> bool:
         kind = "a folder of runs" if Path(one).is_dir() else "a file"
         raise UserError(f"{one} is {kind} and {other} is {what}")
     return all(there)
+
+
+def with_parents(arms: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The arms, with missing parents put first, and the parent of each arm given.
+
+    Raises:
+        UserError: for a method without a parent.
+    """
+    parents: dict[str, str] = {}
+    for arm in arms:
+        parent = catalogue.load(catalogue.parted(arm)[0]).CARD.parent
+        if parent is None:
+            raise UserError(f"{arm} has no parent to compare it with: leave it out; its children add it")
+        parents[arm] = parent
+    lacking = [p for p in dict.fromkeys(parents.values()) if p not in arms]
+    return (*lacking, *arms), parents
 
 
 @dataclass(frozen=True)

@@ -67,12 +67,12 @@ def interference(folder: str | Path | RunFiles) -> Interference | None:
     )
 
 
-def interferences(study: str | Path | Iterable[RunFiles], purpose: str = "pilot") -> list[Interference]:
-    """`interference` for a study's runs of one purpose at the rule's learning rate, by n, then seed."""
+def interferences(study: str | Path | Iterable[RunFiles]) -> list[Interference]:
+    """`interference` for a study's pilot runs at the rule's learning rate, by n, then seed."""
     out = []
     for run in runs_of(study):
         record = run.about(SIZED)
-        if record.get("purpose") == purpose and record["arm"].get("multiplier", 1.0) == 1.0:
+        if record.get("purpose") == "pilot" and record["arm"].get("multiplier", 1.0) == 1.0:
             out.append(interference(run))
     return sorted((x for x in out if x is not None), key=lambda x: (x.n, x.seed, x.run))
 

@@ -466,7 +466,8 @@ class Law:
             weights=tuple(data["weights"]), margin=data["margin"], level=data["level"], seed=data["seed"],
             flags=tuple(Flag(**flag) for flag in data.get("flags", ())),
             refused=NotIdentified(**refused) if refused else None,
-            n_star=_growth(star) if star and "draws" in star else NotIdentified(**star) if star else None,
+            n_star=None if not star else NotIdentified(**star) if "draws" not in star else Growth(
+                {k: Interval.of(v) for k, v in star["parameters"].items()}, _floats(star["draws"])),
             unlike=data.get("unlike", 0.0), below=data.get("below", BELOW_BEFORE),
             forecast_refused=NotIdentified(**unforecast) if unforecast else None,
             training=data.get("training", False), twice=data.get("twice", 0.0),
@@ -506,10 +507,6 @@ def _arm(data: dict[str, Any]) -> FittedArm:
                      for fit in data["fits"])
     return FittedArm(**{**data, **arrays, "runs": tuple(data["runs"]), "seeds": tuple(data["seeds"]),
                         "fallen": tuple(data.get("fallen", ())), "fits": (select, audit)})
-
-
-def _growth(data: dict[str, Any]) -> Growth:
-    return Growth({k: Interval.of(v) for k, v in data["parameters"].items()}, _floats(data["draws"]))
 
 
 def _floats(values: Any) -> ndarray:

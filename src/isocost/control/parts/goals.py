@@ -1,4 +1,4 @@
-"""Goals for trajectories of a set: each transition is told that it was to reach another state.
+"""Goals for trajectories of a set: each transition gets another state as its goal.
 
 Observations end with a goal of G numbers, which is for the first G numbers (`Space.goal`). The states of a trajectory
 are those of its rows, and the one that follows its last row. A goal is reached where the trajectory comes to the very

@@ -21,7 +21,7 @@ from isocost.planner.audit import EXIT
 from isocost.planner.control.curves import levels
 from isocost.planner.control.pilot import SPACED, ControlFile, ControlRunPlan, SigmaArm
 from isocost.planner.control.prescribe import ControlPlan
-from isocost.planner.forecast import Sealed
+from isocost.planner.forecast import SealedFile
 from isocost.runs.arm import Arm
 from isocost.screen.words import counted, grouped
 from isocost.stats.intervals import Interval, student
@@ -30,7 +30,7 @@ PRESCRIBED, FRESH = "prescribed", 100       # the first of the new seeds
 
 
 @dataclass(frozen=True)
-class ControlForecast(ControlFile, Sealed):
+class ControlForecast(ControlFile, SealedFile):
     """What is sealed before the first new run: the plan, the names of the runs of each arm, `spread` the sd of ln T
     between seeds that the outcome is read with, and hashes of what it was made from. `seal` is the hash of the rest."""
 

@@ -7,17 +7,15 @@ C / Q + c for each, so that a policy that was trained longer competes with more 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
-from isocost.disk.shape import built
 from isocost.errors import UserError
 from isocost.planner.budget import Budget, Machine
-from isocost.planner.frontier import SURE, Pair, PolicyFrontier
+from isocost.planner.frontier import Pair, PolicyFrontier
 from isocost.planner.test_time.choice import WORTH
 from isocost.planner.test_time.estimates import Measured
 from isocost.planner.test_time.pool import Parts, Pool
@@ -134,11 +132,6 @@ class FrontierStep:
     total: dict[str, float]
     share: float
 
-    @property
-    def decided(self) -> bool:
-        """Whether the measurements say that it is more accurate than what is cheaper."""
-        return self.share >= SURE
-
 
 @dataclass(frozen=True)
 class Staircase:
@@ -178,16 +171,6 @@ class FrontierTable:
     def steps(self) -> tuple[FrontierStep, ...]:
         """The staircase of the answers that were asked for."""
         return next(s.steps for s in self.staircases if s.answers == self.answers)
-
-    def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> FrontierTable:
-        """The table that `data()` wrote."""
-        found: FrontierTable = built(FrontierTable, data)
-        return found
 
 
 def frontier_table(parts: Parts, strategies: Sequence[str], ask: SharedGoal, seed: int, live: Sequence[Measured]) -> (

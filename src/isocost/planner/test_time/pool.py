@@ -29,9 +29,9 @@ class Pool:
     """m samples of each of P problems; the tables are (P, m), and None where they are not known.
 
     `right` are rewards in [0, 1]. `score` is the scorer's. `answer` numbers the different answers of a problem 0, 1, 2
-    and so on; equal numbers are one vote, and -1 is no answer and no vote. `tokens` were written, and `read` (P,) those
-    of the prompts. `level` is a column of the user's. `exact` says that the scorer is the verifier, at test time too.
-    `scoring` (P,) are the tokens that scoring one sample took.
+    and so on; equal numbers are one vote, and -1 is no answer and no vote. `tokens` were written, and `read` (P,) is
+    what a sample reads: its prompt, of a dialogue all turns. `level` is a column of the user's. `exact` says that the
+    scorer is the verifier, at test time too. `scoring` (P,) are the tokens that scoring one sample took.
     """
 
     ids: tuple[str, ...]

@@ -14,7 +14,7 @@ from numpy import ndarray
 from isocost.disk.shape import Plain, Size
 from isocost.errors import UserError
 from isocost.planner.budget import Budget
-from isocost.planner.forecast import Naive, Sealed
+from isocost.planner.forecast import Naive, SealedFile
 from isocost.planner.test_time.choice import (
     Rule,
     choose,
@@ -394,7 +394,7 @@ def _too_small(pool: Pool, ask: AnswerGoal, single: float) -> str:
 
 
 @dataclass(frozen=True)
-class StrategyForecast(Sealed):
+class StrategyForecast(SealedFile):
     """The accuracy expected on the test split, sealed before it is measured.
 
     `each` is the prescription, `vote` the size of the majority vote of equal cost, and `best` the best single strategy.

@@ -200,12 +200,8 @@ def longest_first(jobs: Sequence[Job]) -> list[Job]:
     A long run that starts last keeps one worker busy and the others waiting. With the longest first, the makespan is at
     most 4/3 - 1/(3 m) times the least possible on m equal workers (Graham 1969).
     """
-    return sorted(jobs, key=lambda j: (-j.budget.get("rollouts", max(j.budget.values())), _batch(j)))
-
-
-def _batch(job: Job) -> float:
-    """What one update takes; 1 for a job without such a size."""
-    return job.arm.get("n", 1) * job.arm.get("B", 1)
+    return sorted(jobs, key=lambda j: (-j.budget.get("rollouts", max(j.budget.values())),
+                                       j.arm.get("n", 1) * j.arm.get("B", 1)))
 
 
 def _saving(job: Job) -> Job:

@@ -196,10 +196,6 @@ class ReturnResult(Result):
             Row("failures", f"{self.failures} of {self.episodes} episodes returned no more than random actions do"),
         ]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class SeedReturns(Result):

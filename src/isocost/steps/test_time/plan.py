@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+from isocost.disk.shape import built
 from isocost.errors import UserError
 from isocost.planner.forecast import digest
 from isocost.planner.frontier import SURE
@@ -68,7 +69,7 @@ class StrategyPlanResult(OfPlanner):
     def written(plan: Mapping[str, Any], forecast: Mapping[str, Any], folder: Path | None = None) -> StrategyPlanResult:
         """The result that plan.json and forecast.json hold. Raises UserError where they are not of one budget."""
         made, sealed = StrategyPlan.of(plan), StrategyForecasts.of(forecast)
-        frontier = FrontierTable.of(plan["frontier"]) if plan.get("frontier") else None
+        frontier = built(FrontierTable, plan["frontier"]) if plan.get("frontier") else None
         return StrategyPlanResult(made, _of_plan(sealed, made), frontier, folder)
 
     @property
@@ -114,7 +115,7 @@ class StrategyPlanResult(OfPlanner):
 
     def to_dict(self) -> dict[str, Any]:
         """plan.json, and the forecast."""
-        frontier = {} if self.frontier is None else {"frontier": self.frontier.data()}
+        frontier = {} if self.frontier is None else {"frontier": asdict(self.frontier)}
         return {**self.plan.data(), **frontier, "forecast": self.forecast.data()}
 
 
@@ -144,7 +145,7 @@ def frontier_rows(t: FrontierTable, chosen: str, cost: float) -> list[Row | Tabl
     units = list(t.steps[0].total)
     cells = [[s.policy, s.strategy, f"{s.accuracy:.3f} [{s.low:.3f}, {s.high:.3f}]",
               *(_amount(u, s.total[u]) if u in s.total else "" for u in units), f"{s.training / s.total[t.unit]:.0%}",
-              "" if s.decided else "cannot tell from a cheaper one"] for s in t.steps]
+              "" if s.share >= SURE else "cannot tell from a cheaper one"] for s in t.steps]
     heads = ["policy", "strategy", "accuracy", *(f"{words(u)} in all" for u in units), "training", ""]
     return [*out, Table(heads, cells, left=(0, 1, 2 + len(units) + 2))]
 

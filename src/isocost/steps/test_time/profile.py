@@ -273,6 +273,10 @@ def profile_live(
     searches = [s for s in names if s not in STRATEGIES and s != ALL]
     tried = {(name, k): one for name in searches for k in compared.sizes
              if (one := parse(spec_of(name, k, scorer))).size or k == compared.sizes[0]}
+    by_steps = [s for s in tried.values() if "chosen_by_steps" in s.traits]
+    if by_steps and setting.problems.env:
+        raise UserError(f"{by_steps[0].name} searches over steps, and the environment of a dialogue cannot follow "
+                        "paths that are dropped: use best-of, vote or until-sure, which choose among whole dialogues")
     arms = {named(arm): setting.but(**arm) for arm in compared.arms}
     trained = checkpoints(compared.checkpoints)
     asked = compared.begin(
@@ -293,7 +297,7 @@ def profile_live(
                     found(out, setting, **asked)
                     parameters = opened.world.learner.parameters
                 kept[file_of(run)] = finished(work.pool(out / file_of(run), samples, chooses, compared.band_by))
-                _steps(kept[file_of(run)], samples, [s for s in tried.values() if not s.of_pool])
+                _steps(kept[file_of(run)], samples, by_steps)
                 for arm, its in arms.items() if not run else ():
                     file = file_of(arm)
                     kept[file] = finished(work.at(its).pool(out / file, samples, chooses, compared.band_by))

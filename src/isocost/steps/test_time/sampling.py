@@ -56,10 +56,9 @@ class PoolSampler:
                 texts = await sample(problem, numbers(0, samples), world, pace, place)
             with meter.tab() as judged:
                 found = await scorers.scores(scorer, problem, texts, [True] * samples, world)
-            first = texts[0].segments[0]
             return {
                 "right": await _right(self.opened, texts), "answer": numbered([voted(t) for t in texts]),
-                "tokens": [written(t) for t in texts], "read": float(len(first) - first.written),
+                "tokens": [written(t) for t in texts], "read": tab.cost.fresh / samples,
                 "score": [0.0 if s is None else s for s in found.scores],        # one without comes last
                 "scoring": (judged.cost.prefill + judged.cost.decode + judged.cost.score) / samples,
                 "marks": sum(step_of(problem) in t.final for t in texts), **({"why": found.why} if found.why else {}),

@@ -232,9 +232,6 @@ class ProfileCost(Result):
             f"{megabytes(self.disk_mb)} of disk{worth}; the profile itself measures how many seconds that takes here. "
             "Nothing was run"))]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Every field."""
-        return dict(vars(self))
 
 
 def unmet(methods: Sequence[Mapping[str, str]]) -> list[str]:
