@@ -32,7 +32,9 @@ def fit(study: ReportRecords) -> Section:
         return Section("fit", title, no_law(study))
     if not law.arms:
         return Section("fit", title, p("No n has a curve to compare with its runs.", cls="empty"))
-    return Section("fit", title, join(_residuals(law), _coverage(law), _record()))
+    note = ("This is one study. For how often such intervals hold over many studies with known truth, see ",
+            tag("code", "docs/how_sure.md"), " of the package.")
+    return Section("fit", title, join(_residuals(law), _coverage(law), p(*note, cls="soft")))
 
 
 # residuals ----------------------------------------------------------------------------------------------------
@@ -233,12 +235,3 @@ def _coverage(law: Law) -> Safe:
             body.append([arm.n, len(arm.runs), f"{sum(r['held'] for r in own)} of {len(own)}",
                          percent(sum(r["held"] for r in own) / len(own))])
     return join(head, p(text + outside), table(["n", "runs", "inside", "share"], body, "Inside, by n", "quiet"))
-
-
-def _record() -> Safe:
-    return p(
-        "This is one study. For how often such intervals hold over many studies with known truth, see ",
-        tag("code", "docs/how_sure.md"),
-        " of the package.",
-        cls="soft",
-    )

@@ -63,7 +63,9 @@ def _events(study: ReportRecords) -> Safe:
 def _list_events(study: ReportRecords) -> Iterator[tuple[Any, Any, Any, Any]]:
     """(what, what was known, hash at the seal, whether it is the same now), in the order of a study."""
     sealed = study["forecast"]
-    then, now = as_dict(sealed.get("hashes")), _now(study)
+    trained = {as_dict(r.about.get("code")).get("sources") for r in study.of("train")}
+    then = as_dict(sealed.get("hashes"))
+    now = {**study.sealed_from, "code": trained.pop() if len(trained) == 1 else None}
 
     def mark(name: str) -> tuple[Any, Any]:
         return _hash(then.get(name)), _same(then.get(name), now.get(name))
@@ -83,7 +85,9 @@ def _list_events(study: ReportRecords) -> Iterator[tuple[Any, Any, Any, Any]]:
             under = sum(r.about.get("seal") == sealed.get("seal") for r in runs)
             ended = sum(r.finished for r in runs)
             words = f"{counted(len(runs), 'run')} at n = {arm.get('n')}, {ended} ended"
-            yield (f"training, {arm.get('role') or 'arm'}", words, "", _carried(under, len(runs)))
+            lack = len(runs) - under
+            carried = tag("b", f"{lack} without the seal") if lack else "all have the seal"
+            yield (f"training, {arm.get('role') or 'arm'}", words, "", carried)
     if study["audit"]:
         verdict = verdict_of(study)
         yield ("the audit", tag("b", verdict or "no verdict"), "", "")
@@ -136,16 +140,6 @@ def _same(then: Any, now: Any) -> Any:
     if not then or now in (None, ""):
         return "not computed again"
     return "the same" if then == now else tag("b", "changed since")
-
-
-def _carried(under: int, runs: int) -> Any:
-    return "all have the seal" if under == runs else tag("b", f"{runs - under} without the seal")
-
-
-def _now(study: ReportRecords) -> dict[str, Any]:
-    """The hashes of the forecast, computed again from the study's files; absent where that is not possible."""
-    trained = [as_dict(r.about.get("code")).get("sources") for r in study.of("train")]
-    return {**study.sealed_from, "code": trained[0] if trained and len(set(trained)) == 1 else None}
 
 
 # each evaluation ----------------------------------------------------------------------------------------------

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 
 from isocost.envs.tools import MalformedCall, read_calls
 from isocost.report.html import Safe, count, details, esc, join, names, p, tag
-from isocost.report.records import ReportRecords, Run, as_dict, as_list, number
+from isocost.report.records import ReportRecords, as_dict, as_list, number
 from isocost.report.section import Section, empty
 from isocost.runs.kept_rollouts import PROFILE, WORDS, KeptRollout, KeptTurn, Outcome, end_of, read
 from isocost.screen.words import counted, shortened, visible, word
@@ -43,7 +43,9 @@ def rollouts(study: ReportRecords) -> Section:
     title = "Rollouts"
     profile = read(as_list(study["profile"].get("examples")), PROFILE)
     kept, others = {PROFILE: profile} if profile else {}, 0
-    for run in _in_order(study.runs):       # rollouts of runs that are not shown are counted, and not kept in memory
+    order = {name: i for i, name in enumerate(PURPOSES)}
+    # Rollouts of runs that are not shown are counted, and not kept in memory.
+    for run in sorted(study.runs, key=lambda r: (order.get(r.purpose, len(order)), r.name)):
         found = read(run.samples(), run.name)
         if found and len(kept) - bool(profile) < RUNS:
             kept[run.name] = found
@@ -91,10 +93,6 @@ def _varied(some: Sequence[KeptRollout], most: int) -> list[KeptRollout]:
         seen[some[i].problem] += 1
         rank[i] = (i not in first, seen[some[i].problem], i)
     return [some[i] for i in sorted(sorted(rank, key=rank.__getitem__)[:most])]
-
-
-def _in_order(runs: Iterable[Run]) -> list[Run]:
-    return sorted(runs, key=lambda r: (PURPOSES.index(r.purpose) if r.purpose in PURPOSES else len(PURPOSES), r.name))
 
 
 # filters ----------------------------------------------------------------------------------------------------
