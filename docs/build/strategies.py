@@ -106,8 +106,8 @@ def measured() -> str:
     few, late = whole["fitted"], whole["forecast_at"]
     return textwrap.fill(
         f"**Measured** on {found['equal']['problems']} held-out puzzles at equal tokens, with the other side's samples "
-        f"rounded down (`{found['equal']['command']}`, one seed, 90 % intervals): `backtrack` with an exact checker "
-        f"{_against(back)}; with one that is wrong on 15 % of texts {_against(noisy)}; `bfs` without a scorer "
+        f"rounded down (`{found['equal']['command']}`, one seed, 90 % intervals): `backtrack`, exact checker, "
+        f"{_against(back)}; checker wrong on 15 % {_against(noisy)}; `bfs` without a scorer "
         f"{_against(first)}. From {few} samples of a problem of which some are right, 1 - (1 - p)^N predicts "
         f"pass@{late} within {own['mean_absolute_error']:.3f}; where none is, it predicts 0 and "
         f"{none['truth']:.2f} are solved.", 120)
