@@ -6,56 +6,55 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from isocost import scorers, strategies
 from isocost.found import FileKind
 from isocost.recipe import knobs
 
+RECORD = Path(__file__).resolve().parents[2] / "experiments" / "results" / "sequential.json"
 TEXT = """# Strategies
 
-A **strategy** makes one answer of several tries. Many choose by a [scorer](scorers.md), which says how likely each text
-is to be right. Measure one:
+A **strategy** makes one answer of several tries. Many choose by a [scorer](scorers.md). Measure one:
 
 ```sh
 isocost eval --model tiny-puzzles --data puzzles --limit 40 --samples 2 --strategy best-of:n=4,scorer=steps
 ```
 
-It prints the accuracy with its interval, the tokens of an answer, its depth (tokens written one after the other), and
-the bill. With a RUN in place of `--model`, it
-measures the run's policy; `--base` adds the base and the paired difference.
+It prints the accuracy, the tokens of an answer, its depth (tokens written one after the other), and the bill. With a
+RUN in place of `--model`, it measures the run's policy; `--base` adds the base and the paired difference.
 
 A specification is `NAME:SETTING=VALUE,...`. A value with a comma stands in brackets:
 `beam:n=16,width=4,scorer=(steps:wrong=0.15,shared=0.5)`.
 
 {strategies}
 
-*pool* strategies choose among finished samples, so their accuracy at any size follows from one set of samples. The
-others need a model that goes on with a text, and an environment of one question and one answer; only `sparse-to-dense`
-needs an environment. Attempts with one n share their random numbers, so differences between strategies are paired.
+*pool* strategies choose among finished samples, so one set of samples gives their accuracy at any size. The others
+need a model that goes on with a text, and one question with one answer. Attempts with one n share their random numbers,
+so differences between strategies are paired.
 
-**Where they help.** `revise`, `nested` and `rounds` show the model its own answer, and `force` makes it go on after it:
-a model that was not taught this gets worse, as the built-in ones do. A model that cannot read the words is refused;
-name others with `show=` and `word=`. `backtrack` spends tokens only where a score falls, so it needs a scorer of steps,
-and `bfs` needs no scorer. `route` hands doubted steps to a second model, `strong=MODEL`, as `--model` names it. What
-that reads and writes is charged to its own account and shown as a row of the bill. `sparse-to-dense` runs as it is on
-the environment `signal`:
+`revise`, `nested`, `rounds` and `force` make worse a model that was not taught to go on from its own answer, as the
+built-in ones do. One that cannot read the words is refused; name others with `show=` and `word=`. `route` hands doubted
+steps to `strong=MODEL`, named as `--model` names it, which has its own account and row of the bill. `sparse-to-dense`
+needs frames, such as those of the environment `signal`:
 
 ```sh
 isocost eval --model tiny-tools --env signal --limit 40 --samples 2 --strategy sparse-to-dense
 ```
 
-What a file leaves out of its paper is in its docstring: the training of routers and of models that revise,
-contrastive reflection, planners of lemmas, and video.
+{measured}
 
-**A study** ([test time](test_time.md)) varies n, of `force` the waits and of `rounds` the rounds. `route` and `by-band`
-have no size: they are measured once.
+A file's docstring says what it leaves out of its paper. A [study](test_time.md) varies n, of `force` the waits and of
+`rounds` the rounds; `route` and `by-band` have no size and are measured once.
 
 **Training.** `play=partial(best_of.play, n=4)` in a recipe trains on the chosen answers. Tries that were not chosen
 have the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`, `backtrack`, `bfs`, `tree`) conflict with
-baselines of siblings: a scorer chose their tokens. `route` and `rounds` are refused in training.
+baselines of siblings. `route` and `rounds` are refused in training.
 
 **Your own.** `./my_strategy.py` is a strategy if it has `CARD` and `play`; `isocost methods check ./my_strategy.py`
 checks its contract: one rollout an attempt, every try billed, equal results beside other attempts.
@@ -94,8 +93,31 @@ A function `my_scorer.py:function` gets `(problem, texts)` and returns a number 
 
 def pages() -> dict[str, str]:
     """The pages in Markdown, by name."""
-    return {"strategies": TEXT.format(strategies=table(strategies.KIND)),
+    return {"strategies": TEXT.format(strategies=table(strategies.KIND), measured=measured()),
             "scorers": SCORERS.format(scorers=table(scorers.KIND))}
+
+
+def measured() -> str:
+    """What `experiments/sequential.py` found, of its record."""
+    found = json.loads(RECORD.read_text(encoding="utf-8"))
+    back, noisy, first = (groups["all"] for groups in found["equal"]["pairs"].values())
+    whole, own = found["saturation"], found["saturation"]["per_problem_where_some_are_right"]
+    none = whole["none_right_in_few"]
+    few, late = whole["fitted"], whole["forecast_at"]
+    return textwrap.fill(
+        f"**Measured** on {found['equal']['problems']} held-out puzzles at equal tokens, with the other side's samples "
+        f"rounded down (`{found['equal']['command']}`, one seed, 90 % intervals): `backtrack`, exact checker, "
+        f"{_against(back)}; checker wrong on 15 % {_against(noisy)}; `bfs` without a scorer "
+        f"{_against(first)}. From {few} samples of a problem of which some are right, 1 - (1 - p)^N predicts "
+        f"pass@{late} within {own['mean_absolute_error']:.3f}; where none is, it predicts 0 and "
+        f"{none['truth']:.2f} are solved.", 120)
+
+
+def _against(x: dict[str, Any]) -> str:
+    """A difference with its interval, and what each side is and took."""
+    return (f"{x['accuracy']:.2f} ({x['tokens']:.0f} tokens) against {x['parallel_accuracy']:.2f} of "
+            f"`{x['parallel'].partition(',')[0]}` ({x['parallel_tokens']:.0f}), {x['difference']:+.2f} "
+            f"[{x['low']:+.2f}, {x['high']:+.2f}]")
 
 
 def table(kind: FileKind) -> str:

@@ -21,7 +21,7 @@ from isocost.tasks.split import Split, split, split_given
 from isocost.tasks.verify.grade import Grader
 from isocost.tasks.verify.verifiers import find
 from isocost.types import Sampling
-from isocost.world import World
+from isocost.world import Grade, World
 from isocost.worlds.http import RequestLimits
 from isocost.worlds.spec import MachineOptions, Opening, Options, here, kind_of, kinds, options, spec_of
 
@@ -221,7 +221,7 @@ def open_setting(
             sides.train, grader, meter, setting.sampling, machine, setting.world, limits, reference,
             exact=not (asked.env or truth) and all(p.meta.get("exact") for p in every), dialogues=bool(asked.env),
         ))
-        world.open_other = partial(_other, setting, grader, meter, limits)
+        world.open_other = partial(open_other, setting, grader, meter, limits)
         if asked.env:
             world.env = open_environment(asked.env).make
         world.truth = truth
@@ -232,7 +232,7 @@ def open_setting(
     return Opened(setting, loaded, sides, world, grader, truth)
 
 
-def _other(setting: Setting, grade: Grader, meter: Meter, limits: RequestLimits, name: str) -> World:
+def open_other(setting: Setting, grade: Grade, meter: Meter, limits: RequestLimits, name: str) -> World:
     """The world of another model, which is sampled as the setting's own."""
     spec = spec_of(name)
     return spec.open(Opening((), grade, meter, setting.sampling, setting.machine, spec.of.options(), limits))

@@ -7,6 +7,7 @@ import contextlib
 import signal
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,11 @@ from isocost.steps.serving.answers import Choose
 from isocost.steps.settings import option_names, setting_of
 from isocost.steps.study import StudyRecord
 from isocost.steps.training.served import Served, spent
+from isocost.strategies import parse
 from isocost.types import Rollout, Score
 from isocost.world import World
 from isocost.worlds.http import RequestLimits
-from isocost.worlds.setting import Setting, open_setting
+from isocost.worlds.setting import Setting, open_other, open_setting
 from isocost.worlds.spec import Opening, spec_of
 
 if TYPE_CHECKING:       # the server's packages are an extra
@@ -155,6 +157,7 @@ class Answerer:
         torch.set_num_threads(setting.machine.threads)
         world = spec_of(setting.model).open(
             Opening((), _no_marks, Meter(), setting.sampling, setting.machine, setting.world, limits))
+        world.open_other = partial(open_other, setting, _no_marks, world.meter, limits)
         try:
             yield world
         finally:
@@ -192,6 +195,9 @@ def serve(
             journal = Stream.mended(out / FILE)
             closing.callback(journal.close)
         world = closing.enter_context(answerer.opened(served.limits))
+        if second := parse(strategy).settings.get("strong") if strategy else "":
+            world.other(second)
+        world.open_other = None     # a request names no model to open
         app = Application(world, setting.model, setting.measured, choose, Admission(load.tokens, load.queue),
                           key=access.key, journal=journal, first=first)
         finished(_listen(app, access, load.grace, Listening("", setting.model, named, name), observer))
