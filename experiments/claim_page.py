@@ -309,7 +309,8 @@ def _waves() -> str:
 def of_method(name: str, every: Mapping[str, Claim] | None = None, found: Records | None = None) -> str:
     """The part of a method's page about its claims and waves, in Markdown; empty if nothing was asked."""
     every, found = rows() if every is None else every, kept() if found is None else found
-    own = [_section(name, c, found[n], every) for n, c in every.items() if name in c.methods and "outcome" in found.get(n, {})]
+    own = [_section(name, c, found[n], every) for n, c in every.items()
+           if name in c.methods and "outcome" in found.get(n, {})]
     tried = [(r["world"], f"`{r['arm']}`" + (f", `max_age={r['max_age']}`" if r["max_age"] else ""),
               f"{r['n']}, {r['B']}", f"{r['rate']:.2g}", f"{r['reward']:.3f}", f"{r['parents']:.3f}",
               "{:+.3f} [{:+.3f}, {:+.3f}]".format(*r["answers"]["equal cost"]), r["verdict"], r["seeds"])
