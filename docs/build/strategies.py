@@ -67,8 +67,9 @@ by one: `best-of:n=8,scorer=steps`. `isocost.parts.reward.scored` is a reward th
 {scorers}
 
 `steps` and `outcome` of the built-in problems are exact, as no scorer of yours is. Dials add errors to any scorer:
-`wrong=q` misjudges a share q of the texts, which the text decides; `shared=s` is the correlation of the errors of texts
-with one answer; `by=min`, `mean` or `prod` scores a text by its steps.
+`wrong=q` misjudges a share q of the texts, which the text decides; `misses` and `flags` do so for bad and good texts
+apart; `shared=s` is the correlation of the errors of texts with one answer; `votes=k` is the mean of k readings with
+errors of their own; `by=min`, `mean` or `prod` scores a text by its steps.
 
 A score outside [0, 1], NaN, a wrong number of scores, an exception, or more than 60 seconds is no score. A try without
 one is billed and not chosen. If no try has one, the answer is missing and counted.

@@ -30,6 +30,7 @@ class Card:
     year: int
     parent: str | None      # the method this one is a change to
     claim: str              # one sentence, checkable
+    acts: str = ""          # the note of a rollout that is not 0 where the method acted; the gate counts it
     rule: int = 1           # grows when what its functions compute changes: part of every recipe that uses one of them
 
 

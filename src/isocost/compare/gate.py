@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from isocost import methods
 from isocost.compare.design import Design, arm_recipe, labels_of
 from isocost.compare.folders import JUDGED, UNPAIRED, runs_in, seed_unknown
 from isocost.compare.judge import FLOOR, MARGIN, QUESTIONS, SHARES
@@ -37,7 +38,7 @@ from isocost.planner.training.learning_rate import given
 from isocost.planner.training.study_runs import run_seed
 from isocost.recipe import functions
 from isocost.runs import measure
-from isocost.runs.files import canonical, find_runs, read_json
+from isocost.runs.files import canonical, find_runs, read_json, read_lines
 from isocost.screen.display import Result, Row
 from isocost.screen.words import counted, duration
 from isocost.seams import Recipe
@@ -360,7 +361,7 @@ def common_lines(found: Pilot) -> list[Ruling]:
     return [
         decidable.steady({a: (found.base(a), found.ends(a)) for a in arms}, lower),
         decidable.worst([decidable.rate(a, found.probed.get(a, {}), full[a], found.used[a]) for a in arms]),
-        decidable.worst([decidable.acts(a, b, *_equal(found, a, b)) for a, b in found.pairs]),
+        decidable.worst([decidable.acts(a, b, *_equal(found, a, b), _acted(found, b)) for a, b in found.pairs]),
         decidable.worst([decidable.visits(a, float(np.mean(passes[a])) if passes[a] else None, memory[a])
                          for a in sorted(arms, key=lambda a: not memory[a])]),
     ]
@@ -409,6 +410,16 @@ def _equal(found: Pilot, a: str, b: str) -> tuple[int, int]:
     first, second = ({r.track.seed: r.track for r in found.at_rate(x, found.used[x])} for x in (a, b))
     pairs = [(first[s], second[s]) for s in first if s in second]
     return sum(np.array_equal(x.cost, y.cost) and np.array_equal(x.reward, y.reward) for x, y in pairs), len(pairs)
+
+
+def _acted(found: Pilot, label: str) -> dict[str, tuple[int, int]]:
+    """Of the arm's runs at its rate, the groups in which its method acted, and all; empty if it counts nothing."""
+    recipe = found.recipes.get(label)
+    note = methods.load(recipe.name).CARD.acts if recipe is not None and recipe.name in methods.names() else ""
+    if not note:
+        return {}
+    lines = [x for r in found.at_rate(label, found.used[label]) for x in read_lines(r.folder / "journal.jsonl")]
+    return {label: (sum(any(x.get(note) or ()) for x in lines), len(lines))}
 
 
 def _uses_history(recipe: Recipe | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isocost import meter
-from isocost.scorers import Scorer, scores
+from isocost.scorers import Scorer, parse, scores
 from isocost.traits import exported, trait
 from isocost.types import Group, Place, Problem, Rollout, Score, Stop
 from isocost.world import World
@@ -31,16 +31,24 @@ async def marked(rollouts: list[Rollout], problem: Problem, place: Place, world:
 
 
 @trait("not_whether_right")
-async def scored(group: Group, world: World, *, scorer: Scorer) -> Group:
-    """What a scorer says of each attempt (`isocost.scorers`); the verifier's score is its part `right`.
+async def scored(group: Group, world: World, *, scorer: Scorer | str) -> Group:
+    """What a scorer, or the one of a specification, says of each attempt (`isocost.scorers`); the verifier's score is
+    its part `right`.
 
     The verifier is called so that the record has pass rates. An attempt without a score by the scorer has none.
     """
     group = await verified(group, world)
-    there = [r for r in group.rollouts if r.score is not None]
-    with meter.begins(False):
-        found = await scores(scorer, group.problem, there, [True] * len(there), world)
-    each = iter(found.scores)
+    said = await judged(group.problem, [r for r in group.rollouts if r.score is not None], world, scorer)
     return group.of(
-        r if r.score is None else r.scored(None if (x := next(each)) is None else Score(x, {"right": r.score.value}))
-        for r in group.rollouts)
+        r if r.score is None else r.scored(None if (x := said[r.attempt]) is None else
+                                           Score(x, {"right": r.score.value})) for r in group.rollouts)
+
+
+async def judged(
+    problem: Problem, rollouts: Sequence[Rollout], world: World, scorer: Scorer | str
+) -> dict[int, float | None]:
+    """Attempt -> what a scorer, or the one of this specification, says of it; None where it has no score."""
+    with meter.begins(False):
+        found = await scores(parse(scorer) if isinstance(scorer, str) else scorer, problem, rollouts,
+                             [True] * len(rollouts), world)
+    return dict(zip((r.attempt for r in rollouts), found.scores, strict=True))

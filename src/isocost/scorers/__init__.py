@@ -3,8 +3,8 @@
     steps   steps:wrong=0.15,shared=0.5   my_scorer.py:function   http://127.0.0.1:9000/score:wrong=0.1
 
 A file has a docstring, and `score`, whose keywords are its settings. Dials put any scorer inside a function that adds
-errors (`wrong`, `shared`) or scores a text by its steps (`by`). Strategies choose by a scorer; the reward
-`isocost.parts.reward.scored` trains on one.
+errors (`wrong`, `shared`; `misses`, `flags`), reads it several times (`votes`) or scores it by its steps (`by`).
+Strategies choose by a scorer; the reward `isocost.parts.reward.scored` trains on one.
 """
 
 from __future__ import annotations
@@ -158,6 +158,35 @@ async def mistaken(
     return out
 
 
+@bounds(misses="[0, 1]", flags="[0, 1]")
+async def erring(
+    problem: Problem, texts: Sequence[Rollout], over: Sequence[bool], world: World, *, inner: Scorer,
+    misses: float = 0.0, flags: float = 0.0,
+) -> list[float | None]:
+    """Another scorer whose verdict on a whole text errs: it raises a share `misses` of the scores below 1/2, and lowers
+    a share `flags` of the others. Score x becomes 1 - x, and the text decides, so a policy can find what is missed."""
+    out: list[float | None] = []
+    for text, value in zip(texts, await inner(problem, texts, over, world), strict=True):
+        rate = 0.0 if value is None else flags if value >= 0.5 else misses
+        out.append(1 - float(value or 0) if chance.share("errs", problem.id, text.final) < rate else value)
+    return out
+
+
+@bounds(votes="[1, inf)")
+async def voted(
+    problem: Problem, texts: Sequence[Rollout], over: Sequence[bool], world: World, *, inner: Scorer, votes: int = 1,
+) -> list[float | None]:
+    """The mean of `votes` independent readings by another scorer, each with errors of its own (`wrong`).
+
+    Their sum is the vote of DeepSeek-GRM, arXiv:2504.02495. Each is charged. Raises UserError for a scorer whose
+    readings are all the same.
+    """
+    if "draw" not in knobs(inner):
+        raise UserError("votes counts readings that differ: give the scorer errors, such as wrong=0.3")
+    each = [await with_setting(inner, "draw", k, "scorer")(problem, texts, over, world) for k in range(votes)]
+    return [None if None in some else math.fsum(some) / votes for some in zip(*each, strict=True)]
+
+
 async def stepwise(
     problem: Problem, texts: Sequence[Rollout], over: Sequence[bool], world: World, *, inner: Scorer, by: str = "last",
 ) -> list[float | None]:
@@ -190,4 +219,4 @@ def _prefixes(problem: Problem, text: Rollout, world: World) -> list[Rollout]:
 FOLDS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "last": lambda x: x[-1], "min": min, "mean": lambda x: math.fsum(x) / len(x), "prod": math.prod,
 }
-DIALS = (mistaken, stepwise)        # the innermost first
+DIALS = (mistaken, voted, stepwise, erring)        # the innermost first

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, inf, sqrt
+from types import MappingProxyType
 
 import numpy as np
 from numpy import ndarray
@@ -271,14 +272,24 @@ def _ahead(a: ndarray, b: ndarray) -> bool:
     return bool(a.mean() - b.mean() > 2 * sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b)))
 
 
-def acts(a: str, b: str, equal: int, pairs: int) -> Ruling:
-    """Whether two arms differ: `equal` of `pairs` of runs of one seed have equal rewards, bit for bit, throughout."""
+def acts(a: str, b: str, equal: int, pairs: int, counts: Mapping[str, tuple[int, int]] = MappingProxyType({})
+         ) -> Ruling:
+    """Whether two arms differ: `equal` of `pairs` of runs of one seed have equal rewards, bit for bit, throughout.
+
+    `counts` are, of arms whose method counts its acts, the groups in which it acted and all groups.
+    """
+    if never := next((arm for arm, (acted, _) in counts.items() if not acted), ""):
+        return Ruling("acts", False, f"{never} acted in none of {counted(counts[never][1], 'group')}: change its "
+                      "settings or the problems, so that it acts")
     if not pairs:
         return Ruling("acts", None, "no two runs have one seed, so it is not known whether they are equal")
     if equal == pairs:
         return Ruling("acts", False, f"{b} equals {a} bit for bit in {equal} of {counted(pairs, 'pair')} of runs: "
                       "change its settings or the problems, so that it acts")
     same = f"{equal} of {counted(pairs, 'pair')} of runs equal" if equal else "no pair of runs is equal bit for bit"
+    if counts:
+        return Ruling("acts", True, "; ".join(f"{arm} acted in {acted:,} of {counted(groups, 'group')}"
+                                              for arm, (acted, groups) in counts.items()) + f"; {same}")
     return Ruling("acts", None, f"{same}; how often the method acted is not counted")
 
 
