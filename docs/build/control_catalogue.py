@@ -90,6 +90,8 @@ def _claims() -> str:
     rows = ["| method | claim | found | holds |", "| --- | --- | --- | --- |"]
     for name, method in CLAIMS.items():
         file = catalogue.REPOSITORY / f"experiments/results/control_offline_{name}.json"
+        if not file.exists():
+            continue
         record = json.loads(file.read_text(encoding="utf-8"))
         found = "; ".join(_found(name, record))
         rows.append(f"| {method} | {record['claim']} | {found} | {'yes' if record['holds'] else 'no'} |")
