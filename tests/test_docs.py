@@ -144,7 +144,7 @@ def words(page: str) -> int:
 
 
 EVIDENCE = ("claims", "evidence", "how_sure", "outside_curves", "speed", "test_time_evidence", "when_n_grows")
-SHORT = ("bill", "control", "control_methods", "serve", "strategies", "test_time", "test_time_evidence")
+SHORT = ("bill", "control", "offline", "serve", "strategies", "test_time", "test_time_evidence")
 
 
 def test_the_docs_stay_short():
