@@ -114,8 +114,8 @@ def _found(name: str, record: Any) -> list[str]:
                 f"but on the better peak {of['actor: share on the better mode']} of its actions against "
                 f"{of['best of 8: share on the better mode']}"]
     if name == "weighting":
-        return [f"maze:8, 5 % good trajectories, {record['runs']} runs on {record['sets']} sets, gain in the share that "
-                "arrives: " + ", ".join(f"{r['learner']} {told(r['gain'])}" for r in record["rows"]
+        return [f"maze:8, 5 % good trajectories, {record['runs']} runs on {record['sets']} sets, gain in the share "
+                "that arrives: " + ", ".join(f"{r['learner']} {told(r['gain'])}" for r in record["rows"]
                                         if r["weighting"] == "advantage")]
     return [f"goalmaze:32, {record['runs']} runs on {record['sets']} sets, right signs, options of 8 and of 1: "
             + ", ".join(f"{r['cells away'][0]} to {r['cells away'][1]} cells {told(r['options of 8'])} against "
