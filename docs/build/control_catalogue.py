@@ -100,6 +100,8 @@ def _offline() -> str:
     rows = ["| method | claim | found | holds |", "| --- | --- | --- | --- |"]
     for name, method in CLAIMS.items():
         file = catalogue.REPOSITORY / f"experiments/results/control_offline_{name}.json"
+        if not file.exists():
+            continue
         record = json.loads(file.read_text(encoding="utf-8"))
         found = "; ".join(_found(name, record))
         rows.append(f"| {method} | {record['claim']} | {found} | {'yes' if record['holds'] else 'no'} |")
@@ -125,7 +127,7 @@ def _found(name: str, record: Any) -> list[str]:
         return [f"maze:8, 5 % good trajectories, {record['runs']} runs on {record['sets']} sets, gain in the share "
                 "that arrives: " + ", ".join(f"{r['learner']} {told(r['gain'])}" for r in record["rows"]
                                         if r["weighting"] == "advantage")]
-    return [f"goalmaze:32, {record['runs']} runs on {record['sets']} sets, right signs with options of 8, and 1: "
+    return [f"goalmaze:32, {record['runs']} runs on {record['sets']} sets, right signs, options of 8 and of 1: "
             + ", ".join(f"{r['cells away'][0]} to {r['cells away'][1]} cells {told(r['options of 8'])} against "
                         f"{told(r['one step'])}" for r in record["rows"])]
 

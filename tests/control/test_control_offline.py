@@ -16,7 +16,7 @@ from isocost.control.luck import Draws, Luck
 from isocost.control.methods import calql, floq, fql, iql, ota, rebrac, sharsa
 from isocost.control.networks import Numbers, Params
 from isocost.control.parts import backup, flow, mix
-from isocost.control.parts.goals import FAR, Walk
+from isocost.control.parts.goals import FAR, GoalWalk
 from isocost.control.parts.heads import FlowValue
 from isocost.control.replay import Replay
 from isocost.control.tasks import open_task
@@ -232,14 +232,14 @@ def test_returns_to_the_end_of_a_trajectory_and_past_a_cut():
 def test_goals_lie_ahead_and_are_reached_at_their_state_alone():
     """A trajectory of 4 rows has 5 states; rows 0 and 3, goals 2 ahead and the last state."""
     replay = chain([4, 3], space=Space(2, 1, goal=1))
-    walk = Walk(replay, 2, Fixed(replay=[[0.01, 3.5 / 7]], g_kind=[[0.5, 0.5]], g_ahead=[[0.3, 0.9]], g_row=0.99))
+    walk = GoalWalk(replay, 2, Fixed(replay=[[0.01, 3.5 / 7]], g_kind=[[0.5, 0.5]], g_ahead=[[0.3, 0.9]], g_row=0.99))
     assert walk.row.tolist() == [[0, 3]] and walk.left.tolist() == [[4, 1]]
     goal, far = walk.goal("g", current=0.2, future=0.5)
     assert goal[0, :, 0].tolist() == [2, 4] and far.tolist() == [[2, 1]]
     assert walk.state(9)[0, :, 0].tolist() == [4, 4] and walk.state(1)[0, :, 0].tolist() == [1, 4]
     for kind, found, steps in ((0.1, [0, 3], [0, 0]), (0.8, [13, 13], [FAR, FAR])):
         luck = Fixed(replay=[[0.01, 3.5 / 7]], g_kind=kind, g_ahead=0.3, g_row=0.99)
-        goal, far = Walk(replay, 2, luck).goal("g", current=0.2, future=0.5)
+        goal, far = GoalWalk(replay, 2, luck).goal("g", current=0.2, future=0.5)
         assert goal[0, :, 0].tolist() == found and far.tolist() == [steps]
 
 

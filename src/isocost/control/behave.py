@@ -24,7 +24,7 @@ NOISE, PIECE, WANDER, HELD = 0.5, 16, 40, 5     # sd of noise on actions; steps 
 
 
 @dataclass(frozen=True)
-class Episode:
+class ToPlay:
     """One trajectory to be made: who acts, from which state, to which cell, for how many steps at most."""
 
     name: str
@@ -34,7 +34,7 @@ class Episode:
     noise: ndarray      # (steps, A) uniform in [-1, 1)
 
 
-def opened(name: str, task: ControlTask, seed: int, number: int, slot: int) -> Episode:
+def opened(name: str, task: ControlTask, seed: int, number: int, slot: int) -> ToPlay:
     """The episode of a number. A live task's is in the environment of a slot."""
     rng, aim, steps = generator(seed, Purpose.PROFILE, number), -1, task.limit
     state = task.begin(rng, ("collect", seed, slot))
@@ -47,11 +47,11 @@ def opened(name: str, task: ControlTask, seed: int, number: int, slot: int) -> E
             aim = cell + 1 if aim == cell else aim
         if name == "explore":
             aim, steps = -1, min(WANDER, task.limit)
-    return Episode(name, state, aim, steps, rng.uniform(-1, 1, (steps, task.space.actions)))
+    return ToPlay(name, state, aim, steps, rng.uniform(-1, 1, (steps, task.space.actions)))
 
 
 def acted(
-    task: ControlTask, name: str, policies: Mapping[str, ControlPolicy], episodes: list[Episode], states: ndarray,
+    task: ControlTask, name: str, policies: Mapping[str, ControlPolicy], episodes: list[ToPlay], states: ndarray,
     step: int, luck: Luck,
 ) -> ndarray:
     """(n, A): what episodes of one behaviour do in this step, in [-1, 1], or numbers of actions."""

@@ -97,7 +97,7 @@ def make(
 
 
 def _played(
-    task: ControlTask, episodes: list[behave.Episode], policies: Mapping[str, ControlPolicy], seed: int, chunk: int
+    task: ControlTask, episodes: list[behave.ToPlay], policies: Mapping[str, ControlPolicy], seed: int, chunk: int
 ) -> list[ndarray]:
     """The rows of each episode, (steps, W)."""
     states, rows = np.stack([e.state for e in episodes]), [list[ndarray]() for _ in episodes]

@@ -19,7 +19,7 @@ from torch import Tensor
 from isocost.control.luck import Luck
 from isocost.control.networks import Mlp, Network, Params
 from isocost.control.parts import backup, improve, tempo
-from isocost.control.parts.goals import Walk, aimed, size_of
+from isocost.control.parts.goals import GoalWalk, aimed, size_of
 from isocost.control.replay import Replay
 from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
@@ -42,7 +42,7 @@ def sample(
     future: float = 0.5
 ) -> Transitions:
     """One step towards a goal; in "others" the same towards a goal ahead ("far ..") and its subgoal ("near ..")."""
-    walk, size = Walk(replay, count, luck), replay.space.goal
+    walk, size = GoalWalk(replay, count, luck), replay.space.goal
     now, one = walk.state(0), walk.state(1)
     goal, far = walk.goal("value", current=current, future=future)
     aim, away = walk.goal("actor", current=0.0, future=1.0)

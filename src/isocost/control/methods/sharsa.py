@@ -23,7 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from isocost.control.luck import Luck
 from isocost.control.networks import Mlp, Network, Params
 from isocost.control.parts import flow, tempo
-from isocost.control.parts.goals import Walk, aimed, size_of
+from isocost.control.parts.goals import GoalWalk, aimed, size_of
 from isocost.control.replay import Replay
 from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
@@ -48,7 +48,7 @@ def sample(
     future: float = 0.5, aimed_future: float = 0.5
 ) -> Transitions:
     """The first k steps towards a goal; "high" and "subgoal" for the flow of subgoals, "low" for that of actions."""
-    walk, size = Walk(replay, count, luck), replay.space.goal
+    walk, size = GoalWalk(replay, count, luck), replay.space.goal
     goal, far = walk.goal("value", current=current, future=future)
     k = walk.left.clamp(max=steps).minimum(far)
     reached = (k == far).float()

@@ -23,7 +23,7 @@ FAR = 1 << 40       # steps to a goal that is not ahead on the trajectory
 
 
 @dataclass(frozen=True)
-class Walk:
+class GoalWalk:
     """Rows that were drawn, (S, B), and what lies ahead of them on their trajectories."""
 
     replay: Replay
