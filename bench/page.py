@@ -23,7 +23,6 @@ turn. Its interval is the sign test's for the median (95 %, or the whole range w
 """
 
 
-PARTS = ("sample", "learn", "evaluate", "rest")     # of a run's time
 
 WHY = """## Why it is fast
 
@@ -254,35 +253,13 @@ def _study(record: Mapping[str, Any]) -> str:
 
 
 def _pilot(record: Mapping[str, Any]) -> str:
-    rows = [
-        [r["n"], f"{r['rollouts_per_cpu_second']['here']:,.0f}", _range(r["ratio"]),
-         *(f"{r['shares'][k]:.0%}" for k in PARTS)] for r in record["by_n"]
-    ]
-    rows.append(["all", "", _range(record["ratio"]), *(f"{record['shares'][k]:.0%}" for k in PARTS)])
-    load, cores = record["machine"]["load_before"], record["machine"]["cores"]
-    busy = "" if load < cores else f" The machine was not idle: the load was {load:g} on {cores} cores."
+    rows = [[x.get("n", "all"), _range(x["ratio"]), f"{x['shares']['rest']:.0%}"] for x in (*record["by_n"], record)]
     same = "the same bytes" if record["same_weights"] else "NOT the same bytes"
-    head = ["n", "rollouts per CPU second", "times before", "sampling", "learning", "evaluating", "the rest"]
-    out = (
-        f"## The runs of a pilot\n\nThe runs of a pilot of `sums:level=1` (B = 8, {record['seeds']} seeds, "
-        f"{record['C']} rollouts each) against the commit {record['commit_before']}, one run at a time and in turns, "
-        f"in CPU seconds. The interval is the range over the seeds. Both sides end with {same} of weights. The shares "
-        f"are of wall-clock time now.{busy}\n\n" + markdown_table(head, rows)
+    return (
+        f"## The runs of a pilot\n\nCPU seconds of a pilot's runs against commit {record['commit_before']}, in turns, "
+        f"with {same} of weights; the rest is neither sampling, learning nor evaluating.\n\n"
+        + markdown_table(["n", "times before", "the rest now"], rows)
     )
-    few = record["by_n"][0]
-    free = [x["ratio"]["median"] / (1 - x["shares"]["rest"]) for x in (record, few)]
-    out += f"\nIf the rest took no time, the ratio would be {free[0]:.1f}, and at n = {few['n']} {free[1]:.1f}.\n"
-    if record["pools"]:
-        out += (
-            f"\nThe whole pilot by the pool of workers, with the start of Python and the imports: "
-            f"{_range(record['pool_ratio'])} times the rollouts per second of wall-clock time, "
-            f"{_range(record['pool_cpu_ratio'])} times those per CPU second, in {_times(len(record['pools']))}.\n"
-        )
-    return out
-
-
-def _times(k: int) -> str:
-    return "one turn" if k == 1 else f"{k} turns"
 
 
 def _scaling(record: Mapping[str, Any]) -> str:

@@ -88,11 +88,8 @@ NOT_ASKED = (
 )
 BACK = """## What the gate would have done
 
-This table applies four rules of the gate to the first question of each older claim about held-out reward of two arms,
-with the record's first four seeds as the pilot. It is a check in hindsight: pilot and answer share runs. Half-widths
-are those of the record's own level and seeds. A claim is refused if a run fell or all pairs are equal; "more than" also
-if the baseline gains less than 0.15 or has too few half-widths of headroom; "no worse by a margin" also if the
-half-width exceeds the margin. The gate uses a headroom of 3.
+Four rules of the gate on the first question of each older claim about held-out reward of two arms, with the record's
+first four seeds as the pilot: in hindsight, as pilot and answer share runs. The gate uses a headroom of 3.
 """
 WAVE = """## Methods against their parents
 
@@ -313,7 +310,7 @@ def _waves() -> str:
 def of_method(name: str, every: Mapping[str, Claim] | None = None, found: Records | None = None) -> str:
     """The part of a method's page about its claims and waves, in Markdown; empty if nothing was asked."""
     every, found = rows() if every is None else every, kept() if found is None else found
-    own = [_section(name, c, found[n], every) for n, c in every.items()
+    own = [_section(name, c, found, every) for n, c in every.items()
            if name in c.methods and "outcome" in found.get(n, {})]
     tried = [(r["world"], f"`{r['arm']}`" + (f", `max_age={r['max_age']}`" if r["max_age"] else ""),
               f"{r['n']}, {r['B']}", f"{r['rate']:.2g}", f"{r['reward']:.3f}", f"{r['parents']:.3f}",
@@ -327,8 +324,9 @@ def of_method(name: str, every: Mapping[str, Claim] | None = None, found: Record
     return "\n".join(own).rstrip("\n")
 
 
-def _section(name: str, claim: Claim, record: Mapping[str, Any], every: Mapping[str, Claim]) -> str:
+def _section(name: str, claim: Claim, found: Records, every: Mapping[str, Claim]) -> str:
     """One claim on the page of one of its methods: all of it, or a link to the page that has it (`home_of`)."""
+    record = found[claim.name]
     if name != home_of(claim):
         return (f"### {claim.title}\n\n{claim.claim} **{record['outcome'].capitalize()}**. Details: "
                 f"[{home_of(claim)}]({home_of(claim)}.md#{anchor(claim.title)}).\n")
@@ -337,7 +335,7 @@ def _section(name: str, claim: Claim, record: Mapping[str, Any], every: Mapping[
     rates = (f"learning rate {claim.rate:g}, not tuned" if claim.rate is not None else
              "learning rates " + ", ".join(f"{label} {rate:.2g}" for label, rate in record["rates"].items()))
     again = [f"[{every[n].title}]({'' if home_of(every[n]) == name else home_of(every[n]) + '.md'}"
-             f"#{anchor(every[n].title)})" for n in earlier(claim, every)]
+             f"#{anchor(every[n].title)})" for n in earlier(claim, every) if "outcome" in found.get(n, {})]
     return "\n".join([
         f"### {claim.title}\n",
         " ".join(filter(None, (f"{claim.claim} **{record['outcome'].capitalize()}**.", _whose(claim),

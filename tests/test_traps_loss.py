@@ -43,6 +43,7 @@ RAGGED = [[1, 3, 2, 4], [5, 1, 2, 2]]
 # but must be seen to break it: a reason that has become wrong fails the test as a fault does.
 EXCEPT = {
     "settled": {
+        "mssr.advantage": "its baseline is what was expected of the problem, in units of the batch",
         "reinforce.advantage": "its baseline is the mean of the whole batch",
         "v05.advantage": "its baseline is partly what was expected of the problem, and a settled group may beat that",
         "fbc.advantage": "it has no baseline: it imitates whatever was right",
@@ -50,6 +51,7 @@ EXCEPT = {
         "ppo.advantage": "its baseline is the critic's, token by token, and no sibling's",
     },
     "signs": {
+        "mssr.advantage": "its baseline is what was expected of the problem, and the batch's mean",
         "fbc.advantage": "it forgets what was wrong",
         "ppo.advantage": "a critic that knows nothing yet may foresee anything of a first token",
         "otr.advantage": "the reward is the credit, and that of a wrong token is whatever `reward.wrong` says",
@@ -59,6 +61,9 @@ EXCEPT = {
         "mcgrpo.advantage": "who is at the median has no credit: with right and wrong alone that is most of a group",
     },
     "shift": {
+        "apriel.reward": "a threshold tells right from wrong, and shortens what is right",
+        "drpo.advantage": "a threshold tells right from wrong, and everything is above it after the shift",
+        "fapo.reward": "it pays 1 and -1 by a threshold, and everything is above it after the shift",
         "bon.advantage": "a threshold tells right from wrong, and everything is above it after the shift",
         "bonrlb.advantage": "a threshold tells right from wrong, and everything is above it after the shift",
         "v05.advantage": "it takes rewards to be 0 and 1: its expectations are of them, and do not shift along",
@@ -67,6 +72,9 @@ EXCEPT = {
         "ppo.advantage": "what the critic foresees does not shift along: it has to learn that",
     },
     "scale": {
+        "apriel.reward": "the price of length does not scale along",
+        "drpo.advantage": "whatever is above a threshold has the same credit",
+        "mssr.advantage": "it takes rewards to be 0 and 1",
         "bon.advantage": "a threshold tells right from wrong, and a quarter is above it after the scaling",
         "bonrlb.advantage": "a threshold tells right from wrong, and a quarter is above it after the scaling",
         "mcgrpo.advantage": "in units of the deviation where there is one, and of the reward where there is none",
@@ -75,6 +83,8 @@ EXCEPT = {
         "ppo.advantage": "what the critic foresees does not scale along: it has to learn that",
     },
     "dead": {
+        "mssr.advantage": "its baseline is of the problem, so no group is dead",
+        "t1.loss": "its leash and its bonus act on dead groups as well",
         "reinforce.advantage": "its baseline is the mean of the whole batch, so no group is dead",
         "v05.advantage": "a group that earned the same may differ from what was expected of it",
         "fbc.advantage": "it has no baseline, so a group that is all right is imitated",

@@ -33,7 +33,7 @@ RUNS = (3, 5, 8)        # seeds of the stack that is tried
 LATE = 1_000_000        # samples after which no tempo still warms up
 
 
-class Trial:
+class AgentTrial:
     """A method on trial: its agent, small, and a stack of three runs on a replay of random actions."""
 
     def __init__(self, name: str):
@@ -86,7 +86,7 @@ def _random(so_far: Any) -> Any:
 def check(name: str) -> list[Promise]:
     """Check a method of control, by name or path, against every promise; one that is broken ends the trial of those
     that build on it."""
-    trial, out = Trial(name), list[Promise]()
+    trial, out = AgentTrial(name), list[Promise]()
     for promise in PROMISES:
         said = (inspect.getdoc(promise) or "").splitlines()[0]
         if broken := next((p for p in out[1:3] if not p.kept), None):
@@ -100,7 +100,7 @@ def check(name: str) -> list[Promise]:
     return out
 
 
-def card(trial: Trial) -> str:
+def card(trial: AgentTrial) -> str:
     """The file begins with a docstring that has an equation, and its card makes one claim."""
     if (trial.module.__doc__ or "").count("\n") < 2:
         return "the docstring has no equation: one sentence, then the equation and the paper"
@@ -108,7 +108,7 @@ def card(trial: Trial) -> str:
     return "" if claim.endswith(".") else f"the claim must be a sentence: {claim!r} does not end in a full stop"
 
 
-def agent(trial: Trial) -> str:
+def agent(trial: AgentTrial) -> str:
     """`agent(**changes)` returns an Agent with the changes, of top-level functions and partials of them."""
     made = trial.agent
     if not isinstance(made, Agent):
@@ -121,7 +121,7 @@ def agent(trial: Trial) -> str:
     return ""
 
 
-def shapes(trial: Trial) -> str:
+def shapes(trial: AgentTrial) -> str:
     """Every array has the runs in front: a target (S, B, ...), the loss of a network (S,), an action (S, R, A)."""
     loop, runs = trial.stack(), len(RUNS)
     batch, params, slow, luck = trial.batch(loop)
@@ -144,7 +144,7 @@ def shapes(trial: Trial) -> str:
     return ""
 
 
-def acting(trial: Trial) -> str:
+def acting(trial: AgentTrial) -> str:
     """Actions are in [-1, 1], or numbers of discrete ones; without luck the same observation has the same action."""
     loop = trial.stack()
     batch, params, _, luck = trial.batch(loop)
@@ -159,7 +159,7 @@ def acting(trial: Trial) -> str:
     return "" if bool((action == again).all()) else "explore without luck returned two actions for one observation"
 
 
-def unmixed(trial: Trial) -> str:
+def unmixed(trial: AgentTrial) -> str:
     """What a run computes does not depend on the other runs of its stack."""
     loop, other = trial.stack(), trial.stack((RUNS[0], 13, 21))
     (one, target, _), (two, target2, _) = trial.losses(loop), trial.losses(other)
@@ -170,7 +170,7 @@ def unmixed(trial: Trial) -> str:
     return ""
 
 
-def own_luck(trial: Trial) -> str:
+def own_luck(trial: AgentTrial) -> str:
     """Random numbers come from `luck` alone: the generators of torch, numpy and Python are not read."""
     loop = trial.stack()
     before = torch.get_rng_state(), repr(np.random.get_state()), random.getstate()
@@ -186,7 +186,7 @@ def own_luck(trial: Trial) -> str:
     return ""
 
 
-def own_gradients(trial: Trial) -> str:
+def own_gradients(trial: AgentTrial) -> str:
     """The loss of a network trains that network alone; what it only reads goes through `params.fixed`."""
     losses, _, params = trial.losses(trial.stack())
     for name, loss in losses.items():
@@ -200,7 +200,7 @@ def own_gradients(trial: Trial) -> str:
     return ""
 
 
-def slow_copies(trial: Trial) -> str:
+def slow_copies(trial: AgentTrial) -> str:
     """Neither the slow copies nor the weights are written by the functions, and no gradient reaches a slow copy."""
     loop = trial.stack()
     batch, params, slow, luck = trial.batch(loop)
@@ -220,7 +220,7 @@ def slow_copies(trial: Trial) -> str:
     return ""
 
 
-def alone(trial: Trial) -> str:
+def alone(trial: AgentTrial) -> str:
     """A run leaves the same bytes alone and in a stack, after 24 updates, and its losses are finite."""
     def after(seeds: Sequence[int]) -> str:
         loop = trial.stack(seeds)
@@ -237,5 +237,5 @@ def alone(trial: Trial) -> str:
         f"the weights of a run differ after {UPDATES} updates alone and in a stack of {len(RUNS)}")
 
 
-PROMISES: tuple[Callable[[Trial], str], ...] = (
+PROMISES: tuple[Callable[[AgentTrial], str], ...] = (
     card, agent, shapes, acting, unmixed, own_luck, own_gradients, slow_copies, alone)

@@ -11,8 +11,8 @@ from typing import Any
 
 from isocost.methods import Card, grpo
 from isocost.parts.reward import judged, verified
+from isocost.scorers import stepped
 from isocost.seams import Recipe
-from isocost.tasks.builtin import families
 from isocost.traits import bounds, trait
 from isocost.types import Group, Rollout, Score
 from isocost.world import World
@@ -36,7 +36,7 @@ async def reward(
     """
     group = await verified(group, world)
     right = [r for r in group.rollouts if r.score is not None and r.score.value > 0]
-    judge = judge or ("steps:by=min" if families.of(group.problem) else "")
+    judge = judge or ("steps:by=min" if stepped(group.problem) else "")
     errs = f"{',' if ':' in judge else ':'}misses={misses},flags={flags}" if misses or flags else ""
     said = await judged(group.problem, right, world, judge + errs) if right and judge else {}
     return group.of(_paid(r, said.get(r.attempt), less) for r in group.rollouts)

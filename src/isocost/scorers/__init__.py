@@ -132,6 +132,11 @@ def answer_of(problem: Problem, text: str) -> str | None:
     return ", ".join(answers.bare(answers.plain(x)) for x in answers.final(text)) or None
 
 
+def stepped(problem: Problem) -> bool:
+    """Whether the scorer `steps` can check it: the built-in families have a checker."""
+    return families.of(problem) is not None
+
+
 def step_of(problem: Problem, step: str = "") -> str:
     """What ends a step of a text: as named, else the mark of a built-in family, else an empty line."""
     family = families.of(problem)

@@ -139,7 +139,10 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz. Raises UserError where it is none, or holds objects, which only pickle could read."""
     try:
         with np.load(path, allow_pickle=False) as box:
-            return dict(box)
+            arrays = dict(box)
+        if bare := [k for k, x in arrays.items() if not isinstance(x, np.ndarray)]:
+            raise ValueError(f"{bare[0]} is no array")
+        return arrays
     except (zipfile.BadZipFile, ValueError, EOFError) as e:
         raise UserError(f"{path} cannot be read as plain arrays: {e}") from None
 
