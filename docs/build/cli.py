@@ -36,14 +36,13 @@ number without a unit is an error. A study's budget is everything it may spend; 
 def commands() -> str:
     """The whole page, in Markdown."""
     leaves = list(_leaves(cli.main, "isocost"))
-    index = ",\n".join(f"[`{name}`](#{_anchor(name)})" for name, _ in leaves) + "."
     shared = f"## {SHARED}\n\n{_options(p for p in _shared() if isinstance(p, click.Option))}"
     count = Counter(_row(o) for _, command in leaves for o in _own(command))
     several = [row for row, times in count.most_common() if times > 1]
     names = Counter(row.split("`")[1].split()[0] for row in several)
     often = {row: None for row in several if names[row.split("`")[1].split()[0]] == 1}      # one name has one meaning
     entries = [_entry(name, command, often) for name, command in leaves]
-    parts = [HEAD, index, *entries, shared, f"## {SEVERAL}\n\n{_table(often)}", BUDGETS, _exits()]
+    parts = [HEAD, *entries, shared, f"## {SEVERAL}\n\n{_table(often)}", BUDGETS, _exits()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -82,7 +81,7 @@ def _entry(name: str, command: click.Command, often: Collection[str]) -> str:
     if rows := [row for o in own if (row := _row(o)) not in often]:
         parts.append(_table(rows))
     if named := [f"`{spelling}`" for o in own if _row(o) in often for spelling in (*o.opts, *o.secondary_opts)]:
-        parts.append(f"And {', '.join(named)}: [{SEVERAL}](#{_anchor(SEVERAL)}).")
+        parts.append(f"And [{', '.join(named)}](#{_anchor(SEVERAL)}).")
     if _opens(command):
         taken = {p.name for p in command.params if isinstance(p, click.Argument)}     # doctor's MODEL
         but = "".join(f", except `{p.opts[0]}`" for p in _shared() if p.name in taken)

@@ -94,6 +94,7 @@ def test_parts_hold_only_what_two_methods_use():
     alone = {f"{m}.{n}": sorted(by) for (m, n), by in used.items()
              if len(by) < 2 and ROOT not in by and (m, n) not in shared}    # what the root's parts use, all have
     assert alone.pop("reward.scored") == []     # for recipes of users: any scorer as a reward
+    assert alone.pop("reward.judged") == ["fapo"]       # and `scored` is made of it
     assert alone == {}, "move each into its method's file, and its name into isocost.runs.names"
 
 

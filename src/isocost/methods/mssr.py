@@ -26,8 +26,8 @@ from isocost.types import Problem
 if TYPE_CHECKING:
     from isocost.ledger import Ledger, Seen
 
-Tracks = dict[str, tuple[float, float]]
 CARD = Card("MSSR", "2512.18215", 2025, "reinforce", "One rollout a problem learns like a group in half the steps.")
+Tracks = dict[str, tuple[float, float]]
 
 
 @trait("tracks_pass_rate")
