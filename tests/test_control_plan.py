@@ -211,14 +211,14 @@ class Job:
         self.arm, self.budget = {"sigma": sigma, "batch": batch}, {"env-steps": 1000}
 
 
-def test_no_stack_holds_more_than_half_of_a_workers_share_of_the_work():
+def test_a_group_is_parted_where_the_workers_end_earlier_for_it():
     groups = [[Job(s, b) for s in (1, 2, 4, 8) for _ in range(n)] for b, n in ((64, 15), (16, 5), (256, 5))]
-    one, two = made.stacks_of(groups, 1), made.stacks_of(groups, 2)
-    assert [len(s) for s in one] == [20, 30, 30, 20]        # batch 256 takes longest; 60 runs are two stacks
-    assert sorted(len(s) for s in two) == [6, 7, 7, 20, 30, 30]
-    work = [made._work(s) for s in two]
-    assert work == sorted(work, reverse=True) and work[0] <= sum(work) / 4
-    assert {j.arm["sigma"] for j in two[0]} == {1, 2, 4, 8} and sum(map(len, two)) == 100
+    assert [len(s) for s in made.stacks_of(groups, 1)] == [20, 30, 30, 20]    # batch 256 first; 60 are two
+    trained = [[Job(s, 256) for s in (1, 2, 8) for _ in range(5)]]
+    (whole,), two = made.stacks_of(trained, 1), made.stacks_of(trained, 2)
+    assert sorted(map(len, two)) == [7, 8] and made._work(two[0]) < made._work(whole)
+    assert sum(map(made._work, two)) > made._work(whole)        # so five stacks would end later
+    assert all({j.arm["sigma"] for j in s} == {1, 2, 8} for s in two)
 
 
 def test_progress_is_counted_in_updates_of_all_runs(tmp_path, monkeypatch):

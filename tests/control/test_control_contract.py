@@ -81,7 +81,7 @@ ACTOR = """found["actor"] = -params("critic", batch.observation, sac.improve.squ
      "turns gradients on, and one reaches the slow copy"),
 ])
 def test_a_mistake_breaks_its_promise(tmp_path, promise, change, told):
-    why = getattr(agents, promise)(agents.Trial(mine(tmp_path, **change)))
+    why = getattr(agents, promise)(agents.AgentTrial(mine(tmp_path, **change)))
     assert re.search(told, why), why
 
 

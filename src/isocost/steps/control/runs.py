@@ -16,7 +16,7 @@ from isocost.screen.words import counted
 from isocost.steps.events import Observer
 
 STACKED = 32        # runs of one stack, at most: more than a cache holds are slower
-TICK, STEP = 192, 16    # what a tick, and a run's update besides its batch, take: as so many examples at 64 units
+TICK, STEP = 640, 16    # what a tick, and a run's update besides its batch, take: as so many examples at 64 units
 SHOWN = 1.0         # seconds between two looks at how far the processes are
 
 _made: Any = None   # updates of all stacks of the step that runs
@@ -71,19 +71,35 @@ def run_all(
 
 
 def stacks_of(groups: Sequence[Sequence[Any]], workers: int) -> list[list[Any]]:
-    """The jobs of groups that can share a stack, in stacks of at most `STACKED`, the longest first; among several
-    workers each is at most half of a worker's share of the work, unless it is one run. The stacks of a group have like
-    sigmas, so that few ticks are of few runs.
+    """The jobs of groups that can share a stack, in stacks of at most `STACKED`, the longest first.
+
+    A group is parted further while the workers end earlier for it: each stack more has all its ticks once more. The
+    stacks of a group have like sigmas, so that few ticks are of few runs.
     """
-    most = sum(map(_work, groups)) / (2 * workers) if workers > 1 else float("inf")
-    made: list[list[Any]] = []
-    for group in groups:
-        jobs = sorted(group, key=lambda job: -job.arm["sigma"] * job.budget["env-steps"])
-        parts = -(-len(jobs) // STACKED)
-        while parts < len(jobs) and max(_work(jobs[i::parts]) for i in range(parts)) > most:
-            parts += 1
-        made += [jobs[i::parts] for i in range(parts)]
-    return sorted(made, key=_work, reverse=True)
+    ordered = [sorted(group, key=lambda job: -job.arm["sigma"] * job.budget["env-steps"]) for group in groups]
+    parts = [-(-len(group) // STACKED) for group in groups]
+
+    def parted() -> list[tuple[float, int, list[Any]]]:
+        made = [(_work(stack := jobs[i::k]), g, stack) for g, (jobs, k) in enumerate(zip(ordered, parts, strict=True))
+                for i in range(k)]
+        return sorted(made, key=lambda x: -x[0])
+
+    found = parted()
+    while found and len(found[0][2]) > 1:
+        parts[found[0][1]] += 1
+        finer = parted()
+        if _ends(finer, workers) >= _ends(found, workers):
+            break
+        found = finer
+    return [stack for *_, stack in found]
+
+
+def _ends(made: Sequence[tuple[float, int, list[Any]]], workers: int) -> float:
+    """When the last of the workers ends, each of which takes the longest stack that is left."""
+    loads = [0.0] * workers
+    for work, *_ in made:
+        loads[loads.index(min(loads))] += work
+    return max(loads)
 
 
 def _work(jobs: Sequence[Any]) -> float:
