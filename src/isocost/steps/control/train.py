@@ -84,13 +84,14 @@ class ControlAuditResult(OfPlanner):
         """The reason for the verdict, and the outcome of each arm."""
         a = self.audit
         cells = [(o.name, o.arm.label, f"{o.arrived} of {o.count}",
-                  "never" if o.samples is None else grouped(round(o.samples)), f"{o.final:.4g}",
+                  *(("never", "") if o.samples is None else
+                    (grouped(round(o.samples)), grouped(round(o.samples * o.arm["sigma"])))), f"{o.final:.4g}",
                   "" if o.ratio is None else f"{o.ratio.value:.2f} [{o.ratio.low:.2f}, {o.ratio.high:.2f}]")
                  for o in a.arms]
         held = {None: "", True: "the mean return at the end lies in its interval",
                 False: "the mean return at the end lies outside its interval"}[a.final_held]
         out: list[Row | Table] = [Row("", a.reason), Table(
-            ("arm", "", "arrived", "samples", "return", "times the prescription's samples"), cells, (0, 1))]
+            ("arm", "", "arrived", "samples", "updates", "return", "times the prescription's samples"), cells, (0, 1))]
         return [*out, *([Row("", held)] if held else [])]
 
 
