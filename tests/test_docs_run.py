@@ -486,7 +486,7 @@ def test_the_commands_page_has_every_command_and_every_option():
     found = dict(leaves(cli.main))
     assert {name for name in sections if name.startswith("isocost ")} == set(found) and len(found) > 20
     for name, command in found.items():
-        assert f"[`{name}`](#{name.replace(' ', '-')})" in text
+        assert f"[`{name.removeprefix('isocost ')}`](#{name.replace(' ', '-')})" in text
         shared = sections["model and problems"] if "(#model-and-problems)" in sections[name] else ""
         there = set(re.findall(r"`(--?[\w-]+)[` ]", sections[name] + shared))
         there -= set(re.findall(r"except `(--[\w-]+)`", sections[name]))

@@ -298,6 +298,8 @@ def test_an_assistants_message_is_continued_and_a_full_context_is_a_length(world
     ({"top_p": 2}, "top_p"), ({"seed": "x"}, "seed"),
     ({"presence_penalty": 1}, "presence_penalty"), ({"isocost": 3}, "isocost"), ({"isocost": {"plan": 1}}, "isocost"),
     ({"isocost": {"strategy": "best-off"}}, "isocost"), ({"isocost": {"strategy": "best-of:k=2"}}, "isocost"),
+    ({"isocost": {"strategy": "./mine.py"}}, "isocost"),
+    ({"isocost": {"strategy": "best-of:scorer=endpoint:url=http://127.0.0.1:1/"}}, "isocost"),
     ({"isocost": {"budget": "800"}}, "isocost"), ({"isocost": {"budget": "2s"}}, "isocost"),
     ({"isocost": {"budget": "100-tokens"}}, "isocost"), ({"continue_final_message": True}, "continue_final_message"),
     ({"response_format": {"type": "json_object"}}, "response_format"), ({"max_tokens": 0}, "max_tokens"),

@@ -36,13 +36,14 @@ number without a unit is an error. A study's budget is everything it may spend; 
 def commands() -> str:
     """The whole page, in Markdown."""
     leaves = list(_leaves(cli.main, "isocost"))
+    index = ", ".join(f"[`{name.removeprefix('isocost ')}`](#{_anchor(name)})" for name, _ in leaves) + "."
     shared = f"## {SHARED}\n\n{_options(p for p in _shared() if isinstance(p, click.Option))}"
     count = Counter(_row(o) for _, command in leaves for o in _own(command))
     several = [row for row, times in count.most_common() if times > 1]
     names = Counter(row.split("`")[1].split()[0] for row in several)
     often = {row: None for row in several if names[row.split("`")[1].split()[0]] == 1}      # one name has one meaning
     entries = [_entry(name, command, often) for name, command in leaves]
-    parts = [HEAD, *entries, shared, f"## {SEVERAL}\n\n{_table(often)}", BUDGETS, _exits()]
+    parts = [HEAD, index, *entries, shared, f"## {SEVERAL}\n\n{_table(often)}", BUDGETS, _exits()]
     return "\n\n".join(parts) + "\n"
 
 
