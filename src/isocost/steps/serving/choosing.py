@@ -34,8 +34,8 @@ def by_strategy(default: str) -> Choose:
 
     def choose(strategy: str, budget: str, limit: int, problem: Problem) -> ChosenStrategy:
         if strategy != default and ("/" in strategy or ".py" in strategy):
-            raise UserError(f"strategy {strategy!r}: a request names no file and no address; whoever runs this server "
-                            "gives one with `isocost serve --strategy`")
+            raise UserError(f"strategy {strategy!r}: a request names no file and no address: start the server "
+                            "with `isocost serve --strategy`")
         found = parsed(strategy or default)
         return _chosen(_within(budget, found, limit) if budget else found)
 
