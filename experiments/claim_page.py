@@ -218,7 +218,7 @@ def picture(found: Records, dark: bool) -> str:
     bars = base.mark_rule(strokeWidth=3, opacity=0.5).encode(x=alt.X("low:Q", title=title), x2="high:Q")
     points = base.mark_point(size=42, filled=True).encode(x=alt.X("value:Q", title=title), shape=shape)
     zero = alt.Chart(theme.data_of([{"value": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="value:Q")
-    return theme.svg(theme.finish(alt.layer(zero, bars, points), ALT, 16 * len(names)), width=390, dark=dark)
+    return theme.svg(theme.finish(alt.layer(zero, bars, points), ALT, 16 * len(names)), width=640, dark=dark)
 
 
 def write(found: Records) -> None:
