@@ -348,13 +348,17 @@ def test_sb3_evaluates_the_policy_from_before_the_update():
     assert [r for _, r, _ in told(run)] == pytest.approx(list(arrays["results"].mean(1) / 500))
 
 
-def test_an_npz_that_only_pickle_could_read_is_refused(tmp_path):
+def test_an_npz_that_only_pickle_could_read_is_refused_and_so_is_a_bare_npy(tmp_path):
     np.savez(tmp_path / "evaluations.npz", timesteps=np.array([1]), results=np.array([{"a": 1}], dtype=object))
     with pytest.raises(UserError, match="cannot be read as plain arrays"):
         sources.logs(tmp_path)
     with zipfile.ZipFile(tmp_path / "evaluations.npz", "w") as box:
         box.writestr("timesteps.npy", b"not an array")
     with pytest.raises(UserError, match="cannot be read as plain arrays"):
+        sources.logs(tmp_path)
+    with (tmp_path / "evaluations.npz").open("wb") as bare:
+        np.save(bare, np.zeros(3))
+    with pytest.raises(UserError, match="not a zip file"):
         sources.logs(tmp_path)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -163,13 +163,14 @@ class Plain:
     """
 
     __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]       # that its subclasses are dataclasses
     HEAD: ClassVar[Mapping[str, Any]] = NO_KEYS
     SHOWN: ClassVar[Sequence[str]] = ()
     LATER: ClassVar[Sequence[str]] = ()
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        own = {f.name: plain(getattr(self, f.name)) for f in fields(self)      # type: ignore[arg-type]
+        own = {f.name: plain(getattr(self, f.name)) for f in fields(self)
                if f.name not in self.LATER or getattr(self, f.name) != f.default}
         return {**self.HEAD, **own, **{k: getattr(self, k) for k in self.SHOWN}}
 
@@ -216,8 +217,8 @@ def _check(shape: Any, partial: bool) -> Check:
         checks = {k: _check(v, partial) for k, v in {**shape.needs, **shape.more}.items()}
         rest = _unknown if shape.rest is UNKNOWN and not partial else _check(shape.rest, partial)
         return _keys(checks, () if partial else tuple(shape.needs), rest)
-    if is_dataclass(shape):
-        hints = _hints(shape)       # type: ignore[arg-type]
+    if isinstance(shape, type) and is_dataclass(shape):
+        hints = _hints(shape)
         needed = [f.name for f in fields(shape) if f.default is MISSING and f.default_factory is MISSING]
         beside = {"schema": _check(Any, partial), **{k: _later(v, partial) for k, v in _derived(shape).items()}}
         checks = {**beside, **{f.name: _check(hints[f.name], partial) for f in fields(shape)}}

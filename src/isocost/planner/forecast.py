@@ -70,7 +70,7 @@ class SealedFile(Plain):
 
     def sealed(self) -> Self:
         """The same with its seal."""
-        return replace(self, seal=self._hash())     # type: ignore[type-var]
+        return replace(self, seal=self._hash())
 
     def _hash(self) -> str:
         return digest({k: v for k, v in self.data().items() if k != "seal"})

@@ -11,7 +11,7 @@ import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, is_dataclass
+from dataclasses import Field, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
@@ -61,6 +61,7 @@ class Result:
     """A result. `record` names the file of the study that holds it, without `.json`; `sections` are the keys of the
     report's sections that show it, empty where the report has none; `entries` is the field that its data lists."""
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]       # that its subclasses are dataclasses
     record: ClassVar[str] = ""
     entries: ClassVar[str] = ""
     sections: ClassVar[tuple[str, ...]] = ()
@@ -84,7 +85,7 @@ class Result:
         the field of `entries` alone."""
         if self.entries:
             return data_of(getattr(self, self.entries))
-        return {f.name: data_of(getattr(self, f.name)) for f in fields(self) if f.name != "folder"}    # type: ignore
+        return {f.name: data_of(getattr(self, f.name)) for f in fields(self) if f.name != "folder"}
 
     def plot(self) -> Any:
         """The result's main chart, an `altair` chart. Raises UserError where the report has no chart of it."""

@@ -11,6 +11,7 @@ zip file, and nothing in it is unpickled.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -138,12 +139,12 @@ def _evaluations(means: list[Row], rows: list[Row], size: int | None) -> list[Po
 def _npz(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz. Raises UserError where it is none, or holds objects, which only pickle could read."""
     try:
-        with np.load(path, allow_pickle=False) as box:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as box:     # alone it reads a bare .npy too
             arrays = dict(box)
         if bare := [k for k, x in arrays.items() if not isinstance(x, np.ndarray)]:
             raise ValueError(f"{bare[0]} is no array")
         return arrays
-    except (zipfile.BadZipFile, ValueError, EOFError) as e:
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as e:
         raise UserError(f"{path} cannot be read as plain arrays: {e}") from None
 
 
