@@ -25,6 +25,8 @@ from isocost.errors import UserError
 from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, run_stack
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.stop_at import StopAt
+from isocost.units import FLOPS
 from offline_sets import made
 
 
@@ -494,6 +496,16 @@ def test_an_offline_run_takes_no_samples_and_leaves_the_same_bytes_after_a_kill(
     for s in (1, 0):
         run_stack([job(s, where)], [outs[s]], save_every=1, save_seconds=0)
     assert [left(o) for o in outs] == [left(o) for o in whole]
+
+
+def test_an_amount_that_pays_for_the_rest_does_not_stop_an_offline_run(where, tmp_path):
+    """The next 20 of 60 updates are expected to cost what 20 of the first 40 did, and not what all of them did."""
+    run_stack([job(0, where)], [tmp_path / "a"])
+    flop = read_json(tmp_path / "a" / "end.json")["flop"]
+    for share, updates in ((59 / 60, 40), (1.0, 60)):
+        at = StopAt(share * flop, FLOPS, {"updates": flop / 60})
+        end, = run_stack([job(0, where)], [tmp_path / "b"], stop_at=at)
+        assert (end["reason"], end["updates"]) == ("stopped", updates)
 
 
 def test_a_run_goes_on_with_the_set_that_it_began_with_alone(where, tmp_path):
