@@ -180,6 +180,24 @@ def test_scripts_of_mazes():
         assert len({(int(x), int(y)) for x, y in at}) == 7     # an episode ends in the last cell
 
 
+def test_no_number_is_drawn_twice_for_trained_behaviours():
+    """Neither by two policies nor in two steps, also where fewer episodes are left than before."""
+    seen = []
+
+    class Wandering:
+        """A policy whose actions are its draws, one for each episode that it is asked about."""
+        loop = property(lambda self: self)
+
+        def policy(self, rows, observation, luck):
+            noise = luck.normal("act", observation.shape[1], 2)
+            seen.append(noise)
+            return noise.clamp(-1, 1).double().numpy()
+
+    made = data.make(open_task("maze:2"), {"a": 0.5, "b": 0.5}, 900, 0, {"a": Wandering(), "b": Wandering()})
+    numbers = torch.cat([x.flatten() for x in seen])
+    assert made.card["terminal"] > 64 and len(numbers.unique()) > 0.999 * len(numbers)     # float32 has few of them
+
+
 # parts ------------------------------------------------------------------------------------------------------------
 
 
