@@ -27,6 +27,7 @@ from isocost.runs.control import ControlJob, run_stack
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.stop_at import StopAt
 from isocost.units import FLOPS
+from logs_to_import import said
 from offline_sets import made
 
 
@@ -44,6 +45,8 @@ class Fixed(Luck):
 
 class Given(Numbers):
     """A network that is this function of its input: (S, K or 1, B, I) -> (S, K, B, out)."""
+
+    outputs = 1     # in place of the property
 
     def __init__(self, function, outputs=1, members=1):
         super().__init__((0.0,), members)
@@ -544,6 +547,23 @@ def test_what_does_not_go_together(where, tmp_path, method, more, said):
     with pytest.raises(UserError, match=said):
         run_stack([job(0, where, method, **more)], [tmp_path / "a"])
     assert not (tmp_path / "a").exists()
+
+
+def test_the_command_line_says_what_a_set_is_for(where, tmp_path):
+    """A study and a comparison go by samples, and no built-in method learns discrete actions from a set."""
+    runs = [tmp_path / "a", tmp_path / "b"]
+    for out in runs:
+        run_stack([job(0, where, budget={"updates": 2.0}, points=())], [out])
+    assert f"by samples. `isocost eval {runs[0]}`" in " ".join(said("compare", *runs, code=2).split())
+    refused = said("profile", "--control", "maze:2", "--method", "iql", "--out", tmp_path / "s", code=2)
+    assert "isocost collect maze:2" in refused and not (tmp_path / "s").exists()
+    train = ("train", "iql", "--control", "maze:2", "--offline", where, "--budget", "2-updates", "--out", runs[0])
+    assert "a run on a set counts FLOP, time" in said(*train, "--stop-at", "9-env-steps", code=2)
+    discrete = said("collect", "lock:4", "--steps", 9, "--out", tmp_path / "l.parquet")
+    assert "no built-in method learns discrete" in discrete
+    collect = ("collect", "maze:2", "--steps", 9, "--out", tmp_path / "m.parquet")
+    assert "share of random is 0, expected above 0" in said(*collect, "--by", "random=0", "--by", "stitch", code=2)
+    assert f"isocost train iql --control maze:2 --offline {tmp_path / 'm.parquet'}" in " ".join(said(*collect).split())
 
 
 def test_a_policy_of_several_modes_is_evaluated_by_draws_of_each_run_alone():
