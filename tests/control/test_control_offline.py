@@ -374,6 +374,55 @@ def test_rebrac_by_hand_and_where_the_next_action_is_not_known():
     assert loss == pytest.approx(10 * (batch.action**2).mean().item() + 1, abs=1e-5)    # λ Q = −4/4
 
 
+def constant(*values, outputs=1):
+    """A network of so many members, each of which is a number everywhere."""
+    return Given(lambda x: torch.tensor(values)[None, :, None, None].expand(1, -1, x.shape[2], outputs), outputs,
+                 len(values))
+
+
+def one(size=1, reward=-1.0, discount=0.5, **others):
+    """A transition from zeros to zeros by the action 0."""
+    zero = torch.zeros(1, 1, size)
+    return Transitions(zero, zero[..., :1], torch.full((1, 1), reward), zero, torch.full((1, 1), discount), others)
+
+
+def test_calql_by_hand():
+    """y = −1 + 0.5 min(−3, −4), without entropy; the penalty of −5 everywhere is what `spread` has above −5."""
+    actor, batch = Given(lambda x: 0 * x[..., :1].expand(-1, -1, -1, 2), 2), one(**{"return": torch.tensor([[-9.0]])})
+    p = params(actor=actor, critic=constant(-5.0, -5.0), temperature=Numbers((0.0,)))
+    slow, luck = params(critic=constant(-3.0, -4.0)), Fixed(next=0.3, new=0.0, anywhere=0.5, here=0.0, there=0.0)
+    assert calql.target(batch, p, slow, luck).item() == pytest.approx(-3)
+    none, some = (calql.losses(batch, torch.zeros(1, 1), p, luck, alpha=x, drawn=3)["critic"].item() for x in (0, 2))
+    assert none == pytest.approx(2 * 25)
+    above = calql.spread(batch, p, luck, 3).logsumexp(-1) + 5
+    assert some - none == pytest.approx(2 * above.sum().item(), rel=1e-4) and above.min() > 0
+
+
+def test_fql_by_hand():
+    """y = −1 + 0.5 (2 + 4)/2; the flow ends at 0.5, the actor at 0: α 0.25 − (1 + 2)/2."""
+    p = params(actor=constant(0.0), flow=constant(0.5), critic=constant(1.0, 2.0))
+    luck = Fixed(next=0.0, new=0.0, flow_start=0.0, flow_time=0.5)
+    assert fql.target(one(), p, params(critic=constant(2.0, 4.0)), luck).item() == pytest.approx(0.5)
+    assert fql.losses(one(), torch.zeros(1, 1), p, luck, alpha=2.0)["actor"].item() == pytest.approx(0.5 - 1.5)
+
+
+def test_floq_by_hand():
+    """Noise 0.1, slow velocity 3: y = −1 + 0.5 · 3.1. Velocity 1 for y 2: 3 noises of (1 − 1.9)²; Q 0 against 1.1."""
+    class Moving(FlowValue):
+        def __call__(self, weights, x):
+            return torch.full((1, 1, x.shape[2], 1), float(self.width))
+
+    def velocity(speed):
+        return Moving(2 + 50 + 64, 1, speed, low=0.0, high=1.0)
+
+    p = params(actor=constant(0.0), flow=constant(0.0), critic=constant(0.0, 0.0), velocity=velocity(1))
+    luck = Fixed(next=0.0, next_start=1.0, start=1.0, time=0.5, new=0.0, flow_start=0.0, flow_time=0.5)
+    slow = params(velocity=velocity(3))
+    assert floq.target(one(), p, slow, luck, steps=4, noises=3).item() == pytest.approx(-1 + 0.5 * 3.1)
+    found = floq.losses(one(), torch.full((1, 1), 2.0), p, luck, steps=4, noises=3)
+    assert [found[k].item() for k in ("velocity", "critic")] == pytest.approx([3 * 0.81, 2 * 1.21])
+
+
 # goals ------------------------------------------------------------------------------------------------------------
 
 
@@ -429,6 +478,28 @@ def test_the_value_of_ota_on_a_chain_counts_options(option, value):
         "value", "low", "actor")}, **{f"{n}_row": 0.0 for n in ("value", "low", "actor")})
     batch = ota.sample(replay, 1, luck, gamma=0.99, option=option, steps=8)
     assert (batch.reward.item(), batch.discount.item()) == (0, 0)
+
+
+def test_sharsa_learns_probabilities_of_logits():
+    """r 0.1, γ^k 0.5, V of logit 0: 0.1 + 0.5 · 0.5. V goes to the least of the slow critics."""
+    batch = one(2, reward=0.1, subgoal=torch.zeros(1, 1, 1))
+    slow = params(critic=constant(math.log(0.2 / 0.8), math.log(0.4 / 0.6)))
+    assert sharsa.target(batch, params(value=constant(0.0)), slow, Fixed())[0, 0].tolist() == pytest.approx([0.35, 0.2])
+
+
+def test_each_level_of_ota_is_weighed_by_its_own_value():
+    """V = −d/10 above and −d/5 below; goal 6, options and subgoals of 4; subgoals at 0, an action 0.6 off."""
+    def far(by):
+        return Given(lambda x: -(x[..., 1:2] - x[..., :1]).abs() / by, 1, 2)
+
+    p = params(critic=far(10), low=far(5), high=constant(0.0), actor=constant(math.atanh(0.6)))
+    replay = chain([8], space=Space(2, 1, goal=1))
+    batch = ota.sample(replay, 1, aimed_at(replay, 6), gamma=0.99, option=4, steps=4)
+    target = ota.target(batch, p, p, Fixed())
+    assert target[0, 0, [0, 3]].tolist() == pytest.approx([-1 - 0.99 * 0.2, -1 - 0.99 * 1.0])
+    found = ota.losses(batch, target, p, Fixed())
+    assert found["high"].item() == pytest.approx(math.exp(3 * 0.4) * 16 / 2, rel=1e-5)
+    assert found["actor"].item() == pytest.approx(math.exp(3 * 0.2) * 0.36 / 2, rel=1e-5)
 
 
 def test_implicit_values_by_hand():
