@@ -40,7 +40,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
@@ -541,9 +541,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def ended(entered: Callable[[Sequence[str]], int]) -> int:
+    """The exit code of a `main` with the arguments of the command line; 2 after the line of a UserError."""
     try:
-        sys.exit(main(sys.argv[1:]))
+        return entered(sys.argv[1:])
     except UserError as error:
         print(f"claim: {error}", file=sys.stderr)
-        sys.exit(2)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main))

@@ -175,8 +175,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"claim: {error}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(claims.ended(main))

@@ -25,6 +25,9 @@ from isocost.errors import UserError
 from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, run_stack
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.stop_at import StopAt
+from isocost.units import FLOPS
+from logs_to_import import said
 from offline_sets import made
 
 
@@ -42,6 +45,8 @@ class Fixed(Luck):
 
 class Given(Numbers):
     """A network that is this function of its input: (S, K or 1, B, I) -> (S, K, B, out)."""
+
+    outputs = 1     # in place of the property
 
     def __init__(self, function, outputs=1, members=1):
         super().__init__((0.0,), members)
@@ -176,6 +181,24 @@ def test_scripts_of_mazes():
     for name in ("stitch", "explore"):
         at = data.split(task.space, found[name].rows)[0][:, :2] * 2 + 2
         assert len({(int(x), int(y)) for x, y in at}) == 7     # an episode ends in the last cell
+
+
+def test_no_number_is_drawn_twice_for_trained_behaviours():
+    """Neither by two policies nor in two steps, also where fewer episodes are left than before."""
+    seen = []
+
+    class Wandering:
+        """A policy whose actions are its draws, one for each episode that it is asked about."""
+        loop = property(lambda self: self)
+
+        def policy(self, rows, observation, luck):
+            noise = luck.normal("act", observation.shape[1], 2)
+            seen.append(noise)
+            return noise.clamp(-1, 1).double().numpy()
+
+    made = data.make(open_task("maze:2"), {"a": 0.5, "b": 0.5}, 900, 0, {"a": Wandering(), "b": Wandering()})
+    numbers = torch.cat([x.flatten() for x in seen])
+    assert made.card["terminal"] > 64 and len(numbers.unique()) > 0.999 * len(numbers)     # float32 has few of them
 
 
 # parts ------------------------------------------------------------------------------------------------------------
@@ -351,6 +374,55 @@ def test_rebrac_by_hand_and_where_the_next_action_is_not_known():
     assert loss == pytest.approx(10 * (batch.action**2).mean().item() + 1, abs=1e-5)    # λ Q = −4/4
 
 
+def constant(*values, outputs=1):
+    """A network of so many members, each of which is a number everywhere."""
+    return Given(lambda x: torch.tensor(values)[None, :, None, None].expand(1, -1, x.shape[2], outputs), outputs,
+                 len(values))
+
+
+def one(size=1, reward=-1.0, discount=0.5, **others):
+    """A transition from zeros to zeros by the action 0."""
+    zero = torch.zeros(1, 1, size)
+    return Transitions(zero, zero[..., :1], torch.full((1, 1), reward), zero, torch.full((1, 1), discount), others)
+
+
+def test_calql_by_hand():
+    """y = −1 + 0.5 min(−3, −4), without entropy; the penalty of −5 everywhere is what `spread` has above −5."""
+    actor, batch = Given(lambda x: 0 * x[..., :1].expand(-1, -1, -1, 2), 2), one(**{"return": torch.tensor([[-9.0]])})
+    p = params(actor=actor, critic=constant(-5.0, -5.0), temperature=Numbers((0.0,)))
+    slow, luck = params(critic=constant(-3.0, -4.0)), Fixed(next=0.3, new=0.0, anywhere=0.5, here=0.0, there=0.0)
+    assert calql.target(batch, p, slow, luck).item() == pytest.approx(-3)
+    none, some = (calql.losses(batch, torch.zeros(1, 1), p, luck, alpha=x, drawn=3)["critic"].item() for x in (0, 2))
+    assert none == pytest.approx(2 * 25)
+    above = calql.spread(batch, p, luck, 3).logsumexp(-1) + 5
+    assert some - none == pytest.approx(2 * above.sum().item(), rel=1e-4) and above.min() > 0
+
+
+def test_fql_by_hand():
+    """y = −1 + 0.5 (2 + 4)/2; the flow ends at 0.5, the actor at 0: α 0.25 − (1 + 2)/2."""
+    p = params(actor=constant(0.0), flow=constant(0.5), critic=constant(1.0, 2.0))
+    luck = Fixed(next=0.0, new=0.0, flow_start=0.0, flow_time=0.5)
+    assert fql.target(one(), p, params(critic=constant(2.0, 4.0)), luck).item() == pytest.approx(0.5)
+    assert fql.losses(one(), torch.zeros(1, 1), p, luck, alpha=2.0)["actor"].item() == pytest.approx(0.5 - 1.5)
+
+
+def test_floq_by_hand():
+    """Noise 0.1, slow velocity 3: y = −1 + 0.5 · 3.1. Velocity 1 for y 2: 3 noises of (1 − 1.9)²; Q 0 against 1.1."""
+    class Moving(FlowValue):
+        def __call__(self, weights, x):
+            return torch.full((1, 1, x.shape[2], 1), float(self.width))
+
+    def velocity(speed):
+        return Moving(2 + 50 + 64, 1, speed, low=0.0, high=1.0)
+
+    p = params(actor=constant(0.0), flow=constant(0.0), critic=constant(0.0, 0.0), velocity=velocity(1))
+    luck = Fixed(next=0.0, next_start=1.0, start=1.0, time=0.5, new=0.0, flow_start=0.0, flow_time=0.5)
+    slow = params(velocity=velocity(3))
+    assert floq.target(one(), p, slow, luck, steps=4, noises=3).item() == pytest.approx(-1 + 0.5 * 3.1)
+    found = floq.losses(one(), torch.full((1, 1), 2.0), p, luck, steps=4, noises=3)
+    assert [found[k].item() for k in ("velocity", "critic")] == pytest.approx([3 * 0.81, 2 * 1.21])
+
+
 # goals ------------------------------------------------------------------------------------------------------------
 
 
@@ -406,6 +478,28 @@ def test_the_value_of_ota_on_a_chain_counts_options(option, value):
         "value", "low", "actor")}, **{f"{n}_row": 0.0 for n in ("value", "low", "actor")})
     batch = ota.sample(replay, 1, luck, gamma=0.99, option=option, steps=8)
     assert (batch.reward.item(), batch.discount.item()) == (0, 0)
+
+
+def test_sharsa_learns_probabilities_of_logits():
+    """r 0.1, γ^k 0.5, V of logit 0: 0.1 + 0.5 · 0.5. V goes to the least of the slow critics."""
+    batch = one(2, reward=0.1, subgoal=torch.zeros(1, 1, 1))
+    slow = params(critic=constant(math.log(0.2 / 0.8), math.log(0.4 / 0.6)))
+    assert sharsa.target(batch, params(value=constant(0.0)), slow, Fixed())[0, 0].tolist() == pytest.approx([0.35, 0.2])
+
+
+def test_each_level_of_ota_is_weighed_by_its_own_value():
+    """V = −d/10 above and −d/5 below; goal 6, options and subgoals of 4; subgoals at 0, an action 0.6 off."""
+    def far(by):
+        return Given(lambda x: -(x[..., 1:2] - x[..., :1]).abs() / by, 1, 2)
+
+    p = params(critic=far(10), low=far(5), high=constant(0.0), actor=constant(math.atanh(0.6)))
+    replay = chain([8], space=Space(2, 1, goal=1))
+    batch = ota.sample(replay, 1, aimed_at(replay, 6), gamma=0.99, option=4, steps=4)
+    target = ota.target(batch, p, p, Fixed())
+    assert target[0, 0, [0, 3]].tolist() == pytest.approx([-1 - 0.99 * 0.2, -1 - 0.99 * 1.0])
+    found = ota.losses(batch, target, p, Fixed())
+    assert found["high"].item() == pytest.approx(math.exp(3 * 0.4) * 16 / 2, rel=1e-5)
+    assert found["actor"].item() == pytest.approx(math.exp(3 * 0.2) * 0.36 / 2, rel=1e-5)
 
 
 def test_implicit_values_by_hand():
@@ -496,6 +590,16 @@ def test_an_offline_run_takes_no_samples_and_leaves_the_same_bytes_after_a_kill(
     assert [left(o) for o in outs] == [left(o) for o in whole]
 
 
+def test_an_amount_that_pays_for_the_rest_does_not_stop_an_offline_run(where, tmp_path):
+    """The next 20 of 60 updates are expected to cost what 20 of the first 40 did, and not what all of them did."""
+    run_stack([job(0, where)], [tmp_path / "a"])
+    flop = read_json(tmp_path / "a" / "end.json")["flop"]
+    for share, updates in ((59 / 60, 40), (1.0, 60)):
+        at = StopAt(share * flop, FLOPS, {"updates": flop / 60})
+        end, = run_stack([job(0, where)], [tmp_path / "b"], stop_at=at)
+        assert (end["reason"], end["updates"]) == ("stopped", updates)
+
+
 def test_a_run_goes_on_with_the_set_that_it_began_with_alone(where, tmp_path):
     run_stack([job(0, where, budget={"updates": 2.0})], [tmp_path / "a"])
     task = open_task("maze:2")
@@ -514,6 +618,23 @@ def test_what_does_not_go_together(where, tmp_path, method, more, said):
     with pytest.raises(UserError, match=said):
         run_stack([job(0, where, method, **more)], [tmp_path / "a"])
     assert not (tmp_path / "a").exists()
+
+
+def test_the_command_line_says_what_a_set_is_for(where, tmp_path):
+    """A study and a comparison go by samples, and no built-in method learns discrete actions from a set."""
+    runs = [tmp_path / "a", tmp_path / "b"]
+    for out in runs:
+        run_stack([job(0, where, budget={"updates": 2.0}, points=())], [out])
+    assert f"by samples. `isocost eval {runs[0]}`" in " ".join(said("compare", *runs, code=2).split())
+    refused = said("profile", "--control", "maze:2", "--method", "iql", "--out", tmp_path / "s", code=2)
+    assert "isocost collect maze:2" in refused and not (tmp_path / "s").exists()
+    train = ("train", "iql", "--control", "maze:2", "--offline", where, "--budget", "2-updates", "--out", runs[0])
+    assert "a run on a set counts FLOP, time" in said(*train, "--stop-at", "9-env-steps", code=2)
+    discrete = said("collect", "lock:4", "--steps", 9, "--out", tmp_path / "l.parquet")
+    assert "no built-in method learns discrete" in discrete
+    collect = ("collect", "maze:2", "--steps", 9, "--out", tmp_path / "m.parquet")
+    assert "share of random is 0, expected above 0" in said(*collect, "--by", "random=0", "--by", "stitch", code=2)
+    assert f"isocost train iql --control maze:2 --offline {tmp_path / 'm.parquet'}" in " ".join(said(*collect).split())
 
 
 def test_a_policy_of_several_modes_is_evaluated_by_draws_of_each_run_alone():

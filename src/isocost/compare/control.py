@@ -95,8 +95,11 @@ def compare_control(folders: Sequence[str | Path], seed: int = 0) -> ControlComp
     labels = labels_of([str(f) for f in folders])
     files = [[RunFiles(r) for r in find_runs(Path(f))] for f in folders]
     arms: dict[str, list[ReturnCurve]] = {}
-    for label, recorded in zip(labels, files, strict=True):
+    for folder, label, recorded in zip(folders, labels, files, strict=True):
         curves = return_curves(recorded)
+        if not curves and any(run.about().get("data") for run in recorded):
+            raise UserError(f"{label} has runs that learned from a set, without samples; returns are compared by "
+                            f"samples. `isocost eval {folder}` gives their return, with an interval over seeds")
         if not curves:
             raise UserError(f"{label} has no run with an evaluation")
         if len({c.arm for c in curves}) > 1:

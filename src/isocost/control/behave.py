@@ -9,7 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.chance import Purpose, generator
-from isocost.control.luck import Draws, Luck
+from isocost.control.luck import Luck
 from isocost.control.policy import ControlPolicy
 from isocost.control.tasks.maze import STRIDE, Maze, _cell, _home
 from isocost.control.types import ControlTask
@@ -54,7 +54,8 @@ def acted(
     task: ControlTask, name: str, policies: Mapping[str, ControlPolicy], episodes: list[ToPlay], states: ndarray,
     step: int, luck: Luck,
 ) -> ndarray:
-    """(n, A): what episodes of one behaviour do in this step, in [-1, 1], or numbers of actions."""
+    """(n, A): what episodes of one behaviour do in this step, in [-1, 1], or numbers of actions. Trained policies draw
+    from `luck`: they act as in training, with exploration."""
     if name in policies:
         seen = task.observe(states)[None]
         chosen: ndarray = policies[name].loop.policy([0], seen, luck)[0]
@@ -67,8 +68,3 @@ def acted(
     cells = _cell(states)
     onward = [_home(int(c + np.sign(e.aim - c))) for c, e in zip(cells, episodes, strict=True)]
     return np.clip((np.stack(onward) - states) / STRIDE + NOISE * 3**0.5 * noise, -1, 1)
-
-
-def luck_of(seed: int, chunk: int, step: int, limit: int) -> Luck:
-    """The draws of trained policies: they act as in training, with exploration."""
-    return Luck([Draws(seed)], [chunk * limit + step], "collect")

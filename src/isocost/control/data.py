@@ -19,6 +19,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.control import behave
+from isocost.control.luck import Draws, Luck
 from isocost.control.policy import ControlPolicy
 from isocost.control.types import ControlTask, Space
 from isocost.errors import UserError
@@ -102,14 +103,15 @@ def _played(
     """The rows of each episode, (steps, W)."""
     states, rows = np.stack([e.state for e in episodes]), [list[ndarray]() for _ in episodes]
     low, high = task.bounds
-    live = list(range(len(episodes)))
+    live, draws = list(range(len(episodes))), Draws(seed)
     for step in range(max(e.steps for e in episodes)):
-        action, luck = np.zeros((len(live), task.space.actions)), behave.luck_of(seed, chunk, step, task.limit)
+        whole = np.zeros((len(episodes), task.space.actions))
         for name in {episodes[i].name for i in live}:
-            at = [k for k, i in enumerate(live) if episodes[i].name == name]
-            own = [episodes[live[k]] for k in at]
-            action[at] = behave.acted(task, name, policies, own, states[live][at], step, luck)
-        now = states[live]
+            # also those that ended: numbers of draws of another size would overlap with those of earlier steps
+            at = [i for i, e in enumerate(episodes) if e.name == name]
+            luck = Luck([draws], [step], f"collect {chunk} {name}")
+            whole[at] = behave.acted(task, name, policies, [episodes[i] for i in at], states[at], step, luck)
+        now, action = states[live], whole[live]
         given = action if task.space.discrete else low + (np.clip(action, -1, 1) + 1) / 2 * (high - low)
         after, reward, ended = task.step(now, given)
         cut = np.array([step + 1 >= episodes[i].steps for i in live]) & ~ended

@@ -31,6 +31,8 @@ class Network(Protocol):
     @property
     def members(self) -> int: ...
     @property
+    def outputs(self) -> int: ...       # of one member for one example
+    @property
     def slow(self) -> bool: ...         # whether there is an averaged copy
     @property
     def decay(self) -> float: ...       # of the weights, decoupled, per update and unit of learning rate
@@ -149,6 +151,10 @@ class Numbers:
     slow: bool = False
     decay: float = 0.0
     multiplications: int = 0
+
+    @property
+    def outputs(self) -> int:
+        return len(self.values)
 
     @property
     def parameters(self) -> int:

@@ -181,14 +181,18 @@ class ControlRun:
         run.end.reason = "spent"
 
     def done(self, run: Driver) -> float:
-        goal = self._goal(run)
-        return self.run.samples / (goal - self.run.samples) if goal else self.step
+        goal, now = self._goal(run), self._now
+        return now / (goal - now) if goal else self.step
+
+    @property
+    def _now(self) -> int:
+        """Where the run is on its axis: updates of an offline method, else samples."""
+        return self.run.updates if self.agent.offline else self.run.samples
 
     def _goal(self, run: Driver) -> int:
         """The samples to reach next, or the updates of an offline method: to the next evaluation, within the budget; 0
         if nothing more fits."""
-        now = self.run.updates if self.agent.offline else self.run.samples
-        k, sigma = self.run.environments, self.run.sigma
+        now, k, sigma = self._now, self.run.environments, self.run.sigma
         ahead = [STRETCH] + [p - now for p in run.points[:1]]
         for unit, amount in self.job.budget.items():
             per, used = {

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,9 +31,9 @@ WIDEST, BIAS = 3.0, 0.1      # standard deviations of a drawn return, at most; k
 
 def networks(space: Space, agent: Agent) -> Mapping[str, Network]:
     """SAC's, with a mean and a spread for each critic and a slow copy of the actor."""
-    plain = sac.networks(space, agent)
-    critic = Mlp(space.observation + space.actions, 2, agent.width, agent.depth, agent.members, slow=True)
-    return {**plain, "actor": replace(plain["actor"], slow=True), "critic": critic}     # type: ignore[type-var]
+    size = agent.width, agent.depth
+    return {**sac.networks(space, agent), "actor": Mlp(space.observation, 2 * space.actions, *size, slow=True),
+            "critic": Mlp(space.observation + space.actions, 2, *size, agent.members, slow=True)}
 
 
 def split(made: Tensor) -> tuple[Tensor, Tensor]:

@@ -70,7 +70,7 @@ def improved(batch: Transitions, params: Params, luck: Luck, *, alpha: float, st
 
 def explore(params: Params, observation: Tensor, luck: Luck | None) -> Tensor:
     """μ(s, z), clipped."""
-    size = params.networks["actor"].outputs      # type: ignore[attr-defined]
+    size = params.networks["actor"].outputs
     start = flow.noise(luck, "one step", *observation.shape[:2], size)
     return one_step(params, observation, start).clamp(-1, 1)
 

@@ -87,7 +87,7 @@ def explore(
 ) -> Tensor:
     """An action towards the best of `drawn` subgoals."""
     runs, rows, _ = observation.shape
-    size = params.networks["high"].outputs      # type: ignore[attr-defined]
+    size = params.networks["high"].outputs
     many = observation.repeat_interleave(drawn, 1)
     start = flow.noise(luck, "subgoal", runs, rows, drawn * size).reshape(runs, rows * drawn, size)
     found = flow.carried(params, "high", many, start, steps)

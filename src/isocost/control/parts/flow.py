@@ -44,6 +44,6 @@ def cloned(params: Params, name: str, condition: Tensor, end: Tensor, luck: Luck
 
 def by_flow(params: Params, observation: Tensor, luck: Luck | None, *, steps: int = 10) -> Tensor:
     """Acts by the flow "actor"."""
-    size = params.networks["actor"].outputs      # type: ignore[attr-defined]
+    size = params.networks["actor"].outputs
     start = noise(luck, "flow", len(observation), observation.shape[1], size)
     return carried(params, "actor", observation, start, steps).clamp(-1, 1)

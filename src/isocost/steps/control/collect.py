@@ -15,10 +15,11 @@ from isocost.steps.events import SILENT, Observer
 
 @dataclass(frozen=True)
 class CollectedSet(Result):
-    """Where a set is, and its card."""
+    """Where a set is, its card, and whether its actions are discrete."""
 
     path: str
     card: Mapping[str, Any]
+    discrete: bool = False
 
     def rows(self) -> list[Row]:
         """Its size, who made it with which return, and how it is used."""
@@ -32,6 +33,8 @@ class CollectedSet(Result):
             Row("return", f"mean {spread['mean']:.4g}, sd {spread['sd']:.3g}, from {spread['least']:.4g} to "
                           f"{spread['most']:.4g}"),
             Row("hash", card["hash"][:12]),
+            Row("", "no built-in method learns discrete actions from a set: name a file of your own", "flag")
+            if self.discrete else
             Row("next", f"isocost train iql --control {card['task']} --offline {self.path} --budget 20k-updates",
                 "command"),
         ]
@@ -65,16 +68,16 @@ def collect_set(
         write(made, opened.space, path)
     elif read(path, opened).card["hash"] != made.card["hash"]:
         raise UserError(f"{path} holds another set; choose another --out")
-    return CollectedSet(str(path), made.card)
+    return CollectedSet(str(path), made.card, opened.space.discrete)
 
 
 def _shares(texts: Sequence[str]) -> dict[str, float]:
     """By behaviour. Those without a share have equal parts of what the others leave."""
     parts = [text.rpartition("=") if "=" in text else (text, "", "") for text in texts or ("random",)]
     try:
-        given = {name: float(share) if share else 0.0 for name, _, share in parts}
+        given = {name: float(share) if share else None for name, _, share in parts}
     except ValueError:
         raise UserError(f"--by {' '.join(texts)}: expected BEHAVIOUR or BEHAVIOUR=SHARE, such as random=0.95") from None
-    open_ones = [name for name, _, share in parts if not share]
-    rest = (1 - sum(given.values())) / max(len(open_ones), 1)
-    return {name: share or rest for name, share in given.items()}
+    shares = [share for share in given.values() if share is not None]
+    rest = (1 - sum(shares)) / max(len(given) - len(shares), 1)
+    return {name: rest if share is None else share for name, share in given.items()}

@@ -100,9 +100,15 @@ def profile_control(
 ) -> ControlProfile:
     """Begin a study of a task: eight short runs at four rates, and two for the time of a larger batch.
 
-    Raises UserError for a folder with another study, a task or method that does not exist or do not fit, and a return
-    that does not move.
+    Raises UserError for a folder with another study, a task or method that does not exist or do not fit, a method that
+    learns from a set, and a return that does not move.
     """
+    from isocost.control import methods
+
+    if methods.agent(method).offline:
+        raise UserError(f"{method} learns from a set, and a plan is for methods that take samples: leave --method out, "
+                        f"or train it alone: `isocost collect {task}`, then `isocost train {method} --control {task} "
+                        "--offline FILE`")
     asked = {"task": task, "method": method, "seed": seed, "samples": samples, "width": width}
     home = StudyFolder(out)
     if home.has("study.json"):

@@ -149,8 +149,10 @@ def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:
     found = stop_of(asked.stop_at, Machine.priced(asked.price, asked.devices or 1, 1))
     if found and found.unit == FLOPS:
         found = replace(found, each={"updates": float(price(agent_of(job), open_task(job.task))[0].flop)})
-    if found and not (found.each and found.each.keys() <= {"env_steps", "updates", "seconds"}):
-        raise UserError(f"--stop-at {asked.stop_at}: a run of control counts environment steps, FLOP, time and money")
+    counted_in = {"updates", "seconds"} | (set() if asked.offline else {"env_steps"})
+    if found and not (found.each and found.each.keys() <= counted_in):
+        own = "a run on a set counts" if asked.offline else "a run of control counts environment steps,"
+        raise UserError(f"--stop-at {asked.stop_at}: {own} FLOP, time and money")
     return found
 
 
