@@ -208,6 +208,11 @@ def test_a_study_with_checkpoints_is_planned_sealed_audited_reported_and_answers
     assert kinds.audit(StudyRecord.read(there)).verdict == "cannot tell"
 
 
+@pytest.mark.parametrize("many", ["0.5", "1e400", "many"])
+def test_a_number_of_answers_that_is_none_is_named(study, many):
+    assert f"'{many}' is not a number of answers, such as 100k or 1M" in run("plan", study, "--answers", many, code=2)
+
+
 def test_without_answers_training_is_not_counted_and_the_plan_says_so(study, tmp_path):
     there = Path(shutil.copytree(study, tmp_path / "s"))
     assert "the training of a checkpoint is not counted: --answers Q counts it" in run(
