@@ -1,8 +1,8 @@
 """One request answered: what it asks for, the strategy that answers it, and the bill.
 
 A bill is what the meter was charged while the answer was made, by tries and scorers alike, so the usage of all requests
-sums to the meter's account `answers` and those of other models (`meter.MODEL`). Random numbers are addressed by the number of
-the request; by its `seed` if it has one, so that a request repeats its answer.
+sums to the meter's account `answers` and those of other models (`meter.MODEL`). Random numbers are addressed by the
+number of the request; by its `seed` if it has one, so that a request repeats its answer.
 """
 
 from __future__ import annotations
