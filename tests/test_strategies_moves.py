@@ -271,6 +271,29 @@ def test_a_threshold_of_0_is_the_policy_and_1_the_strong_model():
     for r in made:
         assert letters(r.segments[0].reply()) == r.final
     assert sum(r.notes["tries"] for r in made) == tab.cost.rollouts
+    assert sum(r.notes["depth"] for r in made) == tab.cost.decode       # one text, step after step
+
+
+def test_a_draft_that_is_dropped_has_numbers_of_its_own_and_the_limit_is_of_the_whole_text():
+    world, _ = two()
+    drawn, generate = [], world.engine.generate
+
+    async def watched(start, attempts, *, turn, **how):
+        drawn.extend((a, turn, int((start.turn == turn).sum())) for a in attempts)
+        return await generate(start, attempts, turn=turn, **how)
+
+    world.engine.generate = watched
+    made, _, _ = run("route:strong=strong,below=1,step=a", range(12), world=world, scorer=certain,
+                     pace=replace(PACE, max_tokens=3))
+    assert len(set(drawn)) == len(drawn) > 12 and max(len(r.segments[0].reply()) for r in made) == 3
+
+
+def test_agg_counts_the_steps_before():
+    """0.5 - 6 t / 30 is above 0 for the first two steps."""
+    made, _, _ = run("route:strong=strong,rule=agg,below=0.5,weights=0 0 0 0 -6,step=a", range(12), world=two()[0],
+                     scorer=certain)
+    assert {min(r.notes["steps"], 2) for r in made} == {1, 2} and max(r.notes["steps"] for r in made) > 3
+    assert all(r.notes["routed"] == min(r.notes["steps"], 2) for r in made)
 
 
 async def certain(problem, texts, over, world):
@@ -337,7 +360,7 @@ def test_routing_opens_the_second_model_by_its_name_and_bills_it_apart():
 
 def test_a_signal_shows_evenly_spaced_samples_and_pays_for_its_level():
     p = next(iter(signal.problems(signal.Signal(length=16, clear=1.0))))
-    assert p.text == p.answer * 4 + ">" and signal.shown("0123456789abcdef", 4) == "26ae"
+    assert p.text == p.answer * 4 + ">" and p.meta["level"] == 1 and signal.shown("0123456789abcdef", 4) == "26ae"
     assert signal.shown("0123", 4) == "0123" and signal.shown("01234567", 1) == "4"
     some = list(signal.problems(signal.Signal(count=200)))
     assert [p.id for p in some[:3]] == ["signal-0-0", "signal-0-1", "signal-0-2"]
@@ -364,7 +387,7 @@ def test_frames_are_doubled_until_all_agree(monkeypatch):
         frames = problem.meta["frames"]
         seen.append((frames, list(attempts)))
         made = await sample(problem, attempts, world, pace, place, start)
-        return [r.but(final="1" if frames >= agreed[0] or i else "2", stop=Stop.DONE) for i, r in enumerate(made)]
+        return [r.but(final=str(frames) if frames >= agreed[0] or i else "1", stop=Stop.DONE) for i, r in enumerate(made)]
 
     sample = sparse_to_dense.sample
     monkeypatch.setattr(sparse_to_dense, "sample", shown)
@@ -372,9 +395,13 @@ def test_frames_are_doubled_until_all_agree(monkeypatch):
     for agreed[0], ends in ((2, [2]), (4, [2, 4]), (100, [2, 4, 8])):        # 16 frames are more than there are
         seen.clear()
         (answer,), tab, _ = run("sparse-to-dense:n=3", [1], problem=0, world=replace(world, problems=[problem]))
-        assert [k for k, _ in seen] == ends and answer.final == "1" and answer.notes["frames"] == ends[-1]
+        assert [k for k, _ in seen] == ends and answer.final == str(ends[-1]) and answer.notes["frames"] == ends[-1]
         assert answer.notes["frames_read"] == 3 * sum(ends) and tab.cost.rollouts == 3 * len(ends)
         assert len({a for _, own in seen for a in own}) == 3 * len(ends)
+    even = replace(problem, meta={**problem.meta, "most_frames": 8})
+    seen.clear()
+    run("sparse-to-dense:n=3", [1], problem=0, world=replace(world, problems=[even]))
+    assert [k for k, _ in seen] == [2, 4, 8]
     seen.clear()
     run("sparse-to-dense:n=3,first=12", [1], problem=0, world=replace(world, problems=[problem]))
     assert [k for k, _ in seen] == [9]      # no more than there are
