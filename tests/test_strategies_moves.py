@@ -387,7 +387,8 @@ def test_frames_are_doubled_until_all_agree(monkeypatch):
         frames = problem.meta["frames"]
         seen.append((frames, list(attempts)))
         made = await sample(problem, attempts, world, pace, place, start)
-        return [r.but(final=str(frames) if frames >= agreed[0] or i else "1", stop=Stop.DONE) for i, r in enumerate(made)]
+        said = [str(frames) if frames >= agreed[0] or i else "1" for i in range(len(made))]
+        return [r.but(final=x, stop=Stop.DONE) for r, x in zip(made, said, strict=True)]
 
     sample = sparse_to_dense.sample
     monkeypatch.setattr(sparse_to_dense, "sample", shown)

@@ -30,7 +30,7 @@ from test_frontier import BASE as PAIRS
 from test_frontier import TRAINED
 
 P = 1000                        # parameters: a token read or written is 2,000 FLOP
-TRAINING = Costs(prefill=100, decode=900, train=1000, seconds=50)      # 2 P x 1000 + 6 P x 1000 = 8e6 FLOP
+TRAINING = Costs(prefill=140, reread=40, decode=900, train=1000, seconds=50)    # 2 P x 1000 + 6 P x 1000 = 8e6 FLOP
 
 
 def pool(rate, seed, problems=200, samples=8):
@@ -68,7 +68,7 @@ def test_an_answer_bears_its_share_of_the_training_in_every_unit(split):
     money = costs(goal(1000, price="3600usd/device-hour"))
     assert money["one@grpo"] == pytest.approx(0.95)
     tokens = costs(goal(1000, price="1usd/M-input,10usd/M-output,100usd/M-train"))
-    assert tokens["one@grpo"] == pytest.approx((1 + 90 + (100 + 9000 + 100_000) / 1000) / 1e6)
+    assert tokens["one@grpo"] == pytest.approx((1 + 90 + (140 + 9000 + 100_000) / 1000) / 1e6)
 
 
 def test_few_answers_think_and_many_are_trained_for(split):
@@ -132,6 +132,7 @@ def test_training_longer_pays_against_all_that_was_trained_less():
     more = [type(p)(policy="longer", strategy=p.strategy, training=900, answer=0.5, right=p.right) for p in TRAINED[:1]]
     made = PolicyFrontier([*PAIRS, *TRAINED, *more])
     assert made.break_even(["base", "trained"], "longer", 0.6).answers == 300 / 0.5     # against `trained`, not `base`
+    assert made.break_even(["base", "trained"], "longer", more[0]).interval == (600, 600)
 
 
 def test_a_step_is_decided_by_the_draws_in_which_nothing_cheaper_is_as_accurate():
