@@ -173,10 +173,13 @@ def study(runs, tmp_path_factory):
     return out
 
 
-def test_runs_that_differ_in_their_seed_are_one_policy(runs, study):
+def test_runs_that_differ_in_their_seed_are_one_policy(runs, study, tmp_path):
     found = checkpoints([runs / "grpo-0", runs / "grpo-1"])
     assert [(c.name, c.policy) for c in found] == [("grpo-0", "grpo"), ("grpo-1", "grpo")]
     assert checkpoints([runs / "grpo-1"])[0].policy == "grpo-1"
+    shutil.copytree(runs / "grpo-1", tmp_path / "base")
+    with pytest.raises(UserError, match="a run is named base, as the study's own model is"):
+        checkpoints([tmp_path / "base"])
     table = StrategyTable.of(StudyRecord.read(study).record("profile.json", "profile"))
     assert [p.name for p in table.policies] == ["", "grpo"]
     base, grpo = table.policies
