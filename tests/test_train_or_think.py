@@ -187,6 +187,8 @@ def test_runs_that_differ_in_their_seed_are_one_policy(runs, study, tmp_path):
     assert grpo.training.decode == (bills[0]["decode"] + bills[1]["decode"]) / 2
     assert base.parameters == grpo.parameters == 279_072
     assert {(r.arm, r.strategy) for r in table.arms} == {("grpo", s) for s in ("one", "best-of", "particles")}
+    lines = [json.loads(x) for file in study.glob("*.jsonl") for x in file.read_text().splitlines()]
+    assert table.cost.rollouts == sum(x["cost"]["rollouts"] for x in lines)     # what the checkpoints sample is counted
     assert {p.name for p in study.iterdir()} >= {"pool@grpo-0.jsonl", "live@grpo-1.jsonl"}
 
 
