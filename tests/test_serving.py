@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -34,7 +35,7 @@ from isocost.steps.serving.application import Application
 from isocost.steps.serving.choosing import by_plan, by_strategy
 from isocost.steps.serving.serve import Access, Answerer, Load, serve
 from isocost.steps.study import StudyRecord
-from isocost.strategies import best_of, one
+from isocost.strategies import best_of, one, parse
 from isocost.tasks.builtin import puzzles
 from isocost.types import Cost, Place, Problem, Role, Segment
 from isocost.worlds import endpoint
@@ -166,6 +167,36 @@ def test_what_a_scorer_writes_is_apart_from_the_tries(world):
     assert own["scorer"] == 4 * len(judged) > 0 and own["completions"] == 3 + len(judged)
     assert own["answer"] + own["tries"] + own["scorer"] == usage.completion_tokens
     assert sums([usage]) == bill(world.meter)
+
+
+def test_a_second_model_has_its_own_place_in_the_usage_and_row_at_the_end():
+    puzzled = Answerer.of("tiny-puzzles", {"data": "puzzles:count=60"}, ["data"])
+
+    async def work(url):
+        answer = await asks(url, ASKED[0])
+        os.kill(os.getpid(), signal.SIGTERM)
+        await OPEN.pop().close()
+        return answer
+
+    asking = Client(work)
+    ended = serve(puzzled, "route:strong=tiny-puzzles,below=1", access=Access(port=0), observer=asking)
+    asking.thread.join()
+    usage, ((name, second),) = asking.found.usage, ended.others.items()
+    own, account = usage.isocost, "model tiny-puzzles"
+    assert name == account and own["strong"] == second["decode"] > 0
+    assert own["tries"] == ended.cost["decode"] and sums([usage]) == tuple(
+        ended.cost[k] + second[k] for k in ("decode", "prefill"))
+    said = {r.name: r.text for r in ended.rows()}
+    assert said[account] == f"{second['prefill']:,} tokens read, {second['decode']:,} written"
+
+
+def test_a_server_opens_the_models_that_its_strategy_or_its_study_names():
+    spec = "by-band:easy=(route:strong=a#b),hard=(best-of:n=3,scorer=(generative:model=c,readings=2))"
+    assert sorted(parse(spec).models) == ["a#b", "c"] and parse("best-of:n=3").models == []
+    study = SimpleNamespace(asked={"strategies": ["best-of"], "searches": ["route:strong=a"], "sizes": [1, 4],
+                                   "scorer": "generative:model=c"})
+    assert Answerer(None, True, study).models(None) == ["c", "a", "c"]
+    assert Answerer(None, True, study).models("one") == []
 
 
 def test_temperature_0_is_the_most_likely_token(world):

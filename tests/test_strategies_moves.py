@@ -90,10 +90,14 @@ def test_with_one_axis_alone_three_axes_are_that_axis(spec, same):
 
 
 def test_three_axes_multiply_and_the_context_limits_each_sample():
-    made, tab, _ = run("nested:n=3,turns=4,context=2,show={answer},scorer=outcome", [0])
-    assert tab.cost.rollouts == 12 == made[0].notes["tries"] and tab.unchosen == 11 and tab.cost.decode <= 24
-    with pytest.raises(UserError, match="answer is a strategy of one try"):
-        strategies.parse("nested:answer=(best-of:n=4)")
+    world = toy.world()
+    seen = called(world)
+    made, tab, _ = run("nested:n=3,turns=4,context=2,show={answer},scorer=outcome", [0], world=world)
+    assert tab.cost.rollouts == 12 == made[0].notes["tries"] and tab.unchosen == 11
+    assert made[0].notes["calls"] == tab.cost.verify > 3 and max(len(b) - len(a) for a, b in seen) == 2
+    for answer in ("best-of:n=4", "route", "by-band", "beam:n=4"):
+        with pytest.raises(UserError, match="answer is a strategy of one try"):
+            strategies.parse(f"nested:answer=({answer})")
 
 
 # force ------------------------------------------------------------------------------------------------------------
@@ -133,11 +137,11 @@ def test_thinking_that_is_too_long_is_finished_and_the_answer_follows():
         assert "a" not in before if forced else said[0] in "a."
         assert after.endswith(".") or not forced
     assert sum("1" in r.final for r in closed) > 8
-    short, _, _ = run("force:waits=3,word=1,least=2", range(24))
-    assert all(r.notes["waits"] == 0 for r in short if letters(r.segments[0].tokens).find("1") < 0)
-    for r in short:
-        pieces = letters(r.segments[0].reply()).split("1")
-        assert all(sum(map(len, pieces[:k])) < 2 for k in range(1, len(pieces)))
+    short, _, _ = run("force:waits=1,word=1,least=3", range(24))        # two tokens are too few, and the end is one
+    plain = [r.segments[0] for r in run("one", range(24))[0]]
+    assert [r.notes["waits"] for r in short] == [letters(s.tokens[-1:]) == "." and s.written == 2 for s in plain]
+    cut, _, _ = run("force:waits=1,word=1,close=a", range(24), pace=replace(PACE, max_tokens=2))
+    assert {r.stop for r in cut} == {Stop.DONE, Stop.LENGTH} and max(r.segments[0].written for r in cut) == 2
 
 
 # search over steps, on scripted texts -------------------------------------------------------------------------------
@@ -225,6 +229,11 @@ def test_the_bound_of_a_tree_by_hand(monkeypatch):
     seen = scripted(monkeypatch, lambda text, k: ("ab"[k % 2], 1.0), score.get)
     (answer,), _, _ = run("tree:n=3,width=2,c=0", [0], scorer=by_letters)
     assert seen == ["a", "b", "ba", "bb", "bba", "bbb"] and answer.final == "bba" and answer.notes["tries"] == 4
+    #   with c = 1 b's bound is then .4 + 2 / 8, and a's is its score + 2 / 4: .6 stays below, .7 does not
+    for score["a"], third in ((0.1, ["bba", "bbb"]), (0.2, ["aa", "ab"])):
+        seen = scripted(monkeypatch, lambda text, k: ("ab"[k % 2], 1.0), lambda text: score.get(text, 0.3))
+        run("tree:n=3,width=2", [0], scorer=by_letters)
+        assert seen[:6] == ["a", "b", "ba", "bb", *third]
     seen = scripted(monkeypatch, lambda text, k: ("ab"[k % 2], 1.0), score.get)
     (answer,), _, _ = run("tree:n=1,width=2", [0], scorer=by_letters)      # then without exploration, to an end
     assert seen == ["a", "b", "ba", "baa"] and answer.final == "baa" and answer.notes["tries"] == 2
@@ -262,6 +271,29 @@ def test_a_threshold_of_0_is_the_policy_and_1_the_strong_model():
     for r in made:
         assert letters(r.segments[0].reply()) == r.final
     assert sum(r.notes["tries"] for r in made) == tab.cost.rollouts
+    assert sum(r.notes["depth"] for r in made) == tab.cost.decode       # one text, step after step
+
+
+def test_a_draft_that_is_dropped_has_numbers_of_its_own_and_the_limit_is_of_the_whole_text():
+    world, _ = two()
+    drawn, generate = [], world.engine.generate
+
+    async def watched(start, attempts, *, turn, **how):
+        drawn.extend((a, turn, int((start.turn == turn).sum())) for a in attempts)
+        return await generate(start, attempts, turn=turn, **how)
+
+    world.engine.generate = watched
+    made, _, _ = run("route:strong=strong,below=1,step=a", range(12), world=world, scorer=certain,
+                     pace=replace(PACE, max_tokens=3))
+    assert len(set(drawn)) == len(drawn) > 12 and max(len(r.segments[0].reply()) for r in made) == 3
+
+
+def test_agg_counts_the_steps_before():
+    """0.5 - 6 t / 30 is above 0 for the first two steps."""
+    made, _, _ = run("route:strong=strong,rule=agg,below=0.5,weights=0 0 0 0 -6,step=a", range(12), world=two()[0],
+                     scorer=certain)
+    assert {min(r.notes["steps"], 2) for r in made} == {1, 2} and max(r.notes["steps"] for r in made) > 3
+    assert all(r.notes["routed"] == min(r.notes["steps"], 2) for r in made)
 
 
 async def certain(problem, texts, over, world):
@@ -328,7 +360,7 @@ def test_routing_opens_the_second_model_by_its_name_and_bills_it_apart():
 
 def test_a_signal_shows_evenly_spaced_samples_and_pays_for_its_level():
     p = next(iter(signal.problems(signal.Signal(length=16, clear=1.0))))
-    assert p.text == p.answer * 4 + ">" and signal.shown("0123456789abcdef", 4) == "26ae"
+    assert p.text == p.answer * 4 + ">" and p.meta["level"] == 1 and signal.shown("0123456789abcdef", 4) == "26ae"
     assert signal.shown("0123", 4) == "0123" and signal.shown("01234567", 1) == "4"
     some = list(signal.problems(signal.Signal(count=200)))
     assert [p.id for p in some[:3]] == ["signal-0-0", "signal-0-1", "signal-0-2"]
@@ -355,7 +387,8 @@ def test_frames_are_doubled_until_all_agree(monkeypatch):
         frames = problem.meta["frames"]
         seen.append((frames, list(attempts)))
         made = await sample(problem, attempts, world, pace, place, start)
-        return [r.but(final="1" if frames >= agreed[0] or i else "2", stop=Stop.DONE) for i, r in enumerate(made)]
+        said = [str(frames) if frames >= agreed[0] or i else "1" for i in range(len(made))]
+        return [r.but(final=x, stop=Stop.DONE) for r, x in zip(made, said, strict=True)]
 
     sample = sparse_to_dense.sample
     monkeypatch.setattr(sparse_to_dense, "sample", shown)
@@ -363,9 +396,19 @@ def test_frames_are_doubled_until_all_agree(monkeypatch):
     for agreed[0], ends in ((2, [2]), (4, [2, 4]), (100, [2, 4, 8])):        # 16 frames are more than there are
         seen.clear()
         (answer,), tab, _ = run("sparse-to-dense:n=3", [1], problem=0, world=replace(world, problems=[problem]))
-        assert [k for k, _ in seen] == ends and answer.final == "1" and answer.notes["frames"] == ends[-1]
+        assert [k for k, _ in seen] == ends and answer.final == str(ends[-1]) and answer.notes["frames"] == ends[-1]
         assert answer.notes["frames_read"] == 3 * sum(ends) and tab.cost.rollouts == 3 * len(ends)
         assert len({a for _, own in seen for a in own}) == 3 * len(ends)
+    even = replace(problem, meta={**problem.meta, "most_frames": 8})
+    seen.clear()
+    run("sparse-to-dense:n=3", [1], problem=0, world=replace(world, problems=[even]))
+    assert [k for k, _ in seen] == [2, 4, 8]
+    seen.clear()
+    run("sparse-to-dense:n=3,first=12", [1], problem=0, world=replace(world, problems=[problem]))
+    assert [k for k, _ in seen] == [9]      # no more than there are
+    none = replace(problem, meta={**problem.meta, "frames": 0})
+    with pytest.raises(UserError, match="has frames=0 of 9 in its data"):
+        run("sparse-to-dense:n=3", [1], problem=0, world=replace(world, problems=[none]))
     with pytest.raises(UserError, match="has no frames and most_frames in its data: use --env signal"):
         run("sparse-to-dense")
 

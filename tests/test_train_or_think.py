@@ -30,7 +30,7 @@ from test_frontier import BASE as PAIRS
 from test_frontier import TRAINED
 
 P = 1000                        # parameters: a token read or written is 2,000 FLOP
-TRAINING = Costs(prefill=100, decode=900, train=1000, seconds=50)      # 2 P x 1000 + 6 P x 1000 = 8e6 FLOP
+TRAINING = Costs(prefill=140, reread=40, decode=900, train=1000, seconds=50)    # 2 P x 1000 + 6 P x 1000 = 8e6 FLOP
 
 
 def pool(rate, seed, problems=200, samples=8):
@@ -68,7 +68,7 @@ def test_an_answer_bears_its_share_of_the_training_in_every_unit(split):
     money = costs(goal(1000, price="3600usd/device-hour"))
     assert money["one@grpo"] == pytest.approx(0.95)
     tokens = costs(goal(1000, price="1usd/M-input,10usd/M-output,100usd/M-train"))
-    assert tokens["one@grpo"] == pytest.approx((1 + 90 + (100 + 9000 + 100_000) / 1000) / 1e6)
+    assert tokens["one@grpo"] == pytest.approx((1 + 90 + (140 + 9000 + 100_000) / 1000) / 1e6)
 
 
 def test_few_answers_think_and_many_are_trained_for(split):
@@ -132,6 +132,7 @@ def test_training_longer_pays_against_all_that_was_trained_less():
     more = [type(p)(policy="longer", strategy=p.strategy, training=900, answer=0.5, right=p.right) for p in TRAINED[:1]]
     made = PolicyFrontier([*PAIRS, *TRAINED, *more])
     assert made.break_even(["base", "trained"], "longer", 0.6).answers == 300 / 0.5     # against `trained`, not `base`
+    assert made.break_even(["base", "trained"], "longer", more[0]).interval == (600, 600)
 
 
 def test_a_step_is_decided_by_the_draws_in_which_nothing_cheaper_is_as_accurate():
@@ -172,10 +173,13 @@ def study(runs, tmp_path_factory):
     return out
 
 
-def test_runs_that_differ_in_their_seed_are_one_policy(runs, study):
+def test_runs_that_differ_in_their_seed_are_one_policy(runs, study, tmp_path):
     found = checkpoints([runs / "grpo-0", runs / "grpo-1"])
     assert [(c.name, c.policy) for c in found] == [("grpo-0", "grpo"), ("grpo-1", "grpo")]
     assert checkpoints([runs / "grpo-1"])[0].policy == "grpo-1"
+    shutil.copytree(runs / "grpo-1", tmp_path / "base")
+    with pytest.raises(UserError, match="a run is named base, as the study's own model is"):
+        checkpoints([tmp_path / "base"])
     table = StrategyTable.of(StudyRecord.read(study).record("profile.json", "profile"))
     assert [p.name for p in table.policies] == ["", "grpo"]
     base, grpo = table.policies
@@ -183,6 +187,8 @@ def test_runs_that_differ_in_their_seed_are_one_policy(runs, study):
     assert grpo.training.decode == (bills[0]["decode"] + bills[1]["decode"]) / 2
     assert base.parameters == grpo.parameters == 279_072
     assert {(r.arm, r.strategy) for r in table.arms} == {("grpo", s) for s in ("one", "best-of", "particles")}
+    lines = [json.loads(x) for file in study.glob("*.jsonl") for x in file.read_text().splitlines()]
+    assert table.cost.rollouts == sum(x["cost"]["rollouts"] for x in lines)     # what the checkpoints sample is counted
     assert {p.name for p in study.iterdir()} >= {"pool@grpo-0.jsonl", "live@grpo-1.jsonl"}
 
 
@@ -206,6 +212,11 @@ def test_a_study_with_checkpoints_is_planned_sealed_audited_reported_and_answers
     changed = [{**x, "right": x["right"][::-1]} for x in pools]
     (there / "pool@grpo-0.jsonl").write_text("".join(json.dumps(x) + "\n" for x in changed))
     assert kinds.audit(StudyRecord.read(there)).verdict == "cannot tell"
+
+
+@pytest.mark.parametrize("many", ["0.5", "1e400", "many"])
+def test_a_number_of_answers_that_is_none_is_named(study, many):
+    assert f"'{many}' is not a number of answers, such as 100k or 1M" in run("plan", study, "--answers", many, code=2)
 
 
 def test_without_answers_training_is_not_counted_and_the_plan_says_so(study, tmp_path):

@@ -2,8 +2,8 @@
 
 Everything decoded, scored or trained inside `on(account)`, at any depth and whether or not the result is used, is
 charged to that account: cancelled rollouts, the losers of best-of-n, the side rollouts of a value estimate. Accounts:
-"train" is the C of the laws; "evaluation", "probe", "check" (of the answer key), "lost" and "answers" (what was served)
-are never part of C and always part of the bill.
+"train" is the C of the laws; "evaluation", "probe", "check" (of the answer key), "lost", "answers" (what was served)
+and "model NAME" (a second model that writes part of an answer) are never part of C and always part of the bill.
 
 One rollout is one attempt that a `play` or a `schedule` begins, from the prompt or from a part of another attempt,
 whether or not it is returned. An attempt that goes on where it stopped is the same rollout, and a copy is none. An
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from isocost.types import Cost
 
 TRAIN, EVALUATION, PROBE, CHECK, LOST, ANSWERS = "train", "evaluation", "probe", "check", "lost", "answers"
+MODEL = "model "        # and its name
 RULE = 1        # grows when what is charged changes: records have it, and one begun under another is not continued
 SAMPLE, SCORE, LEARN = "sample", "score", "learn"  # what seconds are spent on
 

@@ -95,8 +95,9 @@ def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
     help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
 )
 @click.option("--accuracy", type=SHARE, help="of strategies, instead of --budget: the accuracy to reach at least cost")
-@click.option("--answers", type=Size(), metavar="Q", help="of strategies: train or think? The answers that a "
-              "checkpoint's training is for, such as 100k; --budget is then of training and all answers")
+@click.option("--answers", type=Size("answers, such as 100k or 1M"), metavar="Q",
+              help="of strategies: train or think? The answers that a checkpoint's training is for, such as 100k; "
+              "--budget is then of training and all answers")
 @click.option("--speed", type=POSITIVE, help="of strategies, for 2s/answer: tokens per second of one text")
 @click.option("--return", "wanted", type=float, help="control: the return to plan for  [default: the best that the "
               "budget pays for]")

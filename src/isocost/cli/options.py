@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -286,17 +287,20 @@ def site_of(asked: dict[str, Any]) -> Any:
 
 
 class Size(click.ParamType):
-    """A number of parameters: 7B, 135M, 1.5e9."""
+    """A large number, by default of parameters: 7B, 135M, 1.5e9."""
 
     name = "size"
+
+    def __init__(self, of: str = "parameters, such as 7B or 135M"):
+        self.of = of
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         found = re.fullmatch(r"([0-9.]+(?:[eE]\+?[0-9]+)?)([kKMBT]?)", str(value).strip())
         scale, size = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}, 0.0
         with suppress(ValueError):
             size = float(found[1]) * scale[found[2].upper()] if found else 0.0
-        if not size >= 1:
-            self.fail(f"{value!r} is not a number of parameters, such as 7B or 135M", param, ctx)
+        if not 1 <= size < inf:
+            self.fail(f"{value!r} is not a number of {self.of}", param, ctx)
         return size
 
 

@@ -18,6 +18,7 @@ answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -98,6 +99,11 @@ class Strategy:
     def scorer(self) -> str:
         """The scorer that it chooses by, as text; empty for none."""
         return str(self.settings.get("scorer") or "")
+
+    @property
+    def models(self) -> list[str]:
+        """Other models that it, a strategy in it or a scorer asks, as in --model."""
+        return re.findall(r"\b(?:strong|model)=([^,()]+)", str(self))
 
     @property
     def traits(self) -> frozenset[str]:

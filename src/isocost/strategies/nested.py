@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from isocost.errors import UserError
-from isocost.recipe import knobs
+from isocost.recipe import functions, knobs
 from isocost.scorers import Scorer
 from isocost.seams import Pace, Play
 from isocost.strategies import Card, best_of, one, vote
@@ -29,7 +29,8 @@ ADDED = ("tries", "depth", "calls", "scoring")      # notes of the samples that 
 
 def check(*, answer: Play) -> None:
     """Raises UserError for a strategy of several tries: their numbers would be those of other samples."""
-    if knobs(answer).get("n", 1) > 1:
+    parts = {t.name for x in functions(answer) for t in x.declared.traits if t.holds(x.settings)}
+    if knobs(answer).get("n", 1) > 1 or "probe" in knobs(answer) or "chosen_by_steps" in parts:
         raise UserError("nested: answer is a strategy of one try, such as one or force; write the number of samples as "
                         "nested's own n")
 

@@ -95,7 +95,7 @@ async def play(
         words = other.text.prompt(problem.prompt) + other.text.encode(said)
         ids, room = step_ids(other, mark), max(pace.max_tokens - len(before.reply()), 1)
         asked = Segment.given(words, Role.PROMPT, pace.sampling)
-        with meter.on(f"model {strong or 'itself'}"), meter.tab() as tab, meter.begins(False):
+        with meter.on(meter.MODEL + (strong or "itself")), meter.tab() as tab, meter.begins(False):
             (new,) = await other.engine.generate(asked, answer.apart(1), place=place, turn=0, max_tokens=room, ends=ids,
                                                  stop=() if ids else (mark,))
         answer.depth += len(new.tokens)

@@ -40,7 +40,11 @@ async def play(
     if not {"frames", "most_frames"} <= problem.meta.keys():
         raise UserError(f"sparse-to-dense: problem {problem.id!r} has no frames and most_frames in its data: use --env "
                         "signal, or an environment that shows as many as these say")
-    least, most = first or int(problem.meta["frames"]), int(problem.meta["most_frames"])
+    most = int(problem.meta["most_frames"])
+    least = min(first or int(problem.meta["frames"]), most)
+    if least < 1:
+        raise UserError(f"sparse-to-dense: problem {problem.id!r} has frames={least} of {most} in its data, and at "
+                        "least one is shown: mend its data")
 
     async def one(attempt: int) -> Rollout:
         answer, frames, read = Answer(problem, attempt, world, pace, place), least, 0

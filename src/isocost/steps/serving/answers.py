@@ -1,8 +1,8 @@
 """One request answered: what it asks for, the strategy that answers it, and the bill.
 
 A bill is what the meter was charged while the answer was made, by tries and scorers alike, so the usage of all requests
-sums to the meter's account `answers`. Random numbers are addressed by the number of the request; by its `seed` if it
-has one, so that a request repeats its answer.
+sums to the meter's account `answers` and those of other models (`meter.MODEL`). Random numbers are addressed by the
+number of the request; by its `seed` if it has one, so that a request repeats its answer.
 """
 
 from __future__ import annotations
@@ -88,13 +88,14 @@ class CountedEngine:
 @dataclass
 class AnswerBill:
     """What an answer cost so far. `answer` is tokens of the texts that were returned, `scorer` those that scorers
-    wrote, `depth` tokens that were written one after the other."""
+    wrote, `strong` those that another model wrote, `depth` tokens that were written one after the other."""
 
     chosen: ChosenStrategy
     tab: meter.Tab
     engine: CountedEngine
     answer: int = 0
     scorer: int = 0
+    strong: int = 0
     depth: int = 0
 
     @property
@@ -105,7 +106,9 @@ class AnswerBill:
         """OpenAI's `usage`, and what it is made of: all that was read and written, in every try. Cached tokens were
         read or written before."""
         cost = self.cost
-        parts = {"answer": self.answer, "tries": cost.decode - self.answer - self.scorer, "scorer": self.scorer,
+        tries = cost.decode - self.answer - self.scorer - self.strong
+        parts = {"answer": self.answer, "tries": tries, "scorer": self.scorer,
+                 **({"strong": self.strong} if self.strong else {}),
                  "reread": cost.reread, "calls": cost.verify,
                  "completions": self.engine.started, "lost": self.engine.lost, "depth": self.depth,
                  "strategy": self.chosen.name, "band": self.chosen.band}
@@ -205,6 +208,7 @@ async def play(
         raise RequestError(f"the model failed in all of {engine.started} tries: {_why(world)}", "backend_failed", 502)
     own.answer = sum(s.written for r in good for s in r.segments)
     own.scorer = sum(int(r.numbers.get("scoring_written", 0)) for r in made)
+    own.strong = sum(int(r.numbers.get("strong", 0)) for r in made)
     own.depth = max(int(r.numbers.get("depth", sum(s.written for s in r.segments))) for r in good)
     return [_reply(r, want, number * CHOICES + r.attempt, world) for r in good]
 

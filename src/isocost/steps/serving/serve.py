@@ -15,7 +15,7 @@ from isocost.disk.jsonfile import tail
 from isocost.disk.shape import Keys
 from isocost.errors import UserError, needed
 from isocost.gather import finished
-from isocost.meter import ANSWERS, Meter
+from isocost.meter import ANSWERS, MODEL, Meter
 from isocost.runs.files import Stream, read_json
 from isocost.runs.measure import UNNAMED
 from isocost.screen.display import Result, Row, Table, given
@@ -25,6 +25,7 @@ from isocost.steps.folder import writing
 from isocost.steps.serving.answers import Choose
 from isocost.steps.settings import option_names, setting_of
 from isocost.steps.study import StudyRecord
+from isocost.steps.test_time.profile import spec_of as strategy_of
 from isocost.steps.training.served import Served, spent
 from isocost.strategies import parse
 from isocost.types import Rollout, Score
@@ -84,6 +85,9 @@ class Listening:
 @dataclass(frozen=True)
 class ServerEnd(Result):
     """What a server did: requests by how they ended, what their answers cost, and the requests to the model's server.
+
+    others: what other models cost, such as the one of the strategy `route`, by account; neither `cost` nor `money` has
+    it.
     """
 
     model: str
@@ -93,11 +97,13 @@ class ServerEnd(Result):
     money: Mapping[str, Any] | None = None
     server: Mapping[str, Any] | None = None
     journal: str = ""
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def rows(self) -> list[Row | Table]:
         """The requests, and what they cost."""
         ends = ", ".join(f"{n:,} {k}" for k, n in sorted(self.requests.items())) or "none"
-        return given(Row("requests of clients", ends), *spent(self.cost, self.money, self.server),
+        others = (Row(k, f"{c['prefill']:,} tokens read, {c['decode']:,} written") for k, c in self.others.items())
+        return given(Row("requests of clients", ends), *spent(self.cost, self.money, self.server), *others,
                      Row("answers and bills", self.journal))
 
 
@@ -139,6 +145,14 @@ class Answerer:
         if self.study is not None and strategy is None:
             return by_plan(self.study, price)
         return by_strategy(strategy or PLAIN), strategy or PLAIN
+
+    def models(self, strategy: str | None) -> list[str]:
+        """Other models that the strategy asks, or any that the plan of the study may choose."""
+        if strategy or self.study is None:
+            return parse(strategy).models if strategy else []
+        about = self.study.asked
+        return [model for name in (*about["strategies"], *about["searches"])
+                for model in parse(strategy_of(name, max(about["sizes"]), about["scorer"])).models]
 
     @contextlib.contextmanager
     def opened(self, limits: RequestLimits) -> Iterator[World]:
@@ -195,7 +209,7 @@ def serve(
             journal = Stream.mended(out / FILE)
             closing.callback(journal.close)
         world = closing.enter_context(answerer.opened(served.limits))
-        if second := parse(strategy).settings.get("strong") if strategy else "":
+        for second in answerer.models(strategy):
             world.other(second)
         world.open_other = None     # a request names no model to open
         app = Application(world, setting.model, setting.measured, choose, Admission(load.tokens, load.queue),
@@ -204,7 +218,8 @@ def serve(
         cost = world.meter.of(ANSWERS)
         return ServerEnd(setting.model, named, dict(app.counts), cost.data(),
                          None if price is None else price.of(cost).data(),
-                         world.about.server() if world.about.server else None, name)
+                         world.about.server() if world.about.server else None, name,
+                         {k: c.data() for k, c in world.meter.logical.items() if k.startswith(MODEL)})
 
 
 async def _listen(app: Application, access: Access, grace: float, said: Listening, observer: Observer) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from isocost.can import Can
 from isocost.disk.jsonfile import fit
 from isocost.errors import UserError
-from isocost.planner.test_time.policies import PolicyCost
+from isocost.planner.test_time.policies import BASE, PolicyCost
 from isocost.runs import source
 from isocost.runs.files import canonical, find_runs, read_json
 from isocost.runs.schema import ENDED, TRAINED, Costs
@@ -43,8 +43,8 @@ class Checkpoint:
 def checkpoints(folders: Sequence[Path]) -> list[Checkpoint]:
     """The finished runs in these folders, which are runs, or studies of training with all of their trained runs.
 
-    Raises UserError for a folder without a final policy, for a run that is no run of isocost, and for two runs of one
-    name.
+    Raises UserError for a folder without a final policy, for a run that is no run of isocost, for two runs of one
+    name, and for one that is named as the study's own model.
     """
     found: dict[Path, dict[str, Any]] = {}
     for folder in folders:
@@ -66,6 +66,8 @@ def checkpoints(folders: Sequence[Path]) -> list[Checkpoint]:
     policies = {kind: _common(own) for kind, own in kinds.items()}
     if len(set(policies.values())) < len(policies):
         policies = {kind: own[0] for kind, own in kinds.items()}
+    if BASE in policies.values():
+        raise UserError(f"--checkpoints: a run is named {BASE}, as the study's own model is; rename its folder")
     return [_of(run, record, policies[_kind(record)]) for run, record in found.items()]
 
 
