@@ -152,13 +152,13 @@ def test_xrpos_priority():
     assert_close(xrpo.priority(0.0, 4, 99, bonus=0.5, alpha=0.05), 0.5 * math.sqrt(math.log(100) / 4))
     half = [12.706205 * 0.5 / math.sqrt(2), 4.302653 * 0.5 / math.sqrt(3)]        # t(0.975; 1 and 2)
     assert_close(xrpo.priority(0.5, 2, 99, bonus=0.0, alpha=0.05), half[0] - half[1], 1e-5)
-    assert xrpo.priority(0.0, 0, 99, bonus=0.0, alpha=0.05) == math.inf
 
 
 def test_xrpo_gives_more_where_the_mean_is_uncertain_and_all_that_there_is():
     uncertain, settled = [1.0, 0.0, 1.0, 0.0], [1.0] * 4
-    assert xrpo.counts([settled, uncertain], 3, bonus=0.0, alpha=0.05) == [0, 3]
-    assert xrpo.counts([settled, [0.0] * 4], 4, bonus=0.1, alpha=0.05) == [2, 2]        # by the bonus: the fewest first
+    assert xrpo.counts([settled, uncertain], [4, 4], 3, bonus=0.0, alpha=0.05) == [0, 3]
+    assert xrpo.counts([settled, [0.0] * 4], [4, 4], 4, bonus=0.1, alpha=0.05) == [2, 2]        # by the bonus: the fewest first
+    assert xrpo.counts([settled, []], [4, 4], 4, bonus=0.1, alpha=0.05) == [2, 2]      # whose verifier failed
     plan = xrpo.allocate(problems(2), LEDGER, 13, first=0.5, phases=2)
     first = next(plan)
     assert first == [3, 3]
@@ -211,6 +211,7 @@ def test_apriels_domains_keep_to_their_targets():
     target = np.array([0.5, 0.5])
     assert_close(list(apriel.factors(target, [80, 20])), [0.625, 2.5])
     assert list(apriel.factors(target, [20, 20])) == [1, 1]                # fewer than 50
+    assert list(apriel.factors(target, [0, 0], cold=0)) == [1, 1]
     assert list(apriel.factors(target, [50, 0])) == [0.5, 10]              # without one: 10
     assert_close(list(apriel.factors(target, [990, 10])), [0.1 * 0.5 / 0.1 / 0.99, 10])
 
@@ -311,6 +312,10 @@ def test_rlpt_asks_for_every_segment_but_the_first():
     made = {t.variant: (t.prefix, t.meta["segment"]) for t in tasks(SUM, boundary=";")}
     assert made == {                                   # of four segments, the prompt being one: n − 1
         "segment-0": ("", "1+9=10;"), "segment-1": ("1+9=10;", "1+8+1=10;"), "segment-2": ("1+9=10;1+8+1=10;", "100")}
+    blank = replace(SUM, meta={"solution": "1;\n;2;\n"})
+    assert {t.variant for t in tasks(blank, boundary=";")} == {"segment-0", "segment-2"}
+    assert {t.variant for t in tasks(blank, boundary=";", infill=1.0) if t.prefix == ""} == {
+        "segment-0", "between-0", "between-2"}
     plain = Problem("p", SUM.prompt, "100")
     assert asyncio.run(rlpt.guide(plain, None, LEDGER)) == [plain]
 
@@ -336,6 +341,8 @@ def test_rlpt_pays_for_the_texts_own_segment_and_stops_there():
     assert all("a" not in t[:-1] for t in texts) and any(t == "a" for t in texts)
     scored = asyncio.run(rlpt.reward(Group(asked, tuple(said)), world)).rollouts
     assert [r.score.value for r in scored] == [float(t == "a") for t in texts]
+    cut = Group(asked, tuple(r.but(stop=Stop.LENGTH) for r in said))
+    assert {r.score.value for r in asyncio.run(rlpt.reward(cut, world)).rollouts} == {0.0}
     assert world.meter.of().verify == 0
 
 
