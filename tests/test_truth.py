@@ -13,7 +13,7 @@ from isocost.report import page
 from isocost.runs.arm import Arm
 from isocost.runs.files import RunFiles, read_lines
 from isocost.runs.job import Job
-from isocost.runs.parted import Parting, changes, flawed, of_arms
+from isocost.runs.parted import Parting, by_n, changes, flawed, of_arms
 from isocost.runs.run import run
 from isocost.steps.look.evaluate import evaluate_model
 from isocost.steps.look.verdict import verdict
@@ -153,6 +153,7 @@ def test_a_hacked_run_is_said_by_its_end_the_verdict_the_report_and_a_comparison
     arms = {"a": [RunFiles(both), RunFiles(folder)], "b": [RunFiles(both)]}
     assert of_arms(arms, hacked=True) == [of_arms(arms)[0]] and "reward hacking in 1 of 2 runs" in of_arms(arms)[0]
     assert len(of_arms(arms)) == 2
+    assert by_n([RunFiles(both)]) == [] and by_n(arms["a"]) == [of_arms({"n = 4": arms["a"]})[0]]
 
 
 def test_a_model_is_evaluated_by_both():
