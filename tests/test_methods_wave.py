@@ -112,7 +112,7 @@ def test_drpos_trust_region_pulls_back_what_is_beyond_it():
         assert world.meter.of().score == 2 * int(batch.length.sum())    # the batch, then each part again
     leashes.clear()
     seen = drpo.improve(batch, recipe.but(loss=watched), world, LEDGER, beta=3.0, delta=0.0, minibatches=2)
-    assert_close(leashes[1], 3 * 2 * seen["kl"] / 8)        # the weight sums over 8 rollouts of a group; KL was 0 at first
+    assert_close(leashes[1], 3 * 2 * seen["kl"] / 8)   # 8 rollouts a group; KL was 0 at first
     now = batch.logp.clone().requires_grad_()
     held = batch.but(advantage=torch.zeros_like(now), extra={"leash": torch.full_like(now, 2.0)})
     drpo.loss(Forward(now, now.detach()), held)[0].sum().backward()

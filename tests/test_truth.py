@@ -88,7 +88,7 @@ def test_the_truth_is_charged_to_evaluation_and_changes_are_since_it_was_highest
     assert bill["train"]["verify"] == bill["train"]["rollouts"]
     lines = [x for x in read_lines(both / "metrics.jsonl") if "eval/since" in x]
     for k, x in enumerate(lines):
-        assert x["eval/since"] == max(lines[: k + 1], key=lambda y: y["eval/select"])["step"]       # the first of equals
+        assert x["eval/since"] == max(lines[: k + 1], key=lambda y: y["eval/select"])["step"]
     found, problems = Parting.of(RunFiles(both)), json.loads((both / "run.json").read_text())["problems"]["select"]
     wide = student(1 - 0.05 / (len(lines) - 1), problems - 1)
     assert found.truth_half == pytest.approx(wide * lines[-1]["eval/truth/change_se"])
