@@ -330,12 +330,16 @@ def gate_of(claim: Claim, found: Pilot, values: Mapping[Path, Mapping[str, float
 
 
 def _asked(q: Question, known: Spread, ends: np.ndarray, found: Pilot, seeds: int) -> list[Ruling]:
-    """The lines that depend on what is claimed: of a reward learns and headroom, or the margin; and of the seeds."""
+    """The lines that depend on what is claimed: learns, of a reward headroom, or the margin; and of the seeds.
+
+    Of a margin one of the two arms has to learn: where neither does they are alike, whatever the method does.
+    """
     lines = [decidable.planned(known, seeds, q.alpha, q.margin or decidable.EFFECT)] if _reward(q) else [
         Ruling("seeds", seeds >= decidable.PAIRS, f"{counted(seeds, 'seed')}: {q.metric} is known within "
                f"{known.half_width(seeds, q.alpha):.3g}")]
     if q.margin is not None:
-        return [decidable.margin(q.margin, known, seeds, q.alpha), *lines]
+        both = [decidable.learns(x, found.base(x), found.ends(x)) for x in dict.fromkeys((q.comparator, q.arm))]
+        return [decidable.best(both), decidable.margin(q.margin, known, seeds, q.alpha), *lines]
     if not _reward(q):
         return lines
     room = 1 - float(ends.mean()) if q.above >= 0 else float(ends.mean())

@@ -110,6 +110,13 @@ def test_drpos_trust_region_pulls_back_what_is_beyond_it():
         drpo.improve(batch, recipe.but(loss=watched), world, LEDGER, delta=delta)
         assert leashes[0] == 0 and (max(leashes[1:]) > 0) is tight      # before the first update KL is 0
         assert world.meter.of().score == 2 * int(batch.length.sum())    # the batch, then each part again
+    leashes.clear()
+    seen = drpo.improve(batch, recipe.but(loss=watched), world, LEDGER, beta=3.0, delta=0.0, minibatches=2)
+    assert_close(leashes[1], 3 * 2 * seen["kl"] / 8)   # 8 rollouts a group; KL was 0 at first
+    now = batch.logp.clone().requires_grad_()
+    held = batch.but(advantage=torch.zeros_like(now), extra={"leash": torch.full_like(now, 2.0)})
+    drpo.loss(Forward(now, now.detach()), held)[0].sum().backward()
+    assert set(now.grad[batch.mask].tolist()) == {-2.0}                 # what was sampled becomes likelier again
 
 
 # MSSR ---------------------------------------------------------------------------------------------------------------
@@ -152,13 +159,13 @@ def test_xrpos_priority():
     assert_close(xrpo.priority(0.0, 4, 99, bonus=0.5, alpha=0.05), 0.5 * math.sqrt(math.log(100) / 4))
     half = [12.706205 * 0.5 / math.sqrt(2), 4.302653 * 0.5 / math.sqrt(3)]        # t(0.975; 1 and 2)
     assert_close(xrpo.priority(0.5, 2, 99, bonus=0.0, alpha=0.05), half[0] - half[1], 1e-5)
-    assert xrpo.priority(0.0, 0, 99, bonus=0.0, alpha=0.05) == math.inf
 
 
 def test_xrpo_gives_more_where_the_mean_is_uncertain_and_all_that_there_is():
     uncertain, settled = [1.0, 0.0, 1.0, 0.0], [1.0] * 4
-    assert xrpo.counts([settled, uncertain], 3, bonus=0.0, alpha=0.05) == [0, 3]
-    assert xrpo.counts([settled, [0.0] * 4], 4, bonus=0.1, alpha=0.05) == [2, 2]        # by the bonus: the fewest first
+    assert xrpo.counts([settled, uncertain], [4, 4], 3, bonus=0.0, alpha=0.05) == [0, 3]
+    assert xrpo.counts([settled, [0.0] * 4], [4, 4], 4, bonus=0.1, alpha=0.05) == [2, 2]    # the fewest first
+    assert xrpo.counts([settled, []], [4, 4], 4, bonus=0.1, alpha=0.05) == [2, 2]      # whose verifier failed
     plan = xrpo.allocate(problems(2), LEDGER, 13, first=0.5, phases=2)
     first = next(plan)
     assert first == [3, 3]
@@ -211,6 +218,7 @@ def test_apriels_domains_keep_to_their_targets():
     target = np.array([0.5, 0.5])
     assert_close(list(apriel.factors(target, [80, 20])), [0.625, 2.5])
     assert list(apriel.factors(target, [20, 20])) == [1, 1]                # fewer than 50
+    assert list(apriel.factors(target, [0, 0], cold=0)) == [1, 1]
     assert list(apriel.factors(target, [50, 0])) == [0.5, 10]              # without one: 10
     assert_close(list(apriel.factors(target, [990, 10])), [0.1 * 0.5 / 0.1 / 0.99, 10])
 
@@ -293,7 +301,7 @@ def test_t1s_reference_is_a_moving_mean_of_the_policy_and_a_checkpoint_has_it():
     other = toy.world()
     other.restore(world.state())
     assert torch.equal(weights(other.reference), weights(world.reference))
-    assert torch.equal(weights(other.learner), weights(world.learner))
+    assert torch.equal(weights(other.learner), weights(world.learner)) and other.state().keys() == world.state().keys()
 
 
 # RLPT ---------------------------------------------------------------------------------------------------------------
@@ -311,6 +319,10 @@ def test_rlpt_asks_for_every_segment_but_the_first():
     made = {t.variant: (t.prefix, t.meta["segment"]) for t in tasks(SUM, boundary=";")}
     assert made == {                                   # of four segments, the prompt being one: n − 1
         "segment-0": ("", "1+9=10;"), "segment-1": ("1+9=10;", "1+8+1=10;"), "segment-2": ("1+9=10;1+8+1=10;", "100")}
+    blank = replace(SUM, meta={"solution": "1;\n;2;\n"})
+    assert {t.variant for t in tasks(blank, boundary=";")} == {"segment-0", "segment-2"}
+    assert {t.variant for t in tasks(blank, boundary=";", infill=1.0) if t.prefix == ""} == {
+        "segment-0", "between-0", "between-2"}
     plain = Problem("p", SUM.prompt, "100")
     assert asyncio.run(rlpt.guide(plain, None, LEDGER)) == [plain]
 
@@ -336,6 +348,8 @@ def test_rlpt_pays_for_the_texts_own_segment_and_stops_there():
     assert all("a" not in t[:-1] for t in texts) and any(t == "a" for t in texts)
     scored = asyncio.run(rlpt.reward(Group(asked, tuple(said)), world)).rollouts
     assert [r.score.value for r in scored] == [float(t == "a") for t in texts]
+    cut = Group(asked, tuple(r.but(stop=Stop.LENGTH) for r in said))
+    assert {r.score.value for r in asyncio.run(rlpt.reward(cut, world)).rollouts} == {0.0}
     assert world.meter.of().verify == 0
 
 
@@ -403,6 +417,19 @@ def test_latrs_tree_keeps_branches_that_become_different():
     assert asyncio.run(go(0.0)) == (["aaaaaa", "abaaaa", "abcccc"], 6)
     assert asyncio.run(go(0.5))[0] == ["aaaaaa", "abcccc"]      # "baa" is 1 of 3 from "aaa"; "ccc" 3 of 3 from "aaa"
     assert asyncio.run(go(1.1))[0] == ["aaaaaa"]
+
+
+def test_latrs_second_token_has_its_probability():
+    world, place = toy.world(), Place(0, 0, 0)
+    pace = replace(methods.load("latr").recipe().pace(LEDGER), max_tokens=4)
+    prompt = asyncio.run(play.opening(QUESTION, world, pace, place))
+    x = asyncio.run(latr._grown(QUESTION, prompt, world, pace, place, []))
+    assert len(x.tokens) == len(x.second) == len(x.p2) > 0
+    for t, (top, second) in enumerate(zip(x.tokens, x.second, strict=True)):
+        tried = [attempt([*x.tokens[:t], k], 0.0, i) for i, k in enumerate((top, second))]
+        batch = pack([Group(QUESTION, tuple(tried))], 0)
+        one, two = (world.learner.score(batch).logp * batch.mask).sum(-1).exp().tolist()
+        assert_close([one, two], [math.exp(x.logp[: t + 1].sum()), math.exp(x.logp[:t].sum()) * x.p2[t]], 1e-4)
 
 
 def test_latr_in_the_toy():

@@ -13,10 +13,12 @@ from isocost.report import page
 from isocost.runs.arm import Arm
 from isocost.runs.files import RunFiles, read_lines
 from isocost.runs.job import Job
-from isocost.runs.parted import Parting, changes, flawed, of_arms
+from isocost.runs.parted import Parting, by_n, changes, flawed, of_arms
 from isocost.runs.run import run
+from isocost.stats.intervals import student
 from isocost.steps.look.evaluate import evaluate_model
 from isocost.steps.look.verdict import verdict
+from isocost.steps.training.profile import profile
 from isocost.steps.training.single import RunEnd
 from isocost.tasks.verify.verifiers import COARSE, find
 from isocost.types import Message, Problem
@@ -78,6 +80,26 @@ def test_evaluations_mark_the_same_attempts_by_both_and_training_knows_the_mark_
     [curve], [of_mark] = curves([both]), curves([both], MARK)
     assert of_mark.select.tolist() == [x["eval/select/mark"] for x in lines]
     assert curve.select.tolist() == [x["eval/select"] for x in lines]
+
+
+def test_the_truth_is_charged_to_evaluation_and_changes_are_since_it_was_highest(both):
+    bill = json.loads((both / "end.json").read_text())["bill"]
+    assert bill["evaluation"]["verify"] == 2 * bill["evaluation"]["rollouts"] > 0
+    assert bill["train"]["verify"] == bill["train"]["rollouts"]
+    lines = [x for x in read_lines(both / "metrics.jsonl") if "eval/since" in x]
+    for k, x in enumerate(lines):
+        assert x["eval/since"] == max(lines[: k + 1], key=lambda y: y["eval/select"])["step"]
+    found, problems = Parting.of(RunFiles(both)), json.loads((both / "run.json").read_text())["problems"]["select"]
+    wide = student(1 - 0.05 / (len(lines) - 1), problems - 1)
+    assert found.truth_half == pytest.approx(wide * lines[-1]["eval/truth/change_se"])
+
+
+def test_a_profile_is_by_what_trains_and_the_truth_is_beside_it(tmp_path):
+    setting = Setting.of(**PROXY)
+    alone, beside = (profile(tmp_path / str(x.problems.truth), x, problems=8)
+                     for x in (setting, setting.but(truth="exact")))
+    assert list(beside.right) == list(alone.right) and beside.dead == alone.dead
+    assert alone.truth is None and beside.truth["mean"] < beside.mean and 0 < beside.truth["flawed"] < 1
 
 
 def test_without_a_truth_a_record_has_none(tmp_path):
@@ -153,6 +175,7 @@ def test_a_hacked_run_is_said_by_its_end_the_verdict_the_report_and_a_comparison
     arms = {"a": [RunFiles(both), RunFiles(folder)], "b": [RunFiles(both)]}
     assert of_arms(arms, hacked=True) == [of_arms(arms)[0]] and "reward hacking in 1 of 2 runs" in of_arms(arms)[0]
     assert len(of_arms(arms)) == 2
+    assert by_n([RunFiles(both)]) == [] and by_n(arms["a"]) == [of_arms({"n = 4": arms["a"]})[0]]
 
 
 def test_a_model_is_evaluated_by_both():

@@ -57,7 +57,7 @@ def choose(
 
 def factors(target: np.ndarray, done: Sequence[int], *, cold: int = 50, most: float = 10.0) -> np.ndarray:
     """target / share of what is finished, within [1 / `most`, `most`]; 1 for all before `cold` are finished. (D,)"""
-    if sum(done) < cold:
+    if sum(done) < max(cold, 1):
         return np.ones(len(target))
     share = np.array(done) / sum(done)
     return np.where(share > 0, target / np.maximum(share, 1e-12), most).clip(1 / most, most)

@@ -38,20 +38,24 @@ async def guide(
     """One task of a problem's text, which is its prompt and then its solution in segments that end with `boundary`.
 
     The first segment is the prompt. A share λ / (1 + λ) of the tasks, λ = `infill`, asks by `words` for a segment
-    between two others. A problem without a solution is posed as it is.
+    between two others. No task asks for a blank segment, which anyone can write. A problem without a solution is
+    posed as it is.
     """
     parts = segments(str(problem.meta.get("solution") or ""), boundary)
-    if not parts:
+    asked = [k for k, part in enumerate(parts) if part.removesuffix(boundary).strip()]
+    if not asked:
         return [problem]
     rng = chance.generator(ledger.seed, chance.Purpose.GUIDE, ledger.drawn)
-    between = len(parts) > 1 and rng.random() < infill / (1 + infill)
-    i = int(rng.integers(len(parts) - between))
+    inner = [k for k in asked if k + 1 < len(parts)]
+    between = bool(inner) and rng.random() < infill / (1 + infill)
+    asked = inner if between else asked
+    i = asked[int(rng.integers(len(asked)))]
     task = replace(problem, variant=f"segment-{i}", prefix="".join(parts[:i]),
                    meta={**problem.meta, TARGET: parts[i], BOUNDARY: boundary})
     if between:
         *before, last = problem.prompt
-        asked = words.replace("{after}", parts[i + 1]).replace("{before}", last.content + "".join(parts[:i]))
-        task = replace(task, variant=f"between-{i}", prefix="", prompt=(*before, Message(last.role, asked)))
+        text = words.replace("{after}", parts[i + 1]).replace("{before}", last.content + "".join(parts[:i]))
+        task = replace(task, variant=f"between-{i}", prefix="", prompt=(*before, Message(last.role, text)))
     return [task]
 
 
@@ -79,7 +83,8 @@ async def reward(group: Group, world: World) -> Group:
     if TARGET not in group.problem.meta:
         return await verified(group, world)
     wanted = str(group.problem.meta[TARGET]).strip()
-    return group.of(r.scored(None if r.stop is Stop.ERROR else Score(float(_written(r, world) == wanted)))
+    return group.of(r.scored(None if r.stop is Stop.ERROR else
+                             Score(float(r.stop is not Stop.LENGTH and _written(r, world) == wanted)))
                     for r in group.rollouts)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from functools import partial
-from math import inf, log, sqrt
+from math import log, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,12 +47,18 @@ def allocate(
     while groups and (left := total - sum(g.size for g in groups)) > 0:
         budget = -(-left // max(phases, 1))
         phases -= 1
-        groups = yield counts([g.rewards.tolist() for g in groups], budget, bonus=bonus, alpha=alpha)
+        groups = yield counts([g.rewards.tolist() for g in groups], [g.size for g in groups], budget,
+                              bonus=bonus, alpha=alpha)
 
 
-def counts(rewards: Sequence[Sequence[float]], budget: int, *, bonus: float, alpha: float) -> list[int]:
-    """So many more rollouts for each problem, from the rewards so far; ties go to the first."""
-    n = [len(r) for r in rewards]
+def counts(
+    rewards: Sequence[Sequence[float]], sizes: Sequence[int], budget: int, *, bonus: float, alpha: float
+) -> list[int]:
+    """So many more rollouts for each problem, from its rewards and rollouts so far; ties go to the first.
+
+    A rollout without a reward counts, so that a problem whose verifier fails does not get all the others.
+    """
+    n = list(sizes)
     s = [float(np.std(r, ddof=1)) if len(r) > 1 else 0.0 for r in rewards]
     more = [0] * len(n)
     for _ in range(budget):
@@ -64,9 +70,7 @@ def counts(rewards: Sequence[Sequence[float]], budget: int, *, bonus: float, alp
 
 
 def priority(s: float, n: int, used: int, *, bonus: float, alpha: float) -> float:
-    """Π of a problem with `n` rewards of spread `s` in a wave with `used` rollouts; infinite without a rollout."""
-    if not n:
-        return inf
+    """Π of a problem with `n` rewards of spread `s` in a wave with `used` rollouts."""
     narrower = (_half(s, n, alpha) - _half(s, n + 1, alpha)) if n > 1 and s else 0.0
     return narrower + bonus * sqrt(log(1 + used) / n)
 

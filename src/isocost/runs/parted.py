@@ -7,7 +7,7 @@ by more than its interval and the mark has not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -106,6 +106,14 @@ def of_arms(arms: Mapping[str, Sequence[RunFiles]], *, hacked: bool = False) -> 
             lines.append(f"{label}: mark {mark:.3f} to {marked:.3f}, truth {truth:.3f} to {true:.3f}; reward hacking "
                          f"in {parted} of {counted(len(own), 'run')}")
     return lines
+
+
+def by_n(runs: Iterable[RunFiles]) -> list[str]:
+    """`of_arms` of these runs, whose arms are their n: those with a run in which the two have parted."""
+    arms: dict[str, list[RunFiles]] = {}
+    for run in runs:
+        arms.setdefault(f"n = {run.about()['arm']['n']}", []).append(run)
+    return of_arms(arms, hacked=True)
 
 
 def flawed(marks: Sequence[float | None], truths: Sequence[float | None]) -> float | None:

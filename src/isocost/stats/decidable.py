@@ -333,3 +333,8 @@ def worst(lines: Sequence[Ruling]) -> Ruling:
     if failed:
         return Ruling(failed[0].name, False, "; ".join(dict.fromkeys(x.text for x in failed)))
     return next((x for x in lines if x.passed), lines[0])
+
+
+def best(lines: Sequence[Ruling]) -> Ruling:
+    """One line for several of one rule of which one has to pass: that one, else one that is not known, else all."""
+    return next((x for known in (True, None) for x in lines if x.passed is known), worst(lines))

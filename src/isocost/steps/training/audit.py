@@ -12,7 +12,7 @@ from isocost.laws.curves import attempts_of, curves
 from isocost.planner import audit as audits
 from isocost.planner import bill as bills
 from isocost.planner import forecast as forecasts
-from isocost.runs import rules
+from isocost.runs import parted, rules
 from isocost.runs.files import RunFiles
 from isocost.screen.display import OfPlanner, Row, Table, folder_field, given
 from isocost.steps.study import StudyRecord, changes
@@ -21,7 +21,10 @@ from isocost.steps.training.spending import machine_of, priced
 
 @dataclass(frozen=True)
 class AuditResult(OfPlanner):
-    """The forecast against the outcome (`isocost.planner.audit.Audit`)."""
+    """The forecast against the outcome (`isocost.planner.audit.Audit`).
+
+    parted: a line for each n of whose runs one has a mark and a truth that have parted.
+    """
 
     record: ClassVar[str] = "audit"
     sections: ClassVar[tuple[str, ...]] = ("outcome",)
@@ -30,6 +33,7 @@ class AuditResult(OfPlanner):
 
     audit: audits.Audit
     folder: Path | None = folder_field()
+    parted: tuple[str, ...] = ()
 
     @property
     def heading(self) -> str:
@@ -42,6 +46,7 @@ class AuditResult(OfPlanner):
         out: list[Row | Table] = [Row("", a.reason)]
         if a.rule:
             out.append(Row("", a.rule, "flag"))
+        out += [Row("", line, "flag") for line in self.parted]
         out += [Row(f"interval score {s.score:.3f}  {s.name}", f"{s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
                 for s in a.scores]
         if a.beats_naive is not None:
@@ -80,7 +85,7 @@ def audit(study: StudyRecord) -> AuditResult:
         rule=_rule(there, sealed), paid=_paid(study, there, len(names)),
     )
     study.write("audit.json", found.data())
-    return AuditResult(found, study.path)
+    return AuditResult(found, study.path, tuple(parted.by_n(there)))
 
 
 def _paid(study: StudyRecord, runs: Sequence[RunFiles], named: int) -> bills.Bill | None:

@@ -19,7 +19,6 @@ from isocost.planner.training.learning_rate import given, starting_rule
 from isocost.planner.training.prescribe import prescribe
 from isocost.recipe import pace_takes
 from isocost.runs import measure, parted
-from isocost.runs.files import RunFiles
 from isocost.runs.job import method_defaults
 from isocost.runs.schema import ENDED
 from isocost.screen.words import word
@@ -244,11 +243,8 @@ def _prescription(study: StudyRecord, planned: pilots.PilotPlan) -> plans.Plan:
         note = choice.text + (f". To resolve: {choice.settle}" if choice.settle else "")
         made = replace(made, flags=made.flags if choice.identified else (*made.flags, note))
     warning = beyond(overfitted(study, turns), made.arm.n, made.arm.epochs)
-    by: dict[str, list[RunFiles]] = {}
-    for run in study.runs_read:
-        if run.about()["purpose"] == "pilot":
-            by.setdefault(f"n = {run.about()['arm']['n']}", []).append(run)
-    more = (*([] if warning is None else [warning]), *parted.of_arms(by, hacked=True))
+    hacked = parted.by_n(run for run in study.runs_read if run.about()["purpose"] == "pilot")
+    more = (*([] if warning is None else [warning]), *hacked)
     return replace(made, flags=(*made.flags, *more)) if more else made
 
 
