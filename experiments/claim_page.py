@@ -53,8 +53,7 @@ HEAD = """# Claims
 This page tests claims of papers in small worlds, in situations that the methods were made for: problems that are never
 solved, stale rollouts, answers of very different lengths, long dialogues. Each situation is made of the embedded models
 and is small enough for anyone to run again. `python -m experiments.claim page` writes the page from
-`experiments/claims/` and `experiments/results/claims/`. A title leads to the page of its method, which has the
-situation, all questions with their numbers, and earlier tries.
+`experiments/claims/` and `experiments/results/claims/`. A title leads to the page of its method, which has all.
 
 A claim is a row of a TOML file. A *gate* decides from a pilot whether the claim is decidable: every arm is trained at
 full length with other seeds, at the probed learning rate and at half of it, and ten rules are applied
@@ -65,8 +64,8 @@ at an error rate that is divided by their number.
 
 {older} claims are older than the gate. Their arms, options, questions and measuring functions were sealed as source
 text: the files `NAME.py` in the folder headlines of experiments, commit {commit}. Their intervals are two-sided, of
-95 % for all questions of a claim together. Settings were searched on other seeds, until the situation was there (plain
-RL fails in it), not until the claim held. `python -m experiments.claim repeat NAME` trains a claim again.
+95 % for all questions of a claim together. Settings were searched on other seeds until plain RL failed, not until the
+claim held. `python -m experiments.claim repeat NAME` trains a claim again.
 
 That a claim holds means that the mechanism works as described in this small world. That it does not hold means only
 that this world does not show it. Runs of all arms share their seeds and cost the same. The bill of a claim contains

@@ -51,6 +51,7 @@ isocost eval --model tiny-tools --env signal --limit 40 --samples 2 --strategy s
 
 A file's docstring says what it leaves out of its paper. A [study](test_time.md) varies n, of `force` the waits and of
 `rounds` the rounds; `route` and `by-band` have no size and are measured once.
+There `route` is priced as one model, so its FLOP and money are right only for two models of one size and price.
 
 **Training.** `play=partial(best_of.play, n=4)` in a recipe trains on the chosen answers. Tries that were not chosen
 have the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`, `backtrack`, `bfs`, `tree`) conflict with
