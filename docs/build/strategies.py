@@ -26,20 +26,19 @@ A **strategy** makes one answer of several tries. Many choose by a [scorer](scor
 isocost eval --model tiny-puzzles --data puzzles --limit 40 --samples 2 --strategy best-of:n=4,scorer=steps
 ```
 
-It prints the accuracy, the tokens of an answer, its depth (tokens written one after the other), and the bill. With a
-RUN in place of `--model`, it measures the run's policy; `--base` adds the base and the paired difference.
+It prints the accuracy, the tokens of an answer, its depth (tokens written one after the other), and the bill. A RUN in
+place of `--model` is measured too; `--base` adds the paired difference.
 
 A specification is `NAME:SETTING=VALUE,...`. A value with a comma stands in brackets:
 `beam:n=16,width=4,scorer=(steps:wrong=0.15,shared=0.5)`.
 
 {strategies}
 
-*pool* strategies choose among finished samples, so one set of samples gives their accuracy at any size. The others
-need a model that goes on with a text, and one question with one answer. Attempts with one n share their random numbers,
+*pool* strategies choose among finished samples, so one set gives their accuracy at any size. The others need a model,
+and one question with one answer. Attempts with one n share their random numbers,
 so differences between strategies are paired.
 
-`revise`, `nested`, `rounds` and `force` make worse a model that was not taught to go on from its own answer, as the
-built-in ones do. One that cannot read the words is refused; name others with `show=` and `word=`. `route` hands doubted
+`revise`, `nested`, `rounds` and `force` make worse a model that was not taught to go on from its own answer. One that cannot read the words is refused; name others with `show=` and `word=`. `route` hands doubted
 steps to `strong=MODEL`, named as `--model` names it, which has its own account and row of the bill. `sparse-to-dense`
 needs frames, such as those of the environment `signal`:
 
@@ -49,9 +48,9 @@ isocost eval --model tiny-tools --env signal --limit 40 --samples 2 --strategy s
 
 {measured}
 
-A file's docstring says what it leaves out of its paper. A [study](test_time.md) varies n, of `force` the waits and of
+A file's docstring says what it leaves out. A [study](test_time.md) varies n, of `force` the waits and of
 `rounds` the rounds; `route` and `by-band` have no size and are measured once.
-There `route` is priced as one model, so its FLOP and money are right only for two models of one size and price.
+There `route` is priced as one model, so FLOP and money are right only for two models of one size and price.
 
 **Training.** `play=partial(best_of.play, n=4)` in a recipe trains on the chosen answers. Tries that were not chosen
 have the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`, `backtrack`, `bfs`, `tree`) conflict with
