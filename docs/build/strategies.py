@@ -38,8 +38,9 @@ A specification is `NAME:SETTING=VALUE,...`. A value with a comma stands in brac
 and one question with one answer. Attempts with one n share their random numbers,
 so differences between strategies are paired.
 
-`revise`, `nested`, `rounds` and `force` make worse a model that was not taught to go on from its own answer. One that cannot read the words is refused; name others with `show=` and `word=`. `route` hands doubted
-steps to `strong=MODEL`, named as `--model` names it, which has its own account and row of the bill. `sparse-to-dense`
+`revise`, `nested`, `rounds` and `force` make worse a model that was not taught to go on from its own answer. One that
+cannot read the words is refused; name others with `show=` and `word=`. `route` hands doubted steps to `strong=MODEL`,
+named as `--model` names it, which has its own account and row of the bill. `sparse-to-dense`
 needs frames, such as those of the environment `signal`:
 
 ```sh
