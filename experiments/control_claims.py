@@ -18,7 +18,6 @@ Metrics are "return", on the task's scale (0: random actions, 1: the reference),
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,16 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments import claim as claims
-from experiments.claim import HOME, REFUSED, Claim, answers_of, gate_of, gate_text, key, outcome_of
+from experiments.claim import HOME, Claim, ended, gate_of, key
+from experiments.claim_kinds import answered, entered, keep, refuse_changed, rows_of
 from isocost.compare.gate import Pilot, PilotRun
-from isocost.disk.jsonfile import write_json
-from isocost.errors import UserError
 from isocost.laws.tracks import Track
 from isocost.laws.value_fit import arrivals
 from isocost.planner.budget import Budget
 from isocost.planner.control.curves import return_curves
-from isocost.planner.forecast import digest
 from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, run_stack
 from isocost.runs.files import DIVERGED, RunFiles, read_json
@@ -67,13 +63,7 @@ class ControlClaim:
 
 def rows(folder: Path = ROWS) -> dict[str, ControlClaim]:
     """Every claim by name. Raises UserError as `experiments.claim` does."""
-    found = {}
-    for file in sorted(folder.glob("*.toml")):
-        for name, row in tomllib.loads(file.read_text(encoding="utf-8")).items():
-            plain = {k: v for k, v in row.items() if k not in OWN} | {"arms": list(row["arms"]), "options": []}
-            found[name] = ControlClaim(Claim.of(name, plain), row["arms"],
-                                       **{k: row[k] for k in OWN if k in row})
-    return found
+    return rows_of(folder, OWN, ControlClaim)
 
 
 def trained(of: ControlClaim, purpose: str, seeds: Sequence[int]) -> dict[str, list[Path]]:
@@ -131,48 +121,23 @@ def pilot(of: ControlClaim) -> dict[str, Any]:
     values = {f: numbers(of, f) for own in made.values() for f in own}
     lines, passed = gate_of(of.claim, Pilot(arms, used, {}, {}, "env-steps"), values, [])
     runs = {label: {f.name: values[f] for f in own} for label, own in made.items()}
-    return keep(of, {"row": of.data(), "decidable": passed, "gate": [asdict(x) for x in lines], "pilot": runs})
+    return keep(KEPT, of, {"row": of.data(), "decidable": passed, "gate": [asdict(x) for x in lines], "pilot": runs})
 
 
 def run(of: ControlClaim, record: Mapping[str, Any]) -> dict[str, Any]:
     """Train what was sealed, judge it and keep the answer. Raises UserError if it was changed since."""
-    sealed = {k: record[k] for k in ("row", "decidable", "gate", "pilot")}
-    if digest(sealed) != record.get("seal") or record["row"] != of.data():
-        raise UserError(f"{of.claim.name} is not sealed, or was changed after it was sealed")
+    refuse_changed(of, record)
     made = trained(of, "train", range(of.claim.seeds))
     found = {label: {str(read_json(f / "run.json")["seed"]): numbers(of, f) for f in own}
              for label, own in made.items()}
     flop = {label: float(np.mean([read_json(f / "end.json")["flop"] for f in own])) for label, own in made.items()}
-    answers = answers_of(of.claim, found)
-    return keep(of, {**record, "outcome": outcome_of([a["answer"] for a in answers]), "answers": answers, "runs": found,
-                     "flop": flop})
-
-
-def keep(of: ControlClaim, record: dict[str, Any]) -> dict[str, Any]:
-    """Write a record; returns it."""
-    KEPT.mkdir(parents=True, exist_ok=True)
-    write_json(KEPT / f"{of.claim.name}.json", record)
-    return record
+    return keep(KEPT, of, {**record, **answered(of, found), "flop": flop})
 
 
 def main(arguments: Sequence[str]) -> int:
     """`pilot`, `seal` or `run` NAME; returns the exit code. Raises UserError for anything else."""
-    if len(arguments) != 2 or arguments[1] not in rows():
-        raise UserError(f"say `pilot NAME`, `seal NAME` or `run NAME`: there are {', '.join(rows())}")
-    of, file = rows()[arguments[1]], KEPT / f"{arguments[1]}.json"
-    if arguments[0] == "pilot":
-        print(gate_text(pilot(of)))
-    elif arguments[0] == "seal":
-        record = read_json(file)
-        if not record["decidable"]:
-            print(f"refused by the gate: {claims.failed(record)}", file=sys.stderr)
-            return REFUSED
-        keep(of, {**record, "seal": digest(record)})
-    else:
-        record = run(of, read_json(file))
-        print(f"{record['outcome']}: {of.claim.claim}\n{claims.answers_text(record['answers'])}")
-    return 0
+    return entered(arguments, rows(), KEPT, pilot, run)
 
 
 if __name__ == "__main__":
-    sys.exit(claims.ended(main))
+    sys.exit(ended(main))
