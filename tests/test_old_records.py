@@ -151,6 +151,11 @@ def test_a_run_reads_as_before(old):
     assert "scaler" in (old / "run1" / "report.html").read_text()
 
 
+def test_a_recorded_function_has_the_name_of_its_module_now():
+    assert today({"fn": "isocost.tasks.sums:f", "x": [1]}) == {"fn": "isocost.tasks.builtin.sums:f", "x": [1]}
+    assert today({"fn": "isocost.parts.loss:plus"}) == {"fn": "isocost.methods.isoeasy:plus"}
+
+
 @pytest.mark.parametrize("name", ["ppo", "april", "dots"])
 def test_a_run_killed_then_goes_on(old, name):
     """Its streams grow from what they were; equal bytes are tested elsewhere, for processors differ."""
