@@ -46,7 +46,6 @@ SECTIONS = [
     "frontier",
     "outcome",
     "history",
-    "interference",
     "spent",
     "time",
     "recipe",
@@ -551,25 +550,6 @@ def test_every_evaluation_is_compared_with_the_sealed_path(study: Path):
         assert r["mean"] == pytest.approx(sum(seen) / len(seen))
         assert r["held"] == (told.low <= r["mean"] <= told.high) == (abs(r["off"]) <= 1)
     assert rows[-1]["mean"] == pytest.approx(found["audit"]["outcome"]["mean"])
-
-
-def test_single_problems_are_followed(study: Path, page: str):
-    rows = _rows(page, "pass-rates-over-time")
-    columns = list(dict.fromkeys(r["when"] for r in rows))
-    end = json.loads((study / "plan.json").read_text())["arm"]["C"]
-    assert columns[0] == "base" and columns[-1] == f"{end:,}", "the trained runs' last evaluation"
-    first = [r for r in rows if r["when"] == "base"]
-    assert len(first) == 17 and all(float(r["share"]) == pytest.approx(1 / 17, abs=1e-4) for r in first)
-    assert "forgotten by chance, at most" in _part(page, "interference")
-
-
-def test_records_without_single_problems_say_so(tmp_path: Path):
-    home = write_run(tmp_path, "a", "run", 4, 1024, 1)
-    kept = [json.loads(x) for x in (home / "metrics.jsonl").read_text().splitlines()]
-    whole = [{k: v for k, v in x.items() if k != "eval/by_base"} for x in kept]
-    (home / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in whole))
-    text = _part(report.write(tmp_path).read_text(), "interference")
-    assert "No evaluation records the pass rates of single problems" in text
 
 
 # a comparison -----------------------------------------------------------------------------------------------

@@ -334,26 +334,6 @@ def _ends(rows: Rows) -> dict[str, float]:
     return {"C": min(r["C"] for r in rows), "C2": max(r["C"] for r in rows)}
 
 
-# problem by problem -------------------------------------------------------------------------------------------
-
-
-def heat(rows: Rows, alt_text: str) -> Spec:
-    """rows, in order: when, rate, share, problems. Darker is more; opacity carries it, so that it follows the theme."""
-    whens = list(dict.fromkeys(r["when"] for r in rows))
-    rates, most = sorted({r["rate"] for r in rows}, reverse=True), max(r["share"] for r in rows)
-    when = alt.Axis(labelAngle=0, labelOverlap="greedy", domain=False, ticks=False)
-    rate = alt.Axis(format=".2f", values=[r for r in rates if 4 * r == int(4 * r)])
-    return drawn(alt_text, 300, {
-        "x": alt.X("when:O", title="training rollouts per run", sort=whens, axis=when,
-                   scale=alt.Scale(paddingInner=0.04)),
-        "y": alt.Y("rate:O", title="pass rate of a problem", sort=rates, axis=rate,
-                   scale=alt.Scale(paddingInner=0.06)),
-        "opacity": alt.Opacity("share:Q", legend=None, scale=alt.Scale(domain=[0, most], range=[0.03, 1])),
-        "tooltip": [alt.Tooltip("when:N", title="rollouts"), alt.Tooltip("rate:Q", title="pass rate", format=".3f"),
-                    _tip("problems", ".1f"), _tip("share", ".1%")],
-    }, [Mark("rect", rows, {"color": "var(--accent)", "cornerRadius": 1})])
-
-
 # arms beside each other ---------------------------------------------------------------------------------------
 
 
