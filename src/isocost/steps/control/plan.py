@@ -58,7 +58,6 @@ def said(unit: str, amount: float) -> str:
 class ControlPilotResult(OfPlanner):
     """The plan of a pilot of control (`isocost.planner.control.pilot.ControlPilot`)."""
 
-    record: ClassVar[str] = "pilot"
     has: ClassVar[str] = "pilot"
 
     pilot: ControlPilot
@@ -81,8 +80,6 @@ class ControlPlanResult(OfPlanner):
     """A prescription of control (`isocost.planner.control.prescribe.ControlPlan`). sealed: whether a forecast of its
     runs can be sealed here, and they be trained."""
 
-    record: ClassVar[str] = "plan"
-    sections: ClassVar[tuple[str, ...]] = ()
     has: ClassVar[str] = "plan"
 
     plan: ControlPlan

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -44,8 +44,6 @@ class ControlProfile(Result):
     mean return over a run, return at its end); `rate` and `batch` are the centre of the grid; `samples` those of a run,
     and `default` the method's own arm: one update per sample, its own batch, and the rate that is usual.
     """
-
-    record: ClassVar[str] = "profile"
 
     task: str
     method: str

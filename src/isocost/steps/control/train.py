@@ -51,7 +51,6 @@ class ControlRuns(Result):
 class ControlForecastResult(OfPlanner):
     """A sealed forecast of control (`isocost.planner.control.outcome.ControlForecast`)."""
 
-    record: ClassVar[str] = "forecast"
     has: ClassVar[str] = "forecast"
 
     forecast: ControlForecast
@@ -70,7 +69,6 @@ class ControlForecastResult(OfPlanner):
 class ControlAuditResult(OfPlanner):
     """The forecast against the outcome (`isocost.planner.control.outcome.ControlAudit`)."""
 
-    record: ClassVar[str] = "audit"
     has: ClassVar[str] = "audit"
 
     audit: ControlAudit
