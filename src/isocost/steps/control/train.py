@@ -101,9 +101,9 @@ def pilot_control(
     study.source.require(Can.PILOT, study.path)
     pilot = pilot_of(study)
     if dry_run:
-        from isocost.steps.control.plan import ControlPilotResult
+        from isocost.steps.control.plan import ControlPilotResult, evaluating
 
-        return ControlPilotResult(pilot, study.path)
+        return ControlPilotResult(pilot, study.path, evaluating(study, len(pilot.runs)))
     with study.phase("pilot"):
         run_all(study.runs, pilot.runs, _trained(study), "pilot", _workers(study, workers), observer)
     return ControlRuns(tuple(r.name for r in pilot.runs), f"isocost fit {word(study.path)}", study.path)
