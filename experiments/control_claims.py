@@ -25,10 +25,8 @@ given at equal FLOP too (`at_equal_flop`), where the arms differ in it; it decid
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -38,19 +36,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments import claim as claims
-from experiments.claim import EVEN, HOME, REFUSED, Claim, answers_of, gate_of, gate_text, key, outcome_of
+from experiments.claim import EVEN, HOME, Claim, ended, gate_of, kept, key
+from experiments.claim_kinds import answered, entered, keep, refuse_changed, rows_of
 from experiments.control.measures import MEASURES
 from isocost.chance import Purpose, generator
 from isocost.compare.gate import Pilot, PilotRun
 from isocost.control import data
 from isocost.control.tasks import open_task, random_return
-from isocost.disk.jsonfile import write_json
-from isocost.errors import UserError
 from isocost.laws.tracks import Track
 from isocost.laws.value_fit import arrivals
 from isocost.planner.control.curves import return_curves
-from isocost.planner.forecast import digest
 from isocost.runs.arm import Arm
 from isocost.runs.control import SIZES, ControlJob, run_stack
 from isocost.runs.files import DIVERGED, RunFiles, read_json
@@ -59,7 +54,6 @@ ROWS, KEPT = HOME / "experiments" / "claims" / "control", HOME / "experiments" /
 FIRST, EPISODES = 500, 8        # first seed of a pilot; episodes of half of an evaluation
 POINTS = {"env-steps": 16, "updates": 8}    # evaluations of a run
 OWN = ("task", "wanted", "mixture", "grid", "runs")
-SEALED = ("row", "decidable", "gate", "pilot")
 
 
 @dataclass(frozen=True)
@@ -91,14 +85,7 @@ class ControlClaim:
 
 def rows(folder: Path = ROWS) -> dict[str, ControlClaim]:
     """Every claim by name. Raises UserError as `experiments.claim` does."""
-    found = {}
-    for file in sorted(folder.glob("*.toml")):
-        for name, row in tomllib.loads(file.read_text(encoding="utf-8")).items():
-            each = row.pop("each", {})
-            plain = {k: v for k, v in row.items() if k not in OWN} | {"arms": list(row["arms"]), "options": []}
-            found[name] = ControlClaim(Claim.of(name, plain), {k: each | v for k, v in row["arms"].items()},
-                                       **{k: row[k] for k in OWN if k in row})
-    return found
+    return rows_of(folder, OWN, ControlClaim)
 
 
 def set_of(of: ControlClaim, seed: int) -> str | None:
@@ -189,34 +176,29 @@ def _track(folder: Path, unit: str = "") -> Track:
 
 
 def pilot(of: ControlClaim) -> dict[str, Any]:
-    """Train a pilot, apply the gate and keep both. Raises UserError for a claim that is sealed."""
-    if "seal" in kept().get(of.claim.name, {}):
-        raise UserError(f"{of.claim.name} is sealed: a claim is asked again as a new row with after = "
-                        f"{of.claim.name!r}")
+    """Train a pilot, apply the gate and keep both."""
     times = (1.0,) if of.grid is None else (1 / of.grid, 1.0, of.grid)
     made = trained(of, "pilot", range(FIRST, FIRST + of.claim.pilot), times)
     arms = {label: tuple(PilotRun(_track(f), f, read_json(f / "run.json")["arm"]["rate"], None,
                                   read_json(f / "end.json")["seconds"]) for f in own) for label, own in made.items()}
     used = {label: own["rate"] for label, own in of.arms.items()}
     values = {f: numbers(of, f) for own in made.values() for f in own}
-    before = [n for n, r in kept().items() if n != of.claim.name and "outcome" in r
+    before = [n for n, r in kept(KEPT).items() if n != of.claim.name and "outcome" in r
               and set(of.claim.own) & set(rows()[n].claim.methods)]
     lines, passed = gate_of(of.claim, Pilot(arms, used, {}, {}, of.unit), values, before)
     runs = {label: {f.name: values[f] for f in own} for label, own in made.items()}
-    return keep(of, {"row": of.data(), "decidable": passed, "gate": [asdict(x) for x in lines], "pilot": runs})
+    return keep(KEPT, of, {"row": of.data(), "decidable": passed, "gate": [asdict(x) for x in lines], "pilot": runs})
 
 
 def run(of: ControlClaim, record: Mapping[str, Any]) -> dict[str, Any]:
     """Train what was sealed, judge it and keep the answer. Raises UserError if it was changed since."""
-    if digest({k: record[k] for k in SEALED}) != record.get("seal") or record["row"] != plain(of):
-        raise UserError(f"{of.claim.name} is not sealed, or was changed after it was sealed")
+    refuse_changed(of, record)
     made = trained(of, "train", range(of.claim.seeds))
     found = {label: {str(read_json(f / "run.json")["seed"]): numbers(of, f) for f in own}
              for label, own in made.items()}
     flop = {label: float(np.mean([read_json(f / "end.json")["flop"] for f in own])) for label, own in made.items()}
-    answers = answers_of(of.claim, found)
-    return keep(of, {**record, "outcome": outcome_of([a["answer"] for a in answers]), "answers": answers, "runs": found,
-                     "flop": flop, "at_equal_flop": _at_equal_flop(of, made, flop), "seconds": round(sum(map(_seconds, _runs(of))))})
+    return keep(KEPT, of, {**record, **answered(of, found), "flop": flop, "at_equal_flop": _at_equal_flop(of, made, flop),
+                           "seconds": round(sum(map(_seconds, _runs(of))))})
 
 
 def _runs(of: ControlClaim) -> list[Path]:
@@ -241,43 +223,10 @@ def _at_equal_flop(of: ControlClaim, made: Mapping[str, Sequence[Path]], flop: M
     return out
 
 
-def plain(of: ControlClaim) -> dict[str, Any]:
-    """A row as a record holds it."""
-    return dict(json.loads(json.dumps(of.data())))
-
-
-def kept() -> dict[str, dict[str, Any]]:
-    """Every record by name."""
-    return claims.kept(KEPT)
-
-
-def keep(of: ControlClaim, record: dict[str, Any]) -> dict[str, Any]:
-    """Write a record; returns it."""
-    KEPT.mkdir(parents=True, exist_ok=True)
-    write_json(KEPT / f"{of.claim.name}.json", record)
-    return record
-
-
 def main(arguments: Sequence[str]) -> int:
     """`pilot`, `seal` or `run` NAME; returns the exit code. Raises UserError for anything else."""
-    if len(arguments) != 2 or arguments[1] not in rows():
-        raise UserError(f"say `pilot NAME`, `seal NAME` or `run NAME`: there are {', '.join(rows())}")
-    of, file = rows()[arguments[1]], KEPT / f"{arguments[1]}.json"
-    if arguments[0] == "pilot":
-        print(gate_text(pilot(of)))
-    elif arguments[0] == "seal":
-        record = read_json(file)
-        if not record["decidable"]:
-            print(f"refused by the gate: {claims.failed(record)}", file=sys.stderr)
-            return REFUSED
-        if record["row"] != plain(of):
-            raise UserError(f"the row of {arguments[1]} was changed after its pilot: pilot it again")
-        keep(of, {**record, "seal": digest({k: record[k] for k in SEALED})})
-    else:
-        record = run(of, read_json(file))
-        print(f"{record['outcome']}: {of.claim.claim}\n{claims.answers_text(record['answers'])}")
-    return 0
+    return entered(arguments, rows(), KEPT, pilot, run)
 
 
 if __name__ == "__main__":
-    sys.exit(claims.ended(main))
+    sys.exit(ended(main))
