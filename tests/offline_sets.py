@@ -9,6 +9,7 @@ from isocost.errors import UserError
 
 TASKS = ("pendulum", "lock:4", "goalmaze:4")
 CHEAP = {"calql": {"losses.drawn": "2"},
+         "wsrl": {"losses.drawn": "2", "members": "3"}, "rlpd": {"members": "3"},
          "floq": {f"{seam}.{name}": "2" for seam in ("target", "losses") for name in ("steps", "noises")}}
 
 
@@ -26,5 +27,5 @@ def fitting(agent):
         except UserError:
             continue
         shares = {"stitch": 1.0} if spec.startswith("goalmaze") else {}
-        return open_task(spec), made(spec, **shares).rows if agent.offline else None
+        return open_task(spec), made(spec, **shares).rows if agent.offline or agent.warms else None
     raise AssertionError(agent.name)

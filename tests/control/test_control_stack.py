@@ -36,10 +36,11 @@ def checkpoints_by_steps_alone():
 def stacked(method, seeds, updates):
     """After so many updates of each run: a hash of everything that it would save, by seed."""
     agent = methods.agent(method, batch=16, width=32)
-    agent = methods.tuned(agent, CHEAP.get(method, {}) if agent.offline else {"tempo.warmup": "40"})
+    agent = methods.tuned(agent, CHEAP.get(method, {}) | ({} if agent.offline else {"tempo.warmup": "40"}))
     task, rows = fitting(agent)
-    runs = [StackedRun(seed, 1.0 if agent.offline else SIGMAS[seed % 4], 1e-3) for seed in seeds]
-    ends = {r.seed: updates if agent.offline else 40 + int(updates / r.sigma) for r in runs}
+    first = 20 if agent.warms else 0        # of the updates; samples follow at other times in each run
+    runs = [StackedRun(s, 1.0 if agent.offline else SIGMAS[s % 4], 1e-3, first=first) for s in seeds]
+    ends = {r.seed: updates if agent.offline else first + 40 + int((updates - first) / r.sigma) for r in runs}
     loop, found = Loop(agent, task, runs, 40 + 2 * updates, rows), {}
     while loop.runs:
         for i in sorted(loop.advance([ends[r.seed] for r in loop.runs]), reverse=True):

@@ -68,11 +68,12 @@ class ControlJob:
     episodes: int = EPISODES
     purpose: str = "run"
     seal: str | None = None
-    data: str | None = None             # the file of the set that an offline method learns from; points are updates
+    data: str | None = None             # the file of the set that it learns from; of offline methods points are updates
+    offline_updates: int = 0            # on the set, before the first sample of a method that takes samples
 
     def to_dict(self) -> dict[str, Any]:
         made = {**asdict(self), "arm": self.arm.data(), "points": list(self.points)}
-        return made if self.data else {k: v for k, v in made.items() if k != "data"}
+        return {k: v for k, v in made.items() if v or k not in ("data", "offline_updates")}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> ControlJob:
@@ -96,13 +97,18 @@ def agent_of(job: ControlJob) -> Agent:
     agent = methods.agent(job.method, **{k: int(job.arm[k]) for k in SIZES if k in job.arm})
     agent = methods.tuned(agent, job.sets)
     methods.refuse_unfit(agent, open_task(job.task))
-    if agent.offline and not job.data:
-        raise UserError(f"{job.method} learns from a set, without samples: give --offline FILE; `isocost collect "
-                        f"{job.task}` makes one")
-    if job.data and not agent.offline:
+    if (agent.offline or agent.warms) and not job.data:
+        raise UserError(f"{job.method} learns from a set{'' if agent.warms else ', without samples'}: give --offline "
+                        f"FILE; `isocost collect {job.task}` makes one")
+    if job.data and not (agent.offline or agent.warms):
         raise UserError(f"{job.method} takes samples of its own, and no set: leave --offline out, or take "
                         f"{', '.join(methods.offline())}")
-    if job.data and ("env-steps" in job.budget or sigma != 1 or job.environments != 1):
+    if job.offline_updates and not agent.warms:
+        raise UserError(f"{job.method} has no phase on a set before its samples: leave --offline-updates out")
+    if agent.warms and not job.offline_updates and not agent.tempo(Progress(0, 0)).keeps:
+        raise UserError(f"{job.method} learns from the set before its first sample alone: give --offline-updates, such "
+                        "as 5000")
+    if agent.offline and ("env-steps" in job.budget or sigma != 1 or job.environments != 1):
         raise UserError(f"{job.method} takes no environment steps: give a budget such as 20k-updates or 10m, and "
                         "neither --updates-per-sample nor --environments")
     return agent
@@ -124,7 +130,8 @@ def source_of(task: str) -> str:
 def updates_of(job: ControlJob) -> int:
     """The updates of a run whose budget is in environment steps: sigma for each sample that is paid back."""
     sets = tuple(sorted(job.sets.items()))
-    return int(job.arm.get("sigma", 1.0) * _paid(job.method, sets, int(job.budget["env-steps"]), job.environments))
+    paid = _paid(job.method, sets, int(job.budget["env-steps"]), job.environments)
+    return job.offline_updates + int(job.arm.get("sigma", 1.0) * paid)
 
 
 @cache
@@ -135,24 +142,31 @@ def _paid(method: str, sets: tuple[tuple[str, str], ...], samples: int, environm
 
 class ControlWork(NamedTuple):
     """What networks take in one run: an update in which every one is trained, the paper's FLOP of it, 10 N B with N the
-    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, and one of an evaluation."""
+    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, one of an evaluation, and an
+    update on the set, before the first sample."""
 
     update: Effort
     paper: int
     action: Effort
     evaluated: Effort
+    first: Effort
 
 
 def price(agent: Agent, task: ControlTask) -> ControlWork:
-    """Counted in one update on an empty replay, and by `explore` of one observation: what it computes is charged."""
-    run = StackedRun(seed=0, sigma=1.0, rate=0.0)
-    loop = Loop(agent, task, [run], 1)
-    loop.replay.stored = [1]
-    loop._update([0], frozenset(loop.networks), 0.0)
-    critics = [net for name, net in loop.networks.items() if name == "critic"]
+    """Counted in one update on an empty transition, and by `explore` of one observation."""
+    update, paper, loop = _of_update(agent, task, acts=True)
     sampled = agent.tempo(Progress(0, 0)).sampled
-    return ControlWork(run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics),
-                       Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled))
+    return ControlWork(update, paper, Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled),
+                       _of_update(agent, task, acts=False)[0])
+
+
+def _of_update(agent: Agent, task: ControlTask, *, acts: bool) -> tuple[Effort, int, Loop]:
+    run = StackedRun(seed=0, sigma=1.0, rate=0.0)
+    loop = Loop(agent, task, [run], 1, torch.zeros(1, 2 * task.space.observation + task.space.actions + 3))
+    loop.replay.stored = [1]
+    loop._update([0], frozenset(loop.networks), 0.0, acts)
+    critics = [net for name, net in loop.networks.items() if name == "critic"]
+    return run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics), loop
 
 
 def _of_action(loop: Loop, drawn: bool) -> Effort:
@@ -178,7 +192,7 @@ class ControlRun:
             self._price = self._price._replace(action=Effort(), evaluated=Effort(score=1))
 
     def about(self) -> dict[str, Any]:
-        job, task, (work, paper, action, evaluated) = self.job, self.task, self._price
+        job, task, (work, paper, action, evaluated, _) = self.job, self.task, self._price
         space = {k: v for k, v in asdict(task.space).items() if v or k != "goal"}
         learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
@@ -190,6 +204,7 @@ class ControlRun:
             "update": {"flop": work.flop, "paper_flop": paper, "train": work.train, "score": work.score},
             "action": {"flop": action.flop, "score": action.score},
             "evaluated": {"flop": evaluated.flop, "score": evaluated.score},
+            **({"offline": {"updates": job.offline_updates, "flop": self._price.first.flop}} if self.run.first else {}),
             "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned,
         }
 
@@ -208,8 +223,8 @@ class ControlRun:
 
     @property
     def _now(self) -> int:
-        """Where the run is on its axis: updates of an offline method, else samples."""
-        return self.run.updates if self.agent.offline else self.run.samples
+        """Where the run is on its axis: updates of an offline method, else updates on the set and then samples."""
+        return self.run.updates if self.agent.offline else self.run.now
 
     @property
     def _work(self) -> Effort:
@@ -218,21 +233,25 @@ class ControlRun:
         return Effort(work.flop + many * action.flop, work.train, work.score + many * action.score)
 
     def _goal(self, run: Driver) -> int:
-        """The samples to reach next, or the updates of an offline method: to the next evaluation, within the budget; 0
-        if nothing more fits."""
+        """Where to be next on the axis: at the next evaluation, within the budget; 0 if nothing more fits."""
         now, k, sigma = self._now, self.run.environments, self.run.sigma
-        ahead = [STRETCH] + [p - now for p in run.points[:1]]
+        update, action = self._price.update, self._price.action
+        first = self.run.first
+        ahead = [STRETCH] + [first + p - now for p in run.points[:1]]
+        if self.run.progress.before:
+            k, sigma, update, action = 1, 1.0, self._price.first, Effort()
+            ahead.append(first - now)
         for unit, amount in self.job.budget.items():
             per, used = {
-                "env-steps": (1.0, float(now)), "updates": (sigma, float(self.run.updates)),
-                "flop": (sigma * self._price.update.flop + self._price.action.flop, float(self._work.flop)),
+                "env-steps": (1.0, float(now - first)), "updates": (sigma, float(self.run.updates)),
+                "flop": (sigma * update.flop + action.flop, float(self._work.flop)),
                 "seconds": (run.clock() / max(now, 1), run.clock() if now else 0.0),
             }[unit]
             ahead.append((amount - used) / per if per else STRETCH)
             if unit != "env-steps":
                 run.end.bound = unit
         more = min(int(x + 1e-9) for x in ahead)
-        more = max(more, 1) if min(ahead) >= 1 or (run.points and now < run.points[0]) else 0
+        more = max(more, 1) if min(ahead) >= 1 or (run.points and now < first + run.points[0]) else 0
         fits = more // k * k
         return now + fits if fits else 0
 
@@ -250,7 +269,8 @@ class ControlRun:
 
     def _losses(self) -> dict[str, float]:
         i = self.stack.index(self.run)
-        return {f"loss/{k}": float(x[i]) for k, x in self.stack.loop.losses.items()} if self.run.updates else {}
+        found = {f"loss/{k}": float(x[i]) for k, x in self.stack.loop.losses.items()} if self.run.updates else {}
+        return {k: x for k, x in found.items() if x == x}
 
     async def evaluate(self) -> dict[str, Any]:
         half = self.job.episodes
@@ -342,10 +362,11 @@ async def _go(
     todo: Sequence[tuple[ControlJob, Path]], agent: Agent, task: ControlTask, more: dict[str, Any],
     on_step: Callable[[str, Mapping[str, Any]], None],
 ) -> None:
-    runs = [StackedRun(j.seed, j.arm.get("sigma", 1.0), j.arm["rate"], j.environments) for j, _ in todo]
+    runs = [StackedRun(j.seed, j.arm.get("sigma", 1.0), j.arm["rate"], j.environments, j.offline_updates)
+            for j, _ in todo]
     first = todo[0][0]
     rows = set_of(first.data, first.task).rows if first.data else None
-    stack = Stack(Loop(agent, task, runs, 1 if first.data else max(capacity_of(j) for j, _ in todo), rows))
+    stack = Stack(Loop(agent, task, runs, 1 if agent.offline else max(capacity_of(j) for j, _ in todo), rows))
     with ExitStack() as opened:
         drivers = []
         for (job, out), run in zip(todo, runs, strict=True):
@@ -371,6 +392,8 @@ def _refuse_another(job: ControlJob, out: Path, agent: Agent) -> None:
            "task": {**there["task"], "name": job.task, "hash": source_of(job.task)}}
     if job.data:
         now["data"] = {**there.get("data", {}), "hash": set_of(job.data, job.task).card["hash"]}
+    if job.offline_updates or "offline" in there:
+        now["offline"] = {**there.get("offline", {}), "updates": job.offline_updates}
     if changed := [k for k, v in now.items() if fingerprint(there.get(k)) != fingerprint(v)]:
         raise UserError(f"{out} holds another run: its {', '.join(changed)} differs; choose another --out")
 

@@ -48,10 +48,13 @@ def target(batch: Transitions, params: Params, slow: Params, luck: Luck, *, pess
 def losses(
     batch: Transitions, target: Tensor, params: Params, luck: Luck, *, pessimism: str = "min"
 ) -> dict[str, Tensor]:
-    """Squared error of each critic; the actor's entropy-regularised value; entropy against its aim, −A."""
+    """Squared error of each critic; when due, the actor's entropy-regularised value, and entropy against its aim, −A.
+    """
     critic = (params("critic", batch.observation, batch.action)[..., 0] - target[:, None]) ** 2
-    return {"critic": critic.mean(-1).sum(1),
-            **improved(batch, params, luck, value=lambda q: POOLS[pessimism](q[..., 0]))}
+    found = {"critic": critic.mean(-1).sum(1)}
+    if "actor" in params.due:
+        found |= improved(batch, params, luck, value=lambda q: POOLS[pessimism](q[..., 0]))
+    return found
 
 
 def improved(
