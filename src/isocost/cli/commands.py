@@ -524,19 +524,12 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
 @main.command()
 @click.argument("folder", type=FOLDER, default=Path("."))
 @json_option
-@click.option(
-    "--parquet",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="write every run's metrics to this file as one table, and nothing else",
-)
 @reported
-def ls(folder: Path, parquet: Path | None) -> Any:
+def ls(folder: Path) -> Any:
     """List the studies and runs below a folder."""
-    from isocost.steps.look import listing
+    from isocost.steps.look.listing import list_folder
 
-    if parquet is not None:
-        return listing.write_parquet(folder, parquet)
-    return listing.list_folder(folder)
+    return list_folder(folder)
 
 
 main.add_command(doctor)
