@@ -240,6 +240,13 @@ def test_a_step_inside_a_run_is_a_policy_with_what_it_took_up_to_there(runs, tmp
         checkpoints([runs / "grpo-0@1"], out)
 
 
+def test_of_a_policy_that_was_not_trained_one_sample_is_foretold_and_no_other_strategy():
+    there = Path(__file__).parents[1] / "experiments" / "results" / "tutorial"
+    with pytest.raises(UserError, match=r"foretells one sample, 0\.945 \[0\.905, 0\.985\] after 89,344 rollouts, and "
+                                        r"no strategy of several: .*`isocost train --plan .*tutorial`"):
+        checkpoints([there])
+
+
 def completions(file, rate, seed, problems=60, samples=8, **more):
     made = pool(rate, seed, problems, samples)
     rows = [{"problem": name, "reward": float(r), "score": float(r), "tokens": 9, "prompt_tokens": 1, **more}

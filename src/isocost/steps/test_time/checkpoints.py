@@ -131,9 +131,18 @@ def _having(path: Path, step: int | None) -> Iterator[Path]:
         raise UserError(f"--checkpoints {path}@{step}: {run} has kept step {steps or 'none'}. Name one of them, or "
                         "train with --keep-checkpoints 8, which keeps more than the last two")
     if not kept:
-        raise UserError(f"--checkpoints {path}: no run there has a final policy. Name runs that have ended, such "
-                        "as runs/grpo-0 of `isocost train grpo`, or a study whose prescription was trained")
+        raise UserError(f"--checkpoints {path}: no run there has a final policy. {_foretold(path)}Name runs that have "
+                        "ended, such as runs/grpo-0 of `isocost train grpo`, or a study whose prescription was trained")
     yield from kept
+
+
+def _foretold(path: Path) -> str:
+    """What the law of a study of training says of a prescription that was not trained."""
+    sealed = read_json(path / "forecast.json") if (path / "forecast.json").is_file() else {}
+    i = sealed.get("interval")
+    return f"Its law foretells one sample, {i['value']:.3f} [{i['low']:.3f}, {i['high']:.3f}] after " \
+           f"{sealed['C']:,} rollouts, and no strategy of several: training can raise one sample and lower best-of " \
+           f"(docs/train_or_infer.md). `isocost train --plan {word(path)}` makes the policy. " if i else ""
 
 
 def _folder(step: int) -> str:
