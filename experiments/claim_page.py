@@ -20,6 +20,7 @@ from experiments.claim import (
     FLOOR,
     HOLDS,
     HOME,
+    KEPT,
     REWARDS,
     UNKNOWN,
     WAVES,
@@ -99,6 +100,13 @@ B; `easy sums`, an older world of answers of four characters, all at n = 8 and B
 seeds small effects are not detected. The methods' pages have each effect with its interval. The runs are in
 `experiments/results` of commit {commit}.
 """
+STRATEGIES = """## Test-time strategies
+
+`python -m experiments.strategy_claims` asks these of [strategies](strategies.md) in the same way: rows in
+`experiments/claims/strategies`, 8 to 16 draws of problems as seeds, and a gate that asks for equal cost as well. The
+cost is that of an answer, arm and comparator: tokens of the policy and, after a plus sign, of the scorer; FLOP for
+models of two sizes.
+"""
 HYPOTHESIS = """Fixed before the first run of `puzzles` and `sums`: each of 4 methods that were identical to their
 parents on easy sums (minpro, arrol, rolloutgdro, gdpo) differs from its parent in at least one of the two. {count} of 4
 do.
@@ -129,7 +137,8 @@ def page(found: Records) -> str:
     parts.append("## Not asked, because\n")
     parts.append(markdown_table(("claim", "because"), [(f"{c.title}: {c.claim}", failed(r)) for c, r in refused])
                  if refused else "No claim was refused by the gate yet.\n")
-    parts += [*(f"- {line}" for line in NOT_ASKED), "", BACK, back_table(back_test(every, found)), _waves()]
+    parts += [*(f"- {line}" for line in NOT_ASKED), "", STRATEGIES, strategies_table()]
+    parts += [BACK, back_table(back_test(every, found)), _waves()]
     commands = (f"python -m experiments.claim {x} liteppo-hard-sums" for x in ("pilot", "seal", "run"))
     return _filled("\n".join([*parts, "## Ask a claim\n", "```sh", *commands, "```\n"]))
 
@@ -226,6 +235,30 @@ def write(found: Records) -> None:
     PAGE.write_text(page(found), encoding="utf-8")
     for name, dark in (("light", False), ("dark", True)):
         (IMAGES / f"{PICTURE}-{name}.svg").write_text(picture(found, dark), encoding="utf-8")
+
+
+# strategies -----------------------------------------------------------------------------------------------------------
+
+
+def strategies_table() -> str:
+    """A row for each claim about strategies, misses first: the answer, each question's effect, the cost."""
+    found = kept(KEPT / "strategies")
+    order = (*ORDER, "not asked")
+    return markdown_table(("claim", "answer", "difference", "cost"), [
+        (f"`{n}` {r['row']['title']}", f"**{r['outcome']}**" if "outcome" in r else f"not asked: {failed(r)}",
+         "; ".join(f"{a['says']} {_difference(a)}" for a in r.get("answers", ())), _cost(r))
+        for n, r in sorted(found.items(), key=lambda x: order.index(x[1].get("outcome", "not asked")))])
+
+
+def _cost(record: Mapping[str, Any]) -> str:
+    """What an answer of the first question's arm and comparator took."""
+    if "cost" not in record:
+        return ""
+    asked, unit = record["row"]["questions"][0], record["unit"]
+    paid = [record["cost"][asked[x]] for x in ("arm", "comparator")]
+    if unit == "flop":
+        return ", ".join(f"{x['flop']:.2g}" for x in paid) + " FLOP"
+    return ", ".join(f"{x['tokens'] - x['scorer']:.0f} + {x['scorer']:.0f}" for x in paid)
 
 
 # the gate in hindsight ------------------------------------------------------------------------------------------------
