@@ -15,6 +15,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from experiments import control_claims
 from experiments.claim import (
     FAILS,
     FLOOR,
@@ -34,6 +35,7 @@ from experiments.claim import (
 )
 from isocost import methods
 from isocost.compare.design import arm_of
+from isocost.control import methods as control
 from isocost.report import theme
 from isocost.runs import rules
 from isocost.screen.words import counted, markdown_table
@@ -105,12 +107,27 @@ do.
 """
 
 
+@cache
+def _control() -> dict[str, Claim]:
+    return {name: of.claim for name, of in control_claims.rows().items()}
+
+
+def everything() -> dict[str, Claim]:
+    """Every claim by name: of methods of training, and of control."""
+    return rows() | _control()
+
+
+def records() -> dict[str, dict[str, Any]]:
+    """The records of every claim by name."""
+    return kept() | kept(control_claims.KEPT)
+
+
 # the page -------------------------------------------------------------------------------------------------------------
 
 
 def page(found: Records) -> str:
     """docs/claims.md; the same records give the same text."""
-    every = rows()
+    every = everything()
     done = {name: found[name] for name in ordered(every, found)}
     older = [c for c in every.values() if c.sealed]
     sealed = [r["row"]["title"] for r in found.values() if "seal" in r and "outcome" not in r]
@@ -177,7 +194,7 @@ def _marks(record: Mapping[str, Any]) -> list[str]:
 
 def other_rules(record: Mapping[str, Any]) -> str:
     """Which of a record's methods have another rule now: "rule 1 of roc (2 in this version)"; empty if none has."""
-    named = {arm_of(label)[0] for label in record["rates"]} & {*methods.shipped()}
+    named = {arm_of(label)[0] for label in record.get("rates", ())} & {*methods.shipped()}
     now = {name: rule for name in named if (rule := rules.of_file(name)) != 1}
     return rules.differences(record.get("rules", {}), now)
 
@@ -188,6 +205,8 @@ def home_of(claim: Claim) -> str:
 
 
 def _where(claim: Claim) -> str:
+    if claim.name in _control():
+        return f"control_methods.md#{anchor(control.load(home_of(claim)).CARD.title)}"
     return f"methods/{home_of(claim)}.md#{anchor(claim.title)}"
 
 
@@ -202,7 +221,8 @@ def _picture() -> str:
 
 
 def picture(found: Records, dark: bool) -> str:
-    """A line for each claim whose effect is a share of attempts: its interval, by answer. Legible at 390 pixels."""
+    """A line for each claim of training whose effect is a share of attempts: its interval, by answer. Legible at 390
+    pixels."""
     every = rows()
     names = [n for n in ordered(every, found) if _share(_shown(every[n], found[n])[0])]
     data = theme.data_of([{"claim": n, "answer": found[n]["outcome"], **{k: a[k] for k in ("value", "low", "high")}}
