@@ -52,30 +52,32 @@ ALT = ("Difference in the share of right attempts between the arm and its baseli
 
 HEAD = """# Claims
 
-This page tests claims of papers in small worlds, in situations that the methods were made for: problems that are never
-solved, stale rollouts, answers of very different lengths, long dialogues. Each situation is made of the embedded models
-and is small enough for anyone to run again. `python -m experiments.claim page` writes the page from
-`experiments/claims/` and `experiments/results/claims/`. A title leads to the page of its method, which has all.
+Claims of papers, tested in small worlds that anyone can run again, in situations that the methods were made for:
+problems that are never solved, stale rollouts, answers of very different lengths, long dialogues.
+`python -m experiments.claim page` writes the page. A title leads to the page of its method, which has all.
 
-A claim is a row of a TOML file. A *gate* decides from a pilot whether the claim is decidable: every arm is trained at
-full length with other seeds, at the probed learning rate and at half of it, and ten rules are applied
-([Compare](compare.md) describes them). The row, the pilot and the gate are sealed before the first run of the
-comparison, which uses the lower rate. A question *holds* if its 95 % interval lies in the claimed range, one-sided
-where the claim is. A claim holds if all its questions do. It does not hold if the interval of one of them lies outside,
-at an error rate that is divided by their number.
+A claim is a row of a TOML file. A *gate* decides from a pilot whether it is decidable: every arm is trained at full
+length with other seeds, at the probed learning rate and at half of it, and ten rules are applied
+([Compare](compare.md) describes them). Row, pilot and gate are sealed before the first run of the comparison, which
+uses the lower rate. A question *holds* if its 95 % interval lies in the claimed range, one-sided where the claim is. A
+claim holds if all its questions do. It does not hold if the interval of one of them lies outside, at an error rate that
+is divided by their number.
+
+Claims about [control](control_methods.md) are asked in the same way, except that a pilot has three learning rates, of
+which the middle one has to be the best, and that rules read returns in the mean over a run where questions do.
 
 {older} claims are older than the gate. Their arms, options, questions and measuring functions were sealed as source
 text: the files `NAME.py` in the folder headlines of experiments, commit {commit}. Their intervals are two-sided, of
 95 % for all questions of a claim together. Settings were searched on other seeds until plain RL failed, not until the
 claim held. `python -m experiments.claim repeat NAME` trains a claim again.
 
-That a claim holds means that the mechanism works as described in this small world. That it does not hold means only
-that this world does not show it. Runs of all arms share their seeds and cost the same. The bill of a claim contains
-training, probes and evaluations, and excludes what was read of the last policies afterwards.
+That a claim holds means that the mechanism works as described in this small world; that it does not, only that this
+world does not show it. Runs of all arms share their seeds and cost the same. The bill contains training, probes and
+evaluations.
 """
-SHOWN = """The table shows one question for each claim, the first that has the claim's answer: what the arm has more
-than its baseline, with its interval, and the range that is claimed. *Tries* counts the claim and those that it asks
-again. The picture has the same effects where they are shares of right attempts.
+SHOWN = """The table shows the first question that has the claim's answer, with its interval and the range that is
+claimed. *Tries* counts the claim and those that it asks again. The picture has the effects that are shares of right
+attempts.
 """
 NOT_ASKED = (
     "TTI on puzzles: it grows the number of turns of a dialogue, and a puzzle has one turn.",
@@ -89,9 +91,9 @@ NOT_ASKED = (
 )
 BACK = """## What the gate would have done
 
-Rules of the gate on the first question of each older claim about held-out reward of two arms, with the record's
-first four seeds as the pilot: in hindsight, as pilot and answer share runs. The gate uses a headroom of 3. That one arm
-learns is asked of "no worse" as well: where neither does, both are alike whatever the method does.
+In hindsight: rules of the gate on the first question of each older claim about held-out reward of two arms, with the
+record's first four seeds as the pilot. The gate uses a headroom of 3. That one arm learns is asked of "no worse" too:
+where neither does, both are alike whatever the method does.
 """
 WAVE = """## Methods against their parents
 
@@ -144,14 +146,16 @@ def page(found: Records) -> str:
     if sealed:
         parts.append("Sealed and not yet run: " + ", ".join(sealed) + ".\n")
     parts.append("## Not asked, because\n")
-    parts.append(markdown_table(("claim", "because"), [(f"{c.title}: {c.claim}", failed(r)) for c, r in refused])
+    parts.append(markdown_table(("claim", "because"), [
+        (f"[{c.title}]({_where(c)})" if c.name in _control() else f"{c.title}: {c.claim}", failed(r))
+        for c, r in refused])
                  if refused else "No claim was refused by the gate yet.\n")
     parts += [*(f"- {line}" for line in NOT_ASKED), "", BACK, back_table(back_test(every, found)), _waves()]
     commands = (f"python -m experiments.claim {x} liteppo-hard-sums" for x in ("pilot", "seal", "run"))
-    return _filled("\n".join([*parts, "## Ask a claim\n", "```sh", *commands, "```\n"]))
+    return filled("\n".join([*parts, "## Ask a claim\n", "```sh", *commands, "```\n"]))
 
 
-def _filled(text: str) -> str:
+def filled(text: str) -> str:
     """The text with long lines of prose broken at 120 characters; tables, pictures and commands stay."""
     return "\n".join(line if line[:1] in ("|", "<", " ") or len(line) <= 120 else textwrap.fill(
         line, 120, break_on_hyphens=False, break_long_words=False, subsequent_indent="  " * (line[:2] == "- "))

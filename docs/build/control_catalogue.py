@@ -14,7 +14,7 @@ from typing import Any
 from docs.build import catalogue
 from experiments import control_claims
 from experiments.claim import failed, kept
-from experiments.claim_page import home_of
+from experiments.claim_page import filled, home_of
 from isocost.contract.agents import task_of
 from isocost.control import methods
 from isocost.recipe import describe, functions
@@ -63,7 +63,7 @@ def page() -> str:
         needs = made.acts + (", set" if made.offline else "") + (", goals" if task.space.goal else "")
         rows.append(f"| [{name}](#{_anchor(card.title)}) | {catalogue._paper(card)} | {needs} | "
                     f"{card.claim} | {work.flop:,} | {paper:,} |")
-    head = HEAD.format(count=len(names), claims=_claims(), lock=_lock(), **_speed()) + "\n".join(rows)
+    head = filled(HEAD.format(count=len(names), claims=_claims(), lock=_lock(), **_speed())) + "\n".join(rows)
     return "\n\n".join([head, *map(_section, names)]) + "\n"
 
 
