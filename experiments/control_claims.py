@@ -101,7 +101,8 @@ def set_of(of: ControlClaim, seed: int) -> str | None:
             around = rng.choice((-0.5, 0.5), (count, 1)) + mix["peaks"] * rng.standard_normal((count, 2))
             action = np.clip(around, -1, 1)
             reward = task.step(one, action)[1][:, None]
-            made = data.OfflineSet(torch.from_numpy(np.concatenate((one, action, reward, one, one, 0 * one), -1)).float())
+            told = np.concatenate((one, action, reward, one, one, 0 * one), -1)
+            made = data.OfflineSet(torch.from_numpy(told).float())
             card = {"task": task.name, "transitions": count, "return": {"mean": float(reward.mean())}}
             made = replace(made, card={**card, "hash": made.hash})
         else:
@@ -121,9 +122,10 @@ def trained(of: ControlClaim, purpose: str, seeds: Sequence[int], rates: Sequenc
         count = POINTS[of.unit]
         points = tuple(round(samples * (k + 1) / count) for k in range(count))
         for times in rates:
-            arm = Arm({k: own[k] for k in ("sigma", *SIZES) if k in own} | {"rate": own["rate"] * times})
+            rate = float(f"{own['rate'] * times:.3g}")
+            arm = Arm({k: own[k] for k in ("sigma", *SIZES) if k in own} | {"rate": rate})
             for seed in seeds:
-                name = f"{purpose}-{label}" + f"-x{times:g}" * (times != 1) + f"-s{seed}"
+                name = f"{purpose}-{label}-r{rate:g}-s{seed}"
                 job = ControlJob(name, own.get("task", of.task), own["method"], seed, {of.unit: samples}, arm, points,
                                  own.get("sets", {}), episodes=EPISODES, purpose=purpose, data=set_of(of, seed))
                 made.setdefault(label, []).append(of.home / "runs" / job.name)
@@ -133,10 +135,11 @@ def trained(of: ControlClaim, purpose: str, seeds: Sequence[int], rates: Sequenc
     return made
 
 
-def numbers(of: ControlClaim, folder: Path) -> dict[str, float]:
-    """The numbers of a run that the questions read."""
+def numbers(of: ControlClaim, label: str, folder: Path) -> dict[str, float]:
+    """The numbers of a run of an arm that the questions read."""
     track, own = _track(folder), dict[str, float]()
-    asked = {(m, q.at) for q in of.claim.questions for m in (q.metric, q.less)}
+    asked = {(metric, q.at) for q in of.claim.questions
+             for arm, metric in ((q.arm, q.metric), (q.comparator, q.less)) if arm == label}
     if of.wanted is not None:
         seen = arrivals(return_curves([RunFiles(folder)]), of.wanted)
         own["ln samples"] = float(seen.time[0] + (0 if seen.reached[0] else np.log(2)))
@@ -164,6 +167,16 @@ def _read(track: Track, at: float | str, end: float | None = None) -> float:
     return float(np.mean(track.at(even)) if at == "mean" else track.at(float(at) * end))
 
 
+def _as_asked(of: ControlClaim, track: Track) -> Track:
+    """A run as the gate's rules read it: where the questions about returns ask for the mean over the run, at each cost
+    the mean until then. Its end is so often the optimum at all rates that it tells neither rates nor runs apart."""
+    if any(q.metric.startswith("return") and q.at != "mean" and q.arm != q.comparator for q in of.claim.questions):
+        return track
+    cost = np.linspace(0, track.end, EVEN + 1)
+    reward = np.append(track.reward[0], np.cumsum(track.at(cost[1:])) / np.arange(1, EVEN + 1))
+    return replace(track, cost=cost, reward=reward)
+
+
 @cache
 def _track(folder: Path, unit: str = "") -> Track:
     """A run's return over samples, or updates of an offline method; or over `flop`."""
@@ -179,10 +192,10 @@ def pilot(of: ControlClaim) -> dict[str, Any]:
     """Train a pilot, apply the gate and keep both."""
     times = (1.0,) if of.grid is None else (1 / of.grid, 1.0, of.grid)
     made = trained(of, "pilot", range(FIRST, FIRST + of.claim.pilot), times)
-    arms = {label: tuple(PilotRun(_track(f), f, read_json(f / "run.json")["arm"]["rate"], None,
+    arms = {label: tuple(PilotRun(_as_asked(of, _track(f)), f, read_json(f / "run.json")["arm"]["rate"], None,
                                   read_json(f / "end.json")["seconds"]) for f in own) for label, own in made.items()}
     used = {label: own["rate"] for label, own in of.arms.items()}
-    values = {f: numbers(of, f) for own in made.values() for f in own}
+    values = {f: numbers(of, label, f) for label, own in made.items() for f in own}
     before = [n for n, r in kept(KEPT).items() if n != of.claim.name and "outcome" in r
               and set(of.claim.own) & set(rows()[n].claim.methods)]
     lines, passed = gate_of(of.claim, Pilot(arms, used, {}, {}, of.unit), values, before)
@@ -194,16 +207,16 @@ def run(of: ControlClaim, record: Mapping[str, Any]) -> dict[str, Any]:
     """Train what was sealed, judge it and keep the answer. Raises UserError if it was changed since."""
     refuse_changed(of, record)
     made = trained(of, "train", range(of.claim.seeds))
-    found = {label: {str(read_json(f / "run.json")["seed"]): numbers(of, f) for f in own}
+    found = {label: {str(read_json(f / "run.json")["seed"]): numbers(of, label, f) for f in own}
              for label, own in made.items()}
     flop = {label: float(np.mean([read_json(f / "end.json")["flop"] for f in own])) for label, own in made.items()}
-    return keep(KEPT, of, {**record, **answered(of, found), "flop": flop, "at_equal_flop": _at_equal_flop(of, made, flop),
-                           "seconds": round(sum(map(_seconds, _runs(of))))})
+    equal, seconds = _at_equal_flop(of, made, flop), round(sum(map(_seconds, _runs(of))))
+    return keep(KEPT, of, {**record, **answered(of, found), "flop": flop, "at_equal_flop": equal, "seconds": seconds})
 
 
 def _runs(of: ControlClaim) -> list[Path]:
     """The folders of a claim's runs, pilot and all."""
-    mine = re.compile(rf"(pilot|train)-({'|'.join(map(re.escape, of.arms))})(-x[\d.]+)?-s\d+")
+    mine = re.compile(rf"(pilot|train)-({'|'.join(map(re.escape, of.arms))})-r[-\de.]+-s\d+")
     return [f for f in sorted((of.home / "runs").iterdir()) if mine.fullmatch(f.name)]
 
 
@@ -212,7 +225,7 @@ def _seconds(folder: Path) -> float:
 
 
 def _at_equal_flop(of: ControlClaim, made: Mapping[str, Sequence[Path]], flop: Mapping[str, float]) -> dict[str, Any]:
-    """The answers about returns as they are where both arms have spent the FLOP of the cheaper one, by what they say."""
+    """The answers about returns where both arms have spent the FLOP of the cheaper one, by what is asked."""
     out = {}
     for q in of.claim.questions:
         pair = {a: flop[a] for a in (q.arm, q.comparator)}

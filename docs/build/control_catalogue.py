@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from docs.build import catalogue
+from experiments import control_claims
+from experiments.claim import failed, kept
+from experiments.claim_page import filled, home_of
 from isocost.contract.agents import task_of
 from isocost.control import methods
 from isocost.recipe import describe, functions
 from isocost.runs.control import price
+from isocost.screen.words import markdown_table
 
 PAGE = "control_methods.md"
-CLAIMS = {
-    "lock": "[n-step](#n-step-sac)", "modes": "[fql](#fql)", "weighting": "[trajectories](#trajectory-weighting)",
-    "distance": "[ota](#ota)",
-}
 SEAMS = ("networks", "sample", "target", "losses", "explore", "tempo")
 HEAD = """# Methods of control
 
@@ -43,12 +44,9 @@ Every method gives the same bytes alone and in any stack. PPO is not among them:
 order, and its updates wait for the end of each. A sample here is of single transitions, and updates are spread over
 samples. Compare PPO through imported logs (`isocost import LOGS --control TASK`).
 
-{claims}
-
-Claims about offline methods, by `python -m experiments.control.offline NAME`. Sets made here are easier than D4RL's or
-OGBench's: a verdict is about the mechanism.
-
-{offline}
+{claims} A method's section has its claims, with the gate's reason where one was not asked ([how claims are
+asked](claims.md)). Rates were piloted three at a time. Each seed of an offline claim has a set of its own. Sets made
+here are easier than D4RL's or OGBench's, and all is at 32 to 64 units: a verdict is about the mechanism. {lock}
 
 | name | paper | needs | claim | FLOP of an update | 10 N B | of an action |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -66,13 +64,13 @@ def page() -> str:
         needs = made.acts + (", set" if made.offline else "") + (", goals" if task.space.goal else "")
         rows.append(f"| [{name}](#{_anchor(card.title)}) | {catalogue._paper(card)} | {needs} | "
                     f"{card.claim} | {work.update.flop:,} | {work.paper:,} | {work.evaluated.flop:,} |")
-    head = HEAD.format(count=len(names), claims=_claims(), offline=_offline(), **_speed()) + "\n".join(rows)
+    head = filled(HEAD.format(count=len(names), claims=_claims(), lock=_lock(), **_speed())) + "\n".join(rows)
     return "\n\n".join([head, *map(_section, names)]) + "\n"
 
 
 def _speed() -> dict[str, Any]:
     """The record of the bench as a table, with the ratios that were aimed at."""
-    record = json.loads((catalogue.REPOSITORY / "experiments/results/control_speed.json").read_text(encoding="utf-8"))
+    record = _record("control_speed")
     rows = ["| units, batch, runs stacked | SB3 | isocost | over SB3 | aim | over plain torch |",
             "| --- | --- | --- | --- | --- | --- |"]
     for x in record["rows"]:
@@ -82,55 +80,50 @@ def _speed() -> dict[str, Any]:
     return {"machine": record["machine"], "pairs": record["pairs"], "speed": "\n".join(rows)}
 
 
+def _record(name: str) -> Any:
+    return json.loads((catalogue.REPOSITORY / f"experiments/results/{name}.json").read_text(encoding="utf-8"))
+
+
 def _claims() -> str:
-    """The claims that were asked, each with its answer, or why its gate refused it."""
-    rows = ["| claim | answer |", "| --- | --- |"]
-    for file in sorted((catalogue.REPOSITORY / "experiments/results/control_claims").glob("*.json")):
-        record = json.loads(file.read_text(encoding="utf-8"))
-        refused = "; ".join(f"{x['name']}: {x['text']}" for x in record["gate"] if x["passed"] is False)
-        said = "; ".join(f"{a['says']}: {a['of']:.3g} against {a['less']:.3g}, {a['value']:+.3f} [{a['low']:+.3f}, "
-                         f"{a['high']:+.3f}], {a['seeds']} seeds" for a in record.get("answers", ()))
-        answer = f"**{record['outcome']}**: {said}" if said else (
-            f"not asked: {refused}" if refused else "decidable, and not asked yet")
-        rows.append(f"| {record['row']['title']}: {record['row']['claim']} | {answer} |")
-    return "\n".join(["Claims of papers, asked by `python -m experiments.control_claims`:", "", *rows])
+    """How many claims have which answer."""
+    found = [r.get("outcome", "not asked") for r in kept(control_claims.KEPT).values()]
+    each = ", ".join(f"{found.count(x)} {words}" for x, words in (
+        ("holds", "hold"), ("does not hold", "do not"), ("cannot tell", "are undecided"),
+        ("not asked", "were refused by the gate")))
+    return f"Of {len(found)} claims of papers, by `python -m experiments.control_claims`, {each}."
 
 
-def _offline() -> str:
-    """Of each record its claim, what it found, and its verdict."""
-    rows = ["| method | claim | found | holds |", "| --- | --- | --- | --- |"]
-    for name, method in CLAIMS.items():
-        file = catalogue.REPOSITORY / f"experiments/results/control_offline_{name}.json"
-        if not file.exists():
-            continue
-        record = json.loads(file.read_text(encoding="utf-8"))
-        found = "; ".join(_found(name, record))
-        rows.append(f"| {method} | {record['claim']} | {found} | {'yes' if record['holds'] else 'no'} |")
-    return "\n".join(rows)
+def _asked(name: str) -> list[str]:
+    """The claims whose home is this method's section: each with its answer, or why its gate refused it."""
+    found, rows = kept(control_claims.KEPT), []
+    for of in control_claims.rows().values():
+        if of.claim.name in found and home_of(of.claim) == name:
+            record = found[of.claim.name]
+            equal, answers = record.get("at_equal_flop", {}), record.get("answers", ())
+            said = "; ".join(_told(a) + (f", at equal FLOP {_interval(equal[a['says']])}" if a["says"] in equal else "")
+                             for a in answers)
+            answer = f"**{record['outcome']}** ({answers[0]['seeds']} seeds): {said}" if said else (
+                "decidable, and not asked yet" if record["decidable"] else f"not asked: {failed(record)}")
+            rows.append((f"{of.claim.title}: {of.claim.claim} {' '.join(of.claim.note.split())} ({of.task})", answer))
+    return [markdown_table(("claim", "answer"), rows).rstrip()] if rows else []
 
 
-def _found(name: str, record: Any) -> list[str]:
-    def told(x: Any) -> str:
-        return f"{x[0]:.2f} [{x[1]:.2f}, {x[2]:.2f}]"
+def _told(a: Mapping[str, Any]) -> str:
+    return f"{a['says']}: {a['of']:.3g} against {a['less']:.3g}, {_interval(a)}"
 
-    if name == "lock":
-        off = max(r["share_of_the_value_under_uniform_actions"] for r in record["rows"] if r["steps"] > 1)
-        return [f"{len(record['rows'])} settings, 8 to 64 states, 1 to 8 steps, exact: as claimed along right actions",
-                f"where actions are uniform n > 1 ends at {off:.0%} of the value or less"]
-    if name == "modes":
-        of = {k: told(x) for k, x in record.items() if ":" in k}
-        return [f"bandit, half of the set at each peak, {record['runs']} runs on {record['sets']} sets, alpha "
-                f"{record['alpha']:g}, the least of four: value {of['actor: value']} against {of['best of 8: value']} "
-                f"of the best of 8 (flow {of['flow: value']})",
-                f"but on the better peak {of['actor: share on the better mode']} of its actions against "
-                f"{of['best of 8: share on the better mode']}"]
-    if name == "weighting":
-        return [f"maze:8, 5 % good trajectories, {record['runs']} runs on {record['sets']} sets, gain in the share "
-                "that arrives: " + ", ".join(f"{r['learner']} {told(r['gain'])}" for r in record["rows"]
-                                        if r["weighting"] == "advantage")]
-    return [f"goalmaze:32, {record['runs']} runs on {record['sets']} sets, right signs, options of 8 and of 1: "
-            + ", ".join(f"{r['cells away'][0]} to {r['cells away'][1]} cells {told(r['options of 8'])} against "
-                        f"{told(r['one step'])}" for r in record["rows"])]
+
+def _interval(a: Mapping[str, Any]) -> str:
+    return f"{a['value']:+.3f} [{a['low']:+.3f}, {a['high']:+.3f}]"
+
+
+def _lock() -> str:
+    """What the exact record of the lock says."""
+    record = _record("control_lock")
+    off = max(r["share_of_the_value_under_uniform_actions"] for r in record["rows"] if r["steps"] > 1)
+    as_claimed = "as claimed" if record["holds"] else "not as claimed"
+    return (f"Exact, by `python -m experiments.control.lock`: {record['claim']}, {as_claimed} "
+            f"in {len(record['rows'])} settings along right actions; where actions are uniform n > 1 ends at "
+            f"{off:.0%} of the value or less.")
 
 
 def _anchor(title: str) -> str:
@@ -143,7 +136,7 @@ def _section(name: str) -> str:
     said = catalogue.remarks(Path(module.__file__).read_text(encoding="utf-8"))
     return "\n\n".join([
         f"## {module.CARD.title}", idea, f"```text\n{inspect.cleandoc(rest)}\n```", _table(module),
-        *(["\n".join(f"- {line}" for line in said)] if said else []),
+        *(["\n".join(f"- {line}" for line in said)] if said else []), *_asked(name),
     ])
 
 
