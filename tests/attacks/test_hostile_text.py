@@ -207,8 +207,6 @@ COMMANDS: dict[str, Callable[[Path, Path], tuple[object, ...]]] = {
     "ls --json": lambda study, run: ("ls", study, "--json"),
     "verdict of a study": lambda study, run: ("verdict", "--", study),
     "verdict of a run": lambda study, run: ("verdict", "--", run),
-    "diff": lambda study, run: ("diff", "--", run, "grpo"),
-    "diff of runs": lambda study, run: ("diff", "--", run, run.with_name(f"{FOLDER} 1")),
     "compare": lambda study, run: ("compare", "--", run, run.with_name(f"{FOLDER} 1")),
     "fit": lambda study, run: ("fit", "--", study),
     "plan": lambda study, run: ("plan", "--", study),
@@ -263,9 +261,9 @@ def test_a_folder_may_have_any_name(name: str, small: Path, tmp_path: Path, monk
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     shutil.copytree(small, Path(name))
-    asked = (("ls", "."), ("verdict", "--", name), ("diff", "--", name, "grpo"), ("report", "--", name))
+    asked = (("ls", "."), ("verdict", "--", name), ("report", "--", name))
     said = [shown(*words) for words in asked]
-    assert said[3].strip().endswith("report.html")
+    assert said[2].strip().endswith("report.html")
     assert not any(OBEYED.search(x) for x in said)
     assert [p.name for p in (tmp_path / "here").iterdir()] == [name] and Path(name, "report.html").is_file()
 

@@ -539,22 +539,6 @@ def ls(folder: Path, parquet: Path | None) -> Any:
     return listing.list_folder(folder)
 
 
-@main.command()
-@click.argument("a", shell_complete=a_method)
-@click.argument("b", shell_complete=a_method)
-@json_option
-@reported
-def diff(a: str, b: str) -> Any:
-    """Show the seams at which two methods, runs or method files differ, with all defaults.
-
-    A or B may be the configuration of another trainer: a YAML, JSON or TOML file, a script with its launch line, or the
-    folder of a run. Both sides are then compared in one vocabulary.
-    """
-    from isocost.steps.look.listing import compare
-
-    return compare(a, b)
-
-
 main.add_command(doctor)
 main.add_command(rollouts)
 main.add_command(scorer)

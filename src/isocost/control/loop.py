@@ -42,6 +42,7 @@ class StackedRun:
     samples: int = 0            # environment steps
     updates: int = 0
     paid: int = 0               # samples that updates pay back: all but those of phases that do not learn
+    acted: int = 0              # of the samples: whose action the policy chose, and not chance
     resets: int = 0
     episodes: list[int] = field(default_factory=list)       # of each environment: the number of its current one
     lasted: list[int] = field(default_factory=list)         # and its steps so far
@@ -70,8 +71,8 @@ class StackedRun:
 
     def counters(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
-        return {k: getattr(self, k) for k in ("samples", "updates", "paid", "resets", "episodes", "lasted")} | {
-            "work": [self.work.flop, self.work.train, self.work.score]}
+        kept = "samples", "updates", "paid", "acted", "resets", "episodes", "lasted"
+        return {k: getattr(self, k) for k in kept} | {"work": [self.work.flop, self.work.train, self.work.score]}
 
 
 class Loop:
@@ -173,6 +174,7 @@ class Loop:
                 loss[i] = torch.nan     # of updates on the set, which may have trained other networks
             self.replay.add([i], torch.from_numpy(made[None]).float())
             run.samples += k
+            run.acted += 0 if tempo[i].random else k
             run.paid += k * tempo[i].learns
             self.states[i] = after[j]
             for e in np.flatnonzero(ended[j] | cut):

@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +23,9 @@ from isocost import meter as meters
 from isocost.control import methods
 from isocost.control.data import OfflineSet, read
 from isocost.control.loop import Loop, StackedRun
+from isocost.control.luck import Luck
 from isocost.control.native import computed_by
-from isocost.control.networks import Effort
+from isocost.control.networks import Effort, Params
 from isocost.control.policy import ControlPolicy
 from isocost.control.seams import Agent
 from isocost.control.stack import Stack
@@ -139,34 +140,56 @@ def _paid(method: str, sets: tuple[tuple[str, str], ...], samples: int, environm
     return environments * sum(tempo(Progress(k, 0)).learns for k in range(0, samples, environments))
 
 
-def price(agent: Agent, task: ControlTask, *, acts: bool = True) -> tuple[Effort, int]:
-    """What one update of one run takes in which every network is trained, and the paper's FLOP of it: 10 N B.
+class ControlWork(NamedTuple):
+    """What networks take in one run: an update in which every one is trained, the paper's FLOP of it, 10 N B with N the
+    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, and one of an evaluation."""
 
-    N are the parameters of all critics (arXiv:2502.04327); 0 without one. The first is counted in one update, on an
-    empty transition; without `acts` in one of those on the set, before the first sample.
+    update: Effort
+    paper: int
+    action: Effort
+    evaluated: Effort
+
+
+def price(agent: Agent, task: ControlTask, *, acts: bool = True) -> ControlWork:
+    """Counted in one update on an empty transition, and by `explore` of one observation: what it computes is charged.
+
+    Without `acts` the update is one of those on the set, before the first sample.
     """
     run = StackedRun(seed=0, sigma=1.0, rate=0.0)
     loop = Loop(agent, task, [run], 1, torch.zeros(1, 2 * task.space.observation + task.space.actions + 3))
     loop.replay.stored = [1]
     loop._update([0], frozenset(loop.networks), 0.0, acts)
     critics = [net for name, net in loop.networks.items() if name == "critic"]
-    return run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics)
+    sampled = agent.tempo(Progress(0, 0)).sampled
+    return ControlWork(run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics),
+                       Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled))
+
+
+def _of_action(loop: Loop, drawn: bool) -> Effort:
+    luck, work = Luck([loop.runs[0].source], [0], "act"), Effort()
+    with torch.no_grad():
+        loop.agent.explore(Params(loop.networks, loop.weights, work=work),
+                           torch.zeros(1, 1, loop.task.space.observation), luck if drawn else None)
+    return work
 
 
 class ControlRun:
     """One run of a stack as the driver sees it."""
 
-    def __init__(self, job: ControlJob, agent: Agent, stack: Stack, run: StackedRun):
+    def __init__(self, job: ControlJob, agent: Agent, stack: Stack, run: StackedRun, begun: Mapping[str, Any]):
+        """`begun` is the run.json of a run that is continued, or empty."""
         self.job, self.agent, self.stack, self.run = job, agent, stack, run
         self.task, self.meter, self.step, self.spent = stack.loop.task, Meter(), 0, Cost()
         self.units = ("updates", "env-steps") if agent.offline else ("env-steps", "updates")
-        self._paid = Effort()         # what was charged of `run.work`
+        self._paid = Effort()         # what was charged of `_work`
         self._seconds = 0.0
         self._price = price(agent, self.task)
-        self._first = price(agent, self.task, acts=False)[0] if run.first else self._price[0]
+        self._first = price(agent, self.task, acts=False).update if run.first else self._price.update
+        if begun and "action" not in begun:     # of an earlier version: it ends as it began
+            self._price = self._price._replace(action=Effort(), evaluated=Effort(score=1))
 
     def about(self) -> dict[str, Any]:
-        job, task, (work, paper) = self.job, self.task, self._price
+        job, task, (work, paper, action, evaluated) = self.job, self.task, self._price
         space = {k: v for k, v in asdict(task.space).items() if v or k not in ("goal", "tasks")}
         learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
@@ -177,6 +200,8 @@ class ControlRun:
             "scale": {"random": random_return(job.task), "reference": task.reference},
             "update": {"flop": work.flop, "paper_flop": paper, "train": work.train, "score": work.score},
             **({"offline": {"updates": job.offline_updates, "flop": self._first.flop}} if self.run.first else {}),
+            "action": {"flop": action.flop, "score": action.score},
+            "evaluated": {"flop": evaluated.flop, "score": evaluated.score},
             "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned,
         }
 
@@ -198,18 +223,24 @@ class ControlRun:
         """Where the run is on its axis: updates of an offline method, else updates on the set and then samples."""
         return self.run.updates if self.agent.offline else self.run.now
 
+    @property
+    def _work(self) -> Effort:
+        """Of all updates, and of all actions that the policy chose."""
+        work, action, many = self.run.work, self._price.action, self.run.acted
+        return Effort(work.flop + many * action.flop, work.train, work.score + many * action.score)
+
     def _goal(self, run: Driver) -> int:
         """Where to be next on the axis: at the next evaluation, within the budget; 0 if nothing more fits."""
-        now, k, sigma, price = self._now, self.run.environments, self.run.sigma, self._price[0]
-        first = self.run.first
+        now, k, sigma, first = self._now, self.run.environments, self.run.sigma, self.run.first
+        update, action = self._price.update, self._price.action
         ahead = [STRETCH] + [first + p - now for p in run.points[:1]]
         if self.run.progress.before:
-            k, sigma, price = 1, 1.0, self._first
+            k, sigma, update, action = 1, 1.0, self._first, Effort()
             ahead.append(first - now)
         for unit, amount in self.job.budget.items():
             per, used = {
                 "env-steps": (1.0, float(now - first)), "updates": (sigma, float(self.run.updates)),
-                "flop": (sigma * price.flop, float(self.run.work.flop)),
+                "flop": (sigma * update.flop + action.flop, float(self._work.flop)),
                 "seconds": (run.clock() / max(now, 1), run.clock() if now else 0.0),
             }[unit]
             ahead.append((amount - used) / per if per else STRETCH)
@@ -222,15 +253,15 @@ class ControlRun:
 
     def _charge(self) -> None:
         """Charge what was done since the last charge. A kill loses what is not charged: at most one stretch."""
-        work, was, spent = self.run.work, self._paid, self.meter.of()
+        work, was, spent = self._work, self._paid, self.meter.of()
         seconds = self.stack.seconds[id(self.run)]
         self.meter.charge(Cost(
             env_steps=self.run.samples - spent.env_steps, updates=self.run.updates - spent.updates,
             train=work.train - was.train, score=work.score - was.score, seconds=seconds - self._seconds))
-        self._paid, self._seconds = replace(work), seconds
+        self._paid, self._seconds = work, seconds
 
     def _counts(self) -> dict[str, Any]:
-        return {"env_steps": self.run.samples, "updates": self.run.updates, "flop": self.run.work.flop}
+        return {"env_steps": self.run.samples, "updates": self.run.updates, "flop": self._work.flop}
 
     def _losses(self) -> dict[str, float]:
         i = self.stack.index(self.run)
@@ -243,8 +274,9 @@ class ControlRun:
         if not np.isfinite(returns).all():
             raise FloatingPointError("an action of the evaluation is not finite")
         seconds = self.stack.seconds[id(self.run)]
-        self.meter.charge(Cost(env_steps=int(steps.sum()), score=int(steps.sum()), seconds=seconds - self._seconds),
-                          to=Payer(meters.EVALUATION))
+        many = int(steps.sum())
+        self.meter.charge(Cost(env_steps=many, score=many * self._price.evaluated.score,
+                               seconds=seconds - self._seconds), to=Payer(meters.EVALUATION))
         self._seconds = seconds
         low, high = random_return(self.job.task), self.task.reference
         scaled = (returns - low) / (high - low)
@@ -262,7 +294,7 @@ class ControlRun:
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], lines: Sequence[Any]) -> None:
         self.stack.loop.load(self.stack.index(self.run), tensors, state)
         self.step, self.spent = state["step"], self.meter.of()
-        self._paid = Effort(*state["run"]["work"])
+        self._paid = self._work
 
     def finish(self, run: Driver) -> dict[str, Any]:
         detail, at = "", f"sample {grouped(self.run.samples)}, update {grouped(self.run.updates)}"
@@ -275,9 +307,13 @@ class ControlRun:
         self.stack.leave(self.run)
         stored = self.run.samples
         notes = {"notes": set_of(self.job.data, self.job.task).notes} if self.job.data else {}
+        flop = {"updates": self.run.work.flop, "acting": self.run.acted * self._price.action.flop,
+                "evaluation": int(self.meter.of(meters.EVALUATION).env_steps) * self._price.evaluated.flop}
+        told = {"flop_of": flop} if self._price.evaluated.flop else {}
         return {**({"detail": detail} if detail else {}), **notes, "samples": stored, "updates": self.run.updates,
-                "flop": self.run.work.flop, "transitions": {"collected": stored, "stored": min(stored, self._capacity),
-                                                            "evicted": max(stored - self._capacity, 0)}}
+                "flop": self._work.flop, **told, "transitions": {
+                    "collected": stored, "stored": min(stored, self._capacity),
+                    "evicted": max(stored - self._capacity, 0)}}
 
     @property
     def _capacity(self) -> int:
@@ -331,7 +367,8 @@ async def _go(
         drivers = []
         for (job, out), run in zip(todo, runs, strict=True):
             record = opened.enter_context(RunRecord.opened(out))
-            work = ControlRun(job, agent, stack, run)
+            begun = read_json(out / "run.json") if (out / "run.json").exists() else {}
+            work = ControlRun(job, agent, stack, run, begun)
             drivers.append(Driver(work, record, points=job.points, on_step=partial(on_step, job.name), **more))
         await together(drivers)
 

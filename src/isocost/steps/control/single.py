@@ -86,8 +86,8 @@ class ControlEnd(Result):
             line = self.last[folder]
             out += [
                 Row(end["reason"], end["detail"]),
-                Row("", f"{grouped(end['samples'])} samples, {counted(end['updates'], 'update')}, {end['flop']:.3g} "
-                        f"FLOP of updates in {duration(end['seconds'])}"),
+                Row("", f"{grouped(end['samples'])} samples, {counted(end['updates'], 'update')}, {_flop(end)} in "
+                        f"{duration(end['seconds'])}"),
                 *(Row("", text, "flag") for text in end["notes"]),
             ]
             if line:
@@ -100,6 +100,14 @@ class ControlEnd(Result):
     def to_dict(self) -> dict[str, Any]:
         """end.json of each run, by folder."""
         return {k: dict(v) for k, v in self.ends.items()}
+
+
+def _flop(end: Mapping[str, Any]) -> str:
+    """What end.json counts; that of earlier versions counts updates alone."""
+    if not (of := end.get("flop_of")):
+        return f"{end['flop']:.3g} FLOP of updates"
+    return (f"{end['flop']:.3g} FLOP ({of['updates']:.3g} of updates, {of['acting']:.3g} of acting; besides "
+            f"{of['evaluation']:.3g} of evaluations)")
 
 
 def train_control(
@@ -148,13 +156,15 @@ def train_control(
 
 
 def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:
-    """The amount of --stop-at, one in FLOP by what an update takes in which all networks are trained."""
+    """The amount of --stop-at, one in FLOP by what an action takes, and an update in which all networks are trained."""
     from isocost.control.tasks import open_task
     from isocost.runs.control import agent_of, price
 
     found = stop_of(asked.stop_at, Machine.priced(asked.price, asked.devices or 1, 1))
     if found and found.unit == FLOPS:
-        found = replace(found, each={"updates": float(price(agent_of(job), open_task(job.task))[0].flop)})
+        work = price(agent_of(job), open_task(job.task))
+        acting = {} if agent_of(job).offline else {"env_steps": float(work.action.flop)}
+        found = replace(found, each={"updates": float(work.update.flop), **acting})
     offline = agent_of(job).offline
     counted_in = {"updates", "seconds"} | (set() if offline else {"env_steps"})
     if found and not (found.each and found.each.keys() <= counted_in):

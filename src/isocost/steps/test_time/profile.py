@@ -54,7 +54,6 @@ SHOWN, WIDE = 3, 60
 class StrategyProfile(OfPlanner):
     """Accuracy by strategy and number of samples (`isocost.planner.test_time.profile.StrategyTable`)."""
 
-    record: ClassVar[str] = "profile"
     has: ClassVar[str] = "table"
 
     table: StrategyTable
