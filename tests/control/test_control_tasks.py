@@ -14,7 +14,7 @@ from isocost.control.tasks import names, open_task, random_return
 from isocost.control.types import Space
 from isocost.errors import RewardFailed, UserError
 
-EMBEDDED = ("pendulum", "swingup", "maze:8", "lock:8", "bandit")
+EMBEDDED = ("pendulum", "swingup", "maze:8", "lock:8", "bandit", "reach", "family:4")
 
 
 def played(task, actions, state=None, seed=0):
