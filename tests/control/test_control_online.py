@@ -194,6 +194,16 @@ class Known(Numbers):
         return self.function(x)[..., None] + 0 * weights.sum()
 
 
+class Drawn(Luck):
+    """Luck that gives these numbers."""
+
+    def __init__(self, numbers):
+        object.__setattr__(self, "numbers", numbers)
+
+    def normal(self, name, *shape):
+        return self.numbers.reshape(1, *shape)
+
+
 def test_pa_rl_moves_actions_uphill_and_keeps_the_best_of_those_drawn():
     """Q = 3 a₁ − 2 a₂: ten steps of 3e-4 take (0.2, −0.1) to (0.209, −0.106); the two highest of four stay."""
     agent = methods.agent("parl", width=8)
@@ -206,12 +216,13 @@ def test_pa_rl_moves_actions_uphill_and_keeps_the_best_of_those_drawn():
     nets["actor"] = Still(4, 2, 8)
     params = Params(nets, {"critic": torch.zeros(1, 1, 32), "actor": torch.zeros(1, 1, nets["actor"].size)})
     noise = torch.tensor([[[0.2, -0.1], [0.0, 0.0], [1.0, -1.0], [-1.0, 1.0]]])
-    action, value = parl.improved(params, torch.zeros(1, 1, 1), noise, drawn=4, kept=2, steps=10, rate=3e-4)
+    luck = Drawn(noise)
+    action, value = parl.improved(params, torch.zeros(1, 1, 1), luck, "here", drawn=4, kept=2, steps=10, rate=3e-4)
     found = {tuple(round(x, 6) for x in a) for a in action[0, 0].tolist()}
     assert found == {(0.209, -0.106), (1.0, -1.0)}      # the other is at the bounds
     assert sorted(value[0, 0].tolist()) == pytest.approx([3 * 0.209 + 2 * 0.106, 5.0], abs=1e-5)
-    assert parl.best_of(action, value)[0, 0].tolist() == [1.0, -1.0]
-    one, _ = parl.improved(params, torch.zeros(1, 1, 1), noise[:, :1], drawn=1, kept=1, steps=0, rate=0.0)
+    assert parl.picked(action, value.argmax(-1))[0, 0].tolist() == [1.0, -1.0]
+    one, _ = parl.improved(params, torch.zeros(1, 1, 1), Drawn(noise[:, :1]), "here", drawn=1, kept=1, steps=0)
     assert (one[0, 0, 0] == noise[0, 0]).all()          # m = 1 without a step: its own samples
 
 
@@ -226,9 +237,9 @@ def on_bandit(space, agent, *, policy="flow"):
 @pytest.mark.parametrize("policy, rate", [("flow", 5e-3), ("gaussian", 2e-2), ("binned", 5e-3)])
 def test_pa_rl_teaches_each_class_of_policy_the_higher_peak(policy, rate):
     """With the true Q of the bandit and a set of uniform actions, the policy's own actions come to the narrow peak."""
-    few = {f"{seam}.{name}": value for seam in ("losses", "explore") for name, value in (
+    few = {f"{seam}.better.{name}": value for seam in ("losses", "explore") for name, value in (
         ("kept", "4"), ("steps", "5"), ("rate", "2e-3"))}
-    none = {f"target.{name}": value for name, value in (("drawn", "1"), ("kept", "1"), ("steps", "0"))}
+    none = {f"target.better.{name}": value for name, value in (("drawn", "1"), ("kept", "1"), ("steps", "0"))}
     agent = methods.agent("parl", batch=16, width=32).but(networks=partial(on_bandit, policy=policy))
     agent = methods.tuned(agent, {**few, **none, "losses.cloning": "80"})
     task = open_task("bandit")
@@ -264,10 +275,9 @@ def test_dsrl_with_the_identity_as_its_generator_is_sac_without_entropy_in_its_t
     weights["flow"] = torch.zeros_like(weights["flow"])
     params, luck = Params(nets, weights, frozenset(nets)), Luck([Draws(0)], [0], "test")
     seen = luck.normal("x", 4, 2)
-    latent, _, action = dsrl.steered(params, seen, luck.normal("z", 4, 2), 1.0, 10)
-    assert (latent == action).all() and (latent == squashed(params, seen, luck.normal("z", 4, 2))[0]).all()
-    *_, still = dsrl.steered(params, seen, luck.normal("z", 4, 2), 0.0, 10)
-    assert (still == 0).all()
+    latent = squashed(params, seen, luck.normal("z", 4, 2))[0]
+    action = dsrl.steered(params, seen, latent, 1.0, 10)
+    assert (latent == action).all() and (dsrl.steered(params, seen, latent, 0.0, 10) == 0).all()
     batch = Transitions(seen, action, torch.zeros(1, 4), seen, torch.ones(1, 4))
     noiseless = {k: w - 60 if k == "temperature" else w for k, w in weights.items()}
     y = dsrl.target(batch, params, params, luck, bound=1.0)

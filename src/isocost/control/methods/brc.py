@@ -32,7 +32,12 @@ from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
 from isocost.found import Card
 
-CARD = Card("BRC", "2505.23150", 2025, "bro", "Width helps one critic of many tasks, with cross-entropy and embeddings.")
+CARD = Card("BRC", "2505.23150", 2025, "bro", "Width helps one critic of many tasks, by cross-entropy and embeddings.")
+
+
+def task_of(seen: Tensor, tasks: int) -> Tensor:
+    """The number of the task in the last `tasks` numbers: (..., O) -> (...); 0 without tasks."""
+    return seen[..., -tasks:].argmax(-1) if tasks else torch.zeros(seen.shape[:-1], dtype=torch.long)
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class TaskAtoms(Mlp):
     rows of the embeddings are its last weights."""
 
     plain: int = 1
+    actions: int = 1
     tasks: int = 1
     embedded: int = 32
     most: float = 10.0
@@ -58,22 +64,17 @@ class TaskAtoms(Mlp):
         out[:, self.parameters - many : self.parameters] = rng.standard_normal((self.members, many))
         return out
 
-    def task(self, seen: Tensor) -> Tensor:
-        """(..., s and task and more) -> (...): the number of the task."""
-        which = seen[..., self.plain : self.plain + self.tasks]
-        return which.argmax(-1) if self.tasks > 1 else torch.zeros(seen.shape[:-1], dtype=torch.long)
-
     def placed(self, weights: Tensor, seen: Tensor) -> Tensor:
-        """(S, K, B, s and e): the task of each row as its embedding."""
+        """(S, 1, B, s and task) -> (S, K, B, s and e)."""
         table = list(self.parts(weights))[-1].reshape(*weights.shape[:2], self.tasks, self.embedded)
         table = table / table.norm(dim=-1, keepdim=True)
-        at = self.task(seen)[..., None].expand(*weights.shape[:2], -1, self.embedded)
+        at = task_of(seen, seen.shape[-1] - self.plain)[..., None].expand(*weights.shape[:2], -1, self.embedded)
         return torch.cat((seen[..., : self.plain].expand(*weights.shape[:2], -1, -1), table.gather(2, at)), -1)
 
     def __call__(self, weights: Tensor, x: Tensor) -> Tensor:
-        given = self.plain + (self.tasks if self.tasks > 1 else 0)
-        action = x[..., given:].expand(*weights.shape[:2], -1, -1)
-        return super().__call__(weights, torch.cat((self.placed(weights, x), action), -1))
+        seen, action = x.split((x.shape[-1] - self.actions, self.actions), -1)
+        action = action.expand(*weights.shape[:2], -1, -1)
+        return super().__call__(weights, torch.cat((self.placed(weights, seen), action), -1))
 
     def value(self, logits: Tensor) -> Tensor:
         """(S, K, B, atoms) -> (S, B): the mean of the members' mean distribution."""
@@ -86,7 +87,8 @@ def networks(
     """K critics of blocks with a slow copy, an actor of one block, and log α."""
     plain, shape = space.observation - space.tasks, partial(Mlp, norm=True, residual=True, decay=decay)
     critic = TaskAtoms(plain + embedded + space.actions, atoms, agent.width, agent.depth, agent.members, norm=True,
-                       residual=True, decay=decay, slow=True, plain=plain, tasks=max(space.tasks, 1), embedded=embedded)
+                       residual=True, decay=decay, slow=True, plain=plain, actions=space.actions,
+                       tasks=max(space.tasks, 1), embedded=embedded)
     return {"actor": shape(plain + embedded, 2 * space.actions, agent.width, 1), "critic": critic,
             "temperature": Numbers((math.log(0.1),))}
 
@@ -105,12 +107,9 @@ def for_actor(params: Params, observation: Tensor) -> Tensor:
 def sample(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99) -> Transitions:
     """Transitions, with G of the task of each, "scale"."""
     batch, tasks = uniform(replay, count, luck, gamma=gamma), replay.space.tasks
-    if not tasks:
-        most = replay.rows[list(replay.runs), :, replay.space.observation + replay.space.actions].abs().amax(-1)
-        return batch._replace(others={"scale": (most[:, None] / (1 - gamma)).expand_as(batch.reward)})
     seen, _, reward, *_ = replay.split(replay.rows[list(replay.runs)])
-    table = torch.zeros(len(seen), tasks).scatter_reduce(1, seen[..., -tasks:].argmax(-1), reward.abs(), "amax")
-    return batch._replace(others={"scale": table.gather(1, batch.observation[..., -tasks:].argmax(-1)) / (1 - gamma)})
+    table = torch.zeros(len(seen), max(tasks, 1)).scatter_reduce(1, task_of(seen, tasks), reward.abs(), "amax")
+    return batch._replace(others={"scale": table.gather(1, task_of(batch.observation, tasks)) / (1 - gamma)})
 
 
 def projected(mass: Tensor, moved: Tensor, atoms: Tensor) -> Tensor:

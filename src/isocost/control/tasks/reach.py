@@ -1,4 +1,4 @@
-"""Reach: a point in the middle goes to one of two places; the right one pays 1, the left one 0.5, and nothing else pays.
+"""Reach: a point in the middle goes to one of two places; the right one pays 1, the left one 0.5, nothing else pays.
 
 A step moves the point by at most 0.2 on each axis. The places are discs of radius 0.2 around (±0.8, 0).
 """
