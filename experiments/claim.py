@@ -73,14 +73,14 @@ WAVES = HOME / "experiments" / "results" / "waves.json"       # methods against 
 WRONG = 0.05            # of a question's "holds" that are wrong; of a claim's "does not hold"
 FLOOR = 1e-3            # smallest spread between runs that is believed
 REFUSED = 5             # exit code of `seal`
-REWARDS = ("pass@", "best@", "worst@", "return")      # beginnings of metrics in [0, 1], of which 1 is best
+REWARDS = ("pass@", "best@", "worst@", "return", "solved")     # beginnings of metrics in [0, 1], of which 1 is best
 EVEN = 16               # costs at which the mean over a run is read
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot tell"
 FIELDS = {"title", "claim", "source", "methods", "own", "arms", "options", "cost", "seeds", "pilot", "rate", "numbers",
           "exempt", "after", "questions", "note", "sealed", "not_repeatable"}
 NEEDED = {"title", "claim", "source", "methods", "own", "arms", "options", "cost", "seeds", "questions"}
 ASKS = {"says", "arm", "metric", "comparator", "less", "at", "above", "below", "about"}
-RULES = {"learns", "headroom", "margin", "steady", "rate", "acts", "visits", "points", "seeds"}
+RULES = {"learns", "headroom", "margin", "steady", "rate", "acts", "visits", "points", "seeds", "cost"}
 Values = dict[str, dict[int, float]]        # arm -> seed -> a number of that run
 
 

@@ -20,6 +20,7 @@ from experiments.claim import (
     FLOOR,
     HOLDS,
     HOME,
+    KEPT,
     REWARDS,
     UNKNOWN,
     WAVES,
@@ -51,35 +52,31 @@ ALT = ("Difference in the share of right attempts between the arm and its baseli
 HEAD = """# Claims
 
 This page tests claims of papers in small worlds, in situations that the methods were made for: problems that are never
-solved, stale rollouts, answers of very different lengths, long dialogues. Each situation is made of the embedded models
-and is small enough for anyone to run again. `python -m experiments.claim page` writes the page from
-`experiments/claims/` and `experiments/results/claims/`. A title leads to the page of its method, which has all.
+solved, stale rollouts, answers of very different lengths, long dialogues. `python -m experiments.claim page` writes it
+from `experiments/claims/` and `experiments/results/claims/`. A title leads to the page of its method, which has all.
 
-A claim is a row of a TOML file. A *gate* decides from a pilot whether the claim is decidable: every arm is trained at
-full length with other seeds, at the probed learning rate and at half of it, and ten rules are applied
-([Compare](compare.md) describes them). The row, the pilot and the gate are sealed before the first run of the
-comparison, which uses the lower rate. A question *holds* if its 95 % interval lies in the claimed range, one-sided
-where the claim is. A claim holds if all its questions do. It does not hold if the interval of one of them lies outside,
-at an error rate that is divided by their number.
+A claim is a row of a TOML file. A *gate* decides from a pilot whether it is decidable: every arm is trained at full
+length with other seeds, at the probed learning rate and at half of it, and ten rules are applied
+([Compare](compare.md) describes them). Row, pilot and gate are sealed before the first run of the comparison, which
+uses the lower rate. A question *holds* if its 95 % interval lies in the claimed range, one-sided where the claim is. A
+claim holds if all its questions do, and does not if the interval of one lies outside, at an error rate divided by their
+number.
 
-{older} claims are older than the gate. Their arms, options, questions and measuring functions were sealed as source
-text: the files `NAME.py` in the folder headlines of experiments, commit {commit}. Their intervals are two-sided, of
-95 % for all questions of a claim together. Settings were searched on other seeds until plain RL failed, not until the
-claim held. `python -m experiments.claim repeat NAME` trains a claim again.
+{older} claims are older than the gate. What they ask was sealed as source text: the files `NAME.py` in the folder
+headlines of experiments, commit {commit}. Their intervals are two-sided, of 95 % for all questions of a claim together.
+Settings were searched on other seeds until plain RL failed, not until the claim held. `python -m experiments.claim
+repeat NAME` trains a claim again.
 
-That a claim holds means that the mechanism works as described in this small world. That it does not hold means only
-that this world does not show it. Runs of all arms share their seeds and cost the same. The bill of a claim contains
-training, probes and evaluations, and excludes what was read of the last policies afterwards.
+That a claim does not hold means only that this small world does not show it. Runs of all arms share their seeds and
+cost the same. The bill of a claim contains training, probes and evaluations.
 """
-SHOWN = """The table shows one question for each claim, the first that has the claim's answer: what the arm has more
-than its baseline, with its interval, and the range that is claimed. *Tries* counts the claim and those that it asks
-again. The picture has the same effects where they are shares of right attempts.
+SHOWN = """The table shows the first question that has the claim's answer: what the arm has more than its baseline, with
+its interval, and the range that is claimed. *Tries* counts the claim and those that it asks again. The picture has the
+same effects where they are shares of right attempts.
 """
 NOT_ASKED = (
     "TTI on puzzles: it grows the number of turns of a dialogue, and a puzzle has one turn.",
-    "MinPRO and VCPO on puzzles: where old rollouts broke the ratio for each token, fresh ones did badly as well. With "
-    "updates of 16 and 32 rollouts and four rates from 6e-5 to 1.5e-4, old rollouts lost 0.02 to 0.04 more than fresh "
-    "ones that learned at all; at 1.5e-4 both fell, from 0.54 to 0.14 and 0.42.",
+    "MinPRO and VCPO on puzzles: where old rollouts broke the ratio for each token, fresh ones did badly as well.",
     "DRPO and Apriel: they shorten answers, and the built-in bases write every answer in one length.",
     "BroRL: it continues a policy that no longer rises, and on hard sums GRPO still rises after 512 updates.",
     "RedStar: on worked sums of all levels, whose problems differ in difficulty, a run gains 0.12 in 128 updates, less "
@@ -87,9 +84,9 @@ NOT_ASKED = (
 )
 BACK = """## What the gate would have done
 
-Rules of the gate on the first question of each older claim about held-out reward of two arms, with the record's
-first four seeds as the pilot: in hindsight, as pilot and answer share runs. The gate uses a headroom of 3. That one arm
-learns is asked of "no worse" as well: where neither does, both are alike whatever the method does.
+Rules of the gate on the first question of each older claim about held-out reward of two arms, with the record's first
+four seeds as the pilot: in hindsight, as pilot and answer share runs. The gate uses a headroom of 3, and asks of "no
+worse" as well that one arm learns.
 """
 WAVE = """## Methods against their parents
 
@@ -98,6 +95,12 @@ of a world are judged together, at a false discovery rate of 10 %. `puzzles` and
 B; `easy sums`, an older world of answers of four characters, all at n = 8 and B = 16. Runs are short, and with few
 seeds small effects are not detected. The methods' pages have each effect with its interval. The runs are in
 `experiments/results` of commit {commit}.
+"""
+STRATEGIES = """## Test-time strategies
+
+Claims about [strategies](strategies.md) are asked in the same way by `experiments/strategy_claims.py`. Seeds are 8 to
+16 draws of problems, and the gate asks for equal cost too: that of an answer of arm and comparator, in tokens of policy
++ scorer, or in FLOP. Situations are in `experiments/claims/strategies/`.
 """
 HYPOTHESIS = """Fixed before the first run of `puzzles` and `sums`: each of 4 methods that were identical to their
 parents on easy sums (minpro, arrol, rolloutgdro, gdpo) differs from its parent in at least one of the two. {count} of 4
@@ -129,7 +132,8 @@ def page(found: Records) -> str:
     parts.append("## Not asked, because\n")
     parts.append(markdown_table(("claim", "because"), [(f"{c.title}: {c.claim}", failed(r)) for c, r in refused])
                  if refused else "No claim was refused by the gate yet.\n")
-    parts += [*(f"- {line}" for line in NOT_ASKED), "", BACK, back_table(back_test(every, found)), _waves()]
+    parts += [*(f"- {line}" for line in NOT_ASKED), "", STRATEGIES, strategies_table()]
+    parts += [BACK, back_table(back_test(every, found)), _waves()]
     commands = (f"python -m experiments.claim {x} liteppo-hard-sums" for x in ("pilot", "seal", "run"))
     return _filled("\n".join([*parts, "## Ask a claim\n", "```sh", *commands, "```\n"]))
 
@@ -226,6 +230,30 @@ def write(found: Records) -> None:
     PAGE.write_text(page(found), encoding="utf-8")
     for name, dark in (("light", False), ("dark", True)):
         (IMAGES / f"{PICTURE}-{name}.svg").write_text(picture(found, dark), encoding="utf-8")
+
+
+# strategies -----------------------------------------------------------------------------------------------------------
+
+
+def strategies_table() -> str:
+    """A row for each claim about strategies, misses first: the answer, each question's effect, the cost."""
+    found = kept(KEPT / "strategies")
+    order = (*ORDER, "not asked")
+    return markdown_table(("claim", "answer", "difference", "cost"), [
+        (f"`{n}` {r['row']['title']}", f"**{r['outcome']}**" if "outcome" in r else f"not asked: {failed(r)}",
+         "; ".join(f"{a['says']} {_difference(a)}" for a in r.get("answers", ())), _cost(r))
+        for n, r in sorted(found.items(), key=lambda x: order.index(x[1].get("outcome", "not asked")))])
+
+
+def _cost(record: Mapping[str, Any]) -> str:
+    """What an answer of the first question's arm and comparator took."""
+    if "cost" not in record:
+        return ""
+    asked, unit = record["row"]["questions"][0], record["unit"]
+    paid = [record["cost"][asked[x]] for x in ("arm", "comparator")]
+    if unit == "flop":
+        return ", ".join(f"{x['flop']:.2g}" for x in paid) + " FLOP"
+    return ", ".join(f"{x['tokens'] - x['scorer']:.0f} + {x['scorer']:.0f}" for x in paid)
 
 
 # the gate in hindsight ------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from isocost.planner.training.n_growth import n_growth
 from isocost.report import theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
 from isocost.report.records import ReportRecords, law_of, load
-from isocost.report.sections import contest, fit, headline, history, outcome, problems
+from isocost.report.sections import contest, fit, headline, outcome, problems
 from isocost.report.sections.outcome import trained_lines
 from isocost.report.sections.overview import NEAR, apart, overview_plot
 from isocost.runs.files import FATES
@@ -176,7 +176,7 @@ def test_every_plot_has_words_and_numbers_beside_it(page: str):
     seen = Page(page)
     plots = [a for a in seen.of("div") if a.get("class") == "plot"]
     links = [a for a in seen.of("a") if a.get("download")]
-    assert len(plots) == len(seen.of("figure")) == len(links) >= 8
+    assert len(plots) == len(seen.of("figure")) == len(links) >= 6
     for plot, link in zip(plots, links, strict=True):
         spec = json.loads(seen.scripts[plot["data-spec"]])
         assert plot["role"] == "img"
@@ -421,7 +421,6 @@ def test_a_law_or_a_forecast_changed_after_the_seal_shows(study: Path, tmp_path:
     assert "Changed after the seal: forecast.json, law.json." in top and "whether it held is not known" in top
     assert "The forecast held" not in Page(page).text and "the forecast held" not in top
     assert text.count("changed since") == 2, "the law, and the forecast"
-    assert "so this is not the sealed prediction" in text
 
 
 def test_what_was_sealed_is_shown_and_not_a_plan_made_anew(study: Path, tmp_path: Path):
@@ -515,21 +514,6 @@ def test_a_page_of_another_metric_is_of_that_metric_throughout(study: Path, tmp_
     assert "held-out best@4" in page and "eld-out reward" not in page
 
 
-def test_every_evaluation_is_compared_with_the_sealed_path(study: Path):
-    found = load(study)
-    law, n = Law.of(found["law"]), found["plan"]["arm"]["n"]
-    rows = history.evaluations(found)
-    runs = [r for r in found.of("train") if r.size("n") == n]
-    assert [r["C"] for r in rows] == [x["rollouts"] for x in runs[0].evaluations if x["rollouts"]]
-    for r in rows:
-        told = law.predict(n, r["C"], len(runs))[1]
-        assert (r["expected"], r["low"], r["high"]) == (told.value, told.low, told.high)
-        seen = [x["eval/audit"] for run in runs for x in run.evaluations if x["rollouts"] == r["C"]]
-        assert r["mean"] == pytest.approx(sum(seen) / len(seen))
-        assert r["held"] == (told.low <= r["mean"] <= told.high) == (abs(r["off"]) <= 1)
-    assert rows[-1]["mean"] == pytest.approx(found["audit"]["outcome"]["mean"])
-
-
 # a comparison -----------------------------------------------------------------------------------------------
 
 
@@ -615,7 +599,6 @@ def test_runs_without_a_study(tmp_path: Path):
     text = Page(report.write(tmp_path).read_text())
     assert "2 runs: held-out reward went from" in text.text
     assert "spec-reward" in text.scripts
-    assert "spec-fates" in text.scripts
     one = Page(report.write(tmp_path / "mine-1", tmp_path / "one.html").read_text())
     assert "One run: held-out reward went from" in one.text
 

@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from experiments.claim import HOLDS, KEPT, kept
 from isocost import scorers, strategies
 from isocost.found import FileKind
 from isocost.recipe import knobs
 
-RECORD = Path(__file__).resolve().parents[2] / "experiments" / "results" / "sequential.json"
 TEXT = """# Strategies
 
 A **strategy** makes one answer of several tries. Many choose by a [scorer](scorers.md). Measure one:
@@ -100,26 +99,15 @@ def pages() -> dict[str, str]:
 
 
 def measured() -> str:
-    """What `experiments/sequential.py` found, of its record."""
-    found = json.loads(RECORD.read_text(encoding="utf-8"))
-    back, noisy, first = (groups["all"] for groups in found["equal"]["pairs"].values())
-    whole, own = found["saturation"], found["saturation"]["per_problem_where_some_are_right"]
-    none = whole["none_right_in_few"]
-    few, late = whole["fitted"], whole["forecast_at"]
-    return textwrap.fill(
-        f"**Measured** on {found['equal']['problems']} held-out puzzles at equal tokens, with the other side's samples "
-        f"rounded down (`{found['equal']['command']}`, one seed, 90 % intervals): `backtrack`, exact checker, "
-        f"{_against(back)}; checker wrong on 15 % {_against(noisy)}; `bfs` without a scorer "
-        f"{_against(first)}. From {few} samples of a problem of which some are right, 1 - (1 - p)^N predicts "
-        f"pass@{late} within {own['mean_absolute_error']:.3f}; where none is, it predicts 0 and "
-        f"{none['truth']:.2f} are solved.", 120)
+    """The claims about strategies that hold, with the difference of each question."""
+    held = [r for r in kept(KEPT / "strategies").values() if r.get("outcome") == HOLDS]
+    lines = ["- " + r["row"]["title"] + ": " + "; ".join(_against(a) for a in r["answers"]) + "." for r in held]
+    return "\n".join(["**Measured.** Of the [claims about strategies](claims.md#test-time-strategies), asked at equal "
+                      "cost, these hold:\n", *(textwrap.fill(x, 120, subsequent_indent="  ") for x in lines)])
 
 
-def _against(x: dict[str, Any]) -> str:
-    """A difference with its interval, and what each side is and took."""
-    return (f"{x['accuracy']:.2f} ({x['tokens']:.0f} tokens) against {x['parallel_accuracy']:.2f} of "
-            f"`{x['parallel'].partition(',')[0]}` ({x['parallel_tokens']:.0f}), {x['difference']:+.2f} "
-            f"[{x['low']:+.2f}, {x['high']:+.2f}]")
+def _against(a: dict[str, Any]) -> str:
+    return f"{a['says']} {a['value']:+.2f} [{a['low']:+.2f}, {a['high']:+.2f}]"
 
 
 def table(kind: FileKind) -> str:

@@ -234,13 +234,6 @@ def test_every_text_of_a_run_is_listed_as_text(hostile: Path):
     assert "owned" in shown("ls", hostile)
 
 
-def test_a_table_of_hostile_runs_is_written_or_refused_in_a_line(hostile: Path, tmp_path: Path):
-    """Parquet holds UTF-8, which half of a surrogate pair is not."""
-    parquet = pytest.importorskip("pyarrow.parquet")
-    assert "rows in" in shown("ls", hostile, "--parquet", tmp_path / "x.parquet")
-    assert parquet.read_table(tmp_path / "x.parquet").num_rows > 8
-
-
 # names that are no text or look like options ------------------------------------------------------------------
 
 NAMES = ("-rf", "--help", "-", "\udcff\udcfe", "a\nb", "$(touch owned)", "a b", "~", "\x1b[31m", "[red]", "\U0001f4a5")

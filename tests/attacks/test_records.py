@@ -219,7 +219,6 @@ ONE_RUN: dict[str, tuple[str, str, tuple[str, ...], str]] = {
     "train on an end": ("end.json", '{"schema": 1}', ("train", "grpo", "--budget", "8k-rollouts", "--out", "{run}"),
                         "is missing"),
     "compare": ("run.json", '{"schema": "x"}', ("compare", "{run}", "{other}"), "schema is 'x'"),
-    "ls --parquet": ("run.json", '{"schema": 1}', ("ls", "{run}", "--parquet", "{run}/out.parquet"), "is missing"),
 }
 
 

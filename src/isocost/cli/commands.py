@@ -282,6 +282,8 @@ def fit(study: Path, metric: str | None) -> Any:
     show_default=True,
     help="updates between checkpoints, besides those at evaluations",
 )
+@click.option("--keep-checkpoints", "checkpoints", type=click.IntRange(2), default=2, show_default=True,
+              help="the last checkpoints that are kept; `profile --checkpoints RUN@STEP` compares their policies")
 @click.option("--keep-rollouts", "keep", type=ANY, default=0, metavar="GROUPS",
               help="groups of every update to keep as text, 8 rollouts of each  [default: 2, of updates 1, 2, 4, 8, "
               "... and before evaluations]")
@@ -524,19 +526,12 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
 @main.command()
 @click.argument("folder", type=FOLDER, default=Path("."))
 @json_option
-@click.option(
-    "--parquet",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="write every run's metrics to this file as one table, and nothing else",
-)
 @reported
-def ls(folder: Path, parquet: Path | None) -> Any:
+def ls(folder: Path) -> Any:
     """List the studies and runs below a folder."""
-    from isocost.steps.look import listing
+    from isocost.steps.look.listing import list_folder
 
-    if parquet is not None:
-        return listing.write_parquet(folder, parquet)
-    return listing.list_folder(folder)
+    return list_folder(folder)
 
 
 main.add_command(doctor)

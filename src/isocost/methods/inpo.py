@@ -1,6 +1,6 @@
 """INPO: play against oneself, and take a mirror step towards what wins, by a squared loss on pairs of answers.
 
-    L = Σ_ij ( u_i − u_j − (P(i ≻ j) − 1/2) / η )²,   u = log π − (τ/η) log π_ref − (1 − τ/η) log π_t
+    L = Σ_i<j ( u_i − u_j − (P(i ≻ j) − 1/2) / η )²,   u = log π − (τ/η) log π_ref − (1 − τ/η) log π_t
     its minimum: π_t+1 ∝ exp(P(y ≻ π_t) / η) π_ref^(τ/η) π_t^(1 − τ/η), whose fixed point is the Nash policy of the game
     Zhang et al. 2024, "Iterative Nash Policy Optimization", arXiv:2407.00617
 """
@@ -41,8 +41,8 @@ def advantage(batch: Batch, ledger: Ledger, *, eta: float = 0.1, tau: float = 0.
 def missing(batch: Batch, target: Tensor, pull: float) -> Tensor:
     """What each rollout's u lacks of its target, less its siblings' mean: −1/2G of the gradient of L in log π. (N, T)
 
-    Over all pairs of a group L is G times the sum of these squares, so the pairs need not be listed. `target` is (R,);
-    the reference has the weight `pull` and the policy of the batch 1 − `pull`.
+    Over all pairs of a group L is G times the sum of these squares and a constant, so pairs need not be listed.
+    `target` is (R,); the reference has the weight `pull` and the policy of the batch 1 − `pull`.
     """
     past = batch.logp if batch.old is None else batch.old
     gap = batch.extra.get(NOW, past) - pull * batch.extra["reference"] - (1 - pull) * past

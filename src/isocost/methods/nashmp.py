@@ -16,7 +16,7 @@ from torch import Tensor
 from isocost.batch import Batch
 from isocost.methods import Card, inpo
 from isocost.ops import siblings_of
-from isocost.parts import enrich
+from isocost.parts import enrich, prefer
 from isocost.parts.improve import with_old
 from isocost.seams import Recipe
 from isocost.traits import bounds, trait
@@ -74,6 +74,8 @@ def recipe(**changes: Any) -> Recipe:
     # β = 0.02 is a small pull to the reference; η is not published in a number that carries over. Each half-step of the
     # paper samples anew, and its form for large models has a mean of past policies as the opponent; here both have the
     # same answers, reweighted, so that a step costs as many queries as self-play and no second set of weights.
+    won = partial(prefer.reward, judge="", cycle=0.0, classes=3)
     return inpo.recipe(
-        name="nashmp", advantage=partial(advantage, beta=0.02, eta=0.2), improve=partial(improve, updates=2)
+        name="nashmp", reward=won, advantage=partial(advantage, beta=0.02, eta=0.2),
+        improve=partial(improve, updates=2),
     ).but(**changes)

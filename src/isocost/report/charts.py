@@ -352,31 +352,6 @@ def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
     ])
 
 
-def fates(rows: Rows, order: Sequence[str], alt_text: str) -> Spec:
-    """rows: what, fate, rollouts, share. Stacked, one bar for each kind of run."""
-    present = [f for f in order if any(r["fate"] == f and r["rollouts"] for r in rows)]
-    whats, pick = list(dict.fromkeys(r["what"] for r in rows)), picked("fate")
-    return drawn(alt_text, 32 * len(whats) + 40, {
-        "x": alt.X("sum(rollouts):Q", title="rollouts started", axis=kilo_axis(), scale=alt.Scale(nice=True)),
-        "y": alt.Y("what:N", title=None, sort=whats, axis=alt.Axis(labelLimit=260, **NAMED)),
-        "color": alt.Color("fate:N", title=None, sort=present, scale=_scale(present, variables(*present))),
-        "order": alt.Order("rank:Q"), "opacity": fading(pick, 1.0, 0.15),
-    }, [Mark("bar", [{**r, "rank": order.index(r["fate"])} for r in rows if r["rollouts"]],
-             {"height": {"band": 0.62}, "cornerRadius": 1}, tips="what:N; fate:N; rollouts:,d; share:.1%")], pick=pick)
-
-
-def phases(rows: Rows, alt_text: str) -> Spec:
-    """rows: phase, seconds, label."""
-    order, tips = [r["phase"] for r in rows], "phase:N; seconds:,.1f"
-    return drawn(alt_text, 30 * len(order) + 20, {
-        "x": alt.X("seconds:Q", title="seconds", axis=alt.Axis(tickCount=6)),
-        "y": alt.Y("phase:N", title=None, sort=order, axis=alt.Axis(**NAMED)),
-    }, [
-        Mark("bar", rows, {"height": {"band": 0.6}, "cornerRadius": 1}, {}, tips),
-        Mark("text", rows, {"align": "left", "dx": 6, "color": "var(--soft)"}, {"text": alt.Text("label:N")}, tips),
-    ])
-
-
 def _fence(c: float, text: str, align: Literal["right", "center"] = "right") -> list[Mark]:
     """A dashed line at C with a text above it."""
     rows, at = [{"C": c, "text": text}], {"x": alt.X("C:Q"), "y": alt.Undefined}

@@ -142,27 +142,31 @@ def _paid(method: str, sets: tuple[tuple[str, str], ...], samples: int, environm
 
 class ControlWork(NamedTuple):
     """What networks take in one run: an update in which every one is trained, the paper's FLOP of it, 10 N B with N the
-    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, and one of an evaluation."""
+    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, one of an evaluation, and an
+    update on the set, before the first sample."""
 
     update: Effort
     paper: int
     action: Effort
     evaluated: Effort
+    first: Effort
 
 
-def price(agent: Agent, task: ControlTask, *, acts: bool = True) -> ControlWork:
-    """Counted in one update on an empty transition, and by `explore` of one observation: what it computes is charged.
+def price(agent: Agent, task: ControlTask) -> ControlWork:
+    """Counted in one update on an empty transition, and by `explore` of one observation."""
+    update, paper, loop = _of_update(agent, task, acts=True)
+    sampled = agent.tempo(Progress(0, 0)).sampled
+    return ControlWork(update, paper, Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled),
+                       _of_update(agent, task, acts=False)[0])
 
-    Without `acts` the update is one of those on the set, before the first sample.
-    """
+
+def _of_update(agent: Agent, task: ControlTask, *, acts: bool) -> tuple[Effort, int, Loop]:
     run = StackedRun(seed=0, sigma=1.0, rate=0.0)
     loop = Loop(agent, task, [run], 1, torch.zeros(1, 2 * task.space.observation + task.space.actions + 3))
     loop.replay.stored = [1]
     loop._update([0], frozenset(loop.networks), 0.0, acts)
     critics = [net for name, net in loop.networks.items() if name == "critic"]
-    sampled = agent.tempo(Progress(0, 0)).sampled
-    return ControlWork(run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics),
-                       Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled))
+    return run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics), loop
 
 
 def _of_action(loop: Loop, drawn: bool) -> Effort:
@@ -184,12 +188,11 @@ class ControlRun:
         self._paid = Effort()         # what was charged of `_work`
         self._seconds = 0.0
         self._price = price(agent, self.task)
-        self._first = price(agent, self.task, acts=False).update if run.first else self._price.update
         if begun and "action" not in begun:     # of an earlier version: it ends as it began
             self._price = self._price._replace(action=Effort(), evaluated=Effort(score=1))
 
     def about(self) -> dict[str, Any]:
-        job, task, (work, paper, action, evaluated) = self.job, self.task, self._price
+        job, task, (work, paper, action, evaluated, _) = self.job, self.task, self._price
         space = {k: v for k, v in asdict(task.space).items() if v or k not in ("goal", "tasks")}
         learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
@@ -199,9 +202,9 @@ class ControlRun:
             "task": {"name": job.task, "hash": source_of(job.task), "limit": task.limit, **space},
             "scale": {"random": random_return(job.task), "reference": task.reference},
             "update": {"flop": work.flop, "paper_flop": paper, "train": work.train, "score": work.score},
-            **({"offline": {"updates": job.offline_updates, "flop": self._first.flop}} if self.run.first else {}),
             "action": {"flop": action.flop, "score": action.score},
             "evaluated": {"flop": evaluated.flop, "score": evaluated.score},
+            **({"offline": {"updates": job.offline_updates, "flop": self._price.first.flop}} if self.run.first else {}),
             "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned,
         }
 
@@ -231,11 +234,12 @@ class ControlRun:
 
     def _goal(self, run: Driver) -> int:
         """Where to be next on the axis: at the next evaluation, within the budget; 0 if nothing more fits."""
-        now, k, sigma, first = self._now, self.run.environments, self.run.sigma, self.run.first
+        now, k, sigma = self._now, self.run.environments, self.run.sigma
         update, action = self._price.update, self._price.action
+        first = self.run.first
         ahead = [STRETCH] + [first + p - now for p in run.points[:1]]
         if self.run.progress.before:
-            k, sigma, update, action = 1, 1.0, self._first, Effort()
+            k, sigma, update, action = 1, 1.0, self._price.first, Effort()
             ahead.append(first - now)
         for unit, amount in self.job.budget.items():
             per, used = {

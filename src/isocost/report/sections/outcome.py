@@ -166,19 +166,6 @@ def _verdict_words(study: ReportRecords, data: Data) -> Safe:
     return join(p(text, cls="lead"), told(study, "forecast"), judged, told(study, "audit"), unsealed)
 
 
-def trained_means(study: ReportRecords, arm: Data) -> dict[float, list[float]]:
-    """C -> held-out reward of every trained run of this arm that was evaluated there."""
-    found: dict[float, list[float]] = {}
-    for run in study.of("train"):
-        if run.size("n") != arm.get("n"):
-            continue
-        for line in run.evaluations:
-            c, y = number(line.get("rollouts")), number(line.get(SPLIT))
-            if c and y is not None:
-                found.setdefault(c, []).append(y)
-    return dict(sorted(found.items()))
-
-
 def trained_lines(study: ReportRecords) -> list[Data]:
     """Every evaluation of every trained run, those of the prescribed n first: what, n, run, C, reward."""
     rows = []

@@ -161,11 +161,11 @@ def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:
     from isocost.runs.control import agent_of, price
 
     found = stop_of(asked.stop_at, Machine.priced(asked.price, asked.devices or 1, 1))
+    offline = agent_of(job).offline
     if found and found.unit == FLOPS:
         work = price(agent_of(job), open_task(job.task))
-        acting = {} if agent_of(job).offline else {"env_steps": float(work.action.flop)}
+        acting = {} if offline else {"env_steps": float(work.action.flop)}
         found = replace(found, each={"updates": float(work.update.flop), **acting})
-    offline = agent_of(job).offline
     counted_in = {"updates", "seconds"} | (set() if offline else {"env_steps"})
     if found and not (found.each and found.each.keys() <= counted_in):
         own = "a run on a set counts" if offline else "a run of control counts environment steps,"

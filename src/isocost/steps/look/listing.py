@@ -21,7 +21,6 @@ from isocost.recipe import diff
 from isocost.runs import measure
 from isocost.runs.arm import Arm
 from isocost.runs.files import GO_ON, ended, find_runs, fit, read_json, read_lines
-from isocost.runs.measure import TRAINING
 from isocost.runs.schema import ARMED
 from isocost.screen.display import Result, Row, Table, TextResult, given
 from isocost.screen.words import counted, duration, visible
@@ -239,59 +238,6 @@ def _ended(path: Path, reason: str | None) -> str:
     return reason or "unfinished"
 
 
-@dataclass(frozen=True)
-class MetricsTable(Result):
-    """A table of metrics that was written: its file and the `count` of its rows."""
-
-    path: Path
-    count: int
-
-    def rows(self) -> list[Row]:
-        """The number of rows, and the file."""
-        return [Row("", f"{counted(self.count, 'row')} in {self.path}", "command")]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"path": str(self.path), "rows": self.count}
-
-
-def write_parquet(folder: str | Path, out: str | Path) -> MetricsTable:
-    """Write every line of metrics.jsonl of the runs below a folder as one Parquet table, one row per line.
-
-    Column `run` is the run's folder; `purpose`, `n`, `B`, `lr` and `seed` its arm; `kind` is the kind of reward,
-    held-out or training. Training rewards that replace evaluations are in the column `training`, not in `eval/select`
-    and `eval/audit`.
-
-    Raises:
-        UserError: if pyarrow is not installed, or there are no runs with metrics.
-    """
-    folder, out = Path(folder), Path(out)
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise UserError("writing Parquet needs pyarrow: pip install pyarrow") from None
-    lines = []
-    for path in find_runs(folder):
-        run, own = _about(path)
-        arm = {"run": str(path), "purpose": run["purpose"], **own}
-        arm |= {"seed": run["seed"], "kind": measure.of(run)["kind"]}
-        lines += [{**arm, **_as_measured(line, arm["kind"])} for line in read_lines(path / "metrics.jsonl")]
-    if not lines:
-        raise UserError(f"{folder} holds no run with metrics")
-    columns = list(dict.fromkeys(k for line in lines for k in line))
-    table = pyarrow.table({k: [line.get(k) for line in lines] for k in columns})
-    parquet.write_table(table, out)
-    return MetricsTable(out, len(lines))
-
-
-def _as_measured(line: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A line of metrics.jsonl with its evaluation under the kind of reward."""
-    if kind != TRAINING or "eval/audit" not in line:
-        return line
-    return {"training": line["eval/audit"]} | {k: v for k, v in line.items() if not k.startswith("eval/")}
-
-
 # methods ------------------------------------------------------------------------------------------------------
 
 
@@ -332,14 +278,8 @@ class MethodList(Result):
                 *(Row(m.name, m.broken, "command") for m in self.methods if m.broken is not None)]
 
 
-def list_methods(seam: str | None = None) -> MethodList:
-    """Every method, or those that change a seam of their parent; methods that cannot be loaded are always listed.
-
-    Raises:
-        UserError: for an unknown seam.
-    """
-    if seam is not None and seam not in SEAMS:
-        raise UserError(f"unknown seam {seam!r}; expected one of {', '.join(SEAMS)}")
+def list_methods() -> MethodList:
+    """Every method, with those that cannot be loaded."""
     out = []
     for name in catalogue.names():
         try:
@@ -350,35 +290,8 @@ def list_methods(seam: str | None = None) -> MethodList:
             out.append(MethodRow(name, broken=str(e)))
             continue
         changed = tuple(diff(parent.recipe(), method.recipe())) if parent else tuple(SEAMS)
-        if seam is None or seam in changed:
-            out.append(MethodRow(name, card.year, card.parent, changed, card.claim, card.paper))
+        out.append(MethodRow(name, card.year, card.parent, changed, card.claim, card.paper))
     return MethodList(tuple(out))
-
-
-@dataclass(frozen=True)
-class MethodNode:
-    """A method in the family tree: `depth` is the number of its ancestors there."""
-
-    name: str
-    depth: int
-
-
-@dataclass(frozen=True)
-class MethodTree(TextResult):
-    """The methods as a family tree, each after its parent; `broken` are the reasons why others cannot be loaded."""
-
-    methods: tuple[MethodNode, ...]
-    broken: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """A line per method, indented by its depth, then a line per reason."""
-        return "".join(f"{line}\n" for line in (*("  " * m.depth + m.name for m in self.methods), *self.broken))
-
-
-def method_tree() -> MethodTree:
-    """Every method as a family tree."""
-    rows, broken = catalogue.family()
-    return MethodTree(tuple(MethodNode(*row) for row in rows), tuple(broken))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,85 @@
+"""Claims about strategies: rows are complete, equal cost is asked, answers follow from the kept numbers, pools agree."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments import strategy_claims as claims
+from experiments.claim import answers_of, outcome_of
+from experiments.claim_kinds import SEALED
+from experiments.claim_page import strategies_table
+from isocost import strategies
+from isocost.errors import UserError
+from isocost.planner.forecast import digest
+from isocost.steps.settings import setting_with
+from isocost.worlds.setting import open_setting
+
+KEPT = sorted(claims.KEPT.glob("*.json"))
+
+
+@pytest.mark.parametrize("file", KEPT, ids=lambda f: f.stem)
+def test_a_record_is_that_of_its_row_and_its_answers_follow(file):
+    of, record = claims.rows()[file.stem], json.loads(file.read_text())
+    assert record["row"] == json.loads(json.dumps(of.data()))
+    assert record["decidable"] == all(x["passed"] is not False for x in record["gate"])
+    assert record["decidable"] or "outcome" not in record
+    found = {label: {int(s): x for s, x in own.items()} for label, own in record["pilot"].items()}
+    assert claims.cost(of, found).text == next(x["text"] for x in record["gate"] if x["name"] == "cost")
+    if "outcome" in record:
+        assert record["seal"] == digest({k: record[k] for k in SEALED})
+        assert answers_of(of.claim, record["runs"]) == record["answers"]
+        assert outcome_of([a["answer"] for a in record["answers"]]) == record["outcome"]
+        assert {len(own) for own in record["runs"].values()} == {of.claim.seeds}
+        assert not {*record["pilot"][of.claim.arms[0]]} & {*record["runs"][of.claim.arms[0]]}
+
+
+def test_each_claim_of_the_rows_was_asked_and_is_shown():
+    assert {*claims.rows()} == {f.stem for f in KEPT} and len(KEPT) >= 10
+    assert all(f"`{name}`" in strategies_table() for name in claims.rows())
+
+
+def test_arms_of_unequal_cost_are_refused_unless_the_row_says_why():
+    of = claims.rows()["particles_beam"]
+
+    def asked(of, beam, flop=1.0):
+        runs = {"beam": {500: {"tokens": beam, "flop": flop}}, "particles": {500: {"tokens": 100.0, "flop": 1.0}}}
+        return claims.cost(of, runs)
+
+    assert asked(of, 109.0).passed and asked(of, 92.0).passed
+    assert asked(of, 115.0).passed is False and "change the size" in asked(of, 115.0).text
+    why = replace(of, claim=replace(of.claim, exempt={"cost": "it is the claim"}))
+    assert asked(why, 200.0).passed is None and "it is the claim" in asked(why, 200.0).text
+    two = replace(of, arms={k: {**v, "model": k} for k, v in of.arms.items()})
+    assert two.unit == "flop" and asked(two, 200.0).passed and asked(two, 100.0, 2.0).passed is False
+
+
+def test_saturation_holds_for_a_problem_and_not_for_a_mixture():
+    few, at, whole = 4, 8, 16
+    right = np.zeros((4, whole))
+    right[0, ::2] = right[1, ::2] = 1        # 2 of the first 4, 8 of 16
+    right[2, 8:] = 1                         # none of the first 4, 8 of 16
+    right[3] = 1                             # all
+    arm = {"few": few, "at": at, "samples": whole}
+    each, none, mean = (claims._forecast({**arm, "forecast": x}, right)["error"] for x in ("each", "none", "set"))
+    truth = 1 - 1 / 12870                    # C(8, 8) of C(16, 8) subsets of 8 have none of the 8 that are right
+    assert np.isnan(each[2:]).all() and each[:2] == pytest.approx(2 * [abs(1 - 0.5**8 - truth)])
+    assert np.isnan(none[[0, 1, 3]]).all() and none[2] == pytest.approx(truth)
+    assert mean == pytest.approx(4 * [mean[0]]) and mean[0] > 0.2        # its plateau is near 3 of 4, not 1
+
+
+@pytest.mark.parametrize("spec", ["vote:n=6", "best-of:n=6,scorer=(steps:wrong=0.3)", "until-sure:n=6,by=2"])
+def test_a_pool_that_is_shared_gives_the_answers_of_a_strategy_that_is_run(spec, tmp_path):
+    opened = open_setting(setting_with(data="sums:work=1,level=2,count=5"), learn=False, whole=True)
+    shared, run = (claims._answers(strategies.parse(spec), opened, 3, tmp_path / f"{most}.jsonl", most, {})
+                   for most in (6, 0))
+    opened.close()
+    assert shared["solved"].tolist() == run["solved"].tolist() and shared["tokens"].tolist() == run["tokens"].tolist()
+    assert 0 < shared["tokens"].min()
+
+
+def test_what_was_sealed_is_not_piloted_again():
+    sealed = next(f for f in KEPT if "seal" in json.loads(f.read_text()))
+    with pytest.raises(UserError, match="is sealed"):
+        claims.main(["pilot", sealed.stem])
