@@ -10,6 +10,9 @@ from isocost.errors import UserError
 TASKS = ("pendulum", "lock:4", "goalmaze:4")
 CHEAP = {"calql": {"losses.drawn": "2"},
          "wsrl": {"losses.drawn": "2", "members": "3"}, "rlpd": {"members": "3"},
+         "parl": {f"{seam}.better.{name}": "2" for seam in ("target", "losses", "explore")
+                  for name in ("drawn", "kept", "steps")},
+         "dsrl": {f"{seam}.steps": "2" for seam in ("target", "losses", "explore")},
          "floq": {f"{seam}.{name}": "2" for seam in ("target", "losses") for name in ("steps", "noises")}}
 
 

@@ -23,7 +23,7 @@ SHARED = ("method", "budget", "seed", "out", "lr", "sets", "evaluations", "stop_
 
 control_run_options = several(       # those of `OWN`
     click.option("--control", metavar="TASK", help="train a method of value-based control on a task: pendulum, "
-                 "swingup, maze:8, goalmaze:8, lock:8, bandit, or gym:ID"),
+                 "swingup, maze:8, goalmaze:8, lock:8, bandit, reach, family:4, or gym:ID"),
     click.option("--offline", type=FILE, metavar="FILE",
                  help="with --control: the set of `isocost collect` that a method learns from; of an offline one, "
                  "without samples, the budget may be 20k-updates"),

@@ -24,6 +24,7 @@ class Space:
     actions: int            # A; 1 if discrete
     choices: int = 0        # number of discrete actions; 0: continuous
     goal: int = 0           # the last so many numbers of an observation are a goal for the first so many; 0: none
+    tasks: int = 0          # the last so many numbers of an observation say which of so many tasks it is; 0: one task
 
     @property
     def discrete(self) -> bool:

@@ -193,7 +193,7 @@ class ControlRun:
 
     def about(self) -> dict[str, Any]:
         job, task, (work, paper, action, evaluated, _) = self.job, self.task, self._price
-        space = {k: v for k, v in asdict(task.space).items() if v or k != "goal"}
+        space = {k: v for k, v in asdict(task.space).items() if v or k not in ("goal", "tasks")}
         learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
             "name": job.name, "kind": KIND, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget),

@@ -58,14 +58,14 @@ def losses(
 
 
 def improved(
-    batch: Transitions, params: Params, luck: Luck, *, value: Callable[[Tensor], Tensor]
+    batch: Transitions, params: Params, luck: Luck, *, value: Callable[[Tensor], Tensor], name: str = "critic"
 ) -> dict[str, Tensor]:
     """The losses of actor and temperature; `value` makes one value of the critics' outputs, (S, K, B, out) -> (S, B).
     """
     action, surprise = improve.squashed(params, batch.observation, luck.normal("new", *batch.action.shape[1:]))
     alpha, aim = params.fixed.numbers("temperature").exp(), -batch.action.shape[-1]
     return {
-        "actor": (alpha * surprise - value(params.fixed("critic", batch.observation, action))).mean(-1),
+        "actor": (alpha * surprise - value(params.fixed(name, batch.observation, action))).mean(-1),
         "temperature": -(params.numbers("temperature")[:, 0] * (surprise.detach() + aim).mean(-1)),
     }
 

@@ -104,8 +104,8 @@ def profile_control(
     """
     from isocost.control import methods
 
-    if methods.agent(method).offline:
-        raise UserError(f"{method} learns from a set, and a plan is for methods that take samples: leave --method out, "
+    if (made := methods.agent(method)).offline or made.warms:
+        raise UserError(f"{method} learns from a set, and a plan is for methods of samples alone: leave --method out, "
                         f"or train it alone: `isocost collect {task}`, then `isocost train {method} --control {task} "
                         "--offline FILE`")
     asked = {"task": task, "method": method, "seed": seed, "samples": samples, "width": width}
