@@ -670,8 +670,8 @@ def test_colours_of_n_are_ordered_and_apart():
     assert theme.solid({"a": ["var(--n0)"]}, dark=True) == {"a": ["#fde725"]}
 
 
-def test_the_main_plot_as_a_picture(study: Path, tmp_path: Path):
-    light, dark = (report.picture(study, tmp_path / f"{d}.svg", dark=d).read_text() for d in (False, True))
+def test_the_main_plot_as_a_picture(study: Path):
+    light, dark = (theme.svg(overview_plot(load(study))[0], dark=d) for d in (False, True))
     assert light.startswith("<svg")
     assert "var(--" not in light + dark
     assert light.count('stroke-width="3.2"') == 2, "the prescribed n stands out, seen and beyond"
