@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ONLY = ("strategies", "scorer", "probe", "bands", "pool", "sizes", "band_by", "temperatures", "lengths",
         "checkpoints")
-STORED = ("out", "seed", "completions", "columns", "scale", "model", "skip_broken", "as_json", "verbose", "strategies",
+STORED = ("out", "seed", "completions", "columns", "scale", "model", "skip_broken", "as_json", "strategies",
           "scorer", "probe", "bands", "checkpoints", "parameters")
 LIVE = ("problems", "concurrency", "timeout", "retries", "per_minute", "named")
 TAKES = (*STORED, *ONLY, *LIVE, "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit", "system",
