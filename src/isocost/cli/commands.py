@@ -282,7 +282,7 @@ def fit(study: Path, metric: str | None) -> Any:
     help="updates between checkpoints, besides those at evaluations",
 )
 @click.option("--keep-checkpoints", "checkpoints", type=click.IntRange(2), default=2, show_default=True,
-              help="the last checkpoints that are kept; `profile --checkpoints RUN@STEP` compares their policies")
+              help="the last checkpoints that are kept, for `profile --checkpoints RUN@STEP`")
 @click.option("--keep-rollouts", "keep", type=ANY, default=0, metavar="GROUPS",
               help="groups of every update to keep as text, 8 rollouts of each  [default: 2, of updates 1, 2, 4, 8, "
               "... and before evaluations]")
