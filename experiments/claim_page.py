@@ -71,16 +71,14 @@ That a claim does not hold means only that this small world does not show it. Ru
 cost the same. The bill of a claim contains training, probes and evaluations.
 """
 SHOWN = """The table shows the first question that has the claim's answer: what the arm has more than its baseline, with
-its interval, and the range that is claimed. *Tries* counts the claim and those that it asks again. The picture has the
-same effects where they are shares of right attempts.
+its interval, and the range that is claimed. *Tries* counts the claim and those that it asks again.
 """
 NOT_ASKED = (
     "TTI on puzzles: it grows the number of turns of a dialogue, and a puzzle has one turn.",
     "MinPRO and VCPO on puzzles: where old rollouts broke the ratio for each token, fresh ones did badly as well.",
     "DRPO and Apriel: they shorten answers, and the built-in bases write every answer in one length.",
     "BroRL: it continues a policy that no longer rises, and on hard sums GRPO still rises after 512 updates.",
-    "RedStar: on worked sums of all levels, whose problems differ in difficulty, a run gains 0.12 in 128 updates, less "
-    "than the gate asks for.",
+    "RedStar: on worked sums of all levels a run gains 0.12 in 128 updates, less than the gate asks for.",
 )
 BACK = """## What the gate would have done
 
@@ -93,14 +91,14 @@ WAVE = """## Methods against their parents
 A wave compares methods with their parents, the methods that they change, by held-out reward at equal FLOP. All answers
 of a world are judged together, at a false discovery rate of 10 %. `puzzles` and `sums` ran each method at its own n and
 B; `easy sums`, an older world of answers of four characters, all at n = 8 and B = 16. Runs are short, and with few
-seeds small effects are not detected. The methods' pages have each effect with its interval. The runs are in
+seeds small effects are not detected. The methods' pages have each effect. The runs are in
 `experiments/results` of commit {commit}.
 """
 STRATEGIES = """## Test-time strategies
 
-Claims about [strategies](strategies.md) are asked in the same way by `experiments/strategy_claims.py`. Seeds are 8 to
-16 draws of problems, and the gate asks for equal cost too: that of an answer of arm and comparator, in tokens of policy
-+ scorer, or in FLOP. Situations are in `experiments/claims/strategies/`.
+`experiments/strategy_claims.py` asks claims about [strategies](strategies.md) in the same way, with 8 to 16 draws of
+problems as seeds. The gate asks for equal cost too: tokens of the policy (+ those of the scorer), or FLOP where models
+differ, of an answer by arm and comparator. Situations are in `experiments/claims/strategies/`.
 """
 HYPOTHESIS = """Fixed before the first run of `puzzles` and `sums`: each of 4 methods that were identical to their
 parents on easy sums (minpro, arrol, rolloutgdro, gdpo) differs from its parent in at least one of the two. {count} of 4
@@ -241,8 +239,14 @@ def strategies_table() -> str:
     order = (*ORDER, "not asked")
     return markdown_table(("claim", "answer", "difference", "cost"), [
         (f"`{n}` {r['row']['title']}", f"**{r['outcome']}**" if "outcome" in r else f"not asked: {failed(r)}",
-         "; ".join(f"{a['says']} {_difference(a)}" for a in r.get("answers", ())), _cost(r))
+         _differences(r.get("answers", ())), _cost(r))
         for n, r in sorted(found.items(), key=lambda x: order.index(x[1].get("outcome", "not asked")))])
+
+
+def _differences(answers: Sequence[Mapping[str, Any]]) -> str:
+    """The effect of each question; what it asks is said where there are several."""
+    says = [a["says"].removeprefix("solved, ") + " " for a in answers] if len(answers) > 1 else [""]
+    return "; ".join(f"{said}{_difference(a)}" for said, a in zip(says, answers, strict=False))
 
 
 def _cost(record: Mapping[str, Any]) -> str:
@@ -253,7 +257,8 @@ def _cost(record: Mapping[str, Any]) -> str:
     paid = [record["cost"][asked[x]] for x in ("arm", "comparator")]
     if unit == "flop":
         return ", ".join(f"{x['flop']:.2g}" for x in paid) + " FLOP"
-    return ", ".join(f"{x['tokens'] - x['scorer']:.0f} + {x['scorer']:.0f}" for x in paid)
+    scorer = [f" + {x['scorer']:.0f}" if x["scorer"] else "" for x in paid]
+    return ", ".join(f"{x['tokens'] - x['scorer']:.0f}{own}" for x, own in zip(paid, scorer, strict=True))
 
 
 # the gate in hindsight ------------------------------------------------------------------------------------------------

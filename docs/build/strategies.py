@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from experiments.claim import HOLDS, KEPT, kept
 from isocost import scorers, strategies
@@ -101,13 +99,10 @@ def pages() -> dict[str, str]:
 def measured() -> str:
     """The claims about strategies that hold, with the difference of each question."""
     held = [r for r in kept(KEPT / "strategies").values() if r.get("outcome") == HOLDS]
-    lines = ["- " + r["row"]["title"] + ": " + "; ".join(_against(a) for a in r["answers"]) + "." for r in held]
+    lines = [f"- {r['row']['title']}: {a['value']:+.2f} [{a['low']:+.2f}, {a['high']:+.2f}]" for r in held
+             for a in r["answers"][:1]]
     return "\n".join(["**Measured.** Of the [claims about strategies](claims.md#test-time-strategies), asked at equal "
-                      "cost, these hold:\n", *(textwrap.fill(x, 120, subsequent_indent="  ") for x in lines)])
-
-
-def _against(a: dict[str, Any]) -> str:
-    return f"{a['says']} {a['value']:+.2f} [{a['low']:+.2f}, {a['high']:+.2f}]"
+                      "cost, these hold (difference\nin the share solved):\n", *lines])
 
 
 def table(kind: FileKind) -> str:
