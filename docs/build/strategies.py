@@ -38,11 +38,7 @@ so differences between strategies are paired.
 `revise`, `nested`, `rounds` and `force` make worse a model that was not taught to go on from its own answer. One that
 cannot read the words is refused; name others with `show=` and `word=`. `route` hands doubted steps to `strong=MODEL`,
 named as `--model` names it, which has its own account and row of the bill. `sparse-to-dense`
-needs frames, such as those of the environment `signal`:
-
-```sh
-isocost eval --model tiny-tools --env signal --limit 40 --samples 2 --strategy sparse-to-dense
-```
+needs frames, such as those of `--env signal`.
 
 {measured}
 
@@ -97,12 +93,15 @@ def pages() -> dict[str, str]:
 
 
 def measured() -> str:
-    """The claims about strategies that hold, with the difference of each question."""
-    held = [r for r in kept(KEPT / "strategies").values() if r.get("outcome") == HOLDS]
-    lines = [f"- {r['row']['title']}: {a['value']:+.2f} [{a['low']:+.2f}, {a['high']:+.2f}]" for r in held
-             for a in r["answers"][:1]]
-    return "\n".join(["**Measured.** Of the [claims about strategies](claims.md#test-time-strategies), asked at equal "
-                      "cost, these hold (difference\nin the share solved):\n", *lines])
+    """The claims about strategies that hold: of the first question the two strategies and the difference."""
+    lines = []
+    for row, answers in ((r["row"], r["answers"]) for r in kept(KEPT / "strategies").values()
+                         if r.get("outcome") == HOLDS):
+        arm, other = (row["arms"][row["questions"][0][x]] for x in ("arm", "comparator"))
+        models = " (larger model)" if arm.get("model") != other.get("model") else ""
+        lines.append(f"- `{arm['strategy']}` over `{other['strategy']}`{models} {answers[0]['value']:+.2f}")
+    return "\n".join(["**Measured**: [claims](claims.md#test-time-strategies) that hold, with the difference in the "
+                      "share solved at equal cost.\n", *lines])
 
 
 def table(kind: FileKind) -> str:
