@@ -21,20 +21,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench import roofs
+from bench import roofline, roofs
 from bench.cases import step
 from bench.machine import versions_of
 from bench.models import random_folder
 from bench.options import Options
+from bench.roofline import Peaks
 from bench.task import VOCAB, Task
 from bench.worker import ROOT, Failed
 from isocost import methods
 from isocost.batch import Batch
-from isocost.local import roofline
 from isocost.local.decoder import Backend, Config, Decoder
 from isocost.local.engine import LocalEngine
 from isocost.local.learner import LocalLearner
-from isocost.local.roofline import Peaks
 from isocost.local.static import StaticCache
 from isocost.meter import Meter
 from isocost.pack import pack

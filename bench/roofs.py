@@ -1,4 +1,4 @@
-"""What a sampling or a learning phase cannot do without, from the counts of `isocost.local.roofline`."""
+"""What a sampling or a learning phase cannot do without, from the counts of `bench.roofline`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from bench.roofline import Peaks, Work, bound, decode_work, floor, measure, prefill_work, train_work
 from isocost.local.decoder import Config
-from isocost.local.roofline import Peaks, Work, bound, decode_work, floor, measure, prefill_work, train_work
 
 BODY = {"fp32": 4, "bf16": 2}
 

@@ -6,7 +6,7 @@
     python -m experiments.claim run NAME        trains what was sealed by `isocost compare`, judges and keeps it
     python -m experiments.claim repeat NAME     trains a claim that has an answer again and prints what comes out; keeps
                                                 nothing
-    python -m experiments.claim page            docs/claims.md and its picture, from experiments/results/claims and the
+    python -m experiments.claim page            docs/claims.md and its picture, from all records and
                                                 rows; details: python -m docs.build.catalogue docs
 
 A claim is a table of a file in experiments/claims/: NAME is its header.
@@ -539,7 +539,7 @@ def main(arguments: Sequence[str]) -> int:
         case ["page"]:
             from experiments import claim_page
 
-            claim_page.write(kept())
+            claim_page.write(claim_page.records())
         case _:
             raise UserError('say `pilot NAME`, `seal NAME [--anyway "why"]`, `run NAME`, `repeat NAME` or `page`')
     return 0

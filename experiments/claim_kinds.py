@@ -37,12 +37,14 @@ T = TypeVar("T", bound=Mapped)
 
 def rows_of(folder: Path, own: Sequence[str], make: Callable[..., T]) -> dict[str, T]:
     """Every claim of a folder's TOML files by name: `make` of the claim, its arms, and those of its `own` fields that a
-    row has. Raises UserError as `experiments.claim` does."""
+    row has; what `each` of a row has all of its arms have. Raises UserError as `experiments.claim` does."""
     found = {}
     for file in sorted(folder.glob("*.toml")):
         for name, row in tomllib.loads(file.read_text(encoding="utf-8")).items():
-            plain = {k: v for k, v in row.items() if k not in own} | {"arms": list(row["arms"]), "options": []}
-            found[name] = make(Claim.of(name, plain), row["arms"], **{k: row[k] for k in own if k in row})
+            each, arms = row.pop("each", {}), row["arms"]
+            plain = {k: v for k, v in row.items() if k not in own} | {"arms": list(arms), "options": []}
+            found[name] = make(Claim.of(name, plain), {k: each | v for k, v in arms.items()},
+                               **{k: row[k] for k in own if k in row})
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from experiments import control_claims
 from experiments.claim import (
     FAILS,
     FLOOR,
@@ -35,6 +36,7 @@ from experiments.claim import (
 )
 from isocost import methods
 from isocost.compare.design import arm_of
+from isocost.control import methods as control
 from isocost.report import theme
 from isocost.runs import rules
 from isocost.screen.words import counted, markdown_table
@@ -61,6 +63,9 @@ length with other seeds, at the probed learning rate and at half of it, and ten 
 uses the lower rate. A question *holds* if its 95 % interval lies in the claimed range, one-sided where the claim is. A
 claim holds if all its questions do, and does not if the interval of one lies outside, at an error rate divided by their
 number.
+
+Claims about [control](control_methods.md) are asked in the same way, except that a pilot has three learning rates, of
+which the middle one has to be the best, and that rules read returns in the mean over a run where questions do.
 
 {older} claims are older than the gate. What they ask was sealed as source text: the files `NAME.py` in the folder
 headlines of experiments, commit {commit}. Their intervals are two-sided, of 95 % for all questions of a claim together.
@@ -90,9 +95,8 @@ WAVE = """## Methods against their parents
 
 A wave compares methods with their parents, the methods that they change, by held-out reward at equal FLOP. All answers
 of a world are judged together, at a false discovery rate of 10 %. `easy sums` is an older world of answers of four
-characters. Runs are short, and with few
-seeds small effects are not detected. The runs are in
-`experiments/results` of commit {commit}.
+characters. Runs are short, and with few seeds small effects are not detected. The runs are in `experiments/results` of
+commit {commit}.
 """
 STRATEGIES = """## Test-time strategies
 
@@ -106,12 +110,27 @@ do.
 """
 
 
+@cache
+def _control() -> dict[str, Claim]:
+    return {name: of.claim for name, of in control_claims.rows().items()}
+
+
+def everything() -> dict[str, Claim]:
+    """Every claim by name: of methods of training, and of control."""
+    return rows() | _control()
+
+
+def records() -> dict[str, dict[str, Any]]:
+    """The records of every claim by name."""
+    return kept() | kept(control_claims.KEPT)
+
+
 # the page -------------------------------------------------------------------------------------------------------------
 
 
 def page(found: Records) -> str:
     """docs/claims.md; the same records give the same text."""
-    every = rows()
+    every = everything()
     done = {name: found[name] for name in ordered(every, found)}
     older = [c for c in every.values() if c.sealed]
     sealed = [r["row"]["title"] for r in found.values() if "seal" in r and "outcome" not in r]
@@ -128,15 +147,17 @@ def page(found: Records) -> str:
     if sealed:
         parts.append("Sealed and not yet run: " + ", ".join(sealed) + ".\n")
     parts.append("## Not asked, because\n")
-    parts.append(markdown_table(("claim", "because"), [(f"{c.title}: {c.claim}", _refused(r)) for c, r in refused])
+    parts.append(markdown_table(("claim", "because"), [
+        (f"[{c.title}]({_where(c)})" if c.name in _control() else f"{c.title}: {c.claim}", _refused(r))
+        for c, r in refused])
                  if refused else "No claim was refused by the gate yet.\n")
     parts += [*(f"- {line}" for line in NOT_ASKED), "", STRATEGIES, strategies_table()]
     parts += [BACK, back_table(back_test(every, found)), _waves()]
     commands = (f"python -m experiments.claim {x} liteppo-hard-sums" for x in ("pilot", "seal", "run"))
-    return _filled("\n".join([*parts, "## Ask a claim\n", "```sh", *commands, "```\n"]))
+    return filled("\n".join([*parts, "## Ask a claim\n", "```sh", *commands, "```\n"]))
 
 
-def _filled(text: str) -> str:
+def filled(text: str) -> str:
     """The text with long lines of prose broken at 120 characters; tables, pictures and commands stay."""
     return "\n".join(line if line[:1] in ("|", "<", " ") or len(line) <= 120 else textwrap.fill(
         line, 120, break_on_hyphens=False, break_long_words=False, subsequent_indent="  " * (line[:2] == "- "))
@@ -179,7 +200,7 @@ def _marks(record: Mapping[str, Any]) -> list[str]:
 
 def other_rules(record: Mapping[str, Any]) -> str:
     """Which of a record's methods have another rule now: "rule 1 of roc (2 in this version)"; empty if none has."""
-    named = {arm_of(label)[0] for label in record["rates"]} & {*methods.shipped()}
+    named = {arm_of(label)[0] for label in record.get("rates", ())} & {*methods.shipped()}
     now = {name: rule for name in named if (rule := rules.of_file(name)) != 1}
     return rules.differences(record.get("rules", {}), now)
 
@@ -190,6 +211,8 @@ def home_of(claim: Claim) -> str:
 
 
 def _where(claim: Claim) -> str:
+    if claim.name in _control():
+        return f"control_methods.md#{anchor(control.load(home_of(claim)).CARD.title)}"
     return f"methods/{home_of(claim)}.md#{anchor(claim.title)}"
 
 
@@ -204,7 +227,8 @@ def _picture() -> str:
 
 
 def picture(found: Records, dark: bool) -> str:
-    """A line for each claim whose effect is a share of attempts: its interval, by answer. Legible at 390 pixels."""
+    """A line for each claim of training whose effect is a share of attempts: its interval, by answer. Legible at 390
+    pixels."""
     every = rows()
     names = [n for n in ordered(every, found) if _share(_shown(every[n], found[n])[0])]
     data = theme.data_of([{"claim": n, "answer": found[n]["outcome"], **{k: a[k] for k in ("value", "low", "high")}}
@@ -255,15 +279,17 @@ def _refused(record: Mapping[str, Any]) -> str:
 
 
 def _cost(record: Mapping[str, Any]) -> str:
-    """What an answer of the first question's arm and comparator took."""
-    if "cost" not in record:
+    """What an answer of the first question's arm and comparator took, of its problems."""
+    if "unit" not in record:
         return ""
-    asked, unit = record["row"]["questions"][0], record["unit"]
-    paid = [record["cost"][asked[x]] for x in ("arm", "comparator")]
-    if unit == "flop":
-        return ", ".join(f"{x['flop']:.2g}" for x in paid) + " FLOP"
-    scorer = [f" + {x['scorer']:.0f}" if x["scorer"] else "" for x in paid]
-    return ", ".join(f"{x['tokens'] - x['scorer']:.0f}{own}" for x, own in zip(paid, scorer, strict=True))
+    asked = record["row"]["questions"][0]
+    name, _, group = asked["metric"].partition(" ")
+    of = f" {group}" if name == "solved" and group else ""
+    flop, tokens, scorer = ([float(np.mean([x[k + of] for x in record["runs"][asked[side]].values()]))
+                             for side in ("arm", "comparator")] for k in ("flop", "tokens", "scorer"))
+    if record["unit"] == "flop":
+        return ", ".join(f"{x:.2g}" for x in flop) + " FLOP"
+    return ", ".join(f"{t - s:.0f}" + (f" + {s:.0f}" if s else "") for t, s in zip(tokens, scorer, strict=True))
 
 
 # the gate in hindsight ------------------------------------------------------------------------------------------------

@@ -136,18 +136,12 @@ def inside(folder: Path) -> Iterator[None]:
 
 def pictures() -> dict[str, str]:
     """File name -> SVG, of the plots on the page, in light and dark."""
-    from isocost.report import charts, theme
-    from isocost.report.records import law_of, load
-    from isocost.report.sections import fit, outcome, reach
+    from isocost.report import theme
+    from isocost.report.records import load
+    from isocost.report.sections import overview, reach
 
     found = load(RECORDS)
-    law = law_of(found)
-    rows = fit.residuals(law) if law is not None else []
-    specs = {
-        "reward": reach.reward_plot(found)[0],
-        "residuals": charts.residuals(rows, "residuals"),
-        "path": outcome.path_plot(found)[0],
-    }
+    specs = {"reward": reach.reward_plot(found)[0], "path": overview.overview_plot(found)[0]}
     return {
         f"tutorial-{name}-{side}.svg": theme.svg(spec, dark=side == "dark")
         for name, spec in specs.items()

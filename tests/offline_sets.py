@@ -9,6 +9,10 @@ from isocost.errors import UserError
 
 TASKS = ("pendulum", "lock:4", "goalmaze:4")
 CHEAP = {"calql": {"losses.drawn": "2"},
+         "wsrl": {"losses.drawn": "2", "members": "3"}, "rlpd": {"members": "3"},
+         "parl": {f"{seam}.better.{name}": "2" for seam in ("target", "losses", "explore")
+                  for name in ("drawn", "kept", "steps")},
+         "dsrl": {f"{seam}.steps": "2" for seam in ("target", "losses", "explore")},
          "floq": {f"{seam}.{name}": "2" for seam in ("target", "losses") for name in ("steps", "noises")}}
 
 
@@ -26,5 +30,5 @@ def fitting(agent):
         except UserError:
             continue
         shares = {"stitch": 1.0} if spec.startswith("goalmaze") else {}
-        return open_task(spec), made(spec, **shares).rows if agent.offline else None
+        return open_task(spec), made(spec, **shares).rows if agent.offline or agent.warms else None
     raise AssertionError(agent.name)

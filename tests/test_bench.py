@@ -14,10 +14,10 @@ from bench.__main__ import CASES, parser, rounded
 from bench.cases import neighbour, overhead, step, study
 from bench.models import letters, shape
 from bench.own import choose_in_order, recipe_of
+from bench.roofline import Peaks, Work, train_work
 from bench.task import GOOD, MARK, TASKS, VOCAB, fingerprint, prompts, read, reward, written
 from bench.worker import Failed, Worker
 from isocost.ledger import Ledger
-from isocost.local.roofline import Peaks, Work, train_work
 from isocost.types import Message, Problem
 
 HOME = Path(__file__).parents[1]

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench import gpu, gpu_rows, gpu_study
+from bench import gpu, gpu_rows, gpu_study, roofline
 from bench.__main__ import main
 from bench.cases import study
-from isocost.local import roofline
-from isocost.local.roofline import Peaks
+from bench.roofline import Peaks
 
 
 @pytest.fixture

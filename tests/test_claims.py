@@ -217,7 +217,7 @@ def test_no_worse_is_refused_where_neither_arm_learns_unless_the_row_exempts_it(
 
 
 def test_page_and_picture_are_written_from_the_records():
-    found = claim.kept()
+    found = claim_page.records()
     assert claim_page.PAGE.read_text(encoding="utf-8") == claim_page.page(found), "python -m experiments.claim page"
     for name, dark in (("light", False), ("dark", True)):
         file = claim_page.IMAGES / f"claims-{name}.svg"

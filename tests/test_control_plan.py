@@ -72,6 +72,24 @@ def read(path):
     return StudyRecord.read(path)
 
 
+def test_flop_of_actions_are_in_the_plan_and_those_of_evaluations_beside_it(study):
+    """A profile of an earlier version has neither: a sample then has no cost in FLOP, and is asked for."""
+    profile = json.loads((study / "profile.json").read_text())
+    new = {"sample_flop": 5e3, "evaluation_seconds": 2.0, "evaluation_flop": 3e6}
+    asked = {"budget": "1e16flop", "wanted": 0.7}
+    (study / "profile.json").write_text(json.dumps({**profile, "costs": {
+        k: v for k, v in profile["costs"].items() if k not in new}}))
+    with pytest.raises(UserError, match="a sample costs nothing in FLOP"):
+        plan(read(study), asked)
+    dear = plan(read(study), {**asked, "sample_cost": "1e9flop"})
+    assert not dear.besides
+    (study / "profile.json").write_text(json.dumps({**profile, "costs": {**profile["costs"], **new}}))
+    found = plan(read(study), asked)
+    runs, steps = len(found.pilot.runs), sum(r.samples for r in found.pilot.runs)
+    assert dear.pilot.cost - found.pilot.cost == pytest.approx(steps * (1e9 - 5e3))
+    assert found.besides.endswith(f"{3e6 * runs:.3g} FLOP") and ("not in the budget", found.besides, "") in found.rows()
+
+
 def test_a_study_goes_from_plan_to_audit(study):
     asked = {"budget": "5h", "wanted": 0.7, "sample_cost": "0.0003s", "workers": 1, "sigma": (0.5, 1.0, 2.0, 4.0, 8.0)}
     pilot = plan(read(study), asked)

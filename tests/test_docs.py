@@ -12,7 +12,7 @@ import pytest
 
 from doc_pages import parse
 from docs.build import cli as docs
-from experiments import claim
+from experiments import claim, claim_page, control_claims
 from isocost import seams, trainers
 from isocost.laws import law
 from isocost.planner import audit, forecast
@@ -209,15 +209,18 @@ def test_every_measurement_names_its_record():
 
 
 def test_the_evidence_counts_the_claims_as_their_records_do():
-    kept = {name: record["outcome"] for name, record in claim.kept().items() if "outcome" in record}
+    kept = {name: record["outcome"] for name, record in claim_page.records().items() if "outcome" in record}
+    control = [kept[name] for name in claim.kept(control_claims.KEPT) if name in kept]
     text = " ".join((HOME / "docs" / "evidence.md").read_text(encoding="utf-8").split())
-    agents = [outcome for name, outcome in kept.items() if "--env" in claim.claim_of(name).options]
+    agents = [outcome for name, outcome in kept.items() if "--env" in claim_page.everything()[name].options]
     holds, fails, unknown = (list(kept.values()).count(x) for x in ("holds", "does not hold", "cannot tell"))
     assert f"{len(kept)} claims were asked" in text
     assert f"{holds} claims hold, {fails} do not, {unknown} are undecided" in text
     holds, fails, unknown = (agents.count(x) for x in ("holds", "does not hold", "cannot tell"))
     assert f"of these {len(agents)} are about agents: {holds}, {fails} and {unknown}" in text
     assert f"most at one desk: {holds} hold, {fails} do not, {unknown} are undecided" in text
+    holds, fails, unknown = (control.count(x) for x in ("holds", "does not hold", "cannot tell"))
+    assert f"{len(control)} are about control: {holds}, {fails} and {unknown}" in text
 
 
 def test_the_forecasts_of_real_runs_that_missed_are_those_of_the_record():

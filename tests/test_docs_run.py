@@ -86,6 +86,14 @@ def completions(shell: Shell) -> None:
     (shell.here / "completions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
 
 
+def policies(shell: Shell) -> None:
+    """base.jsonl and grpo.jsonl: 60 problems with 8 graded attempts each, of two policies."""
+    for name, most in (("base", 17), ("grpo", 11)):
+        rows = [{"problem": i, "reward": float(k < 8 * (i % most) / most), "tokens": 9, "prompt_tokens": 4}
+                for i in range(60) for k in range(8)]
+        (shell.here / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+
+
 def scored(shell: Shell) -> None:
     """pool.jsonl: 80 problems with 16 attempts each, their scores, answers and tokens."""
     marks = [(i, k, k * 7 % 16 < i % 17) for i in range(80) for k in range(16)]
@@ -230,9 +238,10 @@ WALKS = {
         leaves=("studies/stored/report.html", "answers.jsonl"),
     ),
     "docs/train_or_think.md": Walk(
+        policies,
         quick={"--data puzzles": "--data puzzles --limit 110", "4k-rollouts": "128-rollouts",
                "--strategies best-of,vote": "--strategies best-of,vote --pool 4", "0.45": "0.2"},
-        leaves=("studies/both/report.html",),
+        leaves=("studies/both/report.html", "studies/stored/profile.json"),
     ),
     "docs/your_trainer.md": Walk(
         lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 60k-rollouts"},

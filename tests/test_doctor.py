@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,11 +14,9 @@ from click.testing import CliRunner
 
 from isocost import meter
 from isocost.cli.commands import main
-from isocost.doctor import CHECKS, diagnose, marks, policy, run_checks, speed, words
+from isocost.doctor import CHECKS, diagnose, marks, policy, run_checks, words
 from isocost.doctor.case import ATTEMPTS, distribution, examine, size
-from isocost.local import roofline
 from isocost.local.decoder import Config, Decoder
-from isocost.local.roofline import Peaks
 from isocost.local.sampling import truncate
 from isocost.local.tokenizer import Characters, HubTokenizer
 from isocost.local.weights import Model, save_model
@@ -29,13 +26,6 @@ from isocost.types import Sampling, Stop
 from isocost.worlds.setting import Setting, open_setting
 
 SETTING = Setting.of(data="sums:base=easy,count=24", held_out=0.4)
-
-
-@pytest.fixture(autouse=True)
-def peaks(monkeypatch):
-    """A machine that is known beforehand."""
-    known = Peaks({"fp32": 1e11, "bf16": 2e11}, 3e10, 1)
-    monkeypatch.setattr(roofline, "measure", lambda *args: known)
 
 
 def looked(opened, *checks):
@@ -70,7 +60,7 @@ def test_the_built_in_model_is_sound_and_everything_is_paid_for_as_a_probe():
     found = asyncio.run(run_checks(world, observer=Watched(told)))
     assert [c for c in charges if not c.seconds > 0] == [], "whatever is computed takes time, and is billed for it"
     assert [f for f in found.findings if f.verdict == "fail"] == []
-    quick = {"speed of sampling", "speed of learning", "sandbox"}     # what is another on another machine
+    quick = {"sandbox"}     # what is another on another machine
     assert {f.verdict for f in found.findings if f.name not in quick} == {"ok"}
     assert told == [found.subject, *found.findings] and len(found.findings) == len(CHECKS) and found.sound
     assert world.world.meter.logical.keys() == {meter.PROBE}
@@ -447,34 +437,6 @@ def test_answers_that_are_not_right_by_their_own_verifier_are_found(monkeypatch)
         assert only(looked(opened(), marks.answer_key)).verdict == verdict
 
 
-# speed --------------------------------------------------------------------------------------------------------
-
-
-def test_the_floor_of_what_was_sampled_is_counted_tick_by_tick():
-    o = opened()
-    case = asyncio.run(examine(o))
-    config, known = o.world.about.model.config, Peaks({"fp32": 1.0}, 1e30, 1)     # seconds are operations
-    seconds, limit = speed._decode_floor(case, known, "fp32", 4)
-    by_hand, prompt = 0.0, len(case.groups[0].rollouts[0].segments[0]) - case.groups[0].lengths[0]
-    for g in case.groups:
-        by_hand += roofline.prefill_work(config, prompt).flops
-        by_hand += sum(roofline.decode_work(config, 1, prompt + t - 1).flops for n in g.lengths for t in range(1, n))
-    assert seconds == pytest.approx(by_hand) and limit == "arithmetic"
-
-
-def test_slow_is_a_warning_that_says_what_to_do():
-    case = asyncio.run(examine(opened()))
-    case.had, case.seconds = 1.0, 60.0
-    case.world.about = replace(case.world.about, kernels="torch", kernels_why="no compiler was found")
-    found = asyncio.run(speed.sampling_speed(case))
-    assert found.verdict == "warn" and "no compiler was found" in found.do and "C++ compiler" in found.do
-    case.world.about = replace(case.world.about, kernels="native")
-    assert "batches" in asyncio.run(speed.sampling_speed(case)).do
-    case.had = 0.4
-    found = asyncio.run(speed.sampling_speed(case))
-    assert found.verdict == "cannot tell" and "60% of the processor" in found.said
-
-
 # the command --------------------------------------------------------------------------------------------------
 
 
@@ -514,15 +476,6 @@ def test_a_check_that_cannot_finish_is_a_failure_of_what_it_looked_at():
 
     found = only(looked(o, broken_thing))
     assert found.name == "broken thing" and found.verdict == "fail" and "RuntimeError: no" in found.said
-
-
-def test_several_threads_are_not_taken_for_a_busy_machine(monkeypatch):
-    from isocost.doctor import case
-
-    for load, had in ((0.5, 1.0), (4.0, 1.0), (8.0, 0.5)):
-        monkeypatch.setattr(case, "os", SimpleNamespace(getloadavg=lambda load=load: (load, 0, 0), cpu_count=lambda: 4))
-        assert case.share_available(2, 1.0, 1.0) == had
-    assert case.share_available(1, 0.5, 1.0) == 0.5
 
 
 def test_the_page_names_every_check():

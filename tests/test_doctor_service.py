@@ -67,8 +67,6 @@ def test_the_command_prints_a_row_for_each_check_and_fails_with_the_service(monk
     assert data["rank"] == 32 and [f["name"] for f in data["findings"] if f["verdict"] == "fail"] == ["clipping"]
     other = CliRunner().invoke(main, ["doctor", MODEL, "--temperature", "0.5"])
     assert other.exit_code == 2 and "--temperature has no use with a model that a service trains" in other.output
-    old = CliRunner().invoke(main, ["doctor", "--tinker", URL, "--json"])
-    assert f"write --model {MODEL}" in old.stderr and json.loads(old.stdout) | {"seconds": 0} == data | {"seconds": 0}
 
 
 def test_a_call_that_is_rejected_is_a_finding_and_a_lost_server_ends_it(monkeypatch):

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,22 +153,6 @@ def test_training_reward_alone_never_over_fits(tmp_path):
     rewards = [*np.linspace(0.1, 0.3, 30), 0.97, *np.linspace(0.5, 0.92, 30), 0.6]
     said("import", *logs(tmp_path / "logs", 3, rewards, M=len(rewards)), *NAMES, "--out", tmp_path / "study")
     assert "over-fitting: n=" not in said("fit", tmp_path / "study")
-
-
-def test_parquet_calls_training_reward_what_it_is(single, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    out, *_ = single
-    said("ls", out, "--parquet", tmp_path / "x.parquet")
-    table = parquet.read_table(tmp_path / "x.parquet")
-    assert not [c for c in table.column_names if c.startswith("eval/")]
-    assert set(table["kind"].to_pylist()) == {"training"}
-    values = [x for x in table["training"].to_pylist() if x is not None]
-    assert len(values) == 400 and values[0] == pytest.approx(table["reward"].to_pylist()[1], abs=1e-9)
-    logs_of = Path(__file__).parent / "fixtures" / "logs" / "trl" / "n4-s0"
-    said("import", logs_of, "--out", tmp_path / "held")
-    said("ls", tmp_path / "held", "--parquet", tmp_path / "y.parquet")
-    table = parquet.read_table(tmp_path / "y.parquet")
-    assert "eval/audit" in table.column_names and set(table["kind"].to_pylist()) == {"held-out"}
 
 
 def test_seconds_of_logs_are_not_called_busy(single, tmp_path):

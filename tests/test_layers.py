@@ -16,7 +16,7 @@ ROOMS = (
     "envs", "local", "worlds", "control", "contract", "runs", "laws", "planner", "trainers", "steps", "compare",
     "doctor", "report", "cli", "api",
 )
-DOORS = {("isocost.screen.display", "isocost.report.display")}     # lazy: a result shows itself as the report does
+DOORS = {("isocost.screen.display", "isocost.report.section")}     # lazy: a notebook shows the rows as the report does
 LARGEST = 600       # lines of a file
 PARAMETERS = 8      # of a function
 # What is of n and B: methods and strategies, laws of n, the planner that compares n, and what names both for a trainer

@@ -1,16 +1,12 @@
-"""What there is below a folder, and the same as a table that other tools read."""
+"""What there is below a folder."""
 
 import json
-import re
 
 import pytest
 from click.testing import CliRunner
 
-from isocost import methods
 from isocost.cli.commands import main
 from isocost.planner.training.study_runs import arms_of, make_runs
-from isocost.recipe import describe
-from isocost.runs.files import code, file_hash
 from isocost.runs.record import RunRecord
 
 ARM = {"n": 4, "B": 2, "lr": 1e-4, "multiplier": 1.0}
@@ -27,22 +23,6 @@ def runs(tmp_path):
         lines = [base, {"step": 0, "reward": 0.125 * seed}]
         (path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     return tmp_path
-
-
-def test_metrics_of_all_runs_become_one_table(runs, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    out = tmp_path / "metrics.parquet"
-    said = CliRunner().invoke(main, ["ls", str(runs), "--parquet", str(out)])
-    assert said.exit_code == 0 and "4 rows" in said.output
-    table = parquet.read_table(out).to_pydict()
-    assert table["seed"] == [0, 0, 1, 1] and table["n"] == [4] * 4
-    assert table["eval/audit"] == [0.5, None, 0.5, None] and table["reward"] == [None, 0.0, None, 0.125]
-
-
-def test_a_folder_without_runs_is_named(tmp_path):
-    pytest.importorskip("pyarrow")
-    said = CliRunner().invoke(main, ["ls", str(tmp_path), "--parquet", str(tmp_path / "x.parquet")])
-    assert said.exit_code == 2 and "holds no run" in said.output
 
 
 def test_runs_are_listed_with_where_they_began_and_ended(runs):
@@ -126,68 +106,3 @@ def test_columns_are_headed_by_what_the_runs_record(runs, monkeypatch):
     assert listed()[0][-3:] == ["C", "reward", "ended"]
     assert [line[-1] for line in listed()[1:3]] == ["unfinished"] * 2 and "(held-out)" in listed()[1]
     assert " ".join(listed()[-1]).endswith("32 environment steps 0.500 -> 0.500 (training) unfinished")
-
-
-def test_runs_of_unknown_recipe_are_not_the_same_recipe(runs):
-    for name in "xy":
-        imported(runs / name, {})
-    said = CliRunner().invoke(main, ["diff", str(runs / "x"), str(runs / "y")])
-    assert said.exit_code == 2 and f"{runs / 'x'} has no recipe on record" in said.stderr
-
-
-def method_file(path, seam, text, change):
-    """A method of GRPO's with one function of its own."""
-    path.write_text(
-        "from isocost.methods import Card, grpo\nfrom isocost.ops import per_group\n\n"
-        "CARD = Card('Mine', 'none', 2026, 'grpo', 'It differs.')\n\n\n"
-        f"{text}\n\n\ndef recipe(**changes):\n    return grpo.recipe(name='mine', {seam}={change}).but(**changes)\n"
-    )
-    return str(path), file_hash(path)[:16]
-
-
-def diff(*names):
-    said = CliRunner().invoke(main, ["diff", *names])
-    assert said.exit_code == 0, said.output
-    return said.output
-
-
-def test_functions_that_differ_are_distinguished_by_their_files(tmp_path):
-    """Same name, another function: module:name of either, and the source hash of the one outside the package."""
-    mine, source = method_file(
-        tmp_path / "mine.py", "advantage",
-        "@per_group\ndef advantage(r, *, eps: float = 1e-4):\n    return (r - r.median()) / (r.std() + eps)",
-        "advantage",
-    )
-    said = diff("grpo", mine)
-    assert "grpo: isocost.methods.grpo:advantage(eps=1e-06)\n" in said
-    assert re.search(rf"mine.py: mine_[0-9a-f]{{8}}:advantage\(eps=0.0001\) \[source {source}\]\n", said), said
-
-
-def test_recipes_that_differ_in_their_source_alone_are_distinguished_by_it(tmp_path):
-    """Where settings are alike a difference shows the function's module and its source."""
-    text = "def weight(batch):\n    return batch.mask / {}"
-    (one, a), (two, b) = (method_file(tmp_path / f"{name}.py", "weight", text.format(k), "weight")
-                          for name, k in (("one", 2), ("two", 4)))
-    lines = diff(one, two).split("weight", 1)[1]
-    assert f"[source {a}]" in lines and f"[source {b}]" in lines
-
-
-def test_a_function_that_both_have_is_printed_by_its_name():
-    said = diff("grpo", "grpo@loss.high=0.28")
-    assert "  grpo: clipped(low=0.2, high=0.2, dual=0.0)\n" in said and "isocost." not in said
-    said = diff("april", "grpo")        # a function inside another counts by itself
-    assert "  april: isocost.methods.april:choose(inner=uniform)\n  grpo: uniform\n" in said
-
-
-def test_seams_of_several_functions_are_printed():
-    assert "  isoeasy: [isocost.parts.enrich:reference]\n" in diff("grpo", "isoeasy")
-
-
-def test_a_run_of_another_version_is_said_to_be(runs, tmp_path):
-    """Functions of the package are recorded by name: another version's may do something else."""
-    path = tmp_path / "runs" / "s0" / "run.json"
-    run = json.loads(path.read_text()) | {"recipe": describe(methods.recipe("grpo"))}
-    path.write_text(json.dumps(run | {"code": code()}))
-    assert diff(str(path.parent), "grpo") == f"{path.parent} and grpo are the same recipe\n"
-    path.write_text(json.dumps(run | {"code": {"version": "0.0.1", "sources": "0123456789abcdef"}}))
-    assert "is of isocost 0.0.1, sources 0123456789abcdef, and grpo of isocost" in diff(str(path.parent), "grpo")

@@ -468,14 +468,14 @@ NOTHING = {"mean": 0.0, "histogram": [100] + [0] * 16, "regime": "hard", "dead":
 
 
 GUIDED = {"pope", "int_", "adhint"}    # problems that are never right, and solutions to help with
-WHOLE = {"otr", "redstar", "rlpt"}       # they train on solutions
+WHOLE = {"otr", "redstar", "rlpt", "scope"}       # they train on solutions
 
 
 @pytest.mark.parametrize(("profile", "holding"), [
     ({**MIDDLE, "solutions": 0.0}, set(OF_ONE_TURN) - {"isohard", *GUIDED, *WHOLE}),
     ({**HARD, "solutions": 1.0}, set(OF_ONE_TURN) - {"isoeasy", "balanced"}),   # one group in eleven is half solved
     ({**MIXED, "solutions": 0.5}, set(OF_ONE_TURN) - {"isoeasy", *WHOLE}),      # they want a solution for every problem
-    ({**HOPELESS, "solutions": 1.0}, {"reinforce", "isohard", "fbc", "ppo", "mssr", *WHOLE, *GUIDED}),
+    ({**HOPELESS, "solutions": 1.0}, {"reinforce", "isohard", "fbc", "bfsprover", "ppo", "mssr", *WHOLE, *GUIDED}),
     (SOLVED, set()),
     (NOTHING, {"isohard"}),
 ], ids=["middle", "hard", "mixed", "hopeless", "solved", "nothing"])

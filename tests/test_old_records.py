@@ -149,7 +149,11 @@ def test_an_imported_study_plans_as_before(old):
 def test_a_run_reads_as_before(old):
     printed("report", "run1")
     assert "scaler" in (old / "run1" / "report.html").read_text()
-    assert "lr" in printed("diff", "run1", "scaler")
+
+
+def test_a_recorded_function_has_the_name_of_its_module_now():
+    assert today({"fn": "isocost.tasks.sums:f", "x": [1]}) == {"fn": "isocost.tasks.builtin.sums:f", "x": [1]}
+    assert today({"fn": "isocost.parts.loss:plus"}) == {"fn": "isocost.methods.isoeasy:plus"}
 
 
 @pytest.mark.parametrize("name", ["ppo", "april", "dots"])

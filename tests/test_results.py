@@ -5,7 +5,6 @@ import builtins
 import copy
 import importlib
 import json
-import re
 import tarfile
 import threading
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from dataclasses import FrozenInstanceError, replace
 from html import unescape
 from pathlib import Path
 
-import altair as alt
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -256,19 +254,6 @@ def test_a_step_without_an_observer_prints_nothing(old, capfd):
 # in a notebook --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("of", "title", "pictures"), [
-    (lambda s: s.fit(), "Law: not identified", 1),
-    (lambda s: s.pilot(), "the learning rate: ", 1),
-    (lambda s: s.audit(), "Audit: ", 1),
-    (lambda s: s.plan(), "Prescription: n = ", 1),
-    (lambda s: s, 'id="answer"', 1),
-], ids=["law", "pilot", "audit", "plan", "study"])
-def test_a_notebook_shows_the_report_s_section_without_scripts(old, of, title, pictures):
-    html = of(isocost.open(old / "tiny"))._repr_html_()
-    assert title in html and html.count("<svg") >= pictures
-    assert "<script" not in html and "data-spec" not in html and "Click a" not in html
-
-
 def test_a_study_in_ipython_says_how_far_it_is_and_elsewhere_nothing(old, monkeypatch):
     assert isocost.open(old / "tiny").observer is SILENT
     monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
@@ -278,55 +263,16 @@ def test_a_study_in_ipython_says_how_far_it_is_and_elsewhere_nothing(old, monkey
     assert isocost.open(old / "tiny", observer=kept).observer is kept
 
 
-def test_plots_of_one_notebook_share_no_id(old):
-    """An id is looked up in the whole document: with ids of other plots, curves are clipped by their boxes."""
-    study = isocost.open(old / "tiny")
-    cells = [found._repr_html_() for found in (study.profile(), study.fit(), study.audit(), study)]
-    plots = dict.fromkeys(svg for cell in cells for svg in re.findall(r"<svg.*?</svg>", cell, re.S))
-    ids = [re.findall(r'\bid="([^"]+)"', svg) for svg in plots]
-    assert sum(map(bool, ids)) > 3 and len({x for own in ids for x in own}) == sum(map(len, ids))
-    for svg, own in zip(plots, ids, strict=True):
-        assert set(re.findall(r"url\(#([^)]+)\)", svg)) <= set(own)
-    assert study.fit()._repr_html_() == cells[1]
-
-
-def test_a_profile_and_a_pilot_s_plan_show_what_they_hold():
-    counts = [3, *(0 for _ in range(15)), 2]
-    found = ProfileResult(16, [16, 16, 0, 0, 0], 0.4, counts, "mixed", "2 of 5 are solved", [],
-                            {"method": "grpo", "why": "none"}, [], {}, {}, [])
-    html = found._repr_html_()
-    assert "Profile: mixed." in html and "2 of 5 are solved" in html and html.count("<svg") == 1
-    assert isinstance(found.plot(), (alt.Chart, alt.LayerChart))
-
-
 def test_the_html_is_of_the_result_and_not_of_the_file(old):
     found = audit(StudyRecord.read(old / "tiny"))
     hit = replace(found, audit=replace(found.audit, verdict="hit"))
-    assert found.verdict != "hit" and "Audit: hit." in hit._repr_html_()
-    bare = replace(found, folder=None)._repr_html_()    # without runs and the forecast, which are other files
-    assert found._repr_html_().count("<svg") > bare.count("<svg")
+    assert found.verdict != "hit" and "Audit: hit" in hit._repr_html_() and "<script" not in hit._repr_html_()
 
 
 def test_the_plan_of_a_pilot_shows_its_runs(old):
     told = read_json(old / "tiny" / "pilot.json")
     shown = PilotPlanResult(pilots.PilotPlan.of(told), units=told.get("units"))._repr_html_()
     assert "Plan of the pilot" in shown and "6 probe runs, 6 grid runs" in shown and "in every unit" in shown
-
-
-def test_charts_are_altair_and_can_be_combined(old):
-    study = isocost.open(old / "tiny")
-    chart = study.fit().plot()
-    assert isinstance(chart, alt.LayerChart)
-    rows = [layer.data.values for layer in chart.layer if layer.data is not alt.Undefined]
-    assert any(rows)
-    assert isinstance(alt.vconcat(chart, study.profile().plot()), alt.VConcatChart)
-
-
-def test_a_result_that_the_report_does_not_draw_says_so(run):
-    _, end, _ = run
-    assert "<svg" not in end._repr_html_() and end.detail in unescape(end._repr_html_())
-    with pytest.raises(UserError, match="no chart of a RunEnd"):
-        end.plot()
 
 
 def in_a_loop(call):

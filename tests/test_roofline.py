@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from isocost.local import roofline
+from bench import roofline
+from bench.roofline import Peaks, Work, bound, decode_work, floor, parameters, prefill_work, train_work
 from isocost.local.decoder import Config, Decoder
-from isocost.local.roofline import Peaks, Work, bound, decode_work, floor, parameters, prefill_work, train_work
 
 # body: 3 layers x 8 inputs x ((8 + 2*4) + 8 + 3*12) = 3*8*60 = 1440; head 20*8 = 160
 SMALL = Config(vocab=20, hidden=8, layers=3, heads=4, kv_heads=2, head_dim=2, mlp=12, max_len=64)

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 
 from isocost import report
 from isocost.cli.commands import main
 from isocost.errors import UserError
+from isocost.local.weights import read_tensors
 from isocost.planner.frontier import PolicyFrontier
 from isocost.planner.test_time.policies import PolicyCost, SharedGoal, frontier_table, rivals
 from isocost.planner.test_time.pool import Pool, halves, parts
@@ -22,7 +24,7 @@ from isocost.steps import kinds
 from isocost.steps.settings import setting_of
 from isocost.steps.study import StudyRecord
 from isocost.steps.test_time.answer import answer
-from isocost.steps.test_time.checkpoints import checkpoints
+from isocost.steps.test_time.checkpoints import checkpoints, stored
 from isocost.steps.test_time.plan import StrategyPlanResult
 from isocost.steps.test_time.profile import Compared, profile_live
 from isocost.steps.training.single import train_one
@@ -161,7 +163,7 @@ def runs(tmp_path_factory):
     here = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
         train_one("grpo", setting_of(SETTING), seed=seed, out=here / f"grpo-{seed}", budget="64-rollouts", rollouts=4,
-                  groups=4, evaluations=1, lr=1e-4)
+                  groups=4, evaluations=1, lr=1e-4, save_every=1, checkpoints=3)
     return here
 
 
@@ -212,6 +214,82 @@ def test_a_study_with_checkpoints_is_planned_sealed_audited_reported_and_answers
     changed = [{**x, "right": x["right"][::-1]} for x in pools]
     (there / "pool@grpo-0.jsonl").write_text("".join(json.dumps(x) + "\n" for x in changed))
     assert kinds.audit(StudyRecord.read(there)).verdict == "cannot tell"
+
+
+def test_a_step_inside_a_run_is_a_policy_with_what_it_took_up_to_there(runs, tmp_path):
+    kept = sorted(x.name for x in (runs / "grpo-0" / "checkpoints").iterdir())
+    assert kept == ["step-000002", "step-000003", "step-000004"]
+    out = tmp_path / "s"
+    names = [runs / "grpo-0@2", runs / "grpo-1@2", runs / "grpo-0@4", runs / "grpo-0"]
+    found = checkpoints(names, out)
+    assert [(c.name, c.policy) for c in found] == [
+        ("grpo-0@2", "grpo@2"), ("grpo-1@2", "grpo@2"), ("grpo-0@4", "grpo-0@4"), ("grpo-0", "grpo-0")]
+    half, _, last, end = found
+    assert half.training.rollouts == 32 and last.training == end.training and half.training.updates == 2
+    out.mkdir()
+    for c in (half, last):
+        c.write()
+    weights = [read_tensors(Path(c.model) / "model.safetensors") for c in (half, last, end)]
+    assert all(torch.equal(x, weights[2][k]) for k, x in weights[1].items())
+    assert not all(torch.equal(x, weights[2][k]) for k, x in weights[0].items())
+    broken = shutil.copytree(runs / "grpo-0", tmp_path / "broken")
+    (broken / "checkpoints" / "step-000003" / "learner.safetensors").write_bytes(b"other")
+    with pytest.raises(UserError, match=r"learner\.safetensors is damaged"):
+        checkpoints([tmp_path / "broken@3"], out)[0].write()
+    with pytest.raises(UserError, match=r"grpo-0@1: .*grpo-0 has kept step 2, 3, 4. Name one .* --keep-checkpoints 8"):
+        checkpoints([runs / "grpo-0@1"], out)
+
+
+def test_of_a_policy_that_was_not_trained_one_sample_is_foretold_and_no_other_strategy():
+    there = Path(__file__).parents[1] / "experiments" / "results" / "tutorial"
+    with pytest.raises(UserError, match=r"foretells one sample, 0\.945 \[0\.905, 0\.985\] after 89,344 rollouts, and "
+                                        r"no strategy of several: .*`isocost train --plan .*tutorial`"):
+        checkpoints([there])
+
+
+def completions(file, rate, seed, problems=60, samples=8, **more):
+    made = pool(rate, seed, problems, samples)
+    rows = [{"problem": name, "reward": float(r), "score": float(r), "tokens": 9, "prompt_tokens": 1, **more}
+            for name, row in zip(made.ids, made.right, strict=True) for r in row]
+    file.write_text("".join(json.dumps(x) + "\n" for x in rows))
+    return file
+
+
+def test_stored_completions_of_policies_are_planned_with_what_their_training_took(runs, tmp_path):
+    base, other = completions(tmp_path / "base.jsonl", 0.5, 0), completions(tmp_path / "other.jsonl", 0.9, 1)
+    (one, run_, two) = stored([
+        f"grpo:6e9flop={other}", f"{runs / 'grpo-0'}={other}", f"{runs / 'grpo-1@2'}={base}"], 1e6)
+    assert one.training == Costs(train=1000) and (one.name, one.policy, one.parameters) == ("grpo", "grpo", 1e6)
+    assert run_.training == checkpoints([runs / "grpo-0"])[0].training and run_.parameters == 279_072
+    assert two.name == "grpo-1@2" and two.model == str(base)
+    out = tmp_path / "s"
+    shown = run("profile", "--completions", base, "--strategies", "best-of", "--scorer", "verifier", "--checkpoints",
+                f"grpo:8e6flop={other}", "--parameters", P, "--out", out)
+    assert "the problems are taken as unseen" in shown
+    said = {q: run("plan", out, "--answers", q, "--accuracy", 0.35) for q in ("10", "1M")}
+    assert "of grpo" not in said["10"].splitlines()[1] and "one sample of grpo" in said["1M"]
+    split = [json.loads(x) for x in (out / "pool@grpo.jsonl").read_text().splitlines()]
+    assert np.mean([x["right"] for x in split]) == pool(0.9, 1, 60, 8).right.mean()
+    assert [o.asked for o in kinds.audit(StudyRecord.read(out)).audit.outcomes] == [
+        "10 answers, accuracy 0.35", "1,000,000 answers, accuracy 0.35"]
+
+
+@pytest.mark.parametrize("asked, more, why", [
+    ("grpo=FILE", (), "grpo is no run, so name what its training took, such as grpo:3e18flop="),
+    ("=FILE", (), "each is RUN=FILE, or NAME:COST=FILE"),
+    ("grpo:3e18flop=FILE", (), "with the --parameters of the model, such as 7B"),
+    ("grpo:3usd=FILE", ("--parameters", "1M"), "expected a time such as 40h, or FLOP"),
+    ("grpo:1h=OTHER", (), "the files need the same problems, named alike"),
+    ("base:1h=FILE", (), "a run is named base"),
+    ("grpo:1h=FILE,grpo:2h=FILE", (), "two runs are named grpo"),
+])
+def test_stored_completions_that_cannot_be_compared_say_why(tmp_path, asked, more, why):
+    file, other = completions(tmp_path / "a.jsonl", 0.5, 0), tmp_path / "other.jsonl"
+    other.write_text(file.read_text().replace('"problem": "', '"problem": "x'))
+    said = run("profile", "--completions", file, "--strategies", "best-of", "--scorer", "verifier", "--checkpoints",
+               asked.replace("FILE", str(file)).replace("OTHER", str(other)), *more, "--out", tmp_path / "s", code=2)
+    assert why in said.replace("\n", " ")
+    assert not (tmp_path / "s" / "study.json").exists()
 
 
 @pytest.mark.parametrize("many", ["0.5", "1e400", "many"])

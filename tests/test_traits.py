@@ -134,7 +134,7 @@ def test_a_value_out_of_bounds_is_refused_wherever_it_is_given(mine, tmp_path, m
     monkeypatch.chdir(tmp_path)
     run = ("--data", "sums:base=easy,count=40", "--budget", "64-rollouts", "-n", "4", "-B", "4", "--dry-run")
     for asked in (("train", "grpo", "--set", "loss.low=-0.3", *run), ("train", "grpo@loss.low=-0.3", *run),
-                  ("train", str(mine), *run), ("diff", "grpo", "grpo@loss.low=-0.3"),
+                  ("train", str(mine), *run),
                   ("profile", "--out", "s", "--method", "grpo@loss.low=-0.3")):
         done = CliRunner().invoke(main, list(asked))
         assert done.exit_code == 2 and "value in [0, 1]" in done.output and done.output.count("\n") == 1, asked

@@ -43,6 +43,7 @@ RAGGED = [[1, 3, 2, 4], [5, 1, 2, 2]]
 # but must be seen to break it: a reason that has become wrong fails the test as a fault does.
 EXCEPT = {
     "settled": {
+        "bfsprover.advantage": "it has no baseline: it imitates steps of whatever was right",
         "mssr.advantage": "its baseline is what was expected of the problem, in units of the batch",
         "reinforce.advantage": "its baseline is the mean of the whole batch",
         "v05.advantage": "its baseline is partly what was expected of the problem, and a settled group may beat that",
@@ -51,6 +52,7 @@ EXCEPT = {
         "ppo.advantage": "its baseline is the critic's, token by token, and no sibling's",
     },
     "signs": {
+        "bfsprover.advantage": "it forgets what was wrong",
         "mssr.advantage": "its baseline is what was expected of the problem, and the batch's mean",
         "fbc.advantage": "it forgets what was wrong",
         "ppo.advantage": "a critic that knows nothing yet may foresee anything of a first token",
@@ -61,6 +63,9 @@ EXCEPT = {
         "mcgrpo.advantage": "who is at the median has no credit: with right and wrong alone that is most of a group",
     },
     "shift": {
+        "bfsprover.advantage": "a threshold tells right from wrong, and everything is above it after the shift",
+        "prefer.reward": "it reads a score as a chance, from 0 to 1, and all are sure of it after the shift",
+        "rubric.reward": "a criterion is met from 1/2 on, and everything is above it after the shift",
         "apriel.reward": "a threshold tells right from wrong, and shortens what is right",
         "drpo.advantage": "a threshold tells right from wrong, and everything is above it after the shift",
         "fapo.reward": "it pays 1 and -1 by a threshold, and everything is above it after the shift",
@@ -72,6 +77,9 @@ EXCEPT = {
         "ppo.advantage": "what the critic foresees does not shift along: it has to learn that",
     },
     "scale": {
+        "bfsprover.advantage": "whatever is above a threshold is imitated alike",
+        "prefer.reward": "it reads a score as a chance, from 0 to 1",
+        "rubric.reward": "a criterion is met from 1/2 on",
         "apriel.reward": "the price of length does not scale along",
         "drpo.advantage": "whatever is above a threshold has the same credit",
         "mssr.advantage": "it takes rewards to be 0 and 1",
@@ -83,6 +91,7 @@ EXCEPT = {
         "ppo.advantage": "what the critic foresees does not scale along: it has to learn that",
     },
     "dead": {
+        "bfsprover.advantage": "it has no baseline, so a group that is all right is imitated",
         "mssr.advantage": "its baseline is of the problem, so no group is dead",
         "t1.loss": "its leash and its bonus act on dead groups as well",
         "reinforce.advantage": "its baseline is the mean of the whole batch, so no group is dead",

@@ -15,12 +15,12 @@ import torch
 from bench import roofs, stats
 from bench.models import random_folder, shape, smollm2_folder
 from bench.options import Options
+from bench.roofline import Peaks
 from bench.roofs import Phase
 from bench.worker import ROOT, Failed, Worker
 from isocost.errors import UserError
 from isocost.local.decoder import Config
 from isocost.local.models import load
-from isocost.local.roofline import Peaks
 from isocost.local.weights import load_folder
 
 WARM = 4        # tokens written before the clock starts

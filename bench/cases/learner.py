@@ -11,10 +11,10 @@ import torch
 from bench import roofs, stats
 from bench.models import random_folder, shape
 from bench.options import Options
+from bench.roofline import Peaks
 from bench.roofs import Phase
 from bench.worker import Failed, Worker
 from isocost.local.decoder import Config
-from isocost.local.roofline import Peaks
 
 RL_STEP = Phase(16, 16, 8, 24)
 SHAPES = (      # name, width, layers, phase

@@ -11,9 +11,9 @@ import torch
 from bench import roofs, stats
 from bench.models import random_folder, shape
 from bench.options import Options
+from bench.roofline import Peaks
 from bench.roofs import Phase
 from bench.worker import Failed, Worker
-from isocost.local.roofline import Peaks
 
 POINTS: tuple[tuple[str, int, int, Phase], ...] = (      # axis, its value, width, phase
     *(("batch", b, 128, Phase(b, 1, 8, 24)) for b in (1, 4, 16, 64, 256, 512)),

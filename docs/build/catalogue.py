@@ -55,6 +55,12 @@ for dialogues are counted in dialogues. Only the factors relative to the parent 
 - *claim*: its claim, or another one, was [tested](claims.md); the outcome of the questions about it is given.
 """
 
+ABSENT = """
+Not here: DeepSeek-GRM with SPCT ([arXiv:2504.02495](https://arxiv.org/abs/2504.02495)) trains a judge to write principles
+and critiques, and J1 ([arXiv:2505.11875](https://arxiv.org/abs/2505.11875)) gains by forcing it to think longer; the
+built-in models write neither. The votes of readings are `votes=8` of a [scorer](scorers.md); `spark` trains verdicts.
+"""
+
 
 def pages() -> dict[str, str]:
     """Every generated page in Markdown, by its path below the documentation's folder."""
@@ -71,7 +77,7 @@ def index(names: Sequence[str]) -> str:
     ]
     table = ["| name | paper | changes | claim | status |", "| --- | --- | --- | --- | --- |", *rows]
     family = f"A method is indented below the one that it changes.\n\n```text\n{methods.tree(names)}\n```"
-    parts = [HEAD.format(count=len(names)).strip(), "\n".join(table), "## Family tree", family]
+    parts = [HEAD.format(count=len(names)).strip(), "\n".join(table), ABSENT.strip(), "## Family tree", family]
     return "\n\n".join(parts) + "\n"
 
 

@@ -16,13 +16,11 @@ import os
 from typing import Any
 
 from isocost import processor
-from isocost.moved import find_old_paths
 
 # Before torch is imported. Waiting OpenMP threads sleep instead of spinning: otherwise another busy process on the same
 # cores slows every operation many times over. MKL computes a row's products with the same bits in every batch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 processor.make_mkl_strict()
-find_old_paths()
 
 _HOMES = {
     "open": ("isocost.steps.api", "open"),

@@ -19,7 +19,6 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.disk import jsonfile
-from isocost.moved import find_old_names
 from isocost.types import Cost, Fate, FaultSource, Group, Problem, Rollout, Stop
 
 S = TypeVar("S")
@@ -341,6 +340,3 @@ def _stds(rewards: ndarray, sizes: Sequence[int]) -> ndarray:
         off = x - np.add.reduce(x, axis=1, keepdims=True) / x.shape[1]
         return np.sqrt(np.add.reduce(off * off, axis=1) / x.shape[1])
     return np.array([np.std(rewards[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))])
-
-
-find_old_names(__name__)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isocost.moved import find_old_names
 from isocost.screen.display import Row
 from isocost.screen.words import counted
 
@@ -43,6 +42,3 @@ def told(name: str, findings: Sequence[Promise], more: str = "") -> list[Row]:
     lines = [line for f in findings for line in ((f.state, f.promise), *((("", f.why),) if f in broken else ()))]
     return [*(Row("", f"{state:<9} {text}", "command") for state, text in lines),
             Row("", f"{name} {counts}{more}", "head")]
-
-
-find_old_names(__name__)

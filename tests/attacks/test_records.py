@@ -209,7 +209,7 @@ def test_a_broken_stream_names_its_line(case: str, study: Path, refused):
 
 
 ONE_RUN: dict[str, tuple[str, str, tuple[str, ...], str]] = {
-    "diff": ("run.json", "[]", ("diff", "{run}", "grpo"), "expected an object"),
+    "report": ("run.json", "[]", ("report", "{run}"), "expected an object"),
     "verdict": ("run.json", '{"schema": 1}', ("verdict", "{run}"), "is missing"),
     "verdict of a run without a budget": ("run.json", "budget", ("verdict", "{run}"), "budget is missing"),
     "verdict by a broken journal": ("journal.jsonl", "{\n", ("verdict", "{run}"), "journal.jsonl, line 1 from the end"),
@@ -219,7 +219,6 @@ ONE_RUN: dict[str, tuple[str, str, tuple[str, ...], str]] = {
     "train on an end": ("end.json", '{"schema": 1}', ("train", "grpo", "--budget", "8k-rollouts", "--out", "{run}"),
                         "is missing"),
     "compare": ("run.json", '{"schema": "x"}', ("compare", "{run}", "{other}"), "schema is 'x'"),
-    "ls --parquet": ("run.json", '{"schema": 1}', ("ls", "{run}", "--parquet", "{run}/out.parquet"), "is missing"),
 }
 
 

@@ -112,8 +112,8 @@ def test_a_command_that_writes_is_refused_and_names_the_process(held, name):
 
 @pytest.mark.parametrize("words", [
     ("ls", "STUDY"), ("ls", "STUDY", "--json"), ("verdict", "STUDY/runs/r"), ("report", "STUDY", "--out", "OUT"),
-    ("report", "STUDY/runs/r", "--out", "OUT"), ("diff", "STUDY/runs/r", "dapo"), ("pilot", "STUDY", "--dry-run"),
-    ("profile", *DATA, "--problems", "4", "--dry-run", "--out", "STUDY"), ("ls", "STUDY", "--parquet", "OUT"),
+    ("report", "STUDY/runs/r", "--out", "OUT"), ("pilot", "STUDY", "--dry-run"),
+    ("profile", *DATA, "--problems", "4", "--dry-run", "--out", "STUDY"),
 ], ids=" ".join)
 def test_a_command_that_only_reads_goes_on_beside_it(held, tmp_path, words):
     study, _ = held

@@ -1,12 +1,22 @@
 """Claims of control: rows are complete, the gate comes before the seal, and answers follow from the kept numbers."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
 from experiments import control_claims as claims
 from experiments.claim import answers_of, outcome_of
+from experiments.control.measures import overestimation
+from isocost.control.data import read
+from isocost.control.networks import Params
+from isocost.control.tasks import open_task
+from isocost.laws.tracks import Track
 from isocost.planner.forecast import digest
+from isocost.runs.arm import Arm
+from isocost.runs.control import ControlJob, load_policy, run_stack
 
 KEPT = sorted(claims.KEPT.glob("*.json"))
 
@@ -23,3 +33,52 @@ def test_a_record_is_that_of_its_row_and_its_answers_follow(file):
         assert [a["answer"] for a in answers] == [a["answer"] for a in record["answers"]]
         assert outcome_of([a["answer"] for a in answers]) == record["outcome"]
         assert {len(own) for own in record["runs"].values()} == {of.claim.seeds}
+        assert not set(record["at_equal_flop"]) - {a["says"] for a in answers}
+
+
+def test_claims_that_share_runs_share_task_and_settings():
+    """Else a run of one would be refused, or taken for another's."""
+    rows = claims.rows()
+    for of in rows.values():
+        one = rows[of.runs or of.claim.name]
+        assert (of.task, of.claim.cost, of.mixture, of.grid) == (one.task, one.claim.cost, one.mixture, one.grid)
+        for other in rows.values():
+            if other.home == of.home:
+                assert all(of.arms[k] == other.arms[k] for k in set(of.arms) & set(other.arms)), of.claim.name
+
+
+def test_each_seed_has_a_set_of_its_own_that_is_made_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = claims.rows()
+    peaks, mixed = rows["fql_flow"], replace(rows["weighting"], mixture={"random": 0.5, "navigate": 0.5, "steps": 200})
+    for of in (peaks, mixed):
+        files = [claims.set_of(of, seed) for seed in (0, 1, 0)]
+        assert files[0] == files[2] != files[1]
+        one, two = (read(claims.Path(f), open_task(of.task)) for f in files[:2])
+        assert one.hash != two.hash
+    action = read(claims.Path(claims.set_of(peaks, 0)), open_task("bandit")).rows[:, 1:3].numpy()
+    assert abs((action.sum(1) > 0).mean() - 0.5) < 0.03 and np.abs(np.abs(action).mean() - 0.5) < 0.02
+
+
+def test_overestimation_is_against_the_return_that_the_policy_has(tmp_path):
+    """On the lock: the value of the start less 0.99^3 if the best actions are the right ones, else less 0."""
+    task, seen = open_task("lock:4"), np.arange(4.0)[:, None]
+    for seed, samples in ((0, 300), (1, 900)):
+        folder = tmp_path / str(seed)
+        job = ControlJob("a", "lock:4", "dqn", seed, {"env-steps": samples}, Arm(batch=16, width=16, rate=3e-3), ())
+        run_stack([job], [folder])
+        loop = load_policy(folder).loop
+        value = Params(loop.networks, loop.weights)("critic", torch.eye(4)[None])[0, 0].detach().numpy()
+        opened = (value.argmax(-1) == task.right(seen)[:, 0]).all()
+        assert overestimation(folder) == pytest.approx(value[0].max() - 0.99**3 * opened, abs=1e-6)
+    assert opened
+
+
+def test_the_gate_reads_a_run_as_the_questions_do():
+    """A run that is 1 behind its middle: 0.5 in the mean over sixteen points, and 1 at its end."""
+    track = Track("a", 0, np.array([0.0, 0.5, 0.5001, 1.0]), np.array([0.0, 0.0, 1.0, 1.0]))
+    asked = claims.rows()["nstep_longer"]
+    end = replace(asked.claim.questions[0], at=1.0)
+    mean = claims._as_asked(asked, track)
+    assert mean.reward[-1] == pytest.approx(0.5) and mean.reward[0] == 0.0 and mean.end == 1.0
+    assert claims._as_asked(replace(asked, claim=replace(asked.claim, questions=(end,))), track) is track

@@ -1,6 +1,7 @@
 """A run of control is the same alone, in any stack, and after a kill, byte for byte."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -11,12 +12,15 @@ import pytest
 
 from isocost.control import methods, native
 from isocost.control.loop import Loop, StackedRun
+from isocost.control.networks import Effort
 from isocost.control.tasks import open_task
 from isocost.errors import UserError
 from isocost.runs import control, driver
 from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, run_stack
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.stop_at import StopAt
+from isocost.units import ENV_STEPS
 from offline_sets import CHEAP, fitting
 
 SIGMAS = (2.0, 1.0, 4.0, 0.5)
@@ -32,10 +36,11 @@ def checkpoints_by_steps_alone():
 def stacked(method, seeds, updates):
     """After so many updates of each run: a hash of everything that it would save, by seed."""
     agent = methods.agent(method, batch=16, width=32)
-    agent = methods.tuned(agent, CHEAP.get(method, {}) if agent.offline else {"tempo.warmup": "40"})
+    agent = methods.tuned(agent, CHEAP.get(method, {}) | ({} if agent.offline else {"tempo.warmup": "40"}))
     task, rows = fitting(agent)
-    runs = [StackedRun(seed, 1.0 if agent.offline else SIGMAS[seed % 4], 1e-3) for seed in seeds]
-    ends = {r.seed: updates if agent.offline else 40 + int(updates / r.sigma) for r in runs}
+    first = 20 if agent.warms else 0        # of the updates; samples follow at other times in each run
+    runs = [StackedRun(s, 1.0 if agent.offline else SIGMAS[s % 4], 1e-3, first=first) for s in seeds]
+    ends = {r.seed: updates if agent.offline else first + 40 + int((updates - first) / r.sigma) for r in runs}
     loop, found = Loop(agent, task, runs, 40 + 2 * updates, rows), {}
     while loop.runs:
         for i in sorted(loop.advance([ends[r.seed] for r in loop.runs]), reverse=True):
@@ -104,9 +109,12 @@ def test_the_record_of_a_run(whole):
     last = lines[-1]
     low = about["scale"]["random"]
     assert -20 < low < -2 and last["eval/select"] == pytest.approx((last["return/select"] - low) / (-1 - low))
-    assert last["flop"] == 320 * about["update"]["flop"] == end["flop"]
     train, held_out = end["bill"]["train"], end["bill"]["evaluation"]
     assert (train["env_steps"], train["updates"], train["train"]) == (120, 320, 320 * 16 * 3)
+    # 2 · 352 FLOP of the actor for each action but the 40 random ones, and for each step of an evaluation
+    flop = {"updates": 320 * about["update"]["flop"], "acting": 80 * 704, "evaluation": held_out["env_steps"] * 704}
+    assert end["flop_of"] == flop and last["flop"] == end["flop"] == flop["updates"] + flop["acting"]
+    assert train["score"] == 320 * about["update"]["score"] + 80 and held_out["score"] == held_out["env_steps"]
     assert held_out["env_steps"] == int(sum(x.get("eval/length", 0) * 4 for x in lines))
     assert end["transitions"] == {"collected": 120, "stored": 120, "evicted": 0}
 
@@ -173,20 +181,47 @@ def test_arms_that_cannot_be_run(tmp_path, arm, said):
 
 
 def test_a_budget_of_updates_and_of_flop(tmp_path):
-    """SAC at 16 wide, batch 16, on two numbers and two actions: 4 passes of the actor, 12 of critics."""
-    update = 2 * 16 * ((32 + 256 + 64) * 4 + (64 + 256 + 16) * 12)
+    """SAC at 16 wide, batch 16, on two numbers and two actions: 4 passes of the actor, 12 of critics; and an actor's
+    pass for each of the last 20 samples."""
+    update, act = 2 * 16 * ((32 + 256 + 64) * 4 + (64 + 256 + 16) * 12), 2 * (32 + 256 + 64)
     (job,) = jobs(2)
-    for budget in ({"updates": 80.0}, {"flop": 81.0 * update}):
-        out = tmp_path / str(len(budget) + ("flop" in budget))
+    for budget in ({"updates": 80.0}, {"flop": 80.0 * update + 20 * act}, {"flop": 84.0 * update + 20 * act}):
+        out = tmp_path / str(budget)
         (end,) = run_stack([ControlJob(**{**job.__dict__, "budget": budget})], [out])
-        assert (end["reason"], end["updates"], end["samples"], end["flop"]) == ("spent", 80, 60, 80 * update)
+        assert (end["reason"], end["updates"], end["samples"], end["flop"]) == (
+            "spent", 80, 60, 80 * update + 20 * act)
 
 
 def test_the_price_of_sac_on_pendulum_and_the_papers_beside_it():
     """CONTROL: 2 · 4,416 · 64 · (4 + 12) FLOP, and 10 N B of two critics of 4,545 weights."""
     agent = methods.agent("sac", batch=64, width=64)
-    work, paper = control.price(agent, open_task("pendulum"))
-    assert (work.flop, paper) == (9_043_968, 5_817_600)
+    work = control.price(agent, open_task("pendulum"))
+    assert (work.update.flop, work.paper, work.action.flop) == (9_043_968, 5_817_600, 2 * 4416)
+
+
+@pytest.mark.parametrize("method, task, passes", [
+    ("sac", "pendulum", {"actor": 1}), ("flowbc", "pendulum", {"actor": 10}), ("fql", "pendulum", {"actor": 1}),
+    ("sharsa", "goalmaze:4", {"high": 32 * 10, "critic": 2 * 32, "actor": 10}),      # the best of 32 subgoals
+])
+def test_an_action_is_charged_by_the_passes_that_it_takes(method, task, passes):
+    agent = methods.agent(method, batch=16, width=16)
+    nets, work = agent.networks(open_task(task).space, agent), control.price(agent, open_task(task))
+    assert work.evaluated.score == sum(passes.values())
+    assert work.evaluated.flop == sum(2 * k * nets[n].multiplications for n, k in passes.items())
+    assert work.action == (Effort() if agent.offline else work.evaluated)
+
+
+def test_a_run_that_began_before_actions_were_charged_ends_as_it_began(whole, tmp_path):
+    """Its record has no price of an action."""
+    out = tmp_path / "s2"
+    run_stack(jobs(2), [out], save_every=1, save_seconds=0, stop_at=StopAt(100.0, ENV_STEPS, {"env_steps": 1.0}))
+    about = read_json(out / "run.json")
+    del about["action"], about["evaluated"]
+    (out / "run.json").write_text(json.dumps(about))
+    run_stack(jobs(2), [out], save_every=1, save_seconds=0)
+    end = read_json(out / "end.json")
+    assert end["flop"] == 320 * about["update"]["flop"] and "flop_of" not in end
+    assert end["bill"]["evaluation"]["score"] == end["bill"]["evaluation"]["env_steps"]
 
 
 @pytest.mark.parametrize("k", [1, 8])

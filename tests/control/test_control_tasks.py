@@ -14,7 +14,7 @@ from isocost.control.tasks import names, open_task, random_return
 from isocost.control.types import Space
 from isocost.errors import RewardFailed, UserError
 
-EMBEDDED = ("pendulum", "swingup", "maze:8", "lock:8", "bandit")
+EMBEDDED = ("pendulum", "swingup", "maze:8", "lock:8", "bandit", "reach", "family:4")
 
 
 def played(task, actions, state=None, seed=0):
@@ -147,7 +147,7 @@ def test_an_episode_that_the_limit_cuts_goes_on_for_the_learner_and_a_terminal_s
 
 @pytest.mark.parametrize(("spec", "said"), [
     ("pendulm", "did you mean pendulum"), ("maze:x", "integer above 1 after the colon, got 'x'; write maze:8"),
-    ("lock:1", "integer above 1"), ("xyz", "tasks are bandit, goalmaze, gym, lock"),
+    ("lock:1", "integer above 1"), ("xyz", "tasks are bandit, family, goalmaze, gym, lock"),
 ])
 def test_a_task_that_does_not_exist(spec, said):
     with pytest.raises(UserError, match=said):

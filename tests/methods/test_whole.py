@@ -15,6 +15,7 @@ ROOT = "reinforce"      # its recipe holds the default of every seam
 LONGEST = 400           # lines of a method's file
 # What plays of dialogues hold: an episode, its views, an expert's turns, boxes on a screen, functions of turns.
 HELD_BY_PLAY = ("boxes", "episode", "experts", "play", "view")
+HELD_BY_REWARD = ("prefer",)        # who wins among the attempts of a group
 
 
 def files(folder):
@@ -94,7 +95,6 @@ def test_parts_hold_only_what_two_methods_use():
     alone = {f"{m}.{n}": sorted(by) for (m, n), by in used.items()
              if len(by) < 2 and ROOT not in by and (m, n) not in shared}    # what the root's parts use, all have
     assert alone.pop("reward.scored") == []     # for recipes of users: any scorer as a reward
-    assert alone.pop("reward.judged") == ["fapo"]       # and `scored` is made of it
     assert alone == {}, "move each into its method's file, and its name into isocost.runs.names"
 
 
@@ -108,7 +108,7 @@ def test_users_are_counted_through_other_parts_and_not_by_variables_of_the_same_
 
 
 def test_each_file_of_parts_is_a_seam():
-    assert set(files(PARTS)) <= {*SEAMS, *HELD_BY_PLAY}
+    assert set(files(PARTS)) <= {*SEAMS, *HELD_BY_PLAY, *HELD_BY_REWARD}
 
 
 @pytest.mark.parametrize("name", methods.shipped())

@@ -45,36 +45,21 @@ def laws_fit(law: str, points: Path, **asked: Any) -> Any:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--seam", help="only methods that change this seam")
-@json_option
 @click.pass_context
-def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
-    """The catalogue of methods: list, tree, show, check."""
+def methods(context: click.Context) -> None:
+    """The catalogue of methods: list, show, check."""
     if context.invoked_subcommand is None:
-        context.invoke(methods_list, seam=seam, as_json=as_json)
-    elif seam or as_json:
-        raise click.UsageError(f"give --seam and --json after {context.invoked_subcommand}, if it takes them", context)
+        context.invoke(methods_list)
 
 
 @methods.command(name="list")
-@click.option("--seam", help="only methods that change this seam")
 @json_option
 @reported
-def methods_list(seam: str | None = None) -> Any:
-    """List every method: name, year, the seams it changes in its parent, its claim."""
+def methods_list() -> Any:
+    """List every method: name, year, parent, the seams it changes in its parent, its claim."""
     from isocost.steps.look.listing import list_methods
 
-    return list_methods(seam)
-
-
-@methods.command(name="tree")
-@json_option
-@reported
-def methods_tree() -> Any:
-    """Show the methods as a family tree."""
-    from isocost.steps.look.listing import method_tree
-
-    return method_tree()
+    return list_methods()
 
 
 @methods.command(name="show")

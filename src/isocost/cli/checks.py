@@ -8,15 +8,13 @@ import click
 
 from isocost.cli.options import Sectioned, given, json_option, model_options, reported
 from isocost.errors import UserError
-from isocost.screen.terminal import echo
 
 ALONE = ("pass_rate", "study", "reward_scale")      # options of the audit of a reward alone
-OF_SERVICE = ("model", "named", "tinker", "data", "lora", "as_json")     # options of a check of a service
+OF_SERVICE = ("model", "named", "data", "lora", "as_json")     # options of a check of a service
 
 
 @click.command(cls=Sectioned)
 @click.argument("named", metavar="[MODEL]", required=False)
-@click.option("--tinker", metavar="URL#MODEL", help="--model tinker:URL#MODEL as earlier versions wrote it")
 @click.option("--pass-rate", type=click.FloatRange(0, 1), help="of a reward alone: the pass rate at which its errors "
               "are priced  [default: that of the data or the study, else 0.3]")
 @click.option("--study", metavar="STUDY", help="of a reward alone: price its errors by the law of this study")
@@ -26,19 +24,15 @@ OF_SERVICE = ("model", "named", "tinker", "data", "lora", "as_json")     # optio
 @model_options
 @reported
 def doctor(
-    named: str | None, tinker: str | None, model: str | None, pass_rate: float | None, study: str | None,
-    reward_scale: str | None, shown: Any, **asked: Any,
+    named: str | None, model: str | None, pass_rate: float | None, study: str | None, reward_scale: str | None,
+    shown: Any, **asked: Any,
 ) -> Any:
-    """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if a check fails.
+    """Check MODEL, its template, sampler, learner and verifier here, in about a minute. Exits 3 if a check fails.
 
     MODEL is what --model is, which may be given instead. Of a model that a service trains (tinker:URL#MODEL) the
     service is checked, with data and the rank of an adapter only: what it makes of gradients, log-probs, seeds and
     checkpoints. A reward without a model is audited alone, in seconds. Nothing is written.
     """
-    if tinker is not None:
-        there = f"tinker:{tinker.removeprefix('tinker:')}"
-        echo(f"--tinker goes with the next version: write --model {there}", err=True)
-        model = model or there
     if named and model:
         raise UserError(f"MODEL is {named} and --model is {model}: leave one out")
     model = named or model

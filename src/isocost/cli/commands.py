@@ -282,6 +282,8 @@ def fit(study: Path, metric: str | None) -> Any:
     show_default=True,
     help="updates between checkpoints, besides those at evaluations",
 )
+@click.option("--keep-checkpoints", "checkpoints", type=click.IntRange(2), default=2, show_default=True,
+              help="the last checkpoints that are kept; `profile --checkpoints RUN@STEP` compares their policies")
 @click.option("--keep-rollouts", "keep", type=ANY, default=0, metavar="GROUPS",
               help="groups of every update to keep as text, 8 rollouts of each  [default: 2, of updates 1, 2, 4, 8, "
               "... and before evaluations]")
@@ -524,35 +526,12 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
 @main.command()
 @click.argument("folder", type=FOLDER, default=Path("."))
 @json_option
-@click.option(
-    "--parquet",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="write every run's metrics to this file as one table, and nothing else",
-)
 @reported
-def ls(folder: Path, parquet: Path | None) -> Any:
+def ls(folder: Path) -> Any:
     """List the studies and runs below a folder."""
-    from isocost.steps.look import listing
+    from isocost.steps.look.listing import list_folder
 
-    if parquet is not None:
-        return listing.write_parquet(folder, parquet)
-    return listing.list_folder(folder)
-
-
-@main.command()
-@click.argument("a", shell_complete=a_method)
-@click.argument("b", shell_complete=a_method)
-@json_option
-@reported
-def diff(a: str, b: str) -> Any:
-    """Show the seams at which two methods, runs or method files differ, with all defaults.
-
-    A or B may be the configuration of another trainer: a YAML, JSON or TOML file, a script with its launch line, or the
-    folder of a run. Both sides are then compared in one vocabulary.
-    """
-    from isocost.steps.look.listing import compare
-
-    return compare(a, b)
+    return list_folder(folder)
 
 
 main.add_command(doctor)

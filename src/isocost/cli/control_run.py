@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from isocost.steps.events import Observer
 
 FILE = click.Path(dir_okay=False, path_type=Path)
-OWN = ("control", "offline", "updates_per_sample", "batch", "width", "seeds", "environments")   # of control alone
+OWN = ("control", "offline", "offline_updates", "updates_per_sample", "batch", "width", "seeds",
+       "environments")      # of control alone
 SHARED = ("method", "budget", "seed", "out", "lr", "sets", "evaluations", "stop_at", "price", "devices", "as_json")
 
 
 control_run_options = several(       # those of `OWN`
     click.option("--control", metavar="TASK", help="train a method of value-based control on a task: pendulum, "
-                 "swingup, maze:8, goalmaze:8, lock:8, bandit, or gym:ID"),
+                 "swingup, maze:8, goalmaze:8, lock:8, bandit, reach, family:4, or gym:ID"),
     click.option("--offline", type=FILE, metavar="FILE",
-                 help="with --control: the set of `isocost collect` that an offline method learns from, without "
-                 "samples; the budget may be 20k-updates"),
+                 help="with --control: the set of `isocost collect` that a method learns from; of an offline one, "
+                 "without samples, the budget may be 20k-updates"),
+    click.option("--offline-updates", type=click.IntRange(min=0), default=0, show_default=True,
+                 help="with --control: updates on the set before the first sample, besides the budget"),
     click.option("--updates-per-sample", type=float, default=1.0, show_default=True, help="with --control: sigma"),
     click.option("--batch", type=SOME, help="with --control: transitions per update  [default: the method's own]"),
     click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: the method's own]"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ONLY = ("strategies", "scorer", "probe", "bands", "pool", "sizes", "band_by", "temperatures", "lengths",
         "checkpoints")
 STORED = ("out", "seed", "completions", "columns", "scale", "model", "skip_broken", "as_json", "verbose", "strategies",
-          "scorer", "probe", "bands")
+          "scorer", "probe", "bands", "checkpoints", "parameters")
 LIVE = ("problems", "concurrency", "timeout", "retries", "per_minute", "named")
 TAKES = (*STORED, *ONLY, *LIVE, "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit", "system",
          "temperature", "top_p", "top_k", "max_tokens", "device", "dtype", "threads")
@@ -38,8 +38,9 @@ strategy_options = several(      # of `profile`, for a study of strategies only
                  "compare"),
     click.option("--lengths", metavar="N,N", help="with --strategies, of a model: other limits of a completion, in "
                  "tokens, to compare"),
-    click.option("--checkpoints", metavar="RUN,RUN", help="with --strategies, of a model: folders of trained runs, or "
-                 "of a study of training, whose policies are compared too"),
+    click.option("--checkpoints", metavar="RUN,RUN", help="with --strategies: folders of trained runs, or of a study "
+                 "of training, whose policies are compared too; RUN@STEP is the policy after a step that the run kept. "
+                 "With --completions RUN=FILE, or NAME:COST=FILE such as grpo:3e18flop=grpo.jsonl"),
     click.option("--band-by", metavar="KEY", help="with --strategies, of a model: the key of a problem's data that "
                  "tells its band  [default: probe samples]"),
     click.option("--probe", type=ANY, help="with --strategies: samples of each problem that tell its band of "
@@ -74,7 +75,7 @@ def profiled(
     compared = Compared(
         strategies, asked["scorer"], asked["seed"], asked["probe"], asked["bands"], asked["problems"],
         asked["pool"] or SAMPLES, counts(asked["sizes"], "--sizes") or SEARCHED, asked["band_by"] or "", arms_of(asked),
-        [Path(x.strip()) for x in (asked["checkpoints"] or "").split(",") if x.strip()],
+        [Path(x.strip()) for x in (asked["checkpoints"] or "").split(",") if x.strip()], asked["parameters"],
     )
     if asked["completions"] is None:
         return profile_live(out, setting_of(asked), compared, limits=server_limits(dict(asked)), observer=observer)

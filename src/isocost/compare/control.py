@@ -27,7 +27,7 @@ SAME = 1.1      # a ratio of samples whose interval lies within this factor of 1
 @dataclass(frozen=True)
 class ControlArm:
     """An arm: its runs, how many reach the return, and interquartile means (value, low, high) of its returns at equal
-    samples, and at equal FLOP where all records count them. `ratio` is its samples over those of the first arm."""
+    samples, and at equal FLOP where all records count the same. `ratio` is its samples over those of the first arm."""
 
     name: str
     runs: int
@@ -73,8 +73,10 @@ class ControlComparison(Result):
         heads = ("arm", "arrived", f"samples / {self.arms[0].name}", f"return at {grouped(self.samples)} samples", flop)
         table = Table(heads, cells) if flop else Table(heads[:-1], [c[:-1] for c in cells])
         said = {0: "they differ in samples", 3: f"the same within a factor {SAME:g}", 4: "cannot tell: more seeds"}
+        lacks = "" if flop else "; no returns at equal FLOP: not all records count the same FLOP"
         return [table, Row("", "runs that do not arrive are censored at their last sample; returns are interquartile "
-                               "means, with a stratified bootstrap over seeds"), Row("verdict", said[self.exit_code])]
+                               "means, with a stratified bootstrap over seeds" + lacks),
+                Row("verdict", said[self.exit_code])]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -112,7 +114,8 @@ def compare_control(folders: Sequence[str | Path], seed: int = 0) -> ControlComp
     samples = min(float(c.samples[-1]) for own in arms.values() for c in own)
     wanted = min(float(np.median([levels(c)[-1] for c in own])) for own in arms.values())
     spent = {label: _flop(recorded) for label, recorded in zip(labels, files, strict=True)}
-    counted = all(len(spent[k]) == len(own) for k, own in arms.items())
+    kinds = {"action" in run.about() for recorded in files for run in recorded}     # without it: updates alone
+    counted = len(kinds) == 1 and all(len(spent[k]) == len(own) for k, own in arms.items())
     flop = min(float(x[0][-1]) for by_run in spent.values() for x in by_run.values()) if counted else None
     first = arms[labels[0]]
     found = []

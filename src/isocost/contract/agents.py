@@ -20,6 +20,7 @@ from isocost.control import methods
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.luck import Luck
 from isocost.control.networks import Params
+from isocost.control.replay import Replay
 from isocost.control.seams import Agent
 from isocost.control.tasks import open_task
 from isocost.control.types import ControlTask, Progress, Transitions
@@ -34,10 +35,13 @@ LATE = 1_000_000        # samples after which no tempo still warms up
 
 
 class AgentTrial:
-    """A method on trial: its agent, small, and a stack of three runs on a replay of random actions."""
+    """A method on trial: its agent, small, and a stack of three runs on a replay of random actions.
 
-    def __init__(self, name: str):
-        self.module = methods.load(name)
+    With `first` it is tried in its updates on a set, before the first sample.
+    """
+
+    def __init__(self, name: str, first: bool = False):
+        self.module, self.first = methods.load(name), first
 
     @cached_property
     def agent(self) -> Agent:
@@ -50,6 +54,9 @@ class AgentTrial:
         loop = Loop(agent, task_of(agent), [StackedRun(s, 1.0, 1e-3) for s in seeds], 4 * SAMPLES)
         loop.advance([SAMPLES] * len(seeds))
         loop.agent = self.agent
+        if self.agent.warms:
+            rows = loop.replay.rows[list(seeds).index(RUNS[0]), :SAMPLES].clone()
+            loop.replay.prior = Replay.of_set(loop.task.space, len(seeds), rows)
         return loop
 
     def batch(self, loop: Loop) -> tuple[Transitions, Params, Params, Luck]:
@@ -58,7 +65,8 @@ class AgentTrial:
         due = frozenset(loop.networks)
         weights = {k: w.detach().clone().requires_grad_() for k, w in loop.weights.items()}
         slow = {k: w.detach().clone() for k, w in loop.slow.items()}
-        sampled = self.agent.sample(loop.replay.view(range(len(loop.runs))), BATCH, luck)
+        replay = loop.replay.prior if self.first and loop.replay.prior else loop.replay
+        sampled = self.agent.sample(replay.view(range(len(loop.runs))), BATCH, luck)
         return sampled, Params(loop.networks, weights, due), Params(loop.networks, slow, due), luck
 
     def losses(self, loop: Loop) -> tuple[dict[str, Tensor], Tensor, Params]:
@@ -86,7 +94,7 @@ def _random(so_far: Any) -> Any:
 def check(name: str) -> list[Promise]:
     """Check a method of control, by name or path, against every promise; one that is broken ends the trial of those
     that build on it."""
-    trial, out = AgentTrial(name), list[Promise]()
+    trial, first, out = AgentTrial(name), AgentTrial(name, True), list[Promise]()
     for promise in PROMISES:
         said = (inspect.getdoc(promise) or "").splitlines()[0]
         if broken := next((p for p in out[1:3] if not p.kept), None):
@@ -94,6 +102,9 @@ def check(name: str) -> list[Promise]:
             continue
         try:
             why = promise(trial)
+            if not why and len(out) > 1 and trial.agent.warms:
+                told = promise(first)
+                why = told and f"before the first sample: {told}"
         except Exception as error:      # other people's files may raise anything, and the rest is still checked
             why = found.told(error, trial.module.__file__)
         out.append(Promise(said, why))
@@ -225,9 +236,9 @@ def alone(trial: AgentTrial) -> str:
     def after(seeds: Sequence[int]) -> str:
         loop = trial.stack(seeds)
         for number in range(1, UPDATES + 1):
-            tempo = trial.agent.tempo(Progress(LATE, number))
+            tempo = trial.agent.tempo(Progress(LATE, number, LATE if trial.first else 0))
             due = frozenset(k for k in loop.networks if number % tempo.every.get(k, 1) == 0)
-            loop._update(range(len(seeds)), due, tempo.tau)
+            loop._update(range(len(seeds)), due, tempo.tau, not trial.first)
         if lost := [r for r in loop.runs if r.failure]:
             raise FloatingPointError(f"update {lost[0].updates}: {lost[0].failure}")
         i = list(seeds).index(RUNS[0])

@@ -12,15 +12,23 @@ from isocost.chance import Purpose, generator
 from isocost.control.luck import Luck
 from isocost.control.policy import ControlPolicy
 from isocost.control.tasks.maze import STRIDE, Maze, _cell, _home
+from isocost.control.tasks.reach import PLACES, Reach
+from isocost.control.tasks.reach import STRIDE as REACH
 from isocost.control.types import ControlTask
 
 SCRIPTS = {
     "random": "uniform actions",
-    "navigate": "along the corridor from its start to its end, with noise",
+    "navigate": "along the corridor from its start to its end, with noise; to one of two places",
     "stitch": "from a random cell to one that is 1 to 4 cells away, with noise",
     "explore": "from a random cell in a direction that changes every 5 steps",
 }
 NOISE, PIECE, WANDER, HELD = 0.5, 16, 40, 5     # sd of noise on actions; steps of a piece, of a walk, of a direction
+
+
+def scripts_of(task: ControlTask) -> tuple[str, ...]:
+    """The names of `SCRIPTS` that are for a task."""
+    return tuple(SCRIPTS) if isinstance(task, Maze) else ("random", "navigate") if isinstance(task, Reach) else (
+        "random",)
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,8 @@ def opened(name: str, task: ControlTask, seed: int, number: int, slot: int) -> T
             aim = cell + 1 if aim == cell else aim
         if name == "explore":
             aim, steps = -1, min(WANDER, task.limit)
+    if isinstance(task, Reach):
+        aim = int(rng.integers(len(PLACES)))
     return ToPlay(name, state, aim, steps, rng.uniform(-1, 1, (steps, task.space.actions)))
 
 
@@ -65,6 +75,8 @@ def acted(
         return np.floor((noise + 1) / 2 * task.space.choices)
     if name not in ("navigate", "stitch"):
         return noise
+    if isinstance(task, Reach):
+        return np.clip((PLACES[[e.aim for e in episodes]] - states) / REACH + NOISE * 3**0.5 * noise, -1, 1)
     cells = _cell(states)
     onward = [_home(int(c + np.sign(e.aim - c))) for c, e in zip(cells, episodes, strict=True)]
     return np.clip((np.stack(onward) - states) / STRIDE + NOISE * 3**0.5 * noise, -1, 1)

@@ -59,9 +59,9 @@ def make(
     """
     policies = policies or {}
     for name, share in shares.items():
-        if name not in (*policies, *(behave.SCRIPTS if isinstance(task, behave.Maze) else ("random",))):
-            raise UserError(f"{name!r} is no behaviour on {task.name}: take random, the folder of a run of control, "
-                            "or, on a maze, navigate, stitch or explore")
+        if name not in (*policies, *behave.scripts_of(task)):
+            raise UserError(f"{name!r} is no behaviour on {task.name}: take the folder of a run of control, or "
+                            f"{', '.join(behave.scripts_of(task))}")
         if not share > 0:
             raise UserError(f"the share of {name} is {share:g}, expected above 0")
     if abs(sum(shares.values()) - 1) > 1e-6:

@@ -8,7 +8,7 @@ a stack. Every number of a run comes from its own rows and its own addresses: it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -38,9 +38,11 @@ class StackedRun:
     sigma: float                # updates per sample
     rate: float                 # learning rate
     environments: int = 1       # stepped together; updates per sample do not depend on it
+    first: int = 0              # updates on the set, before the first sample
     samples: int = 0            # environment steps
     updates: int = 0
     paid: int = 0               # samples that updates pay back: all but those of phases that do not learn
+    acted: int = 0              # of the samples: whose action the policy chose, and not chance
     resets: int = 0
     episodes: list[int] = field(default_factory=list)       # of each environment: the number of its current one
     lasted: list[int] = field(default_factory=list)         # and its steps so far
@@ -56,16 +58,21 @@ class StackedRun:
     @property
     def owes(self) -> bool:
         """Whether an update is due before the next sample."""
-        return self.updates + 1 <= self.sigma * self.paid
+        return self.updates + 1 <= self.first + self.sigma * self.paid
 
     @property
     def progress(self) -> Progress:
-        return Progress(self.samples, self.updates)
+        return Progress(self.samples, self.updates, self.first)
+
+    @property
+    def now(self) -> int:
+        """Where it is on its axis: the updates on the set before its first sample, and then its samples."""
+        return self.samples + min(self.updates, self.first)
 
     def counters(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
-        return {k: getattr(self, k) for k in ("samples", "updates", "paid", "resets", "episodes", "lasted")} | {
-            "work": [self.work.flop, self.work.train, self.work.score]}
+        kept = "samples", "updates", "paid", "acted", "resets", "episodes", "lasted"
+        return {k: getattr(self, k) for k in kept} | {"work": [self.work.flop, self.work.train, self.work.score]}
 
 
 class Loop:
@@ -74,17 +81,18 @@ class Loop:
     def __init__(
         self, agent: Agent, task: ControlTask, runs: Sequence[StackedRun], capacity: int, data: Tensor | None = None
     ):
-        """With `data`, (N, W), the runs share this fixed set of transitions, and `capacity` has no use."""
+        """With `data`, (N, W), the runs share this set; `capacity` is of the transitions of their own, if they act."""
         self.agent, self.task, self.runs = agent, task, list(runs)
         self.networks: Mapping[str, Network] = agent.networks(task.space, agent)
         k = runs[0].environments
-        self.replay = (Replay.of(task.space, len(runs), capacity, k) if data is None
-                       else Replay.of_set(task.space, len(runs), data))
+        held = None if data is None else Replay.of_set(task.space, len(runs), data)
+        self.replay = held if held and agent.offline else replace(
+            Replay.of(task.space, len(runs), capacity, k), prior=held)
         self.weights = {name: torch.stack([self._fresh(run, name) for run in runs]) for name in self.networks}
         self.slow = {name: self.weights[name].clone() for name, net in self.networks.items() if net.slow}
         self.moments = {name: Moments.of(w) for name, w in self.weights.items()}
         self.states = np.stack([[self._begin(i, e) for e in range(k)] for i in range(len(runs))])
-        self.losses: dict[str, Tensor] = {}         # of the last update, (S,) by network
+        self.losses: dict[str, Tensor] = {}     # of each network's last update, (S,); NaN: none since the first sample
 
     def _fresh(self, run: StackedRun, name: str) -> Tensor:
         rng = generator(run.seed, Purpose.INIT, crc32(name.encode()), run.resets)
@@ -98,7 +106,7 @@ class Loop:
     # one tick -------------------------------------------------------------------------------------------------
 
     def advance(self, until: Sequence[int]) -> list[int]:
-        """Tick until a run has taken so many samples and owes no update, or has failed; returns these runs.
+        """Tick until a run is so far on its axis (`StackedRun.now`) and owes no update, or has failed; returns these.
 
         A run that does not act is ticked until it has made so many updates.
         """
@@ -106,7 +114,7 @@ class Loop:
             live = range(len(self.runs))
             tempo = [self.agent.tempo(run.progress) for run in self.runs]
             while acting := [i for i in live if tempo[i].acts and not self.runs[i].owes
-                             and self.runs[i].samples < until[i]]:
+                             and self.runs[i].now < until[i]]:
                 self._act(acting, tempo)
                 for i in acting:
                     tempo[i] = self.agent.tempo(self.runs[i].progress)
@@ -115,15 +123,15 @@ class Loop:
             if arrived := [i for i, run in enumerate(self.runs)
                            if not (run.owes if tempo[i].acts else run.updates < until[i])]:
                 return arrived
-            groups: dict[tuple[frozenset[str], float, bool], list[int]] = {}
+            groups: dict[tuple[frozenset[str], float, bool, bool], list[int]] = {}
             for i in live:
                 self._reset(i, tempo[i])
                 number = self.runs[i].updates + 1
                 due = frozenset(n for n in self.networks if number % tempo[i].every.get(n, 1) == 0)
                 follows = number % tempo[i].slow_every == 0
-                groups.setdefault((due, tempo[i].tau, follows), []).append(i)
-            for (due, tau, follows), rows in groups.items():
-                self._update(rows, due, tau if follows else 0.0)
+                groups.setdefault((due, tempo[i].tau, follows, tempo[i].acts), []).append(i)
+            for (due, tau, follows, acts), rows in groups.items():
+                self._update(rows, due, tau if follows else 0.0, acts)
             if failed := [i for i in live if self.runs[i].failure]:
                 return failed
 
@@ -162,8 +170,11 @@ class Loop:
                 run.failure = RewardFailed(f"{self.task.name} gave an observation or a reward that is not finite "
                                            f"({where}): the environment failed, not the agent")
                 continue
+            for loss in self.losses.values() if not run.samples else ():
+                loss[i] = torch.nan     # of updates on the set, which may have trained other networks
             self.replay.add([i], torch.from_numpy(made[None]).float())
             run.samples += k
+            run.acted += 0 if tempo[i].random else k
             run.paid += k * tempo[i].learns
             self.states[i] = after[j]
             for e in np.flatnonzero(ended[j] | cut):
@@ -198,15 +209,16 @@ class Loop:
         every = len(rows) == len(self.runs)
         return {k: x if every else x[list(rows)] for k, x in arrays.items()}
 
-    def _update(self, rows: Sequence[int], due: frozenset[str], tau: float) -> None:
+    def _update(self, rows: Sequence[int], due: frozenset[str], tau: float, acts: bool = True) -> None:
         runs, agent = [self.runs[i] for i in rows], self.agent
+        replay = self.replay if acts else self.replay.prior or self.replay
         luck = Luck([r.source for r in runs], [r.updates for r in runs], "update")
         weights = {k: x.detach().requires_grad_(k in due) for k, x in self._of(self.weights, rows).items()}
         slow = self._of(self.slow, rows)
         work = Effort()
         params = Params(self.networks, weights, due, work)
         with torch.no_grad():
-            batch = agent.sample(self.replay.view(rows), agent.batch, luck)
+            batch = agent.sample(replay.view(rows), agent.batch, luck)
             target = agent.target(batch, params, Params(self.networks, slow, due, work), luck)
         losses = agent.losses(batch, target, params, luck)
         total = torch.stack(list(losses.values())).sum(0)
@@ -223,7 +235,7 @@ class Loop:
                 follow(copy, weights[name], tau)
                 self._put(self.slow[name], copy, rows)
         for name, loss in losses.items():
-            self._put(self.losses.setdefault(name, torch.zeros(len(self.runs))), loss.detach(), rows)
+            self._put(self.losses.setdefault(name, torch.full((len(self.runs),), torch.nan)), loss.detach(), rows)
         whole = torch.isfinite(total)
         for run, fine in zip(runs, whole.tolist() if not whole.all() else [True] * len(runs), strict=True):
             run.updates += 1

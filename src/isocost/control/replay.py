@@ -28,6 +28,7 @@ class Replay:
     runs: Sequence[int] = ()    # which of S, in a view of some of them; `stored` is of these
     fixed: bool = False
     known: dict[Any, Any] = field(default_factory=dict)     # what `once` computed of a fixed one
+    prior: Replay | None = None     # the set of runs that have one besides their samples
 
     @classmethod
     def of(cls, space: Space, runs: int, capacity: int, stride: int = 1) -> Replay:
@@ -40,12 +41,14 @@ class Replay:
 
     def view(self, runs: Sequence[int]) -> Replay:
         """The part of these runs, to draw from."""
-        return replace(self, stored=[self.stored[i] for i in runs], runs=runs)
+        return replace(self, stored=[self.stored[i] for i in runs], runs=runs,
+                       prior=self.prior and self.prior.view(runs))
 
     def kept(self, runs: Sequence[int]) -> Replay:
         """The same of these runs alone."""
         rows = self.rows[: len(runs)] if self.fixed else self.rows[list(runs)]
-        return replace(self, rows=rows, stored=[self.stored[i] for i in runs])
+        return replace(self, rows=rows, stored=[self.stored[i] for i in runs],
+                       prior=self.prior and self.prior.kept(runs))
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` computes of the rows: once for a fixed replay."""

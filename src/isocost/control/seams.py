@@ -68,5 +68,10 @@ class Agent:
         """Whether it learns from a fixed set, without samples of its own."""
         return not self.tempo(Progress(0, 0)).acts
 
+    @property
+    def warms(self) -> bool:
+        """Whether it can learn from a fixed set first, and takes samples then."""
+        return not self.offline and not self.tempo(Progress(0, 0, 1)).acts
+
     def but(self, **changes: Any) -> Agent:
         return replace(self, **changes)

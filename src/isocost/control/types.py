@@ -24,6 +24,7 @@ class Space:
     actions: int            # A; 1 if discrete
     choices: int = 0        # number of discrete actions; 0: continuous
     goal: int = 0           # the last so many numbers of an observation are a goal for the first so many; 0: none
+    tasks: int = 0          # the last so many numbers of an observation say which of so many tasks it is; 0: one task
 
     @property
     def discrete(self) -> bool:
@@ -46,10 +47,17 @@ class Transitions(NamedTuple):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, in samples (environment steps) and updates."""
+    """How far a run is, in samples (environment steps) and updates; `first` of these learn from a set, before the first
+    sample."""
 
     samples: int
     updates: int
+    first: int = 0
+
+    @property
+    def before(self) -> bool:
+        """Whether updates on the set are left."""
+        return self.updates < self.first
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,7 @@ class Tempo:
 
     random: bool = False                # actions are uniform
     acts: bool = True                   # the run takes samples; if not, it learns from a fixed set, update by update
+    keeps: bool = False                 # a run that acts learns from its set too: its sample reads `Replay.prior`
     sampled: bool = False               # evaluated actions are drawn as others are: where a policy has several modes
     learns: bool = True                 # the next samples are paid back with updates
     every: Mapping[str, int] = field(default_factory=dict)      # network -> it is trained in every so manieth update

@@ -1,4 +1,4 @@
-"""Check that everything under a run is sound here: model, template, sampler, learner, verifier and speed.
+"""Check that everything under a run is sound here: model, template, sampler, learner and verifier.
 
     from isocost.doctor import diagnose, diagnose_reward
 

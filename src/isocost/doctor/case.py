@@ -6,7 +6,6 @@ higher precision than the model if that is affordable, with its own code of the 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ from isocost.chance import Purpose
 from isocost.errors import RewardFailed
 from isocost.gather import together
 from isocost.local.decoder import Decoder
-from isocost.local.roofline import Peaks
 from isocost.pack import pack
 from isocost.parts import play
 from isocost.seams import Pace
@@ -79,9 +77,6 @@ class Case:
 
     opened: Opened
     groups: tuple[Group, ...]
-    seconds: float          # of sampling them, without the verifier
-    had: float              # share of the processor that was available meanwhile
-    peaks: Peaks | None = None
     decoder: Decoder | None = field(default=None, repr=False)
     seen: Truth | None = field(default=None, repr=False)
 
@@ -131,13 +126,6 @@ class Case:
         return self.decoder
 
 
-def share_available(threads: int, cpu: float, wall: float) -> float:
-    """Share of the processor that was available. Threads also wait for each other, so with several the load is used."""
-    if threads == 1:
-        return min(cpu / max(wall, 1e-9), 1.0)
-    return min((os.cpu_count() or 1) / max(os.getloadavg()[0], 1e-9), 1.0)
-
-
 def size(problems: int, max_tokens: int, tokens: int = TOKENS) -> int:
     """Problems to sample for about `tokens` tokens: at least 4 and at most 32."""
     return min(problems, max(4, min(32, tokens // (ATTEMPTS * max_tokens))))
@@ -145,20 +133,13 @@ def size(problems: int, max_tokens: int, tokens: int = TOKENS) -> int:
 
 async def examine(opened: Opened) -> Case:
     """Sample a few answers to the first training problems, as a run does, and grade them."""
-    empty = Case(opened, (), 0.0, 1.0)
+    empty = Case(opened, ())
     tokens = TOKENS_LARGE if empty.large else TOKENS
     problems = opened.sides.train[: size(len(opened.sides.train), opened.setting.lengths.max_tokens, tokens)]
-    await sampled(empty, problems[:2], Place(SEED, 1, 0, int(Purpose.PROFILE)), 2)   # buffers, caches, kernels
-    took: list[tuple[float, float]] = []
-    groups: list[Group] = []
-    while not took or (len(took) < 3 and sum(wall for wall, _ in took) < 1.0):
-        wall, cpu = time.perf_counter(), time.process_time()
-        groups = await sampled(empty, problems, Place(SEED, 0, 0, int(Purpose.PROFILE)))
-        took.append((time.perf_counter() - wall, time.process_time() - cpu))
-    seconds, cpu = sorted(took)[len(took) // 2]
-    marked = [g.of([r.but(score=s) for r, s in zip(g.rollouts, await _scores(opened.world, g), strict=True)])
-              for g in groups]
-    return Case(opened, tuple(marked), seconds, share_available(opened.setting.machine.threads, cpu, seconds))
+    groups = await sampled(empty, problems, Place(SEED, 0, 0, int(Purpose.PROFILE)))
+    return Case(opened, tuple([
+        g.of([r.but(score=s) for r, s in zip(g.rollouts, await _scores(opened.world, g), strict=True)])
+        for g in groups]))
 
 
 async def _scores(world: World, group: Group) -> list[Score | None]:

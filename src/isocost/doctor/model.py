@@ -11,7 +11,7 @@ from typing import Any
 
 from isocost import meter as meters
 from isocost.can import Can
-from isocost.doctor import marks, policy, sandbox, speed, words
+from isocost.doctor import marks, policy, sandbox, words
 from isocost.doctor.case import Case, examine
 from isocost.doctor.finding import Diagnosis, Finding, Subject
 from isocost.doctor.service import diagnose_service
@@ -27,7 +27,7 @@ Check = Callable[[Case], Awaitable[Finding]]
 CHECKS: tuple[Check, ...] = (
     words.template, words.end_ids, words.ends, words.answers, marks.answer_key, marks.reward_probes,
     policy.determinism, policy.batch_invariance, policy.cached_decode, policy.sampling, policy.draws,
-    policy.gradient, sandbox.sandbox, speed.sampling_speed, policy.weights, speed.learning_speed,
+    policy.gradient, sandbox.sandbox, policy.weights,
 )
 
 

@@ -29,7 +29,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from isocost.envs.threads import in_thread
 from isocost.errors import interrupts, told
-from isocost.moved import find_old_names
 from isocost.screen.words import shortened as cut
 from isocost.screen.words import whole
 from isocost.types import Fault, Message
@@ -362,6 +361,3 @@ def _mismatch(value: Any, schema: Schema) -> str:
     if isinstance(value, dict) and isinstance(schema.get("properties"), dict):
         return next((why for k, v in value.items() if (why := _mismatch(v, schema["properties"].get(k, {})))), "")
     return ""
-
-
-find_old_names(__name__)

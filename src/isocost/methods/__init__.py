@@ -130,11 +130,9 @@ def needs(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
     return state, why
 
 
-def family(of: Sequence[str] = ()) -> tuple[list[tuple[str, int]], list[str]]:
-    """The methods, or these, as a family tree: ([(name, depth)], [reason]).
-
-    Each method comes after its parent, one level deeper. A reason is of a method that does not load.
-    """
+def tree(of: Sequence[str] = ()) -> str:
+    """The methods, or these, as a family tree: each after its parent, indented below it; those that do not load come
+    last, with the reason."""
     cards, broken = {}, []
     for name in of or names():
         try:
@@ -142,17 +140,11 @@ def family(of: Sequence[str] = ()) -> tuple[list[tuple[str, int]], list[str]]:
         except UserError as e:
             broken.append(str(e))
 
-    def below(parent: str | None, depth: int) -> list[tuple[str, int]]:
+    def below(parent: str | None, depth: int) -> list[str]:
         out = []
         for name in [n for n, card in cards.items() if card.parent == parent]:
-            out += [(name, depth), *below(name, depth + 1)]
+            out += ["  " * depth + name, *below(name, depth + 1)]
         return out
 
     roots = dict.fromkeys(card.parent for card in cards.values() if card.parent not in cards)
-    return [row for root in roots for row in below(root, 0)], broken
-
-
-def tree(of: Sequence[str] = ()) -> str:
-    """The family tree as text, children indented; methods that do not load come last, with the reason."""
-    rows, broken = family(of)
-    return "\n".join([*("  " * depth + name for name, depth in rows), *broken])
+    return "\n".join([*(row for root in roots for row in below(root, 0)), *broken])

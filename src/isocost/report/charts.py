@@ -123,24 +123,6 @@ def histogram(rows: Rows, alt_text: str, *, graded: bool = False) -> Spec:
              tips=f"right:O; samples:O; pass1:.3f:{rate}; problems:Q{more}")])
 
 
-def dead_groups(rows: Rows, alt_text: str) -> Spec:
-    """rows: n, share, low, high, kind."""
-    scale = alt.Scale(type="log", base=2, nice=False, padding=18)
-    return drawn(alt_text, 240, {
-        "x": alt.X("n:Q", title="n, rollouts per problem", scale=scale,
-                   axis=alt.Axis(values=[r["n"] for r in rows], format="d")),
-        "y": alt.Y("share:Q", title="share of dead groups", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
-    }, [
-        Mark("line", rows, {"opacity": 0.5}),
-        Mark("rule", rows, {"strokeWidth": 2, "color": "var(--accent)"}, BAND),
-        Mark("point", rows, {"size": 70, "strokeWidth": 2}, {
-            "shape": alt.Shape("kind:N", title=None, scale=_scale(["unbiased", "beta-binomial"], SHAPES[:4:3])),
-            "fill": alt.condition("datum.kind == 'unbiased'", alt.value("var(--accent)"), alt.value("var(--paper)")),
-            "stroke": alt.value("var(--accent)"),
-        }, "n:Q; share:.3f; low:.3f; high:.3f; kind:N"),
-    ])
-
-
 def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
     """rows: lr, nB, reward, probe ('kept' or 'rejected'), run."""
     sizes = sorted({r["nB"] for r in rows})
@@ -242,17 +224,6 @@ def _sealed(rows: Rows, width: float, size: float, tips: str = "") -> list[Mark]
             Mark("tick", rows, tick, {"y": alt.Y("value:Q", title="")})]
 
 
-def frontier(rows: Rows, observed: Rows, reach: Rows, alt_text: str) -> Spec:
-    """rows: C, reward, low, high, n; observed (record-breaking points, for display): C, reward, n; reach as above."""
-    ring = {"filled": False, "stroke": "var(--ink)", "size": 50, "strokeWidth": 1.5}
-    tips = "C:,d:rollouts; n:O; reward:.3f"
-    return drawn(alt_text, 280, {"x": compute_axis(), "y": reward_axis()}, [
-        *_beyond(reach), Mark("area", rows, {"opacity": 0.16}, BAND),
-        Mark("line", rows, {"strokeWidth": 2.5}, {}, f"{tips}; low:.3f; high:.3f"),
-        Mark("point", observed, ring, {}, tips),
-    ], zoom=True)
-
-
 def equals(rows: Rows, optimum: Rows, pilot_end: float | None, alt_text: str) -> Spec:
     """rows: C, C2, n, standing (of STANDINGS), behind; optimum, where n* is identified: C, n, low, high."""
     fence = _fence(pilot_end, "end of the pilot") if pilot_end else []
@@ -272,86 +243,6 @@ def equals(rows: Rows, optimum: Rows, pilot_end: float | None, alt_text: str) ->
             "x2": alt.X2("C2:Q"), "y": alt.Y("n:O", title="n", sort=sizes, scale=alt.Scale(paddingInner=0.15)),
             "color": alt.Color("standing:N", legend=legend, scale=_scale([*STANDINGS], variables(*STANDINGS.values()))),
         }, "C:,.0f:rollouts; n:O; standing:N; behind:.3f:below the best"), *fence])
-
-
-def forecast_path(path: Rows, naive: Rows, lines: Rows, sealed: Rows, reach: Rows, alt_text: str) -> Spec:
-    """The sealed law's prediction over compute, and the trained runs.
-
-    path: C, value, low, high; naive: name, C, reward, side (of its label); lines: what, run, C, reward; sealed: C,
-    value, low, high, label (the forecast is a bar at its C); reach as in `curves`.
-    """
-    whats = list(dict.fromkeys(r["what"] for r in lines))
-    color = alt.Color("what:N", legend=alt.Legend(title=None, symbolType="stroke", symbolSize=320),
-                      scale=_scale(whats[:2], variables("ink", "filtered")[: len(whats)]))
-    name = {"text": alt.Text("name:N"), "color": alt.value("var(--soft)")}
-    return drawn(alt_text, 360, {"x": compute_axis(), "y": reward_axis()}, [
-        *_beyond(reach),
-        Mark("area", path, {"opacity": 0.2}, BAND),
-        Mark("line", path, {"strokeWidth": 2, "strokeDash": [6, 3]}, {"y": alt.Y("value:Q", title="")},
-             "C:,d:rollouts; value:.3f; low:.3f; high:.3f"),
-        Mark("line", naive, {"strokeWidth": 1.4, "strokeDash": [2, 3], "color": "var(--soft)"},
-             {"detail": alt.Detail("name:N")}),
-        *(Mark("text", naive, {"align": "right", "dx": -12, "dy": dy}, name, where=f"datum.side == '{side}'")
-          for side, dy in (("above", -9), ("below", 11))),
-        Mark("line", lines, {"strokeWidth": 1.2, "opacity": 0.6}, {"color": color, "detail": alt.Detail("run:N")}),
-        Mark("point", lines, {"size": 24}, {"color": color}, "what:N; run:N; C:,d:rollouts; reward:.3f"),
-        *_sealed(sealed, 9, 26, "label:N; value:.3f; low:.3f; high:.3f"),
-    ], zoom=True)
-
-
-# how well curves fit ------------------------------------------------------------------------------------------
-
-LANE = 4.0  # half the height of a lane of `residuals`, in standard errors
-
-
-def residuals(rows: Rows, alt_text: str) -> Spec:
-    """rows: n, C, residual (in standard errors), within. One lane for each n, its curve in the middle."""
-    sizes = sorted({r["n"] for r in rows}, reverse=True)
-    place = {n: i for i, n in enumerate(sizes)}
-    far, order = LANE - 0.2, ["within 2 standard errors", "beyond 2", f"beyond {LANE:g}, off scale"]
-    data = [{
-        **r, "lane": place[r["n"]], "y": place[r["n"]] + max(-far, min(far, r["residual"])) / (2 * LANE),
-        "kind": order[2] if abs(r["residual"]) > far else order[0] if r["within"] else order[1],
-    } for r in rows]
-    labels, half = "[" + ", ".join(f"'n = {n}'" for n in sizes) + "]", 2 / (2 * LANE)
-    axis = alt.Axis(values=list(range(len(sizes))), labelExpr=f"{labels}[datum.value]", grid=True, gridDash=[3, 3],
-                    gridColor="var(--soft)", **NAMED)
-    scale = alt.Scale(domain=[-0.55, len(sizes) - 0.45], nice=False, zero=False)
-    y = alt.Y("y:Q", title=None, axis=axis, scale=scale)
-    color = alt.Color("kind:N", title=None, scale=_scale(order, variables("accent", "cancelled", "cancelled")))
-    shape = alt.Shape("kind:N", title=None, scale=_scale(order, ["circle", "diamond", "triangle-up"]))
-    stripes = [{**_ends(rows), "low": i - half, "high": i + half} for i in range(len(sizes))]
-    return drawn(alt_text, 64 * len(sizes) + 20, {"x": compute_axis()}, [
-        Mark("rect", stripes, {"color": "var(--line)", "opacity": 0.55, "cornerRadius": 2},
-             {"x2": alt.X2("C2:Q"), "y": alt.Y("low:Q", title=None), "y2": alt.Y2("high:Q")}),
-        Mark("rule", data, {"strokeWidth": 1.6, "opacity": 0.55}, {"y": y, "y2": alt.Y2("lane:Q"), "color": color}),
-        Mark("point", data, {"size": 46}, {"y": y, "color": color, "shape": shape},
-             "n:O; C:,d:rollouts; residual:+.2f:standard errors; seen:.4f; curve:.4f"),
-    ])
-
-
-def _ends(rows: Rows) -> dict[str, float]:
-    return {"C": min(r["C"] for r in rows), "C2": max(r["C"] for r in rows)}
-
-
-# problem by problem -------------------------------------------------------------------------------------------
-
-
-def heat(rows: Rows, alt_text: str) -> Spec:
-    """rows, in order: when, rate, share, problems. Darker is more; opacity carries it, so that it follows the theme."""
-    whens = list(dict.fromkeys(r["when"] for r in rows))
-    rates, most = sorted({r["rate"] for r in rows}, reverse=True), max(r["share"] for r in rows)
-    when = alt.Axis(labelAngle=0, labelOverlap="greedy", domain=False, ticks=False)
-    rate = alt.Axis(format=".2f", values=[r for r in rates if 4 * r == int(4 * r)])
-    return drawn(alt_text, 300, {
-        "x": alt.X("when:O", title="training rollouts per run", sort=whens, axis=when,
-                   scale=alt.Scale(paddingInner=0.04)),
-        "y": alt.Y("rate:O", title="pass rate of a problem", sort=rates, axis=rate,
-                   scale=alt.Scale(paddingInner=0.06)),
-        "opacity": alt.Opacity("share:Q", legend=None, scale=alt.Scale(domain=[0, most], range=[0.03, 1])),
-        "tooltip": [alt.Tooltip("when:N", title="rollouts"), alt.Tooltip("rate:Q", title="pass rate", format=".3f"),
-                    _tip("problems", ".1f"), _tip("share", ".1%")],
-    }, [Mark("rect", rows, {"color": "var(--accent)", "cornerRadius": 1})])
 
 
 # arms beside each other ---------------------------------------------------------------------------------------
@@ -458,31 +349,6 @@ def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
              "datum.role == 'run'"),
         Mark("point", rows, {"size": 95, "strokeWidth": 2},
              {"x": x, "y": y, "stroke": alt.value("var(--accent)"), "fill": fill}, tips, "datum.role != 'run'"),
-    ])
-
-
-def fates(rows: Rows, order: Sequence[str], alt_text: str) -> Spec:
-    """rows: what, fate, rollouts, share. Stacked, one bar for each kind of run."""
-    present = [f for f in order if any(r["fate"] == f and r["rollouts"] for r in rows)]
-    whats, pick = list(dict.fromkeys(r["what"] for r in rows)), picked("fate")
-    return drawn(alt_text, 32 * len(whats) + 40, {
-        "x": alt.X("sum(rollouts):Q", title="rollouts started", axis=kilo_axis(), scale=alt.Scale(nice=True)),
-        "y": alt.Y("what:N", title=None, sort=whats, axis=alt.Axis(labelLimit=260, **NAMED)),
-        "color": alt.Color("fate:N", title=None, sort=present, scale=_scale(present, variables(*present))),
-        "order": alt.Order("rank:Q"), "opacity": fading(pick, 1.0, 0.15),
-    }, [Mark("bar", [{**r, "rank": order.index(r["fate"])} for r in rows if r["rollouts"]],
-             {"height": {"band": 0.62}, "cornerRadius": 1}, tips="what:N; fate:N; rollouts:,d; share:.1%")], pick=pick)
-
-
-def phases(rows: Rows, alt_text: str) -> Spec:
-    """rows: phase, seconds, label."""
-    order, tips = [r["phase"] for r in rows], "phase:N; seconds:,.1f"
-    return drawn(alt_text, 30 * len(order) + 20, {
-        "x": alt.X("seconds:Q", title="seconds", axis=alt.Axis(tickCount=6)),
-        "y": alt.Y("phase:N", title=None, sort=order, axis=alt.Axis(**NAMED)),
-    }, [
-        Mark("bar", rows, {"height": {"band": 0.6}, "cornerRadius": 1}, {}, tips),
-        Mark("text", rows, {"align": "left", "dx": 6, "color": "var(--soft)"}, {"text": alt.Text("label:N")}, tips),
     ])
 
 

@@ -23,7 +23,6 @@ from isocost.report.sections import (
     fit,
     headline,
     history,
-    interference,
     outcome,
     overview,
     parted,
@@ -46,7 +45,6 @@ TRAINING = (
     reach.frontier,
     outcome.outcome,
     history.history,
-    interference.interference,
     accounts.spent,
     accounts.time,
     recipe.recipe,
@@ -118,7 +116,7 @@ def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
 def render(study: ReportRecords) -> str:
     """The whole page as text."""
     sections = [s for make in PAGES[study.kind].sections if (s := make(study)) is not None]
-    drawing = "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("draw.js", "rollouts.js"))
+    drawing = (HERE / "draw.js").read_text(encoding="utf-8")
     bundle = theme.bundle()
     template = Template((HERE / "template.html").read_text(encoding="utf-8"))
     return template.substitute(

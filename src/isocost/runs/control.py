@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +23,9 @@ from isocost import meter as meters
 from isocost.control import methods
 from isocost.control.data import OfflineSet, read
 from isocost.control.loop import Loop, StackedRun
+from isocost.control.luck import Luck
 from isocost.control.native import computed_by
-from isocost.control.networks import Effort
+from isocost.control.networks import Effort, Params
 from isocost.control.policy import ControlPolicy
 from isocost.control.seams import Agent
 from isocost.control.stack import Stack
@@ -67,11 +68,12 @@ class ControlJob:
     episodes: int = EPISODES
     purpose: str = "run"
     seal: str | None = None
-    data: str | None = None             # the file of the set that an offline method learns from; points are updates
+    data: str | None = None             # the file of the set that it learns from; of offline methods points are updates
+    offline_updates: int = 0            # on the set, before the first sample of a method that takes samples
 
     def to_dict(self) -> dict[str, Any]:
         made = {**asdict(self), "arm": self.arm.data(), "points": list(self.points)}
-        return made if self.data else {k: v for k, v in made.items() if k != "data"}
+        return {k: v for k, v in made.items() if v or k not in ("data", "offline_updates")}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> ControlJob:
@@ -95,13 +97,18 @@ def agent_of(job: ControlJob) -> Agent:
     agent = methods.agent(job.method, **{k: int(job.arm[k]) for k in SIZES if k in job.arm})
     agent = methods.tuned(agent, job.sets)
     methods.refuse_unfit(agent, open_task(job.task))
-    if agent.offline and not job.data:
-        raise UserError(f"{job.method} learns from a set, without samples: give --offline FILE; `isocost collect "
-                        f"{job.task}` makes one")
-    if job.data and not agent.offline:
+    if (agent.offline or agent.warms) and not job.data:
+        raise UserError(f"{job.method} learns from a set{'' if agent.warms else ', without samples'}: give --offline "
+                        f"FILE; `isocost collect {job.task}` makes one")
+    if job.data and not (agent.offline or agent.warms):
         raise UserError(f"{job.method} takes samples of its own, and no set: leave --offline out, or take "
                         f"{', '.join(methods.offline())}")
-    if job.data and ("env-steps" in job.budget or sigma != 1 or job.environments != 1):
+    if job.offline_updates and not agent.warms:
+        raise UserError(f"{job.method} has no phase on a set before its samples: leave --offline-updates out")
+    if agent.warms and not job.offline_updates and not agent.tempo(Progress(0, 0)).keeps:
+        raise UserError(f"{job.method} learns from the set before its first sample alone: give --offline-updates, such "
+                        "as 5000")
+    if agent.offline and ("env-steps" in job.budget or sigma != 1 or job.environments != 1):
         raise UserError(f"{job.method} takes no environment steps: give a budget such as 20k-updates or 10m, and "
                         "neither --updates-per-sample nor --environments")
     return agent
@@ -123,7 +130,8 @@ def source_of(task: str) -> str:
 def updates_of(job: ControlJob) -> int:
     """The updates of a run whose budget is in environment steps: sigma for each sample that is paid back."""
     sets = tuple(sorted(job.sets.items()))
-    return int(job.arm.get("sigma", 1.0) * _paid(job.method, sets, int(job.budget["env-steps"]), job.environments))
+    paid = _paid(job.method, sets, int(job.budget["env-steps"]), job.environments)
+    return job.offline_updates + int(job.arm.get("sigma", 1.0) * paid)
 
 
 @cache
@@ -132,34 +140,60 @@ def _paid(method: str, sets: tuple[tuple[str, str], ...], samples: int, environm
     return environments * sum(tempo(Progress(k, 0)).learns for k in range(0, samples, environments))
 
 
-def price(agent: Agent, task: ControlTask) -> tuple[Effort, int]:
-    """What one update of one run takes in which every network is trained, and the paper's FLOP of it: 10 N B.
+class ControlWork(NamedTuple):
+    """What networks take in one run: an update in which every one is trained, the paper's FLOP of it, 10 N B with N the
+    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, one of an evaluation, and an
+    update on the set, before the first sample."""
 
-    N are the parameters of all critics (arXiv:2502.04327); 0 without one. The first is counted in one update, on an
-    empty replay.
-    """
+    update: Effort
+    paper: int
+    action: Effort
+    evaluated: Effort
+    first: Effort
+
+
+def price(agent: Agent, task: ControlTask) -> ControlWork:
+    """Counted in one update on an empty transition, and by `explore` of one observation."""
+    update, paper, loop = _of_update(agent, task, acts=True)
+    sampled = agent.tempo(Progress(0, 0)).sampled
+    return ControlWork(update, paper, Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled),
+                       _of_update(agent, task, acts=False)[0])
+
+
+def _of_update(agent: Agent, task: ControlTask, *, acts: bool) -> tuple[Effort, int, Loop]:
     run = StackedRun(seed=0, sigma=1.0, rate=0.0)
-    loop = Loop(agent, task, [run], 1)
+    loop = Loop(agent, task, [run], 1, torch.zeros(1, 2 * task.space.observation + task.space.actions + 3))
     loop.replay.stored = [1]
-    loop._update([0], frozenset(loop.networks), 0.0)
+    loop._update([0], frozenset(loop.networks), 0.0, acts)
     critics = [net for name, net in loop.networks.items() if name == "critic"]
-    return run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics)
+    return run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics), loop
+
+
+def _of_action(loop: Loop, drawn: bool) -> Effort:
+    luck, work = Luck([loop.runs[0].source], [0], "act"), Effort()
+    with torch.no_grad():
+        loop.agent.explore(Params(loop.networks, loop.weights, work=work),
+                           torch.zeros(1, 1, loop.task.space.observation), luck if drawn else None)
+    return work
 
 
 class ControlRun:
     """One run of a stack as the driver sees it."""
 
-    def __init__(self, job: ControlJob, agent: Agent, stack: Stack, run: StackedRun):
+    def __init__(self, job: ControlJob, agent: Agent, stack: Stack, run: StackedRun, begun: Mapping[str, Any]):
+        """`begun` is the run.json of a run that is continued, or empty."""
         self.job, self.agent, self.stack, self.run = job, agent, stack, run
         self.task, self.meter, self.step, self.spent = stack.loop.task, Meter(), 0, Cost()
         self.units = ("updates", "env-steps") if agent.offline else ("env-steps", "updates")
-        self._paid = Effort()         # what was charged of `run.work`
+        self._paid = Effort()         # what was charged of `_work`
         self._seconds = 0.0
         self._price = price(agent, self.task)
+        if begun and "action" not in begun:     # of an earlier version: it ends as it began
+            self._price = self._price._replace(action=Effort(), evaluated=Effort(score=1))
 
     def about(self) -> dict[str, Any]:
-        job, task, (work, paper) = self.job, self.task, self._price
-        space = {k: v for k, v in asdict(task.space).items() if v or k != "goal"}
+        job, task, (work, paper, action, evaluated, _) = self.job, self.task, self._price
+        space = {k: v for k, v in asdict(task.space).items() if v or k not in ("goal", "tasks")}
         learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
             "name": job.name, "kind": KIND, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget),
@@ -168,6 +202,9 @@ class ControlRun:
             "task": {"name": job.task, "hash": source_of(job.task), "limit": task.limit, **space},
             "scale": {"random": random_return(job.task), "reference": task.reference},
             "update": {"flop": work.flop, "paper_flop": paper, "train": work.train, "score": work.score},
+            "action": {"flop": action.flop, "score": action.score},
+            "evaluated": {"flop": evaluated.flop, "score": evaluated.score},
+            **({"offline": {"updates": job.offline_updates, "flop": self._price.first.flop}} if self.run.first else {}),
             "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned,
         }
 
@@ -186,43 +223,54 @@ class ControlRun:
 
     @property
     def _now(self) -> int:
-        """Where the run is on its axis: updates of an offline method, else samples."""
-        return self.run.updates if self.agent.offline else self.run.samples
+        """Where the run is on its axis: updates of an offline method, else updates on the set and then samples."""
+        return self.run.updates if self.agent.offline else self.run.now
+
+    @property
+    def _work(self) -> Effort:
+        """Of all updates, and of all actions that the policy chose."""
+        work, action, many = self.run.work, self._price.action, self.run.acted
+        return Effort(work.flop + many * action.flop, work.train, work.score + many * action.score)
 
     def _goal(self, run: Driver) -> int:
-        """The samples to reach next, or the updates of an offline method: to the next evaluation, within the budget; 0
-        if nothing more fits."""
+        """Where to be next on the axis: at the next evaluation, within the budget; 0 if nothing more fits."""
         now, k, sigma = self._now, self.run.environments, self.run.sigma
-        ahead = [STRETCH] + [p - now for p in run.points[:1]]
+        update, action = self._price.update, self._price.action
+        first = self.run.first
+        ahead = [STRETCH] + [first + p - now for p in run.points[:1]]
+        if self.run.progress.before:
+            k, sigma, update, action = 1, 1.0, self._price.first, Effort()
+            ahead.append(first - now)
         for unit, amount in self.job.budget.items():
             per, used = {
-                "env-steps": (1.0, float(now)), "updates": (sigma, float(self.run.updates)),
-                "flop": (sigma * self._price[0].flop, float(self.run.work.flop)),
+                "env-steps": (1.0, float(now - first)), "updates": (sigma, float(self.run.updates)),
+                "flop": (sigma * update.flop + action.flop, float(self._work.flop)),
                 "seconds": (run.clock() / max(now, 1), run.clock() if now else 0.0),
             }[unit]
             ahead.append((amount - used) / per if per else STRETCH)
             if unit != "env-steps":
                 run.end.bound = unit
         more = min(int(x + 1e-9) for x in ahead)
-        more = max(more, 1) if min(ahead) >= 1 or (run.points and now < run.points[0]) else 0
+        more = max(more, 1) if min(ahead) >= 1 or (run.points and now < first + run.points[0]) else 0
         fits = more // k * k
         return now + fits if fits else 0
 
     def _charge(self) -> None:
         """Charge what was done since the last charge. A kill loses what is not charged: at most one stretch."""
-        work, was, spent = self.run.work, self._paid, self.meter.of()
+        work, was, spent = self._work, self._paid, self.meter.of()
         seconds = self.stack.seconds[id(self.run)]
         self.meter.charge(Cost(
             env_steps=self.run.samples - spent.env_steps, updates=self.run.updates - spent.updates,
             train=work.train - was.train, score=work.score - was.score, seconds=seconds - self._seconds))
-        self._paid, self._seconds = replace(work), seconds
+        self._paid, self._seconds = work, seconds
 
     def _counts(self) -> dict[str, Any]:
-        return {"env_steps": self.run.samples, "updates": self.run.updates, "flop": self.run.work.flop}
+        return {"env_steps": self.run.samples, "updates": self.run.updates, "flop": self._work.flop}
 
     def _losses(self) -> dict[str, float]:
         i = self.stack.index(self.run)
-        return {f"loss/{k}": float(x[i]) for k, x in self.stack.loop.losses.items()} if self.run.updates else {}
+        found = {f"loss/{k}": float(x[i]) for k, x in self.stack.loop.losses.items()} if self.run.updates else {}
+        return {k: x for k, x in found.items() if x == x}
 
     async def evaluate(self) -> dict[str, Any]:
         half = self.job.episodes
@@ -230,8 +278,9 @@ class ControlRun:
         if not np.isfinite(returns).all():
             raise FloatingPointError("an action of the evaluation is not finite")
         seconds = self.stack.seconds[id(self.run)]
-        self.meter.charge(Cost(env_steps=int(steps.sum()), score=int(steps.sum()), seconds=seconds - self._seconds),
-                          to=Payer(meters.EVALUATION))
+        many = int(steps.sum())
+        self.meter.charge(Cost(env_steps=many, score=many * self._price.evaluated.score,
+                               seconds=seconds - self._seconds), to=Payer(meters.EVALUATION))
         self._seconds = seconds
         low, high = random_return(self.job.task), self.task.reference
         scaled = (returns - low) / (high - low)
@@ -249,7 +298,7 @@ class ControlRun:
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], lines: Sequence[Any]) -> None:
         self.stack.loop.load(self.stack.index(self.run), tensors, state)
         self.step, self.spent = state["step"], self.meter.of()
-        self._paid = Effort(*state["run"]["work"])
+        self._paid = self._work
 
     def finish(self, run: Driver) -> dict[str, Any]:
         detail, at = "", f"sample {grouped(self.run.samples)}, update {grouped(self.run.updates)}"
@@ -262,9 +311,13 @@ class ControlRun:
         self.stack.leave(self.run)
         stored = self.run.samples
         notes = {"notes": set_of(self.job.data, self.job.task).notes} if self.job.data else {}
+        flop = {"updates": self.run.work.flop, "acting": self.run.acted * self._price.action.flop,
+                "evaluation": int(self.meter.of(meters.EVALUATION).env_steps) * self._price.evaluated.flop}
+        told = {"flop_of": flop} if self._price.evaluated.flop else {}
         return {**({"detail": detail} if detail else {}), **notes, "samples": stored, "updates": self.run.updates,
-                "flop": self.run.work.flop, "transitions": {"collected": stored, "stored": min(stored, self._capacity),
-                                                            "evicted": max(stored - self._capacity, 0)}}
+                "flop": self._work.flop, **told, "transitions": {
+                    "collected": stored, "stored": min(stored, self._capacity),
+                    "evicted": max(stored - self._capacity, 0)}}
 
     @property
     def _capacity(self) -> int:
@@ -309,15 +362,17 @@ async def _go(
     todo: Sequence[tuple[ControlJob, Path]], agent: Agent, task: ControlTask, more: dict[str, Any],
     on_step: Callable[[str, Mapping[str, Any]], None],
 ) -> None:
-    runs = [StackedRun(j.seed, j.arm.get("sigma", 1.0), j.arm["rate"], j.environments) for j, _ in todo]
+    runs = [StackedRun(j.seed, j.arm.get("sigma", 1.0), j.arm["rate"], j.environments, j.offline_updates)
+            for j, _ in todo]
     first = todo[0][0]
     rows = set_of(first.data, first.task).rows if first.data else None
-    stack = Stack(Loop(agent, task, runs, 1 if first.data else max(capacity_of(j) for j, _ in todo), rows))
+    stack = Stack(Loop(agent, task, runs, 1 if agent.offline else max(capacity_of(j) for j, _ in todo), rows))
     with ExitStack() as opened:
         drivers = []
         for (job, out), run in zip(todo, runs, strict=True):
             record = opened.enter_context(RunRecord.opened(out))
-            work = ControlRun(job, agent, stack, run)
+            begun = read_json(out / "run.json") if (out / "run.json").exists() else {}
+            work = ControlRun(job, agent, stack, run, begun)
             drivers.append(Driver(work, record, points=job.points, on_step=partial(on_step, job.name), **more))
         await together(drivers)
 
@@ -337,6 +392,8 @@ def _refuse_another(job: ControlJob, out: Path, agent: Agent) -> None:
            "task": {**there["task"], "name": job.task, "hash": source_of(job.task)}}
     if job.data:
         now["data"] = {**there.get("data", {}), "hash": set_of(job.data, job.task).card["hash"]}
+    if job.offline_updates or "offline" in there:
+        now["offline"] = {**there.get("offline", {}), "updates": job.offline_updates}
     if changed := [k for k, v in now.items() if fingerprint(there.get(k)) != fingerprint(v)]:
         raise UserError(f"{out} holds another run: its {', '.join(changed)} differs; choose another --out")
 

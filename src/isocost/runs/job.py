@@ -40,6 +40,7 @@ class Job:
     save_seconds: float = 0.0  # since the last checkpoint, after which the next step is followed by one; 0: no limit
     export: bool = False  # write the final policy as a Hugging Face folder
     stop_at: StopAt | None = None   # an amount at which it is stopped; no part of what the run is
+    checkpoints: int = 2    # the last of its checkpoints that are kept, at least two
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Job:
@@ -54,6 +55,8 @@ class Job:
         """Plain data, which `of` reads."""
         out = {f.name: getattr(self, f.name) for f in fields(self)} | {"setting": self.setting.to_dict()}
         at = out.pop("stop_at")
+        if self.checkpoints == Job.checkpoints:
+            del out["checkpoints"]
         return out if at is None else out | {"stop_at": at.data()}
 
     @property

@@ -1,18 +1,24 @@
 """Function names in recorded recipes: their names in earlier versions, and today's.
 
 A record holds a recipe as `isocost.recipe.describe` wrote it, with qualified function names ("module:function"). When a
-function moves, its old name is added to `moved.json`, which has the modules that moved whole too. Every comparison of a
-recorded recipe with a recipe of this version reads the record through `today`, so that old runs resume and old
-comparisons are audited as before. Records themselves are never rewritten. Needs no torch.
+function moves, its old name is added to `names.json`, which has the modules that moved whole too, as [old package, new
+package, the modules that moved between them, as `name` or `old name=new name`]. Every comparison of a recorded recipe
+with a recipe of this version reads the record through `today`, so that old runs resume and old comparisons are audited
+as before. Records themselves are never rewritten. Needs no torch.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from isocost.moved import MODULES, MOVED
-
+MOVED = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 FUNCTIONS: dict[str, str] = MOVED["functions"]
+MODULES = {
+    ".".join(filter(None, ("isocost", old, name.partition("=")[0]))): f"isocost.{new}.{name.rpartition('=')[2]}"
+    for old, new, names in MOVED["modules"] for name in names
+}
 
 
 def today(recorded: Any) -> Any:

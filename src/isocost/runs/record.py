@@ -8,7 +8,7 @@
     paid-L-S.jsonl  costs since checkpoint S in the run's L-th process, written as they are charged
     lost.jsonl      one line per killed process: the cost of the work that was lost
     attempts.jsonl  of a run on a cluster: one line per attempt (isocost.runs.attempts)
-    checkpoints/    step-XXXXXX/{learner.safetensors, state.json}; the last two
+    checkpoints/    step-XXXXXX/{learner.safetensors, state.json}; the last two, or as many as the job keeps
     end.json        why it ended, the bill by account, the fates
 
 Safetensors and JSON only; nothing is ever unpickled.
@@ -60,13 +60,14 @@ class RunRecord:
     streams: dict[str, Stream] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # messages for the user, such as a damaged checkpoint
     fence: Fence | None = None  # of one attempt among several
+    kept: int = KEEP        # the last checkpoints, at most
     _paid: Stream | None = None
     _moments: float = 0.0       # seconds of the charges that wait
     _syncing: ThreadPoolExecutor | None = None
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, attempt: int | None = None) -> Iterator[RunRecord]:
+    def opened(cls, path: Path, attempt: int | None = None, kept: int = KEEP) -> Iterator[RunRecord]:
         """Lock the directory and open its streams; for an `attempt`, if it is the latest (`isocost.runs.attempts`).
 
         Raises UserError if another process holds it, or if something in it is a symbolic link: a copied run could
@@ -80,7 +81,7 @@ class RunRecord:
             if fence:
                 fence.check()
                 own(path / name for name in STREAMS)
-            record = cls(path, life=len(read_lines(path / "lost.jsonl")), fence=fence)
+            record = cls(path, life=len(read_lines(path / "lost.jsonl")), fence=fence, kept=kept)
             record.streams = {name: Stream(path / name, PATIENCE_LINES) for name in STREAMS}
             try:
                 yield record
@@ -135,7 +136,7 @@ class RunRecord:
         _sync(home)
         self.check()        # a later attempt counts its own checkpoints and costs
         broken = (name for name in os.listdir(home) if name.startswith(".step-") and name.endswith(".broken"))
-        for old in (*self.checkpoints()[:-KEEP], *(home / name for name in broken)):
+        for old in (*self.checkpoints()[:-self.kept], *(home / name for name in broken)):
             _remove(old)
         self._remove_paid()
         self.pay_since(step)
@@ -244,7 +245,7 @@ class RunRecord:
 
         The totals of the first checkpoint also include its own step, the evaluation of the base.
         """
-        kept = [_step(c.name) for c in self.checkpoints()]
+        kept = [_step(c.name) for c in self.checkpoints()[-KEEP:]]      # the others are not resumed from
         of_mine = f"paid-{self.life:03d}-"
         for name in os.listdir(self.path) if kept else ():
             before, _, after = name.partition(".")

@@ -39,7 +39,7 @@ async def run(
     for byte, as an uninterrupted one.
     """
     recipe, opening = recipe_of(job), Clocks.now()
-    with RunRecord.opened(out, attempt) as record:
+    with RunRecord.opened(out, attempt, job.checkpoints) as record:
         _refuse_another(out, job, recipe)
         go_on(out, job.stop_at)
         if ended(out):

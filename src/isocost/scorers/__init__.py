@@ -4,7 +4,7 @@
 
 A file has a docstring, and `score`, whose keywords are its settings. Dials put any scorer inside a function that adds
 errors (`wrong`, `shared`; `misses`, `flags`), reads it several times (`votes`) or scores it by its steps (`by`).
-Strategies choose by a scorer; the reward `isocost.parts.reward.scored` trains on one.
+Strategies choose by a scorer; the verifier `scored:SCORER` and the reward `isocost.parts.reward.scored` train on one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, Protocol
 
-from isocost import chance
+from isocost import chance, meter
 from isocost.errors import Interrupted, RewardFailed, UserError, told
 from isocost.found import FileKind
 from isocost.gather import at_most, being_cancelled
@@ -86,6 +86,21 @@ async def scores(
     if why:
         world.failures[f"scorer: {why}"] += 1
     return Scored([values[first[key]] for key in keys], why)
+
+
+async def marks(rollouts: Sequence[Rollout], *, scorer: Scorer, world: World) -> list[float | None]:
+    """What a scorer says of finished rollouts of any problems, in their order. Charges what the scorer does."""
+    own: dict[tuple[str, str], list[int]] = {}
+    for i, rollout in enumerate(rollouts):
+        own.setdefault((rollout.problem.id, rollout.problem.variant), []).append(i)
+    out: list[float | None] = [None] * len(rollouts)
+    with meter.begins(False):
+        for each in own.values():
+            texts = [rollouts[i] for i in each]
+            found = await scores(scorer, texts[0].problem, texts, [True] * len(texts), world)
+            for i, value in zip(each, found.scores, strict=True):
+                out[i] = value
+    return out
 
 
 def _number(value: Any) -> float | None:

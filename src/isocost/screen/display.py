@@ -1,7 +1,7 @@
-"""The base of every result: plain data, HTML in a notebook, and a chart.
+"""The base of every result: rows for people, and plain data.
 
 Results hold numbers; the report draws them. `isocost.report` comes after the results in the import order, so this
-module imports it by name, when a result is drawn. No other module of the core, the laws, the planner or the steps does.
+module imports it by name, when it is used. No other module of the core, the laws, the planner or the steps does.
 """
 
 from __future__ import annotations
@@ -58,18 +58,10 @@ def data_of(x: Any) -> Any:
 
 
 class Result:
-    """A result. `record` names the file of the study that holds it, without `.json`; `sections` are the keys of the
-    report's sections that show it, empty where the report has none; `entries` is the field that its data lists."""
+    """A result. `entries` is the field that its data lists."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]       # that its subclasses are dataclasses
-    record: ClassVar[str] = ""
     entries: ClassVar[str] = ""
-    sections: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def place(self) -> Path | None:
-        """The study's folder, from which charts read the runs; None without one."""
-        return getattr(self, "folder", None)
 
     @property
     def heading(self) -> str:
@@ -87,13 +79,13 @@ class Result:
             return data_of(getattr(self, self.entries))
         return {f.name: data_of(getattr(self, f.name)) for f in fields(self) if f.name != "folder"}
 
-    def plot(self) -> Any:
-        """The result's main chart, an `altair` chart. Raises UserError where the report has no chart of it."""
-        return _report().chart(self)
-
     def _repr_html_(self) -> str | None:
-        """What a notebook shows: the report's sections on this result, its charts as still pictures, and its rows."""
-        return str(_report().html(self)) if self.sections or self.rows() else None
+        """What a notebook shows: the heading and the rows, as the report prints them; None without rows."""
+        if not (rows := self.rows()):
+            return None
+        section = importlib.import_module("isocost.report.section")
+        heading = self.heading[:1].upper() + self.heading[1:]
+        return f"<h3>{html.escape(heading)}</h3>{section.rows_of(rows, heading)}"
 
 
 def folder_field() -> Any:
@@ -139,7 +131,3 @@ def write_report(study: Path, out: Path | None = None) -> Path:
     """Write the report of a study as `isocost.report.write` does, and return its file."""
     path: Path = importlib.import_module("isocost.report").write(study, out)
     return path
-
-
-def _report() -> Any:
-    return importlib.import_module("isocost.report.display")

@@ -15,7 +15,6 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import UserError
-from isocost.moved import find_old_names
 
 SHARPEST = 8.0      # the largest exponent searched: a rise from a tenth to nine tenths within a factor of 1.7
 FLATTEST = 0.1
@@ -338,6 +337,3 @@ def _errors(form: Form, x: ndarray, values: ndarray, root: ndarray, free: list[i
         error = float(np.sqrt(covariance[place, place]))
         errors[i] = error * values[i] if form.parameters[i] in form.positive else error
     return errors
-
-
-find_old_names(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from isocost.can import Can
 from isocost.runs.launch.site import HERE, Site
@@ -34,8 +34,6 @@ class Study(Result):
     (`isocost.steps.events.Observer`) receives warnings, intermediate results and running jobs.
     """
 
-    sections: ClassVar[tuple[str, ...]] = ("answer", "curves", "outcome")
-
     def __init__(
         self, path: Path, setting: Setting | None = None, *, seed: int = 0, method: str | None = None,
         problems: int = PROBLEMS, observer: Observer | None = None,
@@ -51,11 +49,6 @@ class Study(Result):
     def _read(self) -> on_disk.StudyRecord:
         """The study as its folder holds it now. Raises UserError before the profile."""
         return on_disk.StudyRecord.read(self.path)
-
-    @property
-    def place(self) -> Path:
-        """The study's folder."""
-        return self.path
 
     def to_dict(self) -> dict[str, Any]:
         """study.json: the settings, and seconds of wall-clock time by phase. Raises UserError before the profile."""

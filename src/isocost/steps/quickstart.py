@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from isocost.screen.display import Result, Row, folder_field
 
@@ -16,9 +16,6 @@ class QuickstartResult(Result):
 
     `phases` are seconds of wall-clock time by phase; `report` is the file of the report.
     """
-
-    record: ClassVar[str] = "audit"
-    sections: ClassVar[tuple[str, ...]] = ("answer", "outcome")
 
     audit: Any
     phases: Mapping[str, float]

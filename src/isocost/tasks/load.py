@@ -166,12 +166,12 @@ def _load(
     warnings: tuple[str, ...] = ()
     paid = (0.0, 1.0)
     kind = verifiers.find(name)
-    if len(unfit) < len(good) and (check or how.tried) and not (kind.must_agree or kind.of_turns):
+    if len(unfit) < len(good) and (check or how.tried) and not kind.must_agree and kind.of_text:
         trial = _try([x for x in good if x[0] not in unfit], name, meter, reads)
         warnings, paid = trial.warnings, (trial.low, trial.high)
     refused: list[BadRow] = []
     for marking in (name, how.truth) if check else ():
-        if marking is not None and not verifiers.find(marking).of_turns:
+        if marking is not None and verifiers.find(marking).of_text:
             good, more, said = _agree(good, marking, meter)
             refused, broken, warnings = refused + more, broken + more, warnings + said
     fit = [(where, p) for where, p in good if where not in unfit]

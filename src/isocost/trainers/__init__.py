@@ -4,7 +4,6 @@ A file here is a trainer's or a format's if it has a `TITLE`, its name. It holds
 
     SIZES              the trainer's names for n, B and M: three texts with {n}, {B}, {nB} and {M} in them
     SETTINGS           where its configuration holds each fact (`names.Settings`)
-    ALIASES, ABSENT    other names of keys that it exports, and (version, the values of absent keys)
     NAMES              its logs' columns (`names.Names`), the more specific first
     READS, GIVES, LACKS, recognise(path) -> bool, read(path, columns) -> list[Log]
                        a source of `isocost import`: what is read, what such logs give and lack, whether a file or

@@ -37,13 +37,8 @@ SIZES = (
 )
 SETTINGS = Settings(
     lr=("policy.megatron_cfg.optimizer.lr",),       # where policy.optimizer is null
-    model=("policy.model_name",), data=("data.train.dataset_name", "data.dataset_name", "data.train_data_path"),
-    max_age=("grpo.async_grpo.max_trajectory_age_steps",),
+    model=("policy.model_name",),
 )
-ABSENT = ("NeMo-RL 0.6", {f"loss_fn.{key}": value for key, value in {
-    "disable_ppo_ratio": False, "use_cispo": False, "sequence_level_importance_ratios": False, "token_level_loss": True,
-    "ratio_clip_min": 0.2, "ratio_clip_max": 0.2, "ratio_clip_c": None, "reference_policy_kl_penalty": 0.01,
-    "reference_policy_kl_type": "k3", "use_importance_sampling_correction": False}.items()})
 LOGGED = Names(
     "NeMo-RL",
     "step",

@@ -32,25 +32,7 @@ SIZES = (
     "--rollout.batch_size {B}",
     "--train.num_episodes: M × B / problems",
 )
-SETTINGS = Settings(model=("actor.model_name_or_path",), data=("data.prompt_dataset",))
-ALIASES = {     # the names before the dotted ones
-    "n_samples_per_prompt": ("rollout.n_samples_per_prompt",), "rollout_batch_size": ("rollout.batch_size",),
-    "train_batch_size": ("train.batch_size",), "max_epochs": ("train.max_epochs",), "seed": ("train.seed",),
-    "actor_learning_rate": ("actor.adam.lr",), "temperature": ("rollout.temperature",), "top_p": ("rollout.top_p",),
-    "generate_max_len": ("rollout.max_new_tokens",), "init_kl_coef": ("algo.kl.init_coef",),
-    "kl_estimator": ("algo.kl.estimator",), "entropy_loss_coef": ("actor.entropy_coef",),
-    "advantage_estimator": ("algo.advantage.estimator",), "policy_loss_type": ("actor.policy_loss_type",),
-    "actor.eps_clip": ("actor.eps_clip_low_high",), "eps_clip": ("actor.eps_clip_low_high",),
-    "eps_clip_low_high": ("actor.eps_clip_low_high",), "dual_clip": ("actor.dual_clip",),
-    "dynamic_filtering": ("algo.dynamic_filtering_enable",), "pretrain": ("actor.model_name_or_path",),
-    "prompt_data": ("data.prompt_dataset",),
-}
-ABSENT = ("OpenRLHF 0.11", {
-    "rollout.n_samples_per_prompt": 1, "rollout.batch_size": 1024, "train.batch_size": 128, "train.max_epochs": 1,
-    "train.seed": 42, "actor.adam.lr": 1e-6, "rollout.temperature": 1.0, "rollout.top_p": 1.0,
-    "actor.eps_clip_low_high": [0.2, 0.2], "actor.policy_loss_type": "ppo", "actor.dual_clip": None,
-    "algo.kl.init_coef": 0.01, "algo.kl.estimator": "k1", "algo.advantage.is_correction_enable": False,
-})
+SETTINGS = Settings(model=("actor.model_name_or_path",))
 LOGGED = Names(
     "OpenRLHF",
     "step",

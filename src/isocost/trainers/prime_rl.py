@@ -48,14 +48,7 @@ SETTINGS = Settings(
     model=("model.name",), temperature=("orchestrator.train.sampling.temperature",),
     max_tokens=("orchestrator.train.sampling.max_completion_tokens",), warmup=("trainer.scheduler.warmup_steps",),
     schedule=("trainer.scheduler.type",),
-    data=("orchestrator.train.source.0.taskset.id", "orchestrator.train.env.0.taskset.dataset_name",
-          "orchestrator.train.env.0.id", "orchestrator.env.0.id", "orchestrator.environment.id"),
 )
-ALIASES = {     # the names until 0.5
-    "orchestrator.rollouts_per_example": ("orchestrator.group_size",),
-    "orchestrator.sampling.temperature": ("orchestrator.train.sampling.temperature",),
-    "orchestrator.sampling.max_tokens": ("orchestrator.train.sampling.max_completion_tokens",),
-}
 LOGGED = Names(
     "prime-rl",
     "step",

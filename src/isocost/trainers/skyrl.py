@@ -38,21 +38,7 @@ SIZES = (
     "trainer.train_batch_size = {B}",
     "trainer.max_training_steps = {M}",
 )
-SETTINGS = Settings(
-    model=("trainer.policy.model.path",), data=("data.train_data",),
-    max_age=("trainer.fully_async.max_staleness_steps",),
-)
-ABSENT = ("SkyRL 0.4", {
-    "generator.n_samples_per_prompt": 5, "trainer.train_batch_size": 1024, "trainer.policy_mini_batch_size": 256,
-    "trainer.update_epochs_per_batch": 1, "trainer.seed": 42, "trainer.policy.optimizer_config.lr": 1e-6,
-    "generator.sampling_params.temperature": 1.0, "generator.sampling_params.top_p": 1.0,
-    "generator.sampling_params.top_k": -1, "generator.sampling_params.max_generate_length": 1024,
-    "trainer.algorithm.advantage_estimator": "grpo", "trainer.algorithm.grpo_norm_by_std": True,
-    "trainer.algorithm.policy_loss_type": "regular", "trainer.algorithm.loss_reduction": "token_mean",
-    "trainer.algorithm.eps_clip_low": 0.2, "trainer.algorithm.eps_clip_high": 0.2,
-    "trainer.algorithm.use_kl_loss": True, "trainer.algorithm.kl_loss_coef": 0.001,
-    "trainer.algorithm.kl_estimator_type": "k3", "trainer.algorithm.use_entropy_loss": False,
-})
+SETTINGS = Settings(model=("trainer.policy.model.path",))
 LOGGED = Names(
     "SkyRL",
     "trainer/global_step",

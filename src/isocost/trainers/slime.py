@@ -24,10 +24,9 @@ from isocost.trainers.tensorboard import board, events_below
 TITLE = "slime"
 SIZES = ("--n-samples-per-prompt {n}", "--rollout-batch-size {B}", "--num-rollout {M}")
 SETTINGS = Settings(
-    lr=("lr",), seed=("rollout-seed", "seed"), model=("hf-checkpoint",), data=("prompt-data",),
+    lr=("lr",), seed=("rollout-seed", "seed"), model=("hf-checkpoint",),
     temperature=("rollout-temperature",), max_tokens=("rollout-max-response-len",), top_p=("rollout-top-p",),
-    top_k=("rollout-top-k",), kl=("kl-loss-coef",), low=("eps-clip",), high=("eps-clip-high",),
-    entropy=("entropy-coef",), minibatch=("global-batch-size",),
+    top_k=("rollout-top-k",),
 )
 LOGGED = Names(
     "slime",

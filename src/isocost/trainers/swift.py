@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.trainers import trl
 from isocost.trainers.reading.logs import Log, Row
+from isocost.trainers.reading.names import Settings
 from isocost.trainers.reading.points import logs_of
 from isocost.trainers.reading.text import head, json_rows, metrics_file
 from isocost.trainers.trl import HISTORY, stepped
@@ -25,8 +25,7 @@ GIVES = "training and held-out reward, steps, epochs, learning rate, seconds, an
 LACKS = "n, B and seed; a second held-out half; the number of held-out problems"
 PLACES = ("logging.jsonl",)
 LINES = re.compile(r'\{.*"global_step(/max_steps)?"\s*:')
-SETTINGS = replace(trl.SETTINGS, model=("model",), data=("dataset",))
-settings = trl.settings     # its GRPO arguments are TRL's
+SETTINGS = Settings(model=("model",))     # the others are TRL's
 LOGGED = replace(HISTORY, trainer="ms-swift", span="", seconds="elapsed_time")
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 

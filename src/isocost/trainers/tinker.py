@@ -25,8 +25,6 @@ SETTINGS = Settings(
     problems=("dataset_builder.batch_size", "groups_per_batch", "dataset_builder.groups_per_batch"),
     lr=("learning_rate",), seed=("seed", "dataset_builder.seed"), model=("model_name",), temperature=("temperature",),
     max_tokens=("max_tokens",), method=("loss_fn",),
-    data=("dataset_builder.name", "env"), updates=("num_substeps",), kl=("kl_penalty_coef",),
-    max_age=("async_config.max_steps_off_policy",),
 )
 LOGGED = Names(
     "tinker-cookbook",

@@ -79,18 +79,6 @@ def _batch(flat: Mapping[str, Any]) -> int | None:
     return over(batch * steps, per * (again or 1)) if batch and per and steps else None
 
 
-GENERATED = ("generation_batch_size", "per_device_train_batch_size", "num_processes", "gradient_accumulation_steps",
-             "steps_per_generation", "num_iterations")
-
-
-def _generated(flat: Mapping[str, Any]) -> tuple[int | None, int | float | None]:
-    """(rollouts of a generation, updates made of it): as GRPOConfig computes both. The first is None where neither
-    generation_batch_size nor the number of processes is stated."""
-    size, each, processes, accumulated, steps, again = (whole(flat.get(k)) for k in GENERATED)
-    one = each * processes if each and processes else None
-    steps = steps or (over(size, one) if size and one else None) or accumulated or 1
-    made = steps * (again or 1) / (accumulated or 1)
-    return size or (one * steps if one else None), int(made) if made == int(made) else made
 
 
 SETTINGS = Settings(
@@ -98,17 +86,7 @@ SETTINGS = Settings(
     temperature=("temperature",), max_tokens=("max_completion_length",), top_p=("top_p",), top_k=("top_k",),
     warmup=("warmup_steps",), schedule=("lr_scheduler_type",),
     method=("loss_type", "beta", "epsilon", "lr_scheduler_type", "warmup_steps", "num_iterations"), batch=_batch,
-    data=("dataset_name",), batch_keys=GENERATED, generated=_generated,
 )
-ALIASES = {     # until 0.16, and what epsilon_high is where it is absent
-    "scale_rewards": {True: "group", False: "none"}, "epsilon": ("epsilon_high",),
-}
-ABSENT = ("TRL 1.10", {
-    "num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_iterations": 1,
-    "learning_rate": 1e-6, "seed": 42, "max_completion_length": 512, "temperature": 1.0, "top_p": 1.0, "top_k": 0,
-    "beta": 0.0, "epsilon": 0.2, "epsilon_high": 0.2, "importance_sampling_level": "token", "loss_type": "dapo",
-    "scale_rewards": "group", "entropy_coef": 0.0,
-})
 HISTORY = Names(
     "TRL",
     "step",
@@ -239,11 +217,6 @@ def _state(path: Path) -> Path | None:
         if p.parent.name.rsplit("-", 1)[1].isdecimal()
     }
     return steps[max(steps)] if steps else None
-
-
-def arguments_in(folder: Path) -> dict[str, Any]:
-    """The training arguments in the event files of a run's folder; empty without one."""
-    return _args(sorted(folder.glob("runs/**/events.out.tfevents.*")))
 
 
 def _args(boards: list[Path]) -> dict[str, Any]:

@@ -81,21 +81,7 @@ SETTINGS = Settings(
     temperature=("actor_rollout_ref.rollout.temperature",), max_tokens=("data.max_response_length",),
     top_p=("actor_rollout_ref.rollout.top_p",), top_k=("actor_rollout_ref.rollout.top_k",),
     warmup=("actor_rollout_ref.actor.optim.lr_warmup_steps",), method=("algorithm.adv_estimator",),
-    data=("data.train_files",),
 )
-CLIP = "actor_rollout_ref.actor.clip_ratio"
-ALIASES = {CLIP: (f"{CLIP}_low", f"{CLIP}_high")}
-ABSENT = ("verl 0.8", {
-    "data.train_batch_size": 1024, "data.max_response_length": 512, "actor_rollout_ref.rollout.n": 1,
-    "actor_rollout_ref.rollout.temperature": 1.0, "actor_rollout_ref.rollout.top_p": 1.0,
-    "actor_rollout_ref.rollout.top_k": -1, "actor_rollout_ref.actor.optim.lr": 1e-6,
-    "actor_rollout_ref.actor.ppo_mini_batch_size": 256, "actor_rollout_ref.actor.ppo_epochs": 1,
-    "actor_rollout_ref.actor.policy_loss.loss_mode": "vanilla", f"{CLIP}_low": 0.2, f"{CLIP}_high": 0.2,
-    f"{CLIP}_c": 3.0, "actor_rollout_ref.actor.loss_agg_mode": "token-mean",
-    "actor_rollout_ref.actor.entropy_coeff": 0, "actor_rollout_ref.actor.use_kl_loss": False,
-    "actor_rollout_ref.actor.kl_loss_coef": 0.001, "actor_rollout_ref.actor.kl_loss_type": "low_var_kl",
-    "algorithm.adv_estimator": "gae", "algorithm.norm_adv_by_std_in_grpo": True,
-})
 LOGGED = Names(
     "verl",
     "step",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, lru_cache, partial
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +13,7 @@ from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.local.embedded import DEFAULT
 from isocost.meter import Meter
+from isocost.scorers import marks, parse
 from isocost.seams import Pace
 from isocost.tasks.builtin.families import FAMILIES, named
 from isocost.tasks.load import ProblemSet, Reads, load_problems
@@ -20,7 +21,7 @@ from isocost.tasks.mix import parts
 from isocost.tasks.split import Split, split, split_given
 from isocost.tasks.verify.grade import Grader
 from isocost.tasks.verify.verifiers import find
-from isocost.types import Sampling
+from isocost.types import Rollout, Sampling, Score
 from isocost.world import Grade, World
 from isocost.worlds.http import RequestLimits
 from isocost.worlds.spec import MachineOptions, Opening, Options, here, kind_of, kinds, options, spec_of
@@ -225,11 +226,20 @@ def open_setting(
         if asked.env:
             world.env = open_environment(asked.env).make
         world.truth = truth
+        for one, other in ((grader, truth), (truth, grader)):
+            if one is not None and one.scorer:
+                known = _nobody if other is None or other.scorer else other     # whom the scorer `outcome` asks
+                one.scored = partial(marks, scorer=parse(one.scorer), world=replace(world, grade=known))
     except BaseException:
         for one in (grader, *([truth] if truth else ())):
             one.close()
         raise
     return Opened(setting, loaded, sides, world, grader, truth)
+
+
+async def _nobody(rollouts: Sequence[Rollout]) -> list[Score | None]:
+    raise UserError("the scorer `outcome` asks a verifier, and it is itself the verifier here: name the one that knows "
+                    "with --truth")
 
 
 def open_other(setting: Setting, grade: Grade, meter: Meter, limits: RequestLimits, name: str) -> World:

@@ -17,6 +17,7 @@ from isocost.control.luck import Luck
 from isocost.control.methods import sac
 from isocost.control.networks import Params
 from isocost.control.parts import improve
+from isocost.control.parts.heads import least_of
 from isocost.control.seams import Agent
 from isocost.control.types import Transitions
 from isocost.found import Card
@@ -27,9 +28,7 @@ CARD = Card("REDQ", "2101.05982", 2021, "sac", "An ensemble allows twenty update
 def target(batch: Transitions, params: Params, slow: Params, luck: Luck, *, drawn: int = 2) -> Tensor:
     """SAC's target with the least of `drawn` critics, drawn for each run and update: (S, B)."""
     action, surprise = improve.squashed(params, batch.following, luck.normal("next", *batch.action.shape[1:]))
-    values = slow("critic", batch.following, action)[..., 0]
-    which = luck.uniform("which", values.shape[1]).argsort(-1)[:, :drawn, None]
-    value = values.gather(1, which.expand(-1, -1, values.shape[2])).amin(1)
+    value = least_of(slow("critic", batch.following, action)[..., 0], drawn, luck)
     return batch.reward + batch.discount * (value - params.numbers("temperature").exp() * surprise)
 
 

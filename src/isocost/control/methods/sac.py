@@ -48,21 +48,24 @@ def target(batch: Transitions, params: Params, slow: Params, luck: Luck, *, pess
 def losses(
     batch: Transitions, target: Tensor, params: Params, luck: Luck, *, pessimism: str = "min"
 ) -> dict[str, Tensor]:
-    """Squared error of each critic; the actor's entropy-regularised value; entropy against its aim, −A."""
+    """Squared error of each critic; when due, the actor's entropy-regularised value, and entropy against its aim, −A.
+    """
     critic = (params("critic", batch.observation, batch.action)[..., 0] - target[:, None]) ** 2
-    return {"critic": critic.mean(-1).sum(1),
-            **improved(batch, params, luck, value=lambda q: POOLS[pessimism](q[..., 0]))}
+    found = {"critic": critic.mean(-1).sum(1)}
+    if "actor" in params.due:
+        found |= improved(batch, params, luck, value=lambda q: POOLS[pessimism](q[..., 0]))
+    return found
 
 
 def improved(
-    batch: Transitions, params: Params, luck: Luck, *, value: Callable[[Tensor], Tensor]
+    batch: Transitions, params: Params, luck: Luck, *, value: Callable[[Tensor], Tensor], name: str = "critic"
 ) -> dict[str, Tensor]:
     """The losses of actor and temperature; `value` makes one value of the critics' outputs, (S, K, B, out) -> (S, B).
     """
     action, surprise = improve.squashed(params, batch.observation, luck.normal("new", *batch.action.shape[1:]))
     alpha, aim = params.fixed.numbers("temperature").exp(), -batch.action.shape[-1]
     return {
-        "actor": (alpha * surprise - value(params.fixed("critic", batch.observation, action))).mean(-1),
+        "actor": (alpha * surprise - value(params.fixed(name, batch.observation, action))).mean(-1),
         "temperature": -(params.numbers("temperature")[:, 0] * (surprise.detach() + aim).mean(-1)),
     }
 

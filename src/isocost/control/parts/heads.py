@@ -1,4 +1,4 @@
-"""Critics that are distributions over bins: values from logits, and the target of a cross-entropy."""
+"""Critics of several members or of bins: their value, and the target of a cross-entropy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isocost.control.luck import Luck
 from isocost.control.networks import Mlp
+
+
+def least_of(values: Tensor, drawn: int, luck: Luck) -> Tensor:
+    """(S, K, B) -> (S, B): the least of `drawn` members, drawn for each run and update. (REDQ, arXiv:2101.05982)"""
+    which = luck.uniform("which", values.shape[1]).argsort(-1)[:, :drawn, None]
+    return values.gather(1, which.expand(-1, -1, values.shape[2])).amin(1)
 
 
 @dataclass(frozen=True)

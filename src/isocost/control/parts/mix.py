@@ -1,4 +1,4 @@
-"""How transitions are drawn from a fixed set: by trajectories, by their weights."""
+"""How transitions are drawn from a fixed set, by trajectories and by their weights, and beside a run's own samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isocost.control.luck import Luck
-from isocost.control.replay import Replay, gathered
+from isocost.control.replay import Replay, gathered, uniform
 from isocost.control.types import Transitions
 from isocost.errors import UserError
 
@@ -81,3 +81,16 @@ def weighted(
     bounds = replay.once(("weights", weighting, temperature), made)
     at = torch.searchsorted(bounds, u.double().contiguous(), right=True).clamp(max=len(bounds) - 1)
     return gathered(replay, at, gamma=gamma)._replace(others={"row": at})
+
+
+def beside(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99, old: float = 0.5) -> Transitions:
+    """A share `old` of the batch from the set that the run also has, the rest from its own samples; rows of the set
+    come last. Of a run without one, or in its updates on the set, all are from where there are any."""
+    many = round(old * count) if replay.prior else 0
+    new = uniform(replay, count - many, luck, gamma=gamma)
+    if not replay.prior or not many:
+        return new
+    at = (luck.uniform("replay of the set", many) * replay.prior.stored[0]).long()
+    past = gathered(replay.prior, at, gamma=gamma)
+    s, a, r, s2, discount = (torch.cat(pair, 1) for pair in zip(new[:5], past[:5], strict=True))
+    return Transitions(s, a, r, s2, discount)

@@ -25,3 +25,19 @@ def offline(
     """Updates alone, from a fixed set. `sampled`: evaluated actions are drawn from the policy."""
     every = {"actor": actor_every} if actor_every > 1 else {}
     return Tempo(acts=False, sampled=sampled, every=every, tau=tau, slow_every=slow_every)
+
+
+def from_set(
+    so_far: Progress, *, warmup: int = 200, tau: float = 0.005, actor_every: int = 1, random: bool = False,
+    keeps: bool = False, sampled: bool = False,
+) -> Tempo:
+    """Updates on the set, as many as the run asks for; `warmup` samples, which no update pays back; then as `steady`.
+
+    The first samples are acted by what the set has taught, or at `random`. With `keeps` the set is drawn from to the
+    end.
+    """
+    if so_far.before:
+        return offline(so_far, tau=tau, sampled=sampled)
+    warm = so_far.samples < warmup
+    every = {"actor": actor_every, "temperature": actor_every} if actor_every > 1 else {}
+    return Tempo(random=random and warm, learns=not warm, every=every, tau=tau, keeps=keeps, sampled=sampled)

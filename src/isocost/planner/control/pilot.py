@@ -43,20 +43,24 @@ class ControlFile(Plain):
 
 @dataclass(frozen=True)
 class ControlCosts:
-    """What a sample, an update, and each example of its batch cost: in seconds and FLOP."""
+    """What a sample, an update, and each example of its batch cost: in seconds and FLOP. A sample's FLOP are those of
+    its action; they and what all evaluations of a run took are 0 where a profile of an earlier version lacks them."""
 
     sample_seconds: float
     update_seconds: float
     example_seconds: float
     update_flop: float
     example_flop: float
+    sample_flop: float = 0.0
+    evaluation_seconds: float = 0.0
+    evaluation_flop: float = 0.0
 
     def price(self, unit: str) -> ControlPrice:
         """The costs in a unit. In environment steps updates cost nothing."""
         if unit == SECONDS:
             return ControlPrice(self.sample_seconds, self.update_seconds, self.example_seconds, unit)
         if unit == FLOPS:
-            return ControlPrice(0.0, self.update_flop, self.example_flop, unit)
+            return ControlPrice(self.sample_flop, self.update_flop, self.example_flop, unit)
         if unit == ENV_STEPS:
             return ControlPrice(1.0, 0.0, 0.0, unit)
         raise UserError(f"a study of control counts environment steps, time, money and FLOP; its budget is in {unit}: "

@@ -7,8 +7,7 @@ from typing import Any
 
 from isocost import units
 from isocost.errors import UserError
-from isocost.report import charts
-from isocost.report.html import Safe, count, details, figure, join, p, percent, span, table, tag
+from isocost.report.html import Safe, count, details, join, p, percent, span, table, tag
 from isocost.report.records import Data, ReportRecords, Run, as_dict, number
 from isocost.report.section import Section, empty
 from isocost.runs.files import FATES
@@ -23,7 +22,7 @@ PHASES = ("profile", "plan", "probe", "pilot", "edge", "fit", "prescribe", "trai
 
 
 def spent(study: ReportRecords) -> Section:
-    """Rollouts by fate, stacked for each kind of run, next to what the meter counted."""
+    """Rollouts by fate for each kind of run, next to what the meter counted."""
     rows = _fate_rows(study)
     if not rows:
         return Section("spent", "Where the compute went", empty(study, "Nothing has been spent yet.", "isocost pilot"))
@@ -34,13 +33,10 @@ def spent(study: ReportRecords) -> Section:
         whose = "The log of your trainer" if study.driven else "An imported log"
         text = f"{started} rollouts were started. {whose} does not record their fates."
         return Section("spent", "Where the compute went", join(p(text, cls="lead"), _cost_table(study)))
-    alt_text = "Rollouts by fate. " + ", ".join(f"{f} {percent(v / everything)}" for f, v in total.items() if v)
-    caption = "Every started rollout has one fate. Click a legend entry to highlight it; hover for numbers."
-    plot = figure("fates", charts.fates(rows, FATES, alt_text), alt_text, caption, rows) if everything else ""
     return Section(
         "spent",
         "Where the compute went",
-        join(_sum_sentence(study, total), plot, _fate_table(study, rows), _budget(study), _cost_table(study)),
+        join(_sum_sentence(study, total), _fate_table(study, rows), _budget(study), _cost_table(study)),
     )
 
 
@@ -219,19 +215,14 @@ def time(study: ReportRecords) -> Section:
     phases = as_dict(study["study"].get("phases"))
     known = sorted(phases, key=lambda k: (PHASES.index(k) if k in PHASES else len(PHASES), k))
     timed = {k: s for k in known if (s := number(phases[k])) is not None}
-    rows: list[Data] = [{"phase": k, "seconds": s, "label": span(s)} for k, s in timed.items()]
-    if not rows:
-        of_runs = {what: sum(r.seconds for r in runs) for what, runs in _kinds(study).items()}
-        rows = [{"phase": what, "seconds": s, "label": span(s)} for what, s in of_runs.items() if s]
+    rows = timed or {what: x for what, runs in _kinds(study).items() if (x := sum(r.seconds for r in runs))}
     if not rows:
         return Section("time", "Time per phase", empty(study, "No phase has been timed yet.", "isocost profile"))
-    total = sum(r["seconds"] for r in rows)
-    longest = max(rows, key=lambda r: r["seconds"])
-    lead = f"{span(total)} in total; {longest['phase']} took {percent(longest['seconds'] / max(total, 1e-9))} of it."
-    alt_text = "Seconds per phase: " + ", ".join(f"{r['phase']} {r['label']}" for r in rows)
-    caption = "Wall-clock seconds of each phase on the machine named below."
-    plot = figure("phases", charts.phases(rows, alt_text), alt_text, caption, rows)
-    return Section("time", "Time per phase", join(p(lead, cls="lead"), plot, _inside(study)))
+    total, longest = sum(rows.values()), max(rows, key=lambda what: rows[what])
+    lead = f"{span(total)} in total; {longest} took {percent(rows[longest] / max(total, 1e-9))} of it."
+    body = [[what, span(x)] for what, x in rows.items()]
+    phases = table(["phase", "time"], body, "Wall-clock time of each phase on the machine named below", "quiet")
+    return Section("time", "Time per phase", join(p(lead, cls="lead"), phases, _inside(study)))
 
 
 def _inside(study: ReportRecords) -> Safe:

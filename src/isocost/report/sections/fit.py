@@ -1,16 +1,14 @@
-"""Residuals of the fitted curves, and whether each run is inside the prediction interval from the others."""
+"""Whether each run of a law is inside the prediction interval from the others."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy import ndarray
 
-from isocost.report import charts
-from isocost.report.html import Safe, count, figure, join, names, p, percent, sentence, share, signed, table, tag
+from isocost.report.html import Safe, join, names, p, percent, table, tag
 from isocost.report.records import Data, ReportRecords, law_of
 from isocost.report.section import Section
 from isocost.report.sections.outcome import no_law
@@ -18,15 +16,11 @@ from isocost.report.sections.outcome import no_law
 if TYPE_CHECKING:
     from isocost.laws.law import FittedArm, Law
 
-WITHIN = 2.0    # standard errors: a band with 95 % of a normal distribution
-FAR = 3.0       # standard errors beyond which a single mean is reported
-BENT = 2.0      # root mean square of an arm's residuals above which its curve does not describe its runs
-LATE = 3        # last points of an arm, which matter for extrapolation
 LEVEL = 0.9
 
 
 def fit(study: ReportRecords) -> Section:
-    """Residuals of the fitted curves in standard errors, and each run compared with the band of the others."""
+    """Each run compared with the band of the others."""
     title, law = "How well the curves fit", law_of(study)
     if law is None:
         return Section("fit", title, no_law(study))
@@ -34,107 +28,7 @@ def fit(study: ReportRecords) -> Section:
         return Section("fit", title, p("No n has a curve to compare with its runs.", cls="empty"))
     note = ("This is one study. For how often such intervals hold over many studies with known truth, see ",
             tag("code", "docs/how_sure.md"), " of the package.")
-    return Section("fit", title, join(_residuals(law), _coverage(law), p(*note, cls="soft")))
-
-
-# residuals ----------------------------------------------------------------------------------------------------
-
-
-def residuals(law: Law) -> list[Data]:
-    """Each arm's mean audit reward less its fitted curve, in standard errors of that mean, at every evaluation.
-
-    Rows: n, C, residual, seen, curve, within. The standard error is the pooled run-to-run one, so an arm of one run
-    has it too, and never below the arm's median. Arms without any are left out.
-    """
-    rows: list[Data] = []
-    for arm in law.arms:
-        curve = law.curve(arm.n, arm.C).value
-        error = law.noise.sd(arm.C, curve) / math.sqrt(len(arm.runs))
-        error = np.maximum(error, np.median(error))     # as in the fit: early in training runs hardly differ yet
-        for c, y, f, e in zip(arm.C, arm.audit.mean(0), curve, error, strict=True):
-            if e > 0:
-                z = float((y - f) / e)
-                rows.append(
-                    {"n": arm.n, "C": round(float(c), 1), "residual": round(z, 3), "seen": round(float(y), 5),
-                     "curve": round(float(f), 5), "within": abs(z) <= WITHIN}
-                )
-    return rows
-
-
-def _residuals(law: Law) -> Safe:
-    rows = residuals(law)
-    if not rows:
-        return p("The runs of each n are identical, so there is no standard error for the residuals.")
-    inside = sum(r["within"] for r in rows)
-    far = [r for r in rows if abs(r["residual"]) > FAR]
-    bent = [n for n in law.ns if _rms(_of(rows, n)) > BENT]
-    lead = f"{inside} of {len(rows)} means are within {WITHIN:g} standard errors of their curve"
-    lead += f"; {_which(far)}." if far else f", and none is further than {FAR:g} away."
-    alt_text = (
-        "Residuals of the fitted curves in standard errors, one row per n over training rollouts: "
-        + "; ".join(f"n = {n} root mean square {_rms(_of(rows, n)):.2f}" for n in law.ns if _of(rows, n))
-    )
-    caption = (
-        f"One row per n: the mean of its runs minus its fitted curve, in standard errors of that mean. The grey band is"
-        f" ±{WITHIN:g} standard errors. Evaluations of one run are correlated, so neighbours deviate in the same"
-        " direction even where the curve is right."
-    )
-    body = [_row(law.arm(n), _of(rows, n)) for n in law.ns if _of(rows, n)]
-    head = ["n", "runs", "root mean square", "largest", "at rollouts", f"mean of the last {LATE}"]
-    return join(
-        p(lead, cls="lead"),
-        figure("residuals", charts.residuals(rows, alt_text), alt_text, caption, rows),
-        table(head, body, "Residuals by n, in standard errors"),
-        _look_for(bent, rows, law),
-    )
-
-
-def _of(rows: Sequence[Data], size: int) -> list[Data]:
-    return [r for r in rows if r["n"] == size]
-
-
-def _rms(rows: Sequence[Data]) -> float:
-    return math.sqrt(sum(r["residual"] ** 2 for r in rows) / len(rows)) if rows else 0.0
-
-
-def _late(rows: Sequence[Data]) -> float:
-    last = rows[-LATE:]
-    return sum(r["residual"] for r in last) / len(last)
-
-
-def _which(far: Sequence[Data]) -> str:
-    shown = [f"n = {r['n']} at {count(r['C'])} rollouts by {signed(r['residual'], 1)}" for r in far[:3]]
-    more = f" and {len(far) - 3} more" if len(far) > 3 else ""
-    return f"more than {FAR:g} away: {', '.join(shown)}{more}"
-
-
-def _row(arm: FittedArm, rows: Sequence[Data]) -> list[str | int]:
-    far = max(rows, key=lambda r: abs(r["residual"]))
-    return [arm.n, len(arm.runs), share(_rms(rows), 2), signed(far["residual"], 1), count(far["C"]),
-            signed(_late(rows), 1)]
-
-
-def _look_for(bent: Sequence[int], rows: Sequence[Data], law: Law) -> Safe:
-    """The patterns that were found, then what each pattern means."""
-    found = []
-    if bent:
-        found.append(
-            f"The curve of n = {names(bent)} does not describe its runs (root mean square above {BENT:g}): its"
-            " forecast has the wrong shape"
-        )
-    drifting = {n: late for n in law.ns if _of(rows, n) and abs(late := _late(_of(rows, n))) > WITHIN}
-    for n, late in drifting.items():
-        side, out = ("above", "low") if late > 0 else ("below", "high")
-        found.append(f"n = {n} ends {abs(late):.1f} standard errors {side} its curve: its forecast may be too {out}")
-    words = (
-        "What to look for: residuals that bend (low, high, low) mean a wrong curve shape; residuals that drift away at"
-        " the right end mean a wrong extrapolation; one distant point is one unusual evaluation. A right curve has a"
-        " root mean square of about 1 or less, because it is fitted to these points."
-    )
-    return join(*(tag("div", tag("b", "Residuals"), p(sentence(f)), cls="flag") for f in found), p(words, cls="soft"))
-
-
-# coverage -----------------------------------------------------------------------------------------------------
+    return Section("fit", title, join(_coverage(law), p(*note, cls="soft")))
 
 
 def leave_one_out(law: Law) -> list[Data]:
@@ -230,7 +124,7 @@ def _coverage(law: Law) -> Safe:
     outside = f" Always outside: {names(never)}." if never else ""
     body = []
     for arm in law.arms:
-        own = _of(rows, arm.n)
+        own = [r for r in rows if r["n"] == arm.n]
         if own:
             body.append([arm.n, len(arm.runs), f"{sum(r['held'] for r in own)} of {len(own)}",
                          percent(sum(r["held"] for r in own) / len(own))])

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from isocost.report import charts, theme
-from isocost.report.html import Safe, count, figure, interval, join, names, p, sentence, share, signed, table, tag
-from isocost.report.records import Data, ReportRecords, as_dict, as_list, law_of, number
+from isocost.report import charts
+from isocost.report.html import Safe, count, figure, interval, join, p, sentence, tag
+from isocost.report.records import Data, ReportRecords, as_dict, as_list, number
 from isocost.report.section import Section, empty, told
-from isocost.screen.words import counted
 
 SPLIT = "eval/audit"  # the test split; `eval/select` is the validation split
 
@@ -82,9 +79,7 @@ def outcome(study: ReportRecords) -> Section:
     title, data = "Forecast against outcome", outcome_of(study)
     if not data:
         return Section("outcome", title, empty(study, "There is no forecast yet.", "isocost plan"))
-    return Section("outcome", title, join(
-        _verdict_words(study, data), _path(study), _forest(study, data), _difference_plot(study, data),
-        _runs_of_arms(data)))
+    return Section("outcome", title, join(_verdict_words(study, data), _forest(study, data)))
 
 
 def outcome_of(study: ReportRecords) -> Data:
@@ -171,62 +166,6 @@ def _verdict_words(study: ReportRecords, data: Data) -> Safe:
     return join(p(text, cls="lead"), told(study, "forecast"), judged, told(study, "audit"), unsealed)
 
 
-def trained_means(study: ReportRecords, arm: Data) -> dict[float, list[float]]:
-    """C -> held-out reward of every trained run of this arm that was evaluated there."""
-    found: dict[float, list[float]] = {}
-    for run in study.of("train"):
-        if run.size("n") != arm.get("n"):
-            continue
-        for line in run.evaluations:
-            c, y = number(line.get("rollouts")), number(line.get(SPLIT))
-            if c and y is not None:
-                found.setdefault(c, []).append(y)
-    return dict(sorted(found.items()))
-
-
-def _path(study: ReportRecords) -> Safe:
-    spec, alt_text, rows = path_plot(study)
-    if not rows:
-        return Safe("")
-    caption = "Each thin line is one trained run."
-    if any(r["kind"] == "forecast" for r in rows):
-        caption += (
-            " Dashed line and shade: the sealed law's prediction and its 90 % prediction band for the mean of the"
-            " prescribed runs. Bar and tick at the right: the sealed forecast. Dotted: the naive forecasts."
-        )
-    return figure("path", spec, alt_text, caption, rows)
-
-
-def path_plot(study: ReportRecords) -> tuple[theme.Spec, str, list[Data]]:
-    """The sealed law's forecast over a whole run, and the trained runs.
-
-    Returns (specification, alternative text, the rows behind it); no rows if no run was trained.
-    """
-    data = outcome_of(study)
-    lines, law, n, top = trained_lines(study), law_of(study), data.get("n"), data.get("C")
-    if not lines:
-        return {}, "", []
-    band: list[Data] = []
-    if law is not None and n in law.ns and top and data["forecast"]:
-        at = np.geomspace(min(law.range[0], top), top, 96)
-        curve = law.curve(int(n), at, "prediction", len(as_list(study["forecast"].get("runs"))) or 1)
-        columns = (np.round(x, 5).tolist() for x in (np.round(curve.C, 1), curve.value, curve.low, curve.high))
-        band = [dict(zip(("C", "value", "low", "high"), row, strict=True)) for row in zip(*columns, strict=True)]
-    sealed = []
-    if data["forecast"] and top:
-        sealed = [{"C": top, "label": "forecast", **{k: data["forecast"].get(k) for k in ("value", "low", "high")}}]
-    arms = list(dict.fromkeys(r["what"] for r in lines))
-    alt_text = f"Held-out reward against rollouts for the trained runs of {names(arms)}"
-    if sealed:
-        alt_text += (
-            f", on the path that the sealed law forecast, with the forecast {interval(data['forecast'])} as a bar at"
-            " its compute"
-        )
-    spec = charts.forecast_path(band, _naive_paths(study, data), lines, sealed, reach_of(study), alt_text)
-    rows = [*({"kind": "forecast", **r} for r in band), *({"kind": "run", **r} for r in lines)]
-    return spec, alt_text, rows
-
-
 def trained_lines(study: ReportRecords) -> list[Data]:
     """Every evaluation of every trained run, those of the prescribed n first: what, n, run, C, reward."""
     rows = []
@@ -239,21 +178,6 @@ def trained_lines(study: ReportRecords) -> list[Data]:
             for x in run.evaluations
             if number(x.get("rollouts")) and number(x.get(SPLIT)) is not None
         ]
-    return rows
-
-
-def _naive_paths(study: ReportRecords, data: Data) -> list[Data]:
-    """Each naive forecast as a line in log C, from the last pilot value to its own value."""
-    guesses, end, top = list(map(as_dict, data["naive"])), number(study["plan"].get("pilot_C")), data["C"]
-    start = next((number(x.get("value")) for x in guesses if x.get("name") == "last pilot value"), None)
-    if start is None or not end or not top:
-        return []
-    rows: list[Data] = []
-    highest = max((number(x.get("value")) or 0.0 for x in guesses), default=0.0)
-    for x in guesses:
-        side = "above" if number(x.get("value")) == highest else "below"
-        rows.append({"name": x.get("name"), "C": end, "reward": start, "side": None})
-        rows.append({"name": x.get("name"), "C": top, "reward": number(x.get("value")), "side": side})
     return rows
 
 
@@ -285,27 +209,3 @@ def _outcome_lines(label: str, mean: Data, values: Data) -> list[Data]:
 
 def _line(label: str, x: Any, role: str) -> Data:
     return {"label": label, **{k: number(as_dict(x).get(k)) for k in ("value", "low", "high")}, "role": role}
-
-
-def _difference_plot(study: ReportRecords, data: Data) -> Safe:
-    rows, texts = [], []
-    for other in data["others"]:
-        if not (d := other["difference"]):
-            continue
-        label = f"n = {data['n']} minus n = {other['n']}"
-        rows += [_line(label, d, "interval"),
-                 *({"label": label, "value": x, "low": None, "high": None, "role": "run"} for x in other["pairs"])]
-        bounds = f"[{signed(d['low'])}, {signed(d['high'])}]"
-        texts.append(f"{label}: {signed(d['value'])} {bounds} over {counted(len(other['pairs']), 'pair')}.")
-    if not rows:
-        return Safe("")
-    alt_text = "Paired difference in held-out reward. " + " ".join(texts)
-    caption = "Paired by seed, with the 90 % confidence interval. Ticks are single pairs, the dashed line is zero."
-    spec = charts.forest(rows, "difference in held-out reward", alt_text, zero=True)
-    return join(tag("h3", "Difference between the arms"), figure("difference", spec, alt_text, caption, rows))
-
-
-def _runs_of_arms(data: Data) -> Safe:
-    values = [data["values"], *(other["values"] for other in data["others"])]
-    body = [[k, share(v, 4)] for arm in values for k, v in arm.items()]
-    return table(["trained run", "held-out reward at the end"], body, "Trained runs") if body else Safe("")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from isocost.report import charts
-from isocost.report.html import Safe, brief, count, figure, join, p, percent, rate, sentence, share, table, tag
+from isocost.report.html import Safe, brief, count, figure, join, p, rate, sentence, share, table, tag
 from isocost.report.records import Data, ReportRecords, as_dict, as_list, number
 from isocost.report.section import Section, empty, told
 from isocost.report.sections.episodes import episodes
 
 
 def profile(study: ReportRecords) -> Section:
-    """pass@1 over problems, dead groups at each n, lengths, and which methods' preconditions hold."""
+    """pass@1 over problems, lengths, and which methods' preconditions hold."""
     data, title = study["profile"], "Problems"
     if not data:
         return Section("profile", title, empty(study, "Pass rates have not been measured.", "isocost profile"))
@@ -32,26 +32,7 @@ def profile(study: ReportRecords) -> Section:
     spec = charts.histogram(rows, alt_text, graded=graded)
     plot = figure("pass-rates", spec, alt_text, caption, rows) if rows else ""
     return Section("profile", title, join(
-        told(study, "profile"), _lengths(data), plot, _dead(data, samples), _bands(data), episodes(data),
-        _methods(data)))
-
-
-def _dead(data: Data, samples: int) -> Safe:
-    rows = [
-        {k: d.get(k) for k in ("n", "share", "low", "high", "kind")} for d in map(as_dict, as_list(data.get("dead")))
-    ]
-    if not rows:
-        return Safe("")
-    alt_text = "Share of groups whose rollouts all have the same reward: " + ", ".join(
-        f"{percent(r['share'])} at n = {r['n']}" for r in rows
-    )
-    caption = (
-        "A group whose rollouts all have the same reward gives no gradient. "
-        f"Circles: unbiased estimate from the {samples} samples. Diamonds: a fitted beta-binomial. Bars are 90 %"
-        " intervals over problems."
-    )
-    plot = figure("dead-groups", charts.dead_groups(rows, alt_text), alt_text, caption, rows)
-    return join(tag("h3", "Dead groups by n"), plot)
+        told(study, "profile"), _lengths(data), plot, _bands(data), episodes(data), _methods(data)))
 
 
 def _bands(data: Data) -> Safe:
@@ -134,5 +115,3 @@ def _shift(study: ReportRecords) -> Safe:
     text = str(found.get("text", ""))
     title, _, data = text.partition(": ")
     return tag("div", tag("b", title), p(sentence(data)), cls="flag") if found.get("moved") else p(sentence(text))
-
-

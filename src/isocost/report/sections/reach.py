@@ -1,4 +1,4 @@
-"""Reward against compute for each n: fitted curves, their frontier, and which n are equal."""
+"""Reward against compute for each n: fitted curves, and which n are equal."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def _plain(study: ReportRecords, title: str) -> Section:
 
 
 def frontier(study: ReportRecords) -> Section:
-    """The upper envelope of fitted curves, and n*(C) where it is identified, else the set of equal n's."""
+    """n*(C) where it is identified, else the set of equal n's."""
     title, law = "Best n at each compute", law_of(study)
     if law is not None and not law.arms:
         why = law.refused.reason if law.refused else "No n has a curve"
@@ -228,35 +228,9 @@ def frontier(study: ReportRecords) -> Section:
         return Section("frontier", title, no_law(study))
     low, end = law.range
     top = max(prescribed_C(study) or end, end)
-    band = law.frontier(np.geomspace(low, top, GRID))
-    rows = [
-        {"C": c, "reward": v, "low": a, "high": b, "n": int(n)}
-        for (c, v, a, b), n in zip(_columns(band, 4), band.n, strict=True)
-    ]
-    alt_text = (
-        f"Best fitted held-out reward against training rollouts, from {share(rows[0]['reward'])} at {brief(low)} to"
-        f" {share(rows[-1]['reward'])} at {brief(top)}."
-    )
-    caption = (
-        "The upper envelope of the fitted curves with its 90 % band; it can jump where the best n changes. Circles are"
-        " means that exceed all earlier ones: biased upwards, for display only."
-    )
-    observed = _records(_means([r for r in study.of("pilot") if r.evaluations]))
     fence = end if top > end else None
-    spec = charts.frontier(rows, observed, reach_of(study), alt_text)
-    plot = figure("frontier", spec, alt_text, caption, rows)
     return Section("frontier", title, join(
-        _set_sentence(study, law), told(study, "plan"), plot, _which(study, law, low, top, fence)))
-
-
-def _records(points: Sequence[Data]) -> list[Data]:
-    """The running maximum over C of mean rewards."""
-    best, out = -math.inf, []
-    for r in sorted(points, key=lambda r: (r["C"], -r["reward"])):
-        if r["reward"] > best:
-            best = r["reward"]
-            out.append({k: r[k] for k in ("C", "reward", "n")})
-    return out
+        _set_sentence(study, law), told(study, "plan"), _which(study, law, low, top, fence)))
 
 
 def _which(study: ReportRecords, law: Law, low: float, top: float, fence: float | None) -> Safe:

@@ -1,8 +1,4 @@
-"""Rollouts turn by turn: a bounded sample of those that records keep as text, with filters.
-
-The sample follows from the records alone. All of it is in the page as text; `rollouts.js` only hides what a filter
-leaves out, so a page without scripts has every rollout.
-"""
+"""Rollouts turn by turn: a bounded sample of those that records keep as text. It follows from the records alone."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from isocost.report.records import ReportRecords, as_dict, as_list, number
 from isocost.report.section import Section, empty
 from isocost.runs.kept_rollouts import PROFILE, WORDS, KeptRollout, KeptTurn, Outcome, end_of, read
 from isocost.screen.words import counted, shortened, visible, word
-from isocost.types import FaultSource, Stop
+from isocost.types import Stop
 
 RUNS = 6            # whose rollouts are in the page; trained runs come first
 EACH = 4            # of the first and the last update of each part of a run, and of those kept for their faults
@@ -64,7 +60,7 @@ def rollouts(study: ReportRecords) -> Section:
     more = p("Every other one that was kept: ", command, " with ", options, ".", cls="soft")
     rule = details("How the rollouts of this page were chosen", p(RULE, cls="soft"))
     rows = [tag("li", _rollout(r, i, study)) for i, r in enumerate(shown)]
-    viewer = tag("div", _filters(shown), tag("ol", *rows, cls="rollouts"), cls="viewer")
+    viewer = tag("div", tag("ol", *rows, cls="rollouts"), cls="viewer")
     return Section("rollouts", title, join(p(lead, cls="lead"), more, rule, viewer))
 
 
@@ -95,44 +91,6 @@ def _varied(some: Sequence[KeptRollout], most: int) -> list[KeptRollout]:
     return [some[i] for i in sorted(sorted(rank, key=rank.__getitem__)[:most])]
 
 
-# filters ----------------------------------------------------------------------------------------------------
-
-
-def _filters(shown: Sequence[KeptRollout]) -> Safe:
-    """Hidden until the page's script runs: without it they do nothing."""
-    there = [o for o in Outcome if any(r.outcome is o for r in shown)]
-    chips = [_chip("", "all", len(shown)), *(_chip(o, WORDS[o], sum(r.outcome is o for r in shown)) for o in there)]
-    runs = list(dict.fromkeys(r.run for r in shown))
-    updates = sorted({r.step for r in shown})
-    faults = [s for s in map(str, FaultSource) if any(s in r.sources for r in shown)]
-    several = [("any", "any"), *((s, f"of the {s}") for s in faults), ("none", "none")] if faults else []
-    choices = (
-        _select("run", "Run", [(str(i), visible(run, lines=False)) for i, run in enumerate(runs)]),
-        _select("update", "Update", [(str(u), count(u)) for u in updates]),
-        _select("faults", "Faults", several),
-    )
-    buttons = tag("span", tag("button", "Open all", type="button", data_all="open"),
-                  tag("button", "Close all", type="button", data_all="close"), cls="buttons")
-    status = tag("p", tag("span", f"{counted(len(shown), 'rollout')} shown", cls="matching", role="status"), buttons,
-                 cls="count")
-    outcomes = tag("fieldset", tag("legend", "Outcome"), *chips)
-    return tag("div", outcomes, tag("div", *choices, cls="choices"), status, cls="filters", hidden=True)
-
-
-def _chip(value: str, words: str, many: int) -> Safe:
-    box = tag("input", type="radio", name="outcome", value=str(value), checked=not value)
-    return tag("label", Safe(box.removesuffix("</input>")), tag("span", words, " ", tag("small", count(many))),
-               cls="chip")
-
-
-def _select(name: str, label: str, options: Sequence[tuple[str, str]]) -> Safe:
-    """Nothing where there is no choice."""
-    if len(options) < 2:
-        return Safe("")
-    every = [tag("option", "all", value=""), *(tag("option", text, value=value) for value, text in options)]
-    return tag("label", label, tag("select", *every, name=name))
-
-
 # one rollout ------------------------------------------------------------------------------------------------
 
 
@@ -148,10 +106,7 @@ def _rollout(r: KeptRollout, index: int, study: ReportRecords) -> Safe:
         tag("span", where, cls="where"), tag("span", " · ".join(numbers), cls="numbers"),
     )
     body = tag("div", *_body(r, study), cls="body")
-    return tag(
-        "details", head, body, cls="rollout", id=f"rollout-{index}", data_run=visible(r.run, lines=False),
-        data_update=str(r.step), data_outcome=str(r.outcome), data_faults=" ".join(r.sources) or "none",
-    )
+    return tag("details", head, body, cls="rollout", id=f"rollout-{index}")
 
 
 def _when(r: KeptRollout) -> str:

@@ -17,7 +17,6 @@ from isocost.steps.study import StudyRecord, changes
 class ControlLawResult(OfPlanner):
     """The laws of a study of control (`isocost.planner.control.prescribe.ControlLaws`)."""
 
-    record: ClassVar[str] = "law"
     has: ClassVar[str] = "laws_of"
 
     laws_of: ControlLaws

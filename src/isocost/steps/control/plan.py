@@ -58,11 +58,11 @@ def said(unit: str, amount: float) -> str:
 class ControlPilotResult(OfPlanner):
     """The plan of a pilot of control (`isocost.planner.control.pilot.ControlPilot`)."""
 
-    record: ClassVar[str] = "pilot"
     has: ClassVar[str] = "pilot"
 
     pilot: ControlPilot
     folder: Path | None = folder_field()
+    besides: str = ""
 
     @property
     def heading(self) -> str:
@@ -72,7 +72,7 @@ class ControlPilotResult(OfPlanner):
         """Its grid and its cost."""
         p = self.pilot
         cost = f"{worded(p.budget, p.cost)} of {p.budget}" if p.budget else said(p.unit, p.cost)
-        return given(Row("grid", p.why), Row("cost", cost),
+        return given(Row("grid", p.why), Row("cost", cost), Row("not in the budget", self.besides),
                      Row("next", f"isocost pilot {word(self.folder)}" if self.folder else "", "command"))
 
 
@@ -81,13 +81,12 @@ class ControlPlanResult(OfPlanner):
     """A prescription of control (`isocost.planner.control.prescribe.ControlPlan`). sealed: whether a forecast of its
     runs can be sealed here, and they be trained."""
 
-    record: ClassVar[str] = "plan"
-    sections: ClassVar[tuple[str, ...]] = ()
     has: ClassVar[str] = "plan"
 
     plan: ControlPlan
     sealed: bool = True
     folder: Path | None = folder_field()
+    besides: str = ""
 
     @property
     def heading(self) -> str:
@@ -108,6 +107,7 @@ class ControlPlanResult(OfPlanner):
             Row("", f"{p.final.value:.4g} [{p.final.low:.4g}, {p.final.high:.4g}] mean return after "
                     f"{grouped(p.samples)} samples" if p.final else ""),
             Row("cost", f"{said(p.unit, p.cost)} a run"),
+            Row("not in the budget", self.besides),
             *(Row("against", f"{k}: {v.label}") for k, v in p.rivals.items()),
             *(Row("", text, "flag") for text in p.flags),
         ]
@@ -148,7 +148,8 @@ def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
         made = plan_control_pilot(centre, asked.length or profile.samples, price, budget, sigmas=asked.sigma,
                                   seeds=asked.seeds, seed=study.asked["seed"], shorter=asked.shorter or 0.0)
         study = study.write("pilot.json", {**made.data(), OPTIONS: told})
-    return ControlPilotResult(pilot_of(study), study.path)
+    pilot = pilot_of(study)
+    return ControlPilotResult(pilot, study.path, evaluating(study, len(pilot.runs)))
 
 
 def _refuse_random(profile: ControlProfile, length: int | None) -> None:
@@ -168,7 +169,18 @@ def pilot_of(study: StudyRecord) -> ControlPilot:
 
 def prescribed(study: StudyRecord) -> ControlPlanResult:
     """The prescription that plan.json holds."""
-    return ControlPlanResult(ControlPlan.of(study.record("plan.json", "plan")), study.source.can(Can.TRAIN), study.path)
+    plan = ControlPlan.of(study.record("plan.json", "plan"))
+    return ControlPlanResult(plan, study.source.can(Can.TRAIN), study.path,
+                             evaluating(study, plan.seeds * (1 + len(plan.rivals))))
+
+
+def evaluating(study: StudyRecord, runs: int) -> str:
+    """What the evaluations of so many runs take by the study's profile, which no budget has; empty if not known."""
+    if not study.has("profile.json"):
+        return ""
+    costs = ControlProfile.of(study.record("profile.json", "profile")).costs
+    return (f"evaluations of {counted(runs, 'run')}, {duration(runs * costs.evaluation_seconds)} and "
+            f"{runs * costs.evaluation_flop:.3g} FLOP") * bool(costs.evaluation_flop)
 
 
 def _kept(study: StudyRecord, told: Mapping[str, Any]) -> dict[str, Any]:

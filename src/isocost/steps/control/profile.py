@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -45,8 +45,6 @@ class ControlProfile(Result):
     and `default` the method's own arm: one update per sample, its own batch, and the rate that is usual.
     """
 
-    record: ClassVar[str] = "profile"
-
     task: str
     method: str
     width: int
@@ -72,8 +70,9 @@ class ControlProfile(Result):
         cells = [(f"{r:g}", f"{mean:.4g}", f"{end:.4g}") for r, mean, end in self.by_rate]
         out: list[Row | Table] = [
             Row("return", f"{self.random:.4g} of random actions, {self.reference:.4g} of the reference"),
-            Row("cost", f"a sample {c.sample_seconds * 1e3:.3g} ms; an update of {self.batch} {update * 1e3:.3g} "
-                        f"ms and {c.update_flop + c.example_flop * self.batch:.3g} FLOP, {self.width} wide"),
+            Row("cost", f"a sample {c.sample_seconds * 1e3:.3g} ms and {c.sample_flop:.3g} FLOP of its action; an "
+                        f"update of {self.batch} {update * 1e3:.3g} ms and "
+                        f"{c.update_flop + c.example_flop * self.batch:.3g} FLOP, {self.width} wide"),
             Table(("rate", "mean return", "at the end"), cells),
             Row("centre", f"batch {self.batch}, rate {self.rate:.2g}; runs of {grouped(self.samples)} samples"),
             Row("time", duration(self.seconds)),
@@ -105,8 +104,8 @@ def profile_control(
     """
     from isocost.control import methods
 
-    if methods.agent(method).offline:
-        raise UserError(f"{method} learns from a set, and a plan is for methods that take samples: leave --method out, "
+    if (made := methods.agent(method)).offline or made.warms:
+        raise UserError(f"{method} learns from a set, and a plan is for methods of samples alone: leave --method out, "
                         f"or train it alone: `isocost collect {task}`, then `isocost train {method} --control {task} "
                         "--offline FILE`")
     asked = {"task": task, "method": method, "seed": seed, "samples": samples, "width": width}
@@ -184,4 +183,8 @@ def _costs(small: list[RunFiles], large: list[RunFiles]) -> ControlCosts:
         pairs.append((float(about["arm"]["batch"]), max(took, 0.0), float(about["update"]["flop"])))
     (b0, s0, f0), (b1, s1, f1) = pairs
     each, flop = max((s1 - s0) / (b1 - b0), 0.0), (f1 - f0) / (b1 - b0)
-    return ControlCosts(sample, max(s0 - each * b0, 0.0), each, max(f0 - flop * b0, 0.0), flop)
+    ends, action = [f.end for f in small], small[0].about().get("action", {"flop": 0})
+    return ControlCosts(
+        sample, max(s0 - each * b0, 0.0), each, max(f0 - flop * b0, 0.0), flop, float(action["flop"]),
+        float(np.mean([e["bill"]["evaluation"]["seconds"] for e in ends])),
+        float(np.mean([e.get("flop_of", {"evaluation": 0})["evaluation"] for e in ends])))

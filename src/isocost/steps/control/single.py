@@ -40,7 +40,8 @@ class ControlOptions:
     batch, width: the method's own where they are None. seeds: runs of the seeds `seed`, `seed` + 1, .. in one stack.
     environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many.
     stop_at: an amount at which each run ends before its budget is spent; `price` and `devices` are for one in money.
-    offline: the file of the set that an offline method learns from; its budget may be in updates ("20k-updates").
+    offline: the file of the set that it learns from; the budget of an offline method may be in updates ("20k-updates").
+    offline_updates: on this set, before the first sample of a method that takes samples; the budget's are besides.
     """
 
     budget: str
@@ -57,6 +58,7 @@ class ControlOptions:
     price: str | None = None
     devices: int | None = None
     offline: Path | None = None
+    offline_updates: int = 0
 
     def __post_init__(self) -> None:
         if self.budget is None:
@@ -84,8 +86,8 @@ class ControlEnd(Result):
             line = self.last[folder]
             out += [
                 Row(end["reason"], end["detail"]),
-                Row("", f"{grouped(end['samples'])} samples, {counted(end['updates'], 'update')}, {end['flop']:.3g} "
-                        f"FLOP of updates in {duration(end['seconds'])}"),
+                Row("", f"{grouped(end['samples'])} samples, {counted(end['updates'], 'update')}, {_flop(end)} in "
+                        f"{duration(end['seconds'])}"),
                 *(Row("", text, "flag") for text in end["notes"]),
             ]
             if line:
@@ -98,6 +100,14 @@ class ControlEnd(Result):
     def to_dict(self) -> dict[str, Any]:
         """end.json of each run, by folder."""
         return {k: dict(v) for k, v in self.ends.items()}
+
+
+def _flop(end: Mapping[str, Any]) -> str:
+    """What end.json counts; that of earlier versions counts updates alone."""
+    if not (of := end.get("flop_of")):
+        return f"{end['flop']:.3g} FLOP of updates"
+    return (f"{end['flop']:.3g} FLOP ({of['updates']:.3g} of updates, {of['acting']:.3g} of acting; besides "
+            f"{of['evaluation']:.3g} of evaluations)")
 
 
 def train_control(
@@ -115,13 +125,17 @@ def train_control(
     agent = methods.agent(method)
     arm = Arm(sigma=asked.updates_per_sample, rate=asked.lr, batch=asked.batch or agent.batch,
               width=asked.width or agent.width)
-    at = tuple(points(amount, asked.evaluations)) if unit == ("updates" if asked.offline else "env-steps") else ()
+    axis = "updates" if agent.offline else "env-steps"
+    at: tuple[float, ...] = tuple(points(amount, asked.evaluations)) if unit == axis else ()
+    if asked.offline_updates:       # after the first sample, by what the set has taught
+        at = (asked.environments, *at)
     jobs, outs = [], []
     for seed in range(asked.seed, asked.seed + asked.seeds):
         name = f"{agent.name}-{task.replace(':', '-')}-{seed}"
         jobs.append(ControlJob(name, task, method, seed, {unit: amount}, arm, at,
                                dict(s.split("=", 1) for s in asked.sets), asked.environments,
-                               data=str(asked.offline) if asked.offline else None))
+                               data=str(asked.offline) if asked.offline else None,
+                               offline_updates=asked.offline_updates))
         home = out or Path("runs") / name
         outs.append(home if asked.seeds == 1 else (out or Path("runs") / f"{agent.name}-{task}") / f"seed-{seed}")
     with observer.counting("train") as tell:
@@ -129,7 +143,7 @@ def train_control(
         reached: dict[str, int] = {}
 
         def told(name: str, line: Mapping[str, Any]) -> None:
-            counted_in = "updates" if asked.offline else "env_steps"
+            counted_in = axis.replace("-", "_")
             reached[name] = line[counted_in]
             known = unit.replace("-", "_") == counted_in
             tell(counted_in.replace("env_steps", "samples"), sum(reached.values()), int(total) if known else 0)
@@ -142,16 +156,19 @@ def train_control(
 
 
 def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:
-    """The amount of --stop-at, one in FLOP by what an update takes in which all networks are trained."""
+    """The amount of --stop-at, one in FLOP by what an action takes, and an update in which all networks are trained."""
     from isocost.control.tasks import open_task
     from isocost.runs.control import agent_of, price
 
     found = stop_of(asked.stop_at, Machine.priced(asked.price, asked.devices or 1, 1))
+    offline = agent_of(job).offline
     if found and found.unit == FLOPS:
-        found = replace(found, each={"updates": float(price(agent_of(job), open_task(job.task))[0].flop)})
-    counted_in = {"updates", "seconds"} | (set() if asked.offline else {"env_steps"})
+        work = price(agent_of(job), open_task(job.task))
+        acting = {} if offline else {"env_steps": float(work.action.flop)}
+        found = replace(found, each={"updates": float(work.update.flop), **acting})
+    counted_in = {"updates", "seconds"} | (set() if offline else {"env_steps"})
     if found and not (found.each and found.each.keys() <= counted_in):
-        own = "a run on a set counts" if asked.offline else "a run of control counts environment steps,"
+        own = "a run on a set counts" if offline else "a run of control counts environment steps,"
         raise UserError(f"--stop-at {asked.stop_at}: {own} FLOP, time and money")
     return found
 

@@ -51,7 +51,6 @@ class ControlRuns(Result):
 class ControlForecastResult(OfPlanner):
     """A sealed forecast of control (`isocost.planner.control.outcome.ControlForecast`)."""
 
-    record: ClassVar[str] = "forecast"
     has: ClassVar[str] = "forecast"
 
     forecast: ControlForecast
@@ -70,7 +69,6 @@ class ControlForecastResult(OfPlanner):
 class ControlAuditResult(OfPlanner):
     """The forecast against the outcome (`isocost.planner.control.outcome.ControlAudit`)."""
 
-    record: ClassVar[str] = "audit"
     has: ClassVar[str] = "audit"
 
     audit: ControlAudit
@@ -103,9 +101,9 @@ def pilot_control(
     study.source.require(Can.PILOT, study.path)
     pilot = pilot_of(study)
     if dry_run:
-        from isocost.steps.control.plan import ControlPilotResult
+        from isocost.steps.control.plan import ControlPilotResult, evaluating
 
-        return ControlPilotResult(pilot, study.path)
+        return ControlPilotResult(pilot, study.path, evaluating(study, len(pilot.runs)))
     with study.phase("pilot"):
         run_all(study.runs, pilot.runs, _trained(study), "pilot", _workers(study, workers), observer)
     return ControlRuns(tuple(r.name for r in pilot.runs), f"isocost fit {word(study.path)}", study.path)

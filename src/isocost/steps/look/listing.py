@@ -1,13 +1,13 @@
-"""List studies and runs below a folder, methods by seam, and the differences between two recipes."""
+"""List studies and runs below a folder, and methods by seam."""
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from isocost import methods as catalogue
 from isocost import strategies
@@ -17,20 +17,14 @@ from isocost.laws.curves import MEASURED
 from isocost.planner.control.pilot import ControlRunPlan
 from isocost.planner.training.study_runs import SIZES, PlannedRun
 from isocost.promise import told as promises
-from isocost.recipe import calls, describe, diff
-from isocost.runs import files as records
+from isocost.recipe import diff
 from isocost.runs import measure
 from isocost.runs.arm import Arm
-from isocost.runs.files import GO_ON, ended, find_runs, fit, is_run, read_json, read_lines
-from isocost.runs.measure import TRAINING
-from isocost.runs.names import today
+from isocost.runs.files import GO_ON, ended, find_runs, fit, read_json, read_lines
 from isocost.runs.schema import ARMED
 from isocost.screen.display import Result, Row, Table, TextResult, given
 from isocost.screen.words import counted, duration, visible
 from isocost.seams import SEAMS
-
-if TYPE_CHECKING:
-    from isocost.trainers.reading.configs import ConfigurationDifference
 
 FILES = (
     "profile.json", "pilot.json", "law.json", "plan.json", "forecast.json", "audit.json", "comparison.json",
@@ -244,59 +238,6 @@ def _ended(path: Path, reason: str | None) -> str:
     return reason or "unfinished"
 
 
-@dataclass(frozen=True)
-class MetricsTable(Result):
-    """A table of metrics that was written: its file and the `count` of its rows."""
-
-    path: Path
-    count: int
-
-    def rows(self) -> list[Row]:
-        """The number of rows, and the file."""
-        return [Row("", f"{counted(self.count, 'row')} in {self.path}", "command")]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"path": str(self.path), "rows": self.count}
-
-
-def write_parquet(folder: str | Path, out: str | Path) -> MetricsTable:
-    """Write every line of metrics.jsonl of the runs below a folder as one Parquet table, one row per line.
-
-    Column `run` is the run's folder; `purpose`, `n`, `B`, `lr` and `seed` its arm; `kind` is the kind of reward,
-    held-out or training. Training rewards that replace evaluations are in the column `training`, not in `eval/select`
-    and `eval/audit`.
-
-    Raises:
-        UserError: if pyarrow is not installed, or there are no runs with metrics.
-    """
-    folder, out = Path(folder), Path(out)
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise UserError("writing Parquet needs pyarrow: pip install pyarrow") from None
-    lines = []
-    for path in find_runs(folder):
-        run, own = _about(path)
-        arm = {"run": str(path), "purpose": run["purpose"], **own}
-        arm |= {"seed": run["seed"], "kind": measure.of(run)["kind"]}
-        lines += [{**arm, **_as_measured(line, arm["kind"])} for line in read_lines(path / "metrics.jsonl")]
-    if not lines:
-        raise UserError(f"{folder} holds no run with metrics")
-    columns = list(dict.fromkeys(k for line in lines for k in line))
-    table = pyarrow.table({k: [line.get(k) for line in lines] for k in columns})
-    parquet.write_table(table, out)
-    return MetricsTable(out, len(lines))
-
-
-def _as_measured(line: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A line of metrics.jsonl with its evaluation under the kind of reward."""
-    if kind != TRAINING or "eval/audit" not in line:
-        return line
-    return {"training": line["eval/audit"]} | {k: v for k, v in line.items() if not k.startswith("eval/")}
-
-
 # methods ------------------------------------------------------------------------------------------------------
 
 
@@ -337,14 +278,8 @@ class MethodList(Result):
                 *(Row(m.name, m.broken, "command") for m in self.methods if m.broken is not None)]
 
 
-def list_methods(seam: str | None = None) -> MethodList:
-    """Every method, or those that change a seam of their parent; methods that cannot be loaded are always listed.
-
-    Raises:
-        UserError: for an unknown seam.
-    """
-    if seam is not None and seam not in SEAMS:
-        raise UserError(f"unknown seam {seam!r}; expected one of {', '.join(SEAMS)}")
+def list_methods() -> MethodList:
+    """Every method, with those that cannot be loaded."""
     out = []
     for name in catalogue.names():
         try:
@@ -355,35 +290,8 @@ def list_methods(seam: str | None = None) -> MethodList:
             out.append(MethodRow(name, broken=str(e)))
             continue
         changed = tuple(diff(parent.recipe(), method.recipe())) if parent else tuple(SEAMS)
-        if seam is None or seam in changed:
-            out.append(MethodRow(name, card.year, card.parent, changed, card.claim, card.paper))
+        out.append(MethodRow(name, card.year, card.parent, changed, card.claim, card.paper))
     return MethodList(tuple(out))
-
-
-@dataclass(frozen=True)
-class MethodNode:
-    """A method in the family tree: `depth` is the number of its ancestors there."""
-
-    name: str
-    depth: int
-
-
-@dataclass(frozen=True)
-class MethodTree(TextResult):
-    """The methods as a family tree, each after its parent; `broken` are the reasons why others cannot be loaded."""
-
-    methods: tuple[MethodNode, ...]
-    broken: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """A line per method, indented by its depth, then a line per reason."""
-        return "".join(f"{line}\n" for line in (*("  " * m.depth + m.name for m in self.methods), *self.broken))
-
-
-def method_tree() -> MethodTree:
-    """Every method as a family tree."""
-    rows, broken = catalogue.family()
-    return MethodTree(tuple(MethodNode(*row) for row in rows), tuple(broken))
 
 
 @dataclass(frozen=True)
@@ -448,112 +356,3 @@ def check_method(name: str) -> MethodCheck:
 
 
 # differences --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Difference(Result):
-    """The seams and sizes at which two recipes `a` and `b` differ: {name: (in a, in b)}, with all defaults.
-
-    `code` are (version, hash of the sources) of isocost for either side.
-    """
-
-    entries: ClassVar[str] = "changed"
-
-    a: str
-    b: str
-    changed: dict[str, tuple[Any, Any]]
-    code: tuple[tuple[str, str], tuple[str, str]]
-
-    def rows(self) -> list[Row]:
-        """The seams that differ, with either side's value.
-
-        A function that only one side has is printed as module:name, with the hash of its source if it is outside the
-        package. A function that both sides have is printed by its name, with its settings.
-        """
-        a, b = self.a, self.b
-        out = [] if self.changed else [Row("", f"{a} and {b} are the same recipe", "head")]
-        for seam, (left, right) in self.changed.items():
-            both = _functions(left) & _functions(right)
-            out += [Row("", seam, "head"),
-                    *(Row(name, _short(x, both), "command") for name, x in ((a, left), (b, right)))]
-        (old, one), (new, other) = self.code
-        differ = (f"{a} is of isocost {old}, sources {one}, and {b} of isocost {new}, sources {other}: a function of "
-                  "the same name may differ between them")
-        return [*out, *([Row("", differ, "flag")] if one != other else [])]
-
-
-def _functions(x: Any) -> set[tuple[str, str]]:
-    """The functions in a described value: module:name, and the hash of the source if outside the package."""
-    return {(c["fn"], c.get("source", "")) for c in calls(x)}
-
-
-def _short(x: Any, both: Collection[tuple[str, str]]) -> str:
-    """A described value as a call; functions that are not in `both` with their module and the hash of their source."""
-    if isinstance(x, dict) and "fn" in x:
-        settings = ", ".join(f"{k}={_short(v, both)}" for k, v in x.items() if k not in ("fn", "source"))
-        known = (x["fn"], x.get("source", "")) in both
-        fn = x["fn"].split(":")[-1] if known else x["fn"]
-        source = f" [source {x['source']}]" if not known and "source" in x else ""
-        return fn + (f"({settings})" if settings else "") + source
-    return "[" + ", ".join(_short(i, both) for i in x) + "]" if isinstance(x, list) else str(x)
-
-
-def compare_recipes(a: str, b: str) -> Difference:
-    """The differences between the recipes of two methods, method files or run folders.
-
-    Raises:
-        UserError: for a name that is none of these, or a run without a recipe in its record.
-    """
-    left, right = _described(a), _described(b)
-    changed = {
-        k: (left.get(k), right.get(k))
-        for k in {**left, **right}
-        if left.get(k) != right.get(k) and k != "name"
-    }
-    return Difference(a, b, changed, (_code(a), _code(b)))
-
-
-def compare(a: str, b: str) -> Difference | ConfigurationDifference:
-    """The differences between two recipes, or in one vocabulary where a side is a configuration of another trainer.
-
-    Raises:
-        UserError: for a name that is no method, method file, run folder or configuration.
-    """
-    from isocost.trainers.reading import configs  # lists need none of it
-
-    def side(name: str) -> configs.Configuration:
-        path = Path(name)
-        if foreign(path):
-            return configs.read(path)
-        return configs.of_recipe(name, _described(name), read_json(path / "run.json") if path.is_dir() else {})
-
-    def foreign(path: Path) -> bool:
-        return not is_run(path) and configs.is_configuration(path)
-
-    if foreign(Path(a)) or foreign(Path(b)):
-        return configs.ConfigurationDifference(side(a), side(b))
-    return compare_recipes(a, b)
-
-
-def _described(name: str) -> dict[str, Any]:
-    path = Path(name)
-    if path.is_dir():
-        if not is_run(path):
-            raise UserError(
-                f"{name} is a folder without run.json; name a method, a .py file, a run's folder or a trainer's "
-                "configuration"
-            )
-        run = read_json(path / "run.json")
-        if not run.get("recipe"):
-            raise UserError(
-                f"{name} has no recipe on record (logs of other trainers hold none), so its seams are not known; name "
-                "a method, a .py file or a run that isocost trained"
-            )
-        return dict(today(run["recipe"]))
-    return dict(describe(catalogue.recipe(name)))
-
-
-def _code(name: str) -> tuple[str, str]:
-    """Version and source hash of isocost: those recorded by a run, else the current ones."""
-    code = read_json(Path(name) / "run.json").get("code") if Path(name).is_dir() else records.code()
-    return str((code or {}).get("version")), str((code or {}).get("sources"))

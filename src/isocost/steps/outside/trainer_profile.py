@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from isocost.runs.files import SCHEMA
 from isocost.screen.display import Result, Row, folder_field
@@ -21,8 +21,6 @@ class TrainerProfile(Result):
     base, end: held-out reward before and after. timing: its seconds by part. lengths: the mean length of a completion,
     if the log has it. missing: what the log lacks. select: held-out problems. samples: of each. command: what ran.
     """
-
-    record: ClassVar[str] = "trainer"
 
     command: str
     base: float

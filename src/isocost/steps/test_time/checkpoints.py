@@ -1,99 +1,214 @@
-"""Trained policies that a study of strategies compares with its own model: finished runs, grouped by what they trained.
+"""Trained policies that a study of strategies compares with its own model: those of runs, grouped by what they trained.
+
+    runs/grpo-0               the final policy of a run, or of all runs of a study
+    runs/grpo-0@120           the policy after step 120, if the run has kept that checkpoint
+    runs/grpo-0=samples.jsonl, grpo:3e18flop=samples.jsonl     stored completions of a policy, and what it took
 
 Runs that differ in their seed only are one policy, whose accuracy is the mean over them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from isocost.can import Can
 from isocost.disk.jsonfile import fit
 from isocost.errors import UserError
+from isocost.local.weights import read_tensors, save
+from isocost.planner.budget import Budget
 from isocost.planner.test_time.policies import BASE, PolicyCost
 from isocost.runs import source
-from isocost.runs.files import canonical, find_runs, read_json
-from isocost.runs.schema import ENDED, TRAINED, Costs
+from isocost.runs.files import canonical, file_hash, find_runs, read_json
+from isocost.runs.schema import BILLED, ENDED, STATE, TRAINED, Costs
 from isocost.screen.words import counted, word
 from isocost.tasks import text
 from isocost.types import Problem
-from isocost.worlds.setting import Setting, open_problems
+from isocost.units import FLOPS, SECONDS
+from isocost.worlds.setting import Setting, open_problems, open_setting
+
+TRAIN_FLOP = 6      # FLOP a parameter of a token that is trained on, as `Cost.flops` counts it
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The final policy of a run. `name` is that of the run's folder, and `policy` that of all runs of its kind."""
+    """A policy of a run. `name` is that of the run's folder, with @STEP inside it, and `policy` that of all runs of its
+    kind. `model` is its folder, or the file of its stored completions; `inside` the checkpoint that it is made from."""
 
     name: str
     policy: str
     model: str
-    setting: Setting
+    setting: Setting | None
     training: Costs
     parameters: float
     learned: float
+    inside: Path | None = None
 
     def data(self) -> dict[str, str]:
         """Of it, in study.json."""
         return {"name": self.name, "policy": self.policy, "model": self.model}
 
+    def write(self) -> None:
+        """Write a policy inside a run as a Hugging Face folder. Raises UserError for weights that are damaged."""
+        if self.inside is None or Path(self.model).is_dir():
+            return
+        assert self.setting is not None
+        weights = self.inside / "learner.safetensors"
+        if file_hash(weights) != read_json(self.inside / "state.json", STATE)["sha256"]:
+            raise UserError(f"{weights} is damaged: its bytes are not those that were saved. Name another step")
+        opened = open_setting(self.setting, check=False)
+        try:
+            opened.world.restore(read_tensors(weights))
+            Path(self.model).parent.mkdir(exist_ok=True)
+            save(Path(self.model), opened.world)
+        finally:
+            opened.close()
 
-def checkpoints(folders: Sequence[Path]) -> list[Checkpoint]:
-    """The finished runs in these folders, which are runs, or studies of training with all of their trained runs.
 
-    Raises UserError for a folder without a final policy, for a run that is no run of isocost, for two runs of one
-    name, and for one that is named as the study's own model.
+def checkpoints(folders: Sequence[Path], out: Path = Path()) -> list[Checkpoint]:
+    """The finished runs in these folders, which are runs, or studies of training with all of their trained runs; of
+    RUN@STEP the policy after that step, for which `Checkpoint.write` makes a folder in `out`.
+
+    Raises UserError for a folder without a final policy, for a step that was not kept, for a run that is no run of
+    isocost, for two runs of one name, and for one that is named as the study's own model.
     """
-    found: dict[Path, dict[str, Any]] = {}
+    found: dict[str, tuple[dict[str, Any], Checkpoint]] = {}
     for folder in folders:
-        ended = [run for run in find_runs(folder) if (run / "final").is_dir()]
-        if not ended:
-            raise UserError(f"--checkpoints {folder}: no run there has a final policy. Name runs that have ended, such "
-                            "as runs/grpo-0 of `isocost train grpo`, or a study whose prescription was trained")
-        for run in ended:
+        path, step = _parted(folder)
+        for run in _having(path, step):
             record = read_json(run / "run.json")
             source.of(record).require(Can.EVALUATE, run)
             fit(run / "run.json", record, TRAINED)
-            found[run] = record
-    names = [run.name for run in found]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"--checkpoints: two runs are named {twice}, which names their samples; rename a folder")
+            one, setting = _of(run, record, step), Setting.of(record["job"]["setting"])
+            model = run / "final" if one.inside is None else out / "policies" / one.name
+            _add(found, record, replace(one, model=str(model), setting=setting))
+    return _grouped(found)
+
+
+def stored(asked: Sequence[Path], parameters: float | None) -> list[Checkpoint]:
+    """Policies of stored completions: each RUN=FILE, RUN@STEP=FILE or NAME:COST=FILE with the cost of its training in
+    FLOP or in time. `parameters` is the size of a model that no run tells.
+
+    Raises UserError for what has no file, for a name without a cost, and as `checkpoints`.
+    """
+    found: dict[str, tuple[dict[str, Any], Checkpoint]] = {}
+    for text_ in map(str, asked):
+        left, equals, file = text_.rpartition("=")
+        path, step = _parted(Path(left))
+        if not equals or not left:
+            raise UserError(f"--checkpoints {text_}: with --completions each is RUN=FILE, or NAME:COST=FILE such as "
+                            "grpo:3e18flop=grpo.jsonl, with the completions of that policy")
+        if runs := find_runs(path):
+            if len(runs) > 1:
+                raise UserError(f"--checkpoints {text_}: {path} holds {len(runs)} runs; name the one that wrote {file}")
+            record = read_json(runs[0] / "run.json")
+            one = replace(_of(runs[0], record, step), inside=None)
+        else:
+            name, _, cost = left.partition(":")
+            if not name or not cost:
+                raise UserError(f"--checkpoints {text_}: {left or 'it'} is no run, so name what its training took, "
+                                f"such as {name or 'grpo'}:3e18flop={file} or {name or 'grpo'}:40h={file}")
+            record, one = {"name": name}, Checkpoint(name, name, "", None, _stated(cost, parameters), 0.0, 0.0)
+        _add(found, record, replace(one, model=file, parameters=one.parameters or parameters or 0.0))
+    return _grouped(found)
+
+
+def _parted(folder: Path) -> tuple[Path, int | None]:
+    """A folder and the step in its name, where there is one: RUN@120."""
+    name, _, step = str(folder).rpartition("@")
+    return (Path(name), int(step)) if name and step.isdigit() and not folder.is_dir() else (folder, None)
+
+
+def _having(path: Path, step: int | None) -> Iterator[Path]:
+    """The runs below a folder that have a final policy, or have kept a step. Raises UserError for none."""
+    runs = find_runs(path)
+    kept = [run for run in runs if (run / ("final" if step is None else _folder(step))).is_dir()]
+    if step is not None and runs and len(kept) < len(runs):
+        run = next(r for r in runs if r not in kept)
+        steps = ", ".join(str(int(x.name.rpartition("-")[2])) for x in sorted(run.glob("checkpoints/step-*")))
+        raise UserError(f"--checkpoints {path}@{step}: {run} has kept step {steps or 'none'}. Name one of them, or "
+                        "train with --keep-checkpoints 8, which keeps more than the last two")
+    if not kept:
+        raise UserError(f"--checkpoints {path}: no run there has a final policy. {_foretold(path)}Name runs that have "
+                        "ended, such as runs/grpo-0 of `isocost train grpo`, or a study whose prescription was trained")
+    yield from kept
+
+
+def _foretold(path: Path) -> str:
+    """What the law of a study of training says of a prescription that was not trained."""
+    sealed = read_json(path / "forecast.json") if (path / "forecast.json").is_file() else {}
+    i = sealed.get("interval")
+    return f"Its law foretells one sample, {i['value']:.3f} [{i['low']:.3f}, {i['high']:.3f}] after " \
+           f"{sealed['C']:,} rollouts, and no strategy of several: training can raise one sample and lower best-of " \
+           f"(docs/train_or_infer.md). `isocost train --plan {word(path)}` makes the policy. " if i else ""
+
+
+def _folder(step: int) -> str:
+    return f"checkpoints/step-{step:06d}"
+
+
+def _of(run: Path, record: Mapping[str, Any], step: int | None) -> Checkpoint:
+    """What a run, up to a step, took; without its policy's name and folder."""
+    model, inside = record.get("model") or {}, None if step is None else run / _folder(step)
+    if inside is None:
+        bill = read_json(run / "end.json", BILLED if record.get("imported") else ENDED)["bill"]["train"]
+    else:
+        bill = read_json(inside / "state.json", STATE)["meter"]["logical"].get("train", {})
+    return Checkpoint(run.name if step is None else f"{run.name}@{step}", "" if step is None else f"@{step}", "", None,
+                      Costs(**bill), model.get("parameters") or 0.0, model.get("learned") or 0.0, inside)
+
+
+def _stated(cost: str, parameters: float | None) -> Costs:
+    """The counts of a cost of training that a user states: FLOP are tokens that are trained on."""
+    found = Budget.parse(cost)
+    if found.unit == SECONDS:
+        return Costs(seconds=found.amount)
+    if found.unit != FLOPS or parameters is None:
+        raise UserError(f"the training that took {cost}: expected a time such as 40h, or FLOP such as 3e18flop with "
+                        "the --parameters of the model, such as 7B")
+    return Costs(train=found.amount / (TRAIN_FLOP * parameters))
+
+
+def _add(found: dict[str, tuple[dict[str, Any], Checkpoint]], record: dict[str, Any], one: Checkpoint) -> None:
+    if one.name in found:
+        raise UserError(f"--checkpoints: two runs are named {one.name}, which names their samples; rename a folder")
+    found[one.name] = record, one
+
+
+def _grouped(found: Mapping[str, tuple[dict[str, Any], Checkpoint]]) -> list[Checkpoint]:
+    """The checkpoints with the names of their policies."""
     kinds: dict[str, list[str]] = {}
-    for run, record in found.items():
-        kinds.setdefault(_kind(record), []).append(run.name)
+    for record, one in found.values():
+        kinds.setdefault(_kind(record, one), []).append(one.name)
     policies = {kind: _common(own) for kind, own in kinds.items()}
     if len(set(policies.values())) < len(policies):
         policies = {kind: own[0] for kind, own in kinds.items()}
     if BASE in policies.values():
         raise UserError(f"--checkpoints: a run is named {BASE}, as the study's own model is; rename its folder")
-    return [_of(run, record, policies[_kind(record)]) for run, record in found.items()]
+    return [replace(one, policy=policies[_kind(record, one)]) for record, one in found.values()]
 
 
-def _of(run: Path, record: dict[str, Any], policy: str) -> Checkpoint:
-    end, model = read_json(run / "end.json", ENDED), record.get("model") or {}
-    return Checkpoint(run.name, policy, str(run / "final"), Setting.of(record["job"]["setting"]),
-                      Costs(**end["bill"]["train"]), model.get("parameters") or 0.0, model.get("learned") or 0.0)
-
-
-def _kind(record: dict[str, Any]) -> str:
-    """What a run is but for its seed."""
-    job = record["job"]
-    return str(canonical({**{k: job.get(k) for k in ("method", "arm", "budget", "sets", "setting")},
-                          "recipe": record["recipe"]}))
+def _kind(record: Mapping[str, Any], one: Checkpoint) -> str:
+    """What a run is but for its seed; of what no run of isocost tells, its name."""
+    job = record.get("job")
+    own = one.name if job is None else {k: job.get(k) for k in ("method", "arm", "budget", "sets", "setting")}
+    return str(canonical({"own": own, "recipe": record.get("recipe"), "step": one.policy}))
 
 
 def _common(names: Sequence[str]) -> str:
-    """The name of a policy by those of its runs: what they have in common but for a last number."""
-    stems = {name.rstrip("0123456789").rstrip("-_=.") for name in names}
-    return (stems.pop() if len(names) > 1 and len(stems) == 1 else "") or names[0]
+    """The name of a policy by those of its runs: what they have in common but for a last number, and the step."""
+    first, at, step = names[0].partition("@")
+    stems = {name.partition("@")[0].rstrip("0123456789").rstrip("-_=.") for name in names}
+    return ((stems.pop() if len(names) > 1 and len(stems) == 1 else "") or first) + at + step
 
 
 def refuse_trained_on(found: Sequence[Checkpoint], problems: Sequence[Problem]) -> None:
     """Raises UserError where a checkpoint was trained on some of these problems."""
     seen: dict[Any, frozenset[str]] = {}
     for c in found:
+        assert c.setting is not None
         own = c.setting.problems
         if own not in seen:
             seen[own] = frozenset(map(text.kin, open_problems(c.setting)[1].train))

@@ -56,9 +56,7 @@ class StrategyOptions:
 class StrategyPlanResult(OfPlanner):
     """What to run for each answer (`isocost.planner.test_time.prescribe.StrategyPlan`), and its sealed forecast."""
 
-    record: ClassVar[str] = "plan"
     has: ClassVar[str] = "plan"
-    sections: ClassVar[tuple[str, ...]] = ("strategies",)
 
     plan: StrategyPlan
     forecast: StrategyForecast
@@ -213,9 +211,7 @@ def pool_hash(study: StudyRecord) -> str:
 class StrategyAuditResult(OfPlanner):
     """The forecasts against the test split (`isocost.planner.test_time.outcome.StrategyAudit`)."""
 
-    record: ClassVar[str] = "audit"
     has: ClassVar[str] = "audit"
-    sections: ClassVar[tuple[str, ...]] = ("strategies",)
 
     audit: StrategyAudit
     folder: Path | None = folder_field()

@@ -28,7 +28,7 @@ from isocost.screen.words import counted, visible
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import check, found, writes
 from isocost.steps.study import StudyRecord
-from isocost.steps.test_time.checkpoints import checkpoints, policy_costs, refuse_trained_on
+from isocost.steps.test_time.checkpoints import checkpoints, policy_costs, refuse_trained_on, stored
 from isocost.steps.test_time.sampling import Line, PoolSampler, numbered
 from isocost.steps.training.pass_rates import OPENING
 from isocost.steps.training.stored import attempts_per_problem, longest
@@ -54,7 +54,6 @@ SHOWN, WIDE = 3, 60
 class StrategyProfile(OfPlanner):
     """Accuracy by strategy and number of samples (`isocost.planner.test_time.profile.StrategyTable`)."""
 
-    record: ClassVar[str] = "profile"
     has: ClassVar[str] = "table"
 
     table: StrategyTable
@@ -108,7 +107,8 @@ def _others(t: StrategyTable) -> list[Row | Table]:
     cells = [[arm, *(f"{by[arm, s].accuracy:.3f}" for s in ("one", *t.strategies))]
              for arm in dict.fromkeys(r.arm for r in t.arms if all((r.arm, s) in by for s in t.strategies))]
     took = [Row(p.name, f"{counted(len(p.runs), 'run')}, of which each took {p.training.rollouts:,.0f} rollouts and "
-                        f"{p.training.seconds:,.0f} s of training") for p in t.policies if p.name]
+                        f"{p.training.seconds:,.0f} s of training" if p.training.rollouts else
+                "its training took what was stated") for p in t.policies if p.name]
     return [*([Table(heads, cells, left=(0,))] if cells else []), *took]
 
 
@@ -179,7 +179,8 @@ class Compared:
 
     Of a model only: problems, of the held-out ones, with so many samples each; sizes of searches; band_by, the key of a
     problem's data that tells its band; arms, other temperatures or max_tokens at which a pool is sampled too;
-    checkpoints, folders of trained runs whose policies are sampled and searched too.
+    checkpoints, folders of trained runs whose policies are sampled and searched too; of stored completions each with a
+    file (`steps.test_time.checkpoints`). parameters: the model's size, where it is not known here.
     """
 
     strategies: Sequence[str]
@@ -193,6 +194,7 @@ class Compared:
     band_by: str = ""
     arms: Sequence[Arm] = ()
     checkpoints: Sequence[Path] = ()
+    parameters: float | None = None
 
     def begin(self, out: Path, setting: Setting, probes: bool, **asked: Any) -> dict[str, Any]:
         """study.json but for the setting; where it `probes`, some samples are set apart unless the user said how many.
@@ -234,21 +236,46 @@ def profile_stored(
         UserError: for a file that cannot be used, a strategy that it does not suffice for, and where `out` already
             contains a study with different settings.
     """
-    there = read_completions(file, columns, skip_broken=skip_broken, scale=scale or measure.UNIT, names=SCORED)
-    graded = {p.id: [a for a in p.attempts if a.reward is not None] for p in there.problems}
-    m = attempts_per_problem(file, [len(row) for row in graded.values() if row])
-    used = [p for p in there.problems if len(graded[p.id]) >= m]
-    told = [*there.report.lines(), *([f"{counted(len(there.problems) - len(used), 'problem')} with fewer than {m} "
-                                      "attempts left out"] if len(used) < len(there.problems) else [])]
-    pool = _pool(used, [graded[p.id][:m] for p in used], compared.scorer, told)
-    names = _chosen(compared.strategies, pool)
-    setting = Setting.of({"model": model or UNNAMED, "data": str(file), "max_tokens": longest(there)})
-    probes = pool.level is None and m >= PROBED and (pool.score is not None or pool.answer is not None)
+    trained = stored(compared.checkpoints, compared.parameters)
+    files, told = {"": file, **{c.name: Path(c.model) for c in trained}}, list[str]()
+    every = {name: read_completions(own, columns, skip_broken=skip_broken, scale=scale or measure.UNIT, names=SCORED)
+             for name, own in files.items()}
+    graded = {name: {p.id: [a for a in p.attempts if a.reward is not None] for p in there.problems}
+              for name, there in every.items()}
+    m = min(attempts_per_problem(files[name], [len(row) for row in own.values() if row])
+            for name, own in graded.items())
+    ids = [p.id for p in every[""].problems if all(len(own.get(p.id, ())) >= m for own in graded.values())]
+    if not ids:
+        raise UserError(f"no problem of {file} has {m} attempts in each of {', '.join(map(str, files.values()))}: the "
+                        "files need the same problems, named alike (--map problem=COLUMN)")
+    pools = dict[str, Pool]()
+    for name, there in every.items():
+        own = {p.id: p for p in there.problems}
+        few = f"{counted(len(own) - len(ids), 'problem')} with fewer than {m} attempts left out"
+        of = f"{name}: " if name else ""
+        said = [*there.report.lines(), *([few] if len(ids) < len(own) else [])]
+        pools[name] = _pool([own[i] for i in ids], [graded[name][i][:m] for i in ids], compared.scorer, said)
+        told += [of + line for line in said]
+        if trained and pools[name].tokens is None:
+            raise UserError(f"{files[name]} has no token counts of every sample, so training and answers cannot be "
+                            "counted together: --map tokens=COLUMN")
+    pool, names = pools[""], _chosen(compared.strategies, pools[""])
+    setting = Setting.of({"model": model or UNNAMED, "data": str(file), "max_tokens": longest(every[""])})
+    probes = not trained and pool.level is None and m >= PROBED and (pool.score is not None or pool.answer is not None)
     asked = compared.begin(out, setting, probes, columns=dict(sorted(columns.items())), strategies=list(names),
-                           digest=records.file_hash(file), exact=pool.exact)
+                           digest=records.file_hash(file), exact=pool.exact, **({"checkpoints": [
+                               {**c.data(), "digest": records.file_hash(files[c.name])} for c in trained]}
+                               if trained else {}))
     found(out, setting, **asked)
-    _write(out / "pool.jsonl", pool.lines())
-    return compared.table(out, names, told)
+    for name, one in pools.items():
+        for strategy in names:
+            require(one, strategy)
+        _write(out / file_of(name), one.lines())
+    size = compared.parameters or max((c.parameters for c in trained), default=0.0)
+    if trained:
+        told.append("the problems are taken as unseen: whether a checkpoint was trained on them is not known here")
+    return compared.table(out, names, told, None,
+                          policy_costs(trained, dict.fromkeys(files, 0.0), size) if trained else ())
 
 
 @writes(new=True)
@@ -278,7 +305,7 @@ def profile_live(
         raise UserError(f"{by_steps[0].name} searches over steps, and the environment of a dialogue cannot follow "
                         "paths that are dropped: use best-of, vote or until-sure, which choose among whole dialogues")
     arms = {named(arm): setting.but(**arm) for arm in compared.arms}
-    trained = checkpoints(compared.checkpoints)
+    trained = checkpoints(compared.checkpoints, out)
     asked = compared.begin(
         out, setting, not (compared.band_by or trained) and samples >= PROBED, strategies=pooled, searches=searches,
         sizes=list(compared.sizes), profiled=compared.problems, samples=samples, band_by=compared.band_by,
@@ -288,6 +315,9 @@ def profile_live(
     with observer.counting("profile") as tell:
         for run, own in {"": setting, **{c.name: setting.but(model=c.model) for c in trained}}.items():
             tell(OPENING)
+            for c in trained:
+                if c.name == run:
+                    c.write()
             opened = open_setting(own, check=not run, learn=False, limits=limits)
             try:
                 some = sample(opened.sides.held_out, compared.problems, compared.seed)
@@ -295,7 +325,7 @@ def profile_live(
                 if not run:
                     refuse_trained_on(trained, some)
                     found(out, setting, **asked)
-                    parameters = opened.world.learner.parameters
+                    parameters = compared.parameters or opened.world.learner.parameters
                 kept[file_of(run)] = finished(work.pool(out / file_of(run), samples, chooses, compared.band_by))
                 _steps(kept[file_of(run)], samples, by_steps)
                 for arm, its in arms.items() if not run else ():

@@ -26,9 +26,6 @@ class AuditResult(OfPlanner):
     parted: a line for each n of whose runs one has a mark and a truth that have parted.
     """
 
-    record: ClassVar[str] = "audit"
-    sections: ClassVar[tuple[str, ...]] = ("outcome",)
-
     has: ClassVar[str] = "audit"
 
     audit: audits.Audit

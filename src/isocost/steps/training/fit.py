@@ -51,9 +51,6 @@ class LawResult(OfPlanner):
     binned: whether the curves are fitted to means over bins of evaluations, as those of long logs are. unit: of C.
     """
 
-    record: ClassVar[str] = "law"
-    sections: ClassVar[tuple[str, ...]] = ("curves", "fit", "frontier")
-
     has: ClassVar[str] = "law"
 
     law: laws.Law

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from isocost.can import Can
 from isocost.errors import Interrupted, UserError
@@ -36,9 +36,6 @@ from isocost.steps.training.stopping import StoppedRuns, amount_of, shared
 @dataclass(frozen=True)
 class PilotResult(Result):
     """A pilot that has run: the learning rate rule its probe supports, and whether the best n depends on the rate."""
-
-    record: ClassVar[str] = "rate"
-    sections: ClassVar[tuple[str, ...]] = ("rate",)
 
     rate: RateRule
     shift: Shift

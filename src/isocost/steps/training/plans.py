@@ -81,7 +81,6 @@ class PilotPlanResult(OfPlanner):
     elsewhere: what to do with the runs where isocost cannot launch them; else empty.
     """
 
-    record: ClassVar[str] = "pilot"
     has: ClassVar[str] = "plan"
 
     plan: pilots.PilotPlan
@@ -201,9 +200,6 @@ class PlanResult(OfPlanner):
     measure: of imported runs, what their reward, its scale and their C are; None of isocost's own.
     extendable: whether runs can be added to the study's pilot.
     """
-
-    record: ClassVar[str] = "plan"
-    sections: ClassVar[tuple[str, ...]] = ("answer", "curves", "flags")
 
     has: ClassVar[str] = "plan"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from isocost.can import Can
 from isocost.errors import UserError
@@ -70,9 +70,6 @@ class ProfileResult(Result):
     columns: what every problem carries besides its prompt and answer.
     graded, rewards, tallies, unsolved: only of rewards other than 0 and 1. A field that a record lacks is None.
     """
-
-    record: ClassVar[str] = "profile"
-    sections: ClassVar[tuple[str, ...]] = ("profile",)
 
     samples: int
     right: Sequence[int]

@@ -131,9 +131,9 @@ class RunOptions:
     budget: what training may spend, with a unit ("20k-rollouts", "30m"); price, devices: of the machine. seed: of all
     that is sampled. rollouts, groups: n and B, the method's own where they are None. lr: learning rate, else the
     model's own or assumed from its size, by n B. sets: "SEAM.NAME=VALUE". evaluations: points of compute with a
-    held-out reward. save_every: updates between checkpoints beside those. keep: groups of every update whose rollouts
-    are kept as text, besides those that every run keeps. stop_at: an amount at which the run ends before its budget
-    is spent ("40usd", "2h", "1e18flop").
+    held-out reward. save_every: updates between checkpoints beside those, of which the last `checkpoints` are kept.
+    keep: groups of every update whose rollouts are kept as text, besides those that every run keeps. stop_at: an amount
+    at which the run ends before its budget is spent ("40usd", "2h", "1e18flop").
 
     Raises UserError without a budget.
     """
@@ -146,6 +146,7 @@ class RunOptions:
     sets: Sequence[str] = ()
     evaluations: int = 8
     save_every: int = 0
+    checkpoints: int = 2
     keep: int = 0
     price: str | None = None
     devices: int | None = None
@@ -187,7 +188,8 @@ class RunOptions:
         job = Job(
             name=name or f"{Path(method).stem}-{self.seed}", setting=setting, method=method, seed=self.seed,
             budget={of_run(spend.unit): spend.amount}, arm=Arm(n=n, B=B, lr=lr, warmup=warmup(steps)), sets=chosen,
-            save_every=self.save_every, keep=self.keep, export=True, points=_points(spend, size, self.evaluations),
+            save_every=self.save_every, checkpoints=self.checkpoints, keep=self.keep, export=True,
+            points=_points(spend, size, self.evaluations),
             stop_at=stop_of(self.stop_at, self._machine(spec_of(setting.model).name)),
         )
         refuse_least(job, Cost(rollouts=size, env_steps=size))

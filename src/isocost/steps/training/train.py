@@ -33,9 +33,6 @@ from isocost.steps.training.stopping import StoppedRuns, amount_of, shared
 class ForecastResult(OfPlanner):
     """A sealed forecast (`isocost.planner.forecast.Forecast`). metric: what its rewards are."""
 
-    record: ClassVar[str] = "forecast"
-    sections: ClassVar[tuple[str, ...]] = ("outcome",)
-
     has: ClassVar[str] = "forecast"
 
     forecast: forecasts.Forecast
@@ -64,9 +61,6 @@ class ForecastResult(OfPlanner):
 @dataclass(frozen=True)
 class TrainResult(Result):
     """The prescription and its comparator were trained: `runs` are their names, under one sealed `forecast`."""
-
-    record: ClassVar[str] = "forecast"
-    sections: ClassVar[tuple[str, ...]] = ("outcome",)
 
     forecast: ForecastResult
     runs: tuple[str, ...]

@@ -17,7 +17,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from isocost.errors import RewardFailed, UserError
 from isocost.meter import Meter
@@ -45,6 +45,7 @@ class Grader:
             raise UserError(f"a verifier's time limit is more than 0 seconds, not {timeout:g}")
         self.verifier, self.timeout, self.meter = verifier, timeout, meter or Meter()
         self._kind = verifiers.find(verifier)
+        self.scored: Callable[[Sequence[Rollout]], Awaitable[list[float | None]]] | None = None   # set with the world
         self._record = _Record(verifier)
         self.failures, self.examples = self._record.failures, self._record.examples
         workers = workers or min(os.cpu_count() or 1, 4)
@@ -58,6 +59,11 @@ class Grader:
         pool = self._pool
         if self._kind.of_turns:
             return self._by_turns(rollouts)
+        if self.scored is not None:
+            said = await self.scored(rollouts)
+            outcomes: list[Outcome] = [("none", None) if x is None else finite(("score", x)) for x in said]
+            self._record.saw_all(outcomes, [r.problem for r in rollouts])
+            return self._scores(outcomes)
         if pool is None:
             return self._in_place([r.final for r in rollouts], [r.problem for r in rollouts])
         self.meter.charge(Cost(verify=len(rollouts)))
@@ -71,8 +77,13 @@ class Grader:
         return self._scores([o for o, _ in timed])
 
     def texts(self, finals: Sequence[str], problems: Sequence[Problem]) -> list[Score | None] | None:
-        """The same for texts, at once; None for a verifier with processes of its own, which needs the rollouts."""
-        return self._in_place(finals, problems) if self._pool is None and not self._kind.of_turns else None
+        """The same for texts, at once; None for a verifier that needs the rollouts, as one with processes does."""
+        return self._in_place(finals, problems) if self._pool is None and self._kind.of_text else None
+
+    @property
+    def scorer(self) -> str:
+        """The specification of the scorer that marks; empty for any other verifier."""
+        return self._kind.scorer
 
     def _by_turns(self, rollouts: Sequence[Rollout]) -> list[Score | None]:
         """What environments paid: the sum of a rollout's turns, with the reward of each. No turns, no score."""

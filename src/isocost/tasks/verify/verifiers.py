@@ -28,6 +28,7 @@ from isocost.tasks.verify import answers, equal, forms, numbers
 from isocost.types import Problem
 
 TRIED = 4                          # rows that a user's reward is tried on before anything is sampled
+SCORED = "scored:"                 # begins the name of a verifier that is a scorer
 IDS = "completion_ids"             # in a problem's meta: tokens of an answer that is marked outside a run
 
 
@@ -46,7 +47,13 @@ class VerifierKind:
     must_agree: bool = True    # the reference answer must be right by it
     library: str = ""          # that it imports
     of_turns: bool = False     # the score is what the environment paid for the turns; there is no answer to check
+    scorer: str = ""           # the specification of a scorer, which needs the run's world (`isocost.scorers`)
     rule: int = 1              # grows when its marks change: records have it (`isocost.runs.rules`)
+
+    @property
+    def of_text(self) -> bool:
+        """Whether a text and its problem are all that it needs."""
+        return not (self.of_turns or self.scorer)
 
 
 def exact(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
@@ -122,6 +129,11 @@ def math(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
 def environment(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
     """The sum of the rewards of a rollout's turns, which `grade.Grader` reads. Raises ValueError for a text alone."""
     raise ValueError("the verifier `environment` reads the rewards of turns, and a text has none")
+
+
+def scored(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
+    """What a scorer says, which `grade.Grader` asks. Raises ValueError for a text alone."""
+    raise ValueError("a verifier `scored:SCORER` needs the world of a run, and a text alone has none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +223,14 @@ BUILT_IN: dict[str, VerifierKind] = {
 
 
 def find(name: str) -> VerifierKind:
-    """The verifier of this name: a built-in one, or `file.py:function`. Raises UserError if there is none.
+    """The verifier of this name: built in, `file.py:function` or `scored:SCORER`. Raises UserError if there is none.
 
     Only the existence of a user's file is checked: its code runs in a worker, never in the run's own process.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
+    if name.startswith(SCORED):
+        return VerifierKind(scored, must_agree=False, scorer=name.removeprefix(SCORED))
     if name.startswith("python:") or ".py:" in name or name.endswith(".py"):
         path, _, function = name.removeprefix("python:").rpartition(":")
         if not path or not function:
@@ -224,7 +238,8 @@ def find(name: str) -> VerifierKind:
         if not Path(path).is_file():
             raise UserError(f"there is no file {path} with the reward {function!r}")
         return VerifierKind(PythonReward(path, function), slow=True, must_agree=False)
-    raise UserError(f"there is no verifier {name!r}; there are {', '.join(BUILT_IN)} and file.py:function")
+    raise UserError(f"there is no verifier {name!r}; there are {', '.join(BUILT_IN)}, file.py:function and "
+                    f"{SCORED}SCORER")
 
 
 @lru_cache(4096)

@@ -57,10 +57,6 @@ class Settings:
     `problems` are those of an update, `rollouts` the rollouts of one, `batch` computes these if no key holds them.
     `warmup` is in updates; a `schedule` of "constant" has none. `method` are keys that are recorded
     unchanged.
-
-    The rest is read by `isocost diff` alone (`configs`): `data`, `updates` per batch or rollouts of a `minibatch`, and
-    what `isocost export` does not write. `generated` computes (rollouts of a batch, updates made of it) from
-    `batch_keys`.
     """
 
     n: tuple[str, ...] = ()
@@ -77,16 +73,6 @@ class Settings:
     schedule: tuple[str, ...] = ()
     method: tuple[str, ...] = ()
     batch: Callable[[Mapping[str, Any]], int | None] = lambda flat: None
-    data: tuple[str, ...] = ()
-    minibatch: tuple[str, ...] = ()
-    updates: tuple[str, ...] = ()
-    kl: tuple[str, ...] = ()
-    low: tuple[str, ...] = ()
-    high: tuple[str, ...] = ()
-    entropy: tuple[str, ...] = ()
-    max_age: tuple[str, ...] = ()
-    batch_keys: tuple[str, ...] = ()
-    generated: Callable[[Mapping[str, Any]], tuple[int | None, int | float | None]] = lambda flat: (None, None)
 
 
 def spoken(rows: Sequence[Row]) -> Names | None:
