@@ -56,7 +56,8 @@ checks its contract: one rollout an attempt, every try billed, equal results bes
 SCORERS = """# Scorers
 
 A **scorer** says how likely each text, finished or not, is to be right, in [0, 1]. [Strategies](strategies.md) choose
-by one: `best-of:n=8,scorer=steps`. `isocost.parts.reward.scored` is a reward that trains on one.
+by one: `best-of:n=8,scorer=steps`. `--reward scored:steps:misses=0.3` trains on one, and `--truth`
+[reports](reward_hacking.md) beside it; what it costs is on the bill. The scorer `outcome` then asks the truth.
 
 {scorers}
 
