@@ -53,9 +53,9 @@ ALT = ("Difference in the share of right attempts between the arm and its baseli
 
 HEAD = """# Claims
 
-This page tests claims of papers in small worlds, in situations that the methods were made for: problems that are never
-solved, stale rollouts, answers of very different lengths, long dialogues. `python -m experiments.claim page` writes it
-from `experiments/claims/` and `experiments/results/claims/`. A title leads to the page of its method, which has all.
+This page tests claims of papers in small worlds, in situations that the methods were made for. `python -m
+experiments.claim page` writes it from `experiments/claims/` and `experiments/results/claims/`. A title leads to its
+method's page, which has all.
 
 A claim is a row of a TOML file. A *gate* decides from a pilot whether it is decidable: every arm is trained at full
 length with other seeds, at the probed learning rate and at half of it, and ten rules are applied
@@ -73,19 +73,17 @@ Settings were searched on other seeds until plain RL failed, not until the claim
 repeat NAME` trains a claim again.
 
 That a claim does not hold means only that this small world does not show it. Runs of all arms share their seeds and
-cost the same. The bill of a claim contains training, probes and evaluations.
+cost the same.
 """
 SHOWN = """The table shows the first question that has the claim's answer: what the arm has more than its baseline, with
-its interval, and the range that is claimed. *Tries* counts the claim and those that it asks again. The picture has the
-same effects where they are shares of right attempts.
+its interval, and the range that is claimed. *Tries* counts the claim and those that it asks again.
 """
 NOT_ASKED = (
-    "TTI on puzzles: it grows the number of turns of a dialogue, and a puzzle has one turn.",
+    "TTI on puzzles: a puzzle has one turn.",
     "MinPRO and VCPO on puzzles: where old rollouts broke the ratio for each token, fresh ones did badly as well.",
-    "DRPO and Apriel: they shorten answers, and the built-in bases write every answer in one length.",
-    "BroRL: it continues a policy that no longer rises, and on hard sums GRPO still rises after 512 updates.",
-    "RedStar: on worked sums of all levels, whose problems differ in difficulty, a run gains 0.12 in 128 updates, less "
-    "than the gate asks for.",
+    "DRPO and Apriel: the built-in bases write every answer in one length.",
+    "BroRL continues a policy that no longer rises; on hard sums GRPO still rises after 512 updates.",
+    "RedStar: on worked sums of all levels a run gains 0.12, less than the gate asks for.",
 )
 BACK = """## What the gate would have done
 
@@ -96,16 +94,15 @@ worse" as well that one arm learns.
 WAVE = """## Methods against their parents
 
 A wave compares methods with their parents, the methods that they change, by held-out reward at equal FLOP. All answers
-of a world are judged together, at a false discovery rate of 10 %. `puzzles` and `sums` ran each method at its own n and
-B; `easy sums`, an older world of answers of four characters, all at n = 8 and B = 16. Runs are short, and with few
-seeds small effects are not detected. The methods' pages have each effect with its interval. The runs are in
-`experiments/results` of commit {commit}.
+of a world are judged together, at a false discovery rate of 10 %. `easy sums` is an older world of answers of four
+characters. Runs are short, and with few seeds small effects are not detected. The runs are in `experiments/results` of
+commit {commit}.
 """
 STRATEGIES = """## Test-time strategies
 
-Claims about [strategies](strategies.md) are asked in the same way by `experiments/strategy_claims.py`. Seeds are 8 to
-16 draws of problems, and the gate asks for equal cost too: that of an answer of arm and comparator, in tokens of policy
-+ scorer, or in FLOP. Situations are in `experiments/claims/strategies/`.
+`experiments/strategy_claims.py` asks claims about [strategies](strategies.md) in the same way; seeds are draws of
+problems. The gate asks for equal cost too: tokens of the policy (+ scorer) for an answer by arm and comparator, or FLOP
+where models differ. Situations are in `experiments/claims/strategies/`.
 """
 HYPOTHESIS = """Fixed before the first run of `puzzles` and `sums`: each of 4 methods that were identical to their
 parents on easy sums (minpro, arrol, rolloutgdro, gdpo) differs from its parent in at least one of the two. {count} of 4
@@ -151,7 +148,7 @@ def page(found: Records) -> str:
         parts.append("Sealed and not yet run: " + ", ".join(sealed) + ".\n")
     parts.append("## Not asked, because\n")
     parts.append(markdown_table(("claim", "because"), [
-        (f"[{c.title}]({_where(c)})" if c.name in _control() else f"{c.title}: {c.claim}", failed(r))
+        (f"[{c.title}]({_where(c)})" if c.name in _control() else f"{c.title}: {c.claim}", _refused(r))
         for c, r in refused])
                  if refused else "No claim was refused by the gate yet.\n")
     parts += [*(f"- {line}" for line in NOT_ASKED), "", STRATEGIES, strategies_table()]
@@ -262,23 +259,37 @@ def write(found: Records) -> None:
 
 def strategies_table() -> str:
     """A row for each claim about strategies, misses first: the answer, each question's effect, the cost."""
-    found = kept(KEPT / "strategies")
+    found = kept(KEPT / "strategies").values()
     order = (*ORDER, "not asked")
     return markdown_table(("claim", "answer", "difference", "cost"), [
-        (f"`{n}` {r['row']['title']}", f"**{r['outcome']}**" if "outcome" in r else f"not asked: {failed(r)}",
-         "; ".join(f"{a['says']} {_difference(a)}" for a in r.get("answers", ())), _cost(r))
-        for n, r in sorted(found.items(), key=lambda x: order.index(x[1].get("outcome", "not asked")))])
+        (r["row"]["title"], f"**{r['outcome']}**" if "outcome" in r else f"not asked: {_refused(r)}",
+         _differences(r.get("answers", ())), _cost(r))
+        for r in sorted(found, key=lambda r: order.index(r.get("outcome", "not asked")))])
+
+
+def _differences(answers: Sequence[Mapping[str, Any]]) -> str:
+    """The effect of each question; what it asks is said where there are several."""
+    says = [a["says"].removeprefix("solved, ") + " " for a in answers] if len(answers) > 1 else [""]
+    return "; ".join(f"{said}{_difference(a)}" for said, a in zip(says, answers, strict=False))
+
+
+def _refused(record: Mapping[str, Any]) -> str:
+    """The rules of the gate that failed, without their remedies."""
+    return "; ".join(f"{x['name']}: {x['text'].rpartition(': ')[0]}" for x in record["gate"] if x["passed"] is False)
 
 
 def _cost(record: Mapping[str, Any]) -> str:
-    """What an answer of the first question's arm and comparator took."""
-    if "cost" not in record:
+    """What an answer of the first question's arm and comparator took, of its problems."""
+    if "unit" not in record:
         return ""
-    asked, unit = record["row"]["questions"][0], record["unit"]
-    paid = [record["cost"][asked[x]] for x in ("arm", "comparator")]
-    if unit == "flop":
-        return ", ".join(f"{x['flop']:.2g}" for x in paid) + " FLOP"
-    return ", ".join(f"{x['tokens'] - x['scorer']:.0f} + {x['scorer']:.0f}" for x in paid)
+    asked = record["row"]["questions"][0]
+    name, _, group = asked["metric"].partition(" ")
+    of = f" {group}" if name == "solved" and group else ""
+    flop, tokens, scorer = ([float(np.mean([x[k + of] for x in record["runs"][asked[side]].values()]))
+                             for side in ("arm", "comparator")] for k in ("flop", "tokens", "scorer"))
+    if record["unit"] == "flop":
+        return ", ".join(f"{x:.2g}" for x in flop) + " FLOP"
+    return ", ".join(f"{t - s:.0f}" + (f" + {s:.0f}" if s else "") for t, s in zip(tokens, scorer, strict=True))
 
 
 # the gate in hindsight ------------------------------------------------------------------------------------------------

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from experiments.claim import HOLDS, KEPT, kept
 from isocost import scorers, strategies
@@ -40,11 +38,7 @@ so differences between strategies are paired.
 `revise`, `nested`, `rounds` and `force` make worse a model that was not taught to go on from its own answer. One that
 cannot read the words is refused; name others with `show=` and `word=`. `route` hands doubted steps to `strong=MODEL`,
 named as `--model` names it, which has its own account and row of the bill. `sparse-to-dense`
-needs frames, such as those of the environment `signal`:
-
-```sh
-isocost eval --model tiny-tools --env signal --limit 40 --samples 2 --strategy sparse-to-dense
-```
+needs frames, such as those of `--env signal`.
 
 {measured}
 
@@ -62,7 +56,8 @@ checks its contract: one rollout an attempt, every try billed, equal results bes
 SCORERS = """# Scorers
 
 A **scorer** says how likely each text, finished or not, is to be right, in [0, 1]. [Strategies](strategies.md) choose
-by one: `best-of:n=8,scorer=steps`. `isocost.parts.reward.scored` is a reward that trains on one.
+by one: `best-of:n=8,scorer=steps`. `--reward scored:steps:misses=0.3` trains on one, and `--truth`
+[reports](reward_hacking.md) beside it; what it costs is on the bill. The scorer `outcome` then asks the truth.
 
 {scorers}
 
@@ -99,15 +94,15 @@ def pages() -> dict[str, str]:
 
 
 def measured() -> str:
-    """The claims about strategies that hold, with the difference of each question."""
-    held = [r for r in kept(KEPT / "strategies").values() if r.get("outcome") == HOLDS]
-    lines = ["- " + r["row"]["title"] + ": " + "; ".join(_against(a) for a in r["answers"]) + "." for r in held]
-    return "\n".join(["**Measured.** Of the [claims about strategies](claims.md#test-time-strategies), asked at equal "
-                      "cost, these hold:\n", *(textwrap.fill(x, 120, subsequent_indent="  ") for x in lines)])
-
-
-def _against(a: dict[str, Any]) -> str:
-    return f"{a['says']} {a['value']:+.2f} [{a['low']:+.2f}, {a['high']:+.2f}]"
+    """The claims about strategies that hold: of the first question the two strategies and the difference."""
+    lines = []
+    for row, answers in ((r["row"], r["answers"]) for r in kept(KEPT / "strategies").values()
+                         if r.get("outcome") == HOLDS):
+        arm, other = (row["arms"][row["questions"][0][x]] for x in ("arm", "comparator"))
+        models = " (larger model)" if arm.get("model") != other.get("model") else ""
+        lines.append(f"- `{arm['strategy']}` over `{other['strategy']}`{models} {answers[0]['value']:+.2f}")
+    return "\n".join(["**Measured**: [claims](claims.md#test-time-strategies) that hold, with the difference in the "
+                      "share solved at equal cost.\n", *lines])
 
 
 def table(kind: FileKind) -> str:
