@@ -16,8 +16,8 @@ from isocost.errors import UserError
 @click.argument("model")
 @click.option("--out", type=FOLDER, default="scorer", show_default=True, help="folder for the scorer")
 @click.option("--of", "what", type=click.Choice(["texts", "prompts"]), default="texts", show_default=True,
-              help="what is scored: texts, or prompts before any text, from pass rates of others")
-@click.option("--others", metavar="MODEL,MODEL", help="of prompts: other policies whose pass rates it learns, too")
+              help="what is scored: texts, or prompts by pass rates of others")
+@click.option("--others", metavar="MODEL,MODEL", help="of prompts: other policies to learn, too")
 @click.option("--texts", type=SOME, help="texts sampled per problem  [default: 4; of prompts 16]")
 @click.option("--per-step", type=SOME, help="of texts: continuations of each step  [default: 8]")
 @click.option("--epochs", type=SOME, help="passes over the labels; of prompts updates  [default: 4; of prompts 300]")
@@ -27,11 +27,10 @@ from isocost.errors import UserError
 @json_option
 @reported
 def scorer(out: Path, what: str, others: str | None, shown: Any, **asked: Any) -> Any:
-    """Learn to score texts from what their continuations earn, or prompts from the pass rates of others, and measure
-    its errors on held-out problems.
+    """Learn to score texts from what their continuations earn, or prompts, and measure its errors on held-out problems.
 
-    MODEL is a model on this machine. Use the scorer with --strategy NAME:scorer=learned:file=OUT, of prompts with
-    scorer=prompts:file=OUT and `isocost train v0 --set guide.file=OUT`.
+    MODEL is a model on this machine. Use it with --strategy NAME:scorer=learned:file=OUT, of prompts as
+    scorer=prompts:file=OUT, or `isocost train v0 --set guide.file=OUT`.
     """
     from isocost.steps.prompt_scorer import PROMPTS, learn_prompts
     from isocost.steps.scorer import Fitting, learn_scorer

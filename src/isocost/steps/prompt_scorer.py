@@ -112,7 +112,8 @@ def learn_prompts(
     result = PromptScorerResult(
         str(out), setting.model, setting.problems.data, len(sides[1]), fitting.texts, len(sides[0]),
         {name: across(said[name], held[name], fitting.texts) for name in policies},
-        *({name: brier(x[name], held[name]) for name in policies} for x in (said, means)), world.meter.total.data())
+        {name: brier(said[name], held[name]) for name in policies},
+        {name: brier(means[name], held[name]) for name in policies}, world.meter.total.data())
     out.mkdir(parents=True, exist_ok=True)
     save_file({**value.state_dict(), "context.states": fitted.states.contiguous(),
                "context.rates": torch.stack([*context.values()])}, out / VALUES)
