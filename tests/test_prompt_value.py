@@ -1,7 +1,6 @@
-"""A value of prompts: its equation and fit, the rollouts that it allocates, and the model that it routes to."""
+"""A value of prompts: its equation and fit, its reading of a model, and the model that it routes to."""
 
 import asyncio
-import itertools
 import json
 
 import numpy as np
@@ -18,8 +17,9 @@ from isocost.methods import v0
 from isocost.scorers import prompts
 from isocost.scorers.prompts import FittedValue, PromptValue
 from isocost.steps.prompt_scorer import PROMPTS, across, brier, fit, learn_prompts
-from isocost.types import Place, Problem
+from isocost.types import Place
 from isocost.worlds.setting import Setting, open_setting
+from test_methods_value import allocated
 
 PLACE = Place(0, 0, 0, int(Purpose.EVALUATION))
 PUZZLES = Setting.of(model="tiny-puzzles", data="puzzles:kind=chain", limit=24, max_tokens=48, held_out=0.5)
@@ -69,37 +69,6 @@ def test_rates_of_the_ledger_are_the_context_once_enough_prompts_have_one():
     assert all(b > a for a, b in zip(before, after, strict=True))
 
 
-@pytest.mark.parametrize("b, p, u", [(2, 0.3, 0.42), (8, 0.25, 5.199), (8, 0.05, 2.293), (8, 0.75, 2.0), (8, 0, 0),
-                                     (8, 1, 0), (1, 0.5, 0), (0, 0.5, 0)])
-def test_the_utility_is_the_paper_s(b, p, u):
-    assert v0.utility(b, p) == pytest.approx(u, abs=1e-3)
-
-
-def allocated(values, total, **how):
-    posed = [Problem(str(i), (), meta={v0.VALUE: x}) for i, x in enumerate(values)]
-    return v0.allocate(posed, None, total, **how)
-
-
-@pytest.mark.parametrize("values, total, lost", [
-    ((0.1, 0.4, 0.8), 24, 0.2364), ((0.05, 0.3, 0.6), 40, 0.1173), ((0.02, 0.9, 0.5), 12, 0.0)])
-def test_greedy_counts_against_the_best_of_all(values, total, lost):
-    """U is not concave in B: one more rollout of a hard prompt is worth little, and many are worth most."""
-    def worth(counts):
-        return sum(v0.utility(b, p) for b, p in zip(counts, values, strict=True))
-
-    found = allocated(values, total)
-    best = max((c for c in itertools.product(range(2, total - 3), repeat=3) if sum(c) == total and max(c) <= 32),
-               key=worth)
-    assert sum(found) == total and min(found) >= 2 and max(found) <= 32
-    assert 1 - worth(found) / worth(best) == pytest.approx(lost, abs=1e-4)
-
-
-def test_every_wave_spends_its_total():
-    assert allocated([0.5] * 4, 4) == [1, 1, 1, 1] and allocated([0.5, 0.5], 3) == [2, 1]
-    assert sum(allocated([0.0, 1.0, 0.2], 30, most=4)) == 30        # beyond the most, equally
-    assert max(allocated([0.2, 0.97], 20)) == allocated([0.2, 0.97], 20)[0]
-
-
 # of a model -----------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +109,7 @@ def test_rollouts_are_allocated_by_the_value_of_the_folder(learned, opened):
     values = [p.meta[v0.VALUE] for p in problems]
     assert len(set(values)) == 4 and all(0 < x < 1 for x in values)
     assert all(p.meta["solution"] for p in problems)
-    assert v0.allocate(problems, None, 32) == allocated(values, 32)
+    assert v0.allocate(problems, None, 32) == allocated(values, 32) != [8] * 4
 
 
 def test_a_prompt_whose_value_is_below_is_answered_by_the_strong_model_alone(learned, opened):

@@ -8,14 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy import ndarray
-from safetensors.torch import save_file
-from torch import Tensor
 
 from isocost import chance, meter
 from isocost.disk.jsonfile import write_json
@@ -24,8 +20,6 @@ from isocost.gather import finished, together
 from isocost.parts.play import sample
 from isocost.parts.reward import marked
 from isocost.runs.files import SCHEMA
-from isocost.scorers.learned import ABOUT
-from isocost.scorers.prompts import VALUES, FittedValue, PromptValue, states_of
 from isocost.screen.display import Result, Row
 from isocost.screen.words import counted
 from isocost.seams import Pace
@@ -35,6 +29,11 @@ from isocost.steps.scorer import Fitting
 from isocost.types import Place, Problem
 from isocost.world import World
 from isocost.worlds.setting import Setting, open_setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from isocost.scorers.prompts import PromptValue
 
 PROMPTS = Fitting(texts=16, epochs=300, lr=1e-2)     # an epoch is an update here
 CONTEXT, MOST, RANKS, DECAY = 256, 1024, 0.25, 0.1   # prompts of a context, and of the one kept; share of ranks
@@ -83,6 +82,12 @@ def learn_prompts(
     Raises:
         UserError: for a model that is not on this machine, and fewer than four problems.
     """
+    import torch
+    from safetensors.torch import save_file
+
+    from isocost.scorers.learned import ABOUT
+    from isocost.scorers.prompts import VALUES, FittedValue, states_of
+
     policies = dict.fromkeys((setting.model, *others))
     with observer.counting("scorer") as tell:
         opened = open_setting(setting, check=True, learn=False)
@@ -140,6 +145,11 @@ async def pass_rates(
 
 def fit(states: Tensor, rates: ndarray, fitting: Fitting) -> PromptValue:
     """V of prompts with `states` (P, S) and the `rates` (K, P) of K policies."""
+    import torch
+    import torch.nn.functional as F
+
+    from isocost.scorers.prompts import PromptValue
+
     rng, count = chance.generator(fitting.seed, chance.Purpose.FORK), len(states)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fitting.seed)
