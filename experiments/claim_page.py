@@ -73,11 +73,10 @@ text: the files `NAME.py` in the folder headlines of experiments, commit {commit
 That a claim holds means that the mechanism works as described in this small world; that it does not, only that this
 world does not show it. Runs of all arms share their seeds and cost the same.
 """
-SHOWN = """The table shows the first question that has the claim's answer. *Tries* counts the claim and those that it asks again.
-The picture has the effects that are shares of right attempts.
+SHOWN = """The table shows the first question that has the claim's answer. *Tries* counts the claim and those that it
+asks again. The picture has the effects that are shares of right attempts.
 """
 NOT_ASKED = (
-    "MinPRO and VCPO on puzzles: where old rollouts broke the ratio of tokens, fresh ones did badly too.",
     "DRPO and Apriel: they shorten answers, and the built-in bases write every answer in one length.",
     "BroRL: it continues a policy that no longer rises; on hard sums GRPO rises for 512 updates and more.",
     "RedStar: on worked sums of all levels a run gains 0.12 in 128 updates, less than the gate asks for.",
@@ -94,8 +93,8 @@ together, at a false discovery rate of 10 %. `puzzles` and `sums` ran each metho
 answers of four characters, all at n = 8 and B = 16. With few seeds small effects are not detected. The runs are in
 `experiments/results` of commit {commit}.
 """
-HYPOTHESIS = """Fixed before `puzzles` and `sums`: each of 4 methods that equalled their parents on easy sums (minpro, arrol,
-rolloutgdro, gdpo) differs in one of the two. {count} of 4 do.
+HYPOTHESIS = """Fixed before `puzzles` and `sums`: each of 4 methods that equalled their parents on easy sums (minpro,
+arrol, rolloutgdro, gdpo) differs in one of the two. {count} of 4 do.
 """
 
 
@@ -174,7 +173,7 @@ def _share(q: Question) -> bool:
 
 def _effect(claim: Claim, record: Mapping[str, Any]) -> str:
     q, a = _shown(claim, record)
-    return f"{q.says}: {_difference(a)}"
+    return f"{q.metric if claim.name in _control() else q.says}: {_difference(a)}"
 
 
 def _difference(a: Mapping[str, Any]) -> str:
