@@ -26,7 +26,7 @@ control_run_options = several(       # those of `OWN`
     click.option("--offline", type=FILE, metavar="FILE",
                  help="with --control: the set of `isocost collect` that an offline method learns from, without "
                  "samples; the budget may be 20k-updates"),
-    click.option("--updates-per-sample", type=float, default=1.0, show_default=True, help="with --control: sigma"),
+    click.option("--updates-per-sample", type=float, help="with --control: sigma  [default: 1; of ppo, ten epochs]"),
     click.option("--batch", type=SOME, help="with --control: transitions per update  [default: the method's own]"),
     click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: the method's own]"),
     click.option("--seeds", type=SOME, default=1, show_default=True, help="with --control: runs of SEED, SEED + 1, "

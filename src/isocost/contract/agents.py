@@ -50,6 +50,8 @@ class AgentTrial:
         loop = Loop(agent, task_of(agent), [StackedRun(s, 1.0, 1e-3) for s in seeds], 4 * SAMPLES)
         loop.advance([SAMPLES] * len(seeds))
         loop.agent = self.agent
+        if self.agent.prepare:
+            loop.prepare(range(len(seeds)))
         return loop
 
     def batch(self, loop: Loop) -> tuple[Transitions, Params, Params, Luck]:

@@ -105,6 +105,12 @@ def agent_of(job: ControlJob) -> Agent:
     if job.data and ("env-steps" in job.budget or sigma != 1 or job.environments != 1):
         raise UserError(f"{job.method} takes no environment steps: give a budget such as 20k-updates or 10m, and "
                         "neither --updates-per-sample nor --environments")
+    if agent.prepare and (agent.rollout % agent.batch or agent.rollout % job.environments):
+        raise UserError(f"a rollout of {agent.rollout} samples is no whole number of batches of {agent.batch} and "
+                        f"steps of {job.environments} environments: --set rollout={8 * agent.batch * job.environments}")
+    if job.budget.get("env-steps", agent.rollout) < agent.rollout:
+        raise UserError(f"a budget of {grouped(job.budget['env-steps'])} samples ends before the first rollout of "
+                        f"{agent.rollout}, so no update is made: raise it, or --set rollout={agent.batch}")
     return agent
 
 
@@ -129,18 +135,21 @@ def updates_of(job: ControlJob) -> int:
 
 @cache
 def _paid(method: str, sets: tuple[tuple[str, str], ...], samples: int, environments: int) -> int:
-    tempo = methods.tuned(methods.agent(method), dict(sets)).tempo
-    return environments * sum(tempo(Progress(k, 0)).learns for k in range(0, samples, environments))
+    agent = methods.tuned(methods.agent(method), dict(sets))
+    paid = environments * sum(agent.tempo(Progress(k, 0)).learns for k in range(0, samples, environments))
+    return paid - paid % agent.rollout
 
 
 class ControlWork(NamedTuple):
     """What networks take in one run: an update in which every one is trained, the paper's FLOP of it, 10 N B with N the
-    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, and one of an evaluation."""
+    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, one of an evaluation, and what
+    is computed once of a sample of a rollout."""
 
     update: Effort
     paper: int
     action: Effort
     evaluated: Effort
+    prepared: Effort
 
 
 def price(agent: Agent, task: ControlTask) -> ControlWork:
@@ -148,11 +157,14 @@ def price(agent: Agent, task: ControlTask) -> ControlWork:
     run = StackedRun(seed=0, sigma=1.0, rate=0.0)
     loop = Loop(agent, task, [run], 1)
     loop.replay.stored = [1]
+    if agent.prepare:
+        loop.prepare([0])
+    prepared, run.work = run.work, Effort()
     loop._update([0], frozenset(loop.networks), 0.0)
     critics = [net for name, net in loop.networks.items() if name == "critic"]
     sampled = agent.tempo(Progress(0, 0)).sampled
     return ControlWork(run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics),
-                       Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled))
+                       Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled), prepared)
 
 
 def _of_action(loop: Loop, drawn: bool) -> Effort:
@@ -178,8 +190,9 @@ class ControlRun:
             self._price = self._price._replace(action=Effort(), evaluated=Effort(score=1))
 
     def about(self) -> dict[str, Any]:
-        job, task, (work, paper, action, evaluated) = self.job, self.task, self._price
+        job, task, (work, paper, action, evaluated, prepared) = self.job, self.task, self._price
         space = {k: v for k, v in asdict(task.space).items() if v or k != "goal"}
+        kept = {"prepared": {"flop": prepared.flop, "score": prepared.score}} if self.agent.prepare else {}
         learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
             "name": job.name, "kind": KIND, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget),
@@ -190,7 +203,7 @@ class ControlRun:
             "update": {"flop": work.flop, "paper_flop": paper, "train": work.train, "score": work.score},
             "action": {"flop": action.flop, "score": action.score},
             "evaluated": {"flop": evaluated.flop, "score": evaluated.score},
-            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned,
+            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned, **kept,
         }
 
     async def steps(self, run: Driver) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -222,10 +235,12 @@ class ControlRun:
         if nothing more fits."""
         now, k, sigma = self._now, self.run.environments, self.run.sigma
         ahead = [STRETCH] + [p - now for p in run.points[:1]]
+        owed = int(sigma * self.run.paid - self.run.updates)        # of a rollout that has begun
+        work, sample = self._price.update.flop, self._price.action.flop + self._price.prepared.flop
         for unit, amount in self.job.budget.items():
             per, used = {
-                "env-steps": (1.0, float(now)), "updates": (sigma, float(self.run.updates)),
-                "flop": (sigma * self._price.update.flop + self._price.action.flop, float(self._work.flop)),
+                "env-steps": (1.0, float(now)), "updates": (sigma, float(self.run.updates + owed)),
+                "flop": (sigma * work + sample, float(self._work.flop + owed * work)),
                 "seconds": (run.clock() / max(now, 1), run.clock() if now else 0.0),
             }[unit]
             ahead.append((amount - used) / per if per else STRETCH)

@@ -106,6 +106,10 @@ def profile_control(
     """
     from isocost.control import methods
 
+    if methods.agent(method).prepare:
+        raise UserError(f"{method} learns from its last rollout, and a plan is for methods with a replay: leave "
+                        f"--method out, or train it alone (`isocost train {method} --control {task} --budget "
+                        "50k-env-steps`), and `isocost compare` its runs with others")
     if methods.agent(method).offline:
         raise UserError(f"{method} learns from a set, and a plan is for methods that take samples: leave --method out, "
                         f"or train it alone: `isocost collect {task}`, then `isocost train {method} --control {task} "
