@@ -24,6 +24,7 @@ from isocost.control import methods
 from isocost.control.data import OfflineSet, read
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.luck import Luck
+from isocost.control.minari_sets import read_minari
 from isocost.control.native import computed_by
 from isocost.control.networks import Effort, Params
 from isocost.control.policy import ControlPolicy
@@ -45,7 +46,7 @@ from isocost.screen.words import grouped
 from isocost.types import Cost
 from isocost.world import About
 
-KIND = "control"
+KIND, MINARI = "control", "minari:"     # MINARI: before the id or folder of a set
 STRETCH = 250       # samples of a line of metrics.jsonl, at most
 EPISODES = 8        # of each half of an evaluation
 MOST = 256.0        # updates per sample
@@ -116,8 +117,9 @@ def agent_of(job: ControlJob) -> Agent:
 
 @cache
 def set_of(job_data: str, task: str) -> OfflineSet:
-    """The set in a file, for a task. Raises UserError as `isocost.control.data.read`."""
-    return read(Path(job_data), open_task(task))
+    """The set in a file, or of Minari by "minari:ID", for a task. Raises UserError as `isocost.control.data.read`."""
+    name = job_data.removeprefix(MINARI)
+    return read(Path(name), open_task(task)) if name == job_data else read_minari(name, open_task(task))
 
 
 @cache
@@ -235,7 +237,7 @@ class ControlRun:
         if nothing more fits."""
         now, k, sigma = self._now, self.run.environments, self.run.sigma
         ahead = [STRETCH] + [p - now for p in run.points[:1]]
-        owed = int(sigma * self.run.paid - self.run.updates)        # of a rollout that has begun
+        owed = max(int(sigma * self.run.paid - self.run.updates), 0)        # of a rollout that has begun
         work, sample = self._price.update.flop, self._price.action.flop + self._price.prepared.flop
         for unit, amount in self.job.budget.items():
             per, used = {
