@@ -94,7 +94,8 @@ def values() -> dict[str, Any]:
         told[name] = {who: {"auroc": across(x, truth, TEXTS), "brier": brier(x, truth), **less(x)}
                       for who, x in {**said[name], "true rate": truth}.items()}
     return {"problems": len(held), "samples": TEXTS, "fitted_to": list(FITTED),
-            "ranked_when_fitted": list(learned.across.values()), "cost": learned.cost, "passes": {name: float(r.mean()) for name, r in rates.items()}, "ranks": told,
+            "ranked_when_fitted": list(learned.across.values()), "cost": learned.cost,
+            "passes": {name: float(r.mean()) for name, r in rates.items()}, "ranks": told,
             "allocation": {name: allocation(held, rates[name], said[name]) for name in POLICIES},
             "routing": routing(rates["base"], rates["strong"], {
                 who: said["base"][who] - said["strong"][who] for who in ("value", "mean of its kind")})}

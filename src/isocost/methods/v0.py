@@ -36,6 +36,7 @@ async def guide(problem: Problem, world: World, ledger: Ledger, *, file: str = "
     """
     if file:
         fitted = prompts.opened(file)
+    if file and world.open_other is not None:       # the toy world, in which methods are tried, opens no model
         latest = {name: t.recent[-1] for name in fitted.ids if name != problem.id and (t := ledger.of(name, "")).recent}
         (value,) = fitted.of(prompts.states_of([problem], fitted.model, world), latest=latest)
     else:

@@ -1,4 +1,4 @@
-"""How likely the policy is to answer the prompt, whatever the text: `isocost scorer --of prompts` fits it to others.
+"""How likely the policy is to answer the prompt, whatever the text; `isocost scorer MODEL --of prompts` fits it.
 
     V(x | C) = σ(f(h) + g Σ_j a_j (r_j − σ(f(h_j)))),   a = softmax_j(⟨W h, U h_j⟩ / √d),   C: prompts j, pass rates r_j
     h: a frozen model's last state of the prompt and its mean state;  f linear;  loss ¾ cross-entropy + ¼ pairwise ranks
