@@ -104,9 +104,8 @@ STRATEGIES = """## Test-time strategies
 problems. The gate asks for equal cost too: tokens of the policy (+ scorer) for an answer by arm and comparator, or FLOP
 where models differ. Situations are in `experiments/claims/strategies/`.
 """
-HYPOTHESIS = """Fixed before the first run of `puzzles` and `sums`: each of 4 methods that were identical to their
-parents on easy sums (minpro, arrol, rolloutgdro, gdpo) differs from its parent in at least one of the two. {count} of 4
-do.
+HYPOTHESIS = """Fixed before `puzzles` and `sums`: each of 4 methods that equalled their parents on easy sums (minpro,
+arrol, rolloutgdro, gdpo) differs in one of the two. {count} of 4 do.
 """
 
 
@@ -148,8 +147,8 @@ def page(found: Records) -> str:
         parts.append("Sealed and not yet run: " + ", ".join(sealed) + ".\n")
     parts.append("## Not asked, because\n")
     parts.append(markdown_table(("claim", "because"), [
-        (f"[{c.title}]({_where(c)})" if c.name in _control() else f"{c.title}: {c.claim}", _refused(r))
-        for c, r in refused])
+        (f"[{c.title}]({_where(c)})", ", ".join(x["name"] for x in r["gate"] if x["passed"] is False))
+        if c.name in _control() else (f"{c.title}: {c.claim}", _refused(r)) for c, r in refused])
                  if refused else "No claim was refused by the gate yet.\n")
     parts += [*(f"- {line}" for line in NOT_ASKED), "", STRATEGIES, strategies_table()]
     parts += [BACK, back_table(back_test(every, found)), _waves()]
@@ -186,7 +185,7 @@ def _share(q: Question) -> bool:
 
 def _effect(claim: Claim, record: Mapping[str, Any]) -> str:
     q, a = _shown(claim, record)
-    return f"{q.says}: {_difference(a)}"
+    return f"{q.metric if claim.name in _control() else q.says}: {_difference(a)}"
 
 
 def _difference(a: Mapping[str, Any]) -> str:

@@ -198,7 +198,8 @@ def pilot(of: ControlClaim) -> dict[str, Any]:
     values = {f: numbers(of, label, f) for label, own in made.items() for f in own}
     before = [n for n, r in kept(KEPT).items() if n != of.claim.name and "outcome" in r
               and set(of.claim.own) & set(rows()[n].claim.methods)]
-    lines, passed = gate_of(of.claim, Pilot(arms, used, {}, {}, of.unit), values, before)
+    asked = {q.arm: q.comparator for q in of.claim.questions if q.arm != q.comparator}
+    lines, passed = gate_of(of.claim, Pilot(arms, used, {}, {}, of.unit, asked), values, before)
     runs = {label: {f.name: values[f] for f in own} for label, own in made.items()}
     return keep(KEPT, of, {"row": of.data(), "decidable": passed, "gate": [asdict(x) for x in lines], "pilot": runs})
 

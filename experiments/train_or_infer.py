@@ -4,12 +4,14 @@
     python -m experiments.train_or_infer seal      chooses the rates, trains a second seed at them, forecasts the
                                                    questions below, and seals all of it with the seeds of `run`
     python -m experiments.train_or_infer run       trains what was sealed with fresh seeds and answers the questions
+    python -m experiments.train_or_infer beside    trains MRT, RC and ScaleRL too, and measures votes and a search
     python -m experiments.train_or_infer page      docs/train_or_infer.md with its picture, from the record
 
 Policies: the base, GRPO at three budgets, and methods whose papers train for more than one sample, at GRPO's largest
 budget. All budgets are FLOP. Each policy is measured by one pool of samples of every held-out problem: best-of-n with
 the verifier as scorer is pass@n, and a vote is the most frequent answer. Both are averages over all subsets of the
-pool. An answer of n samples costs n times the mean FLOP of a sample, prompts included each time.
+pool. An answer of n samples costs n times the mean FLOP of a sample, prompts included each time. `beside` was asked
+later and nothing in it was sealed: three more methods, and a particle search with the exact checker of steps.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ from isocost.runs.evaluate import EVALUATION_SEED, evaluate, scores_of
 from isocost.screen.words import markdown_table
 from isocost.stats.passk import majority_at
 from isocost.stats.power import Estimate, difference, seeds_for_comparison
+from isocost.strategies import parse
 from isocost.tasks.builtin.drawn import STEP
-from isocost.types import Cost
+from isocost.types import Cost, Group
 from isocost.worlds.setting import Setting, open_setting
 
 HOME = Path(__file__).resolve().parents[1]
@@ -55,9 +58,16 @@ FEWEST, MOST = 5, 12    # seeds of `run`, of which the pilot says how many tell 
 EFFECT = 0.03           # in accuracy
 SAMPLES = 64            # of each problem, in a pool
 SIZES = (1, 2, 4, 8, 16, 32)
+BESIDE = {      # asked later: the method, n and B; each has its own n, as its groups need, and 128 rollouts an update
+    "mrt": ("mrt@play.boundary=;,play.room=32", 16, 8), "rc": ("rc@play.room=34", 22, 6), "scalerl": ("scalerl", 8, 16)}
+BESIDE_RATE = 2.5e-5    # that of GRPO, BoN and DARS at the largest budget
+BESIDE_SEEDS = (0,)
+FEWER = 32              # samples of each problem in their pools
+SEARCH = "particles:n=16"
+TABLE = ("best-of 1", "best-of 4", "best-of 16", "vote 4", "vote 16", "particles 16")
 ALPHA = 0.05            # of each question, one-sided
 ANSWERS = (1e2, 1e4, 1e6)
-WANTED = {"best-of": (0.44, 0.51, 0.60, 0.72), "vote": (0.44, 0.51, 0.57, 0.62)}
+WANTED = {"best-of": (0.44, 0.60, 0.72), "vote": (0.44, 0.57, 0.62)}
 # name: what is claimed of the mean of (policy, strategy) less (comparator, its strategy)
 QUESTIONS: tuple[tuple[str, str, str, str, str], ...] = (
     ("GRPO raises one sample", f"grpo-{LARGEST}", "base", "best-of 1", "above"),
@@ -79,11 +89,12 @@ def policies() -> list[tuple[str, str]]:
 def trained(method: str, budget: str, seed: int, rate: float) -> Path:
     """The folder of a run that has ended; it is trained, or continued, if it has not."""
     out = RUNS / f"{method}-{budget}-{rate:g}-{seed}"
+    spec, n, batch = BESIDE.get(method, (method, 8, 16))
     if not (out / "final").is_dir():
         subprocess.run(
-            [sys.executable, "-m", "isocost", "train", method, "--data", "puzzles", "-n", "8", "-B", "16", "--budget",
-             BUDGETS[budget], "--seed", str(seed), "--threads", "1", "--lr", f"{rate:g}", "--evaluations", "1", "--out",
-             str(out)], check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
+            [sys.executable, "-m", "isocost", "train", spec, "--data", "puzzles", "-n", str(n), "-B", str(batch),
+             "--budget", BUDGETS[budget], "--seed", str(seed), "--threads", "1", "--lr", f"{rate:g}", "--evaluations",
+             "1", "--out", str(out)], check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
     return out
 
 
@@ -93,36 +104,50 @@ def flops_of(run: Path) -> float:
     return Cost.of(end["bill"]["train"]).flops(record["model"]["parameters"])
 
 
-def pool(folder: Path | None) -> dict[str, Any]:
-    """The base (None), or a run's final policy, sampled `SAMPLES` times on each held-out problem, kept on disk.
-
-    right: right samples by problem; vote: by size and problem, the chance that the most frequent answer is right, with
-    ties shared; flops: of a sample in the mean.
-    """
-    kept = (folder or RUNS / "base") / "pool.json"
-    if kept.exists():
-        return read_json(kept)
+def sampled(folder: Path | None, strategy: str, samples: int) -> tuple[Sequence[Group], float]:
+    """Answers of the base (None), or of a run's final policy, to each held-out problem, and the mean FLOP of one."""
     setting = Setting.of(read_json(base_record() / "run.json")["job"]["setting"])
     opened = open_setting(setting if folder is None else setting.but(model=str(folder / "final")))
     try:
         found = finished(evaluate(
-            methods.recipe("reinforce"), opened.world, opened.sides.held_out, setting.measured, samples=SAMPLES,
-            seed=EVALUATION_SEED, exact=False))
-        size = base_parameters()
-        flops = opened.world.meter.total.flops(size) / (SAMPLES * len(found.groups))
+            methods.recipe("reinforce").but(play=parse(strategy).play), opened.world, opened.sides.held_out,
+            setting.measured, samples=samples, seed=EVALUATION_SEED, exact=False))
+        return found.groups, opened.world.meter.total.flops(base_parameters()) / (samples * len(found.groups))
     finally:
         opened.close()
-    votes: dict[str, list[float]] = {str(n): [] for n in SIZES}
-    for group in found.groups:
+
+
+def pool(folder: Path | None, samples: int = SAMPLES) -> dict[str, Any]:
+    """The base (None), or a run's final policy, sampled on each held-out problem, kept on disk.
+
+    right: right samples by problem; vote: by size and problem, the chance that the most frequent answer is right, with
+    ties shared; flops: of a sample in the mean.
+    """
+    kept = (folder or RUNS / "base") / (f"pool-{samples}.json" if samples != SAMPLES else "pool.json")
+    if kept.exists():
+        return read_json(kept)
+    groups, flops = sampled(folder, "one", samples)
+    sizes = [n for n in SIZES if n <= samples]
+    votes: dict[str, list[float]] = {str(n): [] for n in sizes}
+    for group in groups:
         counts = Counter(r.final.rpartition(STEP)[2] for r in group.rollouts)
         good = {r.final.rpartition(STEP)[2] for r in group.rollouts if r.score and r.score.value >= 1}
         names = list(counts)
-        for n in SIZES:
+        for n in sizes:
             votes[str(n)].append(round(sum(
                 majority_at([counts[x] for x in names], names.index(g), n) for g in good), 4))
-    right = [int(sum(s >= 1 for s in scores_of(g))) for g in found.groups]
+    right = [int(sum(s >= 1 for s in scores_of(g))) for g in groups]
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_json(kept, {"right": right, "vote": votes, "flops": flops})
+    return read_json(kept)
+
+
+def searched(folder: Path | None) -> dict[str, Any]:
+    """One answer by `SEARCH` to each held-out problem, kept on disk: right, by problem, and the mean FLOP of one."""
+    kept = (folder or RUNS / "base") / "particles.json"
+    if not kept.exists():
+        groups, flops = sampled(folder, SEARCH, 1)
+        write_json(kept, {"right": [int(sum(s >= 1 for s in scores_of(g))) for g in groups], "flops": flops})
     return read_json(kept)
 
 
@@ -138,15 +163,17 @@ def base_parameters() -> int:
 
 
 @cache
-def _subsets(n: int) -> ndarray:
+def _subsets(n: int, samples: int = SAMPLES) -> ndarray:
     from isocost.stats.passk import pass_at
-    return np.array([pass_at([k], SAMPLES, n) for k in range(SAMPLES + 1)])
+    return np.array([pass_at([k], samples, n) for k in range(samples + 1)])
 
 
-def accuracy(found: Mapping[str, Any], strategy: str) -> ndarray:
-    """(P,) the chance of a right answer on each problem."""
+def accuracy(found: Mapping[str, Any], strategy: str, samples: int = SAMPLES) -> ndarray:
+    """(..., P) the chance of a right answer on each problem."""
     kind, n = strategy.split()
-    return np.array(found["vote"][n]) if kind == "vote" else _subsets(int(n))[found["right"]]
+    if kind == "particles":
+        return np.array(found["particles"], dtype=float)
+    return np.array(found["vote"][n]) if kind == "vote" else _subsets(int(n), samples)[np.array(found["right"])]
 
 
 # the steps ------------------------------------------------------------------------------------------------------------
@@ -237,8 +264,28 @@ def run() -> dict[str, Any]:
     return read_json(KEPT)
 
 
-def _votes(pools: Sequence[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
-    return {str(n): [[round(x, 2) for x in p["vote"][str(n)]] for p in pools] for n in SIZES if n > 1}
+def _votes(pools: Sequence[Mapping[str, Any]], sizes: Sequence[int] = SIZES) -> dict[str, list[list[float]]]:
+    return {str(n): [[round(x, 2) for x in p["vote"][str(n)]] for p in pools] for n in sizes if n > 1}
+
+
+# MRT, RC and ScaleRL beside them --------------------------------------------------------------------------------------
+
+
+def beside() -> None:
+    """Train and measure what was asked later, and keep it in the record."""
+    kept: dict[str, Any] = {"base": _measured([None])}
+    for method in (*BESIDE, "grpo", *OTHERS):
+        folders = [trained(method, LARGEST, s, BESIDE_RATE) for s in BESIDE_SEEDS]
+        kept[method] = {"training": float(np.mean([flops_of(f) for f in folders])), **_measured(folders)}
+        write_json(KEPT, read_json(KEPT) | {"beside": kept})
+        print(method, flush=True)
+
+
+def _measured(folders: Sequence[Path | None]) -> dict[str, Any]:
+    pools, found = [pool(f, FEWER) for f in folders], [searched(f) for f in folders]
+    return {"right": [p["right"] for p in pools], "vote": _votes(pools, (4, 16)),
+            "particles": [s["right"] for s in found], "flops": float(np.mean([p["flops"] for p in pools])),
+            "search": float(np.mean([s["flops"] for s in found]))}
 
 
 # the page -------------------------------------------------------------------------------------------------------------
@@ -292,21 +339,56 @@ def picture(record: Mapping[str, Any], kind: str, dark: bool) -> str:
 def gains(record: Mapping[str, Any], kind: str) -> str:
     """Accuracy of the base by size, and of every other policy less the base at equal samples."""
     every = {(p.policy, p.strategy): p for p in pairs(record, kind)}
-    names = list(dict.fromkeys(s for _, s in every))
+    names = [s for s in dict.fromkeys(s for _, s in every) if not s.endswith(" 2")]
     rows = []
-    for policy in dict.fromkeys(p for p, s in every if s == names[-1]):     # a pool without votes has one sample only
+    for policy in (p for p in record["policies"] if p == "base" or p.startswith("grpo")):
         cells = [policy]
         for name in names:
             own, base = every[policy, name], every["base", name]
-            gap = (own.right - base.right).mean(1)
-            if policy == "base":
-                cells.append(f"{own.accuracy:.3f}")
-                continue
-            by_problem = (own.right - base.right).mean(0)
-            se = np.hypot(gap.std(ddof=1) / len(gap) ** 0.5, by_problem.std(ddof=1) / len(by_problem) ** 0.5)
-            cells.append(f"{gap.mean():+.3f} ± {1.645 * se:.3f}")
+            cells.append(f"{own.accuracy:.3f}" if policy == "base" else _gain(own.right, base.right))
         rows.append(cells)
     return markdown_table(["policy", *names], rows)
+
+
+def _gain(own: ndarray, base: ndarray) -> str:
+    """A policy less the base, (seeds, P) each, with a 90 % interval over problems and seeds; of one seed over
+    problems alone."""
+    gap, by_problem = (own - base).mean(1), (own - base).mean(0)
+    over_seeds = gap.std(ddof=1) / len(gap) ** 0.5 if len(gap) > 1 else 0.0
+    se = np.hypot(over_seeds, by_problem.std(ddof=1) / len(by_problem) ** 0.5)
+    return f"{gap.mean():+.3f} ± {1.645 * se:.3f}"
+
+
+def _called(strategy: str) -> str:
+    return "one sample" if strategy == "best-of 1" else strategy
+
+
+def _right(record: Mapping[str, Any], policy: str, strategy: str) -> ndarray | None:
+    """(seeds, P): of the sealed study where that has it, else of what was asked later; None where neither has."""
+    found = record["policies"].get(policy if policy == "base" else f"{policy}-{LARGEST}", {})
+    kind, _ = strategy.split()
+    if kind != "particles" and found and (kind != "vote" or "vote" in found):
+        return accuracy(found, strategy)
+    later = record["beside"].get(policy)
+    return None if later is None else accuracy(later, strategy, FEWER)
+
+
+def which(record: Mapping[str, Any]) -> str:
+    """Which training for which strategy: every policy at equal FLOP of training, and the best for each strategy."""
+    names = ["base", "grpo", *OTHERS, *BESIDE]
+    rights = {s: {p: x for p in names if (x := _right(record, p, s)) is not None} for s in TABLE}
+    rows = [[p, *("" if p not in own else f"{own[p].mean():.3f}" if p == "base" else _gain(own[p], own["base"])
+                  for own in rights.values())] for p in names]
+    best = []
+    for s, own in rights.items():
+        made = PolicyFrontier([Pair(policy=p, strategy=s, training=0.0, answer=1.0, right=x) for p, x in own.items()])
+        order = sorted(range(len(own)), key=lambda i: -made.pairs[i].accuracy)
+        top, of = order[0], list(own)
+        share = float((made.drawn.argmax(0) == top).mean())
+        near = [of[i] for i in order[1:] if np.quantile(made.drawn[top] - made.drawn[i], ALPHA) <= 0]
+        best.append([_called(s), of[top], f"{made.pairs[top].accuracy:.3f}", f"{share:.0%}", ", ".join(near)])
+    return (markdown_table(["training", *map(_called, TABLE)], rows) + "\n" + markdown_table(
+        ["strategy", "best training", "accuracy", "best in draws", "not distinguished from it"], best))
 
 
 def break_evens(record: Mapping[str, Any]) -> str:
@@ -345,13 +427,24 @@ Without it (the most frequent answer):
 ## The questions
 
 {answers}
-Each is asked one-sided at 95 %, paired by seed, on these problems: the interval is over seeds of training. Over
-problems, where a difference is below about 0.02, the ± of the tables above decides.
+One-sided at 95 %, paired by seed, over seeds of training; over problems too, the ± of the tables decides.
+
+## Which training for which strategy
+
+Methods at equal FLOP of training ({budget}), less the base, asked after the seal. One sample and best-of of `grpo`,
+`bon` and `dars`, and votes of `grpo`, have {seeds} seeds. All else has one, {fewer} samples a problem, and intervals
+over problems alone. Particles: one search of 16 a problem with the exact checker of steps; empty cells were not
+measured.
+
+{which}
+"Best in draws" is of a bootstrap over problems and seeds; the last column has those whose difference from the best has
+0 in its 90 % interval. The learning rate is {rate:g}, which the pilot chose for the first three. The base was not
+taught to summarise (`rc`) or to stop early (`mrt`).
 
 ## Which is cheaper
 
-The cheapest pair for a wanted accuracy, with the FLOP of training and of all answers. Where fewer than 90 % of the
-draws of a bootstrap over problems and seeds agree on the pair, the share is shown: the measurements do not decide it.
+The cheapest pair for an accuracy, with the FLOP of training and of all answers. Where fewer than 90 % of a bootstrap's
+draws agree on the pair, the share is shown: it is not decided.
 
 {cheapest}
 From this many answers the training of GRPO's largest budget pays against the base:
@@ -362,13 +455,12 @@ From this many answers the training of GRPO's largest budget pays against the ba
   <img alt="Accuracy against FLOP, a staircase for each Q" src="images/train-or-infer-best-of-light.svg">
 </picture>
 
-A staircase for each number of answers: the pairs that no other one beats in cost and accuracy. The rules are 90 %
-intervals.
+A staircase for each number of answers, with 90 % intervals.
 
 ## What this does not say
 
 One model of 279,072 parameters, one family of problems, an exact verifier. An answer of n samples is billed n prompts.
-The orders may be different for another scorer: a scorer that errs takes more from best-of than from a vote.
+A scorer that errs takes more from best-of than from a vote.
 """
 
 
@@ -391,7 +483,7 @@ def text(record: Mapping[str, Any]) -> str:
     made = frontiers(record)
     return TEXT.format(
         problems=len(record["policies"]["base"]["right"][0]), seeds=len(record["seeds"]), samples=SAMPLES,
-        seal=record["seal"][:12],
+        seal=record["seal"][:12], which=which(record), fewer=FEWER, rate=BESIDE_RATE, budget=f"{LARGEST} TFLOP",
         policies=f"Policies are named by method and TFLOP of training. Learning rates: {said}.",
         best_of=gains(record, "best-of"), vote=gains(record, "vote"),
         answers=markdown_table(["question", "of", "less", "difference", "pilot", "answer"], rows),
@@ -408,10 +500,12 @@ def main(arguments: Sequence[str]) -> int:
             print(f"sealed {seal()['seal'][:12]}")
         case ["run"]:
             print(json.dumps(run()["answers"], indent=1))
+        case ["beside"]:
+            beside()
         case ["page"]:
             page()
         case _:
-            raise UserError("say `pilot`, `seal`, `run` or `page`")
+            raise UserError("say `pilot`, `seal`, `run`, `beside` or `page`")
     return 0
 
 

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ import torch
 
 import toy
 from isocost import chance, methods
+from isocost.contract.check import tried
+from isocost.doctor import marks
+from isocost.doctor.reward.audit import diagnose_reward
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.methods import bfsprover, fapo, goedel, rubric, scope, spark
@@ -288,3 +292,17 @@ def test_spark_pays_verdicts_by_their_last_word(world):
     paid = asyncio.run(spark.reward(own, toy_world()))
     assert [r.score.value for r in paid.rollouts] == [1.0, 1.0, 0.0, 0.0]
     assert [r.notes["judged"] for r in paid.rollouts] == [1.0] * 4 and all(r.mark is None for r in paid.rollouts)
+
+
+def test_the_doctor_says_that_it_cannot_mark_a_text_alone_by_a_scorer():
+    case = SimpleNamespace(opened=SimpleNamespace(problems=SimpleNamespace(verifier="scored:steps")))
+    for check in (marks.answer_key, marks.reward_probes):
+        assert asyncio.run(check(case)).verdict == "cannot tell"
+    with pytest.raises(UserError, match="no text to audit: name a model"):
+        diagnose_reward("scored:steps")
+
+
+def test_a_method_is_tried_in_the_toy_world_with_a_scorer_that_knows_its_own_problems_alone():
+    tried("fapo", tune(methods.recipe("fapo", groups=4), "reward.judge", "steps"))
+    with pytest.raises(UserError, match="unknown scorer 'stepz'"):
+        tried("fapo", tune(methods.recipe("fapo", groups=4), "reward.judge", "stepz"))

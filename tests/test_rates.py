@@ -249,13 +249,10 @@ def record(folder, *clock):
     (folder / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in clock) + "{")
 
 
-@pytest.mark.parametrize("width", [80, 160])
-def test_the_live_table_shows_the_records_numbers(tmp_path, width):
-    """All runs together in a line; run by run where the terminal has room."""
-    text = watched(tmp_path, width, written=lambda: record(tmp_path / JOB.name, {**LINE, "seconds": 3.9}, LINE))
+def test_the_live_table_shows_the_records_numbers(tmp_path):
+    """The speed of all runs together, in a line."""
+    text = watched(tmp_path, 80, written=lambda: record(tmp_path / JOB.name, {**LINE, "seconds": 3.9}, LINE))
     assert "200 tokens/s, 64 rollouts/s; sampling 38 %, scoring 12 %, learning 25 %" in " ".join(text.split())
-    row = next(x.split() for x in text.splitlines() if x.startswith("small"))
-    assert (row[-8:] == ["100", "32", "38", "%", "12", "%", "25", "%"]) == (width == 160)
 
 
 def test_runs_that_wait_for_a_worker_are_in_no_speed(tmp_path):

@@ -11,10 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from isocost import meter as meters
-from isocost.cli import printer as tell
 from isocost.cli.commands import main
 from isocost.compare import training as comparing
 from isocost.compare.design import Conditions, design
@@ -32,7 +30,7 @@ from isocost.steps.folder import found
 from isocost.steps.look.evaluate import evaluate_model
 from isocost.steps.training import pass_rates as profiles
 from isocost.steps.training.pass_rates import SAMPLES, pass_rates
-from isocost.steps.training.profile import NAMED, ProfileResult, profile, unmet
+from isocost.steps.training.profile import profile
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_setting
 
@@ -291,29 +289,10 @@ def test_the_detectable_difference_follows_from_the_measured_noise():
     assert measured.startswith(f"minimum detectable difference between two arms {2 * many.detectable(0.02):.3f} (80%")
 
 
-def test_methods_whose_preconditions_fail_are_grouped_by_the_reason(whole, capsys):
-    """On a solved set nearly all fail for one reason: a line says so, with a few of the names and how many more."""
-    found, _, _ = whole
-    solved = found | {"mean": 0.95}
-    rows = profiles.preconditions(solved)
-    lines = unmet(rows)
-    failed = [m["name"] for m in rows if m["state"] == "fails"]
-    little = [m["name"] for m in rows if m["why"] == "mean pass@1 is 0.950: little is left to learn"]
-    assert len(little) > 30
-    assert lines[0] == (f"preconditions fail for {len(failed)} of {len(rows)} methods (all names are in profile.json):")
-    assert lines[1] == (f"  {', '.join(little[:NAMED])} and {len(little) - NAMED} more: "
-                        "mean pass@1 is 0.950: little is left to learn")
-    told = [x.strip().split(":")[0].split(" and ")[0].split(", ") for x in lines if x.startswith("  ")]
-    assert {name for names in told for name in names} <= set(failed) and max(map(len, lines)) < 140
-    tell.show(ProfileResult.of(solved | {"methods": rows}), Console(width=120))
-    assert "preconditions fail for" not in capsys.readouterr().out      # the first screen is of the problems
-
-
-def test_the_command_says_what_follows_and_with_verbose_which_methods_cannot_work(tmp_path):
+def test_the_command_says_what_follows(tmp_path):
     command = ("profile", "--out", tmp_path / "my s", *DATA, "--problems", 2, "--max-tokens", 1)
-    brief, verbose = said(*command), said(*command, "--verbose")
+    brief = said(*command)
     assert brief.endswith(f"  next: isocost plan '{tmp_path / 'my s'}' --budget ...\n") and "ns fail for" not in brief
-    assert "preconditions fail for" in verbose and verbose.endswith(brief.splitlines()[-1] + "\n")
     cut = read_json(tmp_path / "my s" / "profile.json")["lengths"]["truncated"]
     assert cut > 0.1 and f"! {cut:.1%} of the completions were cut at their length limit, and the numbers" in brief
     assert "next:" not in said(*command, "--json")
@@ -327,13 +306,3 @@ def test_samples_are_not_those_of_a_profile(tmp_path):
                                      *DATA, "--samples", "4"])
     assert done.exit_code == 2 and "a profile samples 16 completions of each problem" in done.stderr
     assert "leave it out; --problems says of how many problems" in done.stderr and not (tmp_path / "t").exists()
-
-
-def test_few_methods_are_all_named_and_a_state_without_any_is_not_listed():
-    rows = [{"name": n, "state": s, "why": w} for n, s, w in (
-        ("a", "fails", "one"), ("b", "not measured", "two"), ("c", "holds", "three"))]
-    assert unmet(rows) == [
-        "preconditions fail for 1 of 3 methods:", "  a: one",
-        "preconditions are not measured for 1 of 3 methods:", "  b: two",
-    ]
-    assert unmet(rows[2:]) == []

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from isocost.cli import printer as tell
 from isocost.cli.commands import main
-from isocost.cli.live import Watch, standing
+from isocost.cli.live import standing
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner.audit import MeanOfRuns
@@ -122,23 +122,6 @@ def test_money_per_reward_follows_the_machine(tmp_path):
     told = per_cost(found, run, Machine(devices=4, side_by_side=2, price=2.5, currency="usd"))
     assert told["per_run_hour"] == pytest.approx(2 * told["per_device_hour"])
     assert told["per_device_hour"] == pytest.approx(2.5 * told["per_usd"])
-
-
-def test_the_live_table_shows_each_run_s_verdict_once_per_evaluation(tmp_path, monkeypatch):
-    runs = tmp_path / "runs"
-    monkeypatch.setattr(Bearings, "of", lambda study: Bearings(targets={8: 0.6}))
-    watch = Watch("training", [job("a"), job("b")], runs, Console(width=140, no_color=True))
-    write(runs, "a", STALLED)
-    write(runs, "b", RISING)
-    stand = watch._look()
-    assert [s.advice[:1] for s in stand] == ["s", "+"]
-    assert watch._warnings(stand) == ["advised for a: stop"]
-    console = Console(width=140)
-    with console.capture() as shown:
-        console.print(watch._table(stand))
-    assert "verdict" in shown.get() and "stop" in shown.get()
-    monkeypatch.setattr("isocost.steps.look.verdict.judge_run", lambda *a, **k: pytest.fail("judged twice"))
-    watch._look()
 
 
 @pytest.mark.parametrize(("budget", "share"), [

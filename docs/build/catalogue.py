@@ -56,9 +56,10 @@ for dialogues are counted in dialogues. Only the factors relative to the parent 
 """
 
 ABSENT = """
-Not here: DeepSeek-GRM with SPCT ([arXiv:2504.02495](https://arxiv.org/abs/2504.02495)) trains a judge to write principles
-and critiques, and J1 ([arXiv:2505.11875](https://arxiv.org/abs/2505.11875)) gains by forcing it to think longer; the
-built-in models write neither. The votes of readings are `votes=8` of a [scorer](scorers.md); `spark` trains verdicts.
+Not here: DeepSeek-GRM with SPCT ([arXiv:2504.02495](https://arxiv.org/abs/2504.02495)) trains a judge to write
+principles and critiques, and the judge of [arXiv:2505.11875](https://arxiv.org/abs/2505.11875) gains by being forced to
+think longer; the built-in models do neither. The votes of readings are `votes=8` of a [scorer](scorers.md); `spark`
+trains verdicts.
 """
 
 

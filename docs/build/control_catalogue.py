@@ -22,7 +22,7 @@ from isocost.runs.control import price
 from isocost.screen.words import markdown_table
 
 PAGE = "control_methods.md"
-SEAMS = ("networks", "sample", "target", "losses", "explore", "tempo")
+SEAMS = ("networks", "sample", "target", "losses", "explore", "tempo", "prepare")
 HEAD = """# Methods of control
 
 isocost ships {count} methods of value-based control, one file each in `src/isocost/control/methods`. A method is six
@@ -40,9 +40,10 @@ action.
 
 {speed}
 
-Every method gives the same bytes alone and in any stack. PPO is not among them: its batches are whole rollouts in
-order, and its updates wait for the end of each. A sample here is of single transitions, and updates are spread over
-samples. Compare PPO through imported logs (`isocost import LOGS --control TASK`).
+Every method gives the same bytes alone and in any stack. PPO is on-policy (`seams.OnPolicy`): updates wait for the last
+sample of a rollout, and a seventh function, `prepare`, then computes log-probs and advantages once. Its epochs are
+updates per sample times the batch, ten where none are given. A plan is for methods with a replay and refuses it;
+`isocost compare` takes its runs.
 
 {claims} A method's section has its claims, with the gate's reason where one was not asked ([how claims are
 asked](claims.md)). Rates were piloted three at a time. Each seed of an offline claim has a set of its own. Sets made

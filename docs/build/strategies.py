@@ -23,8 +23,7 @@ A **strategy** makes one answer of several tries. Many choose by a [scorer](scor
 isocost eval --model tiny-puzzles --data puzzles --limit 40 --samples 2 --strategy best-of:n=4,scorer=steps
 ```
 
-It prints the accuracy, the tokens of an answer, its depth (tokens written one after the other), and the bill. A RUN in
-place of `--model` is measured too; `--base` adds the paired difference.
+It prints the accuracy, the tokens of an answer, its depth (tokens written one after the other), and the bill.
 
 A specification is `NAME:SETTING=VALUE,...`. A value with a comma stands in brackets:
 `beam:n=16,width=4,scorer=(steps:wrong=0.15,shared=0.5)`.
@@ -36,13 +35,13 @@ and one question with one answer. Attempts with one n share their random numbers
 so differences between strategies are paired.
 
 `revise`, `nested`, `rounds` and `force` make worse a model that was not taught to go on from its own answer. One that
-cannot read the words is refused; name others with `show=` and `word=`. `route` hands doubted steps to `strong=MODEL`,
-named as `--model` names it, which has its own account and row of the bill. `sparse-to-dense`
+cannot read the words is refused; name others with `show=` and `word=`. `route` hands doubted steps, or with
+`rule=prompt` whole prompts, to `strong=MODEL`, which has its own account. `sparse-to-dense`
 needs frames, such as those of `--env signal`.
 
 {measured}
 
-A file's docstring says what it leaves out. A [study](test_time.md) varies n, of `force` the waits and of
+A [study](test_time.md) varies n, of `force` the waits and of
 `rounds` the rounds; `route` and `by-band` have no size and are measured once.
 There `route` is priced as one model, so FLOP and money are right only for two models of one size and price.
 
@@ -75,11 +74,14 @@ one is billed and not chosen. If no try has one, the answer is missing and count
 isocost scorer tiny-puzzles --data puzzles --limit 40 --texts 2 --per-step 2 --epochs 1 --out scorer
 ```
 
-continues each step of sampled texts `--per-step` times, and fits a value function to the mean marks. It prints, on
-problems that it was not fitted on, the share of wrong texts that it accepts and of right ones that it rejects, the
-AUROC within problems, and how errors repeat. Use it with `scorer=learned:file=scorer`. On the puzzles such a scorer
-tells hard problems from easy ones, and hardly a right answer from a wrong one to the same problem
-([evidence](evidence.md#a-learned-scorer)).
+continues each step of sampled texts `--per-step` times, and fits a value function to the mean marks. Use it
+with `scorer=learned:file=scorer`. On the puzzles it tells hard problems from easy ones, and hardly a right answer from
+a wrong one ([evidence](evidence.md#a-learned-scorer)).
+
+`--of prompts` learns a value of prompts before any text (V_0), from pass rates of the model and of `--others`.
+`isocost train v0 --set guide.file=scorer` allocates rollouts by it. `route:rule=prompt,strong=MODEL,below=0.45` with
+`scorer=(prompts:file=scorer,against=MODEL)` sends whole prompts to another model of `--others`
+([evidence](evidence.md#a-value-of-prompts)).
 
 ## Your own
 

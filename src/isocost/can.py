@@ -17,6 +17,7 @@ class Can(Enum):
     # of a model
     LEARN = "model", "log-probs, gradients, updates and weights", "give a model on this machine"
     SIZE = "model", "its number of parameters", "name it with --parameters"
+    EFFORT = "model", "a reasoning effort that requests may name", "leave it out"
     # of its learner, besides log-probs and updates
     ENTROPY = "learner", "the entropy of the distribution that each token was drawn from", "choose another method"
     GRADIENTS = "learner", "the gradient of each rollout alone", "choose another method"

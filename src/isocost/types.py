@@ -174,10 +174,16 @@ class Sampling:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0       # 0 keeps all
+    effort: str = ""     # of reasoning, for servers that know it; empty: the server's own
 
     @property
     def truncates(self) -> bool:
         return self.top_p < 1.0 or self.top_k > 0
+
+    @property
+    def trained(self) -> dict[str, float]:
+        """What a recipe's pace has of it: models that know an effort are not trained here."""
+        return {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
 
 
 @dataclass(frozen=True, slots=True)

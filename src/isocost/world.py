@@ -215,6 +215,14 @@ class Critic(Protocol):
     def restore(self, state: Mapping[str, Tensor]) -> None: ...
 
 
+class Reader(Critic, Protocol):
+    """One whose values are probabilities, for scorers that learn."""
+
+    def states(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """(N, S) what the tokens of each prompt are to the model. Charged as `score` tokens."""
+        ...
+
+
 class Text(Protocol):
     """Converts between messages and tokens. The only place with a chat template."""
 
@@ -353,8 +361,8 @@ class World:
     failures: Counter[str] = field(default_factory=Counter)   # of environments, by cause
     critic: Critic | None = None              # a value function, for methods that learn one
     about: About = About()                    # where its policy is
-    new_critic: Callable[[], Critic] | None = None    # one whose values are probabilities, for scorers that learn
-    critics: dict[str, Critic] = field(default_factory=dict)  # learned scorers in use, by their folder
+    new_critic: Callable[[], Reader] | None = None    # a copy of the policy as it is
+    critics: dict[str, Reader] = field(default_factory=dict)  # learned scorers in use, by their folder
     others: dict[str, World] = field(default_factory=dict)    # other models by name, such as one that writes verdicts
     open_other: Callable[[str], World] | None = None          # opens one of these, by its name as in --model
     extra: dict[str, Any] = field(default_factory=dict)   # of a user's methods alone, such as teachers by name

@@ -600,6 +600,14 @@ def test_an_amount_that_pays_for_the_rest_does_not_stop_an_offline_run(where, tm
         assert (end["reason"], end["updates"]) == ("stopped", updates)
 
 
+def test_an_evaluation_of_a_flow_is_charged_ten_passes_a_step(where, tmp_path):
+    end, = run_stack([job(0, where, "flowbc", budget={"updates": 2.0}, points=())], [tmp_path / "a"])
+    held_out, about = end["bill"]["evaluation"], read_json(tmp_path / "a" / "run.json")
+    assert held_out["score"] == 10 * held_out["env_steps"] and about["action"] == {"flop": 0, "score": 0}
+    flop = held_out["env_steps"] * about["evaluated"]["flop"]
+    assert end["flop_of"] == {"updates": end["flop"], "acting": 0, "evaluation": flop} and flop > 0
+
+
 def test_a_run_goes_on_with_the_set_that_it_began_with_alone(where, tmp_path):
     run_stack([job(0, where, budget={"updates": 2.0})], [tmp_path / "a"])
     task = open_task("maze:2")

@@ -55,7 +55,7 @@ from isocost.screen.terminal import echo, show_log
 OF_RUN = ("run", "as_json", "samples", "base", "data", "strategy", "truth")       # options of `eval` of a run
 OF_OWN = ("study", "workers", "dry_run", "as_json")     # options of the steps of a study of another kind
 STORED = (       # options of a profile of stored completions
-    "out", "as_json", "verbose", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
+    "out", "as_json", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed",
     "method", "price", "samples", "temperature", "top_p", "top_k", "max_tokens", "scale",
 )
 
@@ -144,13 +144,12 @@ def quickstart(out: Path | None, world: str | None, shown: Any, **asked: Any) ->
     help="with --trainer or --completions: least and largest reward of a rollout, if not 0,1",
 )
 @click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
-@click.option("--verbose", is_flag=True, help="print the methods whose preconditions fail on these problems, and why")
 @json_option
 @server_options
 @model_options
 @reported
 def profile(
-    out: Path, as_json: bool, completions: Path | None, verbose: bool, shown: Any, **asked: Any
+    out: Path, as_json: bool, completions: Path | None, shown: Any, **asked: Any
 ) -> Any:
     """Start a study: measure what the model can do on the problems before training.
 
@@ -175,7 +174,7 @@ def profile(
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
         printed(found, shown, as_json)
-        after_profile(out, found, verbose, as_json)
+        after_profile(out, as_json)
         return None
     from isocost.steps.events import Noted
     from isocost.steps.training.profile import profile
@@ -188,7 +187,7 @@ def profile(
         shown.on(Noted(samples_said(asked)))
     measured = profile(out, setting(asked), limits=limits, observer=shown, **asked)
     printed(measured, shown, as_json)
-    after_profile(out, measured, verbose, as_json or dry_run)
+    after_profile(out, as_json or dry_run)
     return None
 
 
@@ -283,7 +282,7 @@ def fit(study: Path, metric: str | None) -> Any:
     help="updates between checkpoints, besides those at evaluations",
 )
 @click.option("--keep-checkpoints", "checkpoints", type=click.IntRange(2), default=2, show_default=True,
-              help="the last checkpoints that are kept; `profile --checkpoints RUN@STEP` compares their policies")
+              help="the last checkpoints that are kept, for `profile --checkpoints RUN@STEP`")
 @click.option("--keep-rollouts", "keep", type=ANY, default=0, metavar="GROUPS",
               help="groups of every update to keep as text, 8 rollouts of each  [default: 2, of updates 1, 2, 4, 8, "
               "... and before evaluations]")

@@ -9,7 +9,7 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.steps.events import Observer
 
-TAKES = ("out", "seed", "method", "control", "length", "width", "as_json", "verbose")
+TAKES = ("out", "seed", "method", "control", "length", "width", "as_json")
 ONLY = ("length", "width")
 FOR, STUDY = "the task has neither model nor problems", "a study of value-based control"
 OF_IMPORT = ("sources", "out", "source", "columns", "control", "as_json")      # options that an import takes

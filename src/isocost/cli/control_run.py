@@ -25,11 +25,11 @@ control_run_options = several(       # those of `OWN`
     click.option("--control", metavar="TASK", help="train a method of value-based control on a task: pendulum, "
                  "swingup, maze:8, goalmaze:8, lock:8, bandit, reach, family:4, or gym:ID"),
     click.option("--offline", type=FILE, metavar="FILE",
-                 help="with --control: the set of `isocost collect` that a method learns from; of an offline one, "
-                 "without samples, the budget may be 20k-updates"),
+                 help="with --control: the set of `isocost collect` that a method learns from, or minari:ID-OR-FOLDER; "
+                 "of an offline one, without samples, the budget may be 20k-updates"),
     click.option("--offline-updates", type=click.IntRange(min=0), default=0, show_default=True,
                  help="with --control: updates on the set before the first sample, besides the budget"),
-    click.option("--updates-per-sample", type=float, default=1.0, show_default=True, help="with --control: sigma"),
+    click.option("--updates-per-sample", type=float, help="with --control: sigma  [default: 1; of ppo, ten epochs]"),
     click.option("--batch", type=SOME, help="with --control: transitions per update  [default: the method's own]"),
     click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: the method's own]"),
     click.option("--seeds", type=SOME, default=1, show_default=True, help="with --control: runs of SEED, SEED + 1, "
@@ -46,7 +46,10 @@ control_run_options = several(       # those of `OWN`
               "trajectories  [default: random]")
 @click.option("--steps", type=SOME, default=20_000, show_default=True, help="transitions; the last trajectory is whole")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="of everything that is sampled")
-@click.option("--out", type=FILE, help="the file  [default: data/TASK-SEED.parquet]")
+@click.option("--to", "target", type=click.Choice(["parquet", "minari"]), default="parquet", show_default=True,
+              help="a file of Parquet, or a folder in Minari's layout")
+@click.option("--out", type=click.Path(path_type=Path), help="where  [default: data/TASK-SEED.parquet; of Minari "
+              "data/TASK-SEED-v0]")
 @json_option
 @reported
 def collect(task: str, shown: Any, **asked: Any) -> Any:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,16 +17,11 @@ from rich.table import Table
 from isocost.disk.jsonfile import TAIL
 from isocost.runs.files import ended, tail
 from isocost.runs.job import Job
-from isocost.runs.speed import Rates, rates, together, told
+from isocost.runs.speed import together, told
 from isocost.screen.words import counted, duration
 from isocost.units import ROLLOUTS, STOPS, of_run
 
-if TYPE_CHECKING:
-    from isocost.steps.look.verdict import Bearings  # laws are loaded only when a run is judged
-
-WIDE = 130  # columns of a terminal that has room for every run's own rates
 EVERY = 15.0  # seconds between lines where there is no terminal
-SPEEDS = ("tokens/s", "rollouts/s", "sampling", "scoring", "learning")
 
 
 @dataclass(frozen=True)
@@ -36,8 +31,6 @@ class Standing:
     share: float = 0.0  # of its budget, below 1 until it has ended
     reward: float | None = None  # held out, latest
     clock: Mapping[str, Any] = field(default_factory=dict)  # the last line of timing.jsonl
-    at: float = 0.0  # rollouts at its latest evaluation
-    advice: str = ""  # the verdict on a trained run: go on for how much, stop, or change n
     waits: bool = False  # for a worker: an earlier command stopped it, and no worker has continued it
 
     @property
@@ -54,8 +47,6 @@ class Watch:
         self.live = (
             Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         )
-        self.bearings: Bearings | None = None
-        self.advised: dict[str, tuple[float, str]] = {}  # run: rollouts at the latest verdict, and the verdict
         self.over: dict[str, Standing] = {}  # runs that have ended: their records do not change
         # The clocks when this command started: a run that has written nothing since then waits for a worker.
         self.left = {job.name: _clock(folder / job.name) for job in jobs}
@@ -77,7 +68,7 @@ class Watch:
             self.live.update(self._table(self._look()))
         elif time.perf_counter() - self.said > EVERY:
             self.said, stand = time.perf_counter(), self._look()
-            said = "; ".join([self._summary(stand), *_speed(stand), *self._warnings(stand)])
+            said = "; ".join([self._summary(stand), *_speed(stand)])
             self.console.print(f"  {self.title}: {said}", highlight=False)
 
     def _look(self) -> list[Standing]:
@@ -87,28 +78,10 @@ class Watch:
             now = self.over.get(job.name) or standing(job, self.folder / job.name)
             if now.clock and now.clock == self.left[job.name]:
                 now = replace(now, waits=True)
-            if now.going and now.at > 0 and job.purpose == "train":
-                now = replace(now, advice=self._advice(job, now.at))
             if now.share == 1:
                 self.over[job.name] = now
             stand.append(now)
         return stand
-
-    def _advice(self, job: Job, at: float) -> str:
-        """The verdict on a run at its latest evaluation, computed once for each."""
-        from isocost.steps.look.verdict import Bearings, judge_run, short
-
-        if self.advised.get(job.name, (0.0, ""))[0] != at:
-            if self.bearings is None:
-                self.bearings = Bearings.of(self.folder.parent)
-            said = judge_run(self.folder / job.name, self.bearings)
-            self.advised[job.name] = at, "" if said is None else short(said)
-        return self.advised[job.name][1]
-
-    def _warnings(self, stand: Sequence[Standing]) -> list[str]:
-        """The running jobs with other advice than to continue, and the advice."""
-        pairs = [(j.name, s.advice) for j, s in zip(self.jobs, stand, strict=True) if s.going and s.advice]
-        return [f"advised for {name}: {advice}" for name, advice in pairs if advice[0] not in "+-"]
 
     def _done(self, stand: Sequence[Standing]) -> float:
         return sum(s.share * _size(j) for j, s in zip(self.jobs, stand, strict=True))
@@ -121,11 +94,8 @@ class Watch:
         return f"{done / total:.0%} of {counted(len(self.jobs), 'run')} after {duration(passed)}{left}"
 
     def _table(self, stand: Sequence[Standing]) -> Group:
-        wide = self.console.width >= WIDE
         table = Table(box=None, pad_edge=False)
-        judged = any(s.advice for s in stand)
-        for name in ("run", "n", "B", "lr", "seed", "", "held-out", *(["verdict"] if judged else []),
-                     *(SPEEDS if wide else ())):
+        for name in ("run", "n", "B", "lr", "seed", "", "held-out"):
             table.add_column(name, justify="left" if name in ("run", "") else "right")
         for job, now in zip(self.jobs, stand, strict=True):
             if now.going:
@@ -137,8 +107,6 @@ class Watch:
                     str(job.seed),
                     ProgressBar(total=1.0, completed=now.share, width=24),
                     "" if now.reward is None else f"{now.reward:.3f}",
-                    *([now.advice] if judged else []),
-                    *(_cells(rates(now.clock)) if wide else ()),
                 )
         return Group(f"{self.title}: {self._summary(stand)}", *(f"  {x}" for x in _speed(stand)), table)
 
@@ -197,7 +165,7 @@ def standing(job: Job, run: Path) -> Standing:
     evaluated = [x for x in lines if "eval/select" in x]
     last = evaluated[-1] if evaluated else {}
     share = 1.0 if ended(run) else min(max((_spent(lines, unit) / most for unit, most in job.budget.items())), 0.99)
-    return Standing(share, last.get("eval/select"), _clock(run), last.get("rollouts", 0.0))
+    return Standing(share, last.get("eval/select"), _clock(run))
 
 
 def _spent(lines: Sequence[Mapping[str, Any]], unit: str) -> float:
@@ -215,14 +183,6 @@ def _speed(stand: Sequence[Standing]) -> list[str]:
     """The speed of the running jobs together, as a line; none before the first update."""
     speed = together([s.clock for s in stand if s.going])
     return [told(speed)] if speed else []
-
-
-def _cells(r: Rates | None) -> list[str]:
-    """One run's rates, under the names of SPEEDS."""
-    if r is None:
-        return [""] * len(SPEEDS)
-    shares = [f"{100 * r.shares[k]:.0f} %" for k in ("sample", "score", "learn")]
-    return [f"{r.tokens_per_second:,.0f}", f"{r.rollouts_per_second:,.0f}", *shares]
 
 
 def _size(job: Job) -> float:

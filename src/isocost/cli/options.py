@@ -404,15 +404,10 @@ def samples_said(asked: dict[str, Any]) -> str:
     return said
 
 
-def after_profile(study: Path, profile: Any, verbose: bool, silent: bool) -> None:
-    """With --verbose which methods' preconditions fail; and the command that follows a profile."""
-    from isocost.steps.training.profile import unmet
-
-    if silent:
-        return
-    for line in unmet(profile.methods) if verbose else ():
-        echo(f"  {line}")
-    echo(f"  next: isocost plan {word(study)} --budget ...")
+def after_profile(study: Path, silent: bool) -> None:
+    """The command that follows a profile."""
+    if not silent:
+        echo(f"  next: isocost plan {word(study)} --budget ...")
 
 
 def server_limits(asked: dict[str, Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from isocost.steps.events import Observer
 
 ONLY = ("strategies", "scorer", "probe", "bands", "pool", "sizes", "band_by", "temperatures", "lengths",
-        "checkpoints")
-STORED = ("out", "seed", "completions", "columns", "scale", "model", "skip_broken", "as_json", "verbose", "strategies",
+        "efforts", "checkpoints")
+STORED = ("out", "seed", "completions", "columns", "scale", "model", "skip_broken", "as_json", "strategies",
           "scorer", "probe", "bands", "checkpoints", "parameters")
 LIVE = ("problems", "concurrency", "timeout", "retries", "per_minute", "named")
 TAKES = (*STORED, *ONLY, *LIVE, "env", "max_turns", "data", "verifier", "held_out", "held_out_data", "limit", "system",
@@ -38,9 +38,11 @@ strategy_options = several(      # of `profile`, for a study of strategies only
                  "compare"),
     click.option("--lengths", metavar="N,N", help="with --strategies, of a model: other limits of a completion, in "
                  "tokens, to compare"),
-    click.option("--checkpoints", metavar="RUN,RUN", help="with --strategies: folders of trained runs, or of a study "
-                 "of training, whose policies are compared too; RUN@STEP is the policy after a step that the run kept. "
-                 "With --completions RUN=FILE, or NAME:COST=FILE such as grpo:3e18flop=grpo.jsonl"),
+    click.option("--efforts", metavar="low,high", help="with --strategies, of a server: reasoning efforts that it "
+                 "knows, to compare"),
+    click.option("--checkpoints", metavar="RUN,RUN", help="with --strategies: trained runs, or studies of training, "
+                 "whose policies are compared too; RUN@STEP is a step that the run kept. With --completions RUN=FILE, "
+                 "or NAME:COST=FILE such as grpo:3e18flop=grpo.jsonl"),
     click.option("--band-by", metavar="KEY", help="with --strategies, of a model: the key of a problem's data that "
                  "tells its band  [default: probe samples]"),
     click.option("--probe", type=ANY, help="with --strategies: samples of each problem that tell its band of "
@@ -50,7 +52,7 @@ strategy_options = several(      # of `profile`, for a study of strategies only
 )
 
 
-def arms_of(asked: Mapping[str, Any]) -> list[dict[str, float]]:
+def arms_of(asked: Mapping[str, Any]) -> list[dict[str, float | str]]:
     """The other sampling settings that are asked for. Raises UserError for what is no temperature or length."""
     try:
         warm = [float(x) for x in (asked["temperatures"] or "").split(",") if x.strip()]
@@ -60,7 +62,9 @@ def arms_of(asked: Mapping[str, Any]) -> list[dict[str, float]]:
         raise UserError(f"--temperatures {asked['temperatures']}: samples at temperature 0 are all equal; expected "
                         "numbers above 0")
     long = counts(asked["lengths"], "--lengths") or []
-    return [{"temperature": x} for x in warm] + [{"max_tokens": k} for k in long]
+    efforts = [x.strip() for x in (asked["efforts"] or "").split(",") if x.strip()]
+    named: dict[str, Sequence[float | str]] = {"temperature": warm, "max_tokens": long, "effort": efforts}
+    return [{name: x} for name, values in named.items() for x in values]
 
 
 def profiled(

@@ -13,7 +13,7 @@ from isocost.steps.outside.trainer_profile import TrainerProfile
 
 ONLY = ("launch", "address", "gpus_per_run", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
 TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "columns", "parameters", "as_json",
-         "verbose", *ONLY)
+         *ONLY)
 FOR, STUDY = "model, problems, reward and sampling are your script's", "a study of your own trainer"
 
 

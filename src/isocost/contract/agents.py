@@ -57,6 +57,8 @@ class AgentTrial:
         if self.agent.warms:
             rows = loop.replay.rows[list(seeds).index(RUNS[0]), :SAMPLES].clone()
             loop.replay.prior = Replay.of_set(loop.task.space, len(seeds), rows)
+        if self.agent.prepare:
+            loop.prepare(range(len(seeds)))
         return loop
 
     def batch(self, loop: Loop) -> tuple[Transitions, Params, Params, Luck]:

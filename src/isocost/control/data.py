@@ -164,11 +164,21 @@ def read(path: Path, task: ControlTask) -> OfflineSet:
     card = json.loads((table.schema.metadata or {}).get(CARD, b"{}"))
     if missing := [c for c in COLUMNS if c not in table.column_names]:
         raise UserError(f"{path} has no column {missing[0]}; a set has {', '.join(COLUMNS)}")
+    refuse_another_task(path, task, card)
+    columns = [_column(path, name, table.column(name).combine_chunks(), size) for name, size in zip(COLUMNS, (
+        task.space.observation, task.space.actions, 0, task.space.observation, 0, 0), strict=True)]
+    return settled(path, task, columns, card)
+
+
+def refuse_another_task(path: Path, task: ControlTask, card: Mapping[str, Any]) -> None:
+    """Raises UserError for a card of another task."""
     if card and card["task"] != task.name:
         raise UserError(f"{path} was made on {card['task']}, not on {task.name}: give --control {card['task']}, or "
                         f"another set")
-    columns = [_column(path, name, table.column(name).combine_chunks(), size) for name, size in zip(COLUMNS, (
-        task.space.observation, task.space.actions, 0, task.space.observation, 0, 0), strict=True)]
+
+
+def settled(path: Path, task: ControlTask, columns: list[ndarray], card: Mapping[str, Any]) -> OfflineSet:
+    """The set of these columns, checked for a task and against its card, if it has one. Raises UserError as `read`."""
     found = OfflineSet(torch.from_numpy(np.concatenate(columns, -1)), card)
     if card and card["hash"] != found.hash:
         raise UserError(f"{path} is not what its card says: the hash of its transitions is {found.hash[:12]}, the "

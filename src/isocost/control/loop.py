@@ -1,8 +1,9 @@
 """The loop of control: act, store, sample, update, for all runs of a stack at once. There is no other.
 
 One tick is one update of each run that owes one. A run owes an update when its updates are fewer than its updates per
-sample times the samples that are to be paid back, so runs of different updates per sample, learning rate and seed share
-a stack. Every number of a run comes from its own rows and its own addresses: its bytes do not depend on the others.
+sample times the samples that are to be paid back (of whole rollouts, where it learns from these), so runs of different
+updates per sample, learning rate and seed share a stack. Every number of a run comes from its own rows and its own
+addresses: its bytes do not depend on the others.
 """
 
 from __future__ import annotations
@@ -56,11 +57,6 @@ class StackedRun:
         self.lasted = self.lasted or [0] * self.environments
 
     @property
-    def owes(self) -> bool:
-        """Whether an update is due before the next sample."""
-        return self.updates + 1 <= self.first + self.sigma * self.paid
-
-    @property
     def progress(self) -> Progress:
         return Progress(self.samples, self.updates, self.first)
 
@@ -87,7 +83,7 @@ class Loop:
         k = runs[0].environments
         held = None if data is None else Replay.of_set(task.space, len(runs), data)
         self.replay = held if held and agent.offline else replace(
-            Replay.of(task.space, len(runs), capacity, k), prior=held)
+            Replay.of(task.space, len(runs), capacity, k, agent.rollout, agent.kept), prior=held)
         self.weights = {name: torch.stack([self._fresh(run, name) for run in runs]) for name in self.networks}
         self.slow = {name: self.weights[name].clone() for name, net in self.networks.items() if net.slow}
         self.moments = {name: Moments.of(w) for name, w in self.weights.items()}
@@ -113,7 +109,7 @@ class Loop:
         while True:
             live = range(len(self.runs))
             tempo = [self.agent.tempo(run.progress) for run in self.runs]
-            while acting := [i for i in live if tempo[i].acts and not self.runs[i].owes
+            while acting := [i for i in live if tempo[i].acts and not self._owes(self.runs[i])
                              and self.runs[i].now < until[i]]:
                 self._act(acting, tempo)
                 for i in acting:
@@ -121,7 +117,7 @@ class Loop:
                 if failed := [i for i in acting if self.runs[i].failure]:
                     return failed
             if arrived := [i for i, run in enumerate(self.runs)
-                           if not (run.owes if tempo[i].acts else run.updates < until[i])]:
+                           if not (self._owes(run) if tempo[i].acts else run.updates < until[i])]:
                 return arrived
             groups: dict[tuple[frozenset[str], float, bool, bool], list[int]] = {}
             for i in live:
@@ -134,6 +130,10 @@ class Loop:
                 self._update(rows, due, tau if follows else 0.0, acts)
             if failed := [i for i in live if self.runs[i].failure]:
                 return failed
+
+    def _owes(self, run: StackedRun) -> bool:
+        """Whether an update is due before the next sample."""
+        return run.updates + 1 <= run.first + run.sigma * (run.paid - run.paid % self.agent.rollout)
 
     def _act(self, rows: Sequence[int], tempo: Sequence[Tempo]) -> None:
         runs = [self.runs[i] for i in rows]
@@ -156,7 +156,7 @@ class Loop:
         flat = states.reshape(len(rows) * k, -1)
         after, reward, ended = self.task.step(flat, self.scaled(action.reshape(len(flat), -1)))
         after, reward, ended = after.reshape(states.shape), reward.reshape(len(rows), k), ended.reshape(len(rows), k)
-        then = self.observe(after)
+        then, whole = self.observe(after), list[int]()
         for j, (i, run) in enumerate(zip(rows, runs, strict=True)):
             if lost[j]:
                 run.failure = FloatingPointError("an action is not finite")
@@ -176,11 +176,25 @@ class Loop:
             run.samples += k
             run.acted += 0 if tempo[i].random else k
             run.paid += k * tempo[i].learns
+            if tempo[i].learns and run.paid % self.agent.rollout == 0:
+                whole.append(i)
             self.states[i] = after[j]
             for e in np.flatnonzero(ended[j] | cut):
                 run.episodes[e] += 1
                 run.lasted[e] = 0
                 self.states[i, e] = self._begin(i, int(e))
+        if whole and self.agent.prepare:
+            self.prepare(whole)
+
+    def prepare(self, rows: Sequence[int]) -> None:
+        """Compute what the agent keeps of the last rollout of these runs."""
+        assert self.agent.prepare is not None
+        work, replay = Effort(), self.replay.view(rows)
+        with torch.no_grad():
+            replay.keep(self.agent.prepare(replay, Params(self.networks, self._of(self.weights, rows), work=work)))
+        for i in rows:
+            self.runs[i].work.flop += work.flop
+            self.runs[i].work.score += work.score
 
     def observe(self, states: ndarray) -> ndarray:
         """(n, k, D) -> (n, k, O)."""

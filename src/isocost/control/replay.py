@@ -17,6 +17,8 @@ from isocost.control.types import Space, Transitions
 class Replay:
     """The newest `capacity` transitions of each run. A row is observation, action, reward, following, terminal, cut.
 
+    Behind these are the numbers that an agent keeps of its `rollout`, by their names, `beside`.
+
     With `stride` environments a run's next step in the same environment is `stride` rows later. A `fixed` one is a set
     that all runs share and none adds to: trajectories one after another, each ended by a terminal row or a cut one.
     """
@@ -27,12 +29,17 @@ class Replay:
     stride: int = 1
     runs: Sequence[int] = ()    # which of S, in a view of some of them; `stored` is of these
     fixed: bool = False
+    rollout: int = 1
+    beside: tuple[str, ...] = ()
     known: dict[Any, Any] = field(default_factory=dict)     # what `once` computed of a fixed one
     prior: Replay | None = None     # the set of runs that have one besides their samples
 
     @classmethod
-    def of(cls, space: Space, runs: int, capacity: int, stride: int = 1) -> Replay:
-        return cls(space, torch.zeros(runs, capacity, 2 * space.observation + space.actions + 3), [0] * runs, stride)
+    def of(
+        cls, space: Space, runs: int, capacity: int, stride: int = 1, rollout: int = 1, beside: tuple[str, ...] = ()
+    ) -> Replay:
+        wide = 2 * space.observation + space.actions + 3 + len(beside)
+        return cls(space, torch.zeros(runs, capacity, wide), [0] * runs, stride, rollout=rollout, beside=beside)
 
     @classmethod
     def of_set(cls, space: Space, runs: int, rows: Tensor) -> Replay:
@@ -76,14 +83,31 @@ class Replay:
         """(n, k, W): k transitions of each of these runs."""
         for i, new in zip(runs, rows, strict=True):
             for row in new:
-                self.rows[i, self.stored[i] % self.capacity] = row
+                self.rows[i, self.stored[i] % self.capacity, : len(row)] = row
                 self.stored[i] += 1
 
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Rows (..., W) as observation, action, reward, following, terminal, cut."""
         o, a = self.space.observation, self.space.actions
-        s, act, r, s2, end, cut = rows.split((o, a, 1, o, 1, 1), -1)
+        s, act, r, s2, end, cut, _ = rows.split((o, a, 1, o, 1, 1, len(self.beside)), -1)
         return s, act, r[..., 0], s2, end[..., 0], cut[..., 0]
+
+    def newest(self) -> Tensor:
+        """(S, N): where the samples of each run's last rollout are, the oldest first; all, if it has fewer."""
+        many = min(self.rollout, *self.stored)
+        return (torch.tensor(self.stored)[:, None] - many + torch.arange(many)) % self.capacity
+
+    def at(self, rows: Tensor) -> Tensor:
+        """(S, B) numbers of rows -> (S, B, W)."""
+        return self.rows[torch.tensor(self.runs)[:, None], rows]
+
+    def named(self, rows: Tensor) -> dict[str, Tensor]:
+        """What is kept beside these rows, by its name: (S, B) each."""
+        return {k: self.at(rows)[..., i - len(self.beside)] for i, k in enumerate(self.beside)}
+
+    def keep(self, numbers: Tensor) -> None:
+        """Keep these beside the last rollout: (S, N, M)."""
+        self.rows[torch.tensor(self.runs)[:, None], self.newest(), -len(self.beside) :] = numbers
 
 
 def uniform(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99, steps: int = 1) -> Transitions:

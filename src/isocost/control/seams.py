@@ -1,4 +1,5 @@
-"""The seams of control: a method is one function for each of six, and an agent holds these and four sizes.
+"""The seams of control: a method is one function for each of six, and an agent holds these and four sizes. One that
+learns from its last rollout alone has a seventh, and the rollout's size.
 
 Every value is a top-level function or a `partial` of one, and its signature is the schema of its settings, as in
 `isocost.seams`: `describe`, `fingerprint` and `tune` of `isocost.recipe` take an agent as they take a recipe. Every
@@ -18,7 +19,7 @@ from isocost.control.networks import Network, Params
 from isocost.control.replay import Replay
 from isocost.control.types import Progress, Space, Tempo, Transitions
 
-__all__ = ["Agent", "Explore", "Losses", "Networks", "Sample", "Target", "TempoFn"]
+__all__ = ["Agent", "Explore", "Losses", "Networks", "OnPolicy", "Prepare", "Sample", "Target", "TempoFn"]
 
 
 class Networks(Protocol):
@@ -44,6 +45,10 @@ class Explore(Protocol):
 class TempoFn(Protocol):
     """What changes as a run goes on."""
     def __call__(self, so_far: Progress) -> Tempo: ...
+class Prepare(Protocol):
+    """Numbers of each sample of the rollout that ends now, (S, N, M), in the order of `Replay.newest`: computed once,
+    with the weights that acted, and without gradient."""
+    def __call__(self, replay: Replay, params: Params) -> Tensor: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,5 +78,39 @@ class Agent:
         """Whether it can learn from a fixed set first, and takes samples then."""
         return not self.offline and not self.tempo(Progress(0, 0, 1)).acts
 
+    @property
+    def rollout(self) -> int:
+        """N: samples that updates wait for, and pay back together."""
+        return 1
+
+    @property
+    def prepare(self) -> Prepare | None:
+        return None
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The names of the numbers that `prepare` computes, by which `Replay.named` gives them to `sample`."""
+        return ()
+
+    @property
+    def sigma(self) -> float:
+        """Updates per sample where none are given."""
+        return 1.0
+
     def but(self, **changes: Any) -> Agent:
         return replace(self, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicy(Agent):
+    """An agent that learns from its last rollout alone. No update is made before the rollout's last sample, so one
+    policy acts in all of it; then it has updates per sample times N updates, which are that times B epochs."""
+
+    rollout: int = 2048
+    prepare: Prepare | None = None
+    kept: tuple[str, ...] = ()
+    usual_epochs: int = 10      # where no updates per sample are given
+
+    @property
+    def sigma(self) -> float:
+        return self.usual_epochs / self.batch

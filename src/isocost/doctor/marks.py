@@ -21,6 +21,8 @@ CHEATS = {
 async def answer_key(case: Case) -> Finding:
     """The verifier accepts every problem's reference answer."""
     name, which = "answer key", case.opened.problems.verifier
+    if not verifiers.find(which).of_text:
+        return Finding(name, "cannot tell", f"{which} marks rollouts of a run, no texts alone")
     problems = case.opened.sides.train[:PROBLEMS]
     wrong = verifiers.check_gold(problems, which, case.opened.grader.mark)
     if not wrong:
@@ -35,6 +37,8 @@ async def answer_key(case: Case) -> Finding:
 async def reward_probes(case: Case) -> Finding:
     """Answers without merit earn nothing, and an answer that is marked twice earns the same."""
     name, which = "reward probes", case.opened.problems.verifier
+    if not verifiers.find(which).of_text:
+        return Finding(name, "cannot tell", f"{which} marks rollouts of a run, no texts alone")
     problems = case.opened.sides.train[:PROBLEMS]
     sizes = list[int]()
 

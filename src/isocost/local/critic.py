@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,16 @@ class LocalCritic:
             out[rows] = (torch.sigmoid(found) if self.probability else found).to(out)
         self.meter.charge(Cost(score=int(batch.length.sum()), seconds=time.perf_counter() - began))
         return out
+
+    @torch.no_grad()
+    def states(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """(N, 2 hidden) the state after each row's last token, and the mean state of its tokens, in float32."""
+        began, out = time.perf_counter(), []
+        for row in rows:    # each alone: its bits do not depend on the others
+            hidden = self._created()(torch.tensor([list(row)[-self.learner.config.max_len :]], device=self.device))[0]
+            out.append(torch.cat((hidden[-1], hidden.mean(0))).float().cpu())
+        self.meter.charge(Cost(score=sum(map(len, rows)), seconds=time.perf_counter() - began))
+        return torch.stack(out)
 
     def fit(self, batch: Batch, target: Tensor, *, lr: float) -> dict[str, float]:
         """One AdamW update on half the mean square of values minus targets, over the mask; or on the cross-entropy."""

@@ -41,7 +41,7 @@ def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, keep: float = 0.8, period: int = 32,
     inner: Improve = policy,
 ) -> dict[str, float]:
-    """Any improvement; every `period` steps the weights become `keep` of themselves, the rest those of the last average.
+    """Any improvement; every `period` steps the weights become `keep` of themselves and 1 − `keep` of the last average.
 
     The optimiser is reset there, and the reference moves to the average. Raises UserError without a reference.
     """

@@ -17,7 +17,6 @@ from isocost.report.theme import (
     CATEGORIES,
     N_SLOTS,
     SHAPES,
-    STANDINGS,
     Rows,
     Spec,
     compute_axis,
@@ -145,21 +144,6 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
     ], zoom=True)
 
 
-def ended(rows: Rows, order: Sequence[str], colours: Sequence[str], alt_text: str) -> Spec:
-    """rows: turn, end, rollouts, share. A bar for each turn, stacked by how rollouts ended, in this order."""
-    turns, pick = [r["turn"] for r in rows], picked("end")
-    scale = alt.Scale(domain=list(range(min(turns, default=1), max(turns, default=1) + 1)))
-    return drawn(alt_text, 240, {
-        "x": alt.X("turn:O", title="turn at which the rollout ended", scale=scale,
-                   axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-        "y": alt.Y("sum(share):Q", title="share of rollouts", axis=alt.Axis(format="%")),
-        "color": alt.Color("end:N", title=None, sort=order, scale=_scale(order, colours),
-                           legend=alt.Legend(columns=3)),
-        "order": alt.Order("rank:Q"), "opacity": fading(pick, 1.0, 0.15),
-    }, [Mark("bar", [{**r, "rank": order.index(r["end"])} for r in rows], {"cornerRadius": 1},
-             tips="turn:O; end:N; rollouts:,d; share:.1%")], pick=pick)
-
-
 # reward over compute ------------------------------------------------------------------------------------------
 
 
@@ -224,25 +208,15 @@ def _sealed(rows: Rows, width: float, size: float, tips: str = "") -> list[Mark]
             Mark("tick", rows, tick, {"y": alt.Y("value:Q", title="")})]
 
 
-def equals(rows: Rows, optimum: Rows, pilot_end: float | None, alt_text: str) -> Spec:
-    """rows: C, C2, n, standing (of STANDINGS), behind; optimum, where n* is identified: C, n, low, high."""
+def growth(rows: Rows, pilot_end: float | None, alt_text: str) -> Spec:
+    """rows: C, n, low, high: the best n as compute grows."""
     fence = _fence(pilot_end, "end of the pilot") if pilot_end else []
-    if optimum:
-        y = alt.Y("n:Q", title="n*, the best rollouts per problem", scale=alt.Scale(type="log", base=2),
-                  axis=alt.Axis(format="d"))
-        return drawn(alt_text, 240, {"x": compute_axis(), "y": y}, [
-            Mark("area", optimum, {"opacity": 0.16}, BAND),
-            Mark("line", optimum, {"strokeWidth": 2.5}, {}, "C:,d:rollouts; n:.2f; low:.2f; high:.2f"), *fence,
-        ], zoom=True)
-    sizes = sorted({r["n"] for r in rows}, reverse=True)
-    legend = alt.Legend(title=None, offset=24 if pilot_end else 12)      # room for the label of the pilot's end
-    scale = alt.Scale(type="log", nice=False)
-    return drawn(alt_text, 34 * len(sizes) + 40, {}, [
-        Mark("rect", rows, {"cornerRadius": 1}, {
-            "x": alt.X("C:Q", title="C, training rollouts per run", scale=scale, axis=log_axis()),
-            "x2": alt.X2("C2:Q"), "y": alt.Y("n:O", title="n", sort=sizes, scale=alt.Scale(paddingInner=0.15)),
-            "color": alt.Color("standing:N", legend=legend, scale=_scale([*STANDINGS], variables(*STANDINGS.values()))),
-        }, "C:,.0f:rollouts; n:O; standing:N; behind:.3f:below the best"), *fence])
+    y = alt.Y("n:Q", title="n*, the best rollouts per problem", scale=alt.Scale(type="log", base=2),
+              axis=alt.Axis(format="d"))
+    return drawn(alt_text, 240, {"x": compute_axis(), "y": y}, [
+        Mark("area", rows, {"opacity": 0.16}, BAND),
+        Mark("line", rows, {"strokeWidth": 2.5}, {}, "C:,d:rollouts; n:.2f; low:.2f; high:.2f"), *fence,
+    ], zoom=True)
 
 
 # arms beside each other ---------------------------------------------------------------------------------------
@@ -314,21 +288,6 @@ def returns(rows: Rows, alt_text: str) -> Spec:
         "color": alt.Color("arm:N", title=None, scale=_scale(arms, series_colours(len(arms)))),
         "detail": alt.Detail("run:N"), "opacity": fading(pick, 0.7, 0.06),
     }, [Mark("line", rows, {"strokeWidth": 1.2}, {}, "run:N; samples:Q; return:Q")], pick=pick, zoom=True)
-
-
-def samples_to(rows: Rows, alt_text: str) -> Spec:
-    """rows: return, sigma (updates per sample), samples to that return, low, high."""
-    found = list(dict.fromkeys(str(r["return"]) for r in rows))
-    scale = alt.Scale(type="log", zero=False, nice=False, padding=10)
-    return drawn(alt_text, 320, {
-        "x": alt.X("sigma:Q", title="updates per sample (log scale)", scale=alt.Scale(type="log", base=2, padding=18),
-                   axis=alt.Axis(values=sorted({r["sigma"] for r in rows}), format="~g")),
-        "y": alt.Y("samples:Q", title="samples (log scale)", scale=scale),
-        "color": alt.Color("return:N", title="return", scale=_scale(found, series_colours(len(found)))),
-    }, [
-        Mark("rule", rows, {}, {**BAND, "y": alt.Y("low:Q", scale=scale, title="")}),
-        Mark("line", rows, {"point": True}, {}, "return:N; sigma:Q; samples:Q; low:Q; high:Q"),
-    ])
 
 
 # intervals, costs and times -----------------------------------------------------------------------------------

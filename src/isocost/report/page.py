@@ -24,7 +24,6 @@ from isocost.report.sections import (
     headline,
     history,
     outcome,
-    overview,
     parted,
     problems,
     reach,
@@ -99,17 +98,6 @@ def write(study_dir: Path, out: Path | None = None) -> Path:
     out = study_dir / "report.html" if out is None else Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, text, several=True)
-    return out
-
-
-def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
-    """The report's first plot as an SVG file, for a page that runs no script. Raises UserError as `write` does."""
-    study = load(Path(study_dir))
-    spec, _, rows = overview.overview_plot(study)
-    if not rows:
-        spec, _, _ = reach.reward_plot(study)
-    out = Path(out)
-    out.write_text(theme.svg(spec, dark=dark), encoding="utf-8")
     return out
 
 

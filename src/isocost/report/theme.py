@@ -24,10 +24,9 @@ _THEME = json.loads((Path(__file__).parent / "theme.json").read_text(encoding="u
 PALETTE: Mapping[str, Sequence[str]] = _THEME["palette"]
 CONFIG: Spec = _THEME["config"]     # of Vega-Lite
 N_SLOTS = 7
-STANDINGS = {"best": "accent", "equal to the best": "mid", "worse": "line", "cannot tell": "dead",
-             "not known": "unknown"}
 CATEGORIES = ("accent", "filtered", "evaluation", "stale", "cancelled", "ink", "n6")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
+
 
 def css_variables(dark: bool) -> str:
     return " ".join(f"--{name}: {pair[dark]};" for name, pair in PALETTE.items())

@@ -24,6 +24,7 @@ from isocost.control import methods
 from isocost.control.data import OfflineSet, read
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.luck import Luck
+from isocost.control.minari_sets import read_minari
 from isocost.control.native import computed_by
 from isocost.control.networks import Effort, Params
 from isocost.control.policy import ControlPolicy
@@ -45,7 +46,7 @@ from isocost.screen.words import grouped
 from isocost.types import Cost
 from isocost.world import About
 
-KIND = "control"
+KIND, MINARI = "control", "minari:"     # MINARI: before the id or folder of a set
 STRETCH = 250       # samples of a line of metrics.jsonl, at most
 EPISODES = 8        # of each half of an evaluation
 MOST = 256.0        # updates per sample
@@ -111,13 +112,20 @@ def agent_of(job: ControlJob) -> Agent:
     if agent.offline and ("env-steps" in job.budget or sigma != 1 or job.environments != 1):
         raise UserError(f"{job.method} takes no environment steps: give a budget such as 20k-updates or 10m, and "
                         "neither --updates-per-sample nor --environments")
+    if agent.prepare and (agent.rollout % agent.batch or agent.rollout % job.environments):
+        raise UserError(f"a rollout of {agent.rollout} samples is no whole number of batches of {agent.batch} and "
+                        f"steps of {job.environments} environments: --set rollout={8 * agent.batch * job.environments}")
+    if job.budget.get("env-steps", agent.rollout) < agent.rollout:
+        raise UserError(f"a budget of {grouped(job.budget['env-steps'])} samples ends before the first rollout of "
+                        f"{agent.rollout}, so no update is made: raise it, or --set rollout={agent.batch}")
     return agent
 
 
 @cache
 def set_of(job_data: str, task: str) -> OfflineSet:
-    """The set in a file, for a task. Raises UserError as `isocost.control.data.read`."""
-    return read(Path(job_data), open_task(task))
+    """The set in a file, or of Minari by "minari:ID", for a task. Raises UserError as `isocost.control.data.read`."""
+    name = job_data.removeprefix(MINARI)
+    return read(Path(name), open_task(task)) if name == job_data else read_minari(name, open_task(task))
 
 
 @cache
@@ -136,37 +144,43 @@ def updates_of(job: ControlJob) -> int:
 
 @cache
 def _paid(method: str, sets: tuple[tuple[str, str], ...], samples: int, environments: int) -> int:
-    tempo = methods.tuned(methods.agent(method), dict(sets)).tempo
-    return environments * sum(tempo(Progress(k, 0)).learns for k in range(0, samples, environments))
+    agent = methods.tuned(methods.agent(method), dict(sets))
+    paid = environments * sum(agent.tempo(Progress(k, 0)).learns for k in range(0, samples, environments))
+    return paid - paid % agent.rollout
 
 
 class ControlWork(NamedTuple):
     """What networks take in one run: an update in which every one is trained, the paper's FLOP of it, 10 N B with N the
-    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, one of an evaluation, and an
-    update on the set, before the first sample."""
+    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, one of an evaluation, an update
+    on the set, before the first sample, and what is computed once of a sample of a rollout."""
 
     update: Effort
     paper: int
     action: Effort
     evaluated: Effort
     first: Effort
+    prepared: Effort
 
 
 def price(agent: Agent, task: ControlTask) -> ControlWork:
     """Counted in one update on an empty transition, and by `explore` of one observation."""
-    update, paper, loop = _of_update(agent, task, acts=True)
+    update, paper, prepared, loop = _of_update(agent, task, acts=True)
     sampled = agent.tempo(Progress(0, 0)).sampled
     return ControlWork(update, paper, Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled),
-                       _of_update(agent, task, acts=False)[0])
+                       _of_update(agent, task, acts=False)[0], prepared)
 
 
-def _of_update(agent: Agent, task: ControlTask, *, acts: bool) -> tuple[Effort, int, Loop]:
+def _of_update(agent: Agent, task: ControlTask, *, acts: bool) -> tuple[Effort, int, Effort, Loop]:
     run = StackedRun(seed=0, sigma=1.0, rate=0.0)
     loop = Loop(agent, task, [run], 1, torch.zeros(1, 2 * task.space.observation + task.space.actions + 3))
     loop.replay.stored = [1]
+    if agent.prepare:
+        loop.prepare([0])
+    prepared, run.work = run.work, Effort()
     loop._update([0], frozenset(loop.networks), 0.0, acts)
     critics = [net for name, net in loop.networks.items() if name == "critic"]
-    return run.work, sum(10 * net.parameters * net.members * agent.batch for net in critics), loop
+    paper = sum(10 * net.parameters * net.members * agent.batch for net in critics)
+    return run.work, paper, prepared, loop
 
 
 def _of_action(loop: Loop, drawn: bool) -> Effort:
@@ -192,8 +206,9 @@ class ControlRun:
             self._price = self._price._replace(action=Effort(), evaluated=Effort(score=1))
 
     def about(self) -> dict[str, Any]:
-        job, task, (work, paper, action, evaluated, _) = self.job, self.task, self._price
+        job, task, (work, paper, action, evaluated, _, prepared) = self.job, self.task, self._price
         space = {k: v for k, v in asdict(task.space).items() if v or k not in ("goal", "tasks")}
+        kept = {"prepared": {"flop": prepared.flop, "score": prepared.score}} if self.agent.prepare else {}
         learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
             "name": job.name, "kind": KIND, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget),
@@ -205,7 +220,7 @@ class ControlRun:
             "action": {"flop": action.flop, "score": action.score},
             "evaluated": {"flop": evaluated.flop, "score": evaluated.score},
             **({"offline": {"updates": job.offline_updates, "flop": self._price.first.flop}} if self.run.first else {}),
-            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned,
+            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned, **kept,
         }
 
     async def steps(self, run: Driver) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -235,16 +250,17 @@ class ControlRun:
     def _goal(self, run: Driver) -> int:
         """Where to be next on the axis: at the next evaluation, within the budget; 0 if nothing more fits."""
         now, k, sigma = self._now, self.run.environments, self.run.sigma
-        update, action = self._price.update, self._price.action
+        work, sample = self._price.update.flop, self._price.action.flop + self._price.prepared.flop
         first = self.run.first
+        owed = max(int(first + sigma * self.run.paid - self.run.updates), 0)        # of a rollout that has begun
         ahead = [STRETCH] + [first + p - now for p in run.points[:1]]
         if self.run.progress.before:
-            k, sigma, update, action = 1, 1.0, self._price.first, Effort()
+            k, sigma, work, sample, owed = 1, 1.0, self._price.first.flop, 0, 0
             ahead.append(first - now)
         for unit, amount in self.job.budget.items():
             per, used = {
-                "env-steps": (1.0, float(now - first)), "updates": (sigma, float(self.run.updates)),
-                "flop": (sigma * update.flop + action.flop, float(self._work.flop)),
+                "env-steps": (1.0, float(now - first)), "updates": (sigma, float(self.run.updates + owed)),
+                "flop": (sigma * work + sample, float(self._work.flop + owed * work)),
                 "seconds": (run.clock() / max(now, 1), run.clock() if now else 0.0),
             }[unit]
             ahead.append((amount - used) / per if per else STRETCH)

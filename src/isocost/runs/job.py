@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def recipe_of(job: Job) -> Recipe:
     s = job.setting
     recipe = methods.recipe(job.method, groups=job.arm["B"], rollouts=job.arm["n"])
     planned = {"lr": job.arm["lr"], "warmup": job.arm.get("warmup", 0)}
-    planned |= {"max_tokens": s.lengths.max_tokens, **asdict(s.sampling)}
+    planned |= {"max_tokens": s.lengths.max_tokens, **s.sampling.trained}
     if s.problems.env:
         planned["max_turns"] = job.turns
     recipe = methods.tuned(paced(recipe, **planned), job.sets)

@@ -82,7 +82,7 @@ def _rollout(r: Rollout) -> dict[str, Any]:
         "parent": r.parent, "score": _score(r.score), "mark": _score(r.mark),
         "segments": [
             {
-                **{c: _numbers(getattr(s, c)) for c in _COLUMNS}, "sampling": plain(s.sampling),
+                **{c: _numbers(getattr(s, c)) for c in _COLUMNS}, "sampling": s.sampling.trained,
                 "kept": [k.tolist() for k in s.kept], **({"first": s.first} if s.first else {}),
             }
             for s in r.segments

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -30,6 +32,7 @@ from isocost.world import World
 
 KIND = FileKind("isocost.scorers", "scorer", ("score",), "docs/scorers.md", dashes=True)
 SECONDS = 60.0      # for one call of a scorer; after that its texts have no score
+_pretended = ContextVar("pretended", default=False)
 _DIALS = re.compile(r"(.*?)(?::((?:\w+=[^,=]*)(?:,\w+=[^,=]*)*))?")
 
 
@@ -64,6 +67,8 @@ async def scores(
     """
     if not texts:
         return Scored([])
+    if _pretended.get():
+        return Scored([chance.share("pretended", problem.id, t.final) for t in texts])
     keys = [(t.segments[-1].tokens.tobytes(), len(t.segments), done) for t, done in zip(texts, over, strict=True)]
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     each = sorted(first.values())
@@ -86,6 +91,16 @@ async def scores(
     if why:
         world.failures[f"scorer: {why}"] += 1
     return Scored([values[first[key]] for key in keys], why)
+
+
+@contextmanager
+def pretended() -> Iterator[None]:
+    """Inside, no scorer is asked, and the text decides its score: for trials on problems that it may not know."""
+    token = _pretended.set(True)
+    try:
+        yield
+    finally:
+        _pretended.reset(token)
 
 
 async def marks(rollouts: Sequence[Rollout], *, scorer: Scorer, world: World) -> list[float | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ DERIVED = ("threads", "max_tokens", "max_turns")    # of which the defaults depe
 
 def option_names() -> list[str]:
     """The fields of a setting that are options."""
-    return sorted(setting_names() - {"evaluated"})
+    return sorted(setting_names() - {"evaluated", "effort"})
 
 
 def setting_of(asked: Mapping[str, Any]) -> Setting:
@@ -137,7 +136,7 @@ def method_of(name: str, setting: Setting) -> Recipe:
             raise UserError(f"--method {name}: a study does not use {pair}: {why}. Remove it from --method")
     recipe = methods.recipe(name)
     model = spec_of(setting.model)
-    sampled = asdict(setting.sampling)     # in place of the method's own
+    sampled = setting.sampling.trained     # in place of the method's own
     refuse(paced(recipe, **sampled), verifier=setting.marks, turns=setting.lengths.max_turns, can=model.of.learner,
            where=str(model))
     if method not in methods.shipped():

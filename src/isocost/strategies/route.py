@@ -4,6 +4,7 @@
     thr    r_t < below
     agg    below + w · (m, Π_{k<t} r_k, r_t, tokens of the step / 300, t / 30) > 0
     pomdp  (b₀ + b₂) p_s V − b₀ V > cost, of the belief b that all steps are right (0) or only the last is wrong (2)
+    prompt s(x, nothing) < below: the strong model writes all of it, as V_0 routes (arXiv:2602.03584)
     V = h + (1 − h) (p_w V + (1 − p_w) max(0, p_s V − cost)): a right text's value;  h = 1 / length
     "TRIM", 2026, arXiv:2601.10245. Left out: Agg's training by PPO (its weights w are settings, by default those of
     thr), fitted densities of scores (a score is read as the probability that the steps so far are right, so b₀ =
@@ -18,10 +19,11 @@ from math import prod
 
 from isocost import chance, meter
 from isocost.errors import UserError
+from isocost.parts.play import sample
 from isocost.scorers import Scorer, step_of, steps
 from isocost.seams import Pace
 from isocost.strategies import Card
-from isocost.strategies.paths import Answer, Path, searched, step_ids
+from isocost.strategies.paths import Answer, Path, searched, step_ids, written
 from isocost.traits import bounds, trait
 from isocost.types import Cost, Place, Problem, Role, Rollout, Segment, Stop
 from isocost.world import World
@@ -63,6 +65,7 @@ class Router:
         return max(never, always)
 
 
+PROMPT = "prompt"
 RULES = {"thr": Router.thr, "agg": Router.agg, "pomdp": Router.pomdp}
 
 
@@ -74,7 +77,8 @@ async def play(
     weights: str = "0 0 -1 0 0", weak: float = 0.866, right: float = 0.9704, cost: float = 0.2, length: float = 10.0,
     scorer: Scorer = steps.score, step: str = "",
 ) -> list[Rollout]:
-    """One text of two models: `strong`, as in --model (empty: the policy itself), writes the doubted steps again.
+    """One text of two models: `strong`, as in --model (empty: the policy itself), writes the doubted steps again; by
+    the rule `prompt` it writes all of the text, where the score of the prompt alone is below.
 
     What it reads and writes is charged to an account of its own, and noted: `routed` steps, `strong` tokens written,
     `strong_read`. `weak` and `right` are the chances that a step of each model is right, `cost` is that of a strong
@@ -82,26 +86,27 @@ async def play(
     """
     if place.purpose == chance.Purpose.TRAIN:
         raise UserError("strategy route is for evaluations and answers: another model's steps are not the policy's")
-    if rule not in RULES or len(weights.split()) != 5:
-        raise UserError(f"route: rule is one of {', '.join(RULES)}, and weights are five numbers with spaces between "
-                        f"them; got {rule!r}, {weights!r}")
+    if rule not in (*RULES, PROMPT) or len(weights.split()) != 5:
+        raise UserError(f"route: rule is one of {', '.join((*RULES, PROMPT))}, and weights are five numbers with "
+                        f"spaces between them; got {rule!r}, {weights!r}")
     router = Router(below, tuple(map(float, weights.split())), weak, right, cost, length)
     other = world.other(strong) if strong else world
     mark = step_of(problem, step)
 
-    async def again(answer: Answer, before: Segment) -> tuple[Path, Cost]:
-        """The text with the strong model's step, and what that took."""
+    async def again(answer: Answer, before: Segment, mark: str = mark) -> tuple[Path, Cost]:
+        """The text with the strong model's step, or its end where there is no mark, and what that took."""
         said = world.text.decode(before.reply().tolist())
         words = other.text.prompt(problem.prompt) + other.text.encode(said)
-        ids, room = step_ids(other, mark), max(pace.max_tokens - len(before.reply()), 1)
+        ids, room = step_ids(other, mark) if mark else (), max(pace.max_tokens - len(before.reply()), 1)
         asked = Segment.given(words, Role.PROMPT, pace.sampling)
-        with meter.on(meter.MODEL + (strong or "itself")), meter.tab() as tab, meter.begins(False):
-            (new,) = await other.engine.generate(asked, answer.apart(1), place=place, turn=0, max_tokens=room, ends=ids,
-                                                 stop=() if ids else (mark,))
+        numbers = answer.apart(1) if mark else [answer.attempt]
+        with meter.on(meter.MODEL + (strong or "itself")), meter.tab() as tab, meter.begins(not mark):
+            (new,) = await other.engine.generate(asked, numbers, place=place, turn=0, max_tokens=room, ends=ids,
+                                                 stop=() if ids or not mark else (mark,))
         answer.depth += len(new.tokens)
         text = other.text.decode(new.tokens.tolist())
         grown = before.read(world.text.encode(text), Role.TEACHER)
-        stop = Stop.STEP if text.endswith(mark) else new.stop
+        stop = Stop.STEP if mark and text.endswith(mark) else new.stop
         full, over = len(grown.reply()) >= pace.max_tokens, stop is not Stop.STEP
         final = world.text.decode(grown.reply().tolist())
         (number,) = answer.apart(1)     # the draft that is dropped has drawn what the old one would draw next
@@ -125,4 +130,19 @@ async def play(
             path, before = now, (*before, now.value)
         return answer.end(path, path, routed=routed, strong=paid.decode, strong_read=paid.prefill)
 
-    return await searched(problem, attempts, world, pace, place, start, scorer, search)
+    async def whole(answer: Answer, first: Segment) -> Rollout:
+        """All of it by one model: the strong one where the prompt's score is below."""
+        answer.tries, paid = 1, Cost()
+        path = Path(Rollout(problem, (first,), "", attempt=answer.attempt))
+        (score,) = await answer.scores([path.rollout], [False])
+        if score is None:
+            return answer.end(None, path)
+        if score < below or below == 1:
+            path, paid = await again(answer, first, "")
+        else:
+            (made,) = await sample(problem, [answer.attempt], world, pace, place, first)
+            answer.depth, path = written(made), Path(made, True)
+        return answer.end(replace(path, score=score), path, routed=bool(paid.decode), strong=paid.decode,
+                          strong_read=paid.prefill)
+
+    return await searched(problem, attempts, world, pace, place, start, scorer, whole if rule == PROMPT else search)

@@ -115,7 +115,8 @@ class Dialect:
         asked = {"temperature": self.sampling.temperature, "top_p": self.sampling.top_p}
         if self.sampling.top_k:
             asked["top_k"] = self.sampling.top_k
-        return {k: asked.get(k, values[self._tried.get(k, 0)]) for k, values in NEUTRAL.items()}
+        own = {"reasoning_effort": self.sampling.effort} if self.sampling.effort else {}
+        return own | {k: asked.get(k, values[self._tried.get(k, 0)]) for k, values in NEUTRAL.items()}
 
     def _required(self, name: str) -> bool:
         """Whether sampling is another distribution without this parameter."""

@@ -104,8 +104,9 @@ class Setting:
         """Its record, which `of` reads."""
         parts = (getattr(self, name) for name in (*PARTS, "world"))
         out = {"model": self.model, **{f.name: getattr(part, f.name) for part in parts for f in fields(part)}}
-        if self.problems.truth is None:
-            del out["truth"]        # records without one are as those of earlier versions
+        for later, none in (("truth", None), ("effort", "")):
+            if out[later] == none:
+                del out[later]      # records without one are as those of earlier versions
         return out
 
     @property

@@ -182,8 +182,8 @@ def diagnose_reward(
             answers, compares completions, or pays more or less than its scale; if no answer is of a known kind.
     """
     began, meter = time.perf_counter(), Meter()
-    if verify.find(reward).of_turns:
-        raise UserError(f"the verifier {reward} reads the rewards of turns: there is no text to audit")
+    if not verify.find(reward).of_text:
+        raise UserError(f"the verifier {reward} marks rollouts of a run, and there is no text to audit: name a model")
     with observer.counting("doctor") as tell, meters.on(meters.PROBE):
         problems, of = _problems(reward, data, **rows)
         items, unknown = items_of(problems)

@@ -226,10 +226,11 @@ def prescribe(
     """
     pool = parts.select
     used, flags = _usable(pool, strategies)
-    single = float(ask.costs(pool, table(pool, (), (), seed)[0]).mean())
-    if ask.amount is not None and ask.amount < single * (1 - 1e-9):
-        raise UserError(_too_small(pool, ask, single))
     found = candidates(parts, strategies, ask, seed, live)
+    first, least = _single(found, parts, ask, seed)
+    if ask.amount is not None and ask.amount < least * (1 - 1e-9):
+        raise UserError(_too_small(pool, ask, least))
+    single = float(ask.costs(pool, found[0]).mean())
     beyond = _beyond(pool, ask, single) if "best-of" in used and pool.exact and not ask.answers else None
     if beyond is not None:
         found.append(beyond)
@@ -240,28 +241,42 @@ def prescribe(
                      "with more")
     accuracy, cost = np.array([m.accuracy for m in found]), np.array([ask.costs(pool, m) for m in found])
     picked = choose(accuracy, cost, ask.rule(pool.exact), seed)
-    rows = [Candidate.measured(m, accuracy[0], cost=float(cost[i].mean()), how=m.how, arm=m.arm)
+    rows = [Candidate.measured(m, accuracy[first], cost=float(cost[i].mean()), how=m.how, arm=m.arm)
             for i, m in enumerate(found)]
-    gain = paired(picked.accuracy - accuracy[0]) if picked.single else replace(paired(accuracy[0] * 0.0), dof=1.0)
-    decision = decide(gain) if picked.single else "one"
+    other = picked.single != first
+    gain = paired(picked.accuracy - accuracy[first]) if other else replace(paired(accuracy[0] * 0.0), dof=1.0)
+    decision = decide(gain) if other else "one"
     if picked.single and pool.exact and found[picked.single].strategy == "best-of" and not found[picked.single].arm:
         decision = "more"       # pass@n never falls with n, so the sign of the gain is not in doubt
-    taken = picked.single if decision == "more" else 0
-    told = picked.accuracy if taken else accuracy[0]
+    taken = picked.single if decision == "more" else first
+    told = picked.accuracy if decision == "more" else accuracy[first]
     expected = predicted(told, len(parts.audit.ids))
     if found[taken].how == "mixture":
         mixture = fit_mixture((pool.right >= 0.5).sum(1), pool.samples)
         expected = mixture.forecast(found[taken].size, new=len(parts.audit.ids))
     plan = StrategyPlan(
         ask.text, ask.unit, decision, (_band("all", found[taken], len(pool.ids)),),
-        0, (), expected, gain, None, picked.optimism if taken else 0.0, rows[taken].cost, rows[0], rows[picked.single],
+        0, (), expected, gain, None, picked.optimism * (decision == "more"), rows[taken].cost, rows[first],
+        rows[picked.single],
         _vote_of(pool, rows, rows[picked.single], ask.unit), tuple(rows), tuple(flags), found[taken].how == "mixture",
     )
     if ask.accuracy is not None and rows[taken].accuracy < ask.accuracy:
         note = f"no strategy reaches {ask.accuracy:g} here: the best is {rows[picked.single].label} with " \
                f"{rows[picked.single].accuracy:.3f}"
         plan = replace(plan, flags=(*plan.flags, note))
-    return _with_bands(plan, parts, found, (used, told, accuracy[0]), ask, seed)
+    return _with_bands(plan, parts, found, (used, told, accuracy[first]), ask, seed)
+
+
+def _single(found: Sequence[Measured], parts: Parts, ask: AnswerGoal, seed: int) -> tuple[int, float]:
+    """The one sample that others are compared with, and the least that one costs: at the study's own settings, at
+    others where the goal is met by them at less cost, or where the budget does not pay for the study's own."""
+    ones = [i for i, m in enumerate(found) if m.size == 1 and m.how == "pool" and m.arm not in parts.policies]
+    cost = np.array([ask.costs(parts.select, found[i]).mean() for i in ones])
+    accuracy = np.array([found[i].accuracy.mean() for i in ones])
+    own = cost[0] <= ask.amount * (1 + 1e-9) if ask.amount is not None else (accuracy < ask.accuracy).all()
+    if own or (ask.amount is not None and ask.amount < cost.min()):
+        return 0, float(cost.min())
+    return ones[ask.rule(parts.select.exact)(accuracy, cost)], float(cost.min())
 
 
 def _with_bands(

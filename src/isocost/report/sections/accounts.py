@@ -221,8 +221,8 @@ def time(study: ReportRecords) -> Section:
     total, longest = sum(rows.values()), max(rows, key=lambda what: rows[what])
     lead = f"{span(total)} in total; {longest} took {percent(rows[longest] / max(total, 1e-9))} of it."
     body = [[what, span(x)] for what, x in rows.items()]
-    phases = table(["phase", "time"], body, "Wall-clock time of each phase on the machine named below", "quiet")
-    return Section("time", "Time per phase", join(p(lead, cls="lead"), phases, _inside(study)))
+    known_phases = table(["phase", "time"], body, "Wall-clock time of each phase on the machine named below", "quiet")
+    return Section("time", "Time per phase", join(p(lead, cls="lead"), known_phases, _inside(study)))
 
 
 def _inside(study: ReportRecords) -> Safe:

@@ -40,7 +40,7 @@ def answer(study: ReportRecords) -> Safe:
     result = _forecast_and_outcome(study) if prescribed_arm(study) else ""
     return tag(
         "div", badge, tag("h1", _sentence(study, unknown)), p(result, cls="answer") if result else "",
-        *_support(study, unknown), _key_numbers(study), overview(study), id="answer",
+        *_support(study, unknown), _spent(study), overview(study), id="answer",
     )
 
 
@@ -205,35 +205,12 @@ def _difference(study: ReportRecords, data: Data) -> str:
     return f"{text} {sentence(f'The comparator is {named}')}" if why else text
 
 
-def _key_numbers(study: ReportRecords) -> Safe:
-    arm, data, equal = prescribed_arm(study), outcome_of(study), equal_set(study)
-    facts: list[tuple[str, str, str]] = []
-    if arm:
-        others = names([n for n in equal if n != arm["n"]])
-        also = f"equal: n = {others}" if len(equal) > 1 else "rollouts per problem"
-        facts.append(("prescribed n", str(arm.get("n")), also))
-        if (turns := study["plan"].get("turns")) is not None:
-            facts.append(("turn limit", str(turns), "of training"))
-    if data.get("forecast"):
-        forecast = as_dict(data["forecast"])
-        kind, level = forecast.get("kind") or "prediction", number(forecast.get("level")) or 0.9
-        bounds = f"[{share(forecast.get('low'))}, {share(forecast.get('high'))}]"
-        facts.append(("forecast", share(forecast.get("value")), f"{bounds} {100 * level:.0f} % {kind}"))
-    if data.get("outcome"):
-        facts.append(("outcome", share(data["outcome"]["value"]), f"mean of {counted(data['runs'], 'run')}"))
-    if data.get("difference"):
-        d = as_dict(data["difference"])
-        bounds = f"[{signed(d.get('low'))}, {signed(d.get('high'))}]"
-        facts.append((f"minus n = {data.get('other_n', '–')}", signed(d.get("value")), bounds))
-    profile = study["profile"]
-    if profile and not data.get("forecast"):
-        facts.append((_measured(study), share(profile.get("mean")), f"{profile.get('regime')} problems"))
-    # From the records: the phases of a command that was killed are not recorded.
-    before = as_dict(profile.get("cost"))
+def _spent(study: ReportRecords) -> Safe:
+    """From the records: the phases of a command that was killed are not recorded."""
+    before = as_dict(study["profile"].get("cost"))
     rollouts = sum(r.metered for r in study.runs) + (number(before.get("rollouts")) or 0)
     seconds = sum(r.seconds for r in study.runs) + (number(before.get("seconds")) or 0)
-    facts.append(("spent", brief(rollouts), f"rollouts, {span(seconds)} of run time"))
-    return tag("dl", *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in facts), cls="key")
+    return p(f"Spent: {brief(rollouts)} rollouts, {span(seconds)} of run time.", cls="soft")
 
 
 # flags ------------------------------------------------------------------------------------------------------

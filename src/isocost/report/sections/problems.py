@@ -8,7 +8,6 @@ from isocost.report import charts
 from isocost.report.html import Safe, brief, count, figure, join, p, rate, sentence, share, table, tag
 from isocost.report.records import Data, ReportRecords, as_dict, as_list, number
 from isocost.report.section import Section, empty, told
-from isocost.report.sections.episodes import episodes
 
 
 def profile(study: ReportRecords) -> Section:
@@ -32,7 +31,7 @@ def profile(study: ReportRecords) -> Section:
     spec = charts.histogram(rows, alt_text, graded=graded)
     plot = figure("pass-rates", spec, alt_text, caption, rows) if rows else ""
     return Section("profile", title, join(
-        told(study, "profile"), _lengths(data), plot, _bands(data), episodes(data), _methods(data)))
+        told(study, "profile"), _lengths(data), plot, _bands(data), _methods(data)))
 
 
 def _bands(data: Data) -> Safe:

@@ -219,7 +219,7 @@ def _plain(study: ReportRecords, title: str) -> Section:
 
 
 def frontier(study: ReportRecords) -> Section:
-    """n*(C) where it is identified, else the set of equal n's."""
+    """The set of equal n, and n*(C) where it is identified."""
     title, law = "Best n at each compute", law_of(study)
     if law is not None and not law.arms:
         why = law.refused.reason if law.refused else "No n has a curve"
@@ -230,47 +230,24 @@ def frontier(study: ReportRecords) -> Section:
     top = max(prescribed_C(study) or end, end)
     fence = end if top > end else None
     return Section("frontier", title, join(
-        _set_sentence(study, law), told(study, "plan"), _which(study, law, low, top, fence)))
+        _set_sentence(study, law), told(study, "plan"), _growth(law, low, top, fence)))
 
 
-def _which(study: ReportRecords, law: Law, low: float, top: float, fence: float | None) -> Safe:
+def _growth(law: Law, low: float, top: float, fence: float | None) -> Safe:
+    """n*(C) as a chart; empty where it is not identified."""
     from isocost.laws.law import NotIdentified
 
-    if law.n_star is not None and not isinstance(law.n_star, NotIdentified):
-        grid = np.geomspace(low, top, GRID)
-        found = [law.n_star.at(float(c)) for c in grid]
-        rows = [{"C": round(float(c), 1), "n": x.value, "low": max(x.low, 1), "high": x.high}
-                for c, x in zip(grid, found, strict=True)]
-        ends = (f"{share(rows[i]['n'], 1)} at {brief(c)}" for i, c in ((0, low), (-1, top)))
-        alt_text = f"n* grows from {' rollouts to '.join(ends)}."
-        caption = "The best n as compute grows: log2 n* is a sigmoid in ln C. The shade is its 90 % confidence band."
-        plot = figure("n-star", charts.equals([], rows, fence, alt_text), alt_text, caption, rows)
-        return join(tag("h3", "n*(C)"), plot)
-    rows = _standings(law, np.geomspace(low, top, 25))
-    sets = [law.equal_set(float(c)) for c in (low, law.range[1])]
-    alt_text = (
-        f"Which n are equal to the best within the margin: {names(sets[0])} at {brief(low)} rollouts,"
-        f" {names(sets[1])} at the end of the pilot."
-    )
-    caption = f"At each C, the n that are shown to be within {law.margin:g} of the best, and those shown to be worse. "
-    caption += "Cannot tell: neither is shown. Not known: that n's reward there is not identified."
-    plot = figure("equal-n", charts.equals(rows, [], fence, alt_text), alt_text, caption, rows)
-    return join(tag("h3", "Which n are equal"), plot)
-
-
-def _standings(law: Law, grid: np.ndarray) -> list[Data]:
-    values = np.stack([law.curve(n, grid).value for n in law.ns])
-    rows = []
-    for i, c in enumerate(grid[:-1]):
-        middle = float(np.sqrt(c * grid[i + 1]))
-        equal, best, unknown = law.equal_set(middle), law.best(middle), law.unknown(middle)
-        worse = law.worse(np.array([middle]))[:, 0]
-        for j, n in enumerate(law.ns):
-            apart = "not known" if n in unknown else "worse" if worse[j] else "cannot tell"
-            standing = "best" if n == best else "equal to the best" if n in equal else apart
-            rows.append({"C": round(float(c), 1), "C2": round(float(grid[i + 1]), 1), "n": n, "standing": standing,
-                         "behind": round(float(values[:, i].max() - values[j, i]), 4)})
-    return rows
+    if law.n_star is None or isinstance(law.n_star, NotIdentified):
+        return join()
+    grid = np.geomspace(low, top, GRID)
+    found = [law.n_star.at(float(c)) for c in grid]
+    rows = [{"C": round(float(c), 1), "n": x.value, "low": max(x.low, 1), "high": x.high}
+            for c, x in zip(grid, found, strict=True)]
+    ends = (f"{share(rows[i]['n'], 1)} at {brief(c)}" for i, c in ((0, low), (-1, top)))
+    alt_text = f"n* grows from {' rollouts to '.join(ends)}."
+    caption = "The best n as compute grows: log2 n* is a sigmoid in ln C. The shade is its 90 % confidence band."
+    plot = figure("n-star", charts.growth(rows, fence, alt_text), alt_text, caption, rows)
+    return join(tag("h3", "n*(C)"), plot)
 
 
 def _set_sentence(study: ReportRecords, law: Law) -> Safe:

@@ -46,29 +46,32 @@ class CollectedSet(Result):
 
 def collect_set(
     task: str, *, shares: Sequence[str] = (), steps: int = 20_000, seed: int = 0, out: Path | None = None,
-    observer: Observer = SILENT,
+    target: str = "parquet", observer: Observer = SILENT,
 ) -> CollectedSet:
     """Make a set of at least `steps` transitions in `out`. `shares` are texts such as "random=0.95" or "runs/expert".
+    `target` is "parquet", a file, or "minari", a folder.
 
     Raises UserError for a task, a behaviour or shares that cannot be used, and for a file that is there already with
     other transitions.
     """
     from isocost.control.data import make, read, write
+    from isocost.control.minari_sets import read_minari, write_minari
     from isocost.control.tasks import open_task
-    from isocost.runs.control import load_policy
+    from isocost.runs.control import MINARI, load_policy
 
     opened, wanted = open_task(task), _shares(shares)
     policies = {name: load_policy(name) for name in wanted if (Path(name) / "run.json").exists()}
     if other := next((n for n, p in policies.items() if p.task.name != opened.name), None):
         raise UserError(f"{other} was trained on {policies[other].task.name}, not on {opened.name}")
-    path = out or Path("data") / f"{task.replace(':', '-').replace('/', '-')}-{seed}.parquet"
+    minari, name = target == "minari", f"{task.replace(':', '-').replace('/', '-')}-{seed}"
+    path = out or Path("data") / (f"{name}-v0" if minari else f"{name}.parquet")
     with observer.counting("collect") as tell:
         made = make(opened, wanted, steps, seed, policies, lambda many: tell("transitions", min(many, steps), steps))
     if not path.exists():
-        write(made, opened.space, path)
-    elif read(path, opened).card["hash"] != made.card["hash"]:
+        write_minari(made, opened, path) if minari else write(made, opened.space, path)
+    elif (read_minari(str(path), opened) if minari else read(path, opened)).card["hash"] != made.card["hash"]:
         raise UserError(f"{path} holds another set; choose another --out")
-    return CollectedSet(str(path), made.card, opened.space.discrete)
+    return CollectedSet(f"{MINARI * minari}{path}", made.card, opened.space.discrete)
 
 
 def _shares(texts: Sequence[str]) -> dict[str, float]:

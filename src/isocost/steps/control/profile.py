@@ -104,7 +104,11 @@ def profile_control(
     """
     from isocost.control import methods
 
-    if (made := methods.agent(method)).offline or made.warms:
+    if (made := methods.agent(method)).prepare:
+        raise UserError(f"{method} learns from its last rollout, and a plan is for methods with a replay: leave "
+                        f"--method out, or train it alone (`isocost train {method} --control {task} --budget "
+                        "50k-env-steps`), and `isocost compare` its runs with others")
+    if made.offline or made.warms:
         raise UserError(f"{method} learns from a set, and a plan is for methods of samples alone: leave --method out, "
                         f"or train it alone: `isocost collect {task}`, then `isocost train {method} --control {task} "
                         "--offline FILE`")

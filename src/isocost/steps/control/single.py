@@ -37,7 +37,7 @@ class ControlOptions:
     """The options of `isocost train METHOD --control TASK`.
 
     budget: what training may spend ("3k-env-steps", "10m", "1e12flop"). updates_per_sample: sigma. lr: learning rate.
-    batch, width: the method's own where they are None. seeds: runs of the seeds `seed`, `seed` + 1, .. in one stack.
+    sigma, batch, width: the method's own where they are None. seeds: runs of `seed`, `seed` + 1, .. in one stack.
     environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many.
     stop_at: an amount at which each run ends before its budget is spent; `price` and `devices` are for one in money.
     offline: the file of the set that it learns from; the budget of an offline method may be in updates ("20k-updates").
@@ -45,7 +45,7 @@ class ControlOptions:
     """
 
     budget: str
-    updates_per_sample: float = 1.0
+    updates_per_sample: float | None = None
     lr: float = 3e-4
     batch: int | None = None
     width: int | None = None
@@ -122,9 +122,11 @@ def train_control(
     from isocost.runs.control import ControlJob, run_stack
 
     unit, amount = _stops(asked.budget)
-    agent = methods.agent(method)
-    arm = Arm(sigma=asked.updates_per_sample, rate=asked.lr, batch=asked.batch or agent.batch,
-              width=asked.width or agent.width)
+    sets, agent = dict(s.split("=", 1) for s in asked.sets), methods.agent(method)
+    agent = agent.but(batch=asked.batch or agent.batch, width=asked.width or agent.width)
+    usual = methods.tuned(agent, sets).sigma
+    arm = Arm(sigma=usual if asked.updates_per_sample is None else asked.updates_per_sample, rate=asked.lr,
+              batch=agent.batch, width=agent.width)
     axis = "updates" if agent.offline else "env-steps"
     at: tuple[float, ...] = tuple(points(amount, asked.evaluations)) if unit == axis else ()
     if asked.offline_updates:       # after the first sample, by what the set has taught
@@ -132,8 +134,7 @@ def train_control(
     jobs, outs = [], []
     for seed in range(asked.seed, asked.seed + asked.seeds):
         name = f"{agent.name}-{task.replace(':', '-')}-{seed}"
-        jobs.append(ControlJob(name, task, method, seed, {unit: amount}, arm, at,
-                               dict(s.split("=", 1) for s in asked.sets), asked.environments,
+        jobs.append(ControlJob(name, task, method, seed, {unit: amount}, arm, at, sets, asked.environments,
                                data=str(asked.offline) if asked.offline else None,
                                offline_updates=asked.offline_updates))
         home = out or Path("runs") / name
@@ -164,7 +165,7 @@ def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:
     offline = agent_of(job).offline
     if found and found.unit == FLOPS:
         work = price(agent_of(job), open_task(job.task))
-        acting = {} if offline else {"env_steps": float(work.action.flop)}
+        acting = {} if offline else {"env_steps": float(work.action.flop + work.prepared.flop)}
         found = replace(found, each={"updates": float(work.update.flop), **acting})
     counted_in = {"updates", "seconds"} | (set() if offline else {"env_steps"})
     if found and not (found.each and found.each.keys() <= counted_in):

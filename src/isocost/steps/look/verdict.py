@@ -158,15 +158,6 @@ def per_cost(verdict: StoppingVerdict, run: Path, machine: Machine) -> dict[str,
     return out
 
 
-def short(verdict: StoppingVerdict) -> str:
-    """A verdict in a few letters, for a table."""
-    if verdict.word == "change n":
-        return f"n = {verdict.n}"
-    if verdict.word == "stop":
-        return "stop"
-    return f"{verdict.gain.value:+.3f}" if verdict.stretch > 0 else ""
-
-
 @dataclass(frozen=True)
 class RunVerdict:
     """The verdict on one run.

@@ -8,7 +8,7 @@ number of the request; by its `seed` if it has one, so that a request repeats it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from isocost.seams import Pace, Play
 from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Sampling, Segment, Stop
 from isocost.world import OnTokens, Start, World, generate_many
 
+TOKENS = 2**24      # of a completion, at most
 CHOICES = 128       # of a request, at most
 COUNTED = 4         # characters of a token of a text that only its server can count
 
@@ -29,13 +30,14 @@ COUNTED = 4         # characters of a token of a text that only its server can c
 class ChosenStrategy:
     """A strategy as a request has it: how it is written, what plays it, the completions that are under way for one
     answer at once, at most, whether its first one is the answer (`plain`), and the band of the problem where a plan has
-    bands."""
+    bands. `arm` are settings of sampling that a plan chose, for requests that do not say their own."""
 
     name: str
     play: Play
     width: int = 1
     plain: bool = False
     band: str = ""
+    arm: Mapping[str, Any] = field(default_factory=dict)
 
 
 # What a strategy (empty: the server's) and a budget (empty: none) come to, for completions of so many tokens at most
@@ -135,6 +137,11 @@ def wanted(
     given = {"temperature": _number(body, "temperature", float, 0, 100), "top_p": _number(body, "top_p", float, 0, 1),
              "top_k": _number(body, "top_k", int, -1)}
     sampling = replace(pace.sampling, **{k: max(v, 0) for k, v in given.items() if v is not None})
+    if (effort := body.get("reasoning_effort")) is not None:
+        if world.about.model is not None or not isinstance(effort, str):
+            raise RequestError("reasoning_effort is for a server that knows it, and this model is on this machine: "
+                               f"leave it out, not {effort!r}", "unsupported_value", param="reasoning_effort")
+        sampling = replace(sampling, effort=effort)
     if sampling.temperature == 0 and world.about.model is not None:
         sampling = Sampling(top_k=1)        # the most likely token
     entries, prefix = asked.entries, ""
@@ -147,18 +154,21 @@ def wanted(
     problem = Problem(f"request-{number}", messages)
     problem = replace(known.get(problem.text, problem), prompt=messages, prefix=prefix)
     read = prompt_tokens(messages, prefix, world)
-    limit = asked.max_tokens or pace.max_tokens
+    limit, most = asked.max_tokens or pace.max_tokens, TOKENS
     if world.about.model is not None:
         room = world.about.model.config.max_len
         if read >= room and not prefix:
             raise RequestError(f"the prompt has {read} tokens, and the model's context is {room}: shorten it",
                                "context_length_exceeded", param="messages" if asked.chat else "prompt")
-        limit = max(min(limit, room - read), 1)
-    pace = replace(pace, max_tokens=limit, sampling=sampling, stop=asked.stop)
+        most = max(room - read, 1)
     try:
-        chosen = choose(str(own.get("strategy") or ""), str(own.get("budget") or ""), limit, problem)
+        chosen = choose(str(own.get("strategy") or ""), str(own.get("budget") or ""), min(limit, most), problem)
     except UserError as e:
         raise RequestError(str(e), "invalid_value", param="isocost") from None
+    planned = {k: x for k, x in chosen.arm.items() if body.get("reasoning_effort" if k == "effort" else k) is None}
+    limit = min(limit if asked.max_tokens else planned.pop("max_tokens", limit), most)
+    planned.pop("max_tokens", None)
+    pace = replace(pace, max_tokens=limit, sampling=replace(sampling, **planned), stop=asked.stop)
     if given["temperature"] == 0 and choices * chosen.width > 1:
         raise RequestError(f"at temperature 0 all completions of {chosen.name} with n = {choices} are equal: ask for "
                            "one, or a higher temperature", "invalid_value", param="temperature")

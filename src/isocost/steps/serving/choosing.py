@@ -18,7 +18,7 @@ from isocost.planner.test_time.prescribe import AnswerGoal, StrategyPlan, prescr
 from isocost.recipe import knobs
 from isocost.steps.serving.answers import Choose, ChosenStrategy
 from isocost.steps.study import StudyRecord
-from isocost.steps.test_time.answer import specs
+from isocost.steps.test_time.answer import arm_settings, specs
 from isocost.steps.test_time.profile import live_of, parts_of
 from isocost.types import Problem
 from isocost.units import TOKENS
@@ -50,16 +50,17 @@ def by_plan(study: StudyRecord, price: str | None) -> tuple[Choose, str]:
     live = [m for m in live_of(study, split.select.ids) if not m.arm]
     named = by_strategy(PLAIN)
     planned = StrategyPlan.of(study.record("plan.json", "plan"))
-    if arm := next((b.arm for b in planned.each if b.arm), ""):
-        raise UserError(f"the plan answers with {planned.label}, and the server of a study has the study's own model "
-                        f"and settings: serve those of {arm} by `isocost serve MODEL --strategy ...`")
+    arms, sampled = arm_settings(about), {k: x for k, x in split.arms.items() if k not in split.policies}
+    if arm := next((b.arm for b in planned.each if b.arm in split.policies), ""):
+        raise UserError(f"the plan answers with {planned.label}, and the server of a study has the study's own model: "
+                        f"serve {arm} by `isocost serve MODEL --strategy ...`")
 
     @cache
     def of(budget: str) -> tuple[StrategyPlan, dict[str, strategies.Strategy]]:
         if not budget:
             return planned, specs(planned, about["scorer"])
         asked = AnswerGoal.of(budget if "/" in budget else f"{budget}/answer", None, price, None)
-        made = prescribe(replace(split, arms={}), about["strategies"], asked, about["seed"], live)
+        made = prescribe(replace(split, arms=sampled), about["strategies"], asked, about["seed"], live)
         return made, specs(made, about["scorer"])
 
     def choose(strategy: str, budget: str, limit: int, problem: Problem) -> ChosenStrategy:
@@ -69,7 +70,8 @@ def by_plan(study: StudyRecord, price: str | None) -> tuple[Choose, str]:
         band = str(problem.meta.get(about["band_by"])) if WHOLE not in ways else WHOLE
         if band not in ways and (band := plan.each[-1].band) != "other":
             raise UserError(f"the plan is by {about['band_by']}, which is not known of this question: name a strategy")
-        return _chosen(ways[band], "" if band == WHOLE else band)
+        arm = next((b.arm for b in plan.each if b.band == band), plan.each[0].arm)
+        return replace(_chosen(ways[band], "" if band == WHOLE else band), arm=arms.get(arm, {}))
 
     of("")
     return choose, planned.label

@@ -17,7 +17,6 @@ from typing import Any
 from isocost.can import Can
 from isocost.disk.jsonfile import fit
 from isocost.errors import UserError
-from isocost.local.weights import read_tensors, save
 from isocost.planner.budget import Budget
 from isocost.planner.test_time.policies import BASE, PolicyCost
 from isocost.runs import source
@@ -54,6 +53,8 @@ class Checkpoint:
         """Write a policy inside a run as a Hugging Face folder. Raises UserError for weights that are damaged."""
         if self.inside is None or Path(self.model).is_dir():
             return
+        from isocost.local.weights import read_tensors, save
+
         assert self.setting is not None
         weights = self.inside / "learner.safetensors"
         if file_hash(weights) != read_json(self.inside / "state.json", STATE)["sha256"]:

@@ -73,14 +73,15 @@ class StrategyPlanResult(OfPlanner):
     @property
     def heading(self) -> str:
         """The prescription."""
-        said = {"more": self.plan.label, "one": "one sample", "cannot tell": "one sample (cannot tell)"}
-        return f"{self.plan.asked}: {said[self.plan.decision]}"
+        said = {"cannot tell": f"{self.plan.label} (cannot tell)"}
+        return f"{self.plan.asked}: {said.get(self.plan.decision, self.plan.label)}"
 
     def rows(self) -> list[Row | Table]:
         """Why, what is expected, and the candidates."""
         p = self.plan
         unit = "samples" if p.unit == "rollouts" else p.unit
-        one = f"one sample {p.one.accuracy:.3f}"
+        at = f" at {p.one.arm}" if p.one.arm else ""
+        one = f"one sample{at} {p.one.accuracy:.3f}"
         gain = _signed(p.gain)
         why = {
             "more": f"gain over one sample {gain} ({one}), chosen without the problems it is measured on",

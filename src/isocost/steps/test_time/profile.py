@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy import ndarray
 
+from isocost.can import Can
 from isocost.disk.jsonfile import line, write_text
 from isocost.errors import UserError
 from isocost.gather import finished
@@ -38,12 +39,13 @@ from isocost.tasks.verify import answers
 from isocost.types import Cost
 from isocost.worlds.http import RequestLimits
 from isocost.worlds.setting import Setting
+from isocost.worlds.spec import spec_of as spec_of_model
 
 PROBE, BANDS, LEAST = 4, 3, 10      # probe samples and bands by default; problems of a band in each half
 PROBED = 16                         # samples of a problem from which some are set apart as the probe
 SAMPLES, SEARCHED = 32, (4, 16)     # samples of a problem of a live model, and sizes of a search
 ALL = "all"
-Arm = Mapping[str, float]           # sampling settings in place of the study's
+Arm = Mapping[str, float | str]     # sampling settings in place of the study's
 OWN = {"weighted-vote": "vote"}     # strategies of a pool that have another name in `isocost.strategies`
 EXACT = "outcome"                   # the scorer that is the verifier
 NO_ANSWER = 0.05                    # share of texts without an answer from which they are shown
@@ -178,7 +180,8 @@ class Compared:
     samples of a problem that tell its band. bands: at most.
 
     Of a model only: problems, of the held-out ones, with so many samples each; sizes of searches; band_by, the key of a
-    problem's data that tells its band; arms, other temperatures or max_tokens at which a pool is sampled too;
+    problem's data that tells its band; arms, other temperatures, max_tokens or efforts at which a pool is
+    sampled too;
     checkpoints, folders of trained runs whose policies are sampled and searched too; of stored completions each with a
     file (`steps.test_time.checkpoints`). parameters: the model's size, where it is not known here.
     """
@@ -305,6 +308,8 @@ def profile_live(
         raise UserError(f"{by_steps[0].name} searches over steps, and the environment of a dialogue cannot follow "
                         "paths that are dropped: use best-of, vote or until-sure, which choose among whole dialogues")
     arms = {named(arm): setting.but(**arm) for arm in compared.arms}
+    if any(own.sampling.effort for own in arms.values()):
+        spec_of_model(setting.model).require(Can.EFFORT)
     trained = checkpoints(compared.checkpoints, out)
     asked = compared.begin(
         out, setting, not (compared.band_by or trained) and samples >= PROBED, strategies=pooled, searches=searches,
@@ -324,6 +329,8 @@ def profile_live(
                 work = PoolSampler(opened, some, compared.seed, tell)
                 if not run:
                     refuse_trained_on(trained, some)
+                    for its in arms.values():
+                        finished(work.at(its).tried())
                     found(out, setting, **asked)
                     parameters = compared.parameters or opened.world.learner.parameters
                 kept[file_of(run)] = finished(work.pool(out / file_of(run), samples, chooses, compared.band_by))
@@ -358,7 +365,7 @@ def _write(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 def named(arm: Arm) -> str:
     """The name of sampling settings, such as "temperature=0.6,max_tokens=64"."""
-    return ",".join(f"{k}={v:g}" for k, v in sorted(arm.items(), reverse=True))
+    return ",".join(f"{k}={v}" if isinstance(v, str) else f"{k}={v:g}" for k, v in sorted(arm.items(), reverse=True))
 
 
 def scorer_of(asked: str | None) -> str:

@@ -44,6 +44,19 @@ class PoolSampler:
         """How the policy is sampled."""
         return (self.setting or self.opened.setting).measured
 
+    async def tried(self) -> None:
+        """Ask for one token at a reasoning effort, before anything else is paid for. Raises UserError for a server that
+        refuses it."""
+        if not (effort := self.pace.sampling.effort):
+            return
+        with meter.on(meter.CHECK):
+            (text,) = await sample(self.problems[0], [0], self.opened.world, replace(self.pace, max_tokens=1),
+                                   Place(self.seed, 0, 0, int(Purpose.PROFILE)))
+        if text.stop is Stop.ERROR:
+            tally = (self.opened.world.about.server or dict)()
+            why = "; ".join(str(x) for x in tally.get("examples", {}).values()) or "no answer"
+            raise UserError(f"the server does not take reasoning_effort = {effort} ({why}): leave it out of --efforts")
+
     async def pool(self, kept: Path, samples: int, scorer: Scorer, level: str = "") -> list[Line]:
         """A line for each problem in order: its first `samples` samples, which a strategy of a pool would take as well.
 

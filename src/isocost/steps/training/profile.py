@@ -32,7 +32,6 @@ from isocost.worlds.setting import Setting
 from isocost.worlds.spec import spec_of
 
 Data = Mapping[str, Any]
-NAMED = 5       # methods named in a line of many
 FOUND = 8       # findings in the data that are printed
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -229,26 +228,6 @@ class ProfileCost(Result):
             f"{megabytes(self.disk_mb)} of disk{worth}; the profile itself measures how many seconds that takes here. "
             "Nothing was run"))]
 
-
-
-def unmet(methods: Sequence[Mapping[str, str]]) -> list[str]:
-    """Of the methods whose preconditions fail or are not measured: how many, and a line for each reason.
-
-    A line has at most `NAMED` names of methods; profile.json has all of them.
-    """
-    lines = []
-    for state, said in (("fails", "preconditions fail for"), ("not measured", "preconditions are not measured for")):
-        by: dict[str, list[str]] = {}
-        for m in methods:
-            if m["state"] == state:
-                by.setdefault(m["why"], []).append(m["name"])
-        if by:
-            more = ":" if all(len(names) <= NAMED for names in by.values()) else " (all names are in profile.json):"
-            lines.append(f"{said} {sum(map(len, by.values()))} of {counted(len(methods), 'method')}{more}")
-        for why, names in sorted(by.items(), key=lambda item: -len(item[1])):
-            shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-            lines.append(f"  {shown}: {why}")
-    return lines
 
 
 @writes(new=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from isocost.can import Can
 from isocost.worlds.spec import AdapterOptions, Kind, Opening, Spec, option
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def reading(spec: Spec) -> Reads:
 
 
 KIND = Kind(
-    open_world, LocalOptions, reading=reading,
+    open_world, LocalOptions, {Can.EFFORT: ""}, reading=reading,
     named="one that ships with isocost (tiny, tiny-puzzles, tiny-agents, tiny-tools), 'smollm2', or a Hugging Face "
           "folder (Llama, SmolLM2, Qwen2/2.5/3)",
 )

@@ -34,6 +34,6 @@ def open_world(spec: Spec, opening: Opening) -> World:
 
 
 KIND = Kind(
-    open_world, VllmOptions, {Can.TRUNCATION: ""}, example="http://localhost:8000#my-model",
+    open_world, VllmOptions, dict.fromkeys((Can.TRUNCATION, Can.EFFORT), ""), example="http://localhost:8000#my-model",
     named="vllm:URL#MODEL", reading=local.reading,
 )

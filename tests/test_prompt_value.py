@@ -1,0 +1,137 @@
+"""A value of prompts: its equation and fit, its reading of a model, and the model that it routes to."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from isocost import meter, strategies
+from isocost.chance import Purpose
+from isocost.cli.commands import main
+from isocost.errors import UserError
+from isocost.ledger import Ledger
+from isocost.methods import v0
+from isocost.scorers import prompts
+from isocost.scorers.prompts import FittedValue, PromptValue
+from isocost.steps.prompt_scorer import PROMPTS, across, brier, fit, learn_prompts
+from isocost.types import Place
+from isocost.worlds.setting import Setting, open_setting
+from test_methods_value import allocated
+
+PLACE = Place(0, 0, 0, int(Purpose.EVALUATION))
+PUZZLES = Setting.of(model="tiny-puzzles", data="puzzles:kind=chain", limit=24, max_tokens=48, held_out=0.5)
+
+
+def rng(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def planted(count, seed, shift=0.0):
+    """States of four numbers, and pass rates of which the first number tells the most."""
+    states = torch.randn((count, 4), generator=rng(seed))
+    return states, torch.sigmoid(2.5 * states[:, 0] + shift)
+
+
+def test_v_is_what_the_prompt_says_moved_by_what_prompts_alike_earned_beyond_that():
+    """By hand: f = h_1 - 1, equal attention, so every value moves by g times the mean of r_j - σ(f(h_j))."""
+    value = PromptValue(2)
+    with torch.no_grad():
+        value.direct.weight.copy_(torch.tensor([[1.0, 0.0]]))
+        value.direct.bias.fill_(-1.0)
+        value.asked.weight.zero_()
+        value.gain.fill_(3.0)
+        found = value(torch.tensor([[2.0, 5.0]]), torch.tensor([[1.0, 0.0], [1.0, 9.0]]), torch.tensor([1.0, 0.5]))
+    assert found.tolist() == pytest.approx([1.0 + 3.0 * ((1 - 0.5) + (0.5 - 0.5)) / 2])
+
+
+def test_v_ranks_prompts_it_was_not_fitted_on_and_follows_a_policy_that_changed_by_its_context_alone():
+    states, rates = planted(300, 1)
+    value = fit(states, np.array([rates.numpy(), torch.sigmoid(2.5 * states[:, 0] + 1.5).numpy()]), PROMPTS)
+    held, truth = planted(200, 2, shift=-1.0)
+    known = FittedValue(value, "", (), states, {"old": rates, "new": planted(300, 1, shift=-1.0)[1]})
+    new, old = (np.array(known.of(held, name)) for name in ("new", "old"))
+    assert across(new, truth.numpy(), 32) > 0.85
+    assert brier(new, truth.numpy()) < brier(old, truth.numpy()) < brier(np.full(200, 0.5), truth.numpy())
+    assert known.of(held[:7], "new") == pytest.approx(new[:7].tolist(), abs=1e-6)
+    with pytest.raises(UserError, match="fitted to old, new, not 'other': name it in --others"):
+        known.of(held, "other")
+
+
+def test_rates_of_the_ledger_are_the_context_once_enough_prompts_have_one():
+    states, rates = planted(100, 1)
+    known = FittedValue(fit(states, rates.numpy()[None], PROMPTS), "", tuple(map(str, range(100))), states, {"": rates})
+    before = known.of(states[:3])
+    assert known.of(states[:3], latest={str(i): 1.0 for i in range(prompts.LEAST - 1)}) == before
+    after = known.of(states[:3], latest={str(i): 1.0 for i in range(prompts.LEAST)})
+    assert all(b > a for a, b in zip(before, after, strict=True))
+
+
+# of a model -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    out = tmp_path_factory.mktemp("value") / "v"
+    done = CliRunner().invoke(main, ["scorer", "tiny-puzzles", "--of", "prompts", "--texts", "2", "--epochs", "20",
+                                     "--others", "tiny-puzzles", "--data", "puzzles:kind=chain", "--limit", "24",
+                                     "--max-tokens", "48", "--held-out", "0.5", "--out", str(out)])
+    assert done.exit_code == 0 and "AUROC" in done.output, done.output
+    return out
+
+
+@pytest.fixture
+def opened():
+    there = open_setting(PUZZLES)
+    yield there
+    there.close()
+
+
+def test_a_prompt_s_score_is_its_value_and_reading_it_is_charged(learned, opened):
+    problem = opened.sides.train[0]
+    fitted = prompts.opened(str(learned))
+    (value,) = fitted.of(prompts.states_of([problem], fitted.model, opened.world))
+    read = opened.world.meter.total.score
+    assert read == len(opened.world.text.prompt(problem.prompt))
+    assert asyncio.run(prompts.score(problem, [1, 2], [True, True], opened.world, file=str(learned))) == [value] * 2
+    assert opened.world.meter.total.score == 2 * read
+    about = json.loads((learned / "scorer.json").read_text())
+    assert about["cost"]["score"] > 0 and len(about["ids"]) == 12 and about["policies"] == ["tiny-puzzles"]
+
+
+def test_rollouts_are_allocated_by_the_value_of_the_folder(learned, opened):
+    async def posed(problem):
+        return await v0.guide(problem, opened.world, Ledger(0), file=str(learned))
+
+    problems = [asyncio.run(posed(p))[0] for p in opened.sides.train[:4]]
+    values = [p.meta[v0.VALUE] for p in problems]
+    assert len(set(values)) == 4 and all(0 < x < 1 for x in values)
+    assert all(p.meta["solution"] for p in problems)
+    assert v0.allocate(problems, None, 32) == allocated(values, 32) != [8] * 4
+
+
+def test_a_prompt_whose_value_is_below_is_answered_by_the_strong_model_alone(learned, opened):
+    problem, pace = opened.sides.train[0], PUZZLES.measured
+    value, others = asyncio.run(prompts.score(problem, [1], [True], opened.world, file=str(learned)))[0], {}
+    for below in (value - 1e-3, value + 1e-3, 1.0):
+        spec = f"route:rule=prompt,below={below},strong=tiny-puzzles,scorer=(prompts:file={learned})"
+        with meter.tab() as tab, meter.begins(True):
+            (text,) = asyncio.run(strategies.parse(spec).play(problem, [0], opened.world, pace, PLACE))
+        strong = opened.world.meter.logical.get(f"{meter.MODEL}tiny-puzzles")
+        others[below] = text
+        routed = below > value
+        assert text.notes["routed"] == routed and (text.notes["strong"] > 0) == routed and text.notes["tries"] == 1
+        assert tab.cost.rollouts == 1 and (strong is not None) == routed
+    (one,) = asyncio.run(strategies.parse("one").play(problem, [0], opened.world, pace, PLACE))
+    assert {t.final for t in others.values()} == {one.final}       # the two models are one here
+
+
+def test_what_lacks_a_value_says_how_to_make_one(tmp_path, opened):
+    with pytest.raises(UserError, match="no value of prompts in none; make one: isocost scorer MODEL --of prompts"):
+        asyncio.run(prompts.score(opened.sides.train[0], [1], [True], opened.world, file="none"))
+    with pytest.raises(UserError, match="is learned of four problems or more, not 3"):
+        learn_prompts(PUZZLES.but(limit=13, held_out=10), tmp_path / "v")
+    done = CliRunner().invoke(main, ["scorer", "tiny-puzzles", "--others", "tiny"])
+    assert done.exit_code == 2 and "--others of --of prompts" in done.output
