@@ -78,8 +78,6 @@ asks again. The picture has the effects that are shares of right attempts.
 """
 NOT_ASKED = (
     "DRPO and Apriel: they shorten answers, and the built-in bases write every answer in one length.",
-    "BroRL: it continues a policy that no longer rises; on hard sums GRPO rises for 512 updates and more.",
-    "RedStar: on worked sums of all levels a run gains 0.12 in 128 updates, less than the gate asks for.",
 )
 BACK = """## What the gate would have done
 
@@ -90,8 +88,8 @@ WAVE = """## Methods against their parents
 
 A wave compares methods with those that they change, by held-out reward at equal FLOP. All answers of a world are judged
 together, at a false discovery rate of 10 %. `puzzles` and `sums` ran each method at its own n and B; `easy sums`, of
-answers of four characters, all at n = 8 and B = 16. With few seeds small effects are not detected. The runs are in
-`experiments/results` of commit {commit}.
+answers of four characters, all at n = 8 and B = 16. The runs are in `experiments/results` of
+commit {commit}.
 """
 HYPOTHESIS = """Fixed before `puzzles` and `sums`: each of 4 methods that equalled their parents on easy sums (minpro,
 arrol, rolloutgdro, gdpo) differs in one of the two. {count} of 4 do.
