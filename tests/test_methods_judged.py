@@ -211,7 +211,8 @@ def test_scopes_loss_lifts_rare_tokens_of_the_teacher_most():
 def test_a_rubric_is_the_weighted_share_of_what_is_met_and_brevity_counts_above_its_threshold(world, tmp_path):
     path = tmp_path / "c.py"
     path.write_text("def long(problem, texts):\n    return [float(len(t) > 30) for t in texts]\n"
-                    "def yes(problem, texts):\n    return [1.0] * len(texts)\n")
+                    "def yes(problem, texts):\n    return [0.5] * len(texts)\n"
+                    "def some(problem, texts):\n    return [None if t == 'x' else 1.0 for t in texts]\n")
     problem = world.problems[0]
     own = answers(problem, (str(problem.meta["solution"]), "x", str(problem.meta["solution"]) + " " * 40))
     graded = [f"2*{path}:yes", "1*right", f"-1*{path}:long"]
@@ -224,6 +225,14 @@ def test_a_rubric_is_the_weighted_share_of_what_is_met_and_brevity_counts_above_
     spared = [r.score.parts["brief"] for r in brief.rollouts]
     lengths = brief.lengths
     assert spared == pytest.approx([0.5 * (1 - k / max(lengths)) for k in lengths]) and max(spared) > 0
+    finals = ["y" * 40 if k == max(lengths) else "x" for k in lengths]      # the longest are below it
+    some = asyncio.run(rubric.reward(answers(problem, finals), world, criteria=[f"1*{path}:yes", f"-1*{path}:long"],
+                                     brief=0.5))
+    longest = max(k for k in lengths if k < max(lengths))
+    assert [r.score.value for r in some.rollouts] == pytest.approx(
+        [0.0 if k == max(lengths) else 1 + 0.5 * (1 - k / longest) for k in lengths])
+    unsure = asyncio.run(rubric.reward(own, world, criteria=[f"1*{path}:some", "1*right"]))
+    assert [r.score is None for r in unsure.rollouts] == [False, True, False]
     least = {"criteria": [f"1*{path}:yes"], "brief": 0.5, "least": 1}
     none = asyncio.run(rubric.reward(answers(problem, ["x"] * 7), world, **least))
     assert [r.score.value for r in none.rollouts] == [1.0] * 7, "no brevity at the threshold or below it"
@@ -301,6 +310,16 @@ def test_sparks_tasks_are_balanced_and_never_compare_equal_answers():
         assert {(t.variant, t.answer) for t in tasks} == {("point", answer)}
     again = asyncio.run(spark.guide(toy.QUESTION, world, judging("aabc", (1, 0, 0, 0), 1), reflect=1.0))[1]
     assert (again.variant, again.answer) == ("reflect", toy.QUESTION.answer)
+    shown = {asyncio.run(spark.guide(toy.QUESTION, world, judging("abcd", (1, 0, 1, 0), s), reflect=1.0))[1].text
+             .partition("wrong:\n")[2][0] for s in range(20)}
+    assert shown == {"b", "d"}, "wrong answers alone are to be corrected"
+    batch, ledger = batch_of([1.0, 0.0]), Ledger()
+    posed = batch.groups[0].of(batch.groups[0].rollouts)
+    spark.improve(batch.but(groups=(replace(posed, problem=replace(posed.problem, variant="point")),)), None, world,
+                  ledger, inner=lambda *_: {})
+    assert not ledger.kept["shelf"], "no task is made of a task"
+    spark.improve(batch, None, world, ledger, inner=lambda *_: {})
+    assert [g.problem for g in ledger.kept["shelf"]] == [posed.problem]
     assert asyncio.run(spark.guide(toy.QUESTION, world, Ledger())) == [toy.QUESTION]
 
 

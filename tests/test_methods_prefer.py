@@ -143,15 +143,16 @@ def test_a_scorer_decides_who_wins_and_a_circle_makes_it_cyclic(tmp_path):
 
 
 def test_chances_stay_within_0_and_1_and_an_answer_without_a_score_plays_no_one(tmp_path):
-    (tmp_path / "j.py").write_text("def f(problem, texts):\n    return [{'a': 1.0, 'b': 0.0}.get(t) for t in texts]\n")
-    found = asyncio.run(prefer.reward(answers("a", "b", "?"), world(), judge=f"{tmp_path / 'j.py'}:f", cycle=1.0))
+    after = next(x for x in "bcdefgh" if (zlib.crc32(x.encode()) - zlib.crc32(b"a")) % 3 == 1)
+    (tmp_path / "j.py").write_text("def f(problem, texts):\n    return [None if t == '?' else float(t == 'a') "
+                                   "for t in texts]\n")
+    found = asyncio.run(prefer.reward(answers("a", after, "?"), world(), judge=f"{tmp_path / 'j.py'}:f", cycle=1.0))
     assert found.rollouts[2].score is None and "over 2" not in found.rollouts[0].score.parts
-    assert all(0 <= x <= 1 for r in found.rollouts[:2] for x in r.score.parts.values())
-    assert sum(r.score.value for r in found.rollouts[:2]) == pytest.approx(1.0)
+    assert [r.score.value for r in found.rollouts[:2]] == [0.75, 0.25], "1 and 0, and not 3/2 and -1/2"
     group = answers("a", "b")
-    marked = group.of(r.marked(Score(x)) for r, x in zip(group.rollouts, (3.0, -2.0), strict=True))
+    marked = group.of(r.marked(Score(x)) for r, x in zip(group.rollouts, (3.0, 0.5), strict=True))
     found = asyncio.run(prefer.reward(marked, world()))
-    assert [r.score.value for r in found.rollouts] == [0.75, 0.25], "marks are limited to [0, 1]"
+    assert [r.score.value for r in found.rollouts] == [0.625, 0.375], "marks are limited to [0, 1]"
 
 
 def test_a_policy_that_compares_is_asked_in_both_orders(monkeypatch):
