@@ -167,7 +167,7 @@ def price(agent: Agent, task: ControlTask) -> ControlWork:
     update, paper, prepared, loop = _of_update(agent, task, acts=True)
     sampled = agent.tempo(Progress(0, 0)).sampled
     return ControlWork(update, paper, Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled),
-                       _of_update(agent, task, acts=False)[0], prepared)
+                       _of_update(agent, task, acts=False)[0] if agent.warms else update, prepared)
 
 
 def _of_update(agent: Agent, task: ControlTask, *, acts: bool) -> tuple[Effort, int, Effort, Loop]:
