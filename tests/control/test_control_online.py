@@ -21,8 +21,11 @@ from isocost.control.types import Space, Transitions
 from isocost.errors import UserError
 from isocost.runs import driver
 from isocost.runs.arm import Arm
-from isocost.runs.control import ControlJob, run_stack
+from isocost.runs.control import ControlJob, agent_of, price, run_stack
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.stop_at import StopAt
+from isocost.steps.control.single import ControlOptions, _stop_at
+from isocost.types import Cost
 from offline_sets import made
 
 
@@ -163,11 +166,30 @@ def test_both_phases_are_billed_recorded_and_resumed_byte_for_byte(where, tmp_pa
         run_stack([job(1, where, offline_updates=50)], [whole[1]])
 
 
+def test_a_budget_in_flop_or_updates_pays_for_the_updates_on_the_set(where, tmp_path):
+    """Even where an evaluation after the first sample is still to come."""
+    first = price(agent_of(job(0, where)), open_task("pendulum")).first.flop
+    for budget in ({"flop": 12.5 * first}, {"updates": 12.0}):
+        end, = run_stack([job(0, where, budget=budget)], [tmp_path / next(iter(budget))])
+        assert (end["updates"], end["samples"], end["flop"]) == (12, 0, 12 * first)
+
+
+def test_stop_at_in_flop_has_the_price_of_each_phase(where):
+    own = job(0, where)
+    work = price(agent_of(own), open_task("pendulum"))
+    at = _stop_at(ControlOptions("60-env-steps", stop_at="1e9flop", offline=where, offline_updates=30), own)
+    for many, worth in ((20, 20 * work.first.flop), (40, 30 * work.first.flop + 10 * work.update.flop)):
+        cost = Cost(updates=many, env_steps=5)
+        assert at.worth(cost, cost, 0.0) == worth + 5 * work.action.flop and work.first.flop > 2 * work.update.flop
+    assert "first" not in StopAt(1.0, "seconds", {}).data()
+
+
 @pytest.mark.parametrize("method, more, said", [
     ("wsrl", {"data": None}, "wsrl learns from a set: give --offline FILE; `isocost collect pendulum`"),
     ("wsrl", {"offline_updates": 0}, "wsrl learns from the set before its first sample alone: give --offline-updates"),
     ("sac", {"data": None}, "sac has no phase on a set before its samples: leave --offline-updates out"),
     ("iql", {"budget": {"updates": 9.0}}, "iql has no phase on a set"),
+    ("wsrl", {"sets": {"sample.old": "1.5"}}, r"sample.old=1.5: .* expects a value in \[0, 1\]"),
 ])
 def test_what_does_not_go_together(where, tmp_path, method, more, said):
     with pytest.raises(UserError, match=said):

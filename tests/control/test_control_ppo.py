@@ -19,6 +19,8 @@ from isocost.errors import UserError
 from isocost.runs import control
 from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, run_stack
+from isocost.runs.stop_at import StopAt
+from isocost.units import ENV_STEPS
 from logs_to_import import said
 
 
@@ -178,6 +180,25 @@ def test_what_a_rollout_is_prepared_by_is_charged_and_a_budget_in_flop_pays_for_
     assert less["flop"] <= paid and (less["updates"], less["samples"] < 96) == (40, True)
     work = control.price(small(), open_task("pendulum"))
     assert (work.prepared.flop, work.action.flop, work.update.flop) == (kept, action, update)
+
+
+def test_a_budget_in_flop_pays_for_what_a_begun_rollout_is_prepared_by(tmp_path):
+    """Half of a rollout, to an evaluation; its rest is not begun where it cannot be prepared and learned from."""
+    work = control.price(small(), open_task("pendulum"))
+    each = work.action.flop + work.prepared.flop + 0.625 * work.update.flop
+    paid = 32 * each - 8 * work.prepared.flop
+    end, = run_stack([job(budget={"flop": float(paid)}, points=(16.0,))], [tmp_path / "a"])
+    assert end["flop"] <= paid and (end["updates"], 16 < end["samples"] < 32) == (0, True)
+
+
+def test_a_run_that_is_killed_between_two_rollouts_writes_the_losses_that_it_had(tmp_path):
+    def lines(out, **more):
+        run_stack([job(points=(32.0, 40.0, 48.0))], [out], save_every=1, save_seconds=0, **more)
+        return (out / "metrics.jsonl").read_bytes()
+
+    lines(tmp_path / "b", stop_at=StopAt(45.0, ENV_STEPS, {"env_steps": 1.0}))
+    whole = lines(tmp_path / "a")
+    assert lines(tmp_path / "b") == whole and b'"env_steps": 48, "updates": 20' in whole
 
 
 @pytest.mark.parametrize("more, told", [

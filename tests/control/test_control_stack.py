@@ -226,6 +226,17 @@ def test_a_run_that_began_before_actions_were_charged_ends_as_it_began(whole, tm
     assert end["bill"]["evaluation"]["score"] == end["bill"]["evaluation"]["env_steps"]
 
 
+@pytest.mark.parametrize("k", [12, 300])
+def test_environments_that_divide_neither_points_nor_stretches_are_stepped_to_the_budget(tmp_path, k):
+    """The evaluation at 8 and that at 100 are made after the next whole step."""
+    (job,) = jobs(2)
+    more = {"environments": k, "points": (8.0, 100.0), "budget": {"env-steps": 700.0}}
+    (end,) = run_stack([ControlJob(**{**job.__dict__, **more})], [tmp_path / "a"])
+    seen = [x["env_steps"] for x in read_lines(tmp_path / "a" / "metrics.jsonl") if "return" in x]
+    assert seen == [0, k, -(-100 // k) * k, 700 // k * k][: 4 if k == 12 else 2] + [600] * (k == 300)
+    assert end["samples"] == 700 // k * k
+
+
 @pytest.mark.parametrize("k", [1, 8])
 @pytest.mark.parametrize("sigma", [0.5, 1, 4, 16])
 def test_updates_per_sample_are_those_that_were_set(sigma, k):

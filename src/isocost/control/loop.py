@@ -249,7 +249,7 @@ class Loop:
                 follow(copy, weights[name], tau)
                 self._put(self.slow[name], copy, rows)
         for name, loss in losses.items():
-            self._put(self.losses.setdefault(name, torch.full((len(self.runs),), torch.nan)), loss.detach(), rows)
+            self._put(self._losses_of(name), loss.detach(), rows)
         whole = torch.isfinite(total)
         for run, fine in zip(runs, whole.tolist() if not whole.all() else [True] * len(runs), strict=True):
             run.updates += 1
@@ -257,6 +257,9 @@ class Loop:
             run.work.score += work.score
             if not fine:
                 run.failure = FloatingPointError("a loss is not finite")
+
+    def _losses_of(self, name: str) -> Tensor:
+        return self.losses.setdefault(name, torch.full((len(self.runs),), torch.nan))
 
     def _moments(self, name: str, rows: Sequence[int]) -> Moments:
         m = self.moments[name]
@@ -316,7 +319,8 @@ class Loop:
                         f"{name}.second": m.second[i].clone(), f"{name}.steps": m.steps[i].clone()}
             if name in self.slow:
                 tensors[f"{name}.slow"] = self.slow[name][i].clone()
-        return tensors, {"run": self.runs[i].counters(), "stored": self.replay.stored[i]}
+        losses = [[k, float(x[i])] for k, x in self.losses.items() if torch.isfinite(x[i])]     # in their order
+        return tensors, {"run": self.runs[i].counters(), "stored": self.replay.stored[i], "losses": losses}
 
     def load(self, i: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """What `save` gave, at any place of any stack of the same agent and task."""
@@ -325,6 +329,8 @@ class Loop:
         for k, value in counters.items():
             setattr(run, k, value)
         self.replay.load(i, tensors, state["stored"])
+        for name, loss in state.get("losses", ()):      # earlier versions did not save them
+            self._losses_of(name)[i] = loss
         self.states[i] = self._again(i) if self.task.live else tensors["state"].numpy()
         for name, w in self.weights.items():
             m = self.moments[name]

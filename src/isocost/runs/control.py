@@ -249,27 +249,26 @@ class ControlRun:
 
     def _goal(self, run: Driver) -> int:
         """Where to be next on the axis: at the next evaluation, within the budget; 0 if nothing more fits."""
-        now, k, sigma = self._now, self.run.environments, self.run.sigma
-        work, sample = self._price.update.flop, self._price.action.flop + self._price.prepared.flop
-        first = self.run.first
-        owed = max(int(first + sigma * self.run.paid - self.run.updates), 0)        # of a rollout that has begun
-        ahead = [STRETCH] + [first + p - now for p in run.points[:1]]
+        now, k, sigma, first = self._now, self.run.environments, self.run.sigma, self.run.first
+        sample, prepared = self._price.action.flop, self._price.prepared.flop
+        learned = sigma * self._price.update.flop + prepared        # by each sample of a rollout, when it ends
         if self.run.progress.before:
-            k, sigma, work, sample, owed = 1, 1.0, self._price.first.flop, 0, 0
+            k, sigma, sample, learned = 1, 1.0, 0, self._price.first.flop
+        begun = self.run.paid % self.agent.rollout
+        ahead = [float(max(STRETCH, k)), *(max((first + p - now) // k * k, k) for p in run.points[:1])]
+        if self.run.progress.before:
             ahead.append(first - now)
         for unit, amount in self.job.budget.items():
             per, used = {
-                "env-steps": (1.0, float(now - first)), "updates": (sigma, float(self.run.updates + owed)),
-                "flop": (sigma * work + sample, float(self._work.flop + owed * work)),
+                "env-steps": (1.0, float(now - first)), "updates": (sigma, self.run.updates + sigma * begun),
+                "flop": (learned + sample, self._work.flop + begun * learned),
                 "seconds": (run.clock() / max(now, 1), run.clock() if now else 0.0),
             }[unit]
             ahead.append((amount - used) / per if per else STRETCH)
             if unit != "env-steps":
                 run.end.bound = unit
-        more = min(int(x + 1e-9) for x in ahead)
-        more = max(more, 1) if min(ahead) >= 1 or (run.points and now < first + run.points[0]) else 0
-        fits = more // k * k
-        return now + fits if fits else 0
+        fits = int(min(ahead) + 1e-9) // k * k
+        return now + fits if fits > 0 else 0
 
     def _charge(self) -> None:
         """Charge what was done since the last charge. A kill loses what is not charged: at most one stretch."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from isocost import units
 from isocost.disk.shape import Plain
@@ -30,11 +30,15 @@ class StopAt(Plain):
 
     `each` is what a count of a cost is worth in it, by its name in `Cost`, with `seconds` of run time and `cached`, the
     tokens of prompts that a server did not compute. FLOP have theirs once the model's size is known (`sized`).
+    `first`: of the first so many updates, what each is worth besides.
     """
+
+    LATER: ClassVar = ("first",)
 
     amount: float
     unit: str
     each: Mapping[str, float]
+    first: tuple[int, float] = (0, 0.0)
 
     @staticmethod
     def parse(text: str, prices: Mapping[str, Mapping[str, float]]) -> StopAt:
@@ -72,7 +76,8 @@ class StopAt(Plain):
         """
         own = {**(physical if self.unit in units.CURRENCIES else logical)._asdict(), "seconds": seconds,
                "cached": logical.prefill - physical.prefill}
-        return sum(worth * own[kind] for kind, worth in self.each.items())
+        many, more = self.first
+        return sum(worth * own[kind] for kind, worth in self.each.items()) + min(own["updates"], many) * more
 
     def spent(self, meter: Meter, seconds: float) -> float:
         """How much of it is spent by what a run's meter counts and its run time."""

@@ -107,7 +107,8 @@ def for_actor(params: Params, observation: Tensor) -> Tensor:
 def sample(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99) -> Transitions:
     """Transitions, with G of the task of each, "scale"."""
     batch, tasks = uniform(replay, count, luck, gamma=gamma), replay.space.tasks
-    seen, _, reward, *_ = replay.split(replay.rows[list(replay.runs)])
+    held = min(max(replay.stored), replay.capacity)     # rows behind it are zeros, and a replay may hold a million
+    seen, _, reward, *_ = replay.split(replay.rows[list(replay.runs), :held])
     table = torch.zeros(len(seen), max(tasks, 1)).scatter_reduce(1, task_of(seen, tasks), reward.abs(), "amax")
     return batch._replace(others={"scale": table.gather(1, task_of(batch.observation, tasks)) / (1 - gamma)})
 

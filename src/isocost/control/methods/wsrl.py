@@ -26,6 +26,7 @@ from isocost.control.replay import Replay
 from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
 from isocost.found import Card
+from isocost.traits import bounds
 
 CARD = Card("WSRL", "2412.07762", 2024, "sac", "A warm start by the set's policy makes keeping the set unnecessary.")
 
@@ -36,6 +37,7 @@ def networks(space: Space, agent: Agent) -> Mapping[str, Network]:
     return {**sac.networks(space, agent), "critic": critic}
 
 
+@bounds(old="[0, 1]")
 def sample(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99, old: float = 0.0) -> Transitions:
     """Of the set with its "return", before the first sample; then of the run's own."""
     if replay.fixed:

@@ -11,6 +11,7 @@ from isocost.control.luck import Luck
 from isocost.control.replay import Replay, gathered, uniform
 from isocost.control.types import Transitions
 from isocost.errors import UserError
+from isocost.traits import bounds
 
 
 def last_rows(replay: Replay) -> Tensor:
@@ -83,6 +84,7 @@ def weighted(
     return gathered(replay, at, gamma=gamma)._replace(others={"row": at})
 
 
+@bounds(old="[0, 1]")
 def beside(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99, old: float = 0.5) -> Transitions:
     """A share `old` of the batch from the set that the run also has, the rest from its own samples; rows of the set
     come last. Of a run without one, or in its updates on the set, all are from where there are any."""

@@ -157,7 +157,8 @@ def train_control(
 
 
 def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:
-    """The amount of --stop-at, one in FLOP by what an action takes, and an update in which all networks are trained."""
+    """The amount of --stop-at, one in FLOP by what an action takes, and an update in which all networks are trained,
+    on the set or after it."""
     from isocost.control.tasks import open_task
     from isocost.runs.control import agent_of, price
 
@@ -166,7 +167,8 @@ def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:
     if found and found.unit == FLOPS:
         work = price(agent_of(job), open_task(job.task))
         acting = {} if offline else {"env_steps": float(work.action.flop + work.prepared.flop)}
-        found = replace(found, each={"updates": float(work.update.flop), **acting})
+        found = replace(found, each={"updates": float(work.update.flop), **acting},
+                        first=(asked.offline_updates, float(work.first.flop - work.update.flop)))
     counted_in = {"updates", "seconds"} | (set() if offline else {"env_steps"})
     if found and not (found.each and found.each.keys() <= counted_in):
         own = "a run on a set counts" if offline else "a run of control counts environment steps,"
