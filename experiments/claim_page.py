@@ -15,7 +15,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from experiments import control_claims
+from experiments import control_claims, strategy_claims
 from experiments.claim import (
     FAILS,
     FLOOR,
@@ -65,7 +65,8 @@ claim holds if all its questions do, and does not if the interval of one lies ou
 number.
 
 Claims about [control](control_methods.md) are asked in the same way, except that a pilot has three learning rates, of
-which the middle one has to be the best, and that rules read returns in the mean over a run where questions do.
+which the middle one has to be the best, and that rules read returns in the mean over a run where questions do. After a
+refusal rates, lengths and sets were changed and piloted again; `dqn_target` and `weighting` then asked less.
 
 {older} claims are older than the gate. What they ask was sealed as source text: the files `NAME.py` in the folder
 headlines of experiments, commit {commit}. Their intervals are two-sided, of 95 % for all questions of a claim together.
@@ -73,7 +74,8 @@ Settings were searched on other seeds until plain RL failed, not until the claim
 repeat NAME` trains a claim again.
 
 That a claim does not hold means only that this small world does not show it. Runs of all arms share their seeds and
-cost the same.
+cost the same; of control they take equal samples or updates, and where their FLOP differ the effect at equal FLOP is
+given too.
 """
 SHOWN = """The table shows the first question that has the claim's answer: what the arm has more than its baseline, with
 its interval, and the range that is claimed. *Tries* counts the claim and those that it asks again.
@@ -185,7 +187,9 @@ def _share(q: Question) -> bool:
 
 def _effect(claim: Claim, record: Mapping[str, Any]) -> str:
     q, a = _shown(claim, record)
-    return f"{q.metric if claim.name in _control() else q.says}: {_difference(a)}"
+    equal = record.get("at_equal_flop", {}).get(q.says)
+    return f"{q.metric if claim.name in _control() else q.says}: {_difference(a)}" + (
+        f", at equal FLOP {_difference(equal)}" if equal else "")
 
 
 def _difference(a: Mapping[str, Any]) -> str:
@@ -278,7 +282,8 @@ def _refused(record: Mapping[str, Any]) -> str:
 
 
 def _cost(record: Mapping[str, Any]) -> str:
-    """What an answer of the first question's arm and comparator took, of its problems."""
+    """What an answer of the first question's arm and comparator took, of its problems; with equal tokens the ratio of
+    FLOP too, where it is not about one: tokens that are read are not counted in tokens."""
     if "unit" not in record:
         return ""
     asked = record["row"]["questions"][0]
@@ -288,7 +293,9 @@ def _cost(record: Mapping[str, Any]) -> str:
                              for side in ("arm", "comparator")] for k in ("flop", "tokens", "scorer"))
     if record["unit"] == "flop":
         return ", ".join(f"{x:.2g}" for x in flop) + " FLOP"
-    return ", ".join(f"{t - s:.0f}" + (f" + {s:.0f}" if s else "") for t, s in zip(tokens, scorer, strict=True))
+    said = ", ".join(f"{t - s:.0f}" + (f" + {s:.0f}" if s else "") for t, s in zip(tokens, scorer, strict=True))
+    return said + (f"; {flop[0] / flop[1]:.2f} times the FLOP" if abs(flop[0] / flop[1] - 1) > strategy_claims.WITHIN
+                   else "")
 
 
 # the gate in hindsight ------------------------------------------------------------------------------------------------
