@@ -186,7 +186,7 @@ def _set_by(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     match node:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             yield name, value
-        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
             yield from ((ast.unparse(name), value) for name, value in zip(names, values, strict=True))
         case ast.Call(func=ast.Name(id="partial") | ast.Attribute(attr="recipe" | "but"), keywords=given):
             yield from ((k.arg, k.value) for k in given if k.arg)
