@@ -1,0 +1,133 @@
+"""Updates per CPU second of control, against the same learner in JAX, in pairs within one run.
+
+    python -m pip install --target /tmp/jax --no-deps jax jaxlib ml_dtypes opt_einsum
+    PYTHONPATH=/tmp/jax:. OMP_NUM_THREADS=1 taskset -c 0 python -m bench.control_jax --out FILE
+
+SAC on Pendulum, 64 wide with batches of 64: runs are stacked by `jax.vmap`, and a call compiles many updates into one
+`lax.scan`, which is how JAX is fastest. Both draw their batches from a replay of 1,000 transitions. One core: XLA takes
+no threads that it is not given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from bench.control import rate, stack
+from isocost import processor
+
+BARS = {16: 0.8, 64: 1.1}       # runs -> times JAX
+O, A, WIDTH, BATCH, STORED, STEPS = 3, 1, 64, 64, 1000, 100
+GAMMA, TAU, LR, B1, B2, TINY = 0.99, 0.005, 3e-4, 0.9, 0.999, 1e-8
+
+
+def mlp(key: Any, sizes: tuple[int, ...]) -> list[Any]:
+    keys = jax.random.split(key, len(sizes) - 1)
+    return [(jax.random.uniform(k, (i, o), minval=-1, maxval=1) / i**0.5, jnp.zeros(o))
+            for k, i, o in zip(keys, sizes, sizes[1:], strict=False)]
+
+
+def run(layers: list[Any], x: Any) -> Any:
+    for w, b in layers[:-1]:
+        x = jax.nn.relu(x @ w + b)
+    return x @ layers[-1][0] + layers[-1][1]
+
+
+def q(critics: Any, s: Any, a: Any) -> Any:
+    return jax.vmap(run, (0, None))(critics, jnp.concatenate((s, a), -1))[..., 0]
+
+
+def acted(actor: list[Any], s: Any, key: Any) -> tuple[Any, Any]:
+    """A squashed Gaussian's action and its log-prob."""
+    mean, spread = jnp.split(run(actor, s), 2, -1)
+    spread = jnp.clip(spread, -5, 2)
+    z = jax.random.normal(key, mean.shape)
+    u = mean + jnp.exp(spread) * z
+    squash = 2 * (jnp.log(2.0) - u - jax.nn.softplus(-2 * u))
+    return jnp.tanh(u), (-0.5 * z * z - spread - 0.5 * jnp.log(2 * jnp.pi) - squash).sum(-1)
+
+
+def fresh(key: Any) -> dict[str, Any]:
+    one, two, three = jax.random.split(key, 3)
+    weights = {"actor": mlp(one, (O, WIDTH, WIDTH, 2 * A)), "temperature": jnp.zeros(()),
+               "critic": jax.vmap(lambda k: mlp(k, (O + A, WIDTH, WIDTH, 1)))(jax.random.split(two, 2))}
+    zeros = jax.tree.map(jnp.zeros_like, weights)
+    rows = jax.random.normal(three, (STORED, 2 * O + A + 2))
+    return {"w": weights, "slow": weights["critic"], "m": zeros, "v": zeros, "t": jnp.zeros(()), "rows": rows}
+
+
+def update(state: dict[str, Any], key: Any) -> tuple[dict[str, Any], None]:
+    one, two, three = jax.random.split(key, 3)
+    at = jax.random.randint(one, (BATCH,), 0, STORED)
+    s, a, r, s2, end = jnp.split(state["rows"][at], (O, O + A, O + A + 1, 2 * O + A + 1), -1)
+
+    def loss(w: dict[str, Any]) -> Any:
+        alpha = jax.lax.stop_gradient(jnp.exp(w["temperature"]))
+        fixed = jax.lax.stop_gradient(w)
+        a2, after = acted(fixed["actor"], s2, two)
+        target = r[:, 0] + GAMMA * (1 - (end[:, 0] > 2)) * (q(state["slow"], s2, a2).min(0) - alpha * after)
+        made, logp = acted(w["actor"], s, three)
+        return (((q(w["critic"], s, a) - target) ** 2).mean(-1).sum() + (
+            alpha * logp - q(fixed["critic"], s, made).min(0)).mean()
+            - w["temperature"] * (jax.lax.stop_gradient(logp).mean() - A))
+
+    g, t = jax.grad(loss)(state["w"]), state["t"] + 1
+    m = jax.tree.map(lambda m, g: B1 * m + (1 - B1) * g, state["m"], g)
+    v = jax.tree.map(lambda v, g: B2 * v + (1 - B2) * g * g, state["v"], g)
+    w = jax.tree.map(lambda w, m, v: w - LR * (m / (1 - B1**t)) / (jnp.sqrt(v / (1 - B2**t)) + TINY), state["w"], m, v)
+    slow = jax.tree.map(lambda s, w: s + TAU * (w - s), state["slow"], w["critic"])
+    return state | {"w": w, "slow": slow, "m": m, "v": v, "t": t}, None
+
+
+def jaxed(runs: int) -> Callable[[int], None]:
+    """`STEPS` updates of each run in one call, as often as asked."""
+    keys = jax.random.split(jax.random.key(0), runs)
+    many = jax.jit(jax.vmap(lambda state, key: jax.lax.scan(update, state, jax.random.split(key, STEPS))[0]))
+    held = {"state": jax.vmap(fresh)(keys)}
+
+    def updates(count: int) -> None:
+        for _ in range(count // STEPS):
+            held["state"] = jax.block_until_ready(many(held["state"], keys))
+
+    return updates
+
+
+def measured(pairs: int) -> list[dict[str, Any]]:
+    rows = []
+    for runs, bar in BARS.items():
+        theirs, ours = jaxed(runs), stack(WIDTH, BATCH, runs)
+        theirs(STEPS)
+        ours(3)
+        count = 3200 // runs * STEPS // 100
+        found = [{"jax": rate(theirs, max(count // STEPS, 1) * STEPS) * runs, "kernel": rate(ours, count) * runs}
+                 for _ in range(pairs)]
+        over = median(x["kernel"] / x["jax"] for x in found)
+        rows.append({"runs": runs, "updates_per_cpu_second": {
+            k: round(median(x[k] for x in found)) for k in ("jax", "kernel")}, "over_jax": round(over, 2), "bar": bar,
+            "held": over >= bar})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    found = {"machine": processor.name(), "torch": torch.__version__, "jax": jax.__version__, "pairs": asked.pairs,
+             "rows": measured(asked.pairs)}
+    text = json.dumps(found, indent=1)
+    print(text)
+    if asked.out:
+        asked.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
