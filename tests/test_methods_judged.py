@@ -261,7 +261,8 @@ def test_goedel_averages_with_the_weights_before_the_stage(keep, there):
 
 
 @pytest.mark.parametrize(("rewards", "kept"), [((0, 0, 0, 0), False), ((1, 0, 0, 0), True), ((1, 1, 1, 0), True),
-                                               ((1, 1, 1, 1), False), ((1, 1, 1, 1, 1, 1, 1, 0), False)])
+                                               ((1, 1, 1, 1), False), ((1, 1, 1, 1, 1, 1, 1, 0), False),
+                                               ((1, 1, 1, None), False)])
 def test_goedel_keeps_groups_with_a_share_right_in_the_published_range(rewards, kept):
     assert (goedel.select(hand_made(rewards), Ledger()) is not None) is kept
 
@@ -277,11 +278,25 @@ def test_bfs_prover_imitates_steps_of_middle_surprise_and_begins_again_from_the_
     for low, high, kept in ((0.2, 0.8, (0, 0, 1, 1, 1, 1, 0, 0)), (0, 1, [1] * 8), (0.5, 0.8, [0] * 4 + [1, 1, 0, 0])):
         assert bfsprover.advantage(batch, None, low=low, high=high)[0][batch.mask[0]].tolist() == list(kept)
         assert not bfsprover.advantage(batch, None, low=low, high=high)[1].any(), "what was wrong is not imitated"
+    step[0, batch.mask[0]] = torch.tensor([1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 4.0])
+    logp[0, batch.mask[0]] = -torch.tensor([1.2, 0.5, 0.5, 0.5, 2.0, 2.0, 2.0, 9.0])      # by the mean, not the sum
+    uneven = bfsprover.advantage(batch.but(logp=logp, extra={"step": step}), None, low=0, high=0.25)
+    assert uneven[0][batch.mask[0]].tolist() == [0, 1, 1, 1, 0, 0, 0, 0]
     made = tune(tune(methods.recipe("bfsprover", groups=4, rollouts=8), "improve.period", 2), "improve.updates", 1)
     here, base = toy_world(), {k: v.clone() for k, v in toy_world().learner.weights().items()}
     _, steps = toy.run(tune(tune(made, "pace.lr", 0.5), "pace.warmup", 0), here, 4 * 8 * 2)
     moved = max(float((v - base[k]).abs().max()) for k, v in here.learner.weights().items())
     assert [s.line["begun again"] for s in steps] == [0.0, 1.0] and 0 < moved <= 0.5 + 1e-6, "one step of Adam from it"
+
+
+def test_bfs_prover_numbers_steps_from_1_and_nothing_that_the_policy_did_not_write(world):
+    problem = world.problems[0]
+    own = Group(problem, tuple(told(world, problem, [str(problem.meta["solution"])])))
+    (made,) = asyncio.run(bfsprover.reward(own, world)).rollouts
+    text, number = made.segments[-1], made.notes["step"][-1]
+    assert not number[~text.own].any() and number[text.own][0] == 1.0
+    said = [world.text.decode(text.tokens[number == k].tolist()) for k in range(1, int(number.max()) + 1)]
+    assert [x.rstrip(";") for x in said[:-1]] == str(problem.meta["solution"]).split(";")[:-1]
 
 
 def judging(answered, rewards, seed):
