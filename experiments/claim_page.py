@@ -15,7 +15,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from experiments import control_claims
+from experiments import control_claims, strategy_claims
 from experiments.claim import (
     FAILS,
     FLOOR,
@@ -58,14 +58,15 @@ experiments.claim page` writes it from `experiments/claims/` and `experiments/re
 method's page, which has all.
 
 A claim is a row of a TOML file. A *gate* decides from a pilot whether it is decidable: every arm is trained at full
-length with other seeds, at the probed learning rate and at half of it, and ten rules are applied
-([Compare](compare.md) describes them). Row, pilot and gate are sealed before the first run of the comparison, which
+length with other seeds, at the probed learning rate and at half of it, and [ten
+rules](compare.md) are applied. Row, pilot and gate are sealed before the first run of the comparison, which
 uses the lower rate. A question *holds* if its 95 % interval lies in the claimed range, one-sided where the claim is. A
 claim holds if all its questions do, and does not if the interval of one lies outside, at an error rate divided by their
 number.
 
 Claims about [control](control_methods.md) are asked in the same way, except that a pilot has three learning rates, of
-which the middle one has to be the best, and that rules read returns in the mean over a run where questions do.
+which the middle one has to be the best, and that rules read returns in the mean over a run where questions do. After a
+refusal rates, lengths and sets were changed and piloted again; `dqn_target` and `weighting` then asked less.
 
 {older} claims are older than the gate. What they ask was sealed as source text: the files `NAME.py` in the folder
 headlines of experiments, commit {commit}. Their intervals are two-sided, of 95 % for all questions of a claim together.
@@ -73,13 +74,12 @@ Settings were searched on other seeds until plain RL failed, not until the claim
 repeat NAME` trains a claim again.
 
 That a claim does not hold means only that this small world does not show it. Runs of all arms share their seeds and
-cost the same.
+cost the same; of control in samples or updates, with the effect at equal FLOP where FLOP differ.
 """
 SHOWN = """The table shows the first question that has the claim's answer: what the arm has more than its baseline, with
 its interval, and the range that is claimed. *Tries* counts the claim and those that it asks again.
 """
 NOT_ASKED = (
-    "TTI on puzzles: a puzzle has one turn.",
     "MinPRO and VCPO on puzzles: where old rollouts broke the ratio for each token, fresh ones did badly as well.",
     "DRPO and Apriel: the built-in bases write every answer in one length.",
     "BroRL continues a policy that no longer rises; on hard sums GRPO still rises after 512 updates.",
@@ -102,7 +102,7 @@ STRATEGIES = """## Test-time strategies
 
 `experiments/strategy_claims.py` asks claims about [strategies](strategies.md) in the same way; seeds are draws of
 problems. The gate asks for equal cost too: tokens of the policy (+ scorer) for an answer by arm and comparator, or FLOP
-where models differ. Situations are in `experiments/claims/strategies/`.
+where models differ. Tokens that are read are not among them. Situations: `experiments/claims/strategies/`.
 """
 HYPOTHESIS = """Fixed before `puzzles` and `sums`: each of 4 methods that equalled their parents on easy sums (minpro,
 arrol, rolloutgdro, gdpo) differs in one of the two. {count} of 4 do.
@@ -185,7 +185,9 @@ def _share(q: Question) -> bool:
 
 def _effect(claim: Claim, record: Mapping[str, Any]) -> str:
     q, a = _shown(claim, record)
-    return f"{q.metric if claim.name in _control() else q.says}: {_difference(a)}"
+    equal = record.get("at_equal_flop", {}).get(q.says)
+    return f"{q.metric if claim.name in _control() else q.says}: {_difference(a)}" + (
+        f", equal FLOP {_difference(equal)}" if equal else "")
 
 
 def _difference(a: Mapping[str, Any]) -> str:
@@ -278,7 +280,8 @@ def _refused(record: Mapping[str, Any]) -> str:
 
 
 def _cost(record: Mapping[str, Any]) -> str:
-    """What an answer of the first question's arm and comparator took, of its problems."""
+    """What an answer of the first question's arm and comparator took, of its problems; with equal tokens the ratio of
+    FLOP too, where it is not about one: tokens that are read are not counted in tokens."""
     if "unit" not in record:
         return ""
     asked = record["row"]["questions"][0]
@@ -288,7 +291,8 @@ def _cost(record: Mapping[str, Any]) -> str:
                              for side in ("arm", "comparator")] for k in ("flop", "tokens", "scorer"))
     if record["unit"] == "flop":
         return ", ".join(f"{x:.2g}" for x in flop) + " FLOP"
-    return ", ".join(f"{t - s:.0f}" + (f" + {s:.0f}" if s else "") for t, s in zip(tokens, scorer, strict=True))
+    said = ", ".join(f"{t - s:.0f}" + (f" + {s:.0f}" if s else "") for t, s in zip(tokens, scorer, strict=True))
+    return said + (f"; FLOP {flop[0] / flop[1]:.2f}:1" if abs(flop[0] / flop[1] - 1) > strategy_claims.WITHIN else "")
 
 
 # the gate in hindsight ------------------------------------------------------------------------------------------------

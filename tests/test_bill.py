@@ -13,6 +13,7 @@ from isocost.planner import bill as bills
 from isocost.planner.audit import Audit, audit
 from isocost.planner.bill import ALL, EVALUATIONS, RUNS, UPDATES, WORK, Bill, BillLine, PaidRun, Stretch
 from isocost.planner.budget import Machine
+from isocost.planner.evaluation import evaluated
 from isocost.planner.forecast import Forecast, _bill_seal, verify_seal
 from isocost.runs.files import RunFiles
 from isocost.steps.training.spending import priced
@@ -202,3 +203,9 @@ def test_an_interval_of_orders_of_magnitude_is_named_as_one():
     wide, near = BillLine("waiting", SECONDS, 11, 0.006, 2e4), BillLine("learning", SECONDS, 14, 11.8, 16.7)
     assert bills.between(wide) == "not known within a factor of 100" and bills.between(near) == "11.8 s to 16.7 s"
     assert bills.between(BillLine("grading", SECONDS, 0, 0, 5)) == "0 s to 5 s"
+
+
+def test_points_that_one_update_reaches_are_one_evaluation():
+    """n = 16 of a tiny quickstart is evaluated after 16, 32, 48, 64, 96, 128 and 176 rollouts; n = 8 at each."""
+    points = (8, 16, 24, 32, 48, 64, 88, 128, 184)
+    assert (evaluated(points, 8, 23), evaluated(points, 16, 11)) == (10, 8)

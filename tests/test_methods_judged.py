@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import toy
-from isocost import chance, methods
+from isocost import chance, meter, methods
 from isocost.contract.check import tried
 from isocost.doctor import marks
 from isocost.doctor.reward.audit import diagnose_reward
@@ -20,7 +20,7 @@ from isocost.ledger import Ledger
 from isocost.methods import bfsprover, fapo, goedel, rubric, scope, spark
 from isocost.parts.reward import scored
 from isocost.recipe import tune
-from isocost.scorers import parse
+from isocost.scorers import parse, scores
 from isocost.seams import Pace
 from isocost.stats import decidable
 from isocost.types import Group, Place, Role, Rollout, Said, Score, Segment, Stop
@@ -111,6 +111,19 @@ def test_a_method_that_never_acts_is_refused_and_one_that_does_is_counted():
     assert decidable.acts("a", "b", 3, 3, {"b": (5, 40)}).passed is False, "equal runs are a refusal all the same"
 
 
+def test_what_a_scorer_samples_is_no_rollout_wherever_it_is_asked(world):
+    async def asks(problem, texts, over, world):
+        prompt = Segment.given(world.text.prompt(problem.prompt), Role.PROMPT)
+        await world.engine.generate(prompt, range(2), place=Place(0, 0, 0, 0), turn=0, max_tokens=2)
+        return [0.5] * len(texts)
+
+    before = world.meter.of()
+    with meter.begins(True):
+        asyncio.run(scores(asks, world.problems[0], answers(world.problems[0], ("x",)).rollouts, [True], world))
+    after = world.meter.of()
+    assert after.rollouts == before.rollouts and after.decode > before.decode
+
+
 # methods with judges -----------------------------------------------------------------------------------------------
 
 
@@ -132,8 +145,9 @@ def test_a_scorer_that_asks_the_verifier_asks_the_truth_and_without_one_nobody()
     assert [s.value for s in asyncio.run(here.grade(rollouts))] == [1.0, 1.0]
     with pytest.raises(UserError, match="name the one that knows with --truth"):
         asyncio.run(open_setting(Setting.of(**own)).world.grade(rollouts))
-    with pytest.raises(UserError, match="unknown scorer 'outcme'"):
-        open_setting(Setting.of(**{**own, "verifier": "scored:outcme"}))
+    for wrong, why in (("outcme", "unknown scorer 'outcme'"), ("", "names no scorer")):
+        with pytest.raises(UserError, match=why):
+            open_setting(Setting.of(**{**own, "verifier": f"scored:{wrong}"}))
 
 
 def told(world, problem, texts):
@@ -160,8 +174,9 @@ def test_scope_keeps_the_right_beginning_to_the_byte_and_uses_no_repair_that_is_
 
     monkeypatch.setattr(scope, "sample", sampled)
 
-    def played(problem=problem, purpose=chance.Purpose.TRAIN, **settings):
-        return asyncio.run(scope.play(problem, [0, 1, 2], world, Pace(0.0, 64), Place(0, 0, 0, purpose), **settings))
+    def played(problem=problem, purpose=chance.Purpose.TRAIN, start=None, **settings):
+        at = Place(0, 0, 0, purpose)
+        return asyncio.run(scope.play(problem, [0, 1, 2], world, Pace(0.0, 64), at, start, **settings))
 
     repaired, kept, right = played()
     text, whole = made[0].segments[-1], repaired.segments[-1]
@@ -171,7 +186,12 @@ def test_scope_keeps_the_right_beginning_to_the_byte_and_uses_no_repair_that_is_
     assert set(whole.role[at:].tolist()) == {int(Role.TEACHER)} and repaired.final == problem.meta["solution"]
     assert repaired.mark.value == 1.0 and [r.notes["repaired"] for r in (repaired, kept, right)] == [1.0, 0.0, 0.0]
     assert kept.final == early, "a wrong first step is no late one"
+    assert whole.tokens[-1] == world.text.ends[0]
     assert [r.notes["repaired"] for r in played(near=0.0, most=2)] == [1.0, 1.0, 0.0]
+    made.reverse()
+    assert [r.notes["repaired"] for r in played(near=0.0)] == [0.0, 0.0, 1.0], "the longest right beginning"
+    assert played(start=made[0].segments[0]) == made, "what goes on elsewhere has no repair"
+    made.reverse()
     assert played(purpose=chance.Purpose.EVALUATION) == made, "evaluations have no repair"
     wrong = str(problem.meta["solution"])[:-1] + str((int(problem.answer) + 1) % 10)
     bad = replace(problem, meta={**problem.meta, "solution": wrong})
@@ -191,7 +211,8 @@ def test_scopes_loss_lifts_rare_tokens_of_the_teacher_most():
 def test_a_rubric_is_the_weighted_share_of_what_is_met_and_brevity_counts_above_its_threshold(world, tmp_path):
     path = tmp_path / "c.py"
     path.write_text("def long(problem, texts):\n    return [float(len(t) > 30) for t in texts]\n"
-                    "def yes(problem, texts):\n    return [1.0] * len(texts)\n")
+                    "def yes(problem, texts):\n    return [0.5] * len(texts)\n"
+                    "def some(problem, texts):\n    return [None if t == 'x' else 1.0 for t in texts]\n")
     problem = world.problems[0]
     own = answers(problem, (str(problem.meta["solution"]), "x", str(problem.meta["solution"]) + " " * 40))
     graded = [f"2*{path}:yes", "1*right", f"-1*{path}:long"]
@@ -204,6 +225,14 @@ def test_a_rubric_is_the_weighted_share_of_what_is_met_and_brevity_counts_above_
     spared = [r.score.parts["brief"] for r in brief.rollouts]
     lengths = brief.lengths
     assert spared == pytest.approx([0.5 * (1 - k / max(lengths)) for k in lengths]) and max(spared) > 0
+    finals = ["y" * 40 if k == max(lengths) else "x" for k in lengths]      # the longest are below it
+    some = asyncio.run(rubric.reward(answers(problem, finals), world, criteria=[f"1*{path}:yes", f"-1*{path}:long"],
+                                     brief=0.5))
+    longest = max(k for k in lengths if k < max(lengths))
+    assert [r.score.value for r in some.rollouts] == pytest.approx(
+        [0.0 if k == max(lengths) else 1 + 0.5 * (1 - k / longest) for k in lengths])
+    unsure = asyncio.run(rubric.reward(own, world, criteria=[f"1*{path}:some", "1*right"]))
+    assert [r.score is None for r in unsure.rollouts] == [False, True, False]
     least = {"criteria": [f"1*{path}:yes"], "brief": 0.5, "least": 1}
     none = asyncio.run(rubric.reward(answers(problem, ["x"] * 7), world, **least))
     assert [r.score.value for r in none.rollouts] == [1.0] * 7, "no brevity at the threshold or below it"
@@ -281,6 +310,16 @@ def test_sparks_tasks_are_balanced_and_never_compare_equal_answers():
         assert {(t.variant, t.answer) for t in tasks} == {("point", answer)}
     again = asyncio.run(spark.guide(toy.QUESTION, world, judging("aabc", (1, 0, 0, 0), 1), reflect=1.0))[1]
     assert (again.variant, again.answer) == ("reflect", toy.QUESTION.answer)
+    shown = {asyncio.run(spark.guide(toy.QUESTION, world, judging("abcd", (1, 0, 1, 0), s), reflect=1.0))[1].text
+             .partition("wrong:\n")[2][0] for s in range(20)}
+    assert shown == {"b", "d"}, "wrong answers alone are to be corrected"
+    batch, ledger = batch_of([1.0, 0.0]), Ledger()
+    posed = batch.groups[0].of(batch.groups[0].rollouts)
+    spark.improve(batch.but(groups=(replace(posed, problem=replace(posed.problem, variant="point")),)), None, world,
+                  ledger, inner=lambda *_: {})
+    assert not ledger.kept["shelf"], "no task is made of a task"
+    spark.improve(batch, None, world, ledger, inner=lambda *_: {})
+    assert [g.problem for g in ledger.kept["shelf"]] == [posed.problem]
     assert asyncio.run(spark.guide(toy.QUESTION, world, Ledger())) == [toy.QUESTION]
 
 

@@ -142,6 +142,19 @@ def test_a_scorer_decides_who_wins_and_a_circle_makes_it_cyclic(tmp_path):
     assert [r.score.value for r in found.rollouts] == [0.5] * 3
 
 
+def test_chances_stay_within_0_and_1_and_an_answer_without_a_score_plays_no_one(tmp_path):
+    after = next(x for x in "bcdefgh" if (zlib.crc32(x.encode()) - zlib.crc32(b"a")) % 3 == 1)
+    (tmp_path / "j.py").write_text("def f(problem, texts):\n    return [None if t == '?' else float(t == 'a') "
+                                   "for t in texts]\n")
+    found = asyncio.run(prefer.reward(answers("a", after, "?"), world(), judge=f"{tmp_path / 'j.py'}:f", cycle=1.0))
+    assert found.rollouts[2].score is None and "over 2" not in found.rollouts[0].score.parts
+    assert [r.score.value for r in found.rollouts[:2]] == [0.75, 0.25], "1 and 0, and not 3/2 and -1/2"
+    group = answers("a", "b")
+    marked = group.of(r.marked(Score(x)) for r, x in zip(group.rollouts, (3.0, 0.5), strict=True))
+    found = asyncio.run(prefer.reward(marked, world()))
+    assert [r.score.value for r in found.rollouts] == [0.625, 0.375], "marks are limited to [0, 1]"
+
+
 def test_a_policy_that_compares_is_asked_in_both_orders(monkeypatch):
     """A judge that always names the first has no preference; one that knows decides; a silent one leaves a half."""
     async def prefers(problem, one, other, world):
@@ -154,7 +167,7 @@ def test_a_policy_that_compares_is_asked_in_both_orders(monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "scale"), [("inpo", 1 / 0.5), ("nashmp", 0.5 / 1.5 / 0.3)])
-def test_the_updates_come_to_the_minimum_of_a_step(name, scale):
+def test_the_updates_come_to_the_minimum_of_a_step(name, scale, monkeypatch):
     """Three answers of the toy policy, once each, in a game of 1, 1/2 and 0; the reference is the policy itself.
 
     Centred, log π / π_t is `scale` times the wins; those of Mirror Prox are against the policy of the first half.
@@ -172,9 +185,17 @@ def test_the_updates_come_to_the_minimum_of_a_step(name, scale):
     before = here.learner.score(batch).logp * batch.mask
     batch = batch.but(logp=before, extra={"reference": before})
     batch = batch.but(advantage=recipe.advantage(batch, ledger), weight=recipe.weight(batch))
+    descend = inpo.descend
+
+    def checked(batch, *rest):
+        assert batch.old is not None and torch.equal(batch.advantage, recipe.advantage(batch, ledger))
+        return descend(batch, *rest)
+
+    monkeypatch.setattr(inpo, "descend", checked)       # each update has what is missing at that policy
     recipe.improve(batch, recipe, here, ledger)
     found = ((here.learner.score(batch).logp - before) * batch.mask).sum(-1)
     wins = won.mean(1)
     if name == "nashmp":
         wins = won @ torch.softmax(scale * wins, 0)
+    assert recipe.weight is methods.recipe("reinforce").weight, "the loss has log-probs of whole answers"
     assert (found - found.mean()).tolist() == pytest.approx((scale * (wins - wins.mean())).tolist(), abs=0.01)

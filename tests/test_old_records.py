@@ -152,8 +152,9 @@ def test_a_run_reads_as_before(old):
 
 
 def test_a_recorded_function_has_the_name_of_its_module_now():
-    assert today({"fn": "isocost.tasks.sums:f", "x": [1]}) == {"fn": "isocost.tasks.builtin.sums:f", "x": [1]}
-    assert today({"fn": "isocost.parts.loss:plus"}) == {"fn": "isocost.methods.isoeasy:plus"}
+    old = {"fn": "isocost.parts.loss:plus", "x": [1, {"fn": "isocost.parts.pace:cycled"}], "y": {"fn": "mine:f"}}
+    assert today(old) == {"fn": "isocost.methods.isoeasy:plus", "x": [1, {"fn": "isocost.methods.siri:pace"}],
+                          "y": {"fn": "mine:f"}}
 
 
 @pytest.mark.parametrize("name", ["ppo", "april", "dots"])

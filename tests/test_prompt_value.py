@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,6 +59,20 @@ def test_v_ranks_prompts_it_was_not_fitted_on_and_follows_a_policy_that_changed_
     assert known.of(held[:7], "new") == pytest.approx(new[:7].tolist(), abs=1e-6)
     with pytest.raises(UserError, match="fitted to old, new, not 'other': name it in --others"):
         known.of(held, "other")
+
+
+def test_of_many_prompts_an_update_predicts_so_many_and_compares_no_more_pairs(monkeypatch):
+    states, rates = planted(1500, 1)
+    asked, forward = set(), PromptValue.forward
+
+    def seen(self, states, context, known):
+        asked.add((len(states), len(context)))
+        return forward(self, states, context, known)
+
+    monkeypatch.setattr(PromptValue, "forward", seen)
+    fit(states, rates.numpy()[None], replace(PROMPTS, epochs=2))
+    fit(states[:100], rates[:100].numpy()[None], replace(PROMPTS, epochs=2))
+    assert asked == {(1024, 256), (50, 50)}
 
 
 def test_rates_of_the_ledger_are_the_context_once_enough_prompts_have_one():

@@ -28,7 +28,7 @@ from isocost.envs.adapters.browser import Browser
 from isocost.errors import UserError
 from isocost.laws.law import Fit, FittedArm, Law
 from isocost.planner.training.n_growth import n_growth
-from isocost.report import theme
+from isocost.report import charts, theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
 from isocost.report.records import ReportRecords, law_of, load
 from isocost.report.sections import contest, fit, headline, outcome, problems
@@ -286,6 +286,13 @@ def test_a_rejected_rate_and_its_reason_are_shown(page: str):
     rejected = [r["run"] for r in _rows(page, "learning-rate") if r["probe"] == "rejected"]
     assert rejected == ["probe-n32-x4-s0"]
     assert "fell below the base" in page
+
+
+@pytest.mark.parametrize(("rewards", "zero"), [((0.03, 0.03), True), ((0.03, 0.05), False)])
+def test_rates_that_changed_nothing_are_drawn_above_0(rewards: tuple[float, ...], zero: bool):
+    """One height alone makes no scale: its axis was labelled 0."""
+    rows = [{"lr": 1e-4, "nB": 2, "reward": r, "probe": "kept", "run": "a"} for r in rewards]
+    assert charts.rates(rows, 0.03, "")["layer"][0]["encoding"]["y"]["scale"]["zero"] is zero
 
 
 def test_a_refusal_leads(study: Path, tmp_path: Path):

@@ -101,11 +101,17 @@ def test_a_policy_s_accuracy_is_the_mean_over_its_runs(split):
     assert one.accuracy == pytest.approx(np.mean([pool(0.9, s).right[first].mean() for s in (1, 2)]))
 
 
+def test_a_training_of_which_only_rollouts_or_time_are_known_is_not_free():
+    for took in (Costs(rollouts=512), Costs(seconds=50)):
+        assert PolicyCost("grpo", ("grpo-0",), took, P, 0.0, 0.1).worth("flops", None) is None
+    assert PolicyCost("", (), Costs(), P, 0.0, 0.1).worth("flops", None)
+
+
 @pytest.mark.parametrize("ask, why", [
     ({"budget": "1h", "accuracy": 0.5}, "name one of --budget and --accuracy, or neither"),
     ({"budget": "1k-tokens/answer"}, "with --answers it is of training and all answers, such as 1e15flop"),
     ({"budget": "1k-tokens"}, "counted together in FLOP, time or money"),
-    ({"parameters": 0.0}, "cost of base, grpo in flops is not known: the number of parameters is not known: name"),
+    ({"parameters": 0.0}, "cost of base, grpo in flops is not known: the number of parameters, or of tokens"),
     ({"budget": "1h", "rate": 0.0}, "in seconds is not known: no time was measured"),
     ({"price": "1usd/M-input,2usd/M-output"}, "cost of grpo in usd is not known: .* with 0.40usd/M-train"),
 ])
@@ -278,16 +284,19 @@ def test_stored_completions_of_policies_are_planned_with_what_their_training_too
     ("grpo=FILE", (), "grpo is no run, so name what its training took, such as grpo:3e18flop="),
     ("=FILE", (), "each is RUN=FILE, or NAME:COST=FILE"),
     ("grpo:3e18flop=FILE", (), "with the --parameters of the model, such as 7B"),
-    ("grpo:3usd=FILE", ("--parameters", "1M"), "expected a time such as 40h, or FLOP"),
-    ("grpo:1h=OTHER", (), "the files need the same problems, named alike"),
-    ("base:1h=FILE", (), "a run is named base"),
-    ("grpo:1h=FILE,grpo:2h=FILE", (), "two runs are named grpo"),
+    ("grpo:3usd=FILE", ("--parameters", "1M"), "took 3usd: expected FLOP such as 3e18flop"),
+    ("grpo:40h=FILE", ("--parameters", "1M"), "took 40h: expected FLOP such as 3e18flop"),
+    ("grpo:1flop=OTHER", ("--parameters", "1M"), "the files need the same problems, named alike"),
+    ("base:1flop=FILE", ("--parameters", "1M"), "a run is named base"),
+    ("grpo:1flop=FILE,grpo:2flop=FILE", ("--parameters", "1M"), "two runs are named grpo"),
+    ("{run}@1=FILE", (), "grpo-0 has kept step 2, 3, 4. Name one of them"),
 ])
-def test_stored_completions_that_cannot_be_compared_say_why(tmp_path, asked, more, why):
+def test_stored_completions_that_cannot_be_compared_say_why(runs, tmp_path, asked, more, why):
     file, other = completions(tmp_path / "a.jsonl", 0.5, 0), tmp_path / "other.jsonl"
     other.write_text(file.read_text().replace('"problem": "', '"problem": "x'))
     said = run("profile", "--completions", file, "--strategies", "best-of", "--scorer", "verifier", "--checkpoints",
-               asked.replace("FILE", str(file)).replace("OTHER", str(other)), *more, "--out", tmp_path / "s", code=2)
+               asked.format(run=runs / "grpo-0").replace("FILE", str(file)).replace("OTHER", str(other)), *more,
+               "--out", tmp_path / "s", code=2)
     assert why in said.replace("\n", " ")
     assert not (tmp_path / "s" / "study.json").exists()
 

@@ -35,8 +35,8 @@ COUNTS = {"sampled": "decode", "scored": "score", "trained": "train"}
 
 HEAD = """# Methods
 
-isocost ships {count} methods, one file each in `src/isocost/methods`. A page has a method's equations, what it changes
-in its parent, its settings, needs, cost and evidence. `python -m docs.build.catalogue docs` generates the pages from
+isocost ships {count} methods, one file each in `src/isocost/methods`. A page has a method's equations, changes,
+settings, needs, cost and evidence. `python -m docs.build.catalogue docs` generates the pages from
 the files. To add one, see [Write a method](write_a_method.md).
 
 With one update on a batch of fresh rollouts every importance ratio ρ is exactly 1, so methods that differ only in their
@@ -44,22 +44,20 @@ clip take the same step. The clip matters from the second update on (`improve.mi
 stale rollouts (`max_age`).
 
 **Cost** is read from the meter after four waves of four groups in `isocost.worlds.toy`, at the method's own n: tokens
-sampled, scored without a gradient, and trained on, for each rollout that carried an advantage into an update. Methods
-for dialogues are counted in dialogues. Only the factors relative to the parent carry over, and only roughly.
+sampled, scored without a gradient, and trained on, for each rollout that carried an advantage into an update. Only
+the factors carry over, roughly.
 
 **Status** lists the evidence:
 
 - *contract*: the method passes `isocost methods check`.
 - *numeric*: a test compares it with numbers worked by hand from its paper.
 - *reproduced*: a record shows the outcome that the method claims.
-- *claim*: its claim, or another one, was [tested](claims.md); the outcome of the questions about it is given.
+- *claim*: its claim, or another one, was [tested](claims.md), with the outcome.
 """
 
 ABSENT = """
-Not here: DeepSeek-GRM with SPCT ([arXiv:2504.02495](https://arxiv.org/abs/2504.02495)) trains a judge to write
-principles and critiques, and the judge of [arXiv:2505.11875](https://arxiv.org/abs/2505.11875) gains by being forced to
-think longer; the built-in models do neither. The votes of readings are `votes=8` of a [scorer](scorers.md); `spark`
-trains verdicts.
+Not here: [SPCT](https://arxiv.org/abs/2504.02495) trains a judge to write critiques, and
+[another judge](https://arxiv.org/abs/2505.11875) gains by thinking longer; the built-in models do neither.
 """
 
 
@@ -188,7 +186,7 @@ def _set_by(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     match node:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             yield name, value
-        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
             yield from ((ast.unparse(name), value) for name, value in zip(names, values, strict=True))
         case ast.Call(func=ast.Name(id="partial") | ast.Attribute(attr="recipe" | "but"), keywords=given):
             yield from ((k.arg, k.value) for k in given if k.arg)

@@ -13,7 +13,7 @@ from scipy.ndimage import map_coordinates
 
 from isocost.chance import Purpose, generator
 from isocost.control.tasks import open_task, random_return
-from isocost.control.tasks.family import BEST, Family
+from isocost.control.tasks.family import BEST, Pendulums
 from isocost.control.tasks.pendulum import FASTEST, TORQUE
 from isocost.control.types import ControlTask
 
@@ -53,7 +53,7 @@ def solved(task: ControlTask, *more: float) -> tuple[ndarray, float]:
 
 def main() -> None:
     total, bound = solved(open_task("pendulum"))
-    family = Family(len(BEST))
+    family = Pendulums(len(BEST))
     lengths = {f"{long:.1f}": round(float(solved(family, k)[0].mean()), 2) for k, long in enumerate(family.lengths)}
     found = {"grid": [ANGLES, SPEEDS, TORQUES], "episodes": EPISODES, "return": round(float(total.mean()), 2),
              "standard_error": round(float(total.std(ddof=1) / EPISODES**0.5), 2),

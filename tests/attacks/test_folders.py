@@ -185,7 +185,6 @@ def as_nobody(*args: object) -> tuple[int, str]:
 WRITING = (
     ("report", "{study}"), ("audit", "{study}"), ("plan", "{study}", "--budget", "200k-rollouts"),
     ("export", "{study}", "--to", "trl", "--out", "{study}/x.yaml"),
-    ("ls", "{study}", "--parquet", "{study}/x.parquet"),
     (*TRAIN, "--out", "{study}/runs/new"), ("import", "{study}/x.csv", "--out", "{study}/new"),
     ("profile", "--data", "sums:base=easy,count=60", "--out", "{study}/new"),
 )

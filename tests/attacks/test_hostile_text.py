@@ -175,7 +175,7 @@ def test_no_cell_of_any_csv_begins_a_formula(page: Path):
     """The downloads of the report are all the CSV that isocost writes."""
     links = [a["href"] for a in Page(page.read_text(encoding="utf-8")).of("a") if "download" in a]
     tables = [urllib.parse.unquote(link.split(",", 1)[1]) for link in links]
-    assert len(tables) > 5
+    assert len(tables) >= 4
     cells = [c for table in tables for row in csv.reader(io.StringIO(table)) for c in row]
     assert [c for c in cells if c.startswith(FORMULAS) and not number(c)] == []
     assert any(c.startswith("'=cmd|") for c in cells), "the attack is in one of them"

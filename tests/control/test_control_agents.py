@@ -263,7 +263,8 @@ def test_a_method_is_described_and_tuned_as_a_recipe_is(name):
     told = describe(made)
     assert told["name"] == made.name == name and card.claim and 2010 < card.year < 2027
     assert describe(tune(made, "batch", "64"))["batch"] == 64
-    assert describe(tune(made, "sample.gamma", "0.9"))["sample"]["gamma"] == 0.9
+    seam = "prepare" if made.prepare else "sample"
+    assert describe(tune(made, f"{seam}.gamma", "0.9"))[seam]["gamma"] == 0.9
     with pytest.raises(KeyError, match="neither a seam"):
         tune(made, "advantage.clip", 1)
     with pytest.raises(UserError, match="batch=0: expected a value in"):

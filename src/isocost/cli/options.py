@@ -142,8 +142,8 @@ _PROBLEMS = (    # what is asked, who answers turns, what marks the answers, and
         "--verifier",
         "--reward",
         help="exact, final, coarse:parity, coarse:last, coarse:choice, words, numeric, math, reasoning-gym, "
-        "reasoning-gym-partial, environment (rewards of turns), my_reward.py:function, or scored:SCORER such as "
-        "scored:steps:misses=0.3  [default: the problems' own]",
+        "reasoning-gym-partial, environment (rewards of turns), my_reward.py:function, or scored:SCORER  "
+        "[default: the problems' own]",
     ),
     click.option(
         "--truth", metavar="VERIFIER",

@@ -18,7 +18,7 @@ from isocost.found import Card, FileKind, raised_in, told
 if TYPE_CHECKING:
     from isocost.seams import Recipe
 
-__all__ = ["Card", "family", "load", "names", "needs", "raised_in", "recipe", "told", "tree"]
+__all__ = ["Card", "load", "names", "needs", "raised_in", "recipe", "told", "tree"]
 HOLDS, FAILS, UNMEASURED = "holds", "fails", "not measured"
 
 

@@ -103,9 +103,10 @@ def improve(
 
 def recipe(**changes: Any) -> Recipe:
     # The paper begins again where the share of solved problems no longer rises; here after a number of steps. It then
-    # solves all problems again by the best policy; here the newest right answers are those. Shares of steps that are
-    # kept are not published in numbers that carry over. Left out: best-first search for
-    # proofs in training (each attempt is sampled), and the planner with its shared lemmas.
+    # solves all problems again by the best policy, for shorter answers, and filters their steps harder; here the newest
+    # right answers are those, under the same filter, by the log-probs of the policy that sampled them. Shares of steps
+    # that are kept are not published in numbers that carry over. Left out: best-first search for proofs in training
+    # (each attempt is sampled), and the planner with its shared lemmas.
     learn = partial(improve, period=64, updates=16, room=512, inner=partial(policy, ratios=False))
     steps = partial(advantage, over=0.0, low=0.1, high=0.95)
     return fbc.recipe(

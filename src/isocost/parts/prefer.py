@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy import ndarray
 
-from isocost import meter
 from isocost.gather import together
 from isocost.parts.reward import judged, verified
 from isocost.scorers import answer_of, generative
@@ -55,8 +54,7 @@ async def reward(
 async def _compared(problem: Problem, own: Sequence[Rollout], world: World) -> ndarray:
     """Half of what each pair's two verdicts say, less 1/2 where none does. (G, G)"""
     pairs = [(i, j) for i in range(len(own)) for j in range(len(own)) if i != j]
-    with meter.begins(False):
-        first = await together(*(generative.prefer(problem, own[i].final, own[j].final, world) for i, j in pairs))
+    first = await together(*(generative.prefer(problem, own[i].final, own[j].final, world) for i, j in pairs))
     out = np.zeros((len(own), len(own)))
     for (i, j), won in zip(pairs, first, strict=True):
         if won is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isocost import meter
 from isocost.scorers import Scorer, parse, scores
 from isocost.traits import exported, trait
 from isocost.types import Group, Place, Problem, Rollout, Score, Stop
@@ -48,7 +47,6 @@ async def judged(
     problem: Problem, rollouts: Sequence[Rollout], world: World, scorer: Scorer | str
 ) -> dict[int, float | None]:
     """Attempt -> what a scorer, or the one of this specification, says of it; None where it has no score."""
-    with meter.begins(False):
-        found = await scores(parse(scorer) if isinstance(scorer, str) else scorer, problem, rollouts,
-                             [True] * len(rollouts), world)
+    found = await scores(parse(scorer) if isinstance(scorer, str) else scorer, problem, rollouts,
+                         [True] * len(rollouts), world)
     return dict(zip((r.attempt for r in rollouts), found.scores, strict=True))

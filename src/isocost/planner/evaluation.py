@@ -103,3 +103,12 @@ def evaluations_of(e: EvaluationPlan, runs: Sequence[Size], unit: int) -> int:
     """The number of evaluations of these runs in all, with that of the base."""
     many = Counter(C for *_, C in runs)
     return sum(k * (1 + len(e.points(C, unit))) for C, k in many.items())
+
+
+def evaluated(points: Sequence[int], update: int, updates: int) -> int:
+    """Evaluations that a run makes of these points, in rollouts, with that of the base.
+
+    It is evaluated after the first update that reaches a point, and so once for points that one update of `update`
+    rollouts reaches together, and after its last one of `updates` at the latest.
+    """
+    return 1 + len({min(ceil(x / update), updates) for x in points})

@@ -123,24 +123,25 @@ def histogram(rows: Rows, alt_text: str, *, graded: bool = False) -> Spec:
 
 
 def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
-    """rows: lr, nB, reward, probe ('kept' or 'rejected'), run."""
+    """rows: lr, nB, reward, probe ('kept' or 'rejected'), run. Where all rewards are equal the axis begins at 0."""
     sizes = sorted({r["nB"] for r in rows})
     axis = alt.Axis(format=".1e", values=sorted({r["lr"] for r in rows}), labelOverlap="greedy")
+    level = len({round(y, 6) for y in (base_reward, *(r["reward"] for r in rows)) if y is not None}) == 1
     channels = {
         "x": alt.X("lr:Q", title="learning rate", scale=alt.Scale(type="log", nice=False, padding=24), axis=axis),
-        "y": alt.Y("reward:Q", title="held-out reward at the end", scale=alt.Scale(zero=False, nice=True)),
+        "y": alt.Y("reward:Q", title="held-out reward at the end", scale=alt.Scale(zero=level, nice=True)),
         "color": alt.Color("nB:O", title="nB", scale=_scale(sizes, series_colours(len(sizes)))),
     }
     probe = alt.Shape("probe:N", title=None, scale=_scale(["kept", "rejected"], ["circle", "cross"]))
     base = [] if base_reward is None else [{"reward": base_reward, "text": "before training"}]
-    level = {"y": alt.Y("reward:Q"), "color": alt.Undefined}
+    across = {"y": alt.Y("reward:Q"), "color": alt.Undefined}
     return drawn(alt_text, 260, channels, [
         Mark("line", rows, {"opacity": 0.6}),
         Mark("point", rows, {"strokeWidth": 2, "size": 70}, {"shape": probe},
              "run:N; lr:.2e; nB:Q; reward:.3f; probe:N"),
-        Mark("rule", base, DASHED, {**level, "x": alt.Undefined}),
+        Mark("rule", base, DASHED, {**across, "x": alt.Undefined}),
         Mark("text", base, {"align": "right", "dx": -4, "dy": -7, "color": "var(--soft)"},
-             {**level, "x": alt.value("width"), "text": alt.Text("text:N")}),
+             {**across, "x": alt.value("width"), "text": alt.Text("text:N")}),
     ], zoom=True)
 
 

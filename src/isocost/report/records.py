@@ -247,13 +247,15 @@ def load(folder: Path) -> ReportRecords:
     """A study directory, a directory of runs, or one run.
 
     Raises:
-        UserError: there is no such directory, or nothing in it is a study or a run.
+        UserError: there is no such directory, nothing in it is a study or a run, or it is a run that cannot be read.
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is not a directory; give a study, a directory of runs, or a run")
     broken: list[str] = []
     files = {name: data for name in STUDY_FILES if (data := _read(folder / f"{name}.json", broken))}
     shared: dict[str, Any] = {}
+    if not files and (folder / "run.json").is_file():
+        read_json(folder / "run.json", partial=True)       # of one run there is nothing else to show
     runs = tuple(run for place in _run_folders(folder) if (run := _run(place, broken, _metric(files), shared)))
     if not files and not runs and not broken:
         wanted = "study.json, profile.json, run.json"

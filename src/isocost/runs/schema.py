@@ -55,7 +55,7 @@ SETTING = Keys({}, {
     "held_out_data": str | None, "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float,
     "top_k": Count, "max_tokens": int, "samples": Size, "evaluated": Size | None, "system": str, "device": str,
     "dtype": str,
-    "threads": Size, "env": str, "max_turns": Count, **_of_kinds(),
+    "threads": Size, "env": str, "max_turns": Count, "effort": str, **_of_kinds(),
 }, rest=UNKNOWN)
 ARM = Keys({}, rest=NUMBER)     # which values it needs is said where they are read
 MODEL = Keys({}, {"name": str, "parameters": NUMBER, "learned": NUMBER})

@@ -62,8 +62,8 @@ async def scores(
     """What a scorer says of texts. Equal texts are scored once; what is no number in [0, 1] is no score.
 
     Nor is there one if the scorer raises, returns another number of scores, or takes longer than `seconds`; what it
-    charged until then stays charged. `World.failures` counts these, by their reasons. Raises UserError and RewardFailed
-    as the scorer does.
+    charged until then stays charged. `World.failures` counts these, by their reasons. What a scorer samples is charged
+    and is no rollout. Raises UserError and RewardFailed as the scorer does.
     """
     if not texts:
         return Scored([])
@@ -73,7 +73,9 @@ async def scores(
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     each = sorted(first.values())
     try:
-        found = list(await at_most(seconds, scorer(problem, [texts[i] for i in each], [over[i] for i in each], world)))
+        with meter.begins(False):
+            said = scorer(problem, [texts[i] for i in each], [over[i] for i in each], world)
+            found = list(await at_most(seconds, said))
         why = "" if len(found) == len(each) else f"the scorer returned {len(found)} scores for {len(each)} texts"
     except (UserError, RewardFailed, Interrupted):
         raise
@@ -109,12 +111,11 @@ async def marks(rollouts: Sequence[Rollout], *, scorer: Scorer, world: World) ->
     for i, rollout in enumerate(rollouts):
         own.setdefault((rollout.problem.id, rollout.problem.variant), []).append(i)
     out: list[float | None] = [None] * len(rollouts)
-    with meter.begins(False):
-        for each in own.values():
-            texts = [rollouts[i] for i in each]
-            found = await scores(scorer, texts[0].problem, texts, [True] * len(texts), world)
-            for i, value in zip(each, found.scores, strict=True):
-                out[i] = value
+    for each in own.values():
+        texts = [rollouts[i] for i in each]
+        found = await scores(scorer, texts[0].problem, texts, [True] * len(texts), world)
+        for i, value in zip(each, found.scores, strict=True):
+            out[i] = value
     return out
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -111,11 +112,11 @@ def opened(file: str) -> FittedValue:
     if not path.is_file():
         raise UserError(f"there is no value of prompts in {file}; make one: isocost scorer MODEL --of prompts --data "
                         f"... --out {file}")
-    return _opened(file, path.stat().st_mtime_ns)
+    return _opened(file, sha256(path.read_bytes()).hexdigest())
 
 
 @lru_cache(maxsize=4)
-def _opened(file: str, changed: int) -> FittedValue:
+def _opened(file: str, content: str) -> FittedValue:
     about, kept = read_json(Path(file) / ABOUT), load_file(Path(file) / VALUES)
     states, rates = kept.pop("context.states"), kept.pop("context.rates")
     value = PromptValue(states.shape[1], kept["asked.weight"].shape[0])

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from isocost.scorers.prompts import PromptValue
 
 PROMPTS = Fitting(texts=16, epochs=300, lr=1e-2)     # an epoch is an update here
-CONTEXT, MOST, RANKS, DECAY = 256, 1024, 0.25, 0.1   # prompts of a context, and of the one kept; share of ranks
+CONTEXT, RANKS, DECAY = 256, 0.25, 0.1   # prompts of a context; share of ranks
+MOST = 1024     # prompts of the context that is kept, and of those that an update predicts, which are compared in pairs
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def fit(states: Tensor, rates: ndarray, fitting: Fitting) -> PromptValue:
         value.parameters(), lr=fitting.lr, weight_decay=DECAY)
     for _ in range(fitting.epochs):
         policy, order = int(rng.integers(len(rates))), torch.from_numpy(rng.permutation(count))
-        here, asked = order[: min(CONTEXT, count // 2)], order[min(CONTEXT, count // 2):]
+        here, asked = order[: min(CONTEXT, count // 2)], order[min(CONTEXT, count // 2):][:MOST]
         found, wanted = value(states[asked], states[here], known[policy, here]), known[policy, asked]
         more = (wanted[:, None] - wanted).clamp(min=0)
         ranked = (more * F.softplus(found - found[:, None])).sum() / more.sum().clamp(min=1e-6)

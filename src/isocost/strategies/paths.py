@@ -87,7 +87,7 @@ class Answer:
         if self.scorer is None:
             return out
         ended = [True] * len(texts) if over is None else over
-        with meter.tab() as tab, meter.begins(False):
+        with meter.tab() as tab:
             found = await scores(self.scorer, self.problem, [texts[i] for i in there], [ended[i] for i in there],
                                  self.world)
         self.scoring += tab.cost

@@ -21,7 +21,7 @@ BEST = {0.8: -114.63, 0.9: -128.76, 1.0: -144.35, 1.1: -158.31, 1.2: -168.68}
 
 
 @dataclass(frozen=True)
-class Family:
+class Pendulums:
     """For one learner of several tasks. The state is (θ, θ', the number of the pendulum)."""
 
     members: int = 4
@@ -65,5 +65,5 @@ class Family:
         return np.stack([angle + speed * STEP, speed, which], -1), -cost, np.zeros(len(state), bool)
 
 
-def opened(size: str) -> Family:
-    return Family(int(size or 4))
+def opened(size: str) -> Pendulums:
+    return Pendulums(int(size or 4))

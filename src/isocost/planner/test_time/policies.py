@@ -45,10 +45,12 @@ class PolicyCost:
 
     def worth(self, unit: str, price: str | None) -> Mapping[str, float] | None:
         """What each count of a cost is worth in a unit, by its name in `Cost`; None where that is not known."""
+        took = self.training
         if unit == FLOPS:
             forward = 2.0 * self.parameters
+            known = self.parameters and (took.train or took.decode or not (took.seconds or took.rollouts))
             return {"prefill": forward, "decode": forward, "score": forward, "reread": -forward,
-                    "train": 2 * forward + 2.0 * (self.learned or self.parameters)} if self.parameters else None
+                    "train": 2 * forward + 2.0 * (self.learned or self.parameters)} if known else None
         found = {SECONDS: {"seconds": 1.0}} if price is None else Machine.priced(price, 1, 1).worth
         of_tokens = "decode" in found.get(unit, {})
         lacks = (of_tokens and self.training.train and "train" not in found[unit]) or (not of_tokens and not self.rate)
@@ -90,8 +92,10 @@ class SharedGoal(AnswerGoal):
                             "such as 1e15flop, 8h or 20usd")
         unit = found.unit if found is not None else currency or FLOPS
         if lacks := [p.name or BASE for p in policies if p.worth(unit, price) is None]:
-            why = {FLOPS: "the number of parameters is not known: name --price", SECONDS: "no time was measured"}.get(
-                unit, f"--price is {price!r}, and it takes 2.5{unit}/device-hour, or a price of tokens with "
+            why = {
+                FLOPS: "the number of parameters, or of tokens of the training, is not known: name --price",
+                SECONDS: "no time was measured",
+            }.get(unit, f"--price is {price!r}, and it takes 2.5{unit}/device-hour, or a price of tokens with "
                 f"0.40{unit}/M-train")
             raise UserError(f"the cost of {', '.join(lacks)} in {unit} is not known: {why}")
         text = f"{grouped(answers)} answers" + (f" within {budget.strip()}" if budget else "") + (

@@ -25,7 +25,7 @@ from isocost.runs.schema import BILLED, ENDED, STATE, TRAINED, Costs
 from isocost.screen.words import counted, word
 from isocost.tasks import text
 from isocost.types import Problem
-from isocost.units import FLOPS, SECONDS
+from isocost.units import FLOPS
 from isocost.worlds.setting import Setting, open_problems, open_setting
 
 TRAIN_FLOP = 6      # FLOP a parameter of a token that is trained on, as `Cost.flops` counts it
@@ -89,8 +89,8 @@ def checkpoints(folders: Sequence[Path], out: Path = Path()) -> list[Checkpoint]
 
 
 def stored(asked: Sequence[Path], parameters: float | None) -> list[Checkpoint]:
-    """Policies of stored completions: each RUN=FILE, RUN@STEP=FILE or NAME:COST=FILE with the cost of its training in
-    FLOP or in time. `parameters` is the size of a model that no run tells.
+    """Policies of stored completions: each RUN=FILE, RUN@STEP=FILE or NAME:COST=FILE with the FLOP of its training.
+    `parameters` is the size of a model that no run tells.
 
     Raises UserError for what has no file, for a name without a cost, and as `checkpoints`.
     """
@@ -104,13 +104,14 @@ def stored(asked: Sequence[Path], parameters: float | None) -> list[Checkpoint]:
         if runs := find_runs(path):
             if len(runs) > 1:
                 raise UserError(f"--checkpoints {text_}: {path} holds {len(runs)} runs; name the one that wrote {file}")
-            record = read_json(runs[0] / "run.json")
-            one = replace(_of(runs[0], record, step), inside=None)
+            (run,) = runs if step is None else _having(path, step)
+            record = read_json(run / "run.json")
+            one = replace(_of(run, record, step), inside=None)
         else:
             name, _, cost = left.partition(":")
             if not name or not cost:
                 raise UserError(f"--checkpoints {text_}: {left or 'it'} is no run, so name what its training took, "
-                                f"such as {name or 'grpo'}:3e18flop={file} or {name or 'grpo'}:40h={file}")
+                                f"such as {name or 'grpo'}:3e18flop={file}")
             record, one = {"name": name}, Checkpoint(name, name, "", None, _stated(cost, parameters), 0.0, 0.0)
         _add(found, record, replace(one, model=file, parameters=one.parameters or parameters or 0.0))
     return _grouped(found)
@@ -162,13 +163,12 @@ def _of(run: Path, record: Mapping[str, Any], step: int | None) -> Checkpoint:
 
 
 def _stated(cost: str, parameters: float | None) -> Costs:
-    """The counts of a cost of training that a user states: FLOP are tokens that are trained on."""
+    """The tokens that are trained on for the FLOP that a user states. A time is refused: stored completions have none,
+    so answers could not be counted with it."""
     found = Budget.parse(cost)
-    if found.unit == SECONDS:
-        return Costs(seconds=found.amount)
     if found.unit != FLOPS or parameters is None:
-        raise UserError(f"the training that took {cost}: expected a time such as 40h, or FLOP such as 3e18flop with "
-                        "the --parameters of the model, such as 7B")
+        raise UserError(f"the training that took {cost}: expected FLOP such as 3e18flop, with the --parameters of the "
+                        "model, such as 7B")
     return Costs(train=found.amount / (TRAIN_FLOP * parameters))
 
 

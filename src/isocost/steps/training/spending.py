@@ -14,6 +14,7 @@ from isocost.laws.law import Law
 from isocost.planner import bill as bills
 from isocost.planner.bill import ALL, Bill
 from isocost.planner.budget import Amounts, Machine, in_every_unit
+from isocost.planner.evaluation import evaluated
 from isocost.planner.training.more import more
 from isocost.planner.training.n_growth import SAMPLES, n_growth
 from isocost.planner.training.next_runs import next_runs
@@ -69,7 +70,8 @@ def _cost(study: StudyRecord, plan: Plan, planned: PilotPlan) -> Bill | None:
     there = [study.run(r.name) for r in planned.runs if r.purpose in ("pilot", "edge")]
     seen = [bills.paid_run(run) for run in there if run.over]
     return bills.forecast(seen, [
-        {bills.RUNS: 1, bills.UPDATES: r.M, bills.WORK: r.C, bills.EVALUATIONS: 1 + len(planned.points_of(r))}
+        {bills.RUNS: 1, bills.UPDATES: r.M, bills.WORK: r.C,
+         bills.EVALUATIONS: evaluated(planned.points_of(r), r.n * r.B, r.M)}
         for r in plan.runs]) if seen else None
 
 

@@ -230,6 +230,8 @@ def find(name: str) -> VerifierKind:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name.startswith(SCORED):
+        if name == SCORED:
+            raise UserError(f"verifier {name!r} names no scorer: write one after it, as in scored:steps")
         return VerifierKind(scored, must_agree=False, scorer=name.removeprefix(SCORED))
     if name.startswith("python:") or ".py:" in name or name.endswith(".py"):
         path, _, function = name.removeprefix("python:").rpartition(":")
