@@ -122,7 +122,8 @@ def test_the_driver_of_runs_knows_no_tokens_no_problems_and_no_recipes():
 
 def test_control_imports_nothing_of_tokens():
     """Its tasks, agents and loop know no rollout, no problem and no model that writes."""
-    may = {"chance", "units", "errors", "recipe", "found", "meter", "stats", "disk", "local.native", "control"}
+    may = {"chance", "units", "errors", "recipe", "traits", "found", "meter", "stats", "disk", "local.native",
+           "control"}
     found = {w for o, w, *_ in graph(every()) if below([o], "isocost.control")}
     assert [w for w in sorted(found) if not below([w], *(f"isocost.{x}" for x in may))] == []
     assert below(imported("from isocost import loop"), "isocost.loop") == ["isocost.loop"]

@@ -248,6 +248,34 @@ def test_pa_rl_moves_actions_uphill_and_keeps_the_best_of_those_drawn():
     assert (one[0, 0, 0] == noise[0, 0]).all()          # m = 1 without a step: its own samples
 
 
+def known(method, functions, width=8):
+    """Its networks on one number and two actions, these being what the functions are, and their weights."""
+    agent = methods.agent(method, width=width)
+    nets = {**agent.networks(Space(1, 2), agent), **{k: Known(f, 3) for k, f in functions.items()}}
+    weights = {k: torch.from_numpy(n.start(np.random.default_rng(0)))[None] for k, n in nets.items()}
+    return Params(nets, weights, frozenset(nets))
+
+
+def test_the_penalty_of_pa_rl_ends_at_the_return_of_the_set():
+    """Q = 0 everywhere and R = 2: log of the mean of exp max(Q, R) less Q is 2, by alpha 1/2."""
+    params, luck = known("parl", {"critic": lambda x: 0 * x[..., 0]}), Luck([Draws(0)], [0], "test")
+    batch = Transitions(torch.zeros(1, 4, 1), torch.zeros(1, 4, 2), torch.zeros(1, 4), torch.zeros(1, 4, 1),
+                        torch.ones(1, 4), {"return": torch.full((1, 4), 2.0)})
+    few = partial(parl.improved, drawn=4, kept=2, steps=0)
+    with_it, without = (parl.losses(batch, torch.zeros(1, 4), params, luck, better=few, alpha=alpha)["critic"].item()
+                        for alpha in (0.5, 0.0))
+    assert with_it - without == pytest.approx(1.0)
+
+
+def test_the_value_of_noise_in_dsrl_is_that_of_the_action_it_becomes():
+    """Q = 3 and W = 5 everywhere: a loss of 4."""
+    params = known("dsrl", {"critic": lambda x: 0 * x[..., 0] + 3, "latent": lambda x: 0 * x[..., 0] + 5})
+    x, action = torch.zeros(1, 4, 1), torch.zeros(1, 4, 2)
+    batch = Transitions(x, action, torch.zeros(1, 4), x, torch.ones(1, 4))
+    found = dsrl.losses(batch, torch.zeros(1, 4), params, Luck([Draws(0)], [0], "test"))
+    assert found["latent"].item() == pytest.approx(4.0)
+
+
 def on_bandit(space, agent, *, policy="flow"):
     def value(x):
         high, low = ((x[..., 1:] - 0.5) ** 2).sum(-1), ((x[..., 1:] + 0.5) ** 2).sum(-1)
@@ -352,6 +380,13 @@ def test_brc_names_the_task_by_a_direction_that_the_actor_does_not_train_and_sca
     with torch.no_grad():
         target = agent.target(batch, params, slow, luck)
     assert torch.allclose(target.sum(-1), torch.ones(1), atol=1e-5)
+    near = batch._replace(discount=torch.full_like(batch.discount, 0.5))        # nothing is clipped
+    with torch.no_grad():
+        mean = (agent.target(near, params, slow, luck) * net.atoms).sum(-1)
+        action, surprise = squashed(params, brc.for_actor(params, near.following), luck.normal("next", 32, 1))
+        after = (slow("critic", near.following, action).softmax(-1).mean(1) * net.atoms).sum(-1) - 0.1 * surprise
+    by = (batch.others["scale"] + 0.1 * 100 / 4) / 10
+    assert torch.allclose(mean, near.reward / by + 0.5 * after, atol=1e-4)
     loss = agent.losses(batch, target, params, luck)["actor"].sum()
     assert torch.autograd.grad(loss, held["critic"], allow_unused=True) == (None,)
 
@@ -411,3 +446,22 @@ def test_the_value_of_f_dvl_is_an_implicit_maximum_with_tv():
     for weight, best in ((0.8, 1.0), (0.6, 0.0), (0.4, -0.5)):
         loss = (1 - weight) * at + weight * fdvl.conjugate(q[:, None] - at, "tv").mean(0)
         assert at[loss.argmin()].item() == pytest.approx(best, abs=1e-3)
+
+
+# learning ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method, sets, first, sigma, samples, least", [
+    ("fdvl", {}, 0, 1.0, 300, 0.4),
+    *(pytest.param(*more, marks=pytest.mark.slow) for more in (
+        ("brc", {"tempo.warmup": "50"}, 0, 2.0, 250, 0.6),
+        ("rlpd", {"tempo.warmup": "50", "tempo.actor_every": "2"}, 0, 4.0, 400, 0.7),
+        ("wsrl", {"tempo.warmup": "20", "tempo.actor_every": "2", "losses.drawn": "2"}, 100, 4.0, 300, 0.7))),
+])
+def test_it_learns_the_bandit_from_a_set_of_random_actions_or_samples(method, sets, first, sigma, samples, least):
+    """Random actions return 0.295, and the lower of the two peaks 0.8."""
+    agent = methods.tuned(methods.agent(method, batch=32, width=32, members=2), sets)
+    rows = made("bandit", 1000).rows if agent.offline or agent.warms else None
+    loop = Loop(agent, open_task("bandit"), [StackedRun(0, sigma, 3e-3, first=first)], samples, rows)
+    loop.advance([first + samples])
+    assert loop.evaluate([0], 16)[0].mean() > least > random_return("bandit") + 0.1

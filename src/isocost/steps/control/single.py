@@ -41,7 +41,7 @@ class ControlOptions:
     environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many.
     stop_at: an amount at which each run ends before its budget is spent; `price` and `devices` are for one in money.
     offline: the file of the set that it learns from; the budget of an offline method may be in updates ("20k-updates").
-    offline_updates: on this set, before the first sample of a method that takes samples; the budget's are besides.
+    offline_updates: on this set, before the first sample of a method that takes samples; besides a budget in samples.
     """
 
     budget: str
