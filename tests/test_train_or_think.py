@@ -295,7 +295,8 @@ def test_stored_completions_that_cannot_be_compared_say_why(runs, tmp_path, aske
     file, other = completions(tmp_path / "a.jsonl", 0.5, 0), tmp_path / "other.jsonl"
     other.write_text(file.read_text().replace('"problem": "', '"problem": "x'))
     said = run("profile", "--completions", file, "--strategies", "best-of", "--scorer", "verifier", "--checkpoints",
-               asked.format(run=runs / "grpo-0").replace("FILE", str(file)).replace("OTHER", str(other)), *more, "--out", tmp_path / "s", code=2)
+               asked.format(run=runs / "grpo-0").replace("FILE", str(file)).replace("OTHER", str(other)), *more,
+               "--out", tmp_path / "s", code=2)
     assert why in said.replace("\n", " ")
     assert not (tmp_path / "s" / "study.json").exists()
 
