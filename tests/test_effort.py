@@ -2,23 +2,28 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from examples.openai_server import Background, Server, error
+from isocost import meter
 from isocost.cli.commands import main
 from isocost.errors import UserError
+from isocost.gather import finished
 from isocost.planner.test_time.pool import Pool, parts
 from isocost.planner.test_time.prescribe import AnswerGoal, prescribe
-from isocost.steps.serving.choosing import by_plan
+from isocost.steps.serving.choosing import by_plan, by_strategy
+from isocost.steps.settings import setting_of
 from isocost.steps.study import StudyRecord
+from isocost.steps.test_time.sampling import PoolSampler
 from isocost.types import Message, Problem
 from isocost.worlds.endpoint import open_world
-from isocost.worlds.setting import Setting
+from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.spec import spec_of
-from test_serving import client, served
+from test_serving import PACE, client, served
 
 PROBLEMS = "sums:base=easy,count=80"
 
@@ -97,6 +102,36 @@ def test_a_server_that_does_not_know_an_effort_says_so_before_anything_is_sample
                "low", "--out", tmp_path / "s", code=2)
     assert "the server does not take reasoning_effort = low (400: Unrecognized request argument supplied" in said
     assert len(server.asked) <= 3
+
+
+def test_what_is_tried_is_charged_as_a_check(thinking):
+    server, model = thinking
+    server.knows = True
+    opened = open_setting(setting_of({"model": model, "data": PROBLEMS, "held_out": 0.8}).but(effort="low"),
+                          check=False, learn=False)
+    finished(PoolSampler(opened, opened.sides.held_out, 0, lambda *_: None).tried())
+    assert {*opened.world.meter.logical} == {meter.CHECK}
+    opened.close()
+
+
+def test_a_plan_s_longest_answer_is_asked_for_unless_a_request_says_its_own(thinking):
+    server, model = thinking
+    planned = 7 * PACE.max_tokens
+
+    def choose(*asked):
+        return replace(by_strategy("one")(*asked), arm={"max_tokens": planned})
+
+    async def work(world):
+        async with served(world, choose=choose) as (_, url):
+            for own in ({}, {"max_tokens": 5}):
+                await client(url).chat.completions.create(
+                    model="x", messages=[{"role": "user", "content": "27+58="}], **own)
+
+    world = open_world(spec_of(model), (Problem("p", (Message("user", "27+58="),)),), lambda r: None)
+    server.asked = ()
+    asyncio.run(work(world))
+    world.close()
+    assert [b["max_tokens"] for b in server.asked] == [planned, 5]
 
 
 def test_a_model_of_this_machine_has_no_effort(tmp_path):

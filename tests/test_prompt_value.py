@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from isocost import meter, strategies
 from isocost.chance import Purpose
 from isocost.cli.commands import main
 from isocost.errors import UserError
+from isocost.gather import finished
 from isocost.ledger import Ledger
 from isocost.methods import v0
 from isocost.scorers import prompts
 from isocost.scorers.prompts import FittedValue, PromptValue
-from isocost.steps.prompt_scorer import PROMPTS, across, brier, fit, learn_prompts
-from isocost.types import Place
+from isocost.steps.prompt_scorer import PROMPTS, across, brier, fit, learn_prompts, pass_rates
+from isocost.types import Place, Problem
 from isocost.worlds.setting import Setting, open_setting
 from test_methods_value import allocated
 
@@ -125,6 +127,43 @@ def test_rollouts_are_allocated_by_the_value_of_the_folder(learned, opened):
     assert len(set(values)) == 4 and all(0 < x < 1 for x in values)
     assert all(p.meta["solution"] for p in problems)
     assert v0.allocate(problems, None, 32) == allocated(values, 32) != [8] * 4
+
+
+class Known:
+    """Values of one prompt by policy; `latest` are the rewards that were its context."""
+
+    model, ids, latest = "m", ("a", "b", "c"), None
+
+    def of(self, states, policy="", latest=None):
+        self.latest = latest
+        return [{"": 0.3, "strong": 0.9}[policy]]
+
+
+@pytest.fixture
+def known(monkeypatch):
+    values = Known()
+    monkeypatch.setattr(prompts, "opened", lambda file: values)
+    monkeypatch.setattr(prompts, "states_of", lambda problems, model, world: None)
+    return values
+
+
+def test_against_another_policy_the_score_is_low_where_that_is_worth_its_cost(known):
+    assert asyncio.run(prompts.score(None, [1, 2], [True] * 2, None, against="strong")) == pytest.approx([0.2, 0.2])
+
+
+def test_the_context_of_a_prompt_are_the_latest_rewards_of_others(known):
+    """Its own would tell the value of what was already sampled; of a prompt without rollouts there is none."""
+    ledger = SimpleNamespace(of=lambda name, variant: SimpleNamespace(recent={"a": (0.0, 1.0), "b": (0.5, 0.25)}.get(
+        name, ())))
+    (posed,) = asyncio.run(v0.guide(Problem("a", ()), SimpleNamespace(open_other=1), ledger, file="v"))
+    assert posed.meta[v0.VALUE] == 0.3 and known.latest == {"b": 0.25}
+
+
+def test_held_out_prompts_are_sampled_with_random_numbers_of_their_own(opened):
+    some, asked = opened.sides.train[:8], replace(PROMPTS, texts=4)
+    train, held = (finished(pass_rates(opened.world, some, PUZZLES.measured, asked, side, lambda *_: None))
+                   for side in (0, 1))
+    assert train != held
 
 
 def test_a_prompt_whose_value_is_below_is_answered_by_the_strong_model_alone(learned, opened):

@@ -2,18 +2,20 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from experiments import strategy_claims as claims
 from experiments.claim import answers_of, outcome_of
-from experiments.claim_kinds import SEALED
+from experiments.claim_kinds import SEALED, refuse_changed
 from experiments.claim_page import strategies_table
 from isocost import strategies
 from isocost.errors import UserError
 from isocost.planner.forecast import digest
 from isocost.steps.settings import setting_with
+from isocost.types import Cost, Problem
 from isocost.worlds.setting import open_setting
 
 KEPT = sorted(claims.KEPT.glob("*.json"))
@@ -33,7 +35,7 @@ def test_a_record_is_that_of_its_row_and_its_answers_follow(file):
             assert again == {**answer, **{k: pytest.approx(answer[k]) for k in ("of", "less", "value", "low", "high")}}
         assert outcome_of([a["answer"] for a in record["answers"]]) == record["outcome"]
         assert {len(own) for own in record["runs"].values()} == {of.claim.seeds}
-        assert not {*record["pilot"][of.claim.arms[0]]} & {*record["runs"][of.claim.arms[0]]}
+        assert not any({*record["pilot"][label]} & {*record["runs"][label]} for label in record["runs"])
 
 
 def test_each_claim_of_the_rows_was_asked_and_is_shown():
@@ -54,6 +56,39 @@ def test_arms_of_unequal_cost_are_refused_unless_the_row_says_why():
     assert asked(why, 200.0).passed is None and "it is the claim" in asked(why, 200.0).text
     two = replace(of, arms={k: {**v, "model": k} for k, v in of.arms.items()})
     assert two.unit == "flop" and asked(two, 200.0).passed and asked(two, 100.0, 2.0).passed is False
+
+
+def test_groups_are_told_by_samples_that_answer_nothing_and_an_edge_is_in_the_upper_one(monkeypatch, tmp_path):
+    rates, asked = np.array([0.0, 0.125, 0.25, 1.0]), []
+
+    def pool(opened, seed, file, samples):
+        asked.append((seed, samples))
+        return (np.arange(samples) < samples * rates[:, None]).astype(float)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(claims, "_pool", pool)
+    monkeypatch.setattr(claims, "_open", lambda *_: SimpleNamespace(close=lambda: None))
+    numbers = {"solved": np.array([0.0, 0.5, 1.0, 1.0]), "tokens": np.array([9.0, 7.0, 3.0, 1.0])}
+    monkeypatch.setattr(claims, "_answers", lambda *_: numbers)
+    of = replace(claims.rows()["snell_bins"], groups={"hard": [0.0, 0.25], "easy": [0.25, 1.01]})
+    found = claims.answered_by(of, [3])["beam"][3]
+    assert asked == [(3 + claims.APART, claims.PROBES)] and 3 + claims.APART not in range(claims.FIRST + of.claim.pilot)
+    assert (found["solved hard"], found["solved easy"], found["tokens hard"], found["tokens easy"]) == (0.25, 1, 8, 2)
+
+
+def test_tokens_are_those_of_the_policy_and_of_its_scorer(monkeypatch, tmp_path):
+    async def played(*_):
+        return SimpleNamespace(stop=None, numbers={"scoring_read": 3.0}), {"cost": Cost(decode=5, score=7).data()}
+
+    async def grade(texts):
+        return [SimpleNamespace(value=1.0)]
+
+    monkeypatch.setattr(claims, "played", played)
+    world = SimpleNamespace(grade=grade, learner=SimpleNamespace(parameters=2))
+    opened = SimpleNamespace(world=world, setting=SimpleNamespace(measured=None),
+                             sides=SimpleNamespace(train=[Problem("p", ())]))
+    found = claims._answers(strategies.parse("beam"), opened, 0, tmp_path / "a.jsonl", 0, {})
+    assert (found["tokens"], found["flop"], found["solved"]) == (5 + 7 + 3, 2 * 2 * (5 + 7), 1)
 
 
 def test_saturation_holds_for_a_problem_and_not_for_a_mixture():
@@ -78,6 +113,15 @@ def test_a_pool_that_is_shared_gives_the_answers_of_a_strategy_that_is_run(spec,
     opened.close()
     assert shared["solved"].tolist() == run["solved"].tolist() and shared["tokens"].tolist() == run["tokens"].tolist()
     assert shared["tokens"].min() > 0
+
+
+def test_what_was_changed_after_its_seal_is_not_run():
+    of, record = claims.rows()["particles_beam"], json.loads((claims.KEPT / "particles_beam.json").read_text())
+    refuse_changed(of, record)
+    for other, kept in ((replace(of, claim=replace(of.claim, seeds=40)), record), (of, {**record, "pilot": {}}),
+                        (of, {k: v for k, v in record.items() if k != "seal"})):
+        with pytest.raises(UserError, match="not sealed, or was changed after"):
+            refuse_changed(other, kept)
 
 
 def test_what_was_sealed_is_not_piloted_again():

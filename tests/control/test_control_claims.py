@@ -12,7 +12,7 @@ from experiments.claim import answers_of, outcome_of
 from experiments.control.measures import overestimation
 from isocost.control.data import read
 from isocost.control.networks import Params
-from isocost.control.tasks import open_task
+from isocost.control.tasks import open_task, random_return
 from isocost.laws.tracks import Track
 from isocost.planner.forecast import digest
 from isocost.runs.arm import Arm
@@ -72,6 +72,29 @@ def test_overestimation_is_against_the_return_that_the_policy_has(tmp_path):
         opened = (value.argmax(-1) == task.right(seen)[:, 0]).all()
         assert overestimation(folder) == pytest.approx(value[0].max() - 0.99**3 * opened, abs=1e-6)
     assert opened
+
+
+def test_a_return_over_the_set_is_the_share_of_the_gap_that_is_closed(monkeypatch):
+    """The set is at 0.4 and the run at 0.7: half of what is left."""
+    of, low = claims.rows()["iql_mixed"], random_return("maze:8")
+    mean = low + 0.4 * (open_task("maze:8").reference - low)
+    track = Track("a", 0, np.array([0.0, 1.0]), np.array([0.7, 0.7]), False)
+    monkeypatch.setattr(claims, "_track", lambda folder: track)
+    monkeypatch.setattr(claims, "read_json", lambda file: {"data": {"return": {"mean": mean}}})
+    assert claims.numbers(of, "iql", claims.Path("f")) == {"return over the set at mean": pytest.approx(0.5)}
+
+
+def test_at_equal_flop_both_arms_are_read_up_to_what_the_cheaper_one_took(monkeypatch):
+    """The dear one rises by 0.5 a FLOP to 1 at 2: at sixteen even points up to 1 its mean is 17 / 64."""
+    def track(folder, unit=""):
+        cost, seed = np.array([0.0, 2.0 if folder.parts[0] == "fql" else 1.0]), int(folder.name)
+        return Track("a", seed, cost, cost / 2 if cost[1] == 2 else np.array([0.1, 0.1]) * seed, False)
+
+    monkeypatch.setattr(claims, "_track", track)
+    made = {arm: [claims.Path(arm, str(seed)) for seed in (0, 1, 2)] for arm in ("fql", "flowbc")}
+    (found,) = claims._at_equal_flop(claims.rows()["fql_flow"], made, {"fql": 2.0, "flowbc": 1.0}).values()
+    assert (found["of"], found["less"]) == (pytest.approx(17 / 64), pytest.approx(0.1))
+    assert not claims._at_equal_flop(claims.rows()["fql_flow"], made, {"fql": 1.0, "flowbc": 1.0})
 
 
 def test_the_gate_reads_a_run_as_the_questions_do():
