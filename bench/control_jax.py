@@ -20,11 +20,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+
 from bench.control import rate, stack
 from isocost import processor
 
 BARS = {16: 0.8, 64: 1.1}       # runs -> times JAX
-O, A, WIDTH, BATCH, STORED, STEPS = 3, 1, 64, 64, 1000, 100
+SEEN, A, WIDTH, BATCH, STORED, STEPS = 3, 1, 64, 64, 1000, 100
 GAMMA, TAU, LR, B1, B2, TINY = 0.99, 0.005, 3e-4, 0.9, 0.999, 1e-8
 
 
@@ -56,17 +57,17 @@ def acted(actor: list[Any], s: Any, key: Any) -> tuple[Any, Any]:
 
 def fresh(key: Any) -> dict[str, Any]:
     one, two, three = jax.random.split(key, 3)
-    weights = {"actor": mlp(one, (O, WIDTH, WIDTH, 2 * A)), "temperature": jnp.zeros(()),
-               "critic": jax.vmap(lambda k: mlp(k, (O + A, WIDTH, WIDTH, 1)))(jax.random.split(two, 2))}
+    weights = {"actor": mlp(one, (SEEN, WIDTH, WIDTH, 2 * A)), "temperature": jnp.zeros(()),
+               "critic": jax.vmap(lambda k: mlp(k, (SEEN + A, WIDTH, WIDTH, 1)))(jax.random.split(two, 2))}
     zeros = jax.tree.map(jnp.zeros_like, weights)
-    rows = jax.random.normal(three, (STORED, 2 * O + A + 2))
+    rows = jax.random.normal(three, (STORED, 2 * SEEN + A + 2))
     return {"w": weights, "slow": weights["critic"], "m": zeros, "v": zeros, "t": jnp.zeros(()), "rows": rows}
 
 
 def update(state: dict[str, Any], key: Any) -> tuple[dict[str, Any], None]:
     one, two, three = jax.random.split(key, 3)
     at = jax.random.randint(one, (BATCH,), 0, STORED)
-    s, a, r, s2, end = jnp.split(state["rows"][at], (O, O + A, O + A + 1, 2 * O + A + 1), -1)
+    s, a, r, s2, end = jnp.split(state["rows"][at], (SEEN, SEEN + A, SEEN + A + 1, 2 * SEEN + A + 1), -1)
 
     def loss(w: dict[str, Any]) -> Any:
         alpha = jax.lax.stop_gradient(jnp.exp(w["temperature"]))
