@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,13 @@ from isocost.planner.test_time.pool import Pool, halves, parts
 from isocost.planner.test_time.prescribe import prescribe, seal
 from isocost.planner.test_time.profile import StrategyTable
 from isocost.runs.schema import Costs
+from isocost.screen.display import Row
 from isocost.steps import kinds
 from isocost.steps.settings import setting_of
 from isocost.steps.study import StudyRecord
 from isocost.steps.test_time.answer import answer
 from isocost.steps.test_time.checkpoints import checkpoints, stored
-from isocost.steps.test_time.plan import StrategyPlanResult
+from isocost.steps.test_time.plan import StrategyPlanResult, frontier_rows
 from isocost.steps.test_time.profile import Compared, profile_live
 from isocost.steps.training.single import train_one
 from test_frontier import BASE as PAIRS
@@ -85,6 +87,15 @@ def test_few_answers_think_and_many_are_trained_for(split):
     assert (first.policy, first.strategy, first.total["flops"]) == ("base", "one", pytest.approx(1e6 * 2 * P * 10))
 
 
+def test_what_nothing_that_was_trained_less_reaches_does_not_break_even(split):
+    table = frontier_table(split, ["best-of"], goal(1_000_000, accuracy=0.4), 0, ())
+    alone = replace(table, pays=(replace(table.pays[0], answers=0.0, low=0.0, high=0.0),))
+    even, none = (next(r.text for r in frontier_rows(t, "grpo", 1.0) if isinstance(r, Row) and "grpo" in r.name)
+                  for t in (table, alone))
+    assert even.startswith("pays: breaks even at 200 answers")
+    assert none.startswith("pays: no policy that was trained less reaches it")
+
+
 def test_without_a_goal_the_most_accurate_is_chosen_and_each_policy_has_its_rival(split):
     ask = goal(1000)
     plan = prescribe(split, ["best-of"], ask, 0)
@@ -114,6 +125,7 @@ def test_a_training_of_which_only_rollouts_or_time_are_known_is_not_free():
     ({"parameters": 0.0}, "cost of base, grpo in flops is not known: the number of parameters, or of tokens"),
     ({"budget": "1h", "rate": 0.0}, "in seconds is not known: no time was measured"),
     ({"price": "1usd/M-input,2usd/M-output"}, "cost of grpo in usd is not known: .* with 0.40usd/M-train"),
+    ({"price": "2.5usd/device-hour", "rate": 0.0}, "in usd is not known: .*, and it takes a price of tokens with"),
 ])
 def test_a_cost_that_is_not_known_says_what_to_name(ask, why):
     with pytest.raises(UserError, match=why):

@@ -92,10 +92,10 @@ class SharedGoal(AnswerGoal):
                             "such as 1e15flop, 8h or 20usd")
         unit = found.unit if found is not None else currency or FLOPS
         if lacks := [p.name or BASE for p in policies if p.worth(unit, price) is None]:
+            hours = f"2.5{unit}/device-hour, or " if all(p.rate for p in policies) else ""     # seconds are known
             why = {FLOPS: "the number of parameters, or of tokens of the training, is not known: name --price",
                    SECONDS: "no time was measured"}.get(
-                unit, f"--price is {price!r}, and it takes 2.5{unit}/device-hour, or a price of tokens with "
-                f"0.40{unit}/M-train")
+                unit, f"--price is {price!r}, and it takes {hours}a price of tokens with 0.40{unit}/M-train")
             raise UserError(f"the cost of {', '.join(lacks)} in {unit} is not known: {why}")
         text = f"{grouped(answers)} answers" + (f" within {budget.strip()}" if budget else "") + (
             "" if accuracy is None else f", accuracy {accuracy:g}")

@@ -138,7 +138,8 @@ def frontier_rows(t: FrontierTable, chosen: str, cost: float) -> list[Row | Tabl
         many, low, high = ("never" if n is None else f"{float(f'{n:.2g}'):,.0f}" for n in (x.answers, x.low, x.high))
         least, most = (float("inf") if n is None else n for n in (x.low, x.high))
         tells = "cannot tell" if least <= t.answers < most else "pays" if most <= t.answers else "does not pay"
-        even = "never breaks even" if x.answers is None else f"breaks even at {many} answers"
+        even = "never breaks even" if x.answers is None else (
+            f"breaks even at {many} answers" if x.answers else "no policy that was trained less reaches it")
         reach = f"accuracy {x.accuracy:.3f}" + (f", which it reaches with {x.strategy}" if x.strategy else "")
         out.append(Row(f"training {x.policy}", f"{tells}: {even} [{low}, {high}], for {reach}"))
     units = list(t.steps[0].total)
