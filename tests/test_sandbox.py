@@ -117,7 +117,7 @@ def test_a_limit_of_nothing_is_an_error(name: str):
 BLOCK = """if True:
     import ctypes, struct, sys
     sys.path.insert(0, {src!r})
-    from isocost.envs import sandbox_filter as rules, sandbox_process as inside
+    from isocost.envs.sandbox import filter as rules, process as inside
     code = [(0x20, 0, 0, 0), *{test!r}, (6, 0, 0, 0x7FFF0000)]
     inside.no_new_privileges()
     inside.seccomp(rules.packed(code))

@@ -20,8 +20,8 @@ from isocost.traits import Bounds, bounds, declared, gives, requires, shares, tr
 from test_conflicts import known_functions
 
 ANY = {     # numbers that may have any value: thresholds and levels of rewards, whose scale is the verifier's
-    "fbc.select.over", "bon.advantage.least", "bonrlb.advantage.least", "bonrlb.reward.least", "fbc.advantage.over",
-    "otr.reward.wrong", "rac.advantage.over", "rac.select.over", "webgym.advantage.over",
+    "bfsprover.advantage.over", "fbc.select.over", "bon.advantage.least", "bonrlb.advantage.least",
+    "bonrlb.reward.least", "fbc.advantage.over", "otr.reward.wrong", "rac.advantage.over", "rac.select.over", "webgym.advantage.over",
     "gdpo.advantage.weights", "promptgdro.advantage.eta",
 }
 

@@ -40,6 +40,8 @@ action.
 
 {speed}
 
+{peers}
+
 Every method gives the same bytes alone and in any stack. PPO is on-policy (`seams.OnPolicy`): updates wait for the last
 sample of a rollout, and a seventh function, `prepare`, then computes log-probs and advantages once. Its epochs are
 updates per sample times the batch, ten where none are given. A plan is for methods with a replay and refuses it;
@@ -79,7 +81,20 @@ def _speed() -> dict[str, Any]:
         each = x["updates_per_cpu_second"]
         rows.append(f"| {x['width']}, {x['batch']}, {x['runs']} | {each['sb3']} | {each['kernel']} | {x['over_sb3']} | "
                     f"{x['bar']}, {'reached' if x['held'] else 'missed'} | {x['over_torch']} |")
-    return {"machine": record["machine"], "pairs": record["pairs"], "speed": "\n".join(rows)}
+    return {"machine": record["machine"], "pairs": record["pairs"], "speed": "\n".join(rows), "peers": _peers()}
+
+
+def _peers() -> str:
+    """The same learner in JAX by speed, and SB3's by what it learns."""
+    speed, learned = _record("control_jax"), _record("control_same_learner")
+    rows = "; ".join(f"{x['over_jax']} times as fast with {x['runs']} runs stacked (aim {x['bar']}, "
+                     f"{'reached' if x['held'] else 'missed'})" for x in speed["rows"])
+    i, (ours, theirs), (low, high) = learned["samples_over_sb3"], learned["seeds"], learned["bar"]
+    return (f"Against SAC in JAX, stacked by `vmap`, by `python -m bench.control_jax`: {rows}.\n\n"
+            f"**Learning**: samples to a return of {learned['wanted']:g} over those of SB3's SAC, by "
+            f"`python -m experiments.control.same_learner`, {ours} and {theirs} seeds: {i['value']:.2f} "
+            f"[{i['low']:.2f}, {i['high']:.2f}] (aim: inside [{low}, {high}], "
+            f"{'reached' if learned['inside'] else 'missed'}).")
 
 
 def _record(name: str) -> Any:

@@ -294,6 +294,24 @@ def returns(rows: Rows, alt_text: str) -> Spec:
 # intervals, costs and times -----------------------------------------------------------------------------------
 
 
+def samples_to(rows: Rows, alt_text: str) -> Spec:
+    """rows: return, sigma (updates per sample), samples to that return, low, high."""
+    found = list(dict.fromkeys(str(r["return"]) for r in rows))
+    scale = alt.Scale(type="log", zero=False, nice=False, padding=10)
+    return drawn(alt_text, 320, {
+        "x": alt.X("sigma:Q", title="updates per sample (log scale)", scale=alt.Scale(type="log", base=2, padding=18),
+                   axis=alt.Axis(values=sorted({r["sigma"] for r in rows}), format="~g")),
+        "y": alt.Y("samples:Q", title="samples (log scale)", scale=scale),
+        "color": alt.Color("return:N", title="return", scale=_scale(found, series_colours(len(found)))),
+    }, [
+        Mark("rule", rows, {}, {**BAND, "y": alt.Y("low:Q", scale=scale, title="")}),
+        Mark("line", rows, {"point": True}, {}, "return:N; sigma:Q; samples:Q; low:Q; high:Q"),
+    ])
+
+
+# intervals, costs and times -----------------------------------------------------------------------------------
+
+
 def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
     """rows, in order: label, value, low, high, role ('interval', 'guess', 'outcome' or 'run')."""
     labels = list(dict.fromkeys(r["label"] for r in rows))

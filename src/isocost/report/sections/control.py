@@ -23,7 +23,6 @@ def answer(study: ReportRecords) -> Safe:
 
 
 measured = of_results("profile", "The task", "isocost profile --control TASK")
-law = of_results("law", "Samples to a return", "isocost fit")
 plan = of_results("plan", "The plan", "isocost plan")
 outcome = of_results("outcome", "Forecast and outcome", "isocost train --plan", "forecast", "audit")
 
@@ -38,6 +37,20 @@ def curves(study: ReportRecords) -> Section:
     alt_text = "Return over samples of every run, coloured by updates per sample."
     body = figure("curves", charts.returns(rows, alt_text), alt_text, "Return over samples, a line per run.", rows)
     return Section("curves", "Learning curves", join(body))
+
+
+def law(study: ReportRecords) -> Section:
+    """The law of samples, with its picture."""
+    section = of_results("law", "Samples to a return", "isocost fit")(study)
+    found = result_of(study, "law")
+    rows = [{"return": f"{x.wanted:.4g}", "sigma": s, "samples": i.value, "low": i.low, "high": i.high}
+            for x in (found.laws if found else ()) for s, i in zip(x.sigmas, x.samples, strict=True)]
+    if not rows:
+        return section
+    alt_text = "Samples to each return over updates per sample, with 90 % intervals."
+    caption = "Samples to a return over updates per sample, with batch and rate as the plan sets them."
+    picture = figure("samples", charts.samples_to(rows, alt_text), alt_text, caption, rows)
+    return Section(section.key, section.title, join(picture, section.body))
 
 
 def provenance(study: ReportRecords) -> Section:
