@@ -21,8 +21,8 @@ from test_conflicts import known_functions
 
 ANY = {     # numbers that may have any value: thresholds and levels of rewards, whose scale is the verifier's
     "bfsprover.advantage.over", "fbc.select.over", "bon.advantage.least", "bonrlb.advantage.least",
-    "bonrlb.reward.least", "fbc.advantage.over", "otr.reward.wrong", "rac.advantage.over", "rac.select.over", "webgym.advantage.over",
-    "gdpo.advantage.weights", "promptgdro.advantage.eta",
+    "bonrlb.reward.least", "fbc.advantage.over", "otr.reward.wrong", "rac.advantage.over", "rac.select.over",
+    "webgym.advantage.over", "gdpo.advantage.weights", "promptgdro.advantage.eta",
 }
 
 INNER = {"bins", "remembered"}      # they take what a seam takes, and are called by seam functions
