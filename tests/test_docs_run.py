@@ -277,6 +277,10 @@ WALKS = {
         slow=("isocost report",),                               # the README's quickstart ends with one
         leaves=("studies/own/law.json", "studies/own/forecast.json", "studies/own/audit.json"),
     ),
+    "docs/when_n_grows.md": Walk(quick={
+        "--size standard --fixed-batch 128 --lr 6e-4 --budget 1490k-rollouts":
+            "--size tiny --fixed-batch 128 --lr 6e-4 --budget 40k-rollouts",
+    }),
 }
 
 
