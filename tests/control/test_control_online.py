@@ -235,7 +235,7 @@ def test_pa_rl_moves_actions_uphill_and_keeps_the_best_of_those_drawn():
         def act(self, params, seen, noise):
             return noise
 
-    nets["actor"] = Still(4, 2, 8)
+    nets["actor"] = Still(4, 2, 8, numbers=2)
     params = Params(nets, {"critic": torch.zeros(1, 1, 32), "actor": torch.zeros(1, 1, nets["actor"].size)})
     noise = torch.tensor([[[0.2, -0.1], [0.0, 0.0], [1.0, -1.0], [-1.0, 1.0]]])
     luck = Drawn(noise)

@@ -37,8 +37,30 @@ EULER, BINS, NARROWEST, WIDEST = 5, 32, -4.0, 0.0       # steps of a flow; bins 
 
 
 @dataclass(frozen=True)
-class FlowPolicy(Mlp):
-    """A policy by a flow. Each class has `act`, actions (S, B, A) of normal noise, and `taught`, its loss (S,)."""
+class TaughtPolicy(Mlp):
+    """A policy whose actions are `numbers` numbers in [-1, 1]."""
+
+    numbers: int = 1
+
+    def act(self, params: Params, seen: Tensor, noise: Tensor) -> Tensor:
+        """Actions for observations, (S, B, O), from standard normal noise, (S, B, A): (S, B, A)."""
+        raise NotImplementedError
+
+    def taught(self, params: Params, seen: Tensor, action: Tensor, luck: Luck) -> Tensor:
+        """The loss of imitating these actions, (S, B, A), as this kind of policy is trained: (S,)."""
+        raise NotImplementedError
+
+
+def policy_of(params: Params) -> TaughtPolicy:
+    """The actor."""
+    actor = params.networks["actor"]
+    assert isinstance(actor, TaughtPolicy)
+    return actor
+
+
+@dataclass(frozen=True)
+class FlowPolicy(TaughtPolicy):
+    """A flow from noise to actions; its loss is that of flow matching."""
 
     def act(self, params: Params, seen: Tensor, noise: Tensor) -> Tensor:
         return flow.carried(params, "actor", seen, noise, EULER).clamp(-1, 1)
@@ -48,7 +70,7 @@ class FlowPolicy(Mlp):
 
 
 @dataclass(frozen=True)
-class GaussianPolicy(Mlp):
+class GaussianPolicy(TaughtPolicy):
     """Mean tanh μ and a deviation for each number, clipped; its loss is the negative log-likelihood."""
 
     def _law(self, params: Params, seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,10 +87,8 @@ class GaussianPolicy(Mlp):
 
 
 @dataclass(frozen=True)
-class BinnedPolicy(Mlp):
+class BinnedPolicy(TaughtPolicy):
     """Each number is one of `outputs` bins of [-1, 1], given those before it; its loss is the cross-entropy."""
-
-    numbers: int = 1
 
     def _logits(self, params: Params, seen: Tensor, action: Tensor, k: int) -> Tensor:
         known = torch.cat((action[..., :k], torch.zeros_like(action[..., k:])), -1)
@@ -95,7 +115,8 @@ def networks(space: Space, agent: Agent, *, policy: str = "flow") -> Mapping[str
     """K critics with a slow copy, and a policy: "flow", "gaussian" or "binned"."""
     seen, size, shape = space.observation, space.actions, (agent.width, agent.depth)
     classes: dict[str, Network] = {
-        "flow": FlowPolicy(seen + size + 1, size, *shape), "gaussian": GaussianPolicy(seen, 2 * size, *shape),
+        "flow": FlowPolicy(seen + size + 1, size, *shape, numbers=size),
+        "gaussian": GaussianPolicy(seen, 2 * size, *shape, numbers=size),
         "binned": BinnedPolicy(seen + 2 * size, BINS, *shape, numbers=size)}
     if policy not in classes:
         raise UserError(f"policy is {policy!r}: expected {', '.join(classes)}")
@@ -112,8 +133,8 @@ def improved(
     rate: float = 3e-4
 ) -> tuple[Tensor, Tensor]:
     """The `kept` best of `drawn` actions, moved uphill: (S, B, kept, A), and their Q̂, (S, B, kept). No gradient."""
-    policy: Any = params.networks["actor"]
-    runs, rows, size = *seen.shape[:2], params.networks["critic"].inputs - seen.shape[-1]   # type: ignore[attr-defined]
+    policy = policy_of(params)
+    (runs, rows, _), size = seen.shape, policy.numbers
     with torch.no_grad():
         many = seen.repeat_interleave(drawn, 1)
         noise = flow.noise(luck, name, runs, rows, drawn * size)
@@ -147,7 +168,7 @@ def losses(
     alpha: float = 0.005, cloning: int = 1000
 ) -> dict[str, Tensor]:
     """Squared error of each critic, with the penalty on the set; the policy's own loss on π_opt."""
-    seen, policy = batch.observation, params.networks["actor"]
+    seen = batch.observation
     action, value = better(params, seen, luck, "here")
     own, kept = params("critic", seen, batch.action)[..., 0], value.shape[-1]
     critic = ((own - target[:, None]) ** 2).mean(-1).sum(1)
@@ -158,7 +179,7 @@ def losses(
         lifted = others.unflatten(-1, (-1, kept)).maximum(batch.others["return"][:, None, :, None])
         critic = critic + alpha * (lifted.logsumexp(-1) - math.log(kept) - own).mean(-1).sum(1)
         aim = torch.where(torch.tensor(luck.counts)[:, None, None] < cloning, batch.action, aim)
-    return {"critic": critic, "actor": policy.taught(params, seen, aim, luck)}    # type: ignore[attr-defined]
+    return {"critic": critic, "actor": policy_of(params).taught(params, seen, aim, luck)}
 
 
 def explore(params: Params, observation: Tensor, luck: Luck | None, *, better: Improved = improved) -> Tensor:
