@@ -85,20 +85,24 @@ def measured(pairs: int) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=3)
+def command(text: str | None, pairs: int, measure: Callable[[int], list[dict[str, Any]]], **versions: str) -> None:
+    """The command of a bench: prints its record, and keeps it with --out."""
+    parser = argparse.ArgumentParser(description=text)
+    parser.add_argument("--pairs", type=int, default=pairs)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    found = json.dumps({"machine": processor.name(), "torch": torch.__version__, **versions, "pairs": asked.pairs,
+                        "rows": measure(asked.pairs)}, indent=1)
+    print(found)
+    if asked.out:
+        asked.out.write_text(found + "\n")
+
+
+def main() -> None:
     from stable_baselines3 import __version__ as version
 
-    found = {"machine": processor.name(), "torch": torch.__version__, "sb3": version, "pairs": asked.pairs,
-             "rows": measured(asked.pairs)}
-    text = json.dumps(found, indent=1)
-    print(text)
-    if asked.out:
-        asked.out.write_text(text + "\n")
+    command(__doc__, 3, measured, sb3=version)
 
 
 if __name__ == "__main__":

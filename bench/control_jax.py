@@ -1,7 +1,8 @@
 """Updates per CPU second of control, against the same learner in JAX, in pairs within one run.
 
     python -m pip install --target /tmp/jax --no-deps jax jaxlib ml_dtypes opt_einsum
-    PYTHONPATH=/tmp/jax:. OMP_NUM_THREADS=1 taskset -c 0 python -m bench.control_jax --out FILE
+    XLA_FLAGS=--xla_cpu_multi_thread_eigen=false PYTHONPATH=/tmp/jax:. OMP_NUM_THREADS=1 taskset -c 0 \\
+        python -m bench.control_jax --out FILE
 
 SAC on Pendulum, 64 wide with batches of 64: runs are stacked by `jax.vmap`, and a call compiles many updates into one
 `lax.scan`, which is how JAX is fastest. Both draw their batches from a replay of 1,000 transitions. One core: XLA takes
@@ -10,19 +11,14 @@ no threads that it is not given.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import torch
 
-from bench.control import rate, stack
-from isocost import processor
+from bench.control import command, rate, stack
 
 BARS = {16: 0.8, 64: 1.1}       # runs -> times JAX
 SEEN, A, WIDTH, BATCH, STORED, STEPS = 3, 1, 64, 64, 1000, 100
@@ -116,19 +112,5 @@ def measured(pairs: int) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    found = {"machine": processor.name(), "torch": torch.__version__, "jax": jax.__version__, "pairs": asked.pairs,
-             "rows": measured(asked.pairs)}
-    text = json.dumps(found, indent=1)
-    print(text)
-    if asked.out:
-        asked.out.write_text(text + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, 5, measured, jax=jax.__version__)
