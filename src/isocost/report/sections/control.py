@@ -9,6 +9,7 @@ from isocost.report import charts
 from isocost.report.html import Safe, details, figure, join, p, sentence, table
 from isocost.report.records import ReportRecords
 from isocost.report.section import Section, empty, of_results, result_of
+from isocost.report.theme import N_SLOTS
 from isocost.runs.files import RunFiles
 
 MOST = 60       # points of a curve in the picture
@@ -43,12 +44,14 @@ def law(study: ReportRecords) -> Section:
     """The law of samples, with its picture."""
     section = of_results("law", "Samples to a return", "isocost fit")(study)
     found = result_of(study, "law")
+    laws = found.laws if found else ()
+    drawn = laws[::-1][:: -(-len(laws) // N_SLOTS) or 1][::-1]      # one colour each, the highest return among them
     rows = [{"return": f"{x.wanted:.4g}", "sigma": s, "samples": i.value, "low": i.low, "high": i.high}
-            for x in (found.laws if found else ()) for s, i in zip(x.sigmas, x.samples, strict=True)]
+            for x in drawn for s, i in zip(x.sigmas, x.samples, strict=True)]
     if not rows:
         return section
     alt_text = "Samples to each return over updates per sample, with 90 % intervals."
-    caption = "Samples to a return over updates per sample, with batch and rate as the plan sets them."
+    caption = "Samples to a return over updates per sample, with the plan's batch and rate; the table has all returns."
     picture = figure("samples", charts.samples_to(rows, alt_text), alt_text, caption, rows)
     return Section(section.key, section.title, join(picture, section.body))
 
