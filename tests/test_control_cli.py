@@ -44,6 +44,11 @@ def test_the_runs_are_listed_with_their_arm(trained):
     assert len(rows) == 2 and all(row[1] == "sac" and "180" in row and row[-1] == "spent" for row in rows)
 
 
+def test_a_run_has_no_verdict_and_nothing_is_said_to_be_missing_of_it(trained):
+    told = said("verdict", trained[0] / "seed-0", code=2)
+    assert "seed-0 is of value-based control: its runs are short and have no verdict" in " ".join(told.split())
+
+
 def test_a_policy_acts_without_its_trainer_and_eval_measures_it(trained):
     run = trained[0] / "seed-1"
     policy = isocost.load_policy(run)

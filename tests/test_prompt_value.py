@@ -182,6 +182,15 @@ def test_a_prompt_whose_value_is_below_is_answered_by_the_strong_model_alone(lea
     assert {t.final for t in others.values()} == {one.final}       # the two models are one here
 
 
+def test_the_model_that_reads_the_prompts_is_known_before_anything_is_asked(learned):
+    """A server opens models at its start alone."""
+    for spec in (f"best-of:n=3,scorer=(prompts:file={learned})", f"route:scorer=(prompts:votes=2,file={learned})"):
+        assert strategies.parse(spec).models == ["tiny-puzzles"]
+    assert strategies.parse(f"route:strong=a#b,scorer=(prompts:file={learned})").models == ["a#b", "tiny-puzzles"]
+    with pytest.raises(UserError, match="there is no value of prompts in scorer; make one"):
+        _ = strategies.parse("best-of:n=3,scorer=prompts").models
+
+
 def test_what_lacks_a_value_says_how_to_make_one(tmp_path, opened):
     with pytest.raises(UserError, match="no value of prompts in none; make one: isocost scorer MODEL --of prompts"):
         asyncio.run(prompts.score(opened.sides.train[0], [1], [True], opened.world, file="none"))

@@ -30,7 +30,7 @@ from isocost.runs.files import Stream
 from isocost.seams import Pace
 from isocost.serve.server import Server as Listener
 from isocost.steps.serving.admission import Admission, Full
-from isocost.steps.serving.answers import ChosenStrategy
+from isocost.steps.serving.answers import AnswerBill, ChosenStrategy
 from isocost.steps.serving.application import Application
 from isocost.steps.serving.choosing import by_plan, by_strategy
 from isocost.steps.serving.serve import Access, Answerer, Load, serve
@@ -143,6 +143,13 @@ def test_a_strategy_is_chosen_by_the_request_and_its_usage_says_what_it_took(wor
     assert first.usage.prompt_tokens == 4 * len(weights().text.prompt(PROBLEMS[0].prompt))
     assert second.usage.isocost["strategy"] == "best-of:n=2,scorer=steps"      # 300 tokens are two of 128
     assert second.usage.completion_tokens <= 300
+
+
+def test_what_a_scorer_alone_reads_is_in_the_usage_where_there_is_any():
+    for score in (0, 7):
+        bill = AnswerBill(ChosenStrategy("mine", None), SimpleNamespace(cost=Cost(prefill=4, score=score)),
+                          SimpleNamespace(started=1, lost=0))
+        assert bill.usage()["isocost"].get("scored") == (score or None) and bill.usage()["prompt_tokens"] == 4
 
 
 def test_what_a_scorer_writes_is_apart_from_the_tries(world):

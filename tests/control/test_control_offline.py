@@ -14,10 +14,11 @@ from isocost.control import data, methods
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.luck import Draws, Luck
 from isocost.control.methods import calql, floq, fql, iql, ota, rebrac, sharsa
-from isocost.control.networks import Numbers, Params
+from isocost.control.networks import Effort, Numbers, Params
 from isocost.control.parts import backup, flow, mix
 from isocost.control.parts.goals import FAR, GoalWalk
 from isocost.control.parts.heads import FlowValue
+from isocost.control.policy import ControlPolicy
 from isocost.control.replay import Replay
 from isocost.control.tasks import open_task
 from isocost.control.types import Space, Transitions
@@ -190,6 +191,9 @@ def test_no_number_is_drawn_twice_for_trained_behaviours():
     class Wandering:
         """A policy whose actions are its draws, one for each episode that it is asked about."""
         loop = property(lambda self: self)
+
+        def of_action(self, drawn):
+            return Effort()
 
         def policy(self, rows, observation, luck):
             noise = luck.normal("act", observation.shape[1], 2)
@@ -557,6 +561,18 @@ def job(seed, path, method="fql", **more):
 def left(out: Path):
     last = sorted(out.glob("checkpoints/step-*"))[-1]
     return (out / "metrics.jsonl").read_bytes(), (last / "learner.safetensors").read_bytes()
+
+
+def test_a_set_is_charged_what_was_played_for_it():
+    """64 trajectories of 200 steps are played side by side, of which one is in the set; half of them by a flow, whose
+    action is 10 passes of 2 FLOP a multiplication."""
+    task, agent = open_task("pendulum"), methods.agent("flowbc", width=16)
+    (net,) = agent.networks(task.space, agent).values()
+    still = {"actor.weights": torch.zeros(1, net.size)}
+    found = data.make(task, {"mine": 0.5, "random": 0.5}, 10, 0, {"mine": ControlPolicy(agent, task, still)})
+    assert (found.card["trajectories"], found.card["transitions"]) == (1, 200)
+    assert found.card["cost"] == {"env_steps": 64 * 200, "flop": 32 * 200 * 10 * 2 * net.multiplications}
+    assert data.make(task, {"random": 1.0}, 10, 0).card["cost"] == {"env_steps": 64 * 200, "flop": 0}
 
 
 class Died(BaseException):

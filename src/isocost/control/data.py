@@ -55,6 +55,8 @@ def make(
 ) -> OfflineSet:
     """At least `steps` transitions of whole trajectories. `shares` are of trajectories, by behaviour, and sum to 1.
 
+    The card's `cost` is of all that was played: the trajectories that are beyond `steps` are not in the set.
+
     Raises UserError for a behaviour that is neither a script for this task nor one of `policies`, and for other shares.
     """
     policies = policies or {}
@@ -69,6 +71,8 @@ def make(
     made: list[ndarray] = []
     by: dict[str, list[float]] = {name: [] for name in shares}
     total = chunk = 0
+    took = {name: policies[name].loop.of_action(True).flop if name in policies else 0 for name in shares}
+    cost = {"env_steps": 0, "flop": 0}
     while total < steps:
         names: list[str] = []
         for slot in range(TOGETHER):        # each is as close to its share as whole trajectories allow
@@ -76,6 +80,8 @@ def make(
             names.append(max(shares, key=lambda b: shares[b] * (number + 1) - len(by[b]) - names.count(b)))
         episodes = [behave.opened(n, task, seed, chunk * TOGETHER + k, k) for k, n in enumerate(names)]
         for episode, rows in zip(episodes, _played(task, episodes, policies, seed, chunk), strict=True):
+            cost["env_steps"] += len(rows)
+            cost["flop"] += len(rows) * took[episode.name]
             if total < steps:
                 made.append(rows)
                 by[episode.name].append(float(rows[:, task.space.observation + task.space.actions].sum()))
@@ -93,6 +99,7 @@ def make(
         "return": {"mean": float(returns.mean()), "sd": float(returns.std()), "least": float(returns.min()),
                    "most": float(returns.max())},
         "observation": task.space.observation, "action": task.space.actions, "dtype": "float32",
+        "cost": cost,
     }
     return OfflineSet(whole, {**card, "hash": OfflineSet(whole).hash})
 

@@ -219,6 +219,14 @@ class Loop:
         with torch.no_grad():
             return self.agent.explore(params, torch.from_numpy(padded), luck)[:, :k].double().numpy()
 
+    def of_action(self, drawn: bool) -> Effort:
+        """What one action of the first run takes, with exploration or without."""
+        luck, work = Luck([self.runs[0].source], [0], "act"), Effort()
+        with torch.no_grad():
+            self.agent.explore(Params(self.networks, self._of(self.weights, [0]), work=work),
+                               torch.zeros(1, 1, self.task.space.observation), luck if drawn else None)
+        return work
+
     def _of(self, arrays: Mapping[str, Tensor], rows: Sequence[int]) -> dict[str, Tensor]:
         every = len(rows) == len(self.runs)
         return {k: x if every else x[list(rows)] for k, x in arrays.items()}

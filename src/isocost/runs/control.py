@@ -23,10 +23,9 @@ from isocost import meter as meters
 from isocost.control import methods
 from isocost.control.data import OfflineSet, read
 from isocost.control.loop import Loop, StackedRun
-from isocost.control.luck import Luck
 from isocost.control.minari_sets import read_minari
 from isocost.control.native import computed_by
-from isocost.control.networks import Effort, Params
+from isocost.control.networks import Effort
 from isocost.control.policy import ControlPolicy
 from isocost.control.seams import Agent
 from isocost.control.stack import Stack
@@ -166,7 +165,7 @@ def price(agent: Agent, task: ControlTask) -> ControlWork:
     """Counted in one update on an empty transition, and by `explore` of one observation."""
     update, paper, prepared, loop = _of_update(agent, task, acts=True)
     sampled = agent.tempo(Progress(0, 0)).sampled
-    return ControlWork(update, paper, Effort() if agent.offline else _of_action(loop, True), _of_action(loop, sampled),
+    return ControlWork(update, paper, Effort() if agent.offline else loop.of_action(True), loop.of_action(sampled),
                        _of_update(agent, task, acts=False)[0] if agent.warms else update, prepared)
 
 
@@ -181,14 +180,6 @@ def _of_update(agent: Agent, task: ControlTask, *, acts: bool) -> tuple[Effort, 
     critics = [net for name, net in loop.networks.items() if name == "critic"]
     paper = sum(10 * net.parameters * net.members * agent.batch for net in critics)
     return run.work, paper, prepared, loop
-
-
-def _of_action(loop: Loop, drawn: bool) -> Effort:
-    luck, work = Luck([loop.runs[0].source], [0], "act"), Effort()
-    with torch.no_grad():
-        loop.agent.explore(Params(loop.networks, loop.weights, work=work),
-                           torch.zeros(1, 1, loop.task.space.observation), luck if drawn else None)
-    return work
 
 
 class ControlRun:

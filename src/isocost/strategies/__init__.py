@@ -102,8 +102,15 @@ class Strategy:
 
     @property
     def models(self) -> list[str]:
-        """Other models that it, a strategy in it or a scorer asks, as in --model."""
-        return re.findall(r"\b(?:strong|model)=([^,()]+)", str(self))
+        """Other models that it, a strategy in it or a scorer asks, as in --model.
+
+        Raises UserError for the scorer `prompts` without its folder, which names the model that it reads prompts by.
+        """
+        from isocost.scorers import prompts
+
+        files = [re.search(r"\bfile=([^,]+)", x) for x in re.findall(r"\bscorer=\(*prompts\b([^()]*)", str(self))]
+        return [*re.findall(r"\b(?:strong|model)=([^,()]+)", str(self)),
+                *(prompts.opened(found[1] if found else "scorer").model for found in files)]
 
     @property
     def traits(self) -> frozenset[str]:

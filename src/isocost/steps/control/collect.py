@@ -32,6 +32,8 @@ class CollectedSet(Result):
               for name, x in card["behaviours"].items()),
             Row("return", f"mean {spread['mean']:.4g}, sd {spread['sd']:.3g}, from {spread['least']:.4g} to "
                           f"{spread['most']:.4g}"),
+            Row("cost", f"{grouped(card['cost']['env_steps'])} env-steps, {card['cost']['flop']:.3g} FLOP of policies' "
+                        "actions"),
             Row("hash", card["hash"][:12]),
             Row("", "no built-in method learns discrete actions from a set: name a file of your own", "flag")
             if self.discrete else

@@ -15,7 +15,7 @@ from isocost.laws.law import Law
 from isocost.meter import LEARN, SAMPLE, SCORE
 from isocost.planner.budget import Machine
 from isocost.planner.stopping import Groups, StoppingVerdict, judge
-from isocost.runs import measure
+from isocost.runs import measure, source
 from isocost.runs.files import RunFiles, is_run, tail
 from isocost.runs.parted import Parting
 from isocost.runs.schema import BUDGETED, PLACED
@@ -247,6 +247,8 @@ def verdict(path: str | Path, *, target: float | None = None, worth: float | Non
 
 def _runs(path: Path) -> list[RunFiles]:
     if is_run(path):
+        if RunFiles(path).about().get("kind") == source.CONTROL.kind:
+            source.CONTROL.require(Can.STOP, path)
         return [RunFiles(path)]
     if not (path / "study.json").exists():
         raise UserError(f"{path} is neither a study nor a run: it has no study.json and no run.json")

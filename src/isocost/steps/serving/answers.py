@@ -111,6 +111,7 @@ class AnswerBill:
         tries = cost.decode - self.answer - self.scorer - self.strong
         parts = {"answer": self.answer, "tries": tries, "scorer": self.scorer,
                  **({"strong": self.strong} if self.strong else {}),
+                 **({"scored": cost.score} if cost.score else {}),
                  "reread": cost.reread, "calls": cost.verify,
                  "completions": self.engine.started, "lost": self.engine.lost, "depth": self.depth,
                  "strategy": self.chosen.name, "band": self.chosen.band}
