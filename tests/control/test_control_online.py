@@ -1,6 +1,7 @@
 """Methods that learn from a set and then from samples, by numbers worked from the papers' equations."""
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from isocost.control.parts.improve import squashed
 from isocost.control.parts.tempo import steady
 from isocost.control.replay import Replay
 from isocost.control.tasks import open_task, random_return
+from isocost.control.tasks.family import BEST
 from isocost.control.types import Space, Transitions
 from isocost.errors import UserError
 from isocost.runs import driver
@@ -412,7 +414,11 @@ def test_a_family_has_the_pendulum_in_its_middle_and_names_each():
     short, _, _ = family.step(np.array([[0.1, 0.0, 0.0]]), np.array([[0.0]]))
     assert short[0, 1] == pytest.approx(15 / 0.8 * np.sin(0.1) * 0.05)
     assert family.observe(state)[0, 3:].tolist() == [0, 1, 0]
-    assert -400 < open_task("family:5").reference < -100 and random_return("family:2") < -1000
+    stiff, _, _ = family.step(np.array([[0.0, 0.0, 0.0]]), np.array([[1.0]]))
+    assert stiff[0, 1] == pytest.approx(3 / 0.8**2 * 0.05), "3 u / (m l²)"
+    assert not family.step(np.zeros((1, 3)), np.zeros((1, 1)))[2].any(), "upright is no end"
+    assert family.reference == pytest.approx((BEST[0.8] + BEST[1.0] + BEST[1.2]) / 3)
+    assert family.limit == pendulum.limit and random_return("family:2") < -1000
 
 
 def test_the_two_places_of_reach_pay_1_and_a_half_and_demonstrations_go_to_both():
@@ -422,6 +428,13 @@ def test_the_two_places_of_reach_pay_1_and_a_half_and_demonstrations_go_to_both(
         states, reward, ended = task.step(states, np.array([[1.0, 0.0], [-1.0, 0.0]]))
     assert reward.tolist() == [1.0, 0.5] and ended.all() and states[:, 0].tolist() == pytest.approx([0.6, -0.6])
     assert 0.7 < found.card["return"]["mean"] < 0.8 and found.card["cut"] == 0
+    far, paid, _ = task.step(np.array([[0.55, 0.0], [0.65, 0.0]]), np.array([[9.0, 0.0], [-0.3, 0.0]]))
+    assert far[:, 0].tolist() == pytest.approx([0.75, 0.59]) and paid.tolist() == [1.0, 0.0], "a stride is 0.2"
+    assert task.reference == reward.max(), "that of the better place"
+    late = data.make(replace(task, limit=4), {"navigate": 1.0}, 300, 0)
+    *_, end, cut = data.split(task.space, late.rows)
+    lengths = np.diff(np.flatnonzero(np.append(1.0, end + cut)))
+    assert (end[cut > 0] == 0).all() and 4 in lengths[end[end + cut > 0] > 0], "an end at the limit is an end"
     begun = found.rows[:, :2].abs().amax(-1) < 0.1
     assert 0.3 < (found.rows[begun, 2] > 0.3).float().mean() < 0.7 and random_return("reach") < 0.2
 
