@@ -300,7 +300,7 @@ def test_bfs_prover_numbers_steps_from_1_and_nothing_that_the_policy_did_not_wri
     assert [x.rstrip(";") for x in said[:-1]] == str(problem.meta["solution"]).split(";")[:-1]
 
 
-def test_where_training_begins_again_the_optimiser_is_new_and_all_that_was_kept_has_its_turn(monkeypatch):
+def test_where_training_begins_again_the_optimiser_is_new_and_what_was_kept_has_its_turn(monkeypatch):
     world, ledger, did = toy_world(), Ledger(step=1), []
     monkeypatch.setattr(type(world.learner), "forget", lambda self: did.append("new"), raising=False)
     names = "abc"
@@ -315,6 +315,14 @@ def test_where_training_begins_again_the_optimiser_is_new_and_all_that_was_kept_
     goedel.improve(batch, None, world, ledger, period=2, inner=inner)
     bfsprover.improve(batch, methods.recipe("grpo"), world, ledger, period=2, updates=2, inner=inner)
     assert did == ["abc", "new", "abc", "new", "abc", "abc"]
+    few = Ledger(step=1)        # of batches as large as two groups, the third is not left out
+    few.kept["shelf"] = kept[:1]
+    small = batch.but(groups=batch.groups[1:])
+    did.clear()
+    bfsprover.improve(small, methods.recipe("grpo"), world, few, period=2, updates=3, inner=inner)
+    assert did == ["bc", "new", "ab", "ca", "bc"]
+    spark.improve(batch, None, world, few, room=2, inner=inner)
+    assert [g.problem.id for g in few.kept["shelf"]] == ["b", "c"]
 
 
 def judging(answered, rewards, seed, problem=toy.QUESTION, drawn=0):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
 from isocost import meter, strategies
 from isocost.chance import Purpose
@@ -39,15 +41,21 @@ def planted(count, seed, shift=0.0):
 
 
 def test_v_is_what_the_prompt_says_moved_by_what_prompts_alike_earned_beyond_that():
-    """By hand: f = h_1 - 1, equal attention, so every value moves by g times the mean of r_j - σ(f(h_j))."""
-    value = PromptValue(2)
+    """By hand: f = h_1 - 1 of states that are standardised, and attention to the one of h_1 = 1 over that of 0."""
+    value = PromptValue(2, wide=4)
     with torch.no_grad():
+        value.mean.copy_(torch.tensor([1.0, 0.0]))
+        value.scale.copy_(torch.tensor([2.0, 1.0]))
         value.direct.weight.copy_(torch.tensor([[1.0, 0.0]]))
         value.direct.bias.fill_(-1.0)
-        value.asked.weight.zero_()
+        for side in (value.asked, value.known):
+            side.weight.zero_()
+            side.weight[0, 0] = 2.0
         value.gain.fill_(3.0)
-        found = value(torch.tensor([[2.0, 5.0]]), torch.tensor([[1.0, 0.0], [1.0, 9.0]]), torch.tensor([1.0, 0.5]))
-    assert found.tolist() == pytest.approx([1.0 + 3.0 * ((1 - 0.5) + (0.5 - 0.5)) / 2])
+        found = value(torch.tensor([[5.0, 5.0]]), torch.tensor([[3.0, 0.0], [1.0, 9.0]]), torch.tensor([1.0, 0.5]))
+    near = 1 / (1 + np.exp(-4.0))       # h_1 = 2: (2 · 2 · 2 · 1 - 0) / √4
+    beyond = near * (1.0 - 0.5) + (1 - near) * (0.5 - 1 / (1 + np.e))
+    assert found.tolist() == pytest.approx([1.0 + 3.0 * beyond])
 
 
 def test_v_ranks_prompts_it_was_not_fitted_on_and_follows_a_policy_that_changed_by_its_context_alone():
@@ -116,6 +124,18 @@ def test_a_prompt_s_score_is_its_value_and_reading_it_is_charged(learned, opened
     assert opened.world.meter.total.score == 2 * read
     about = json.loads((learned / "scorer.json").read_text())
     assert about["cost"]["score"] > 0 and len(about["ids"]) == 12 and about["policies"] == ["tiny-puzzles"]
+
+
+def test_a_model_is_opened_once_and_values_that_were_fitted_anew_are_read_anew(learned, opened, tmp_path):
+    file, problem = shutil.copytree(learned, tmp_path / "v"), opened.sides.train[0]
+
+    def value():
+        return asyncio.run(prompts.score(problem, [1], [True], opened.world, file=str(file)))[0]
+
+    first, reader = value(), dict(opened.world.critics)
+    kept = load_file(file / prompts.VALUES)
+    save_file({**kept, "direct.bias": kept["direct.bias"] + 1}, file / prompts.VALUES)
+    assert value() > first and all(opened.world.critics[k] is v for k, v in reader.items())
 
 
 def test_rollouts_are_allocated_by_the_value_of_the_folder(learned, opened):

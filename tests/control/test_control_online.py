@@ -26,7 +26,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, agent_of, price, run_stack
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.stop_at import StopAt
-from isocost.steps.control.single import ControlOptions, _stop_at
+from isocost.steps.control.single import ControlOptions, _stop_at, train_control
 from isocost.types import Cost
 from offline_sets import made
 
@@ -166,6 +166,13 @@ def test_both_phases_are_billed_recorded_and_resumed_byte_for_byte(where, tmp_pa
     assert left(tmp_path / "again") == left(whole[1])
     with pytest.raises(UserError, match="its offline differs"):
         run_stack([job(1, where, offline_updates=50)], [whole[1]])
+    out, own = tmp_path / "stopped", job(1, where)
+    for amount, reached in ((f"{both}flop", (0, 40)), ("45-env-steps", (40, 80))):
+        asked = ControlOptions("60-env-steps", stop_at=amount, offline=where, offline_updates=40)
+        end, = run_stack([own], [out], stop_at=_stop_at(asked, own))     # in one phase, then in the other
+        assert (end["reason"], end["samples"], end["updates"]) == ("stopped", *reached)
+    run_stack([own], [out])
+    assert left(out) == left(whole[1])
 
 
 def test_a_budget_in_flop_or_updates_pays_for_the_updates_on_the_set(where, tmp_path):
@@ -184,6 +191,18 @@ def test_stop_at_in_flop_has_the_price_of_each_phase(where):
         cost = Cost(updates=many, env_steps=5)
         assert at.worth(cost, cost, 0.0) == worth + 5 * work.action.flop and work.first.flop > 2 * work.update.flop
     assert "first" not in StopAt(1.0, "seconds", {}).data()
+    on_set = job(0, where, "iql", budget={"updates": 9.0}, offline_updates=0, sets={}, arm=own.arm.but(sigma=1.0))
+    at = _stop_at(ControlOptions("9-updates", stop_at="1e9flop", offline=where), on_set)
+    assert at.worth(Cost(updates=3, env_steps=5), Cost(), 0.0) == 3 * price(
+        agent_of(on_set), open_task("pendulum")).update.flop, "a run on a set acts in evaluations alone"
+
+
+def test_what_the_set_has_taught_is_evaluated_after_the_first_sample(where, tmp_path):
+    train_control("wsrl", "pendulum", ControlOptions(
+        "32-env-steps", batch=16, width=16, offline=where, offline_updates=2, evaluations=1, environments=2,
+        sets=["tempo.warmup=20", "losses.drawn=2"]), tmp_path / "r")
+    lines = [x for x in read_lines(tmp_path / "r" / "metrics.jsonl") if "return" in x]
+    assert [(x["env_steps"], x["updates"]) for x in lines][:2] == [(0, 0), (2, 2)]
 
 
 @pytest.mark.parametrize("method, more, said", [
