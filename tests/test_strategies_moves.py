@@ -298,8 +298,8 @@ def test_by_the_rule_prompt_one_of_the_two_models_writes_all_as_it_does_alone(va
         read.extend(t.final for t in texts)
         return [value] * len(texts)
 
-    made, tab, _ = run(f"route:strong=strong,rule=prompt,below={below}", world=world, scorer=said)
-    alone, _, _ = run("one", world=toy.world(seed=5) if routed else toy.world())
+    made, tab, _ = run(f"route:strong=strong,rule=prompt,below={below}", range(6), world=world, scorer=said)
+    alone, _, _ = run("one", range(6), world=toy.world(seed=5) if routed else toy.world())
     assert [r.final for r in made] == [r.final for r in alone] and len({r.final for r in made}) > 1
     assert {*read} == {""} and all(r.notes["score"] == value and r.notes["tries"] == 1 for r in made)
     wrote, asked = (sum(x) for x in zip(*((len(b) - len(a), len(a)) for a, b in seen), strict=True))
