@@ -199,7 +199,7 @@ def test_stop_at_in_flop_has_the_price_of_each_phase(where):
 
 def test_what_the_set_has_taught_is_evaluated_after_the_first_sample(where, tmp_path):
     train_control("wsrl", "pendulum", ControlOptions(
-        "32-env-steps", batch=16, width=16, offline=where, offline_updates=2, evaluations=1, environments=2,
+        "32-env-steps", batch=16, width=16, offline=where, offline_updates=2, evaluations=8, environments=2,
         sets=["tempo.warmup=20", "losses.drawn=2"]), tmp_path / "r")
     lines = [x for x in read_lines(tmp_path / "r" / "metrics.jsonl") if "return" in x]
     assert [(x["env_steps"], x["updates"]) for x in lines][:2] == [(0, 0), (2, 2)]
