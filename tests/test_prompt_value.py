@@ -21,8 +21,9 @@ from isocost.ledger import Ledger
 from isocost.methods import v0
 from isocost.scorers import prompts
 from isocost.scorers.prompts import FittedValue, PromptValue
+from isocost.steps import prompt_scorer
 from isocost.steps.prompt_scorer import PROMPTS, across, brier, fit, learn_prompts, pass_rates
-from isocost.types import Place, Problem
+from isocost.types import Place, Problem, Score
 from isocost.worlds.setting import Setting, open_setting
 from test_methods_value import allocated
 
@@ -69,6 +70,21 @@ def test_v_ranks_prompts_it_was_not_fitted_on_and_follows_a_policy_that_changed_
     assert known.of(held[:7], "new") == pytest.approx(new[:7].tolist(), abs=1e-6)
     with pytest.raises(UserError, match="fitted to old, new, not 'other': name it in --others"):
         known.of(held, "other")
+
+
+def test_the_auroc_of_texts_is_by_hand():
+    """Two texts of each prompt: ties count half."""
+    assert across(np.array([0.9, 0.1]), np.array([1.0, 0.0]), 2) == 1
+    assert across(np.array([0.9, 0.1]), np.array([0.5, 0.0]), 2) == pytest.approx((0.5 + 1 + 1) / 3)
+
+
+def test_policies_that_are_right_where_the_other_is_wrong_are_told_apart_by_their_context():
+    states, rates = planted(200, 1)
+    value = fit(states, np.array([rates.numpy(), 1 - rates.numpy()]), replace(PROMPTS, epochs=120))
+    held, truth = planted(100, 2)
+    known = FittedValue(value, "", (), states, {"one": rates, "other": 1 - rates})
+    for name, right in (("one", truth), ("other", 1 - truth)):
+        assert across(np.array(known.of(held, name)), right.numpy(), 32) > 0.8, name
 
 
 def test_of_many_prompts_an_update_predicts_so_many_and_compares_no_more_pairs(monkeypatch):
@@ -177,6 +193,26 @@ def test_the_context_of_a_prompt_are_the_latest_rewards_of_others(known):
         name, ())))
     (posed,) = asyncio.run(v0.guide(Problem("a", ()), SimpleNamespace(open_other=1), ledger, file="v"))
     assert posed.meta[v0.VALUE] == 0.3 and known.latest == {"b": 0.25}
+
+
+def test_an_answer_without_a_mark_is_wrong(opened, monkeypatch):
+    async def half(texts, *_):
+        return [t.marked(Score(1.0) if k % 2 else None) for k, t in enumerate(texts)]
+
+    monkeypatch.setattr(prompt_scorer, "marked", half)
+    found = finished(pass_rates(opened.world, opened.sides.train[:2], PUZZLES.measured, replace(PROMPTS, texts=4), 0,
+                                lambda *_: None))
+    assert found == [0.5, 0.5]
+
+
+def test_the_mean_beside_a_value_is_that_of_the_prompts_that_it_was_fitted_to(tmp_path, monkeypatch):
+    async def rates(world, problems, pace, fitting, side, tell):
+        return [(0.25, 0.75)[side]] * len(problems)
+
+    monkeypatch.setattr(prompt_scorer, "pass_rates", rates)
+    found = learn_prompts(PUZZLES, tmp_path / "v", replace(PROMPTS, epochs=1))
+    (mean,), (own,) = found.mean.values(), found.brier.values()
+    assert mean == pytest.approx(0.75 * 0.75**2 + 0.25 * 0.25**2) and own != mean
 
 
 def test_held_out_prompts_are_sampled_with_random_numbers_of_their_own(opened):

@@ -388,12 +388,13 @@ def test_a_run_or_an_update_that_is_not_there_is_an_error_that_names_what_is(stu
         find_rollouts(tmp_path / "none")
 
 
-def test_runs_of_one_name_in_two_studies_are_two(tmp_path):
-    for name in ("x", "y"):
+def test_runs_of_one_name_in_several_studies_are_told_apart(tmp_path):
+    for name in ("x", "y", "z"):
         write_run(tmp_path / name / "runs", "a", "train", 4, 1024, 1)
         write_lines(tmp_path / name / "runs" / "a" / "samples.jsonl", LINES[:1])
     found = find_rollouts(tmp_path)
-    assert len({*found.runs}) == 2 and (found.started, found.matching) == (2 * 1032, 2 * len(LINES[0]["attempts"]))
+    assert found.runs == ("a", "y/a", "z/a")
+    assert (found.started, found.matching) == (3 * 1032, 3 * len(LINES[0]["attempts"]))
 
 
 def test_the_command_prints_a_rollout_turn_by_turn(study):
