@@ -207,6 +207,18 @@ def test_two_arms_are_compared_at_equal_samples_and_equal_flop(tmp_path):
     assert found.flop == pytest.approx(4000 * (1e6 + 64e5))
     assert "they differ in samples" in said("compare", tmp_path / "a", tmp_path / "b")
     assert "has no use for runs of control" in said("compare", tmp_path / "a", tmp_path / "b", "--margin", 0.1, code=2)
+    files = sorted(tmp_path.glob("*/*/run.json"))
+    abouts = [json.loads(f.read_text()) for f in files]
+    for file, about in zip(files[:-1], abouts, strict=False):       # all records but an old one count actions
+        file.write_text(json.dumps({**about, "action": {"flop": 1}}))
+    mixed = compare_control([tmp_path / "a", tmp_path / "b"])
+    assert mixed.flop is None and mixed.arms[0].at_flop is None and mixed.arms[0].at_samples == found.arms[0].at_samples
+    assert "not all records count the same FLOP" in said("compare", tmp_path / "a", tmp_path / "b")
+    files[-1].write_text(json.dumps({**abouts[-1], "action": {"flop": 1}}))
+    assert compare_control([tmp_path / "a", tmp_path / "b"]) == found
+    metrics = files[0].with_name("metrics.jsonl")
+    metrics.write_text(metrics.read_text().replace('"flop"', '"other"'))
+    assert compare_control([tmp_path / "a", tmp_path / "b"]).flop is None, "a run that counts none"
     write(tmp_path / "b", made.ControlRunPlan("run", Arm(sigma=2.0, batch=64, rate=1e-3), 0, 4000),
           made.Trained("pendulum", "sac"))
     with pytest.raises(UserError, match="runs of several settings"):

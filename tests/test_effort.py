@@ -167,6 +167,7 @@ def test_a_plan_chooses_the_longest_answer(budget, accuracy, arm):
     """Below the cost of the study's own length a shorter one is taken, and for an accuracy the cheapest that has it."""
     made = planned(budget, accuracy)
     assert [b.arm for b in made.each] == [arm] and made.one.arm == arm
+    assert made.decision == "one" and made.optimism == 0 == made.gain.value, "it is the sample to be compared with"
     assert made.cost == {"max_tokens=12": 12, "max_tokens=24": 24, "": 40}[arm]
     assert str(made.each[0]) == ("one sample" + (f" at {arm}" if arm else ""))
 

@@ -275,7 +275,8 @@ def test_bfs_prover_imitates_steps_of_middle_surprise_and_begins_again_from_the_
     logp = torch.zeros_like(batch.logp)
     logp[batch.mask] = -torch.tensor([0.1, 0.1, 1.0, 1.0, 1.5, 2.5, 9.0, 9.0] * 2)
     batch = batch.but(logp=logp, extra={"step": step})
-    for low, high, kept in ((0.2, 0.8, (0, 0, 1, 1, 1, 1, 0, 0)), (0, 1, [1] * 8), (0.5, 0.8, [0] * 4 + [1, 1, 0, 0])):
+    for low, high, kept in ((0.2, 0.8, (0, 0, 1, 1, 1, 1, 0, 0)), (0, 1, [1] * 8), (0.5, 0.8, [0] * 4 + [1, 1, 0, 0]),
+                            (0.125, 0.375, [1, 1] + [0] * 6)):      # a rank at an edge is in the upper part
         assert bfsprover.advantage(batch, None, low=low, high=high)[0][batch.mask[0]].tolist() == list(kept)
         assert not bfsprover.advantage(batch, None, low=low, high=high)[1].any(), "what was wrong is not imitated"
     step[0, batch.mask[0]] = torch.tensor([1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 4.0])
@@ -299,11 +300,61 @@ def test_bfs_prover_numbers_steps_from_1_and_nothing_that_the_policy_did_not_wri
     assert [x.rstrip(";") for x in said[:-1]] == str(problem.meta["solution"]).split(";")[:-1]
 
 
-def judging(answered, rewards, seed):
-    ledger = Ledger(seed=seed)
-    own = hand_made(rewards)
+def test_where_training_begins_again_the_optimiser_is_new_and_what_was_kept_has_its_turn(monkeypatch):
+    world, ledger, did = toy_world(), Ledger(step=1), []
+    monkeypatch.setattr(type(world.learner), "forget", lambda self: did.append("new"), raising=False)
+    names = "abc"
+    kept = [hand_made((1, 0), problem=replace(toy.QUESTION, id=x)) for x in names]
+    batch = toy.pack([g.of(r.but(notes={"step": tuple(np.zeros(len(s)) for s in r.segments)}) for r in g.rollouts)
+                      for g in kept], 0)
+
+    def inner(batch, *_):
+        did.append("".join(g.problem.id for g in batch.groups))
+        return {}
+
+    goedel.improve(batch, None, world, ledger, period=2, inner=inner)
+    bfsprover.improve(batch, methods.recipe("grpo"), world, ledger, period=2, updates=2, inner=inner)
+    assert did == ["abc", "new", "abc", "new", "abc", "abc"]
+    few = Ledger(step=1)        # of batches as large as two groups, the third is not left out
+    few.kept["shelf"] = kept[:1]
+    small = batch.but(groups=batch.groups[1:])
+    did.clear()
+    bfsprover.improve(small, methods.recipe("grpo"), world, few, period=2, updates=3, inner=inner)
+    assert did == ["bc", "new", "ab", "ca", "bc"]
+    spark.improve(batch, None, world, few, room=2, inner=inner)
+    assert [g.problem.id for g in few.kept["shelf"]] == ["b", "c"]
+
+
+def judging(answered, rewards, seed, problem=toy.QUESTION, drawn=0):
+    ledger = Ledger(seed=seed, drawn=drawn)
+    own = hand_made(rewards, problem=problem)
     ledger.kept["shelf"] = [own.of(r.but(final=x).marked(r.score) for r, x in zip(own.rollouts, answered, strict=True))]
     return ledger
+
+
+def test_a_task_of_spark_is_drawn_anew_for_each_draw_and_problem_and_is_of_its_own_problem():
+    world = toy_world()
+
+    def posed(name, drawn):
+        problem = replace(toy.QUESTION, id=name)
+        ledger = judging("abcd", (1, 1, 0, 0), 0, problem, drawn)
+        return asyncio.run(spark.guide(problem, world, ledger, reflect=0.0))[1].text
+
+    assert len({posed("0", k) for k in range(16)}) > 4 < len({posed(f"0{k}", 0) for k in range(16)})
+    new = replace(toy.QUESTION, id="00")
+    assert asyncio.run(spark.guide(new, world, judging("ab", (1, 0), 0))) == [new], "that group is of another problem"
+
+
+def test_the_digits_of_a_verdict_of_a_built_in_problem_say_which_is_right(world):
+    problem, seen = world.problems[0], set()
+    for seed in range(16):
+        ledger = judging("78", (1, 0), seed, problem)
+        task = asyncio.run(spark.guide(problem, world, ledger))[1]
+        shown = task.text.removeprefix(problem.text).split("=")
+        assert task.answer == {"pair": {"7": "1", "8": "2"}, "point": {"7": "1", "8": "0"}}[task.variant][shown[-3]
+            if task.variant == "pair" else shown[-2]], task
+        seen.add((task.variant, task.answer))
+    assert len(seen) == 4
 
 
 def test_sparks_tasks_are_balanced_and_never_compare_equal_answers():
@@ -346,6 +397,10 @@ def test_spark_pays_verdicts_by_their_last_word(world):
     paid = asyncio.run(spark.reward(own, toy_world()))
     assert [r.score.value for r in paid.rollouts] == [1.0, 1.0, 0.0, 0.0]
     assert [r.notes["judged"] for r in paid.rollouts] == [1.0] * 4 and all(r.mark is None for r in paid.rollouts)
+    failed = asyncio.run(spark.reward(own.of(r.but(stop=Stop.ERROR) for r in own.rollouts), toy_world()))
+    assert all(r.score is None for r in failed.rollouts), "what failed is not judged"
+    answered = asyncio.run(spark.reward(hand_made((None,) * 2), toy_world()))
+    assert [r.notes["judged"] for r in answered.rollouts] == [0.0] * 2
 
 
 def test_the_doctor_says_that_it_cannot_mark_a_text_alone_by_a_scorer():

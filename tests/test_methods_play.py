@@ -137,6 +137,14 @@ def test_tti_never_plays_a_dialogue_beyond_its_horizon_and_every_interaction_is_
         assert now.evaluated(4, Sampling()).max_turns == 5
 
 
+def test_an_answer_of_goedel_is_corrected_up_to_two_times():
+    world = toy.world()
+    world.env = Endless
+    now = methods.recipe("goedel").pace(Ledger())
+    made = asyncio.run(play.sample(world.problems[0], range(4), world, now, PLACE))
+    assert [len(r.turns) for r in made] == [3] * 4
+
+
 def test_lengths_and_temperatures_of_the_day_are_in_no_evaluation():
     now = Pace(0.0, 7, Sampling(0.3), max_turns=3, stop=("!",))
     assert now.evaluated(9, Sampling(0.6)) == Pace(0.0, 9, Sampling(0.6), max_turns=3, stop=("!",))

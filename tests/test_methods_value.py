@@ -1,11 +1,15 @@
 """V_0's utility and its allocation, with numbers of the card."""
 
+import asyncio
 import itertools
 
 import pytest
 
+import toy
+from isocost.ledger import Ledger
 from isocost.methods import v0
 from isocost.types import Problem
+from isocost.worlds.toy import world
 
 
 @pytest.mark.parametrize("b, p, u", [(2, 0.3, 0.42), (8, 0.25, 5.199), (8, 0.05, 2.293), (8, 0.75, 2.0), (8, 0, 0),
@@ -31,6 +35,16 @@ def test_greedy_counts_against_the_best_of_all(values, total, lost):
                key=worth)
     assert sum(found) == total and min(found) >= 2 and max(found) <= 32
     assert 1 - worth(found) / worth(best) == pytest.approx(lost, abs=1e-4)
+
+
+def test_without_a_folder_the_value_is_what_the_ledger_remembers_and_one_half_of_nothing():
+    ledger, own = Ledger(), toy.group([1.0, 1.0, 1.0, 0.0])
+    values = []
+    for seen in ((), (own,)):
+        ledger.saw(*seen)
+        (posed,) = asyncio.run(v0.guide(own.problem, world(), ledger))
+        values.append(posed.meta[v0.VALUE])
+    assert values == [0.5, 0.75]
 
 
 def test_every_wave_spends_its_total():

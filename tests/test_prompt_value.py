@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
 from isocost import meter, strategies
 from isocost.chance import Purpose
@@ -19,8 +21,9 @@ from isocost.ledger import Ledger
 from isocost.methods import v0
 from isocost.scorers import prompts
 from isocost.scorers.prompts import FittedValue, PromptValue
+from isocost.steps import prompt_scorer
 from isocost.steps.prompt_scorer import PROMPTS, across, brier, fit, learn_prompts, pass_rates
-from isocost.types import Place, Problem
+from isocost.types import Place, Problem, Score
 from isocost.worlds.setting import Setting, open_setting
 from test_methods_value import allocated
 
@@ -39,15 +42,21 @@ def planted(count, seed, shift=0.0):
 
 
 def test_v_is_what_the_prompt_says_moved_by_what_prompts_alike_earned_beyond_that():
-    """By hand: f = h_1 - 1, equal attention, so every value moves by g times the mean of r_j - σ(f(h_j))."""
-    value = PromptValue(2)
+    """By hand: f = h_1 - 1 of states that are standardised, and attention to the one of h_1 = 1 over that of 0."""
+    value = PromptValue(2, wide=4)
     with torch.no_grad():
+        value.mean.copy_(torch.tensor([1.0, 0.0]))
+        value.scale.copy_(torch.tensor([2.0, 1.0]))
         value.direct.weight.copy_(torch.tensor([[1.0, 0.0]]))
         value.direct.bias.fill_(-1.0)
-        value.asked.weight.zero_()
+        for side in (value.asked, value.known):
+            side.weight.zero_()
+            side.weight[0, 0] = 2.0
         value.gain.fill_(3.0)
-        found = value(torch.tensor([[2.0, 5.0]]), torch.tensor([[1.0, 0.0], [1.0, 9.0]]), torch.tensor([1.0, 0.5]))
-    assert found.tolist() == pytest.approx([1.0 + 3.0 * ((1 - 0.5) + (0.5 - 0.5)) / 2])
+        found = value(torch.tensor([[5.0, 5.0]]), torch.tensor([[3.0, 0.0], [1.0, 9.0]]), torch.tensor([1.0, 0.5]))
+    near = 1 / (1 + np.exp(-4.0))       # h_1 = 2: (2 · 2 · 2 · 1 - 0) / √4
+    beyond = near * (1.0 - 0.5) + (1 - near) * (0.5 - 1 / (1 + np.e))
+    assert found.tolist() == pytest.approx([1.0 + 3.0 * beyond])
 
 
 def test_v_ranks_prompts_it_was_not_fitted_on_and_follows_a_policy_that_changed_by_its_context_alone():
@@ -61,6 +70,21 @@ def test_v_ranks_prompts_it_was_not_fitted_on_and_follows_a_policy_that_changed_
     assert known.of(held[:7], "new") == pytest.approx(new[:7].tolist(), abs=1e-6)
     with pytest.raises(UserError, match="fitted to old, new, not 'other': name it in --others"):
         known.of(held, "other")
+
+
+def test_the_auroc_of_texts_is_by_hand():
+    """Two texts of each prompt: ties count half."""
+    assert across(np.array([0.9, 0.1]), np.array([1.0, 0.0]), 2) == 1
+    assert across(np.array([0.9, 0.1]), np.array([0.5, 0.0]), 2) == pytest.approx((0.5 + 1 + 1) / 3)
+
+
+def test_policies_that_are_right_where_the_other_is_wrong_are_told_apart_by_their_context():
+    states, rates = planted(200, 1)
+    value = fit(states, np.array([rates.numpy(), 1 - rates.numpy()]), replace(PROMPTS, epochs=120))
+    held, truth = planted(100, 2)
+    known = FittedValue(value, "", (), states, {"one": rates, "other": 1 - rates})
+    for name, right in (("one", truth), ("other", 1 - truth)):
+        assert across(np.array(known.of(held, name)), right.numpy(), 32) > 0.8, name
 
 
 def test_of_many_prompts_an_update_predicts_so_many_and_compares_no_more_pairs(monkeypatch):
@@ -118,6 +142,18 @@ def test_a_prompt_s_score_is_its_value_and_reading_it_is_charged(learned, opened
     assert about["cost"]["score"] > 0 and len(about["ids"]) == 12 and about["policies"] == ["tiny-puzzles"]
 
 
+def test_a_model_is_opened_once_and_values_that_were_fitted_anew_are_read_anew(learned, opened, tmp_path):
+    file, problem = shutil.copytree(learned, tmp_path / "v"), opened.sides.train[0]
+
+    def value():
+        return asyncio.run(prompts.score(problem, [1], [True], opened.world, file=str(file)))[0]
+
+    first, reader = value(), dict(opened.world.critics)
+    kept = load_file(file / prompts.VALUES)
+    save_file({**kept, "direct.bias": kept["direct.bias"] + 1}, file / prompts.VALUES)
+    assert value() > first and all(opened.world.critics[k] is v for k, v in reader.items())
+
+
 def test_rollouts_are_allocated_by_the_value_of_the_folder(learned, opened):
     async def posed(problem):
         return await v0.guide(problem, opened.world, Ledger(0), file=str(learned))
@@ -157,6 +193,26 @@ def test_the_context_of_a_prompt_are_the_latest_rewards_of_others(known):
         name, ())))
     (posed,) = asyncio.run(v0.guide(Problem("a", ()), SimpleNamespace(open_other=1), ledger, file="v"))
     assert posed.meta[v0.VALUE] == 0.3 and known.latest == {"b": 0.25}
+
+
+def test_an_answer_without_a_mark_is_wrong(opened, monkeypatch):
+    async def half(texts, *_):
+        return [t.marked(Score(1.0) if k % 2 else None) for k, t in enumerate(texts)]
+
+    monkeypatch.setattr(prompt_scorer, "marked", half)
+    found = finished(pass_rates(opened.world, opened.sides.train[:2], PUZZLES.measured, replace(PROMPTS, texts=4), 0,
+                                lambda *_: None))
+    assert found == [0.5, 0.5]
+
+
+def test_the_mean_beside_a_value_is_that_of_the_prompts_that_it_was_fitted_to(tmp_path, monkeypatch):
+    async def rates(world, problems, pace, fitting, side, tell):
+        return [(0.25, 0.75)[side]] * len(problems)
+
+    monkeypatch.setattr(prompt_scorer, "pass_rates", rates)
+    found = learn_prompts(PUZZLES, tmp_path / "v", replace(PROMPTS, epochs=1))
+    (mean,), (own,) = found.mean.values(), found.brier.values()
+    assert mean == pytest.approx(0.75 * 0.75**2 + 0.25 * 0.25**2) and own != mean
 
 
 def test_held_out_prompts_are_sampled_with_random_numbers_of_their_own(opened):

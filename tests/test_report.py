@@ -211,6 +211,8 @@ def test_fates_sum_to_the_meter_and_say_so(study: Path, page: str):
     total = sum(sum(r.fates.values()) for r in load(study).runs) + 8192
     assert "The fates sum to the metered total: " in page
     assert f"= {total:,}." in Page(page).text
+    wasted = sum(n for r in load(study).runs for fate, n in r.fates.items() if fate not in ("trained", "evaluation"))
+    assert f"; {wasted:,} were paid for and gave no training signal" in Page(page).text and wasted > 0
 
 
 @pytest.mark.parametrize(("unit", "of_run"), [
@@ -428,6 +430,15 @@ def test_a_law_or_a_forecast_changed_after_the_seal_shows(study: Path, tmp_path:
     assert "Changed after the seal: forecast.json, law.json." in top and "whether it held is not known" in top
     assert "The forecast held" not in Page(page).text and "the forecast held" not in top
     assert text.count("changed since") == 2, "the law, and the forecast"
+
+
+def test_a_run_of_another_seal_and_code_that_differs_between_runs_show(study: Path, tmp_path: Path):
+    other = shutil.copytree(study, tmp_path / "s")
+    one = other / "runs" / load(other).of("train")[0].name / "run.json"
+    write_json(one, json.loads(one.read_text()) | {"seal": "another", "code": {"version": "0.1.0", "sources": "other"}})
+    text = _part(report.write(other).read_text(), "history")
+    assert text.count("1 without the seal") == 1 and text.count("not computed again") == 1, "which code is not known"
+    assert text.count(", the same") == 4 and "changed since" not in text
 
 
 def test_what_was_sealed_is_shown_and_not_a_plan_made_anew(study: Path, tmp_path: Path):

@@ -388,6 +388,15 @@ def test_a_run_or_an_update_that_is_not_there_is_an_error_that_names_what_is(stu
         find_rollouts(tmp_path / "none")
 
 
+def test_runs_of_one_name_in_several_studies_are_told_apart(tmp_path):
+    for name in ("x", "y", "z"):
+        write_run(tmp_path / name / "runs", "a", "train", 4, 1024, 1)
+        write_lines(tmp_path / name / "runs" / "a" / "samples.jsonl", LINES[:1])
+    found = find_rollouts(tmp_path)
+    assert found.runs == ("a", "y/a", "z/a")
+    assert (found.started, found.matching) == (3 * 1032, 3 * len(LINES[0]["attempts"]))
+
+
 def test_the_command_prints_a_rollout_turn_by_turn(study):
     said = told(study, "--run", "dialogues", "--outcome", "success", "--update", "16")
     for words in ("1 of 8 kept rollouts match: 1 success",

@@ -163,6 +163,10 @@ def test_the_choice_of_a_pool_is_what_play_returns(spec):
         assert answer.notes["depth"] == pick.depth([t.segments[-1].written for t in tries])
 
 
+def test_depth_by_hand_is_the_longest_text_of_each_batch():
+    assert strategies.Pick(0, (3, 2)).depth([4, 1, 7, 2, 3]) == 7 + 3 and strategies.Pick(0, (3,)).depth([4]) == 4
+
+
 def test_votes_by_hand():
     assert vote.choose(["x", "y", "y", None, "x"], [None] * 5, n=5).chosen == 0       # a tie: the answer that was first
     assert vote.choose(["x", "y", "y", "x"], [None] * 4, n=3).chosen == 1

@@ -288,6 +288,37 @@ def test_a_draft_that_is_dropped_has_numbers_of_its_own_and_the_limit_is_of_the_
     assert len(set(drawn)) == len(drawn) > 12 and max(len(r.segments[0].reply()) for r in made) == 3
 
 
+@pytest.mark.parametrize("value, below, routed", [
+    (0.5, 0.5, False), (0.5, 0.51, True), (1.0, 1, True), (0.0, 0, False)])
+def test_by_the_rule_prompt_one_of_the_two_models_writes_all_as_it_does_alone(value, below, routed):
+    world, other = two()
+    seen, read = called(other if routed else world), []
+
+    async def said(problem, texts, over, world):
+        read.extend(t.final for t in texts)
+        return [value] * len(texts)
+
+    made, tab, _ = run(f"route:strong=strong,rule=prompt,below={below}", range(6), world=world, scorer=said)
+    alone, _, _ = run("one", range(6), world=toy.world(seed=5) if routed else toy.world())
+    assert [r.final for r in made] == [r.final for r in alone] and len({r.final for r in made}) > 1
+    assert {*read} == {""} and all(r.notes["score"] == value and r.notes["tries"] == 1 for r in made)
+    wrote, asked = (sum(x) for x in zip(*((len(b) - len(a), len(a)) for a, b in seen), strict=True))
+    assert sum(r.notes["depth"] for r in made) == wrote
+    assert sum(r.notes["strong"] for r in made) == wrote * routed == world.meter.of("model strong").decode
+    assert sum(r.notes["strong_read"] for r in made) == asked * routed and {r.notes["routed"] for r in made} == {routed}
+    assert tab.cost.rollouts == len(made)
+
+
+def test_a_prompt_without_a_score_is_answered_by_neither_model():
+    async def none(problem, texts, over, world):
+        return [None] * len(texts)
+
+    world, other = two()
+    mine, theirs = called(world), called(other)
+    made, _, _ = run("route:strong=strong,rule=prompt", world=world, scorer=none)
+    assert {r.stop for r in made} == {Stop.ERROR} and not mine and not theirs
+
+
 def test_agg_counts_the_steps_before():
     """0.5 - 6 t / 30 is above 0 for the first two steps."""
     made, _, _ = run("route:strong=strong,rule=agg,below=0.5,weights=0 0 0 0 -6,step=a", range(12), world=two()[0],

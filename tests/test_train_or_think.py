@@ -49,7 +49,7 @@ def pool(rate, seed, problems=200, samples=8):
 @pytest.fixture(scope="module")
 def split():
     arms = {"grpo": [pool(0.9, 1), pool(0.9, 2)]}
-    return parts(pool(0.5, 0), probe=0, bands=1, least=10, seed=0, arms=arms)
+    return replace(parts(pool(0.5, 0), probe=0, bands=1, least=10, seed=0, arms=arms), policies=frozenset(arms))
 
 
 def goal(answers, budget=None, accuracy=None, price=None, **more):
@@ -78,6 +78,7 @@ def test_an_answer_bears_its_share_of_the_training_in_every_unit(split):
 def test_few_answers_think_and_many_are_trained_for(split):
     few, many = (prescribe(split, ["best-of"], goal(q, accuracy=0.4), 0) for q in (100, 1_000_000))
     assert (few.label, many.label) == ("best of 3", "one sample of grpo")
+    assert few.one.label == many.one.label == "one", "the gain is over a sample of the study's own model"
     table = frontier_table(split, ["best-of"], goal(1_000_000, accuracy=0.4), 0, ())
     (pays,) = table.pays
     assert pays.answers == pytest.approx(8e6 / (2 * P * 10 * 2))                # 8e6 FLOP; an answer saves two samples

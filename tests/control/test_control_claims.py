@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from claim_records import follows
 from experiments import control_claims as claims
-from experiments.claim import answers_of, outcome_of
 from experiments.control.measures import overestimation
 from isocost.control.data import read
 from isocost.control.networks import Params
 from isocost.control.tasks import open_task, random_return
 from isocost.laws.tracks import Track
-from isocost.planner.forecast import digest
 from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, load_policy, run_stack
 
@@ -24,16 +23,8 @@ KEPT = sorted(claims.KEPT.glob("*.json"))
 @pytest.mark.parametrize("file", KEPT, ids=lambda f: f.stem)
 def test_a_record_is_that_of_its_row_and_its_answers_follow(file):
     of, record = claims.rows()[file.stem], json.loads(file.read_text())
-    assert record["row"] == json.loads(json.dumps(of.data()))
-    assert record["decidable"] == all(x["passed"] is not False for x in record["gate"])
-    assert record["decidable"] or "outcome" not in record
-    if "outcome" in record:
-        assert record["seal"] == digest({k: record[k] for k in ("row", "decidable", "gate", "pilot")})
-        answers = answers_of(of.claim, record["runs"])
-        assert [a["answer"] for a in answers] == [a["answer"] for a in record["answers"]]
-        assert outcome_of([a["answer"] for a in answers]) == record["outcome"]
-        assert {len(own) for own in record["runs"].values()} == {of.claim.seeds}
-        assert not set(record["at_equal_flop"]) - {a["says"] for a in answers}
+    follows(of, record)
+    assert not {*record.get("at_equal_flop", ())} - {a["says"] for a in record.get("answers", ())}
 
 
 def test_claims_that_share_runs_share_task_and_settings():

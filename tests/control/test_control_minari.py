@@ -23,13 +23,18 @@ def episode(steps, size, action, ended=False, cut=False):
 
 
 def test_episodes_become_columns():
-    """Pendulum's torque is within 2. Both flags at once are an end; without one the last step is cut."""
+    """Pendulum's torque is within 2. Both flags at once are an end; without one the last step is cut, as is any that is
+    truncated."""
     s, a, r, then, end, cut = columns_of("x", open_task("pendulum"), [
         episode(2, 3, 2.0, ended=True, cut=True), episode(3, 3, -1.0, cut=True), episode(1, 3, 0.0)])
     assert a[:, 0].tolist() == [1, 1, -0.5, -0.5, -0.5, 0] and r[:, 0].tolist() == [0, 1, 0, 1, 2, 0]
     np.testing.assert_allclose(s[[0, 1, 2]], [[0, 0.01, 0.02], [0.03, 0.04, 0.05], [0, 0.01, 0.02]])
     np.testing.assert_allclose(then[[1, 2]], [[0.06, 0.07, 0.08], [0.03, 0.04, 0.05]])
     assert end[:, 0].tolist() == [0, 1, 0, 0, 0, 0] and cut[:, 0].tolist() == [0, 0, 0, 0, 1, 1]
+    inside = episode(3, 3, 0.0)
+    inside.truncations[0] = inside.terminations[1] = inside.truncations[1] = True
+    *_, end, cut = columns_of("x", open_task("pendulum"), [inside])
+    assert end[:, 0].tolist() == [0, 1, 0] and cut[:, 0].tolist() == [1, 0, 1]
 
 
 def test_the_number_of_a_discrete_observation_is_one_of_several():
@@ -66,8 +71,9 @@ def test_a_set_that_is_written_is_read_again_to_the_same_bytes(spec, tmp_path, m
     assert read_minari("set-v0", task).card["hash"] == own.card["hash"]
     theirs = minari.load_dataset("set-v0")
     assert (theirs.total_steps, theirs.total_episodes) == (own.card["transitions"], own.card["trajectories"])
-    _, _, reward, *_ = data.split(task.space, own.rows)
-    assert np.concatenate([e.rewards for e in theirs]).tolist() == reward[:, 0].tolist()
+    _, _, reward, _, end, cut = data.split(task.space, own.rows)
+    for name, column in (("rewards", reward), ("terminations", end), ("truncations", cut)):
+        assert np.concatenate([getattr(e, name) for e in theirs]).tolist() == column[:, 0].tolist(), name
     with pytest.raises(UserError, match=f"was made on {spec}, not on bandit"):
         read_minari("set-v0", open_task("bandit"))
     with pytest.raises(UserError, match="Minari cannot read other-v0"):

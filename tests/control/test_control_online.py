@@ -1,6 +1,7 @@
 """Methods that learn from a set and then from samples, by numbers worked from the papers' equations."""
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from isocost.control.parts.improve import squashed
 from isocost.control.parts.tempo import steady
 from isocost.control.replay import Replay
 from isocost.control.tasks import open_task, random_return
+from isocost.control.tasks.family import BEST
 from isocost.control.types import Space, Transitions
 from isocost.errors import UserError
 from isocost.runs import driver
@@ -24,7 +26,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, agent_of, price, run_stack
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.stop_at import StopAt
-from isocost.steps.control.single import ControlOptions, _stop_at
+from isocost.steps.control.single import ControlOptions, _stop_at, train_control
 from isocost.types import Cost
 from offline_sets import made
 
@@ -164,6 +166,13 @@ def test_both_phases_are_billed_recorded_and_resumed_byte_for_byte(where, tmp_pa
     assert left(tmp_path / "again") == left(whole[1])
     with pytest.raises(UserError, match="its offline differs"):
         run_stack([job(1, where, offline_updates=50)], [whole[1]])
+    out, own = tmp_path / "stopped", job(1, where)
+    for amount, reached in ((f"{both}flop", (0, 40)), ("45-env-steps", (40, 80))):
+        asked = ControlOptions("60-env-steps", stop_at=amount, offline=where, offline_updates=40)
+        end, = run_stack([own], [out], stop_at=_stop_at(asked, own))     # in one phase, then in the other
+        assert (end["reason"], end["samples"], end["updates"]) == ("stopped", *reached)
+    run_stack([own], [out])
+    assert left(out) == left(whole[1])
 
 
 def test_a_budget_in_flop_or_updates_pays_for_the_updates_on_the_set(where, tmp_path):
@@ -182,6 +191,18 @@ def test_stop_at_in_flop_has_the_price_of_each_phase(where):
         cost = Cost(updates=many, env_steps=5)
         assert at.worth(cost, cost, 0.0) == worth + 5 * work.action.flop and work.first.flop > 2 * work.update.flop
     assert "first" not in StopAt(1.0, "seconds", {}).data()
+    on_set = job(0, where, "iql", budget={"updates": 9.0}, offline_updates=0, sets={}, arm=own.arm.but(sigma=1.0))
+    at = _stop_at(ControlOptions("9-updates", stop_at="1e9flop", offline=where), on_set)
+    assert at.worth(Cost(updates=3, env_steps=5), Cost(), 0.0) == 3 * price(
+        agent_of(on_set), open_task("pendulum")).update.flop, "a run on a set acts in evaluations alone"
+
+
+def test_what_the_set_has_taught_is_evaluated_after_the_first_sample(where, tmp_path):
+    train_control("wsrl", "pendulum", ControlOptions(
+        "32-env-steps", batch=16, width=16, offline=where, offline_updates=2, evaluations=8, environments=2,
+        sets=["tempo.warmup=20", "losses.drawn=2"]), tmp_path / "r")
+    lines = [x for x in read_lines(tmp_path / "r" / "metrics.jsonl") if "return" in x]
+    assert [(x["env_steps"], x["updates"]) for x in lines][:2] == [(0, 0), (2, 2)]
 
 
 @pytest.mark.parametrize("method, more, said", [
@@ -412,7 +433,11 @@ def test_a_family_has_the_pendulum_in_its_middle_and_names_each():
     short, _, _ = family.step(np.array([[0.1, 0.0, 0.0]]), np.array([[0.0]]))
     assert short[0, 1] == pytest.approx(15 / 0.8 * np.sin(0.1) * 0.05)
     assert family.observe(state)[0, 3:].tolist() == [0, 1, 0]
-    assert -400 < open_task("family:5").reference < -100 and random_return("family:2") < -1000
+    stiff, _, _ = family.step(np.array([[0.0, 0.0, 0.0]]), np.array([[1.0]]))
+    assert stiff[0, 1] == pytest.approx(3 / 0.8**2 * 0.05), "3 u / (m l²)"
+    assert not family.step(np.zeros((1, 3)), np.zeros((1, 1)))[2].any(), "upright is no end"
+    assert family.reference == pytest.approx((BEST[0.8] + BEST[1.0] + BEST[1.2]) / 3)
+    assert family.limit == pendulum.limit and random_return("family:2") < -1000
 
 
 def test_the_two_places_of_reach_pay_1_and_a_half_and_demonstrations_go_to_both():
@@ -422,6 +447,13 @@ def test_the_two_places_of_reach_pay_1_and_a_half_and_demonstrations_go_to_both(
         states, reward, ended = task.step(states, np.array([[1.0, 0.0], [-1.0, 0.0]]))
     assert reward.tolist() == [1.0, 0.5] and ended.all() and states[:, 0].tolist() == pytest.approx([0.6, -0.6])
     assert 0.7 < found.card["return"]["mean"] < 0.8 and found.card["cut"] == 0
+    far, paid, _ = task.step(np.array([[0.55, 0.0], [0.65, 0.0]]), np.array([[9.0, 0.0], [-0.3, 0.0]]))
+    assert far[:, 0].tolist() == pytest.approx([0.75, 0.59]) and paid.tolist() == [1.0, 0.0], "a stride is 0.2"
+    assert task.reference == reward.max(), "that of the better place"
+    late = data.make(replace(task, limit=4), {"navigate": 1.0}, 300, 0)
+    *_, end, cut = data.split(task.space, late.rows)
+    lengths = np.diff(np.flatnonzero(np.append(1.0, end + cut)))
+    assert (end[cut > 0] == 0).all() and 4 in lengths[end[end + cut > 0] > 0], "an end at the limit is an end"
     begun = found.rows[:, :2].abs().amax(-1) < 0.1
     assert 0.3 < (found.rows[begun, 2] > 0.3).float().mean() < 0.7 and random_return("reach") < 0.2
 

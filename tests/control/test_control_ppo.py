@@ -20,6 +20,8 @@ from isocost.runs import control
 from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, run_stack
 from isocost.runs.stop_at import StopAt
+from isocost.steps.control.single import ControlOptions, _stop_at
+from isocost.types import Cost
 from isocost.units import ENV_STEPS
 from logs_to_import import said
 
@@ -180,6 +182,8 @@ def test_what_a_rollout_is_prepared_by_is_charged_and_a_budget_in_flop_pays_for_
     assert less["flop"] <= paid and (less["updates"], less["samples"] < 96) == (40, True)
     work = control.price(small(), open_task("pendulum"))
     assert (work.prepared.flop, work.action.flop, work.update.flop) == (kept, action, update)
+    at = _stop_at(ControlOptions("100-env-steps", stop_at="1e9flop"), job())
+    assert at.worth(Cost(env_steps=32, updates=20), Cost(), 0.0) == 32 * (action + kept) + 20 * update
 
 
 def test_a_budget_in_flop_pays_for_what_a_begun_rollout_is_prepared_by(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.methods import agent, refuse_unfit, tuned
 from isocost.control.tasks import names, open_task, random_return
+from isocost.control.tasks.family import BEST
 from isocost.control.types import Space
 from isocost.errors import RewardFailed, UserError
 
@@ -264,7 +265,9 @@ class TestGymnasium:
 
 
 def test_the_reference_of_pendulum_is_that_of_its_record():
-    """Of value iteration; random actions are measured again, on the episodes of the record."""
+    """Of value iteration, as those of the lengths of a family; random actions are measured again, on the episodes of
+    the record."""
     record = json.loads((Path(__file__).parents[2] / "experiments/results/control_references.json").read_text())
     assert open_task("pendulum").reference == record["return"] > record["value_at_the_starts"] - 3
+    assert record["family_by_length"] == {str(k): v for k, v in BEST.items()}
     assert {k: random_return(k) for k in EMBEDDED} == pytest.approx(record["random"], abs=1e-3)

@@ -111,7 +111,7 @@ async def play(
         final = world.text.decode(grown.reply().tolist())
         (number,) = answer.apart(1)     # the draft that is dropped has drawn what the old one would draw next
         made = Rollout(problem, (grown,), final, Stop.LENGTH if full and not over else stop, number)
-        (score,) = await answer.scores([made], [over or full])
+        (score,) = await answer.scores([made], [over or full]) if mark else [None]     # of the prompt it is known
         return Path(made, over or full, score), tab.cost
 
     async def search(answer: Answer, first: Segment) -> Rollout:
