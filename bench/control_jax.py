@@ -4,9 +4,9 @@
     XLA_FLAGS=--xla_cpu_multi_thread_eigen=false PYTHONPATH=/tmp/jax:. OMP_NUM_THREADS=1 taskset -c 0 \\
         python -m bench.control_jax --out FILE
 
-SAC on Pendulum, 64 wide with batches of 64: runs are stacked by `jax.vmap`, and a call compiles many updates into one
-`lax.scan`, which is how JAX is fastest. Both draw their batches from a replay of 1,000 transitions. One core: XLA takes
-no threads that it is not given.
+SAC at Pendulum's sizes, 64 wide with batches of 64. In JAX runs are stacked by `jax.vmap`, and a call makes 100
+updates in one `lax.scan`, so that dispatch costs little. Both draw their batches from a replay of 1,000 transitions.
+`taskset` limits both to one core, XLA's threads too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def q(critics: Any, s: Any, a: Any) -> Any:
 
 
 def acted(actor: list[Any], s: Any, key: Any) -> tuple[Any, Any]:
-    """A squashed Gaussian's action and its log-prob."""
+    """A tanh-Gaussian's action, (B, A), and its log-prob, (B,)."""
     mean, spread = jnp.split(run(actor, s), 2, -1)
     spread = jnp.clip(spread, -5, 2)
     z = jax.random.normal(key, mean.shape)

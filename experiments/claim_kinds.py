@@ -1,4 +1,4 @@
-"""What claims share whose arms are mappings: rows of TOML, records, the seal, and the commands `pilot`, `seal`, `run`.
+"""Claims whose arms are mappings: rows of TOML, records, the seal, and the commands `pilot`, `seal`, `run`.
 
 `experiments.control_claims` and `experiments.strategy_claims` are such kinds; each says how its arms run.
 """
@@ -29,15 +29,15 @@ class Mapped(Protocol):
         """The claim; its arms are their labels."""
 
     def data(self) -> Record:
-        """What must not be chosen after the fact."""
+        """What is sealed: the row of the TOML file, with its arms."""
 
 
 T = TypeVar("T", bound=Mapped)
 
 
 def rows_of(folder: Path, own: Sequence[str], make: Callable[..., T]) -> dict[str, T]:
-    """Every claim of a folder's TOML files by name: `make` of the claim, its arms, and those of its `own` fields that a
-    row has; what `each` of a row has all of its arms have. Raises UserError as `experiments.claim` does."""
+    """Every claim of a folder's TOML files by name: `make` of the claim, its arms, and those of the `own` fields that
+    its row has. A row's table `each` has settings that all its arms share. Raises UserError as `experiments.claim`."""
     found = {}
     for file in sorted(folder.glob("*.toml")):
         for name, row in tomllib.loads(file.read_text(encoding="utf-8")).items():
@@ -62,14 +62,14 @@ def refuse_changed(of: Mapped, record: Mapping[str, Any]) -> None:
 
 
 def answered(of: Mapped, runs: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Record:
-    """What a record says of the numbers of every arm's runs by seed: the outcome, the answers, the numbers."""
+    """The part of a record that follows from `runs`, numbers by arm, seed and metric: the outcome and the answers."""
     answers = answers_of(of.claim, runs)
     return {"outcome": outcome_of([a["answer"] for a in answers]), "answers": answers, "runs": runs}
 
 
 def entered(arguments: Sequence[str], rows: Mapping[str, T], kept: Path, pilot: Callable[[T], Record],
             run: Callable[[T, Record], Record]) -> int:
-    """`pilot`, `seal` or `run` NAME; returns the exit code. Raises UserError for anything else."""
+    """The command `pilot`, `seal` or `run` NAME; returns the exit code. Raises UserError for other arguments."""
     if len(arguments) != 2 or arguments[0] not in ("pilot", "seal", "run") or arguments[1] not in rows:
         raise UserError(f"say `pilot NAME`, `seal NAME` or `run NAME`: there are {', '.join(rows)}")
     of, file = rows[arguments[1]], kept / f"{arguments[1]}.json"

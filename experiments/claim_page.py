@@ -53,9 +53,9 @@ ALT = ("Difference in the share of right attempts between the arm and its baseli
 
 HEAD = """# Claims
 
-This page tests claims of papers in small worlds, in situations that the methods were made for. `python -m
-experiments.claim page` writes it from `experiments/claims/` and `experiments/results/claims/`. A title leads to its
-method's page, which has all.
+This page tests claims of papers in small worlds that suit the methods. `python -m
+experiments.claim page` writes it from `experiments/claims/` and `experiments/results/claims/`. Titles link to the
+details.
 
 A claim is a row of a TOML file. A *gate* decides from a pilot whether it is decidable: every arm is trained at full
 length with other seeds, at the probed learning rate and at half of it, and [ten
@@ -64,23 +64,23 @@ uses the lower rate. A question *holds* if its 95 % interval lies in the claimed
 claim holds if all its questions do, and does not if the interval of one lies outside, at an error rate divided by their
 number.
 
-Claims about [control](control_methods.md) are asked in the same way, except that a pilot has three learning rates, of
-which the middle one has to be the best, and that rules read returns in the mean over a run where questions do. After a
-refusal rates, lengths and sets were changed and piloted again; `dqn_target` and `weighting` then asked less.
+Claims about [control](control_methods.md) are asked in the same way, with two exceptions: a pilot has three learning
+rates, and the middle one must be best; and the rules use the mean return over a run where the question does. After a
+refusal, rates, lengths and datasets were changed and piloted again; `dqn_target` and `weighting` then asked less.
 
-{older} claims are older than the gate. What they ask was sealed as source text: the files `NAME.py` in the folder
-headlines of experiments, commit {commit}. Their intervals are two-sided, of 95 % for all questions of a claim together.
+{older} claims are older than the gate. They were sealed as source text: the files `NAME.py` in the headlines folder of
+experiments, commit {commit}. Their intervals are two-sided, 95 % for all questions of a claim together.
 Settings were searched on other seeds until plain RL failed, not until the claim held. `python -m experiments.claim
 repeat NAME` trains a claim again.
 
 That a claim does not hold means only that this small world does not show it. Runs of all arms share their seeds and
-cost the same; of control in samples or updates, with the effect at equal FLOP where FLOP differ.
+cost the same. In control cost is samples or updates; where FLOP differ, the effect at equal FLOP is shown too.
 """
-SHOWN = """The table shows the first question that has the claim's answer: what the arm has more than its baseline, with
-its interval, and the range that is claimed. *Tries* counts the claim and those that it asks again.
+SHOWN = """The table shows the first question that has the claim's answer: the arm less its baseline, with its interval,
+and the claimed range. *Tries* counts the claim and those that it asks again.
 """
 NOT_ASKED = (
-    "MinPRO and VCPO on puzzles: where old rollouts broke the ratio for each token, fresh ones did badly as well.",
+    "MinPRO and VCPO on puzzles: where stale rollouts broke the per-token ratio, fresh ones failed too.",
     "DRPO and Apriel: the built-in bases write every answer in one length.",
     "BroRL continues a policy that no longer rises; on hard sums GRPO still rises after 512 updates.",
     "RedStar: on worked sums of all levels a run gains 0.12, less than the gate asks for.",
@@ -88,8 +88,8 @@ NOT_ASKED = (
 BACK = """## What the gate would have done
 
 Rules of the gate on the first question of each older claim about held-out reward of two arms, with the record's first
-four seeds as the pilot: in hindsight, as pilot and answer share runs. The gate uses a headroom of 3, and asks of "no
-worse" as well that one arm learns.
+four seeds as the pilot. This is hindsight: pilot and answer share runs. The gate uses a headroom of 3, and for "no
+worse" it also requires that one arm learns.
 """
 WAVE = """## Methods against their parents
 
@@ -101,11 +101,11 @@ commit {commit}.
 STRATEGIES = """## Test-time strategies
 
 `experiments/strategy_claims.py` asks claims about [strategies](strategies.md) in the same way; seeds are draws of
-problems. The gate asks for equal cost too: tokens of the policy (+ scorer) for an answer by arm and comparator, or FLOP
-where models differ. Tokens that are read are not among them. Situations: `experiments/claims/strategies/`.
+problems. The gate also requires equal cost for an answer: tokens that the policy (+ scorer) writes, of arm and
+comparator, or FLOP where models differ. Situations: `experiments/claims/strategies/`.
 """
-HYPOTHESIS = """Fixed before `puzzles` and `sums`: each of 4 methods that equalled their parents on easy sums (minpro,
-arrol, rolloutgdro, gdpo) differs in one of the two. {count} of 4 do.
+HYPOTHESIS = """Predicted before the runs on `puzzles` and `sums`: each of 4 methods that equalled their parents on easy
+sums (minpro, arrol, rolloutgdro, gdpo) differs on one of the two. Found: {count} of 4.
 """
 
 

@@ -1,7 +1,7 @@
-"""The picture of docs/reward.md: a run that is trained on even or odd alone, and reported by the truth.
+"""The picture of docs/reward_hacking.md: a run that is trained on even or odd alone, and reported by the truth.
 
     isocost train grpo --data puzzles:kind=addition,length=2,count=600 --verifier coarse:parity --truth final \
-        -n 8 -B 16 --lr 1e-4 --budget 4096-rollouts --out hacked
+        -n 8 -B 16 --lr 1e-4 --budget 4096-rollouts --seed 901 --out hacked
     python experiments/hacked.py hacked
 
 Writes docs/images/hacked-light.svg and -dark.svg: the plot of the run's report.

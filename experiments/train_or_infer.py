@@ -427,24 +427,25 @@ Without it (the most frequent answer):
 ## The questions
 
 {answers}
-One-sided at 95 %, paired by seed, over seeds of training; over problems too, the ± of the tables decides.
+One-sided at 95 %, paired by seed. These intervals are over seeds of training alone; those of the tables are over
+problems too.
 
 ## Which training for which strategy
 
-Methods at equal FLOP of training ({budget}), less the base, asked after the seal. One sample and best-of of `grpo`,
-`bon` and `dars`, and votes of `grpo`, have {seeds} seeds. All else has one, {fewer} samples a problem, and intervals
-over problems alone. Particles: one search of 16 a problem with the exact checker of steps; empty cells were not
-measured.
+Accuracy of the base, and of methods less the base, at {budget} of training each; asked after the seal. One sample
+and best-of of `grpo`, `bon` and `dars`, and votes of `grpo`, have {seeds} seeds. All else has one seed, {fewer} samples
+a problem, and intervals over problems alone. Particles: one search of 16 a problem with the exact step checker. Empty
+cells were not measured.
 
 {which}
-"Best in draws" is of a bootstrap over problems and seeds; the last column has those whose difference from the best has
-0 in its 90 % interval. The learning rate is {rate:g}, which the pilot chose for the first three. The base was not
-taught to summarise (`rc`) or to stop early (`mrt`).
+"Best in draws": its share of bootstrap draws over problems and seeds. The last column lists policies whose 90 %
+interval of the difference from the best includes 0. The learning rate is {rate:g}, which the pilot chose for the first
+three. The base was not trained to summarise (`rc`) or to stop early (`mrt`).
 
 ## Which is cheaper
 
-The cheapest pair for an accuracy, with the FLOP of training and of all answers. Where fewer than 90 % of a bootstrap's
-draws agree on the pair, the share is shown: it is not decided.
+The cheapest policy and strategy for an accuracy and a number of answers, with the FLOP of training and of all answers.
+Where fewer than 90 % of bootstrap draws agree on the pair, their share is shown: it is not decided.
 
 {cheapest}
 From this many answers the training of GRPO's largest budget pays against the base:
@@ -452,14 +453,15 @@ From this many answers the training of GRPO's largest budget pays against the ba
 {even}
 <picture>
   <source media="(prefers-color-scheme: dark)" srcset="images/train-or-infer-best-of-dark.svg">
-  <img alt="Accuracy against FLOP, a staircase for each Q" src="images/train-or-infer-best-of-light.svg">
+  <img alt="Accuracy against FLOP, a frontier for each number of answers" src="images/train-or-infer-best-of-light.svg">
 </picture>
 
-A staircase for each number of answers, with 90 % intervals.
+The frontier for each number of answers, with 90 % intervals.
 
 ## What this does not say
 
-One model of 279,072 parameters, one family of problems, an exact verifier. An answer of n samples is billed n prompts.
+One model of 279,072 parameters, one family of problems, an exact verifier. An answer of n samples is billed
+n prompts.
 A scorer that errs takes more from best-of than from a vote.
 """
 

@@ -17,56 +17,56 @@ from isocost.recipe import knobs
 
 TEXT = """# Strategies
 
-A **strategy** makes one answer of several tries. Many choose by a [scorer](scorers.md). Measure one:
+A **strategy** makes one answer from several tries. Many choose by a [scorer](scorers.md). Measure one:
 
 ```sh
 isocost eval --model tiny-puzzles --data puzzles --limit 40 --samples 2 --strategy best-of:n=4,scorer=steps
 ```
 
-It prints the accuracy, the tokens of an answer, its depth (tokens written one after the other), and the bill.
+It prints the accuracy, the tokens of an answer, its depth (tokens written one after the other), and the cost.
 
 A specification is `NAME:SETTING=VALUE,...`. A value with a comma stands in brackets:
 `beam:n=16,width=4,scorer=(steps:wrong=0.15,shared=0.5)`.
 
 {strategies}
 
-*pool* strategies choose among finished samples, so one set gives their accuracy at any size. The others need a model,
-and one question with one answer. Attempts with one n share their random numbers,
-so differences between strategies are paired.
+*pool* strategies choose among finished samples, so one pool gives their accuracy at any size. The others need a model,
+and one question with one answer. Strategies with the same n share their random
+numbers, so differences between them are paired.
 
-`revise`, `nested`, `rounds` and `force` make worse a model that was not taught to go on from its own answer. One that
-cannot read the words is refused; name others with `show=` and `word=`. `route` hands doubted steps, or with
-`rule=prompt` whole prompts, to `strong=MODEL`, which has its own account. `sparse-to-dense`
-needs frames, such as those of `--env signal`.
+`revise`, `nested`, `rounds` and `force` lower the accuracy of a model that was not trained to continue its own answer.
+A model whose vocabulary lacks their words is an error; name others with `show=` and `word=`. `route` passes doubted
+steps, or with `rule=prompt` whole prompts, to `strong=MODEL`, which has its own account. `sparse-to-dense` needs
+frames, such as those of `--env signal`.
 
 {measured}
 
-A [study](test_time.md) varies n, of `force` the waits and of
-`rounds` the rounds; `route` and `by-band` have no size and are measured once.
-There `route` is priced as one model, so FLOP and money are right only for two models of one size and price.
+A [study](test_time.md) varies n, of `force` the waits and of `rounds` the rounds; `route` and `by-band` have no size
+and are measured once. It prices `route` as one model, so its FLOP and money are right only if both models have one size
+and price.
 
-**Training.** `play=partial(best_of.play, n=4)` in a recipe trains on the chosen answers. Tries that were not chosen
-have the fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`, `backtrack`, `bfs`, `tree`) conflict with
-baselines of siblings. `route` and `rounds` are refused in training.
+**Training.** `play=partial(best_of.play, n=4)` in a recipe trains on the chosen answers; other tries have the
+fate `unchosen`. Searches over steps (`beam`, `dvts`, `particles`, `backtrack`, `bfs`, `tree`) conflict with
+baselines over siblings. `route` and `rounds` cannot be trained with.
 
 **Your own.** `./my_strategy.py` is a strategy if it has `CARD` and `play`; `isocost methods check ./my_strategy.py`
-checks its contract: one rollout an attempt, every try billed, equal results beside other attempts.
+checks its contract: one rollout per attempt, every try billed, the same result whichever attempts run beside it.
 """
 SCORERS = """# Scorers
 
 A **scorer** says how likely each text, finished or not, is to be right, in [0, 1]. [Strategies](strategies.md) choose
 by one: `best-of:n=8,scorer=steps`. `--reward scored:steps:misses=0.3` trains on one, and `--truth`
-[reports](reward_hacking.md) beside it; what it costs is on the bill. The scorer `outcome` then asks the truth.
+[reports](reward_hacking.md) beside it; scoring is billed. With `--truth` the scorer `outcome` is the truth.
 
 {scorers}
 
-`steps` and `outcome` of the built-in problems are exact, as no scorer of yours is. Dials add errors to any scorer:
-`wrong=q` misjudges a share q of the texts, which the text decides; `misses` and `flags` do so for bad and good texts
-apart; `shared=s` is the correlation of the errors of texts with one answer; `votes=k` is the mean of k readings with
-errors of their own; `by=min`, `mean` or `prod` scores a text by its steps.
+`steps` and `outcome` of the built-in problems are exact; yours will not be. Dials add errors to any scorer:
+`wrong=q` misjudges a share q of the texts, always the same ones; `misses` and `flags` do so for bad or good texts
+alone; `shared=s` is the correlation of the errors of texts with one answer; `votes=k` is the mean of k readings with
+independent errors; `by=min`, `mean` or `prod` scores a text by its steps.
 
 A score outside [0, 1], NaN, a wrong number of scores, an exception, or more than 60 seconds is no score. A try without
-one is billed and not chosen. If no try has one, the answer is missing and counted.
+one is billed and not chosen. If no try has one, the answer counts as missing.
 
 ## Learn a scorer
 
@@ -80,8 +80,8 @@ a wrong one ([evidence](evidence.md#a-learned-scorer)).
 
 `--of prompts` learns a value of prompts before any text (V_0), from pass rates of the model and of `--others`.
 `isocost train v0 --set guide.file=scorer` allocates rollouts by it. `route:rule=prompt,strong=MODEL,below=0.45` with
-`scorer=(prompts:file=scorer,against=MODEL)` sends whole prompts to another model of `--others`
-([evidence](evidence.md#a-value-of-prompts)).
+`scorer=(prompts:file=scorer,against=MODEL)` passes a prompt to MODEL, one of `--others`, where its value is more than
+0.1 higher there ([evidence](evidence.md#a-value-of-prompts)).
 
 ## Your own
 

@@ -25,10 +25,10 @@ control_run_options = several(       # those of `OWN`
     click.option("--control", metavar="TASK", help="train a method of value-based control on a task: pendulum, "
                  "swingup, maze:8, goalmaze:8, lock:8, bandit, reach, family:4, or gym:ID"),
     click.option("--offline", type=FILE, metavar="FILE",
-                 help="with --control: the set of `isocost collect` that a method learns from, or minari:ID-OR-FOLDER; "
-                 "of an offline one, without samples, the budget may be 20k-updates"),
+                 help="with --control: the dataset of `isocost collect` that a method learns from, or "
+                 "minari:ID-OR-FOLDER; of an offline method the budget may be 20k-updates"),
     click.option("--offline-updates", type=click.IntRange(min=0), default=0, show_default=True,
-                 help="with --control: updates on the set before the first sample, besides the budget"),
+                 help="with --control: updates on the dataset before the first sample, besides the budget"),
     click.option("--updates-per-sample", type=float, help="with --control: sigma  [default: 1; of ppo, ten epochs]"),
     click.option("--batch", type=SOME, help="with --control: transitions per update  [default: the method's own]"),
     click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: the method's own]"),

@@ -16,8 +16,8 @@ from isocost.errors import UserError
 @click.argument("model")
 @click.option("--out", type=FOLDER, default="scorer", show_default=True, help="folder for the scorer")
 @click.option("--of", "what", type=click.Choice(["texts", "prompts"]), default="texts", show_default=True,
-              help="what is scored: texts, or prompts by pass rates of others")
-@click.option("--others", metavar="MODEL,MODEL", help="of prompts: other policies to learn, too")
+              help="what is scored: texts, or prompts before any text")
+@click.option("--others", metavar="MODEL,MODEL", help="of prompts: further policies whose pass rates are learned")
 @click.option("--texts", type=SOME, help="texts sampled per problem  [default: 4; of prompts 16]")
 @click.option("--per-step", type=SOME, help="of texts: continuations of each step  [default: 8]")
 @click.option("--epochs", type=SOME, help="passes over the labels; of prompts updates  [default: 4; of prompts 300]")

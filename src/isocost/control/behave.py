@@ -1,4 +1,4 @@
-"""Behaviours that make sets: random actions, scripts for mazes, and trained policies."""
+"""Behaviours that make sets: random actions, scripts for mazes and `reach`, and trained policies."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def acted(
     task: ControlTask, name: str, policies: Mapping[str, ControlPolicy], episodes: list[ToPlay], states: ndarray,
     step: int, luck: Luck,
 ) -> ndarray:
-    """(n, A): what episodes of one behaviour do in this step, in [-1, 1], or numbers of actions. Trained policies draw
-    from `luck`: they act as in training, with exploration."""
+    """(n, A): the actions of episodes of one behaviour in this step, in [-1, 1], or (n, 1) numbers of discrete ones.
+    Trained policies draw from `luck`: they act as in training, with exploration."""
     if name in policies:
         seen = task.observe(states)[None]
         chosen: ndarray = policies[name].loop.policy([0], seen, luck)[0]

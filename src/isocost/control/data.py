@@ -31,7 +31,7 @@ NEAR = 1e-4         # between an observation and what the row before it says tha
 
 @dataclass(frozen=True)
 class OfflineSet:
-    """Transitions, (N, W) as in a replay, and their card. `notes` are what is odd about them."""
+    """Transitions, (N, W) as in a replay, and their card. `notes` are warnings about them."""
 
     rows: Tensor
     card: Mapping[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class OfflineSet:
 
     @property
     def hash(self) -> str:
-        """Of the transitions."""
+        """SHA-256 of the transitions."""
         return hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()
 
 
@@ -142,7 +142,7 @@ def _arrow() -> Any:
 
 
 def write(made: OfflineSet, space: Space, path: Path) -> None:
-    """Into a file that is there whole or not at all."""
+    """Write a set as one file, whole or not at all."""
     pa = _arrow()
     arrays = []
     for name, column in zip(COLUMNS, split(space, made.rows), strict=True):
@@ -158,10 +158,10 @@ def write(made: OfflineSet, space: Space, path: Path) -> None:
 
 
 def read(path: Path, task: ControlTask) -> OfflineSet:
-    """A set for a task. A file without a card is one that was made elsewhere, and is checked as far as it says.
+    """A set for a task. A file without a card was made elsewhere: it is checked but for task and hash.
 
     Raises UserError for a file that cannot be read, of other columns, dtypes, dimensions or another task, whose content
-    is not that of its card, that has values that are not finite, or whose trajectories do not hang together.
+    is not that of its card, that has values that are not finite, or whose next row does not continue a trajectory.
     """
     pa = _arrow()
     try:
@@ -185,7 +185,7 @@ def refuse_another_task(path: Path, task: ControlTask, card: Mapping[str, Any]) 
 
 
 def settled(path: Path, task: ControlTask, columns: list[ndarray], card: Mapping[str, Any]) -> OfflineSet:
-    """The set of these columns, checked for a task and against its card, if it has one. Raises UserError as `read`."""
+    """The set of these columns (`split`), checked for a task and against a card. Raises UserError as `read`."""
     found = OfflineSet(torch.from_numpy(np.concatenate(columns, -1)), card)
     if card and card["hash"] != found.hash:
         raise UserError(f"{path} is not what its card says: the hash of its transitions is {found.hash[:12]}, the "
@@ -209,7 +209,7 @@ def _column(path: Path, name: str, column: Any, size: int) -> ndarray:
 
 
 def _checked(path: Path, task: ControlTask, columns: list[ndarray]) -> tuple[str, ...]:
-    """What is odd about a set. Raises UserError for one that cannot be learned from."""
+    """Warnings about a set. Raises UserError for one that cannot be learned from."""
     seen, action, _, then, terminal, cut = columns
     if not len(seen):
         raise UserError(f"{path} has no transitions")

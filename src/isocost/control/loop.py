@@ -1,7 +1,7 @@
 """The loop of control: act, store, sample, update, for all runs of a stack at once. There is no other.
 
 One tick is one update of each run that owes one. A run owes an update when its updates are fewer than its updates per
-sample times the samples that are to be paid back (of whole rollouts, where it learns from these), so runs of different
+sample times the samples for which updates are owed (those of whole rollouts, if it is on-policy), so runs of different
 updates per sample, learning rate and seed share a stack. Every number of a run comes from its own rows and its own
 addresses: its bytes do not depend on the others.
 """
@@ -42,8 +42,8 @@ class StackedRun:
     first: int = 0              # updates on the set, before the first sample
     samples: int = 0            # environment steps
     updates: int = 0
-    paid: int = 0               # samples that updates pay back: all but those of phases that do not learn
-    acted: int = 0              # of the samples: whose action the policy chose, and not chance
+    paid: int = 0               # samples for which updates are owed: all but those of phases that do not learn
+    acted: int = 0              # samples whose action the policy chose, and not the uniform warm-up
     resets: int = 0
     episodes: list[int] = field(default_factory=list)       # of each environment: the number of its current one
     lasted: list[int] = field(default_factory=list)         # and its steps so far
@@ -62,7 +62,7 @@ class StackedRun:
 
     @property
     def now(self) -> int:
-        """Where it is on its axis: the updates on the set before its first sample, and then its samples."""
+        """Its progress: the updates on the set before its first sample, plus its samples."""
         return self.samples + min(self.updates, self.first)
 
     def counters(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Loop:
     def __init__(
         self, agent: Agent, task: ControlTask, runs: Sequence[StackedRun], capacity: int, data: Tensor | None = None
     ):
-        """With `data`, (N, W), the runs share this set; `capacity` is of the transitions of their own, if they act."""
+        """With `data`, (N, W), the runs share this set; `capacity` is of each run's own transitions, if it acts."""
         self.agent, self.task, self.runs = agent, task, list(runs)
         self.networks: Mapping[str, Network] = agent.networks(task.space, agent)
         k = runs[0].environments
@@ -102,9 +102,9 @@ class Loop:
     # one tick -------------------------------------------------------------------------------------------------
 
     def advance(self, until: Sequence[int]) -> list[int]:
-        """Tick until a run is so far on its axis (`StackedRun.now`) and owes no update, or has failed; returns these.
+        """Tick until some run's `now` is at its `until` and it owes no update, or it has failed; returns these runs.
 
-        A run that does not act is ticked until it has made so many updates.
+        For a run that does not act, `until` is a number of updates.
         """
         while True:
             live = range(len(self.runs))
@@ -171,7 +171,7 @@ class Loop:
                                            f"({where}): the environment failed, not the agent")
                 continue
             for loss in self.losses.values() if not run.samples else ():
-                loss[i] = torch.nan     # of updates on the set, which may have trained other networks
+                loss[i] = torch.nan     # those of updates on the set, which may have trained other networks
             self.replay.add([i], torch.from_numpy(made[None]).float())
             run.samples += k
             run.acted += 0 if tempo[i].random else k
@@ -187,7 +187,7 @@ class Loop:
             self.prepare(whole)
 
     def prepare(self, rows: Sequence[int]) -> None:
-        """Compute what the agent keeps of the last rollout of these runs."""
+        """Store what the agent's `prepare` computes of the last rollout of these runs, and charge it."""
         assert self.agent.prepare is not None
         work, replay = Effort(), self.replay.view(rows)
         with torch.no_grad():
@@ -366,5 +366,5 @@ class Loop:
         self.weights, self.slow = ({k: x[keep] for k, x in a.items()} for a in (self.weights, self.slow))
         self.losses = {k: x[keep] for k, x in self.losses.items()}
         self.moments = {k: Moments(m.first[keep], m.second[keep], m.steps[keep]) for k, m in self.moments.items()}
-        self.replay = self.replay.kept(keep)
+        self.replay = self.replay.only(keep)
         self.states = self.states[keep]

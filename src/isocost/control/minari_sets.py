@@ -1,7 +1,7 @@
-"""Sets in Minari's layout, by the package `minari`: read for a task, and written from a set that was made here.
+"""Minari datasets, by the package `minari`: read for a task, and written from a set that was made here.
 
-An observation is a box or one of discrete ones; an action is in the task's own bounds, and here in [-1, 1]. The card of
-a set that was made here is its description.
+Spaces of observations and actions are boxes or discrete. Minari's actions are in the task's own bounds, those of a set
+in [-1, 1]. The card of a set that was made here is stored as the dataset's description.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from isocost.control.data import OfflineSet, refuse_another_task, settled, split
 from isocost.control.types import ControlTask
 from isocost.errors import UserError, needed
 
-MOST = 1e-4     # of an action outside of its bounds, as a share of these: rounding
+MOST = 1e-4     # how far an action may be outside its bounds, as a share of their half-width: rounding
 
 
 def read_minari(name: str, task: ControlTask) -> OfflineSet:
@@ -46,8 +46,10 @@ def read_minari(name: str, task: ControlTask) -> OfflineSet:
 
 
 def columns_of(name: str, task: ControlTask, episodes: Iterable[Any]) -> list[ndarray]:
-    """The columns of a set, of episodes with T + 1 observations and T of all else. Raises UserError for other sizes and
-    for actions outside of the task's bounds."""
+    """The columns of a set (`data.split`), of episodes with T + 1 observations and T of all else.
+
+    Raises UserError for sizes that are not the task's, and for actions outside of its bounds.
+    """
     rows = []
     for e in episodes:
         many = len(e.rewards)
@@ -75,8 +77,8 @@ def columns_of(name: str, task: ControlTask, episodes: Iterable[Any]) -> list[nd
 
 
 def write_minari(made: OfflineSet, task: ControlTask, path: Path) -> None:
-    """Into a folder that is there whole or not at all, for `minari.MinariDataset(FOLDER / "data")`; or by its name, if
-    the folder around it is the one of Minari's sets, MINARI_DATASETS_PATH."""
+    """Write a set as one folder, whole or not at all. `minari.MinariDataset(FOLDER / "data")` reads it; so does
+    `minari.load_dataset(FOLDER's name)` where its parent is MINARI_DATASETS_PATH."""
     minari = _minari()
     from gymnasium.spaces import Box, Discrete
     from minari.data_collector import EpisodeBuffer

@@ -17,7 +17,7 @@ from isocost.control.types import Space, Transitions
 class Replay:
     """The newest `capacity` transitions of each run. A row is observation, action, reward, following, terminal, cut.
 
-    Behind these are the numbers that an agent keeps of its `rollout`, by their names, `beside`.
+    After these a row has what the agent's `prepare` computes of each sample of a rollout: numbers named in `extra`.
 
     With `stride` environments a run's next step in the same environment is `stride` rows later. A `fixed` one is a set
     that all runs share and none adds to: trajectories one after another, each ended by a terminal row or a cut one.
@@ -27,23 +27,23 @@ class Replay:
     rows: Tensor                # (S, capacity, W)
     stored: list[int]           # transitions so far, of each run: those above `capacity` were evicted
     stride: int = 1
-    runs: Sequence[int] = ()    # which of S, in a view of some of them; `stored` is of these
+    runs: Sequence[int] = ()    # in a view: which of the S runs it has; `stored` is of these
     fixed: bool = False
     rollout: int = 1
-    beside: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()     # names of what `prepare` computes
     known: dict[Any, Any] = field(default_factory=dict)     # what `once` computed of a fixed one
     prior: Replay | None = None     # the set of runs that have one besides their samples
 
     @classmethod
     def of(
-        cls, space: Space, runs: int, capacity: int, stride: int = 1, rollout: int = 1, beside: tuple[str, ...] = ()
+        cls, space: Space, runs: int, capacity: int, stride: int = 1, rollout: int = 1, extra: tuple[str, ...] = ()
     ) -> Replay:
-        wide = 2 * space.observation + space.actions + 3 + len(beside)
-        return cls(space, torch.zeros(runs, capacity, wide), [0] * runs, stride, rollout=rollout, beside=beside)
+        wide = 2 * space.observation + space.actions + 3 + len(extra)
+        return cls(space, torch.zeros(runs, capacity, wide), [0] * runs, stride, rollout=rollout, extra=extra)
 
     @classmethod
     def of_set(cls, space: Space, runs: int, rows: Tensor) -> Replay:
-        """A fixed one: (N, W)."""
+        """A fixed replay of a set, (N, W)."""
         return cls(space, rows.expand(runs, -1, -1), [len(rows)] * runs, fixed=True)
 
     def view(self, runs: Sequence[int]) -> Replay:
@@ -51,11 +51,11 @@ class Replay:
         return replace(self, stored=[self.stored[i] for i in runs], runs=runs,
                        prior=self.prior and self.prior.view(runs))
 
-    def kept(self, runs: Sequence[int]) -> Replay:
-        """The same of these runs alone."""
+    def only(self, runs: Sequence[int]) -> Replay:
+        """A replay that holds these runs alone, with a copy of their rows."""
         rows = self.rows[: len(runs)] if self.fixed else self.rows[list(runs)]
         return replace(self, rows=rows, stored=[self.stored[i] for i in runs],
-                       prior=self.prior and self.prior.kept(runs))
+                       prior=self.prior and self.prior.only(runs))
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` computes of the rows: once for a fixed replay."""
@@ -89,11 +89,11 @@ class Replay:
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Rows (..., W) as observation, action, reward, following, terminal, cut."""
         o, a = self.space.observation, self.space.actions
-        s, act, r, s2, end, cut, _ = rows.split((o, a, 1, o, 1, 1, len(self.beside)), -1)
+        s, act, r, s2, end, cut, _ = rows.split((o, a, 1, o, 1, 1, len(self.extra)), -1)
         return s, act, r[..., 0], s2, end[..., 0], cut[..., 0]
 
     def newest(self) -> Tensor:
-        """(S, N): where the samples of each run's last rollout are, the oldest first; all, if it has fewer."""
+        """(S, N): the rows of each run's last rollout, the oldest first; all rows, if a run has fewer."""
         many = min(self.rollout, *self.stored)
         return (torch.tensor(self.stored)[:, None] - many + torch.arange(many)) % self.capacity
 
@@ -102,12 +102,12 @@ class Replay:
         return self.rows[torch.tensor(self.runs)[:, None], rows]
 
     def named(self, rows: Tensor) -> dict[str, Tensor]:
-        """What is kept beside these rows, by its name: (S, B) each."""
-        return {k: self.at(rows)[..., i - len(self.beside)] for i, k in enumerate(self.beside)}
+        """What `keep` stored in these rows, by its name: (S, B) each."""
+        return {k: self.at(rows)[..., i - len(self.extra)] for i, k in enumerate(self.extra)}
 
     def keep(self, numbers: Tensor) -> None:
-        """Keep these beside the last rollout: (S, N, M)."""
-        self.rows[torch.tensor(self.runs)[:, None], self.newest(), -len(self.beside) :] = numbers
+        """Store what `prepare` computed in the rows of the last rollout: (S, N, M)."""
+        self.rows[torch.tensor(self.runs)[:, None], self.newest(), -len(self.extra) :] = numbers
 
 
 def uniform(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99, steps: int = 1) -> Transitions:

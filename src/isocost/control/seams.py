@@ -23,7 +23,7 @@ __all__ = ["Agent", "Explore", "Losses", "Networks", "OnPolicy", "Prepare", "Sam
 
 
 class Networks(Protocol):
-    """The networks by name. What a method calls "critic" is what the paper's count of FLOP is of."""
+    """The networks by name. The paper's count of FLOP (10 N B) is of the one that is named "critic"."""
     def __call__(self, space: Space, agent: Agent) -> Mapping[str, Network]: ...
 class Sample(Protocol):
     """A batch of `count` transitions of each run."""
@@ -32,15 +32,15 @@ class Target(Protocol):
     """What the critic is fitted to: (S, B), or (S, B, ...) for a distribution. Computed without gradient."""
     def __call__(self, batch: Transitions, params: Params, slow: Params, luck: Luck) -> Tensor: ...
 class Losses(Protocol):
-    """The loss of each network that is trained, by its name: (S,). `params.due` names those that are.
+    """The loss of each network that this update trains, by its name: (S,). `params.due` names these networks.
 
-    The losses are summed and differentiated once: what must not be trained by one of them is read through
+    The losses are summed and differentiated once: a network that a loss must not train is read through
     `params.fixed`.
     """
     def __call__(self, batch: Transitions, target: Tensor, params: Params, luck: Luck) -> dict[str, Tensor]: ...
 class Explore(Protocol):
-    """The action for each observation: (S, R, O) -> (S, R, A). Without luck, the action that is evaluated, unless the
-    tempo says that evaluated actions are sampled."""
+    """The action for each observation: (S, R, O) -> (S, R, A). Without luck, the deterministic action of an
+    evaluation; where the tempo is `sampled`, evaluations pass luck too."""
     def __call__(self, params: Params, observation: Tensor, luck: Luck | None) -> Tensor: ...
 class TempoFn(Protocol):
     """What changes as a run goes on."""
@@ -104,7 +104,7 @@ class Agent:
 @dataclass(frozen=True, kw_only=True)
 class OnPolicy(Agent):
     """An agent that learns from its last rollout alone. No update is made before the rollout's last sample, so one
-    policy acts in all of it; then it has updates per sample times N updates, which are that times B epochs."""
+    policy acts in all of it; then sigma N updates are made (sigma: updates per sample), which are sigma B epochs."""
 
     rollout: int = 2048
     prepare: Prepare | None = None

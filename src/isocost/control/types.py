@@ -1,4 +1,4 @@
-"""The nouns of control. Letters for shapes, everywhere in this room:
+"""The types of control. Letters for shapes, in all of `isocost.control`:
 
     S  runs in a stack      B  transitions in a batch       K  members of an ensemble, such as two critics
     O  numbers of an observation                            A  numbers of an action
@@ -23,8 +23,8 @@ class Space:
     observation: int        # O
     actions: int            # A; 1 if discrete
     choices: int = 0        # number of discrete actions; 0: continuous
-    goal: int = 0           # the last so many numbers of an observation are a goal for the first so many; 0: none
-    tasks: int = 0          # the last so many numbers of an observation say which of so many tasks it is; 0: one task
+    goal: int = 0           # G: the last G numbers of an observation are the goal of its first G; 0: none
+    tasks: int = 0          # K: the last K numbers of an observation are one-hot, for the task; 0: one task
 
     @property
     def discrete(self) -> bool:
@@ -47,8 +47,8 @@ class Transitions(NamedTuple):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, in samples (environment steps) and updates; `first` of these learn from a set, before the first
-    sample."""
+    """How far a run is, in samples (environment steps) and updates. `first`: the updates that it makes on a set before
+    its first sample."""
 
     samples: int
     updates: int
@@ -67,11 +67,11 @@ class Tempo:
     random: bool = False                # actions are uniform
     acts: bool = True                   # the run takes samples; if not, it learns from a fixed set, update by update
     keeps: bool = False                 # a run that acts learns from its set too: its sample reads `Replay.prior`
-    sampled: bool = False               # evaluated actions are drawn as others are: where a policy has several modes
-    learns: bool = True                 # the next samples are paid back with updates
-    every: Mapping[str, int] = field(default_factory=dict)      # network -> it is trained in every so manieth update
+    sampled: bool = False               # evaluations sample actions too: the mean of several modes is none of them
+    learns: bool = True                 # updates are owed for the next samples
+    every: Mapping[str, int] = field(default_factory=dict)      # network -> k: trained in every k-th update
     tau: float = 0.005                  # slow <- slow + tau (network - slow)
-    slow_every: int = 1                 # after every so manieth update
+    slow_every: int = 1                 # k: the slow copies move after every k-th update
     reset: bool = False                 # networks start again before the next update; the replay stays
 
 
@@ -93,7 +93,7 @@ class ControlTask(Protocol):
     @property
     def bounds(self) -> tuple[ndarray, ndarray]: ...    # (A,) lowest and highest actions; empty if discrete
     @property
-    def reference(self) -> float: ...   # the optimum, or a return that is known: 1 of the scale
+    def reference(self) -> float: ...   # the return that is 1 on the scale: the optimum, or a known one
     def begin(self, rng: np.random.Generator, slot: tuple[str, int, int]) -> ndarray: ...      # (D,)
     def observe(self, state: ndarray) -> ndarray: ...   # (n, D) -> (n, O)
     def step(self, state: ndarray, action: ndarray) -> tuple[ndarray, ndarray, ndarray]: ...

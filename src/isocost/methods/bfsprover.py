@@ -1,4 +1,4 @@
-"""BFS-Prover-V2: imitate the steps of right answers that are neither certain nor noise, and begin again from the base.
+"""BFS-Prover-V2: imitate the steps of right answers that are neither certain nor noise, and restart from the base.
 
     keep step k of a right answer if  low ≤ its rank among the batch's steps by −(1/|k|) Σ log π(k) < high,  from 0 to 1
     every K steps  θ ← θ_0, the optimiser new, and M updates on the newest right answers of all problems so far
@@ -79,10 +79,10 @@ def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, period: int = 64, updates: int = 16,
     room: int = 512, inner: Improve = policy,
 ) -> dict[str, float]:
-    """Any improvement; every `period` steps training begins again from the policy before training.
+    """Any improvement; every `period` steps training restarts from the policy before training.
 
-    The newest right attempts of each problem are kept, of at most `room` problems; the new beginning imitates them,
-    `updates` times a share of them as large as a batch. Raises UserError without a reference.
+    The newest right attempts of each problem are kept, of at most `room` problems; after a restart `updates` updates
+    imitate them, a batch each. Raises UserError without a reference.
     """
     for group in batch.groups:
         remember(group, ledger, room)

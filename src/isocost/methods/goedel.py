@@ -1,10 +1,10 @@
-"""Goedel-Prover-V2: average the weights of each stage with those before it, and let a message lead to a correction.
+"""Goedel-Prover-V2: average the weights of each stage with those before it, and correct answers after a message.
 
     every K steps  θ ← (1 − α) θ_before + α θ,   θ_before the weights after the average before, at first the base
     groups with 0 < share right ≤ 0.75;   A_i = r_i − mean r,  clip 1 − 0.2, 1 + 0.28,  no KL;  up to two corrections
     Lin et al. 2025, "Goedel-Prover-V2", arXiv:2508.03613
 
-    The gate refused the claim twice: then runs were longer, one question more was asked, and a margin was wider.
+    The gate refused the claim twice; then runs were lengthened, a question was added, and a margin was widened.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""INPO: play against oneself, and take a mirror step towards what wins, by a squared loss on pairs of answers.
+"""INPO: self-play by mirror descent on a preference game, with a squared loss on pairs of answers.
 
     L = Σ_i<j ( u_i − u_j − (P(i ≻ j) − 1/2) / η )²,   u = log π − (τ/η) log π_ref − (1 − τ/η) log π_t
     its minimum: π_t+1 ∝ exp(P(y ≻ π_t) / η) π_ref^(τ/η) π_t^(1 − τ/η), whose fixed point is the Nash policy of the game
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 CARD = Card("INPO", "2407.00617", 2024, "reinforce", "Where no answer beats all others, its policy is beaten least.")
-NOW = "now"     # log-probs of the policy under way, which a batch has after its first update
+NOW = "now"     # log-probs of the current policy, which a batch has after its first update
 
 needs = grpo.needs      # the group must have different rewards
 
@@ -39,7 +39,7 @@ def advantage(batch: Batch, ledger: Ledger, *, eta: float = 0.1, tau: float = 0.
 
 
 def missing(batch: Batch, target: Tensor, pull: float) -> Tensor:
-    """What each rollout's u lacks of its target, less its siblings' mean: −1/2G of the gradient of L in log π. (N, T)
+    """`target` − u of each rollout, less its siblings' mean: −1/2G times the gradient of L in log π. (N, T)
 
     Over all pairs of a group L is G times the sum of these squares and a constant, so pairs need not be listed.
     `target` is (R,); the reference has the weight `pull` and the policy of the batch 1 − `pull`.
@@ -58,12 +58,12 @@ def _centred(x: Tensor) -> Tensor:  # (G,) -> (G,)
 def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, updates: int = 4
 ) -> dict[str, float]:
-    """So many updates on the loss of pairs; before each but the first the batch is scored anew, as `score` tokens."""
+    """`updates` updates on the loss of pairs; before each but the first the batch is scored again (`score` tokens)."""
     return fit(with_old(batch, world, updates=updates), recipe, world, ledger, updates)
 
 
 def fit(batch: Batch, recipe: Recipe, world: World, ledger: Ledger, updates: int) -> dict[str, float]:
-    """`improve` from the batch's `old`, which stays. Metrics are means over the updates."""
+    """`improve` from the batch's `old` log-probs, which stay fixed. Metrics are means over the updates."""
     seen = []
     for k in range(updates):
         if k:

@@ -1,4 +1,4 @@
-"""Nash Mirror Prox: take each mirror step against the policy that a first step from the same place leads to.
+"""Nash Mirror Prox: each mirror step is against the policy that a first step from the same policy leads to.
 
     π_k+½ ∝ [exp(P(y ≻ π_k) / β) π_ref]^(η/(1+η)) π_k^(1/(1+η)),   π_k+1 the same with P(y ≻ π_k+½)
     KL(π* ‖ π_k) ≤ O((1 + 2β)^(−N/2)) after N queries, π* the Nash policy of the game less β KL(π ‖ π_ref)
@@ -42,7 +42,7 @@ def improve(
 ) -> dict[str, float]:
     """`updates` updates of each half-step, both from the policy of the batch and on its answers (Nash-MP).
 
-    The second has the wins against the policy after the first: siblings weighted by how much likelier they became.
+    The second step's rewards are wins against the policy after the first: siblings weighted by their probability ratio.
     """
     batch = with_old(batch, world, updates=2 * updates)
     first = inpo.fit(batch, recipe, world, ledger, updates)
@@ -54,9 +54,9 @@ def improve(
 
 
 def against(batch: Batch, opponent: Tensor) -> Tensor:
-    """The chance of each answer to win against a policy with these (N, T) log-probs, from its siblings' sampler. (R,)
+    """The probability of each answer to win against a policy with these log-probs, (N, T): (R,).
 
-    Σ_j w_j P(i ≻ j) with w ∝ opponent / sampler, whose sum over the group is 1.
+    Σ_j w_j P(i ≻ j) over the group, with importance weights w ∝ opponent / sampler that sum to 1.
     """
     shift = ((opponent - batch.logp) * batch.mask).sum(-1).to(batch.reward)
     shift = torch.zeros_like(batch.reward).index_add(0, batch.rollout, shift)

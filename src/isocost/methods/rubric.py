@@ -30,12 +30,13 @@ RIGHT = "right"     # the criterion that the verifier decides
 async def reward(
     group: Group, world: World, *, criteria: Sequence[str] = ("1*right",), brief: float = 0.0, least: float = 0.8
 ) -> Group:
-    """The weighted share of `criteria` that each attempt meets, and up to `brief` for brevity above `least`.
+    """The weighted share of `criteria` that each attempt meets, plus up to `brief` for brevity if it is above `least`.
 
     A criterion is WEIGHT*SCORER, such as "2*steps:by=min" or "-1*my_file.py:rude", and is met from a score of 1/2 on;
-    "right" is the verifier. A negative weight charges what it finds; 1 is the most without brevity. Lengths are
+    "right" is the verifier. A negative weight is a penalty; the maximum without brevity is 1. Lengths are
     compared with the longest attempt above `least`. Parts: `right`, `rubric` and `brief`. An attempt that one of the
-    scorers gives no score has none. Raises UserError for criteria that cannot be read, or none of a positive weight.
+    scorers does not score gets no reward. Raises UserError for criteria that cannot be read, or none of a positive
+    weight.
     """
     asked = [_criterion(c) for c in ([criteria] if isinstance(criteria, str) else criteria)]
     if not (best := sum(w for w, _ in asked if w > 0)):

@@ -40,12 +40,12 @@ async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
     start: Segment | Rollout | None = None, *, judge: str = "", near: float = 0.5, most: int = 1,
 ) -> list[Rollout]:
-    """Attempts, of which up to `most` failed ones are repaired: the longest right beginnings first (SCOPE).
+    """Attempts, of which up to `most` failed ones are repaired, those with the longest right beginning first (SCOPE).
 
-    The scorer `judge` is asked about each beginning that ends with a step; below 1/2 a step is wrong. Without a name it
-    is the checker of steps of built-in families; other problems are then not repaired. An attempt is repaired if a
-    share `near` of its steps is before the first wrong one. The teacher's rest is that of the problem's solution from
-    that step on, with the role TEACHER; what precedes it stays the policy's own, to the byte. A repair that the
+    The scorer `judge` scores the text up to each step; below 1/2 that step is wrong. Empty, it is the step checker of
+    built-in families, and other problems are not repaired. An attempt is
+    repaired if at least a share `near` of its steps is before the first wrong one. From that step on the problem's
+    solution replaces it, with the role TEACHER; the text before stays the policy's, byte for byte. A repair that the
     verifier does not find right is not used, and evaluations have none. The note `repaired` is 1 of a repaired attempt.
     """
     made = await sample(problem, attempts, world, pace, place, start)

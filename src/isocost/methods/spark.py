@@ -1,4 +1,4 @@
-"""SPARK: the policy judges and corrects answers of its own, and learns it with the rewards that it has anyway.
+"""SPARK: the policy also learns to judge and correct its own answers, from the rewards that it has anyway.
 
     beside each x:  "is y right?", "which of y, y' is right?" or "correct y", of an earlier group at x;  GRPO on all
     r = 1 if the verdict is what the verifier said of y;  of a correction the verifier's score
@@ -36,7 +36,7 @@ ASK = {      # by variant, with the words that are right or wrong
     PAIR: ("{problem}\n\nAnswer A:\n{one}\n\nAnswer B:\n{other}\n\nWhich answer is right? Answer A or B.", "A", "B"),
     REFLECT: ("{problem}\n\nAn answer that is wrong:\n{one}\n\nGive the right answer.", "", ""),
 }
-# A policy of the built-in problems knows their signs alone. It can be asked for a verdict, which it says in digits.
+# Built-in models know only the signs of their problems, so they give verdicts in digits.
 SIGNS = {POINT: ("{problem}{one}=", "1", "0"), PAIR: ("{problem}{one}={other}=", "1", "2")}
 
 
@@ -47,9 +47,10 @@ async def guide(
 ) -> list[Problem]:
     """The problem, and a task made of its newest earlier group, if there is one (SPARK, arXiv:2509.22624).
 
-    Where the group has right and wrong answers, it is to choose of two with the chance `pairs`, or to judge one, as
-    often right as wrong; where all are alike, to judge one. With the chance `reflect` it is to correct a wrong answer
-    instead. Two answers never say the same, and stand in random order. Tasks are variants, so no evaluation has them.
+    Where the group has right and wrong answers, the task is to choose between two with probability `pairs`, else
+    to judge one, as often right as wrong; where all are alike, to judge one. With probability `reflect` it is to
+    correct a wrong answer instead. Two answers always differ, and stand in random order. Tasks are variants, so no
+    evaluation has them.
     """
     last = next((g for g in ledger.kept[SHELF] if g.problem.id == problem.id), None)
     marked = [r for r in last.rollouts if r.mark is not None] if last else []

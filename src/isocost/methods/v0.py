@@ -1,6 +1,6 @@
-"""V_0: a value of each prompt, known before any rollout, says how many rollouts it gets.
+"""V_0: the value of each prompt, predicted before any rollout, decides how many rollouts it gets.
 
-    U(B, p) = B (1 − p) [1 − (1 − p)^(B − 1)], from B = 2 on one more where U(B + 1, p) − U(B, p) is largest
+    U(B, p) = B (1 − p) [1 − (1 − p)^(B − 1)], from B = 2 on, the next goes where U(B + 1, p) − U(B, p) is largest
     p = V(x | pass rates of other prompts): `isocost scorer --of prompts` fits V; without its folder p is the ledger's
     2026, arXiv:2602.03584
 """
@@ -30,7 +30,7 @@ VALUE = "value"     # of a problem's `meta`
 
 @trait("tracks_pass_rate")
 async def guide(problem: Problem, world: World, ledger: Ledger, *, file: str = "") -> list[Problem]:
-    """The problem with its value: by the folder `file`, in the context of the latest mean rewards of its prompts.
+    """The problem with its value by the folder `file`, given the latest mean rewards of the folder's prompts.
 
     Without a folder it is the mean of the problem's latest groups (`isocost.methods.v05.remembered`), or one half.
     """
@@ -50,7 +50,7 @@ async def guide(problem: Problem, world: World, ledger: Ledger, *, file: str = "
 def allocate(problems: Sequence[Problem], ledger: Ledger, total: int, *, most: int = 32) -> list[int]:
     """Two attempts each, and each other one where it raises U most, up to `most` a problem; ties go to the first.
 
-    What no problem may have any more is distributed equally, so the sum is exactly `total`.
+    Attempts beyond `most` for all problems are distributed equally, so the sum is exactly `total`.
     """
     values = [min(max(float(p.meta.get(VALUE, 0.5)), 0.0), 1.0) for p in problems]
     counts = equal(problems, ledger, min(total, 2 * len(problems)))

@@ -1,8 +1,8 @@
 """Preferences between the answers of a group: how likely each is to win against each other one, and its share of wins.
 
     P(i ≻ j) = 1/2 + (s_i − s_j) / 2 + κ c(i, j), within [0, 1]
-    s what a scorer says: the first wins if it alone is right, and the toss of a coin decides if neither or both are
-    c = 1/2 if the class of j comes after that of i in a circle, −1/2 if before, so that no answer beats all others
+    s: scores in [0, 1]. With s of 0 or 1 the one that alone is right wins; else each wins with probability 1/2
+    c = 1/2 if the class of j comes after that of i in a circle, −1/2 if before, so that preferences are cyclic
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ async def reward(
     """The share of wins of each attempt against all of its group, itself included: P(i ≻ i) is 1/2.
 
     `judge` is a scorer's specification, "pairwise" (the policy compares each pair, in both orders), or empty for the
-    verifier's score. `cycle` is κ; the class of an answer is a hash of it, of so many `classes`, and no answer has
-    none. Parts: `right`, the verifier's score, and `over K`, the chance to win against attempt K. An attempt without a
-    score by the judge has none.
+    verifier's score. `cycle` is κ. An answer's class is a hash of it, modulo `classes`; a missing answer has no
+    class. Parts: `right`, the verifier's score, and `over K`, the probability to win against attempt K. An attempt that
+    the judge does not score gets no reward.
     """
     group = await verified(group, world)
     own = [r for r in group.rollouts if r.score is not None]
@@ -52,7 +52,7 @@ async def reward(
 
 
 async def _compared(problem: Problem, own: Sequence[Rollout], world: World) -> ndarray:
-    """Half of what each pair's two verdicts say, less 1/2 where none does. (G, G)"""
+    """P(i ≻ j) − 1/2, the mean over both orders of a pair; an order without a verdict counts as a draw. (G, G)"""
     pairs = [(i, j) for i in range(len(own)) for j in range(len(own)) if i != j]
     first = await together(*(generative.prefer(problem, own[i].final, own[j].final, world) for i, j in pairs))
     out = np.zeros((len(own), len(own)))

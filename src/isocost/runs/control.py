@@ -149,16 +149,14 @@ def _paid(method: str, sets: tuple[tuple[str, str], ...], samples: int, environm
 
 
 class ControlWork(NamedTuple):
-    """What networks take in one run: an update in which every one is trained, the paper's FLOP of it, 10 N B with N the
-    parameters of all critics (arXiv:2502.04327; 0 without one), an action of training, one of an evaluation, an update
-    on the set, before the first sample, and what is computed once of a sample of a rollout."""
+    """The work of the networks of one run, by what it is for."""
 
-    update: Effort
-    paper: int
-    action: Effort
-    evaluated: Effort
-    first: Effort
-    prepared: Effort
+    update: Effort      # an update that trains every network
+    paper: int          # FLOP of it by 10 N B, N the parameters of all critics; 0 without one (arXiv:2502.04327)
+    action: Effort      # an action of training
+    evaluated: Effort   # an action of an evaluation
+    first: Effort       # an update on the set, before the first sample
+    prepared: Effort    # what an on-policy agent's `prepare` computes, for each sample of a rollout
 
 
 def price(agent: Agent, task: ControlTask) -> ControlWork:

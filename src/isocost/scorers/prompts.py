@@ -1,4 +1,4 @@
-"""How likely the policy is to answer the prompt, whatever the text; `isocost scorer MODEL --of prompts` fits it.
+"""How likely the policy is to solve the prompt, whatever the text; `isocost scorer MODEL --of prompts` fits it.
 
     V(x | C) = σ(f(h) + g Σ_j a_j (r_j − σ(f(h_j)))),   a = softmax_j(⟨W h, U h_j⟩ / √d),   C: prompts j, pass rates r_j
     h: a frozen model's last state of the prompt and its mean state;  f linear;  loss ¾ cross-entropy + ¼ pairwise ranks
@@ -24,11 +24,11 @@ from isocost.types import Problem, Rollout
 from isocost.world import World
 
 VALUES = "values.safetensors"
-LEAST = 64      # prompts whose pass rates are known, from which they are the context in place of the folder's
+LEAST = 64      # from so many known pass rates on, these are the context, in place of the rates in the folder
 
 
 class PromptValue(nn.Module):
-    """V: what a prompt's states say alone, moved by what prompts like it earned beyond that."""
+    """V: a linear value of a prompt's states, plus attention over the residuals of prompts like it."""
 
     mean: Tensor
     scale: Tensor
@@ -55,15 +55,18 @@ class FittedValue:
     """A fitted V with a context for each policy: `states` (N, S) of the prompts `ids`, `rates` by policy (N,)."""
 
     value: PromptValue
-    model: str                      # whose states it reads
+    model: str                      # that reads prompts: `states` are its
     ids: tuple[str, ...]
     states: Tensor
     rates: Mapping[str, Tensor]
 
     @torch.no_grad()
     def of(self, states: Tensor, policy: str = "", latest: Mapping[str, float] | None = None) -> list[float]:
-        """The values of prompts for a policy: that of this name, by default the first. `latest` are its pass rates now
-        by problem; they are the context where they are of `LEAST` known prompts. Raises UserError for another name."""
+        """The values (Q,) in [0, 1] of prompts with states (Q, S), for the policy of this name, by default the first.
+
+        `latest` are its pass rates now, by problem; they are the context where at least `LEAST` of them are of `ids`.
+        Raises UserError for an unknown name.
+        """
         if policy and policy not in self.rates:
             raise UserError(f"the values of prompts were fitted to {', '.join(self.rates)}, not {policy!r}: name it in "
                             "--others of isocost scorer")
@@ -82,8 +85,8 @@ async def score(
 ) -> list[float]:
     """The value of the prompt in the folder `file` for a `policy`, by default its first: one number for all texts.
 
-    With `against` it is ½ + (V − V of that policy) / 2, which is low where that policy is worth its cost. Reading the
-    prompt is charged as `score`. Raises UserError without such a folder.
+    With `against` it is ½ + (V − V of that policy) / 2, which is low where that policy is more likely to be right.
+    Reading the prompt is charged as `score`. Raises UserError without such a folder.
     """
     fitted = opened(file)
     states = states_of([problem], fitted.model, world)
@@ -94,7 +97,7 @@ async def score(
 
 
 def states_of(problems: Sequence[Problem], model: str, world: World) -> Tensor:
-    """(P, S) the states of prompts in a model as it was loaded, charged as `score` tokens.
+    """The states of prompts, (P, S), in a model as it was loaded, charged as `score` tokens.
 
     Raises UserError for a model that is not on this machine.
     """

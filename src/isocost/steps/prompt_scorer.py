@@ -1,4 +1,4 @@
-"""A value of prompts that is learned from the pass rates of policies, and how it ranks prompts it was not fitted on.
+"""Fit a value of prompts to the pass rates of policies, and measure it on held-out prompts.
 
     each update: a policy, a context of prompts with their pass rates, and the others to predict (arXiv:2602.03584)
 """
@@ -36,16 +36,17 @@ if TYPE_CHECKING:
     from isocost.scorers.prompts import PromptValue
 
 PROMPTS = Fitting(texts=16, epochs=300, lr=1e-2)     # an epoch is an update here
-CONTEXT, RANKS, DECAY = 256, 0.25, 0.1   # prompts of a context; share of ranks
-MOST = 1024     # prompts of the context that is kept, and of those that an update predicts, which are compared in pairs
+CONTEXT, RANKS, DECAY = 256, 0.25, 0.1   # prompts of a context; weight of the pairwise loss; weight decay
+MOST = 1024     # prompts in the saved context, and prompts that an update predicts: it compares them in pairs
 
 
 @dataclass(frozen=True)
 class PromptScorerResult(Result):
-    """A value of prompts, on `problems` prompts that it was not fitted on, `texts` of each by every policy.
+    """A value of prompts, measured on `problems` held-out prompts with `texts` texts of each by every policy.
 
-    across: AUROC of these texts by the value of their prompt. brier: mean squared error of a text's reward, and `mean`
-    that of the pool's mean in place of the value. Each by policy. cost: of sampling and reading.
+    By policy: across, the AUROC of the texts by the value of their prompt; brier, the mean of (reward − value)² over
+    texts; mean, the same with the mean pass rate of the training prompts as the value. fitted: training prompts. cost:
+    of sampling and reading, in counts of `Cost`.
     """
 
     out: str
@@ -60,7 +61,7 @@ class PromptScorerResult(Result):
     cost: dict[str, Any]
 
     def rows(self) -> list[Row]:
-        """What it tells of each policy."""
+        """The measures of each policy, the cost, and how to use the value."""
         on = f"{counted(self.problems, 'prompt')} it was not fitted on"
         rows = [Row(name, f"AUROC {self.across[name]:.3f} of {counted(self.texts, 'text')} of each of {on}; Brier "
                           f"score {self.brier[name]:.3f}, of the pool's mean {self.mean[name]:.3f}")
@@ -70,7 +71,7 @@ class PromptScorerResult(Result):
                 Row("use", f"isocost train v0 --set guide.file={self.out}; scorer=prompts:file={self.out}", "command")]
 
     def to_dict(self) -> dict[str, Any]:
-        """scorer.json, but for the policies and the prompts of the context."""
+        """scorer.json, without the policies and the prompts of the context."""
         return {"schema": SCHEMA, **vars(self)}
 
 
@@ -81,7 +82,7 @@ def learn_prompts(
     and measure it on the held-out ones. Writes the values and scorer.json to the folder `out`.
 
     Raises:
-        UserError: for a model that is not on this machine, and fewer than four problems.
+        UserError: for a model that is not on this machine, dialogues (`env`), and fewer than four training problems.
     """
     import torch
     from safetensors.torch import save_file
@@ -130,7 +131,7 @@ def learn_prompts(
 async def pass_rates(
     world: World, problems: Sequence[Problem], pace: Pace, fitting: Fitting, side: int, tell: Tell
 ) -> list[float]:
-    """The pass rate of each problem; an answer without a mark is wrong."""
+    """The pass rate of each problem, in [0, 1]; an answer without a mark counts as wrong."""
     done = 0
 
     async def one(slot: int, problem: Problem) -> float:
@@ -145,7 +146,7 @@ async def pass_rates(
 
 
 def fit(states: Tensor, rates: ndarray, fitting: Fitting) -> PromptValue:
-    """V of prompts with `states` (P, S) and the `rates` (K, P) of K policies."""
+    """V fitted to prompts with `states` (P, S) and the pass `rates` (K, P) of K policies."""
     import torch
     import torch.nn.functional as F
 
@@ -173,11 +174,11 @@ def fit(states: Tensor, rates: ndarray, fitting: Fitting) -> PromptValue:
 
 
 def brier(values: ndarray, rates: ndarray) -> float:
-    """Mean of (reward - value)^2 over texts that are right at these rates."""
+    """Mean of (reward - value)^2 over texts of prompts with these values and pass rates, (P,) each."""
     return float((rates * (1 - values) ** 2 + (1 - rates) * values**2).mean())
 
 
 def across(values: ndarray, rates: ndarray, texts: int) -> float:
-    """AUROC of so many texts of each prompt by its value; a half where all or none are right."""
+    """AUROC of `texts` texts of each prompt by its value, of (P,) values and rates; 0.5 if all or none are right."""
     right = (np.arange(texts)[None] < np.rint(rates * texts)[:, None]).ravel()
     return auroc(np.repeat(values, texts).tolist(), right.tolist())

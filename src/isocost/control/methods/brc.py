@@ -5,9 +5,9 @@
     L_Q = Σ_k mean CE(p, Q_k(s, a))     L_π = mean (α log π − Σ_i z_i mean_k softmax Q_k),  E without gradient
     c = (G + α H A/4) / 10,  H = 1/(1 − γ),  G = H times the largest |r| of the task so far
 
-    Nauman et al. 2025, arXiv:2505.23150. G is a bound from rewards in place of the returns of whole episodes; each
-    critic has an embedding of its own, and the actor reads the first's. One learner, one α, tasks as they come in a
-    `family:K`; without tasks there is one embedding. α starts at 0.1, and its aim is −A/2.
+    Nauman et al. 2025, arXiv:2505.23150. G is a bound by rewards; the paper uses returns of whole episodes. Each
+    critic has its own embedding, and the actor reads the first's. One learner and one α for all tasks of a `family:K`;
+    without tasks there is one embedding. α starts at 0.1, and the target entropy is −A/2.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def task_of(seen: Tensor, tasks: int) -> Tensor:
 
 @dataclass(frozen=True)
 class TaskAtoms(Mlp):
-    """A network of (s, e, a) with a logit for each atom. Its input is (s, one of `tasks`, a), s of `plain` numbers; the
-    rows of the embeddings are its last weights."""
+    """A network of (s, e, a) with a logit for each atom. Its input is (s, one-hot task, a), with s of `plain`
+    numbers; the embeddings are its last weights."""
 
     plain: int = 1
     actions: int = 1
@@ -105,7 +105,7 @@ def for_actor(params: Params, observation: Tensor) -> Tensor:
 
 
 def sample(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99) -> Transitions:
-    """Transitions, with G of the task of each, "scale"."""
+    """Transitions, each with G of its task as "scale", (S, B)."""
     batch, tasks = uniform(replay, count, luck, gamma=gamma), replay.space.tasks
     held = min(max(replay.stored), replay.capacity)     # rows behind it are zeros, and a replay may hold a million
     seen, _, reward, *_ = replay.split(replay.rows[list(replay.runs), :held])
@@ -114,7 +114,7 @@ def sample(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99) -> Tr
 
 
 def projected(mass: Tensor, moved: Tensor, atoms: Tensor) -> Tensor:
-    """Mass (..., n) at `moved` values as mass on the atoms: each shared by the two nearest, in proportion."""
+    """Mass (..., n) at `moved` values (..., n), moved onto the atoms: each shared by its two nearest, in proportion."""
     width = (atoms[-1] - atoms[0]) / (len(atoms) - 1)
     at = (moved.clamp(float(atoms[0]), float(atoms[-1])) - atoms[0]) / width
     below = at.floor().clamp(max=len(atoms) - 2)

@@ -1,4 +1,4 @@
-"""BRO-like SAC: regularised residual critics, weight decay, and networks that start again, at many updates per sample.
+"""BRO-like SAC: regularised residual critics, weight decay and network resets, for many updates per sample.
 
     block(h) = h + LN(W₂ relu(LN(W₁ h))),   critic = W block(block(relu(LN(W₀ (s, a)))))
     y = r + γ ((Q'_1 + Q'_2)/2 − α log π(a'|s')),  AdamW with decay 1e-4, all networks reset every 2,500 updates

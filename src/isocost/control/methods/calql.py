@@ -3,9 +3,9 @@
     L_Q += α mean (log Σ_i exp(q_i) − Q(s, a)),  the q_i over n uniform actions, and n of π(s) and n of π(s') each:
     q = Q − log density;  for actions of the policy Q is max(Q, R),  R the discounted return of the set from s
 
-    Nakamoto et al. 2023, arXiv:2303.05479, on CQL, arXiv:2006.04779. Uniform actions are not lifted to R (some copies
-    of the code do). A trajectory that was cut goes on with its last reward for ever. The target is SAC's without its
-    entropy; offline only, and CQL's α is a setting.
+    Nakamoto et al. 2023, arXiv:2303.05479, on CQL, arXiv:2006.04779. Uniform actions are not lifted to R (some
+    published code does). A trajectory that was cut goes on with its last reward for ever. The target is SAC's without
+    its entropy; offline only, and CQL's α is a setting.
 """
 
 from __future__ import annotations

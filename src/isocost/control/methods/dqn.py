@@ -1,4 +1,4 @@
-"""DQN: one Q for each discrete action, a replay, and a target copy that is renewed now and then.
+"""DQN: one Q for each discrete action, a replay, and a target copy that is renewed at intervals.
 
     y = r + γ max_a' Q'(s', a')       L = mean H(Q(s, a) − y),  H(x) = x²/2 for |x| < 1, |x| − 1/2 beyond
 

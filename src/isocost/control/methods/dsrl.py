@@ -1,12 +1,12 @@
-"""DSRL: a flow clones the set and stays as it is; what is learned by samples is which noise to give it.
+"""DSRL: a flow clones the set and stays as it is; samples teach an actor which noise to give it.
 
     first, on the set: flow BC        then:  w = b tanh(μ(s) + σ(s) z),  a = the flow's end from w
     y = r + γ min_k Q'_k(s', a'),  a' from w' ~ π(s')       L_Q = Σ_k mean (Q_k(s, a) − y)²
     L_W = mean (W(s, w) − mean_k Q_k(s, a(s, w)))²,  w ~ N(0, 1) in ±b      L_π = mean (α log π(w|s) − W(s, w))
 
     Wagenmaker et al. 2025, arXiv:2506.15799: its form with noise aliasing. W is fitted at `noises` draws a state in
-    each update, where the paper takes ten steps. The first samples are by the actor as it starts, whose w is near the
-    flow's own noise. Without chunks of actions; the set is not drawn from again unless `sample.old` says so.
+    each update, where the paper takes ten steps. In the warm-up the untrained actor acts, whose w is near the flow's
+    own noise. Action chunks are left out; the set is not drawn from again unless `sample.old` is above 0.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CARD = Card("DSRL", "2506.15799", 2025, "sac", "Choosing the noise steers a froz
 
 
 def networks(space: Space, agent: Agent) -> Mapping[str, Network]:
-    """SAC's, whose actor is of w / b; the flow; and W of (s, w / b)."""
+    """SAC's, whose actor's action is w / b; the flow; and W, of (s, w / b)."""
     return {**sac.networks(space, agent), "flow": flow.velocity(space.observation, space.actions, agent),
             "latent": Mlp(space.observation + space.actions, 1, agent.width, agent.depth)}
 
 
 def steered(params: Params, seen: Tensor, latent: Tensor, bound: float, steps: int) -> Tensor:
-    """The flow's action from w = `bound` `latent`. No gradient reaches the flow's weights."""
+    """The flow's action from w = `bound` · `latent`, (S, B, A) both. No gradient reaches the flow's weights."""
     return flow.carried(params.fixed, "flow", seen, bound * latent, steps).clamp(-1, 1)
 
 
@@ -53,7 +53,7 @@ def losses(
     batch: Transitions, target: Tensor, params: Params, luck: Luck, *, bound: float = 1.5, steps: int = 10,
     noises: int = 4
 ) -> dict[str, Tensor]:
-    """The flow's on the set; later those of Q, W, the actor of w and its temperature."""
+    """On the set the flow's loss; after it those of Q, W, the actor of w and its temperature."""
     seen = batch.observation
     if "return" in batch.others:
         return {"flow": flow.cloned(params, "flow", seen, batch.action, luck)}

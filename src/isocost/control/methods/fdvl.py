@@ -4,7 +4,7 @@
     χ²: f*(y) = y + y²/4 for y > −2, else −1        total variation: f*(y) = max(y, 0)
 
     Sikchi et al. 2023, arXiv:2302.08560. f* is exact over weights w >= 0 of f(w) = (w − 1)²; a third-party form of χ²
-    rises again below −4. A setting of `losses` takes one or the other.
+    rises again below −4. `losses.divergence` chooses one.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""PA-RL: actions of any policy are improved against the critic, and the policy is taught them by its own loss.
+"""PA-RL: a policy's actions are improved against the critic, and the policy is trained on them by its own loss.
 
     32 actions of π, the 10 of highest Q̂ = mean_j Q_j, each moved by 10 steps a ← clip(a + 3e-4 ∇_a Q̂(s, a), ±1)
-    π_opt: one of the 10, in proportion to exp Q̂;  where one acts, and in y, the best        L_π = L_policy(π_opt(s))
+    π_opt: one of the 10, in proportion to exp Q̂;  to act, and as a' in y, the best        L_π = L_policy(π_opt(s))
     y = r + γ min_j Q'_j(s', a'),  L_Q = Σ_j mean (Q_j(s, a) − y)²
     on the set alone also  α mean (log Σ_i exp max(Q_j(s, a_i), R) − Q_j(s, a)),  a_i the 10, R the set's return
 
     Mark et al. 2024, arXiv:2412.06685. Actions are the last iterates; public code can return the best seen. The first
-    `cloning` updates on the set teach the set's actions. Policies: a flow in place of the paper's diffusion, a
-    Gaussian, and bins, one number after another, for its token models. Critics have one output, and two are kept (128
-    bins and 2 of 10 there); after the set the penalty is left out. `--set losses.better.drawn=16` sets one seam's 32.
+    `cloning` updates on the set train on the set's actions. Policies: a flow (the paper: diffusion), a Gaussian, and
+    bins for each number in turn (the paper: token models). There are two critics of one output (the paper: 2 drawn of
+    10, of 128 bins). The penalty applies on the set alone. `--set losses.better.drawn=16` sets the 32 of one seam.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FlowPolicy(TaughtPolicy):
 
 @dataclass(frozen=True)
 class GaussianPolicy(TaughtPolicy):
-    """Mean tanh μ and a deviation for each number, clipped; its loss is the negative log-likelihood."""
+    """Mean tanh μ, and log sd between `NARROWEST` and `WIDEST`; the loss is the negative log-likelihood."""
 
     def _law(self, params: Params, seen: Tensor) -> tuple[Tensor, Tensor]:
         mean, spread = params("actor", seen)[:, 0].chunk(2, -1)

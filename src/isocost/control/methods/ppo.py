@@ -1,12 +1,12 @@
 """PPO: several epochs on the last rollout, with a loss that gains nothing where the policy has moved too far.
 
-    A_t = δ_t + γ λ A_{t+1},  δ_t = r_t + γ V(s_{t+1}) − V(s_t);  A ends with its episode, δ where one is terminal
+    A_t = δ_t + γ λ A_{t+1},  δ_t = r_t + γ V(s_{t+1}) − V(s_t);  at an episode's end A = δ, and terminal V = 0
     L_π = −mean min(ρ Â, clip(ρ, 1 ± ε) Â),  ρ = π(a|s) / π_old(a|s),  Â: A over a batch less its mean, over its sd
     L_V = mean (V(s) − (A + V_old(s)))²
 
-    Schulman et al. 2017, arXiv:1707.06347; GAE: arXiv:1506.02438. As Stable-Baselines3's, with ten epochs of 2,048
-    samples, without its gradient clipping and initialisation. The policy is a tanh-Gaussian with a deviation for each
-    state, where theirs is a Gaussian that is clipped, with one deviation: the tanh cancels in ρ.
+    Schulman et al. 2017, arXiv:1707.06347; GAE: arXiv:1506.02438. As in Stable-Baselines3, ten epochs of 2,048 samples;
+    without its gradient clipping and initialisation. The policy is a tanh-Gaussian whose sd depends on the state
+    (there: a clipped Gaussian with one sd). The tanh cancels in ρ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from isocost.control.types import Space, Transitions
 from isocost.found import Card
 
 CARD = Card("PPO", "1707.06347", 2017, None, "A clipped ratio makes several epochs on one rollout safe.")
-EDGE = 1 - 1e-6     # of a squashed action: float32 has no inverse of tanh beyond
+EDGE = 1 - 1e-6     # largest squashed action: float32 has no finite atanh beyond
 TINY = 1e-8         # keeps the division by a deviation finite
 
 
@@ -38,7 +38,7 @@ def networks(space: Space, agent: Agent) -> Mapping[str, Network]:
 
 
 def log_prob(params: Params, observation: Tensor, action: Tensor) -> Tensor:
-    """log π(a|s) up to a number that no weight changes: (S, B)."""
+    """log π(a|s) but for terms without weights, which cancel in ρ: (S, B)."""
     mean, spread = params("actor", observation)[:, 0].chunk(2, -1)
     spread = spread.clamp(improve.LOWEST, improve.HIGHEST)
     z = (torch.atanh(action.clamp(-EDGE, EDGE)) - mean) / spread.exp()

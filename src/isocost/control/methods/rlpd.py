@@ -3,10 +3,10 @@
     batch: half of the set, half of the run's own samples,  y = r + γ (min_{k ∈ M} Q'_k(s', a') − α log π),  M: 2 of 10
     L_π = mean (α log π − (1/10) Σ_k Q_k(s, a)),  in every 20th update
 
-    Ball et al. 2023, arXiv:2302.02948, at 20 updates per sample. The same learner runs in SERL (arXiv:2401.16013),
-    HIL-SERL (2410.21845), whose corrections by a person go into both halves, and FastRLAP (2304.09831). Left out, as
-    there are no robots and no pixels here: their image encoders and augmentation, learned rewards, resets,
-    interventions, the gripper's DQN, and actors beside the learner.
+    Ball et al. 2023, arXiv:2302.02948. The paper makes 20 updates per sample: `--updates-per-sample 20`. SERL
+    (arXiv:2401.16013), HIL-SERL (2410.21845; a person's corrections go into both halves) and FastRLAP (2304.09831) use
+    this learner. Left out, without robots and pixels: their image encoders and augmentation, learned rewards, resets,
+    interventions, the gripper's DQN, and asynchronous actors.
 """
 
 from __future__ import annotations

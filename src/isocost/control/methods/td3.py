@@ -1,4 +1,4 @@
-"""TD3: a deterministic actor, the lesser of two critics, noise on the target's action, an actor that waits.
+"""TD3: a deterministic actor, the lesser of two critics, noise on the target's action, a delayed actor.
 
     y = r + γ min_k Q'_k(s', ã),   ã = clip(π'(s') + clip(0.2 z, ±0.5), ±1)
     L_Q = Σ_k mean (Q_k(s, a) − y)²     L_π = −mean Q_1(s, π(s)),  in every second update, as the slow copies

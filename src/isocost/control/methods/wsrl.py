@@ -1,11 +1,11 @@
-"""WSRL: Cal-QL on a set, samples by the policy that it made, then plain SAC on these alone: the set is not kept.
+"""WSRL: Cal-QL on a set, samples by the policy that it trained, then plain SAC on these alone, without the set.
 
     first, on the set:  y = r + γ min_{k ∈ M} Q'_k(s', a'),  M: 2 of 10;  L_Q as in Cal-QL, L_π as in SAC
     then:  `warmup` samples by π without an update;  the same y;  L_Q = Σ_k mean (Q_k(s, a) − y)²,  nothing from the set
 
-    Zhou et al. 2024, arXiv:2412.07762. Ten critics with LayerNorm, no entropy in y. Four updates per sample and one of
-    the actor in four: the paper's is on the four batches together. `sample.old` is a share of the set to keep, which
-    the paper does not.
+    Zhou et al. 2024, arXiv:2412.07762. Ten critics with LayerNorm, no entropy in y. The paper makes four updates per
+    sample (`--updates-per-sample 4`), and one of the actor on their four batches together; here every fourth update
+    trains the actor. `sample.old` is the share of each batch from the set; the paper's is 0.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def networks(space: Space, agent: Agent) -> Mapping[str, Network]:
 
 @bounds(old="[0, 1]")
 def sample(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99, old: float = 0.0) -> Transitions:
-    """Of the set with its "return", before the first sample; then of the run's own."""
+    """Before the first sample rows of the set with their "return"; then `beside`."""
     if replay.fixed:
         return calql.sample(replay, count, luck, gamma=gamma)
     return beside(replay, count, luck, gamma=gamma, old=old)

@@ -43,7 +43,7 @@ def returns(replay: Replay, gamma: float) -> Tensor:
 
 
 def _scores(replay: Replay, advantage: bool) -> Tensor:
-    """(N,): the return of each row's trajectory, without discount; as an advantage less what is linear in its start."""
+    """(N,): the undiscounted return of each row's trajectory; as an advantage, less its linear fit in the start."""
     rows, last = replay.rows[0, : replay.stored[0]].double(), last_rows(replay)
     start, _, reward, *_ = replay.split(rows)
     total = torch.zeros_like(reward).index_add(0, last, reward)
@@ -86,8 +86,10 @@ def weighted(
 
 @bounds(old="[0, 1]")
 def beside(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99, old: float = 0.5) -> Transitions:
-    """A share `old` of the batch from the set that the run also has, the rest from its own samples; rows of the set
-    come last. Of a run without one, or in its updates on the set, all are from where there are any."""
+    """A share `old` of the batch from the run's set, the rest from its own samples; rows of the set come last.
+
+    Without a set all rows are the run's own; in updates before the first sample all are of the set.
+    """
     many = round(old * count) if replay.prior else 0
     new = uniform(replay, count - many, luck, gamma=gamma)
     if not replay.prior or not many:

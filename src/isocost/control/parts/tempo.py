@@ -1,4 +1,4 @@
-"""Tempos: what a run does as it goes on."""
+"""Tempos: schedules of random actions, updates, delayed actors and resets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def steady(
     so_far: Progress, *, warmup: int = 200, tau: float = 0.005, slow_every: int = 1, actor_every: int = 1,
     reset_every: int = 0,
 ) -> Tempo:
-    """Random actions for `warmup` samples, which no update pays back; then the same to the end.
+    """Random actions for `warmup` samples, for which no update is owed; then the same to the end.
 
     The actor is trained in every `actor_every`-th update; all networks start again after every `reset_every` updates.
     """
@@ -31,10 +31,10 @@ def from_set(
     so_far: Progress, *, warmup: int = 200, tau: float = 0.005, actor_every: int = 1, random: bool = False,
     keeps: bool = False, sampled: bool = False,
 ) -> Tempo:
-    """Updates on the set, as many as the run asks for; `warmup` samples, which no update pays back; then as `steady`.
+    """The run's updates on the set; `warmup` samples, for which no update is owed; then as `steady`.
 
-    The first samples are acted by what the set has taught, or at `random`. With `keeps` the set is drawn from to the
-    end.
+    In the warm-up the policy that the set has trained acts, or with `random` uniform actions. With `keeps` the set
+    stays in use to the end.
     """
     if so_far.before:
         return offline(so_far, tau=tau, sampled=sampled)

@@ -1,8 +1,8 @@
-"""Trained policies that a study of strategies compares with its own model: those of runs, grouped by what they trained.
+"""Trained policies that a study of strategies compares with its own model: those of runs, grouped by their settings.
 
     runs/grpo-0               the final policy of a run, or of all runs of a study
     runs/grpo-0@120           the policy after step 120, if the run has kept that checkpoint
-    runs/grpo-0=samples.jsonl, grpo:3e18flop=samples.jsonl     stored completions of a policy, and what it took
+    runs/grpo-0=samples.jsonl, grpo:3e18flop=samples.jsonl     stored completions, and what training took
 
 Runs that differ in their seed only are one policy, whose accuracy is the mean over them.
 """
@@ -28,13 +28,14 @@ from isocost.types import Problem
 from isocost.units import FLOPS
 from isocost.worlds.setting import Setting, open_problems, open_setting
 
-TRAIN_FLOP = 6      # FLOP a parameter of a token that is trained on, as `Cost.flops` counts it
+TRAIN_FLOP = 6      # FLOP per parameter and trained token, as `Cost.flops` counts them
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A policy of a run. `name` is that of the run's folder, with @STEP inside it, and `policy` that of all runs of its
-    kind. `model` is its folder, or the file of its stored completions; `inside` the checkpoint that it is made from."""
+    """A policy of a run. `name`: the run's folder, with @STEP for a step of it. `policy`: the name that runs with the
+    same settings share. `model`: a Hugging Face folder, or the file of stored completions. `training`: what it took.
+    `parameters`: of the model; `learned`: those that were trained. `inside`: the checkpoint that it is made from."""
 
     name: str
     policy: str
@@ -46,7 +47,7 @@ class Checkpoint:
     inside: Path | None = None
 
     def data(self) -> dict[str, str]:
-        """Of it, in study.json."""
+        """Its entry in study.json."""
         return {"name": self.name, "policy": self.policy, "model": self.model}
 
     def write(self) -> None:
@@ -69,11 +70,11 @@ class Checkpoint:
 
 
 def checkpoints(folders: Sequence[Path], out: Path = Path()) -> list[Checkpoint]:
-    """The finished runs in these folders, which are runs, or studies of training with all of their trained runs; of
-    RUN@STEP the policy after that step, for which `Checkpoint.write` makes a folder in `out`.
+    """The policies of these folders: of a run its final one, of a study of training those of all its trained runs, of
+    RUN@STEP the one after that step, which `Checkpoint.write` writes below `out`.
 
-    Raises UserError for a folder without a final policy, for a step that was not kept, for a run that is no run of
-    isocost, for two runs of one name, and for one that is named as the study's own model.
+    Raises UserError for a folder without a final policy, a step that was not kept, a run that isocost did not make, two
+    runs with one name, and a run with the name of the study's own model.
     """
     found: dict[str, tuple[dict[str, Any], Checkpoint]] = {}
     for folder in folders:
@@ -90,9 +91,9 @@ def checkpoints(folders: Sequence[Path], out: Path = Path()) -> list[Checkpoint]
 
 def stored(asked: Sequence[Path], parameters: float | None) -> list[Checkpoint]:
     """Policies of stored completions: each RUN=FILE, RUN@STEP=FILE or NAME:COST=FILE with the FLOP of its training.
-    `parameters` is the size of a model that no run tells.
+    `parameters`: the model's size, where no run states it.
 
-    Raises UserError for what has no file, for a name without a cost, and as `checkpoints`.
+    Raises UserError for an entry without a file, for a name without a cost, and as `checkpoints`.
     """
     found: dict[str, tuple[dict[str, Any], Checkpoint]] = {}
     for text_ in map(str, asked):
@@ -139,7 +140,7 @@ def _having(path: Path, step: int | None) -> Iterator[Path]:
 
 
 def _foretold(path: Path) -> str:
-    """What the law of a study of training says of a prescription that was not trained."""
+    """Why a study whose prescription was not trained has no policy to compare: the advice of the error message."""
     sealed = read_json(path / "forecast.json") if (path / "forecast.json").is_file() else {}
     i = sealed.get("interval")
     return f"Its law foretells one sample, {i['value']:.3f} [{i['low']:.3f}, {i['high']:.3f}] after " \
@@ -163,8 +164,8 @@ def _of(run: Path, record: Mapping[str, Any], step: int | None) -> Checkpoint:
 
 
 def _stated(cost: str, parameters: float | None) -> Costs:
-    """The tokens that are trained on for the FLOP that a user states. A time is refused: stored completions have none,
-    so answers could not be counted with it."""
+    """The trained tokens that the stated FLOP are. Raises UserError for another unit: stored completions have no times,
+    so answers could not be counted in it."""
     found = Budget.parse(cost)
     if found.unit != FLOPS or parameters is None:
         raise UserError(f"the training that took {cost}: expected FLOP such as 3e18flop, with the --parameters of the "
@@ -192,7 +193,7 @@ def _grouped(found: Mapping[str, tuple[dict[str, Any], Checkpoint]]) -> list[Che
 
 
 def _kind(record: Mapping[str, Any], one: Checkpoint) -> str:
-    """What a run is but for its seed; of what no run of isocost tells, its name."""
+    """The settings of a run without its seed; without a record of isocost, its name."""
     job = record.get("job")
     own = one.name if job is None else {k: job.get(k) for k in ("method", "arm", "budget", "sets", "setting")}
     return str(canonical({"own": own, "recipe": record.get("recipe"), "step": one.policy}))

@@ -180,10 +180,11 @@ class Compared:
     samples of a problem that tell its band. bands: at most.
 
     Of a model only: problems, of the held-out ones, with so many samples each; sizes of searches; band_by, the key of a
-    problem's data that tells its band; arms, other temperatures, max_tokens or efforts at which a pool is
-    sampled too;
-    checkpoints, folders of trained runs whose policies are sampled and searched too; of stored completions each with a
-    file (`steps.test_time.checkpoints`). parameters: the model's size, where it is not known here.
+    problem's data that tells its band; arms, other temperatures, max_tokens or reasoning efforts at which a pool is
+    sampled too.
+
+    checkpoints: trained policies to compare, as `steps.test_time.checkpoints` reads them. parameters: the model's size,
+    where it is not known here.
     """
 
     strategies: Sequence[str]

@@ -45,8 +45,8 @@ class PoolSampler:
         return (self.setting or self.opened.setting).measured
 
     async def tried(self) -> None:
-        """Ask for one token at a reasoning effort, before anything else is paid for. Raises UserError for a server that
-        refuses it."""
+        """Sample one token at the reasoning effort, before anything else is paid for. Raises UserError for a server
+        that refuses it."""
         if not (effort := self.pace.sampling.effort):
             return
         with meter.on(meter.CHECK):
