@@ -348,7 +348,8 @@ def verdict(folder: Path, **asked: Any) -> Any:
 @main.command()
 @click.argument("arms", nargs=-1, required=True, metavar="A B...", shell_complete=a_method)
 @click.option("--budget", help="methods: cost of all probes and runs: 200k-rollouts, 2M-tokens, 1h")
-@click.option("--seeds", type=SOME, default=5, show_default=True, help="methods: runs per arm, paired by seed")
+@click.option("--seeds", type=SOME, help="methods: runs per arm, paired by seed  [default: 5, or what a --pilot in the "
+              "folder says]")
 @click.option("--rollouts", "-n", type=SOME, help="n of every arm, per problem; of logs that lack it  [default: 8]")
 @click.option("--groups", "-B", type=SOME, help="B of every arm, problems per update; of logs that lack it "
               " [default: 16]")
