@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from isocost.tasks.builtin import puzzles, sums
+from isocost.tasks.builtin import expressions, puzzles, sums
 from isocost.types import Problem
 
 
@@ -41,7 +41,16 @@ PUZZLES = Family(
     check_steps=puzzles.check_steps,
     step=puzzles.STEP,
 )
-FAMILIES = {f.name: f for f in (SUMS, PUZZLES)}
+EXPRESSIONS = Family(
+    "expressions", "tiny-puzzles",
+    listed=lambda spec: expressions.listed(expressions.Expressions.of(spec)),
+    verifier=lambda spec: "final",
+    tokens=lambda spec: expressions.LONGEST,
+    accepts=expressions.accepts,
+    check_steps=lambda problem, text: [expressions.accepts(problem, text)],
+    step=puzzles.STEP,
+)
+FAMILIES = {f.name: f for f in (SUMS, PUZZLES, EXPRESSIONS)}
 
 
 def named(spec: str) -> Family | None:
