@@ -18,6 +18,7 @@ import click
 
 from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.checks import doctor
+from isocost.cli.control import control_options
 from isocost.cli.control_run import collect, control_run_options, measured, trained, without_control
 from isocost.cli.kinds import answer, audit, begun, plan, without_kinds
 from isocost.cli.options import (
@@ -131,10 +132,7 @@ def quickstart(out: Path | None, world: str | None, shown: Any, **asked: Any) ->
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @strategy_options
 @trainer_option
-@click.option("--control", metavar="TASK", help="a study of value-based control: updates per sample, batch and rate on "
-              "a task such as pendulum, swingup or gym:HalfCheetah-v5")
-@click.option("--length", type=SOME, help="with --control: samples of a run  [default: 3000]")
-@click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: 64]")
+@control_options
 @launched
 @click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
 @click.option("--lr", type=POSITIVE, help="with --trainer: a learning rate to start from")
