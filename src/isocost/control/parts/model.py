@@ -23,6 +23,8 @@ from isocost.control.seams import Agent, Losses, Target
 from isocost.control.types import Space, Transitions
 from isocost.traits import bounds
 
+NAMES = Transitions._fields[:5]     # of what was drawn, in `others`
+
 
 def network(space: Space, agent: Agent, members: int, *, norm: bool = False) -> Mlp:
     """Of (s, a): the change of the state, the reward, and a logit that the episode goes on."""
@@ -52,7 +54,7 @@ def doubt(after: Tensor) -> Tensor:
 
 def drawn(batch: Transitions) -> Transitions:
     """The rows of the replay, of a batch that `imagined` changed."""
-    return Transitions(*(batch.others.get(k, x) for k, x in zip(Transitions._fields, batch[:5], strict=False)))
+    return Transitions._make([*(batch.others.get(k, x) for k, x in zip(NAMES, batch[:5], strict=True)), {}])
 
 
 @bounds(real="[0, 1]", horizon="[1, inf)")
@@ -84,7 +86,7 @@ def imagined(
         made = [torch.where(now[..., None] if x.dim() == 3 else now, x, y) for x, y in zip(found, made, strict=True)]
         stopped = ended if limit is None else ended | (doubt(each) > limit)
         at = torch.where(stopped[..., None], batch.observation.roll(k + 1, 1), after)
-    return Transitions(*made, {**batch.others, **dict(zip(Transitions._fields, batch[:5], strict=False))})
+    return Transitions._make([*made, {**batch.others, **dict(zip(NAMES, batch[:5], strict=True))}])
 
 
 def target(batch: Transitions, params: Params, slow: Params, luck: Luck, *, rest: Target) -> Tensor:
