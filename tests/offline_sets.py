@@ -13,6 +13,8 @@ CHEAP = {"calql": {"losses.drawn": "2"}, "ppo": {"tempo.warmup": "40", "rollout"
          "parl": {f"{seam}.better.{name}": "2" for seam in ("target", "losses", "explore")
                   for name in ("drawn", "kept", "steps")},
          "dsrl": {f"{seam}.steps": "2" for seam in ("target", "losses", "explore")},
+         "ravl": {"members": "3", "imagine.horizon": "2", "tempo.fitted": "20"},
+         "neubay": {"members": "3", "imagine.horizon": "2", "tempo.fitted": "20", "networks.models": "3"},
          "floq": {f"{seam}.{name}": "2" for seam in ("target", "losses") for name in ("steps", "noises")}}
 
 

@@ -22,7 +22,7 @@ from isocost.runs.control import price
 from isocost.screen.words import markdown_table
 
 PAGE = "control_methods.md"
-SEAMS = ("networks", "sample", "target", "losses", "explore", "tempo", "prepare")
+SEAMS = ("networks", "sample", "target", "losses", "explore", "tempo", "prepare", "imagine")
 HEAD = """# Methods of control
 
 isocost ships {count} methods of control, one file each in `src/isocost/control/methods`. A method is six functions and

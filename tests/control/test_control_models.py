@@ -1,0 +1,296 @@
+"""Agents that learn from what a learned model makes, by numbers worked from the papers' equations."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from test_control_offline import Fixed, Given
+
+from isocost.control import methods
+from isocost.control.loop import Loop, StackedRun
+from isocost.control.luck import Draws, Luck
+from isocost.control.methods import neubay, ravl, sac, vagram
+from isocost.control.networks import Effort, Mlp, Numbers, Params
+from isocost.control.parts import model
+from isocost.control.parts.tempo import model_first
+from isocost.control.tasks import open_task
+from isocost.control.tasks.reach import STRIDE
+from isocost.control.types import Progress, Transitions
+from offline_sets import CHEAP, fitting, made
+
+
+def params(due=("model", "critic", "actor", "temperature"), **networks):
+    weights = {k: torch.zeros(1, n.members, 32, requires_grad=True) for k, n in networks.items()}
+    return Params(networks, weights, frozenset(due))
+
+
+def members(*functions, outputs):
+    """One function for each member: (S, 1, B, I) -> (S, K, B, out)."""
+    return Given(lambda x: torch.cat([f(x[:, :1]) for f in functions], 1), outputs, len(functions))
+
+
+def moves(by, *, ends=99.0):
+    """A model in which a state moves by `by` times the action, pays what it is, and ends behind `ends`."""
+    return lambda x: torch.cat((by * x[..., 1:], x[..., :1], ends - (x[..., :1] + by * x[..., 1:])), -1)
+
+
+def rows(states, discount=0.5):
+    s = torch.tensor(states)[None, :, None]
+    flat = torch.zeros(1, len(states))
+    return Transitions(s, 0 * s, flat, s + 100, flat + discount)
+
+
+def walked(model_net, batch, *, step, member=0.0, **settings):
+    """`imagined` where the policy's action is 1: tanh of 20."""
+    actor = Given(lambda x: torch.cat((20 + 0 * x, -30 + 0 * x), -1), 2)
+    count = batch.reward.shape[1]
+    luck = Fixed(member=torch.full((1, count), member), step=torch.tensor(step)[None],
+                 **{f"walk_{k}": 0.0 for k in range(9)})
+    p = params(model=model_net, actor=actor, critic=Given(lambda x: x[..., :1]))
+    with torch.no_grad():
+        return model.imagined(batch, p, luck, **{"gamma": 0.5, "real": 0.0, **settings})
+
+
+# walks --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_walk_goes_by_its_policy_and_one_of_its_steps_is_a_row():
+    """From 0, 10, 20 by 1 a step: the first, second and third of three steps; the state pays itself."""
+    found = walked(members(moves(1.0), outputs=3), rows([0.0, 10.0, 20.0]), step=[0.0, 0.5, 0.99], horizon=3)
+    assert found.observation[0, :, 0].tolist() == [0, 11, 22] and found.following[0, :, 0].tolist() == [1, 12, 23]
+    assert found.reward[0].tolist() == [0, 11, 22] and found.action[0, :, 0].tolist() == [1, 1, 1]
+    assert found.discount[0].tolist() == [0.5] * 3
+    was = model.drawn(found)
+    assert was.following[0, :, 0].tolist() == [100, 110, 120] and model.drawn(was).reward is was.reward
+
+
+def test_a_walk_ends_where_its_model_says_and_begins_again_at_another_state():
+    """The end is behind 0.5: the first step from 0 ends, from 10 and 20 too; the next begin in the row before."""
+    net = members(moves(1.0, ends=0.5), outputs=3)
+    assert walked(net, rows([0.0, 10.0, -9.0]), step=[0.0] * 3, horizon=2).discount[0].tolist() == [0, 0, 0.5]
+    again = walked(net, rows([0.0, 10.0, -9.0]), step=[0.9] * 3, horizon=2)
+    assert again.observation[0, :, 0].tolist() == [-9, 0, -8]
+
+
+def test_a_walk_stays_with_its_member_and_a_share_of_rows_is_real():
+    net = members(moves(1.0), moves(3.0), outputs=3)
+    for member, ends in ((0.0, [2, 12]), (0.99, [6, 16])):
+        found = walked(net, rows([0.0, 10.0]), step=[0.99] * 2, member=member, horizon=2)
+        assert found.following[0, :, 0].tolist() == ends
+    half = walked(net, rows([0.0, 10.0]), step=[0.99] * 2, horizon=2, real=0.5)
+    assert half.following[0, :, 0].tolist() == [100, 12] and half.observation[0, :, 0].tolist() == [0, 11]
+
+
+def test_a_walk_of_members_that_are_alike_never_ends_for_doubt():
+    """Members that move by 1 and by 1 + x/10 are x/20 apart. The rows' own actions are 1 too, so doubt there is at
+    most 0.5, of the row at 10: its walk ends behind its second step, from 11, and that of 0 goes on."""
+    def further(x):
+        return torch.cat(((1 + x[..., :1] / 10) * x[..., 1:], x[..., :1], 0 * x[..., :1] + 9), -1)
+
+    batch = rows([0.0, 10.0])._replace(action=torch.ones(1, 2, 1))
+    net = members(moves(1.0), further, outputs=3)
+    walk = partial(walked, net, batch, horizon=3, doubtful=True)
+    assert walk(step=[0.4] * 2).observation[0, :, 0].tolist() == [1, 11]
+    assert walk(step=[0.4] * 2).discount[0].tolist() == [0.5, 0.5]
+    assert walk(step=[0.99] * 2).observation[0, :, 0].tolist() == [2, 10]
+    alike = walked(members(moves(1.0), moves(1.0), outputs=3), batch, step=[0.99] * 2, horizon=3, doubtful=True)
+    assert alike.observation[0, :, 0].tolist() == [2, 12]
+    assert model.doubt(torch.tensor([[[[0.0, 0.0]], [[2.0, 4.0]]]])).item() == pytest.approx((5 / 2) ** 0.5)
+
+
+def test_the_error_of_a_model_by_hand():
+    """s 1, a 0.5, s' 3, r 2, goes on: the model says s' 2 and 4, r 1 and 1, logit 0: each 1 + 1 + ln 2."""
+    net = members(lambda x: torch.cat((x[..., :1], x[..., :1], 0 * x[..., :1]), -1),
+                  lambda x: torch.cat((3 * x[..., :1], x[..., :1], 0 * x[..., :1]), -1), outputs=3)
+    one = torch.ones(1, 1, 1)
+    batch = Transitions(one, one / 2, one[..., 0] * 2, 3 * one, one[..., 0] * 0.9)
+    assert model.fitted(params(model=net), batch).item() == pytest.approx(2 * (1 + 1 + np.log(2)))
+    assert model.fitted(params(model=net), batch, torch.full((1, 1, 1, 1), 4.0)).item() == pytest.approx(
+        2 * (4 + 1 + np.log(2)))
+
+
+def test_first_the_model_is_trained_and_then_all_but_the_model():
+    agent = methods.agent("ravl", batch=16, width=16, members=3, tempo=partial(model_first, fitted=5))
+    task, data = fitting(agent)
+    loop = Loop(agent, task, [StackedRun(0, 1.0, 1e-3)], 1, data)
+    loop.advance([5])
+    assert {k: int(m.steps) for k, m in loop.moments.items()} == {
+        "model": 5, "critic": 0, "actor": 0, "temperature": 0}
+    alone = loop.runs[0].work.flop
+    assert alone == 5 * 16 * 3 * 2 * 5 * loop.networks["model"].multiplications      # 5 members, forward and backward
+    loop.advance([8])
+    assert {k: int(m.steps) for k, m in loop.moments.items()} == {
+        "model": 5, "critic": 3, "actor": 3, "temperature": 3}
+    assert model_first(Progress(0, 1000)).every.keys() == {"model"}
+
+
+# RAVL ---------------------------------------------------------------------------------------------------------------
+
+
+def test_how_alike_slopes_are_is_the_sum_of_cosines_of_pairs():
+    """Q_k = w_k · a. Three alike: 6 pairs of 1 over K − 1. At right angles: 0. Opposite: 2 · −1 / 1."""
+    one = torch.full((1, 4, 2), 0.3)
+    batch = Transitions(one, one, one[..., 0], one, one[..., 0])
+    for slopes, found in (([(1, 0), (2, 0), (5, 0)], 3.0), ([(1, 0), (0, 2)], 0.0), ([(1, 1), (-3, -3)], -2.0)):
+        w = torch.tensor(slopes, dtype=torch.float32)[None, :, None]
+        net = Given(lambda x, w=w: (x[..., 2:] * w).sum(-1, keepdim=True), 1, len(slopes))
+        assert ravl.alike(params(critic=net), batch).item() == pytest.approx(found, abs=1e-5)
+
+
+def test_slopes_that_are_alike_are_driven_apart():
+    """Two critics with relu: the gradient of their slopes' cosine is that of finite differences."""
+    net = Mlp(3, 1, 32, 1, 2, slow=True, twice=True)
+    weights = torch.from_numpy(net.start(np.random.default_rng(0)))[None].double().requires_grad_()
+    one, two = (torch.linspace(-1, 1, 8 * k, dtype=torch.double).reshape(1, 8, k) for k in (1, 2))
+    batch, work = Transitions(one, two, one[..., 0], one, one[..., 0]), Effort()
+
+    def alike(w):
+        return ravl.alike(Params({"critic": net}, {"critic": w}, frozenset({"critic"}), work), batch)
+
+    slope, = torch.autograd.grad(alike(weights).sum(), weights)
+    step = torch.zeros_like(weights)
+    step[0, 1] = torch.sin(torch.arange(weights.shape[-1]))
+    with torch.no_grad():
+        up, down = weights + 1e-6 * step, weights - 1e-6 * step
+    change = (alike(up.requires_grad_()) - alike(down.requires_grad_())) / 2e-6
+    assert change.item() == pytest.approx((slope * step).sum().item(), rel=1e-4) and abs(change) > 1e-3
+    assert work.flop == 3 * 8 * 2 * 2 * net.multiplications * (3 + 3)
+
+
+class Point(Numbers):
+    """The dynamics of `reach`, exact, which never pays and never ends: every value is 0."""
+
+    outputs = 4
+
+    def __call__(self, weights, x):
+        at = (x[..., :2] + STRIDE * x[..., 2:]).clamp(-1, 1)
+        return torch.cat((at - x[..., :2], 0 * at[..., :1], 1 + 0 * at[..., :1]), -1) + 0 * weights.sum()
+
+
+def still(space, agent):
+    return {**ravl.networks(space, agent), "model": Point((0.0,)), "temperature": Numbers((-20.0,))}
+
+
+def at_the_edge(inner, count, eta, seeds=6):
+    """Values, (S,), of states between `inner` and `inner` + 0.2, before and after 300 updates on walks of one exact
+    step from states within `inner`."""
+    agent = methods.agent(
+        "ravl", members=count, width=32, batch=32, networks=still, imagine=partial(model.imagined, horizon=1, real=0.0),
+        target=partial(model.target, rest=partial(sac.target, pessimism="min")),
+        losses=partial(model.losses, rest=partial(ravl.losses, eta=eta, pessimism="min")),
+        tempo=partial(model_first, fitted=0, tau=0.3))
+    u = torch.rand(2000, 2, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    seen, none = inner * u, torch.zeros(2000, 1)
+    loop = Loop(agent, open_task("reach"), [StackedRun(k, 1.0, 1e-2) for k in range(seeds)], 1,
+                torch.cat((seen, 0 * seen, none, seen, none, none + 1), -1))
+    outside = u[:500] * (inner + 0.2)
+    outside, out = outside[outside.abs().amax(-1) > inner].expand(seeds, -1, -1), []
+    for updates in (0, 300):
+        loop.advance([updates] * seeds)
+        p = Params(loop.networks, loop.weights)
+        with torch.no_grad():
+            action = torch.tanh(p("actor", outside)[:, 0].chunk(2, -1)[0])
+            out.append(p("critic", outside, action)[..., 0].amin(1).amax(-1))
+    return out
+
+
+def test_values_at_the_edge_of_reach_grow_without_a_target_and_the_least_of_three_bounds_them():
+    """True dynamics, value 0 everywhere. States seen only as next ones: without min their values grow by more than 10
+    times; with the least of three diverse critics they stay under 0. Where every state is drawn, none grows so."""
+    before, alone = at_the_edge(0.1, 1, 0.0)
+    assert alone.mean() > 10 * before.abs().mean() and (alone > 0).all()
+    assert (at_the_edge(0.1, 3, 1.0, 2)[1] < 0).all()
+
+
+@pytest.mark.slow
+def test_values_do_not_grow_where_every_state_is_drawn():
+    before, after = at_the_edge(1.0, 1, 0.0)
+    assert after.abs().mean() < 3 * before.abs().mean()
+
+
+# VaGraM -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_model_of_vagram_is_weighed_by_the_slope_of_the_value():
+    """V = 3 s_1 and V constant: the error of the other number, and of both, is nothing. A long slope is shortened."""
+    s = torch.tensor([[[1.0, 2.0], [1.0, 2.0]]])
+    batch = Transitions(s, 0 * s[..., :1], s[..., 0], s, s[..., 0])
+    actor = Given(lambda x: 0 * x, 2)
+    linear = params(critic=Given(lambda x: 3 * x[..., :1]), actor=actor)
+    assert vagram.slopes(linear, batch, 0.95).tolist() == [[[3, 0], [3, 0]]]
+    flat = params(critic=Given(lambda x: 0 * x[..., :1] + 7), actor=actor)
+    assert vagram.slopes(flat, batch, 0.95).abs().max() == 0
+    steep = params(critic=Given(lambda x: x[..., :1] ** 2 / 2), actor=actor)
+    two = batch._replace(following=torch.tensor([[[1.0, 0.0], [5.0, 0.0]]]))
+    assert vagram.slopes(steep, two, 1.0)[0, :, 0].tolist() == [1, 5]
+    assert vagram.slopes(steep, two, 0.5)[0, :, 0].tolist() == pytest.approx([1, 3])     # the quantile is 3
+
+
+def test_an_error_that_no_value_depends_on_teaches_the_model_of_vagram_nothing():
+    """The model errs by 1 in s_2 alone: with V = 3 s_1 its error is that of the reward and of the end."""
+    net = Given(lambda x: torch.cat((0 * x[..., :1], 0 * x[..., :1] + 1, x[..., :1], 0 * x[..., :1] + 50), -1), 4)
+    p = params(model=net, critic=Given(lambda x: 3 * x[..., :1]), actor=Given(lambda x: torch.cat((x, x), -1)[..., :2]),
+               temperature=Numbers((0.0,)))
+    s = torch.ones(1, 1, 2)
+    batch = Transitions(s, 0 * s[..., :1], s[..., 0], s, s[..., 0] * 0.9)
+    found = {k: vagram.losses(batch, batch.reward, p, Fixed(new=0.0), **v)["model"].item() for k, v in (
+        ("valued", {}), ("plain", {"valued": 0.0, "plain": 1.0}), ("both", {"plain": 0.5}))}
+    assert found == pytest.approx({"valued": 0, "plain": 1, "both": 0.5}, abs=1e-6)
+
+
+# runs ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["neubay", "vagram"])
+def test_the_model_learns_what_follows(name):
+    """On the pendulum, after 200 updates: the error of a step is below a tenth of that of saying that nothing moves."""
+    agent = methods.tuned(methods.agent(name, width=32, batch=32), CHEAP.get(name, {}) | (
+        {"tempo.fitted": "200"} if name == "neubay" else {"losses.plain": "1", "losses.valued": "0"}))
+    rows, first = made("pendulum").rows, name == "neubay"
+    run = StackedRun(0, 1.0, 1e-2)
+    loop = Loop(agent, open_task("pendulum"), [run], 600, rows if first else None)
+    loop.advance([200 if first else 400])
+    assert run.updates == 200
+    s, a, _, s2, *_ = (x[None] for x in loop.replay.view([0]).split(rows))
+    with torch.no_grad():
+        after = model.told(Params(loop.networks, loop.weights), s, a)[0].mean(1)
+    assert ((after - s2) ** 2).mean() < 0.1 * ((s - s2) ** 2).mean()
+
+
+@pytest.mark.parametrize("name", ["ravl", "neubay", "vagram"])
+def test_a_run_goes_on_from_what_it_saved_byte_for_byte(name):
+    """At 24 of 48 updates, in a stack of two, to another stack."""
+    agent = methods.tuned(methods.agent(name, batch=16, width=32), CHEAP.get(name, {}) | (
+        {} if methods.agent(name).offline else {"tempo.warmup": "8"}))
+    task, data = fitting(agent)
+
+    def loop(*seeds):
+        return Loop(agent, task, [StackedRun(s, 1.0, 1e-3) for s in seeds], 64, data)
+
+    def text(of, i):
+        tensors, state = of.save(i)
+        return repr(state), [x.numpy().tobytes() for x in tensors.values()]
+
+    shift = 0 if agent.offline else 8
+    whole, begun, second = loop(0), loop(3, 0), loop(0, 5)
+    whole.advance([48 + shift])
+    begun.advance([24 + shift] * 2)
+    second.load(0, *begun.save(1))
+    second.advance([48 + shift] * 2)
+    assert text(second, 0) == text(whole, 0)
+
+
+def test_neubay_is_redq_on_its_walks():
+    agent = methods.tuned(methods.agent("neubay", batch=16, width=32), CHEAP["neubay"])
+    task, data = fitting(agent)
+    loop = Loop(agent, task, [StackedRun(0, 1.0, 1e-3)], 1, data)
+    luck, due = Luck([Draws(0)], [0], "test"), frozenset(loop.networks)
+    p, slow = Params(loop.networks, loop.weights, due), Params(loop.networks, loop.slow, due)
+    with torch.no_grad():
+        batch = agent.imagine(agent.sample(loop.replay.view([0]), 16, luck), p, luck)
+    assert (agent.target(batch, p, slow, luck) == neubay.redq.target(batch, p, slow, luck, drawn=2)).all()
+    assert (agent.target(batch, Params(loop.networks, loop.weights, frozenset({"model"})), slow, luck) == 0).all()
+    found = agent.losses(batch, batch.reward, p, luck)
+    assert (found["critic"] == neubay.redq.losses(batch, batch.reward, p, luck)["critic"]).all()
+    assert (found["model"] == model.fitted(p, model.drawn(batch))).all()
