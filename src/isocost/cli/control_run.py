@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 OWN = ("control", "offline", "offline_updates", "updates_per_sample", "batch", "width", "seeds",
-       "environments")      # of control alone
+       "environments", "teacher")      # of control alone
 SHARED = ("method", "budget", "seed", "out", "lr", "sets", "evaluations", "stop_at", "price", "devices", "as_json")
 
 
@@ -29,6 +29,8 @@ control_run_options = several(       # those of `OWN`
                  "minari:ID-OR-FOLDER; of an offline method the budget may be 20k-updates"),
     click.option("--offline-updates", type=click.IntRange(min=0), default=0, show_default=True,
                  help="with --control: updates on the dataset before the first sample, besides the budget"),
+    click.option("--teacher", metavar="NAME[:SETTING=VALUE,...]", help="with --control: what chooses the tasks or "
+                 "starts of training: uniform, mbtl, alp-gmm, covar-gmm, riac, snapshot, or your own ./file.py"),
     click.option("--updates-per-sample", type=float, help="with --control: sigma  [default: 1; of ppo, ten epochs]"),
     click.option("--batch", type=SOME, help="with --control: transitions per update  [default: the method's own]"),
     click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: the method's own]"),

@@ -42,6 +42,7 @@ class ControlOptions:
     stop_at: an amount at which each run ends before its budget is spent; `price` and `devices` are for one in money.
     offline: the file of the set that it learns from; the budget of an offline method may be in updates ("20k-updates").
     offline_updates: on this set, before the first sample of a method that takes samples; besides a budget in samples.
+    teacher: what chooses the episodes of training ("alp-gmm:every=20").
     """
 
     budget: str
@@ -59,6 +60,7 @@ class ControlOptions:
     devices: int | None = None
     offline: Path | None = None
     offline_updates: int = 0
+    teacher: str | None = None
 
     def __post_init__(self) -> None:
         if self.budget is None:
@@ -136,7 +138,7 @@ def train_control(
         name = f"{agent.name}-{task.replace(':', '-')}-{seed}"
         jobs.append(ControlJob(name, task, method, seed, {unit: amount}, arm, at, sets, asked.environments,
                                data=str(asked.offline) if asked.offline else None,
-                               offline_updates=asked.offline_updates))
+                               offline_updates=asked.offline_updates, teacher=asked.teacher))
         home = out or Path("runs") / name
         outs.append(home if asked.seeds == 1 else (out or Path("runs") / f"{agent.name}-{task}") / f"seed-{seed}")
     with observer.counting("train") as tell:
