@@ -83,8 +83,14 @@ and what was answered before. All answers are on the methods' pages.
 """
 NOT_ASKED = (
     "MinPRO and VCPO on puzzles: where stale rollouts broke the per-token ratio, fresh ones failed too.",
-    "DRPO and Apriel: the built-in bases write every answer in one length.",
+    "DRPO, Apriel, GDPO's second reward and SIRI again: the shipped bases write every answer to a sum in one length.",
     "BroRL continues a policy that no longer rises; on hard sums GRPO still rises after 512 updates.",
+    "BRPO: a worked sum that is cut short has no answer, so smaller budgets have nothing to read.",
+    "OTR: its baseline, imitation of equally many demonstrations without sampling, is no method here.",
+    "ILQL again: it learns from a fixed set of dialogues, which methods of language do not have here.",
+    "GUI-RCPO again: a vote teaches where most answers are right; the boxes' base hits three in ten.",
+    "RaC again: help mends demonstrations of people who err; the desk's expert does not, and imitation ends at 0.98.",
+    "VRAG-RL again: on the needle GRPO gains nothing (`experiments/results/bases.json`).",
     "RedStar: on worked sums of all levels a run gains 0.12, less than the gate asks for.",
 )
 BACK = """## What the gate would have done

@@ -137,6 +137,7 @@ def test_a_pilot_is_trained_on_seeds_of_its_own_and_the_comparison_follows_it(tm
     folders = [out / "pilot" / "runs" / name for own in kept["runs"].values() for name in own]
     runs = {f.name: read_json(f / "run.json") for f in folders}
     assert len(runs) == 8 and {r["purpose"] for r in runs.values()} == {"pilot"}
+    assert all((f / "final" / "config.json").exists() for f in folders)     # a claim may read the policies of its pilot
     assert kept["rates"]["grpo"] == pytest.approx(runs["pilot-grpo-x1-s0"]["arm"]["lr"] / 2)
     assert set(rates) == set(kept["rates"]) == {"grpo", "reinforce"}
     assert said(*ASK, "--pilot", "2", "--out", out, code=(0, UNDECIDABLE)).endswith(first[first.index("is this"):])

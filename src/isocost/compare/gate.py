@@ -220,10 +220,8 @@ def rates_of(found: Pilot, d: Design) -> dict[str, Any]:
 
 def seeds_of(folder: Path, arms: Sequence[str], common: Conditions) -> int:
     """The seeds per arm of a comparison in this folder that states none: those that are sealed there, else as many as
-    its pilot needs to show a difference of `decidable.EFFECT`, else those of `common`, which are the default.
-
-    Raises UserError for a budget that does not pay for so many runs as long as the pilot's.
-    """
+    its pilot needs to show `decidable.EFFECT`, else those of `common`. Raises UserError for a budget that does not pay
+    for so many runs as long as the pilot's."""
     home, own = StudyFolder(folder), StudyFolder(folder / "pilot")
     if home.has("compare.json"):
         return len(Design.of(home.record("compare.json", "compare")["design"]).seeds)
@@ -231,16 +229,12 @@ def seeds_of(folder: Path, arms: Sequence[str], common: Conditions) -> int:
         return common.seeds
     d = Design.of(own.record("compare.json", "compare")["design"])
     found = own_pilot(own, d.labels, d.metric)
-    seeds = _spread(found).needed(decidable.EFFECT, found.alpha)
-    if seeds is None:
-        raise UserError(f"the pilot in {own.path} says that {decidable.MOST:,} seeds do not show {decidable.EFFECT:g}: "
-                        "see its gate, or give --seeds")
+    seeds = _spread(found).needed(decidable.EFFECT, found.alpha) or decidable.MOST
     before = replace(common, budget=own.asked["budget"], seeds=len(d.seeds))
-    now = replace(common, seeds=seeds)
-    ratio = before.each(len(arms)) / now.each(len(arms))
-    if before.spend.unit == now.spend.unit and ratio > ALIKE:
-        least = worded(now.spend, now.spend.amount * ratio).replace(" ", "-")
-        raise UserError(f"the pilot in {own.path} says that {decidable.EFFECT:g} needs {seeds} seeds per arm, and "
+    ratio = before.each(len(arms)) / replace(common, seeds=seeds).each(len(arms))
+    if before.spend.unit == common.spend.unit and ratio > ALIKE:
+        least = worded(common.spend, common.spend.amount * ratio).replace(" ", "-")
+        raise UserError(f"the pilot in {own.path} says that {decidable.EFFECT:g} needs {seeds:,} seeds per arm, and "
                         f"{common.spend} does not pay for so many runs as long as its: give --budget {least}, or "
                         f"--seeds {len(d.seeds)}")
     return seeds

@@ -340,9 +340,8 @@ def detectable(d: Design, noise: Mapping[str, float] | None, piloted: bool = Fal
     more = "" if needed is None else f"; {least / 2:.3f} needs {needed} seeds"
     return (f"minimum detectable difference between two arms {least:.3f} ({POWER:.0%} power) with a standard deviation "
             f"of {sd:.3f} between runs ({source}){more}" + ("" if noise is not None else (
-                f". In one of four claims of the documentation it was {ROUGH:g} or more, with which "
-                f"{counted(len(d.seeds), 'seed')} detect nothing below {d.detectable(ROUGH):.2g}: measure it by "
-                "--pilot 4")))
+                f". In one of four claims of the docs it was {ROUGH:g} or more: {counted(len(d.seeds), 'seed')} then "
+                f"detect nothing below {d.detectable(ROUGH):.2g}; --pilot 4 measures it")))
 
 
 def amount(x: float, unit: str, counted_in: str | None = None) -> str:

@@ -74,8 +74,7 @@ def compare_methods(
         site: where they are executed; results do not depend on it.
         observer: receives `Warned` and `CostSample` (`isocost.steps.events`), `ComparisonPlan`, `Sealed` and `Probed`.
         **terms: budget, seeds (default: 5, or those that a pilot in `out` asks for), rollouts, groups, lr, evaluations,
-            margin, metric and seed
-            (`isocost.compare.design.Conditions`);
+            margin, metric and seed (`isocost.compare.design.Conditions`);
             own_sizes: give every arm its method's own n and B instead;
             sets: SEAM.NAME=VALUE, settings of every arm;
             to_parents: judge each method against its parent only, missing parents are added;
@@ -151,8 +150,7 @@ def _asked(methods: Sequence[str], out: str | Path | None, inside: str, terms: M
     asked = Terms.of(methods, **{k: v for k, v in terms.items() if (k, v) != ("seeds", None)})
     folder = Path(out or asked.folder) / inside
     if terms.get("seeds") is None:
-        common = replace(asked.common, seeds=seeds_of(folder, asked.arms, asked.common))
-        asked = replace(asked, common=common)
+        asked = replace(asked, common=replace(asked.common, seeds=seeds_of(folder, asked.arms, asked.common)))
     return asked, folder
 
 
