@@ -13,9 +13,8 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.methods import Card, grpo
 from isocost.parts.reward import verified
-from isocost.scorers import answer_of
+from isocost.scorers import answer_of, checks_of
 from isocost.seams import Recipe
-from isocost.tasks.builtin import expressions, families
 from isocost.traits import bounds, trait
 from isocost.types import Group, Rollout, Score
 from isocost.world import World
@@ -29,7 +28,7 @@ CARD = Card("ChipSeek-R1", "2507.04736", 2025, "grpo", "Right answers become che
 async def reward(group: Group, world: World, *, syntax: float = 0.1, function: float = 0.5) -> Group:
     """The reward of the last gate that an answer passes: form `syntax`, value `function`, cost up to 1 (ChipSeek-R1).
 
-    Costs are those of `expressions`; of other problems a right answer saves nothing. The note `saved` is the
+    Costs are those of the problems `expressions`; elsewhere a right answer saves nothing. The note `saved` is the
     share of the reference's cost that a right answer saves; parts: `right`, the verifier's score, and `saved`. Raises
     UserError if `syntax` is above `function`.
     """
@@ -43,14 +42,9 @@ async def reward(group: Group, world: World, *, syntax: float = 0.1, function: f
 def _paid(rollout: Rollout, syntax: float, function: float) -> Rollout:
     if rollout.score is None:
         return rollout
-    problem, right, saved = rollout.problem, rollout.score.value, 0.0
-    said, family = answer_of(problem, rollout.final), families.of(problem)
-    form = said is not None
-    if family is families.EXPRESSIONS:
-        terms, first = expressions.parsed(said or ""), expressions.cost(expressions.reference(problem))
-        form = terms is not None
-        if terms is not None and right > 0:
-            saved = min(max((first - expressions.cost(terms)) / first, 0.0), 1.0)
+    right, said = rollout.score.value, checks_of(rollout.problem, rollout.final)
+    form = said.get("parses", float(answer_of(rollout.problem, rollout.final) is not None))
+    saved = said.get("saved", 0.0) if right > 0 else 0.0
     value = (function + (1 - function) * saved) if right > 0 else syntax * form
     noted = rollout.but(notes={**rollout.notes, "saved": saved})
     return noted.scored(Score(value, {"right": right, "saved": saved}))

@@ -7,54 +7,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 from isocost.errors import UserError
 from isocost.methods import Card, isoeasy, ppo
 from isocost.parts import enrich, loss
 from isocost.parts.reward import verified
-from isocost.scorers import answer_of
+from isocost.scorers import checks_of
 from isocost.seams import Recipe
-from isocost.tasks.builtin import families
-from isocost.tasks.builtin.expressions import INPUT, Terms, parsed
 from isocost.traits import trait
-from isocost.types import Group, Problem, Score
+from isocost.types import Group, Score
 from isocost.world import World
 
 CARD = Card("RLSQM", "2310.02368", 2023, "ppo", "Static checks as rewards raise quality, and no answer is less right.")
-METRICS: Mapping[str, Callable[[Terms], bool]] = {
-    "parses": lambda terms: True,
-    "reads": lambda terms: any(x == INPUT for _, x in terms),                        # the input is used
-    "acts": lambda terms: not {("+", "0"), ("-", "0"), ("*", "1")} & set(terms[1:]),     # all operations have an effect
-    "folded": lambda terms: not any(                                                 # no two constants that make one
-        INPUT not in (a[1], b[1]) and (a[0] == "*") is (b[0] == "*") for a, b in pairwise(terms[1:])),
-}
-
-
-def checked(problem: Problem, said: str | None) -> dict[str, float]:
-    """Each metric of an answer to an expression, 0 or 1; all 0 if it cannot be read. Empty for other problems."""
-    if families.of(problem) is not families.EXPRESSIONS:
-        return {}
-    terms = parsed(said or "")
-    return {name: float(terms is not None and holds(terms)) for name, holds in METRICS.items()}
+METRICS = ("parses", "reads", "acts", "folded")
 
 
 @trait("not_whether_right")
-async def reward(group: Group, world: World, *, metrics: tuple[str, ...] = tuple(METRICS)) -> Group:
+async def reward(group: Group, world: World, *, metrics: tuple[str, ...] = METRICS) -> Group:
     """The mean of `metrics`, each "NAME" or "WEIGHT*NAME"; of other problems than `expressions` the verifier's score.
 
-    The parts are `right`, the verifier's score, and every metric. Raises UserError for an unknown metric.
+    The metrics are those of `isocost.scorers.checks_of`: it can be read, reads its input, has no operation without
+    effect, no two constants that make one, and `saved`. The parts are `right`, the verifier's score, and every metric.
+    Raises UserError for an unknown metric.
     """
     asked = [(float(w or 1), name) for w, _, name in (m.rpartition("*") for m in metrics)]
-    if unknown := [name for _, name in asked if name not in METRICS] or ([] if asked else ["nothing"]):
-        raise UserError(f"reward.metrics has {unknown[0]!r}; expected some of {', '.join(METRICS)}")
     made, out = await verified(group, world), []
     for r in made.rollouts:
-        said = checked(group.problem, answer_of(group.problem, r.final)) if r.score is not None else {}
+        said = checks_of(group.problem, r.final)
         if said and r.score is not None:
+            if unknown := [name for _, name in asked if name not in said] or ["nothing"][: not asked]:
+                raise UserError(f"reward.metrics has {unknown[0]!r}; expected some of {', '.join(said)}")
             value = sum(w * said[name] for w, name in asked) / sum(w for w, _ in asked)
             r = r.scored(Score(value, {"right": r.score.value, **said}))
         out.append(r)
@@ -69,6 +53,6 @@ def recipe(**changes: Any) -> Recipe:
     clip = partial(loss.clipped, low=0.2, high=0.2)
     near = partial(isoeasy.to_reference, scale=0.05, estimate="k3")
     return ppo.recipe(
-        name="rlsqm", reward=partial(reward, metrics=tuple(METRICS)), enrich=(ppo.enrich, enrich.reference),
+        name="rlsqm", reward=partial(reward, metrics=METRICS), enrich=(ppo.enrich, enrich.reference),
         loss=partial(isoeasy.plus, terms=(clip, near)),
     ).but(**changes)

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from isocost.methods import Card, grpo
 from isocost.parts.reward import verified
-from isocost.scorers import answer_of, stepped
+from isocost.scorers import answer_of, solutions_of, stepped
 from isocost.seams import Recipe
 from isocost.strategies.rounds import added
-from isocost.tasks.builtin import countdown
 from isocost.traits import bounds, trait
 from isocost.types import Group, Problem, Rollout, Score, Stop
 from isocost.world import World
@@ -47,15 +46,6 @@ async def guide(
     return [replace(added(problem, ask), variant=TREE, prefix=empty if ledger.step < steps else "")]
 
 
-def solutions(problem: Problem) -> set[str]:
-    """All solutions: `meta["solutions"]`, those of a built-in countdown, or else the problem's answer alone."""
-    if told := problem.meta.get("solutions"):
-        return {str(x) for x in told}
-    if problem.meta.get("kind") == "countdown":
-        return countdown.solutions(str(problem.meta["puzzle"]))
-    return {str(problem.answer)}
-
-
 @trait("not_whether_right")
 @bounds(wrong="[-1, 1]", none="[-1, 1]")
 async def reward(group: Group, world: World, *, wrong: float = -0.5, none: float = -1.0) -> Group:
@@ -64,7 +54,7 @@ async def reward(group: Group, world: World, *, wrong: float = -0.5, none: float
     An answer that was cut, or gives no solution, gets `none`. Solutions are separated by commas. The note `several` is
     the number given; the part `right` is the verifier's score.
     """
-    made, every = await verified(group, world), solutions(group.problem)
+    made, every = await verified(group, world), solutions_of(group.problem)
     return made.of(_paid(r, every, wrong, none) for r in made.rollouts)
 
 

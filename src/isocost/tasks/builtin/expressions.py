@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from numpy.random import Generator
 
@@ -117,6 +118,23 @@ def reference(problem: Problem) -> Terms:
     if terms is None:
         raise UserError(f"problem {problem.id} is not an expression: {problem.text[:40]!r}")
     return terms
+
+
+def checks(problem: Problem, final: str) -> dict[str, float]:
+    """What can be said of an answer without its values, from 0 to 1; all 0 if it cannot be read.
+
+    `parses`; `reads`: the input is used; `acts`: no operation is without effect; `folded`: no two constants follow each
+    other that make one; `saved`: the share of the reference's cost that it does not have.
+    """
+    terms, first = parsed(final), cost(reference(problem))
+    if terms is None:
+        return dict.fromkeys(("parses", "reads", "acts", "folded", "saved"), 0.0)
+    alike = any(INPUT not in (a[1], b[1]) and (a[0] == "*") is (b[0] == "*") for a, b in pairwise(terms[1:]))
+    return {
+        "parses": 1.0, "reads": float(any(x == INPUT for _, x in terms)),
+        "acts": float(not {("+", "0"), ("-", "0"), ("*", "1")} & set(terms[1:])), "folded": float(not alike),
+        "saved": max((first - cost(terms)) / first, 0.0),
+    }
 
 
 def accepts(problem: Problem, final: str) -> bool:
