@@ -60,7 +60,7 @@ def test_a_set_that_does_not_help_and_a_grid_that_ends_too_early_are_not_identif
     flat = [planted(c.arm, c.seed, 6000, TRUTH.lasting(law=DataLaw(1.0, 1e-6, 500.0))) for c in sweep()[1]]
     assert "fall as offline updates rise in" in unidentified(fit_control(flat, 0.7), PRICE)
     law = fit_control(sweep()[1], 0.7)
-    assert "run number of offline updates 8000 too" in unidentified(law, replace(PRICE, first=1e-4))
+    assert "run 8000 offline updates too" in unidentified(law, replace(PRICE, first=1e-4))
     assert prescribe_control(flat, Wish(PRICE, wanted=0.7)).refused
 
 
