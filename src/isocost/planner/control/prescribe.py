@@ -190,7 +190,11 @@ def prescribe_control(curves: Sequence[ReturnCurve], wish: Wish) -> ControlPlan:
 def _for(curves: Sequence[ReturnCurve], law: ControlLaw, wish: Wish) -> ControlPlan:
     refused, price = unidentified(law, wish.price), wish.price
     best = pilot_best(curves, law.wanted)
-    rivals = {"the pilot's best": best, **({"the method's default": wish.default} if wish.default else {})}
+    rivals = {"the pilot's best": best}
+    if law.over == SIGMA and wish.default:
+        rivals["the method's default"] = wish.default
+    if law.over == OFFLINE and best[OFFLINE] != law.sigmas[-1]:
+        rivals["the most offline updates"] = best.but(offline=int(law.sigmas[-1]))
     longest = int(max(c.samples[-1] for c in curves))
     if refused:
         cost = price.run(best, longest)

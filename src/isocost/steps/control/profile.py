@@ -204,8 +204,7 @@ def _measure(out: Path, asked: Mapping[str, Any], observer: Observer) -> Control
     seconds = sum(float(f.end["seconds"]) for f in files.values()) / len(runs)
     from isocost.control import methods
 
-    default = Arm(sigma=sigma if first else 1.0, batch=methods.agent(asked["method"]).batch, rate=RATE, width=width,
-                  offline=max(first, default=None))
+    default = Arm(sigma=sigma if first else 1.0, batch=methods.agent(asked["method"]).batch, rate=RATE, width=width)
     return ControlProfile(asked["task"], asked["method"], width, low, high, BATCH, rate, samples, tuple(by_rate),
                           default, costs, seconds, tuple(first), sigma, out)
 
