@@ -270,7 +270,8 @@ def fit(study: Path, metric: str | None) -> Any:
     type=ANY,
     default=8,
     show_default=True,
-    help="points of compute at which held-out reward is evaluated",
+    help="points of compute at which held-out reward is evaluated; with --control returns, by default at two per "
+    "doubling of the samples",
 )
 @click.option(
     "--save-every",

@@ -154,9 +154,10 @@ def plan_control_pilot(
                         f"the training after it needs a budget of {asked}; the budget is {budget}. Raise it, or name "
                         "a smaller --length")
     grid, count, runs, cost = made[-1]
-    told = (f"{', '.join(grouped(int(u)) for u in grid)} updates before the first sample; sigma {centre['sigma']:g}, "
-            f"batch {centre['batch']:g}, rate {centre['rate']:g}; {counted(count, 'seed')}") if over == OFFLINE else ""
-    why = told or (f"sigma {', '.join(f'{s:g}' for s in grid)}; about batch {centre['batch']:g} and rate {centre['rate']:g}, "
-           f"{BATCHES:g} times less and more of the one and {RATES:g} times of the other; {counted(count, 'seed')}")
+    size = f"batch {centre['batch']:g}{' and' if over == SIGMA else ','} rate {centre['rate']:g}"
+    why = f"sigma {', '.join(f'{s:g}' for s in grid)}; about {size}, {BATCHES:g} times less and more of the one and " \
+        f"{RATES:g} times of the other" if over == SIGMA else \
+        f"{', '.join(grouped(int(u)) for u in grid)} offline updates; sigma {centre['sigma']:g}, {size}"
+    why += f"; {counted(count, 'seed')}"
     why += f"; {grouped(runs[-1].samples)} samples at {over} {grid[-1]:g}" * (shorter > 0)
     return ControlPilot(price.unit, budget, count, samples, runs, cost, why)

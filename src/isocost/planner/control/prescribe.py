@@ -3,7 +3,7 @@ for a cost; and the reasons for which none is given."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -37,7 +37,9 @@ RETURNS = 8             # returns that a law is fitted to, from a fifth to the t
 USUAL = 0.3             # without a wanted return: the largest that at most this share of the pilot's runs missed
 ROOM = 1.25             # the samples of a prescribed run, over the upper end of its interval
 NEAR = 2.0              # runs whose clock is at most this factor apart foretell a return
-WORDS = {SIGMA: ("sigma", "updates per sample"), OFFLINE: ("number of offline updates", "offline updates")}
+WORDS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
+    SIGMA: ("sigma", "updates per sample", "sigma {:g}".format),
+    OFFLINE: ("number of offline updates", "offline updates", "{:g} offline updates".format)}
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def fit_returns(curves: Sequence[ReturnCurve], wanted: float | None = None) -> t
 
 def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
     """Why a law prescribes nothing; empty if it does. Without a price only the law itself is asked."""
-    name, rise = WORDS[law.over]
+    name, rise, at_value = WORDS[law.over]
     if not law.scale[0] > 0 or law.falls() < DECIDED:
         return (f"samples to {law.wanted:g} fall as {rise} rise in {law.falls():.0%} of the draws, and "
                 f"{DECIDED:.0%} are needed. Add seeds, or a larger {name}")
@@ -107,8 +109,8 @@ def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
     best = law.cheapest(price)
     for end, at, factor in (("largest", law.sigmas[-1], 2.0), ("smallest", law.sigmas[0], 0.5)):
         if (best.value / at - 1) * (factor - 1) > 0 and abs(np.log(best.value / at)) > 0.95 * np.log(2):
-            return (f"the cheapest {name} lies beyond the {end} that was run, {at:g}: run {name} "
-                    f"{at * factor * factor:g} too")
+            return (f"the cheapest {name} lies beyond the {end} that was run, {at:g}: run "
+                    f"{at_value(at * factor * factor)} too")
     if best.high > WIDEST * best.low:
         return (f"the cheapest {name} is {best.value:.2g} [{best.low:.2g}, {best.high:.2g}], ends more than a factor "
                 f"{WIDEST:g} apart. Add seeds, or values of {name} further apart")
@@ -125,10 +127,11 @@ def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
 class ControlPlan(ControlFile):
     """A prescription: `arm` for `samples` samples and `seeds` seeds, to reach `wanted`.
 
-    `sigma` is the cheapest with its interval (of a set: `arm`'s updates before the first sample), None where updates cost nothing or nothing is identified; `arrival` the
-    prediction interval of the geometric mean of samples to `wanted` of so many new runs, and `final` that of their mean
-    return at the end; both None if `refused` says why nothing is forecast. `cost` is that of one run in `unit`, and
-    `rivals` are the arms that it is trained against, by name.
+    `sigma` is the cheapest with its interval (on a set, the cheapest number of offline updates), None where updates
+    cost nothing or nothing is identified; `arrival` the prediction interval of the geometric mean of samples to
+    `wanted` of so many new runs, and `final` that of their mean return at the end; both None if `refused` says why
+    nothing is forecast. `cost` is that of one run in `unit`, and `rivals` are the arms that it is trained against, by
+    name.
     """
 
     wanted: float
@@ -187,7 +190,11 @@ def prescribe_control(curves: Sequence[ReturnCurve], wish: Wish) -> ControlPlan:
 def _for(curves: Sequence[ReturnCurve], law: ControlLaw, wish: Wish) -> ControlPlan:
     refused, price = unidentified(law, wish.price), wish.price
     best = pilot_best(curves, law.wanted)
-    rivals = {"the pilot's best": best, **({"the method's default": wish.default} if wish.default else {})}
+    rivals = {"the pilot's best": best}
+    if law.over == SIGMA and wish.default:
+        rivals["the method's default"] = wish.default
+    if law.over == OFFLINE and best[OFFLINE] != law.sigmas[-1]:
+        rivals["the most offline updates"] = best.but(offline=int(law.sigmas[-1]))
     longest = int(max(c.samples[-1] for c in curves))
     if refused:
         cost = price.run(best, longest)
@@ -208,7 +215,7 @@ def _for(curves: Sequence[ReturnCurve], law: ControlLaw, wish: Wish) -> ControlP
     for axis in AXES if varied else ():
         if law.slope(axis) is None:
             flags.append(f"the best {axis} is not identified as a line in sigma: {axis} {arm[axis]:g} is kept")
-    flags += [f"{WORDS[law.over][0]} {value:g} lies outside the {law.sigmas[0]:g} to {law.sigmas[-1]:g} that were run"] * (
+    flags += [f"{WORDS[law.over][2](value)} lies outside the {law.sigmas[0]:g} to {law.sigmas[-1]:g} that were run"] * (
         not law.sigmas[0] <= value <= law.sigmas[-1])
     plan = ControlPlan(law.wanted, price.unit, arm, samples, wish.seeds, sigma, arrival, None,
                        price.run(arm, samples), wish.left,

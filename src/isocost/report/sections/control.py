@@ -52,7 +52,7 @@ def law(study: ReportRecords) -> Section:
             for x in drawn for s, i in zip(x.sigmas, x.samples, strict=True)]
     if not rows:
         return section
-    name = WORDS[laws[0].over][1]
+    name = WORDS[next(iter(laws)).over][1]
     alt_text = f"Samples to each return over {name}, with 90 % intervals."
     caption = f"Samples to a return over {name}, with the plan's batch and rate; the table has all returns."
     picture = figure("samples", charts.samples_to(rows, alt_text, name), alt_text, caption, rows)

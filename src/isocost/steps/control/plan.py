@@ -95,12 +95,15 @@ class ControlPlanResult(OfPlanner):
     def rows(self) -> list[Row | Table]:
         """The arm, the cheapest sigma, what is forecast of it, its cost, and cautions."""
         p, a = self.plan, self.plan.arm
+        first = f"{grouped(a[OFFLINE])} offline updates, then " if OFFLINE in a else ""
         name = "the pilot's best, without a forecast" if p.refused else "prescription"
         out = [
             Row("", p.refused, "flag"),
-            Row(name, (f"{grouped(a[OFFLINE])} offline updates, then " if OFFLINE in a else "") + f"{a['sigma']:g} updates per sample, batch {a['batch']:g}, rate {a['rate']:.2g}; "
+            Row(name, first + f"{a['sigma']:g} updates per sample, batch {a['batch']:g}, rate {a['rate']:.2g}; "
                       f"{counted(p.seeds, 'seed')} of {grouped(p.samples)} samples"),
-            Row("cheapest number of offline updates" if OFFLINE in a else "cheapest sigma", f"{p.sigma.value:.2g} [{p.sigma.low:.2g}, {p.sigma.high:.2g}]" if p.sigma else ""),
+            Row("cheapest" if first else "cheapest sigma",
+                f"{p.sigma.value:.2g} [{p.sigma.low:.2g}, {p.sigma.high:.2g}]" + " offline updates" * bool(first)
+                if p.sigma else ""),
             Row("forecast", f"{p.arrival.value:,.0f} [{p.arrival.low:,.0f}, {p.arrival.high:,.0f}] samples to a return "
                             f"of {p.wanted:g}, the geometric mean of {counted(p.seeds, 'new seed')}"
                 if p.arrival else ""),

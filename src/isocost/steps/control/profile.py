@@ -145,9 +145,9 @@ def profile_control(
                         f"--method out, or train it alone (`isocost train {method} --control {task} --budget "
                         "50k-env-steps`), and `isocost compare` its runs with others")
     if made.offline:
-        raise UserError(f"{method} learns from a set alone, and a plan is for methods that take samples: leave --method "
-                        f"out, or train it alone: `isocost collect {task}`, then `isocost train {method} --control "
-                        f"{task} --offline FILE`")
+        raise UserError(f"{method} learns from a set alone, and a plan is for methods that take samples: leave "
+                        f"--method out, or train it alone: `isocost collect {task}`, then `isocost train {method} "
+                        f"--control {task} --offline FILE`")
     if made.warms != (of is not None):
         raise UserError(f"{method} takes samples of its own, and no set: leave --offline out" if of else
                         f"{method} learns from a set first: give --offline FILE, which `isocost collect {task}` makes, "
@@ -177,8 +177,8 @@ def _measure(out: Path, asked: Mapping[str, Any], observer: Observer) -> Control
     middle = {OFFLINE: first[len(first) // 2]} if first else {}
     runs = [ControlRunPlan("profile", Arm(sigma=sigma, batch=BATCH, rate=r, width=width, **middle), seed + s, samples)
             for r in RATES for s in range(SEEDS)]
-    timed = [] if first else [ControlRunPlan("profile", Arm(sigma=SIGMA, batch=TIMED_BATCH, rate=RATES[0], width=width), seed + s,
-                            min(samples, TIMED)) for s in range(SEEDS)]
+    large = Arm(sigma=SIGMA, batch=TIMED_BATCH, rate=RATES[0], width=width)
+    timed = [ControlRunPlan("profile", large, seed + s, min(samples, TIMED)) for s in range(0 if first else SEEDS)]
     of = Trained(asked["task"], asked["method"], None, asked.get(DATA), asked.get("sets", {}))
     folder = out / "profile"
     run_all(folder, [*runs, *timed], of, "profile", 1, observer)
@@ -204,8 +204,7 @@ def _measure(out: Path, asked: Mapping[str, Any], observer: Observer) -> Control
     seconds = sum(float(f.end["seconds"]) for f in files.values()) / len(runs)
     from isocost.control import methods
 
-    default = Arm(sigma=sigma if first else 1.0, batch=methods.agent(asked["method"]).batch, rate=RATE, width=width,
-                  offline=max(first, default=None))
+    default = Arm(sigma=sigma if first else 1.0, batch=methods.agent(asked["method"]).batch, rate=RATE, width=width)
     return ControlProfile(asked["task"], asked["method"], width, low, high, BATCH, rate, samples, tuple(by_rate),
                           default, costs, seconds, tuple(first), sigma, out)
 
