@@ -15,6 +15,7 @@ CHEAP = {"calql": {"losses.drawn": "2"}, "ppo": {"tempo.warmup": "40", "rollout"
          "dsrl": {f"{seam}.steps": "2" for seam in ("target", "losses", "explore")},
          "ravl": {"members": "3", "imagine.horizon": "2", "tempo.fitted": "20"},
          "neubay": {"members": "3", "imagine.horizon": "2", "tempo.fitted": "20", "networks.models": "3"},
+         "pgd": {"imagine.flow_steps": "2", "tempo.fitted": "20"}, "moorl": {"losses.steps": "2"},
          "floq": {f"{seam}.{name}": "2" for seam in ("target", "losses") for name in ("steps", "noises")}}
 
 
