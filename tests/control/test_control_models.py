@@ -10,13 +10,13 @@ from test_control_offline import Fixed, Given, chain, constant, one
 from isocost.control import methods
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.luck import Draws, Luck
-from isocost.control.methods import fdvl, moorl, neubay, pgd, ravl, recoil, sac, vagram
+from isocost.control.methods import fdvl, fly, moorl, neubay, pgd, ravl, recoil, sac, srl, vagram
 from isocost.control.networks import Effort, Mlp, Numbers, Params
 from isocost.control.parts import model
 from isocost.control.parts.tempo import model_first
 from isocost.control.tasks import open_task
 from isocost.control.tasks.reach import STRIDE
-from isocost.control.types import Progress, Transitions
+from isocost.control.types import Progress, Space, Transitions
 from isocost.errors import UserError
 from offline_sets import CHEAP, fitting, made
 
@@ -371,6 +371,81 @@ def test_one_inner_step_of_moorl_is_sac_and_two_move_by_the_mean_of_their_slopes
         assert not torch.allclose(both[k], first[k], atol=1e-4, rtol=1e-3), k
 
 
+# SRL ----------------------------------------------------------------------------------------------------------------
+
+
+def held_for(steps, **sets):
+    """SRL on a task of so many steps for each decision, with a batch, its weights and SAC's of the same space."""
+    agent = methods.tuned(methods.agent("srl", batch=16, width=16), {"tempo.warmup": "8", **sets})
+    loop = Loop(agent, open_task(f"held:{steps}"), [StackedRun(0, 1.0, 1e-3)], 64)
+    loop.advance([24])
+    luck = Luck([Draws(0)], [0], "test")
+    return loop, agent.sample(loop.replay.view([0]), 16, luck), luck, Params(
+        loop.networks, {k: w.clone().requires_grad_() for k, w in loop.weights.items()}, frozenset(loop.networks))
+
+
+def test_a_sequence_of_one_action_is_sac():
+    """With `repeats` and the noise of one action; J = 1 has no task, so the first of J is read."""
+    loop, batch, luck, p = held_for(2, **{"networks.repeats": "True"})
+    plain = srl.steps_of(batch, p)
+    slow = Params(loop.networks, loop.slow, p.due)
+    assert torch.equal(srl.target(batch, p, slow, luck), sac.target(plain, p, slow, luck))
+    found, same = srl.losses(batch, batch.reward, p, luck), sac.losses(plain, batch.reward, p, luck)
+    assert found["critic"] == same["critic"] and found["actor"] != same["actor"]
+    once = batch._replace(observation=batch.observation[..., :7], following=batch.following[..., :7])     # J = 1
+    alone = srl.losses(once, batch.reward, p, luck)
+    assert {k: alone[k].item() for k in same} == pytest.approx({k: x.item() for k, x in same.items()})
+
+
+def test_each_action_of_a_sequence_is_judged_where_the_model_expects_it():
+    """Actions tanh(1), tanh(2), a model that moves by the action, Q = 10 s + a, log π of z = 0 and σ = e^−1."""
+    first, second = np.tanh(1), np.tanh(2)
+    p = params(actor=Given(lambda x: torch.tensor([1.0, -1, 2, -1]).expand(*x.shape[:-1], 4), 4),
+               critic=Given(lambda x: 10 * x[..., :1] + x[..., 1:]), model=members(moves(1.0), outputs=3),
+               temperature=Numbers((0.0,)))
+    for net in ("actor", "critic"):
+        object.__setattr__(p.networks[net], "inputs", {"actor": 1, "critic": 2}[net])
+    s = torch.zeros(1, 1, 4)
+    batch = Transitions(s, s[..., :1], s[..., 0], s, s[..., 0])
+    found = srl.losses(batch, batch.reward, p, Fixed(new=0.0))
+    logs = [1 - 0.5 * np.log(2 * np.pi) - np.log(1 - a * a + 1e-6) for a in (first, second)]
+    worth = (first + 10 * first + second) / 2
+    assert found["actor"].item() == pytest.approx(np.mean(logs) - worth, rel=1e-5)
+    assert found["model"].grad_fn is not None and found["critic"].item() == pytest.approx(0)
+
+
+def test_srl_acts_by_the_state_of_its_last_decision_alone():
+    loop, _, _, p = held_for(3)
+    seen = torch.zeros(1, 3, 9)
+    seen[..., 3:6] = torch.tensor([0.5, 0.1, -0.3])
+    seen[0, :, 6:] = torch.eye(3)
+    action = srl.explore(p, seen, None)
+    seen[..., :3] = 7.0
+    assert torch.equal(srl.explore(p, seen, None), action)
+    made = p("actor", seen[:, :1, 3:6])[0, 0, 0].unflatten(-1, (3, 2))[:, 0]
+    assert torch.allclose(action[0, :, 0], torch.tanh(made))
+    with pytest.raises(UserError, match="decided at every step: take held:4"):
+        methods.refuse_unfit(loop.agent, open_task("pendulum"))
+
+
+# Learning to Fly ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_hidden_changes_the_critics_and_not_the_actor():
+    x = torch.randn(1, 8, 3, generator=torch.Generator().manual_seed(0))
+    other = torch.cat((x[..., :2], x[..., 2:] + 1), -1)
+    for shown in (True, False):
+        agent = methods.tuned(methods.agent("fly", batch=16, width=16), {
+            "networks.hidden": "1", "networks.shown": str(shown)})
+        p = Params(*(Loop(agent, open_task("pendulum"), [StackedRun(0, 1.0, 0.0)], 1).__dict__[k]
+                     for k in ("networks", "weights")))
+        assert torch.equal(p("actor", x), p("actor", other))
+        assert torch.equal(p("critic", x, x[..., :1]), p("critic", other, x[..., :1])) == (not shown)
+        assert not torch.equal(p("critic", x, x[..., :1]), p("critic", x, x[..., :1] + 1))
+    with pytest.raises(UserError, match="hidden is 3, and an observation has 3 numbers"):
+        fly.networks(Space(3, 1), agent, hidden=3)
+
+
 # runs ---------------------------------------------------------------------------------------------------------------
 
 
@@ -390,7 +465,7 @@ def test_the_model_learns_what_follows(name):
     assert ((after - s2) ** 2).mean() < 0.1 * ((s - s2) ** 2).mean()
 
 
-@pytest.mark.parametrize("name", ["ravl", "neubay", "vagram", "pgd", "recoil", "moorl"])
+@pytest.mark.parametrize("name", ["ravl", "neubay", "vagram", "pgd", "recoil", "moorl", "srl", "fly"])
 def test_a_run_goes_on_from_what_it_saved_byte_for_byte(name):
     """At 24 of 48 updates, in a stack of two, to another stack."""
     agent = methods.tuned(methods.agent(name, batch=16, width=32), CHEAP.get(name, {}) | (

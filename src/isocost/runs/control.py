@@ -196,7 +196,7 @@ class ControlRun:
 
     def about(self) -> dict[str, Any]:
         job, task, (work, paper, action, evaluated, _, prepared) = self.job, self.task, self._price
-        space = {k: v for k, v in asdict(task.space).items() if v or k not in ("goal", "tasks")}
+        space = {k: v for k, v in asdict(task.space).items() if v or k not in ("goal", "held", "tasks")}
         kept = {"prepared": {"flop": prepared.flop, "score": prepared.score}} if self.agent.prepare else {}
         learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
