@@ -5,18 +5,19 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from test_control_offline import Fixed, Given
+from test_control_offline import Fixed, Given, chain, constant, one
 
 from isocost.control import methods
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.luck import Draws, Luck
-from isocost.control.methods import neubay, ravl, sac, vagram
+from isocost.control.methods import fdvl, fly, moorl, neubay, pgd, ravl, recoil, sac, srl, vagram
 from isocost.control.networks import Effort, Mlp, Numbers, Params
 from isocost.control.parts import model
 from isocost.control.parts.tempo import model_first
 from isocost.control.tasks import open_task
 from isocost.control.tasks.reach import STRIDE
-from isocost.control.types import Progress, Transitions
+from isocost.control.types import Progress, Space, Transitions
+from isocost.errors import UserError
 from offline_sets import CHEAP, fitting, made
 
 
@@ -239,6 +240,212 @@ def test_an_error_that_no_value_depends_on_teaches_the_model_of_vagram_nothing()
     assert found == pytest.approx({"valued": 0, "plain": 1, "both": 0.5}, abs=1e-6)
 
 
+# policy-guided diffusion --------------------------------------------------------------------------------------------
+
+
+def guided(velocity, guidance, *, steps=2, count=1, start=0.0, aim=20.0):
+    """Pieces of two steps of (s, a, r, end), whose policy's action is tanh of `aim`: the batch that is made."""
+    none = torch.zeros(1, count, 1, 4)
+    flat = torch.zeros(1, count, 1)
+    batch = Transitions(flat, flat, flat[..., 0], flat, flat[..., 0],
+                        {"piece": torch.zeros(1, count, 2, 4), "mean": none, "spread": none + 1})
+    p = params(model=Given(velocity, 8), actor=Given(lambda x: 0 * x[..., :1] + aim), critic=constant(0.0))
+    with torch.no_grad():
+        return pgd.imagined(batch, p, Fixed(piece=start, step=0.0), gamma=0.5, guidance=guidance, flow_steps=steps)
+
+
+def test_a_step_of_guidance_by_hand():
+    """No velocity, N = 2, λ = 0.5: g = (1, 1)/√2, λ_0 = 0.5 (1 + 0.3 sin(π/2)), and none before the last step."""
+    found = guided(lambda x: 0 * x[..., :8], 0.5)
+    assert found.action.item() == pytest.approx(0.65 / 2**0.5)
+    assert (found.observation.item(), found.reward.item(), found.discount.item()) == (0, 0, 0.5)
+    assert guided(lambda x: 0 * x[..., :8], 0.0).action.item() == 0
+    assert pgd.towards(torch.zeros(1, 1, 2, 1), torch.tensor([[[[3.0], [-4.0]]]])).flatten().tolist() == pytest.approx(
+        [0.6, -0.8])
+
+
+def test_more_guidance_draws_actions_nearer_to_the_policys():
+    """The exact velocity of normal data, (2t − 1) x / (t² + (1 − t)²): without guidance the mean is 0."""
+    def velocity(x):
+        t = x[..., 8:]
+        return (2 * t - 1) / (t**2 + (1 - t) ** 2) * x[..., :8]
+
+    start = torch.randn(1, 512, 2, 4, generator=torch.Generator().manual_seed(0)) / 2
+    for sign in (1, -1):
+        means = [sign * guided(velocity, g, steps=20, count=512, start=start, aim=sign * 20.0).action.mean().item()
+                 for g in (0.0, 0.1, 0.3)]
+        assert abs(means[0]) < 0.05 < means[1] - means[0] and means[2] - means[1] > 0.05
+
+
+def test_pieces_are_of_one_trajectory_and_in_units_of_the_sets_spread():
+    """Of trajectories of 3, 1 and 4 steps, pieces of 3 begin in rows 0, 4 and 5."""
+    replay = chain([3, 1, 4])
+    batch = pgd.sample(replay, 3, Fixed(replay=torch.tensor([[0.1, 0.5, 0.9]])), gamma=0.9, steps=3)
+    piece = batch.others["piece"] * batch.others["spread"] + batch.others["mean"]
+    assert np.allclose(piece[0, :, :, 0], [[0, 1, 2], [20, 21, 22], [21, 22, 23]], atol=1e-5)
+    assert np.allclose(piece[0, :, -1, 3], [1, 0, 1], atol=1e-5) and batch.observation[0, :, 0].tolist() == [0, 20, 21]
+    rows = replay.split(replay.rows[0])[0]
+    assert batch.others["mean"][0, 0, 0, 0] == rows.mean() and batch.others["spread"][0, 0, 0, 0] == rows.std()
+    with pytest.raises(UserError, match="no trajectory of the set has 9 steps"):
+        pgd.sample(replay, 3, Fixed(replay=0.0), steps=9)
+
+
+# ReCOIL -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_dual_of_recoil_is_the_papers_if_the_experts_states_follow_one_another():
+    """β (1 − γ) E Q(s0, π) + E_mix f*(y) − (1 − β) E_S y, y = γ Q(s', π) − Q, on a chain of random numbers: 3 states, 2
+    actions; the visits of the experts solve d = (1 − γ) d0 + γ d P."""
+    rng, gamma, beta = np.random.default_rng(0), 0.9, 0.3
+    start, other = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(6)).reshape(3, 2)
+    expert, acts = rng.dirichlet(np.ones(2), 3), rng.dirichlet(np.ones(2), 3)
+    moves_to, q = rng.dirichlet(np.ones(3), (3, 2)), rng.standard_normal((3, 2)) / 10
+    states = np.linalg.solve(np.eye(3) - gamma * np.einsum("sa,sat->ts", expert, moves_to), (1 - gamma) * start)
+    visits, value = states[:, None] * expert, (acts * q).sum(1)
+    y = gamma * moves_to @ value - q
+    mix, dual = beta * visits + (1 - beta) * other, fdvl.conjugate(torch.tensor(y), "chi2").numpy()
+    paper = beta * (1 - gamma) * start @ value + (mix * dual).sum() - (1 - beta) * (other * y).sum()
+    assert paper == pytest.approx(beta * (states @ value - (visits * q).sum()) + (mix * y**2).sum() / 4)
+
+
+def test_recoil_raises_what_experts_do_and_reads_no_reward():
+    """Q is 1 + 2a; the set's actions are 0.5, the policy's 0; γ V(s') is 1: 1 − 2 + (1 − 2)²/4, or 0.25 of others."""
+    critic = Given(lambda x: 1 + 2 * x[..., 1:], 1, 2)
+    p = params(critic=critic, value=constant(2.0), actor=constant(0.0))
+    for expert, found in ((1.0, -0.75), (0.0, 0.25)):
+        batch = one(reward=50.0, expert=torch.full((1, 1), expert))._replace(
+            action=torch.full((1, 1, 1), 0.5), discount=torch.full((1, 1), 0.5))
+        target = recoil.target(batch, p, p, Fixed())
+        assert target[0, 0].tolist() == [1, 2]
+        assert recoil.losses(batch, target, p, Fixed())["critic"].item() == pytest.approx(2 * found)
+
+
+def test_experts_are_the_best_trajectories_of_the_set():
+    """Returns −2, −1, −3, −1: of a quarter the first of the best; of a half both."""
+    replay = chain([2, 1, 3, 1])
+    assert recoil.experts(replay, 0.25).tolist() == [2] and recoil.experts(replay, 0.5).tolist() == [2, 6]
+    batch = recoil.sample(replay, 4, Fixed(replay=torch.tensor([[0.0, 0.9, 0.0, 0.99]])), expert=0.5, beta=0.5)
+    assert batch.others["expert"].tolist() == [[1, 1, 0, 0]] and batch.observation[0, :, 0].tolist() == [10, 30, 0, 30]
+
+
+# MOORL --------------------------------------------------------------------------------------------------------------
+
+
+def half_done(runs=1):
+    """A stack of MOORL on a set and samples."""
+    agent = methods.tuned(methods.agent("moorl", batch=16, width=16), {"tempo.warmup": "40"})
+    loop = Loop(agent, open_task("pendulum"), [StackedRun(s, 1.0, 1e-3) for s in range(runs)], 100,
+                made("pendulum").rows)
+    loop.advance([44] * runs)
+    return loop, Params(loop.networks, {k: w.clone().requires_grad_() for k, w in loop.weights.items()},
+                        frozenset(loop.networks))
+
+
+def test_a_batch_of_moorl_has_one_source_that_each_run_draws():
+    loop, _ = half_done(8)
+    kept = {tuple(x) for x in made("pendulum").rows[:, :3].tolist()}
+    batch = loop.agent.sample(loop.replay.view(range(8)), 16, Luck([r.source for r in loop.runs], [3] * 8, "test"))
+    of_set = [[tuple(x) in kept for x in run] for run in batch.observation.tolist()]
+    assert {sum(run) for run in of_set} == {0, 16}
+
+
+def test_one_inner_step_of_moorl_is_sac_and_two_move_by_the_mean_of_their_slopes():
+    loop, p = half_done()
+    luck = Luck([Draws(0)], [0], "test")
+    batch = loop.agent.sample(loop.replay.view([0]), 16, luck)
+    target = batch.reward
+
+    def slopes(found, of):
+        return dict(zip(found, torch.autograd.grad(sum(found.values()).sum(), [of.weights[k] for k in found]),
+                        strict=True))
+
+    plain, once = sac.losses(batch, target, p, luck), moorl.losses(batch, target, p, luck, steps=1, inner=1e-3)
+    assert {k: x.item() for k, x in once.items()} == pytest.approx({k: x.item() for k, x in plain.items()})
+    first, found = slopes(plain, p), slopes(once, p)
+    assert all(torch.allclose(found[k], first[k], atol=1e-3, rtol=1e-2) for k in first)
+    moved = Params(p.networks, {k: (w - 0.1 * first[k]).detach().requires_grad_() for k, w in p.weights.items()}, p.due)
+    second = slopes(sac.losses(batch, target, moved, luck), moved)
+    both = slopes(moorl.losses(batch, target, p, luck, steps=2, inner=0.1), p)
+    for k in first:
+        assert torch.allclose(both[k], (first[k] + second[k]) / 2, atol=1e-4, rtol=1e-3), k
+        assert not torch.allclose(both[k], first[k], atol=1e-4, rtol=1e-3), k
+
+
+# SRL ----------------------------------------------------------------------------------------------------------------
+
+
+def held_for(steps, **sets):
+    """SRL on a task of so many steps for each decision, with a batch, its weights and SAC's of the same space."""
+    agent = methods.tuned(methods.agent("srl", batch=16, width=16), {"tempo.warmup": "8", **sets})
+    loop = Loop(agent, open_task(f"held:{steps}"), [StackedRun(0, 1.0, 1e-3)], 64)
+    loop.advance([24])
+    luck = Luck([Draws(0)], [0], "test")
+    return loop, agent.sample(loop.replay.view([0]), 16, luck), luck, Params(
+        loop.networks, {k: w.clone().requires_grad_() for k, w in loop.weights.items()}, frozenset(loop.networks))
+
+
+def test_a_sequence_of_one_action_is_sac():
+    """With `repeats` and the noise of one action; J = 1 has no task, so the first of J is read."""
+    loop, batch, luck, p = held_for(2, **{"networks.repeats": "True"})
+    plain = srl.steps_of(batch, p)
+    slow = Params(loop.networks, loop.slow, p.due)
+    assert torch.equal(srl.target(batch, p, slow, luck), sac.target(plain, p, slow, luck))
+    found, same = srl.losses(batch, batch.reward, p, luck), sac.losses(plain, batch.reward, p, luck)
+    assert found["critic"] == same["critic"] and found["actor"] != same["actor"]
+    once = batch._replace(observation=batch.observation[..., :7], following=batch.following[..., :7])     # J = 1
+    alone = srl.losses(once, batch.reward, p, luck)
+    assert {k: alone[k].item() for k in same} == pytest.approx({k: x.item() for k, x in same.items()})
+
+
+def test_each_action_of_a_sequence_is_judged_where_the_model_expects_it():
+    """Actions tanh(1), tanh(2), a model that moves by the action, Q = 10 s + a, log π of z = 0 and σ = e^−1."""
+    first, second = np.tanh(1), np.tanh(2)
+    p = params(actor=Given(lambda x: torch.tensor([1.0, -1, 2, -1]).expand(*x.shape[:-1], 4), 4),
+               critic=Given(lambda x: 10 * x[..., :1] + x[..., 1:]), model=members(moves(1.0), outputs=3),
+               temperature=Numbers((0.0,)))
+    for net in ("actor", "critic"):
+        object.__setattr__(p.networks[net], "inputs", {"actor": 1, "critic": 2}[net])
+    s = torch.zeros(1, 1, 4)
+    batch = Transitions(s, s[..., :1], s[..., 0], s, s[..., 0])
+    found = srl.losses(batch, batch.reward, p, Fixed(new=0.0))
+    logs = [1 - 0.5 * np.log(2 * np.pi) - np.log(1 - a * a + 1e-6) for a in (first, second)]
+    worth = (first + 10 * first + second) / 2
+    assert found["actor"].item() == pytest.approx(np.mean(logs) - worth, rel=1e-5)
+    assert found["model"].grad_fn is not None and found["critic"].item() == pytest.approx(0)
+
+
+def test_srl_acts_by_the_state_of_its_last_decision_alone():
+    loop, _, _, p = held_for(3)
+    seen = torch.zeros(1, 3, 9)
+    seen[..., 3:6] = torch.tensor([0.5, 0.1, -0.3])
+    seen[0, :, 6:] = torch.eye(3)
+    action = srl.explore(p, seen, None)
+    seen[..., :3] = 7.0
+    assert torch.equal(srl.explore(p, seen, None), action)
+    made = p("actor", seen[:, :1, 3:6])[0, 0, 0].unflatten(-1, (3, 2))[:, 0]
+    assert torch.allclose(action[0, :, 0], torch.tanh(made))
+    with pytest.raises(UserError, match="decided at every step: take held:4"):
+        methods.refuse_unfit(loop.agent, open_task("pendulum"))
+
+
+# Learning to Fly ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_hidden_changes_the_critics_and_not_the_actor():
+    x = torch.randn(1, 8, 3, generator=torch.Generator().manual_seed(0))
+    other = torch.cat((x[..., :2], x[..., 2:] + 1), -1)
+    for shown in (True, False):
+        agent = methods.tuned(methods.agent("fly", batch=16, width=16), {
+            "networks.hidden": "1", "networks.shown": str(shown)})
+        p = Params(*(Loop(agent, open_task("pendulum"), [StackedRun(0, 1.0, 0.0)], 1).__dict__[k]
+                     for k in ("networks", "weights")))
+        assert torch.equal(p("actor", x), p("actor", other))
+        assert torch.equal(p("critic", x, x[..., :1]), p("critic", other, x[..., :1])) == (not shown)
+        assert not torch.equal(p("critic", x, x[..., :1]), p("critic", x, x[..., :1] + 1))
+    with pytest.raises(UserError, match="hidden is 3, and an observation has 3 numbers"):
+        fly.networks(Space(3, 1), agent, hidden=3)
+
+
 # runs ---------------------------------------------------------------------------------------------------------------
 
 
@@ -258,7 +465,7 @@ def test_the_model_learns_what_follows(name):
     assert ((after - s2) ** 2).mean() < 0.1 * ((s - s2) ** 2).mean()
 
 
-@pytest.mark.parametrize("name", ["ravl", "neubay", "vagram"])
+@pytest.mark.parametrize("name", ["ravl", "neubay", "vagram", "pgd", "recoil", "moorl", "srl", "fly"])
 def test_a_run_goes_on_from_what_it_saved_byte_for_byte(name):
     """At 24 of 48 updates, in a stack of two, to another stack."""
     agent = methods.tuned(methods.agent(name, batch=16, width=32), CHEAP.get(name, {}) | (

@@ -31,7 +31,7 @@ def offline(
 
 def model_first(so_far: Progress, *, fitted: int = 1000, tau: float = 0.005) -> Tempo:
     """Updates from a fixed set: `fitted` of the model alone, then of all networks but the model."""
-    waits = ("model",) if so_far.updates >= fitted else ("actor", "critic", "temperature")
+    waits = ("model",) if so_far.updates >= fitted else ("actor", "critic", "temperature", "value")
     return Tempo(acts=False, every=dict.fromkeys(waits, NEVER), tau=tau)
 
 
