@@ -1,4 +1,4 @@
-"""Quad2d, lane, errand and rooms, by numbers that are worked from their equations; and BPP's key frames."""
+"""Quad2d, lane and rooms, by numbers that are worked from their equations; and BPP's key frames."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from isocost.control.tasks.rooms import FRAMES, ROOMS
 from isocost.control.teachers import Lessons, uniform
 from isocost.errors import UserError
 
-SPECS = ("quad2d", "lane", "errand:3", "rooms")
+SPECS = ("quad2d", "lane", "rooms")
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -87,25 +87,6 @@ class TestLane:
     def test_a_context_is_where_the_other_car_stands(self):
         past, rng = Lessons(uniform.choose, open_task("lane"), 0), np.random.default_rng(0)
         assert [past.of(np.array([c]), rng).state[4] for c in (0, 0.5, 1)] == [30, 55, 80]
-
-
-class TestErrand:
-    def test_places_in_their_order_pay_once_and_each_labels_itself_once(self):
-        task = open_task("errand:3")
-        at = task.at
-        assert at[:3] == pytest.approx(0.7 * np.array([[1, 0], [-0.809017, 0.587785], [0.309017, -0.951057]]))
-        state, labels, total = np.array([[0.0, 0.0, 0.0]]), [], 0.0
-        for aim in (1, 0, 1, 2):        # the second place first: it is not its turn
-            for _ in range(8):
-                state, reward, ended = task.step(state, (at[aim] - state[:, :2]) / 0.2)
-                total += reward[0]
-                labels.append(task.observe(state)[0, 2:].tolist())
-                if ended[0]:
-                    break
-        assert ended[0] and total == 1 and labels[-1] == [1, 1, 1]
-        assert [x for x, y in zip(labels, [[9], *labels], strict=False) if x != y] == [
-            [0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1]]
-        assert labels[7] == [0, 0, 0] and task.space.subgoals == 3 and task.limit == 60
 
 
 class TestRooms:
