@@ -7,7 +7,7 @@ from isocost.control.data import make
 from isocost.control.tasks import open_task
 from isocost.errors import UserError
 
-TASKS = ("pendulum", "lock:4", "held:4", "goalmaze:4")
+TASKS = ("pendulum", "lock:4", "held:4", "goalmaze:4", "rooms")
 CHEAP = {"calql": {"losses.drawn": "2"}, "ppo": {"tempo.warmup": "40", "rollout": "16"},
          "wsrl": {"losses.drawn": "2", "members": "3"}, "rlpd": {"members": "3"},
          "parl": {f"{seam}.better.{name}": "2" for seam in ("target", "losses", "explore")
