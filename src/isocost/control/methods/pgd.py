@@ -95,20 +95,16 @@ def imagined(
                        torch.where(end[..., 0] > 0.5, 0.0, gamma), batch.others)
 
 
-def losses(
-    batch: Transitions, target: Tensor, params: Params, luck: Luck, *, tau: float = 0.7, beta: float = 3.0
-) -> dict[str, Tensor]:
-    """The flow's on the pieces that were drawn, and IQL's, where they are due."""
-    found: Mapping[str, Tensor] = (
-        iql.losses(batch, target, params, luck, tau=tau, beta=beta) if "critic" in params.due else {})
-    none, ends = batch.observation[..., :0], batch.others["piece"].flatten(2)
-    return {**found, **({"model": flow.cloned(params, "model", none, ends, luck)} if "model" in params.due else {})}
+def of_pieces(batch: Transitions, target: Tensor, params: Params, luck: Luck) -> dict[str, Tensor]:
+    """The flow's, on the pieces that were drawn."""
+    return {"model": flow.cloned(params, "model", batch.observation[..., :0], batch.others["piece"].flatten(2), luck)}
 
 
 def agent(**changes: Any) -> Agent:
     return ModelBased(
         name="pgd", acts="continuous", networks=partial(networks, steps=4), sample=partial(sample, gamma=0.99, steps=4),
         imagine=partial(imagined, gamma=0.99, guidance=0.3, flow_steps=10),
-        target=partial(model.target, rest=iql.target), losses=partial(losses, tau=0.7, beta=3.0),
+        target=partial(model.target, rest=iql.target),
+        losses=partial(model.losses, rest=partial(iql.losses, tau=0.7, beta=3.0), own=of_pieces),
         explore=iql.agent().explore, tempo=partial(tempo.model_first, fitted=1000, tau=0.005),
     ).but(**changes)
