@@ -5,8 +5,7 @@
                                                    questions below, and seals all of it with the seeds of `run`
     python -m experiments.train_or_infer run       trains what was sealed with fresh seeds and answers the questions
     python -m experiments.train_or_infer beside    trains MRT, RC and ScaleRL too, and measures votes and a search
-    python -m experiments.train_or_infer foretell  what a law with the right accuracy of one sample says of the longest
-                                                   GRPO, held out
+    python -m experiments.train_or_infer foretell  foretells policies that were trained all the same
     python -m experiments.train_or_infer page      docs/train_or_infer.md with its picture, from the record
 
 Policies: the base, GRPO at three budgets, and methods whose papers train for more than one sample, at GRPO's largest
@@ -20,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -39,12 +39,16 @@ from isocost.planner.forecast import digest
 from isocost.planner.frontier import SURE, Pair, PolicyFrontier
 from isocost.planner.test_time.estimates import Measured
 from isocost.planner.test_time.foretold import Foretold
+from isocost.planner.test_time.policies import SharedGoal
+from isocost.planner.test_time.prescribe import candidates
 from isocost.report import charts, theme
 from isocost.runs.evaluate import EVALUATION_SEED, evaluate, scores_of
 from isocost.screen.words import markdown_table
 from isocost.stats.intervals import Interval
 from isocost.stats.passk import majority_at
 from isocost.stats.power import Estimate, difference, seeds_for_comparison
+from isocost.steps.study import StudyRecord
+from isocost.steps.test_time.profile import StrategyProfile, parts_of
 from isocost.strategies import parse
 from isocost.tasks.builtin.drawn import STEP
 from isocost.types import Cost, Group
@@ -72,6 +76,9 @@ TABLE = ("best-of 1", "best-of 4", "best-of 16", "vote 4", "vote 16", "particles
 ALPHA = 0.05            # of each question, one-sided
 ANSWERS = (1e2, 1e4, 1e6)
 WANTED = {"best-of": (0.44, 0.60, 0.72), "vote": (0.57, 0.62)}
+WAYS = [(kind, n) for kind in WANTED for n in SIZES[1:] if (kind, n) != ("vote", 2)]     # which is one sample
+LAWFUL = HOME / "experiments" / "results" / "tutorial"
+LAW_DATA, LAW_RATE = "sums:level=1", 1e-4
 # name: what is claimed of the mean of (policy, strategy) less (comparator, its strategy)
 QUESTIONS: tuple[tuple[str, str, str, str, str], ...] = (
     ("GRPO raises one sample", f"grpo-{LARGEST}", "base", "best-of 1", "above"),
@@ -95,10 +102,8 @@ def trained(method: str, budget: str, seed: int, rate: float) -> Path:
     out = RUNS / f"{method}-{budget}-{rate:g}-{seed}"
     spec, n, batch = BESIDE.get(method, (method, 8, 16))
     if not (out / "final").is_dir():
-        subprocess.run(
-            [sys.executable, "-m", "isocost", "train", spec, "--data", "puzzles", "-n", str(n), "-B", str(batch),
-             "--budget", BUDGETS[budget], "--seed", str(seed), "--threads", "1", "--lr", f"{rate:g}", "--evaluations",
-             "1", "--out", str(out)], check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        _isocost("train", spec, "--data", "puzzles", "-n", n, "-B", batch, "--budget", BUDGETS[budget], "--seed", seed,
+                 "--threads", 1, "--lr", f"{rate:g}", "--evaluations", 1, "--out", out)
     return out
 
 
@@ -303,13 +308,14 @@ def _measured(folders: Sequence[Path | None], samples: int) -> dict[str, Any]:
 
 
 def foretell() -> None:
-    """Hold out GRPO's largest budget, foretell it from the other two, and keep what came of it in the record: the
-    sealed seeds at their rates, and each rate of the pilot."""
+    """Foretell policies that were trained all the same, and keep what came of it in the record: GRPO's largest budget
+    from the other two, of the sealed seeds at their rates and of each rate of the pilot; and the tutorial's plan."""
     record, base = read_json(KEPT), _with_votes([pool(None)])
     lines = {"sealed seeds": [record["policies"][f"grpo-{b}"] for b in BUDGETS]}
     for rate in RATES:
         lines[f"pilot, {rate:g}"] = [_with_votes([pool(trained("grpo", b, PILOT[0], rate))]) for b in BUDGETS]
-    write_json(KEPT, record | {"foretold": {name: _held_out(base, own) for name, own in lines.items()}})
+    found = {name: _held_out(base, own) for name, own in lines.items()} | {"tutorial, its law": _by_law()}
+    write_json(KEPT, read_json(KEPT) | {"foretold": found})
 
 
 def _with_votes(pools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -317,26 +323,59 @@ def _with_votes(pools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _held_out(base: Mapping[str, Any], line: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each strategy of several samples, the gain over the base of the last policy, as foretold from the base and
-    the others with its own accuracy of one sample for that of a law, and as measured."""
-    ways = [(kind, n) for kind in WANTED for n in SIZES[1:] if (kind, n) != ("vote", 2)]     # which is one sample
-    every = {(name, *way): accuracy(of, "best-of 1" if way[1] == 1 else f"{way[0]} {way[1]}")
-             for name, of in zip(("", *BUDGETS), (base, *line), strict=True) for way in (("one", 1), *ways)}
+    """The last policy of a line from the base and the others, with its own accuracy of one sample for that of a law."""
     found = [Measured(kind, n, x.mean(0), *[np.ones(x.shape[1])] * 2, 1.0, arm=name, runs=x)
-             for (name, kind, n), x in every.items() if name != LARGEST]
-    one = float(every[LARGEST, "one", 1].mean())
-    law = Foretold("foretold", Interval(one, one, one, 1 - 2 * ALPHA, "prediction", 10),
-                   float(every["", "one", 1].mean()), 1.0, tuple(BUDGETS)[:2])
+             for name, of in zip(("", *BUDGETS), (base, *line), strict=True) for kind, n in (("one", 1), *WAYS)
+             for x in [accuracy(of, "best-of 1" if n == 1 else f"{kind} {n}")]]
+    one, first = (next(float(m.accuracy.mean()) for m in found if (m.arm, m.size) == (arm, 1)) for arm in (LARGEST, ""))
+    law = Foretold("", Interval(one, one, one, 1 - 2 * ALPHA, "prediction", 10), first, 1.0, tuple(BUDGETS)[:2])
+    return _compared(law, [m for m in found if m.arm != LARGEST], [m for m in found if m.arm == LARGEST])
+
+
+def _by_law() -> list[dict[str, Any]]:
+    """The plan of the tutorial's study by its law, along runs of two shorter lengths, and two runs of its own length,
+    with the commands of a user."""
+    home, plan = RUNS / "law", read_json(LAWFUL / "plan.json")["arm"]
+    (home / "s").mkdir(parents=True, exist_ok=True)
+    for name in ("study", "profile", "plan", "law"):
+        shutil.copy(LAWFUL / f"{name}.json", home / "s")
+    method = StudyRecord(home / "s").method
+    found = dict[str, list[Measured]]()
+    for part, lengths, more in (("ahead", (6000, 24000), [home / "s"]), ("after", (plan["C"],), [])):
+        runs = [home / f"{many}-{seed}" for many in lengths for seed in (0, 1)]
+        for run in runs:
+            many, seed = run.name.split("-")
+            if not (run / "final").is_dir():
+                _isocost("train", method, "-n", plan["n"], "-B", plan["B"], "--lr", LAW_RATE, "--threads", 1,
+                         "--budget", f"{many}-rollouts", "--seed", seed, "--data", LAW_DATA, "--out", run)
+        if not (home / part / "profile.json").is_file():
+            _isocost("profile", "--strategies", "best-of,vote", "--checkpoints", ",".join(map(str, [*runs, *more])),
+                     "--data", LAW_DATA, "--out", home / part)
+        study = StudyRecord(home / part)
+        goal = SharedGoal.shared(1e6, None, None, None, StrategyProfile.read(study).table.policies)
+        found[part] = candidates(parts_of(study), study.asked["strategies"], goal, 0)
+    law = Foretold.of(StudyRecord(home / "ahead").asked["foretold"][0])
+    return _compared(law, found["ahead"], [m for m in found["after"] if m.arm])
+
+
+def _isocost(*words: Any) -> None:
+    subprocess.run([sys.executable, "-m", "isocost", *map(str, words)], check=True, stdout=subprocess.DEVNULL,
+                   env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+
+def _compared(law: Foretold, found: Sequence[Measured], after: Sequence[Measured]) -> list[dict[str, Any]]:
+    """For each of `WAYS`, the gain over the base as foretold and as measured `after`."""
+    base, truth = ({(m.strategy, m.size): m for m in own if not m.arm or own is after} for own in (found, after))
     out = []
     for m in law.measured(found, 0)[0]:
-        if m.size > 1 and m.runs is not None:
-            base_, (kind, n) = every["", m.strategy, m.size], (m.strategy, m.size)
+        if (way := (m.strategy, m.size)) in WAYS and m.runs is not None:
             made = PolicyFrontier([
-                Pair(policy="foretold", strategy=kind, training=1.0, answer=1.0, right=m.runs, foretold=True),
-                Pair(policy="base", strategy=kind, training=0.0, answer=1.0, right=base_)])
+                Pair(policy="a", strategy="", training=1.0, answer=1.0, right=m.runs, foretold=True),
+                Pair(policy="base", strategy="", training=0.0, answer=1.0, right=base[way].accuracy[None])])
             low, high = np.quantile(made.drawn[0] - made.drawn[1], [ALPHA, 1 - ALPHA])
-            out.append({"strategy": f"{kind} {n}", "value": float(m.accuracy.mean() - base_.mean()), "low": float(low),
-                        "high": float(high), "measured": float(every[LARGEST, kind, n].mean() - base_.mean())})
+            first = float(base[way].accuracy.mean())
+            out.append({"strategy": "{} {}".format(*way), "value": float(m.accuracy.mean()) - first, "low": float(low),
+                        "high": float(high), "measured": float(truth[way].accuracy.mean()) - first})
     return out
 
 
@@ -533,12 +572,12 @@ From this many answers GRPO's largest budget pays against the base:
 ## Before it is trained
 
 A law foretells one sample, and [measured policies](train_or_think.md) the other strategies. Here GRPO's largest budget
-is held out, with its own accuracy of one sample for the law's: this judges the rule alone. Cells are gains over the
-base, of best-of 2 to 32 and votes of 4 to 32, with 90 % intervals.
+is held out, with its own accuracy of one sample for the law's, which judges the rule alone; the tutorial's plan has its
+law. Cells: gains over the base, best-of 2 to 32, votes of 4 to 32, 90 % intervals.
 
 {foretold}
-The rule was fixed with the sealed seeds in view, before the pilot's lines of one seed. Best-of with many samples is
-missed where training gave back what it had taken: a line does not turn.
+The rule was fixed with the sealed seeds in view, before the other lines. Best-of with many samples is missed where
+training gave back what it had taken: a line does not turn.
 
 ## What this does not say
 
