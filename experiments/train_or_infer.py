@@ -480,7 +480,7 @@ def which(record: Mapping[str, Any]) -> str:
     cells = {p: ["" if p not in own else f"{own[p].mean():.3f}" if p == "base" else _gain(own[p], own["base"])
                  for own in rights.values()] for p in names}
     seeds = {p: sorted({len(own[p]) for own in rights.values() if p in own}) for p in names}
-    rows = [[p, "" if p == "base" else " to ".join(map(str, seeds[p])), *cells[p]] for p in names]
+    rows = [[p, "none" if p == "base" else " to ".join(map(str, seeds[p])), *cells[p]] for p in names]
     best = []
     for s, own in rights.items():
         made = PolicyFrontier([Pair(policy=p, strategy=s, training=0.0, answer=1.0, right=x) for p, x in own.items()])
