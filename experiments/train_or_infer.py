@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -37,18 +36,11 @@ from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.planner.forecast import digest
 from isocost.planner.frontier import SURE, Pair, PolicyFrontier
-from isocost.planner.test_time.estimates import Measured
-from isocost.planner.test_time.foretold import Foretold
-from isocost.planner.test_time.policies import SharedGoal
-from isocost.planner.test_time.prescribe import candidates
 from isocost.report import charts, theme
 from isocost.runs.evaluate import EVALUATION_SEED, evaluate, scores_of
 from isocost.screen.words import markdown_table
-from isocost.stats.intervals import Interval
 from isocost.stats.passk import majority_at
 from isocost.stats.power import Estimate, difference, seeds_for_comparison
-from isocost.steps.study import StudyRecord
-from isocost.steps.test_time.profile import StrategyProfile, parts_of
 from isocost.strategies import parse
 from isocost.tasks.builtin.drawn import STEP
 from isocost.types import Cost, Group
@@ -76,9 +68,6 @@ TABLE = ("best-of 1", "best-of 4", "best-of 16", "vote 4", "vote 16", "particles
 ALPHA = 0.05            # of each question, one-sided
 ANSWERS = (1e2, 1e4, 1e6)
 WANTED = {"best-of": (0.44, 0.60, 0.72), "vote": (0.57, 0.62)}
-WAYS = [(kind, n) for kind in WANTED for n in SIZES[1:] if (kind, n) != ("vote", 2)]     # which is one sample
-LAWFUL = HOME / "experiments" / "results" / "tutorial"
-LAW_DATA, LAW_RATE = "sums:level=1", 1e-4
 # name: what is claimed of the mean of (policy, strategy) less (comparator, its strategy)
 QUESTIONS: tuple[tuple[str, str, str, str, str], ...] = (
     ("GRPO raises one sample", f"grpo-{LARGEST}", "base", "best-of 1", "above"),
@@ -102,9 +91,15 @@ def trained(method: str, budget: str, seed: int, rate: float) -> Path:
     out = RUNS / f"{method}-{budget}-{rate:g}-{seed}"
     spec, n, batch = BESIDE.get(method, (method, 8, 16))
     if not (out / "final").is_dir():
-        _isocost("train", spec, "--data", "puzzles", "-n", n, "-B", batch, "--budget", BUDGETS[budget], "--seed", seed,
-                 "--threads", 1, "--lr", f"{rate:g}", "--evaluations", 1, "--out", out)
+        run_isocost("train", spec, "--data", "puzzles", "-n", n, "-B", batch, "--budget", BUDGETS[budget], "--seed",
+                    seed, "--threads", 1, "--lr", f"{rate:g}", "--evaluations", 1, "--out", out)
     return out
+
+
+def run_isocost(*words: Any) -> None:
+    """A command of isocost, on one thread and without its output."""
+    subprocess.run([sys.executable, "-m", "isocost", *map(str, words)], check=True, stdout=subprocess.DEVNULL,
+                   env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
 def flops_of(run: Path) -> float:
@@ -263,7 +258,7 @@ def run() -> dict[str, Any]:
         answers.append({"says": q["says"], "of": float(np.mean(list(of.values()))),
                         "less": float(np.mean(list(less.values()))), "value": found.value, "low": low, "high": high,
                         "answer": "holds" if right else "does not hold" if wrong else "cannot tell"})
-    kept = {"base": {"flops": pool(None)["flops"], "right": [pool(None)["right"]], "vote": _votes([pool(None)])}}
+    kept = {"base": {"flops": pool(None)["flops"], "right": [pool(None)["right"]], "vote": votes([pool(None)])}}
     for policy, rate in record["rates"].items():
         method, budget = policy.rsplit("-", 1)
         folders = [trained(method, budget, s, rate["rate"]) for s in record["seeds"]]
@@ -271,12 +266,13 @@ def run() -> dict[str, Any]:
         kept[policy] = {
             "training": float(np.mean([flops_of(f) for f in folders])), "right": [p["right"] for p in pools],
             "flops": float(np.mean([p["flops"] for p in pools])),
-            **({"vote": _votes(pools)} if method == "grpo" else {})}
+            **({"vote": votes(pools)} if method == "grpo" else {})}
     write_json(KEPT, record | {"answers": answers, "policies": kept})
     return read_json(KEPT)
 
 
-def _votes(pools: Sequence[Mapping[str, Any]], sizes: Sequence[int] = SIZES) -> dict[str, list[list[float]]]:
+def votes(pools: Sequence[Mapping[str, Any]], sizes: Sequence[int] = SIZES) -> dict[str, list[list[float]]]:
+    """By size, seed and problem: the chance that the most frequent answer is right."""
     return {str(n): [[round(x, 2) for x in p["vote"][str(n)]] for p in pools] for n in sizes if n > 1}
 
 
@@ -299,84 +295,9 @@ def _measured(folders: Sequence[Path | None], samples: int) -> dict[str, Any]:
     pools = [pool(f, samples) for f in folders]
     found = [searched(f) for f in folders] if folders[0] else [searched(None, k) for k in range(FEWEST)]
     bills = [flops_of(f) for f in folders if f is not None] or [0.0]
-    return {"right": [p["right"] for p in pools], "samples": samples, "vote": _votes(pools, (4, 16)),
+    return {"right": [p["right"] for p in pools], "samples": samples, "vote": votes(pools, (4, 16)),
             "particles": [s["right"] for s in found], "flops": float(np.mean([p["flops"] for p in pools])),
             "search": float(np.mean([s["flops"] for s in found])), "training": float(np.mean(bills))}
-
-
-# before it is trained -------------------------------------------------------------------------------------------------
-
-
-def foretell() -> None:
-    """Foretell policies that were trained all the same, and keep what came of it in the record: GRPO's largest budget
-    from the other two, of the sealed seeds at their rates and of each rate of the pilot; and the tutorial's plan."""
-    record, base = read_json(KEPT), _with_votes([pool(None)])
-    lines = {"sealed seeds": [record["policies"][f"grpo-{b}"] for b in BUDGETS]}
-    for rate in RATES:
-        lines[f"pilot, {rate:g}"] = [_with_votes([pool(trained("grpo", b, PILOT[0], rate))]) for b in BUDGETS]
-    found = {name: _held_out(base, own) for name, own in lines.items()} | {"tutorial, its law": _by_law()}
-    write_json(KEPT, read_json(KEPT) | {"foretold": found})
-
-
-def _with_votes(pools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"right": [p["right"] for p in pools], "vote": _votes(pools)}
-
-
-def _held_out(base: Mapping[str, Any], line: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The last policy of a line from the base and the others, with its own accuracy of one sample for that of a law."""
-    found = [Measured(kind, n, x.mean(0), *[np.ones(x.shape[1])] * 2, 1.0, arm=name, runs=x)
-             for name, of in zip(("", *BUDGETS), (base, *line), strict=True) for kind, n in (("one", 1), *WAYS)
-             for x in [accuracy(of, "best-of 1" if n == 1 else f"{kind} {n}")]]
-    one, first = (next(float(m.accuracy.mean()) for m in found if (m.arm, m.size) == (arm, 1)) for arm in (LARGEST, ""))
-    law = Foretold("", Interval(one, one, one, 1 - 2 * ALPHA, "prediction", 10), first, 1.0, tuple(BUDGETS)[:2])
-    return _compared(law, [m for m in found if m.arm != LARGEST], [m for m in found if m.arm == LARGEST])
-
-
-def _by_law() -> list[dict[str, Any]]:
-    """The plan of the tutorial's study by its law, along runs of two shorter lengths, and two runs of its own length,
-    with the commands of a user."""
-    home, plan = RUNS / "law", read_json(LAWFUL / "plan.json")["arm"]
-    (home / "s").mkdir(parents=True, exist_ok=True)
-    for name in ("study", "profile", "plan", "law"):
-        shutil.copy(LAWFUL / f"{name}.json", home / "s")
-    method = StudyRecord(home / "s").method
-    found = dict[str, list[Measured]]()
-    for part, lengths, more in (("ahead", (6000, 24000), [home / "s"]), ("after", (plan["C"],), [])):
-        runs = [home / f"{many}-{seed}" for many in lengths for seed in (0, 1)]
-        for run in runs:
-            many, seed = run.name.split("-")
-            if not (run / "final").is_dir():
-                _isocost("train", method, "-n", plan["n"], "-B", plan["B"], "--lr", LAW_RATE, "--threads", 1,
-                         "--budget", f"{many}-rollouts", "--seed", seed, "--data", LAW_DATA, "--out", run)
-        if not (home / part / "profile.json").is_file():
-            _isocost("profile", "--strategies", "best-of,vote", "--checkpoints", ",".join(map(str, [*runs, *more])),
-                     "--data", LAW_DATA, "--out", home / part)
-        study = StudyRecord(home / part)
-        goal = SharedGoal.shared(1e6, None, None, None, StrategyProfile.read(study).table.policies)
-        found[part] = candidates(parts_of(study), study.asked["strategies"], goal, 0)
-    law = Foretold.of(StudyRecord(home / "ahead").asked["foretold"][0])
-    return _compared(law, found["ahead"], [m for m in found["after"] if m.arm])
-
-
-def _isocost(*words: Any) -> None:
-    subprocess.run([sys.executable, "-m", "isocost", *map(str, words)], check=True, stdout=subprocess.DEVNULL,
-                   env=os.environ | {"OMP_NUM_THREADS": "1"})
-
-
-def _compared(law: Foretold, found: Sequence[Measured], after: Sequence[Measured]) -> list[dict[str, Any]]:
-    """For each of `WAYS`, the gain over the base as foretold and as measured `after`."""
-    base, truth = ({(m.strategy, m.size): m for m in own if not m.arm or own is after} for own in (found, after))
-    out = []
-    for m in law.measured(found, 0)[0]:
-        if (way := (m.strategy, m.size)) in WAYS and m.runs is not None:
-            made = PolicyFrontier([
-                Pair(policy="a", strategy="", training=1.0, answer=1.0, right=m.runs, foretold=True),
-                Pair(policy="base", strategy="", training=0.0, answer=1.0, right=base[way].accuracy[None])])
-            low, high = np.quantile(made.drawn[0] - made.drawn[1], [ALPHA, 1 - ALPHA])
-            first = float(base[way].accuracy.mean())
-            out.append({"strategy": "{} {}".format(*way), "value": float(m.accuracy.mean()) - first, "low": float(low),
-                        "high": float(high), "measured": float(truth[way].accuracy.mean()) - first})
-    return out
 
 
 # the page -------------------------------------------------------------------------------------------------------------
@@ -622,6 +543,8 @@ def main(arguments: Sequence[str]) -> int:
         case ["beside"]:
             beside()
         case ["foretell"]:
+            from experiments.train_ahead import foretell
+
             foretell()
         case ["page"]:
             page()
