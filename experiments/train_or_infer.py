@@ -5,8 +5,7 @@
                                                    questions below, and seals all of it with the seeds of `run`
     python -m experiments.train_or_infer run       trains what was sealed with fresh seeds and answers the questions
     python -m experiments.train_or_infer beside    trains MRT, RC and ScaleRL too, and measures votes and a search
-    python -m experiments.train_or_infer foretell  what a law with the right accuracy of one sample says of the longest
-                                                   GRPO, held out
+    python -m experiments.train_or_infer foretell  foretells policies that were trained all the same
     python -m experiments.train_or_infer page      docs/train_or_infer.md with its picture, from the record
 
 Policies: the base, GRPO at three budgets, and methods whose papers train for more than one sample, at GRPO's largest
@@ -37,12 +36,9 @@ from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.planner.forecast import digest
 from isocost.planner.frontier import SURE, Pair, PolicyFrontier
-from isocost.planner.test_time.estimates import Measured
-from isocost.planner.test_time.foretold import Foretold
 from isocost.report import charts, theme
 from isocost.runs.evaluate import EVALUATION_SEED, evaluate, scores_of
 from isocost.screen.words import markdown_table
-from isocost.stats.intervals import Interval
 from isocost.stats.passk import majority_at
 from isocost.stats.power import Estimate, difference, seeds_for_comparison
 from isocost.strategies import parse
@@ -95,11 +91,15 @@ def trained(method: str, budget: str, seed: int, rate: float) -> Path:
     out = RUNS / f"{method}-{budget}-{rate:g}-{seed}"
     spec, n, batch = BESIDE.get(method, (method, 8, 16))
     if not (out / "final").is_dir():
-        subprocess.run(
-            [sys.executable, "-m", "isocost", "train", spec, "--data", "puzzles", "-n", str(n), "-B", str(batch),
-             "--budget", BUDGETS[budget], "--seed", str(seed), "--threads", "1", "--lr", f"{rate:g}", "--evaluations",
-             "1", "--out", str(out)], check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        run_isocost("train", spec, "--data", "puzzles", "-n", n, "-B", batch, "--budget", BUDGETS[budget], "--seed",
+                    seed, "--threads", 1, "--lr", f"{rate:g}", "--evaluations", 1, "--out", out)
     return out
+
+
+def run_isocost(*words: Any) -> None:
+    """A command of isocost, on one thread and without its output."""
+    subprocess.run([sys.executable, "-m", "isocost", *map(str, words)], check=True, stdout=subprocess.DEVNULL,
+                   env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
 def flops_of(run: Path) -> float:
@@ -258,7 +258,7 @@ def run() -> dict[str, Any]:
         answers.append({"says": q["says"], "of": float(np.mean(list(of.values()))),
                         "less": float(np.mean(list(less.values()))), "value": found.value, "low": low, "high": high,
                         "answer": "holds" if right else "does not hold" if wrong else "cannot tell"})
-    kept = {"base": {"flops": pool(None)["flops"], "right": [pool(None)["right"]], "vote": _votes([pool(None)])}}
+    kept = {"base": {"flops": pool(None)["flops"], "right": [pool(None)["right"]], "vote": votes([pool(None)])}}
     for policy, rate in record["rates"].items():
         method, budget = policy.rsplit("-", 1)
         folders = [trained(method, budget, s, rate["rate"]) for s in record["seeds"]]
@@ -266,12 +266,13 @@ def run() -> dict[str, Any]:
         kept[policy] = {
             "training": float(np.mean([flops_of(f) for f in folders])), "right": [p["right"] for p in pools],
             "flops": float(np.mean([p["flops"] for p in pools])),
-            **({"vote": _votes(pools)} if method == "grpo" else {})}
+            **({"vote": votes(pools)} if method == "grpo" else {})}
     write_json(KEPT, record | {"answers": answers, "policies": kept})
     return read_json(KEPT)
 
 
-def _votes(pools: Sequence[Mapping[str, Any]], sizes: Sequence[int] = SIZES) -> dict[str, list[list[float]]]:
+def votes(pools: Sequence[Mapping[str, Any]], sizes: Sequence[int] = SIZES) -> dict[str, list[list[float]]]:
+    """By size, seed and problem: the chance that the most frequent answer is right."""
     return {str(n): [[round(x, 2) for x in p["vote"][str(n)]] for p in pools] for n in sizes if n > 1}
 
 
@@ -294,50 +295,9 @@ def _measured(folders: Sequence[Path | None], samples: int) -> dict[str, Any]:
     pools = [pool(f, samples) for f in folders]
     found = [searched(f) for f in folders] if folders[0] else [searched(None, k) for k in range(FEWEST)]
     bills = [flops_of(f) for f in folders if f is not None] or [0.0]
-    return {"right": [p["right"] for p in pools], "samples": samples, "vote": _votes(pools, (4, 16)),
+    return {"right": [p["right"] for p in pools], "samples": samples, "vote": votes(pools, (4, 16)),
             "particles": [s["right"] for s in found], "flops": float(np.mean([p["flops"] for p in pools])),
             "search": float(np.mean([s["flops"] for s in found])), "training": float(np.mean(bills))}
-
-
-# before it is trained -------------------------------------------------------------------------------------------------
-
-
-def foretell() -> None:
-    """Hold out GRPO's largest budget, foretell it from the other two, and keep what came of it in the record: the
-    sealed seeds at their rates, and each rate of the pilot."""
-    record, base = read_json(KEPT), _with_votes([pool(None)])
-    lines = {"sealed seeds": [record["policies"][f"grpo-{b}"] for b in BUDGETS]}
-    for rate in RATES:
-        lines[f"pilot, {rate:g}"] = [_with_votes([pool(trained("grpo", b, PILOT[0], rate))]) for b in BUDGETS]
-    write_json(KEPT, record | {"foretold": {name: _held_out(base, own) for name, own in lines.items()}})
-
-
-def _with_votes(pools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"right": [p["right"] for p in pools], "vote": _votes(pools)}
-
-
-def _held_out(base: Mapping[str, Any], line: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each strategy of several samples, the gain over the base of the last policy, as foretold from the base and
-    the others with its own accuracy of one sample for that of a law, and as measured."""
-    ways = [(kind, n) for kind in WANTED for n in SIZES[1:] if (kind, n) != ("vote", 2)]     # which is one sample
-    every = {(name, *way): accuracy(of, "best-of 1" if way[1] == 1 else f"{way[0]} {way[1]}")
-             for name, of in zip(("", *BUDGETS), (base, *line), strict=True) for way in (("one", 1), *ways)}
-    found = [Measured(kind, n, x.mean(0), *[np.ones(x.shape[1])] * 2, 1.0, arm=name, runs=x)
-             for (name, kind, n), x in every.items() if name != LARGEST]
-    one = float(every[LARGEST, "one", 1].mean())
-    law = Foretold("foretold", Interval(one, one, one, 1 - 2 * ALPHA, "prediction", 10),
-                   float(every["", "one", 1].mean()), 1.0, tuple(BUDGETS)[:2])
-    out = []
-    for m in law.measured(found, 0)[0]:
-        if m.size > 1 and m.runs is not None:
-            base_, (kind, n) = every["", m.strategy, m.size], (m.strategy, m.size)
-            made = PolicyFrontier([
-                Pair(policy="foretold", strategy=kind, training=1.0, answer=1.0, right=m.runs, foretold=True),
-                Pair(policy="base", strategy=kind, training=0.0, answer=1.0, right=base_)])
-            low, high = np.quantile(made.drawn[0] - made.drawn[1], [ALPHA, 1 - ALPHA])
-            out.append({"strategy": f"{kind} {n}", "value": float(m.accuracy.mean() - base_.mean()), "low": float(low),
-                        "high": float(high), "measured": float(every[LARGEST, kind, n].mean() - base_.mean())})
-    return out
 
 
 # the page -------------------------------------------------------------------------------------------------------------
@@ -441,7 +401,7 @@ def which(record: Mapping[str, Any]) -> str:
     cells = {p: ["" if p not in own else f"{own[p].mean():.3f}" if p == "base" else _gain(own[p], own["base"])
                  for own in rights.values()] for p in names}
     seeds = {p: sorted({len(own[p]) for own in rights.values() if p in own}) for p in names}
-    rows = [[p, "" if p == "base" else " to ".join(map(str, seeds[p])), *cells[p]] for p in names]
+    rows = [[p, "none" if p == "base" else " to ".join(map(str, seeds[p])), *cells[p]] for p in names]
     best = []
     for s, own in rights.items():
         made = PolicyFrontier([Pair(policy=p, strategy=s, training=0.0, answer=1.0, right=x) for p, x in own.items()])
@@ -533,12 +493,12 @@ From this many answers GRPO's largest budget pays against the base:
 ## Before it is trained
 
 A law foretells one sample, and [measured policies](train_or_think.md) the other strategies. Here GRPO's largest budget
-is held out, with its own accuracy of one sample for the law's: this judges the rule alone. Cells are gains over the
-base, of best-of 2 to 32 and votes of 4 to 32, with 90 % intervals.
+is held out, with its own accuracy of one sample for the law's, which judges the rule alone; the tutorial's plan has its
+law. Cells: gains over the base, best-of 2 to 32, votes of 4 to 32, 90 % intervals.
 
 {foretold}
-The rule was fixed with the sealed seeds in view, before the pilot's lines of one seed. Best-of with many samples is
-missed where training gave back what it had taken: a line does not turn.
+The rule was fixed with the sealed seeds in view, before the other lines. Best-of with many samples is missed where
+training gave back what it had taken: a line does not turn.
 
 ## What this does not say
 
@@ -583,6 +543,8 @@ def main(arguments: Sequence[str]) -> int:
         case ["beside"]:
             beside()
         case ["foretell"]:
+            from experiments.train_ahead import foretell
+
             foretell()
         case ["page"]:
             page()

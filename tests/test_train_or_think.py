@@ -343,6 +343,9 @@ def test_a_line_is_not_followed_beyond_three_times_its_length_and_the_law_s_inte
     assert np.allclose(np.unique(two.runs.round(6)), [0.666667, 1.0]), "short to long would be 5 times its length"
     none, why = law(0.7).measured(THREE, 0)
     assert not none and "one sample gains +0.500 by the law and +0.200 with long, and a line" in why
+    high = measured("", 0.2, 0.7), measured("short", 0.35, 0.9), measured("long", 0.4, 0.95)
+    (_, most), _ = law(0.5).measured([m for own in high for m in own], 0)
+    assert most.runs.max() == pytest.approx(1), "no accuracy is above 1"
     wide = law(0.4, 0.1).measured(THREE, 0)[0][0].runs[:, 0]
     assert np.quantile(wide, [0.05, 0.95]) == pytest.approx([0.3, 0.5], abs=0.02)
 
@@ -371,7 +374,7 @@ def test_a_plan_has_the_foretold_policy_on_its_staircase_and_does_not_prescribe_
     out = tmp_path / "s"
     shown = run("profile", "--completions", files[0], "--strategies", "best-of", "--scorer", "verifier",
                 "--checkpoints", f"{runs / 'grpo-0@2'}={files[1]},{runs / 'grpo-0'}={files[2]},{planned}", "--out", out)
-    assert "ahead (foretold)" in shown and "0 runs, of which each would take 89,344 rollouts" in shown
+    assert "ahead (foretold)" in shown and "a run would take 89,344 rollouts" in shown
     _, _, long, ahead = StrategyTable.of(json.loads((out / "profile.json").read_text())).policies
     assert ahead.training.decode == pytest.approx(long.training.decode * 89_344 / 64) and not ahead.runs
     said = run("plan", out, "--answers", "10000M")

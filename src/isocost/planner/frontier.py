@@ -98,6 +98,8 @@ class PolicyFrontier:
                 raise UserError(
                     f"{p.name}: {seeds} seeds, but another strategy of it has {weights[p.policy].shape[1]}")
         self.drawn = np.array([((weights[p.policy] @ p.right) * problems).sum(1) for p in pairs])  # (pairs, draws)
+        ahead = [i for i, p in enumerate(pairs) if p.foretold]
+        self.drawn[ahead] = np.clip(self.drawn[ahead], 0, 1)        # a straight line may leave the range
 
     @property
     def policies(self) -> list[str]:

@@ -59,7 +59,9 @@ class Foretold(Plain):
                         f"followed {FURTHEST:g} times its length: profile one that was trained for longer too")
         of[draws, first], of[draws, second] = 1 - t, t
         mix = np.concatenate([of[:, [i]] * share for i, share in enumerate(shares)], 1)[near]
-        drawn = {(s, k): mix @ np.concatenate([runs[name, s, k] for name in three]) for arm, s, k in by if not arm}
-        return [replace(by[self.along[1], s, k], accuracy=x.mean(0), how=FORETOLD, arm=self.name, runs=x)
-                for (s, k), x in drawn.items()], (
-            f"{self.name} is not prescribed: it has to be trained, and profiled. Its searches are not foretold")
+        out = []
+        for s, k in ((s, k) for arm, s, k in by if not arm):
+            x = mix @ np.concatenate([runs[name, s, k] for name in three])
+            x -= (level := x.mean(1, keepdims=True)) - np.clip(level, 0, 1)     # a line may leave the range
+            out.append(replace(by[self.along[1], s, k], accuracy=x.mean(0), how=FORETOLD, arm=self.name, runs=x))
+        return out, f"{self.name} is not prescribed: it has to be trained, and profiled; searches are not foretold"

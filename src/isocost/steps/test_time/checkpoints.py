@@ -35,6 +35,7 @@ from isocost.units import FLOPS
 from isocost.worlds.setting import Setting, open_problems, open_setting
 
 SAME = ("model", "problems", "sampling", "lengths")     # of the settings of a law and a profile
+KEPT = "checkpoints/step-{:06d}"        # below a run
 TRAIN_FLOP = 6      # FLOP per parameter and trained token, as `Cost.flops` counts them
 
 
@@ -135,7 +136,7 @@ def _parted(folder: Path) -> tuple[Path, int | None]:
 def _having(path: Path, step: int | None) -> Iterator[Path]:
     """The runs below a folder that have a final policy, or have kept a step. Raises UserError for none."""
     runs = find_runs(path)
-    kept = [run for run in runs if (run / ("final" if step is None else _folder(step))).is_dir()]
+    kept = [run for run in runs if (run / ("final" if step is None else KEPT.format(step))).is_dir()]
     if step is not None and runs and len(kept) < len(runs):
         run = next(r for r in runs if r not in kept)
         steps = ", ".join(str(int(x.name.rpartition("-")[2])) for x in sorted(run.glob("checkpoints/step-*")))
@@ -147,13 +148,9 @@ def _having(path: Path, step: int | None) -> Iterator[Path]:
     yield from kept
 
 
-def _folder(step: int) -> str:
-    return f"checkpoints/step-{step:06d}"
-
-
 def _of(run: Path, record: Mapping[str, Any], step: int | None) -> Checkpoint:
     """What a run, up to a step, took; without its policy's name and folder."""
-    model, inside = record.get("model") or {}, None if step is None else run / _folder(step)
+    model, inside = record.get("model") or {}, None if step is None else run / KEPT.format(step)
     if inside is None:
         bill = read_json(run / "end.json", BILLED if record.get("imported") else ENDED)["bill"]["train"]
     else:

@@ -108,7 +108,7 @@ def _others(t: StrategyTable) -> list[Row | Table]:
     heads = ["", "one", *(f"{s}-{by[t.arms[0].arm, s].size}" for s in t.strategies)] if t.arms else []
     cells = [[arm, *(f"{by[arm, s].accuracy:.3f}" for s in ("one", *t.strategies))]
              for arm in dict.fromkeys(r.arm for r in t.arms if all((r.arm, s) in by for s in t.strategies))]
-    took = [Row(p.name, f"{counted(len(p.runs), 'run')}, of which each {'took' if p.runs else 'would take'} "
+    took = [Row(p.name, f"{counted(len(p.runs), 'run') + ', of which each took' if p.runs else 'a run would take'} "
                         f"{p.training.rollouts:,.0f} rollouts and {p.training.seconds:,.0f} s of training"
                 if p.training.rollouts else "its training took what was stated") for p in t.policies if p.name]
     return [*([Table(heads, cells, left=(0,))] if cells else []), *took]
