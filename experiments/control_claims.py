@@ -8,7 +8,7 @@ A claim is a table of a file in experiments/claims/control, with the fields of `
 
     task                            of `isocost train --control`
     arms                            label -> method, sigma, batch, rate, width (members, depth), and `sets`, settings of
-                                    seams, `task`, where it differs; `each` is what all arms have
+                                    seams, `teacher`, `task`, where it differs; `each` is what all arms have
     cost                            of each run: "2000-env-steps" or, of offline methods, "1000-updates"; `samples` of
                                     an arm, where it differs
     wanted                          the return of "ln samples": of a run that never arrives, ln of twice its samples
@@ -127,7 +127,8 @@ def trained(of: ControlClaim, purpose: str, seeds: Sequence[int], rates: Sequenc
             for seed in seeds:
                 name = f"{purpose}-{label}-r{rate:g}-s{seed}"
                 job = ControlJob(name, own.get("task", of.task), own["method"], seed, {of.unit: samples}, arm, points,
-                                 own.get("sets", {}), episodes=EPISODES, purpose=purpose, data=set_of(of, seed))
+                                 own.get("sets", {}), episodes=EPISODES, purpose=purpose, data=set_of(of, seed),
+                                 teacher=own.get("teacher"))
                 made.setdefault(label, []).append(of.home / "runs" / job.name)
                 by.setdefault(job.shared, []).append((job, made[label][-1]))
     for pairs in by.values():
