@@ -17,7 +17,8 @@ from numpy.random import Generator
 
 from isocost.envs.tiny import boxes, desk, needle, pages, rooms
 from isocost.parts import view
-from isocost.tasks.builtin import chain, countdown, puzzles, sums
+from isocost.tasks.builtin import chain, countdown, expressions, puzzles, sums
+from isocost.tasks.builtin.drawn import END as END_OF_PROMPT
 from isocost.tasks.builtin.drawn import STEP, Drawn, pick
 from isocost.types import Message, Problem
 
@@ -138,6 +139,19 @@ def answers_again(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
         for _ in range(int(rng.integers(3))):
             said.append(drawn.solution if rng.random() < of["mend"] else said[-1])
         yield line(drawn.prompt + "".join(s + of["joint"] for s in said[:-1]), said[-1])
+
+
+def expressions_again(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
+    """Expressions: with chance `short` in fewer operations, else as they stand; with chance `slip` a number is off."""
+    of = lessons.of
+    for _ in range(lessons.rows):
+        drawn = expressions.draw(rng, 1 + int(rng.integers(expressions.LEVELS)))
+        said = drawn.solution if rng.random() < of["short"] else drawn.prompt.removesuffix(END_OF_PROMPT)
+        if rng.random() < of["slip"]:
+            found = list(re.finditer(r"\d+", said))
+            one = pick(rng, found)
+            said = f"{said[: one.start()]}{int(one[0]) + 1}{said[one.end() :]}"
+        yield line(drawn.prompt, said)
 
 
 # agents ---------------------------------------------------------------------------------------------------------------

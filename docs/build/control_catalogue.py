@@ -22,7 +22,7 @@ from isocost.runs.control import price
 from isocost.screen.words import markdown_table
 
 PAGE = "control_methods.md"
-SEAMS = ("networks", "sample", "target", "losses", "explore", "tempo", "prepare")
+SEAMS = ("networks", "sample", "target", "losses", "explore", "tempo", "prepare", "imagine")
 HEAD = """# Methods of control
 
 isocost ships {count} methods of control, one file each in `src/isocost/control/methods`. A method is six functions and
@@ -68,7 +68,8 @@ def page() -> str:
         task = task_of(made)
         work = price(made, task)
         needs = (made.acts + (", set" if made.offline else ", set, samples" if made.warms else "")
-                 + (", goals" if task.space.goal else "") + (", frames" if task.space.frames else ""))
+                 + (", goals" if task.space.goal else "")
+                 + (", frames" if task.space.frames else "") + (", decisions" if task.space.held else ""))
         rows.append(f"| [{name}](#{_anchor(card.title)}) | {catalogue._paper(card)} | {needs} | "
                     f"{card.claim} | {work.update.flop:,} | {work.paper:,} | {work.evaluated.flop:,} |")
     head = filled(HEAD.format(count=len(names), claims=_claims(), lock=_lock(), **_speed())) + "\n".join(rows)

@@ -69,14 +69,13 @@ def path(request, monkeypatch):
 
 @pytest.mark.parametrize("method", methods.names())
 def test_stacked_equals_alone(method, path):
-    """60 updates at 2, 1, 4 and 1/2 updates per sample; those that end early leave the others. 64 of whole rollouts."""
-    many = 64 if methods.agent(method).prepare else 60
-    alone = {seed: stacked(method, [seed], many)[seed] for seed in (0, 1, 2, 3)}
-    assert {updates for _, updates in alone.values()} == {many}
-    assert len({text for text, _ in alone.values()}) == 4
-    three, all_of_them = stacked(method, [2, 0, 1], many), stacked(method, [*range(16)][::-1], many)
-    assert {s: three[s] for s in (0, 1, 2)} == {s: alone[s] for s in (0, 1, 2)}
-    assert {s: all_of_them[s] for s in alone} == alone
+    """36 updates at 2, 1, 4 and 1/2 updates per sample; those that end early leave the others. 64 of whole rollouts."""
+    many = 64 if methods.agent(method).prepare else 36
+    alone = {seed: stacked(method, [seed], many)[seed] for seed in (0, 3)}
+    three, seven = stacked(method, [2, 0, 1], many), stacked(method, [*range(7)][::-1], many)
+    assert {updates for _, updates in seven.values()} == {many} and len({text for text, _ in seven.values()}) == 7
+    assert (alone[0], alone[3]) == (seven[0], seven[3])
+    assert three == {s: seven[s] for s in three}
 
 
 def jobs(*seeds, samples=120, **more):
@@ -229,7 +228,7 @@ def test_a_run_that_began_before_actions_were_charged_ends_as_it_began(whole, tm
 @pytest.mark.parametrize("k", [12, 300])
 def test_environments_that_divide_neither_points_nor_stretches_are_stepped_to_the_budget(tmp_path, k):
     """The evaluation at 8 and that at 100 are made after the next whole step."""
-    (job,) = jobs(2)
+    (job,) = jobs(3)
     more = {"environments": k, "points": (8.0, 100.0), "budget": {"env-steps": 700.0}}
     (end,) = run_stack([ControlJob(**{**job.__dict__, **more})], [tmp_path / "a"])
     seen = [x["env_steps"] for x in read_lines(tmp_path / "a" / "metrics.jsonl") if "return" in x]
@@ -244,8 +243,6 @@ def test_updates_per_sample_are_those_that_were_set(sigma, k):
     run = StackedRun(0, sigma, 1e-3, environments=k)
     Loop(agent, open_task("pendulum"), [run], 64).advance([32])
     assert (run.samples, run.updates) == (32, int(sigma * 16))
-
-
 
 
 @pytest.mark.release

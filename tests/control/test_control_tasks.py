@@ -15,7 +15,7 @@ from isocost.control.tasks.family import BEST
 from isocost.control.types import Space
 from isocost.errors import RewardFailed, UserError
 
-EMBEDDED = ("pendulum", "swingup", "maze:8", "lock:8", "bandit", "reach", "family:4")
+EMBEDDED = ("pendulum", "swingup", "maze:8", "lock:8", "bandit", "reach", "family:4", "held:3", "distracted:2")
 
 
 def played(task, actions, state=None, seed=0):
@@ -110,6 +110,25 @@ def test_the_bandits_higher_peak_is_its_reference():
     assert played(task, [[0.5, 0.5]])[0][1:] == (1.0, True)
     grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 201)] * 2), -1).reshape(-1, 2)
     assert random_return("bandit", 4096) == pytest.approx(task.value(grid).mean(), abs=0.02)
+
+
+def test_held_shows_the_state_of_the_last_decision_and_plays_the_pendulum():
+    """Three steps: the decision's state stays for three, and the fourth step begins with another."""
+    task, inner, actions = open_task("held:3"), open_task("pendulum"), [1.0, -0.5, 2.0, 0.3]
+    seen, plain = played(task, actions, [0.1, 0.2, 0.1, 0.2, 0]), played(inner, actions, [0.1, 0.2])
+    assert [(r, e) for _, r, e in seen] == [(r, e) for _, r, e in plain]
+    assert all((s[:2] == p[0]).all() for (s, *_), p in zip(seen, plain, strict=True))
+    assert [tuple(s[2:]) for s, *_ in seen] == [(0.1, 0.2, 1), (0.1, 0.2, 2), (*plain[2][0], 0), (*plain[2][0], 1)]
+    shown = task.observe(seen[3][0][None])[0]
+    assert (shown[3:6] == inner.observe(plain[2][0][None])[0]).all() and shown[6:].tolist() == [0, 1, 0]
+
+
+def test_what_distracts_changes_neither_reward_nor_pendulum():
+    task, inner = open_task("distracted:2"), open_task("pendulum")
+    seen, plain = played(task, [1.0, 2.0], [0.1, 0.2, 0.5, 0.0]), played(inner, [1.0, 2.0], [0.1, 0.2])
+    assert [r for _, r, _ in seen] == [r for _, r, _ in plain] and (seen[1][0][:2] == plain[1][0]).all()
+    assert [s[2:].tolist() for s, *_ in seen] == [[0.5, 1.0], [0.5, -1.0]]
+    assert task.observe(seen[1][0][None])[0, 3:].tolist() == [2.0, -4.0]
 
 
 @pytest.mark.parametrize("spec", EMBEDDED)

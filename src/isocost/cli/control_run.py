@@ -71,7 +71,8 @@ def trained(method: str, asked: Mapping[str, Any], given: Mapping[str, str], obs
     unused = [text for name, text in given.items() if name not in (*OWN, *SHARED)]
     if unused:
         raise UserError(f"{unused[0]} has no use with --control: leave it out")
-    wanted = {f.name: asked[f.name] for f in fields(ControlOptions) if asked.get(f.name) is not None}
+    wanted = {f.name: asked[f.name] for f in fields(ControlOptions)
+              if asked.get(f.name) is not None and (f.name != "evaluations" or f.name in given)}
     return train_control(method, asked["control"], ControlOptions(**{"budget": None, **wanted}), asked["out"],
                          observer=observer)
 

@@ -251,7 +251,7 @@ class Loop:
         work = Effort()
         params = Params(self.networks, weights, due, work)
         with torch.no_grad():
-            batch = agent.sample(replay.view(rows), agent.batch, luck)
+            batch = agent.imagine(agent.sample(replay.view(rows), agent.batch, luck), params, luck)
             target = agent.target(batch, params, Params(self.networks, slow, due, work), luck)
         losses = agent.losses(batch, target, params, luck)
         total = torch.stack(list(losses.values())).sum(0)

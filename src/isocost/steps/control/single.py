@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FRESH = 1       # the seed of the starts that `isocost eval` measures on: no run was evaluated on them
 LEVEL = 0.9
+SOON = 8        # samples of the first evaluation
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class ControlOptions:
 
     budget: what training may spend ("3k-env-steps", "10m", "1e12flop"). updates_per_sample: sigma. lr: learning rate.
     sigma, batch, width: the method's own where they are None. seeds: runs of `seed`, `seed` + 1, .. in one stack.
-    environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many.
+    environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many,
+    log-spaced from the eighth sample to the end; None for two per doubling.
     stop_at: an amount at which each run ends before its budget is spent; `price` and `devices` are for one in money.
     offline: the file of the set that it learns from; the budget of an offline method may be in updates ("20k-updates").
     offline_updates: on this set, before the first sample of a method that takes samples; besides a budget in samples.
@@ -54,7 +56,7 @@ class ControlOptions:
     seeds: int = 1
     environments: int = 1
     sets: Sequence[str] = ()
-    evaluations: int = 8
+    evaluations: int | None = None
     stop_at: str | None = None
     price: str | None = None
     devices: int | None = None
@@ -130,7 +132,7 @@ def train_control(
     arm = Arm(sigma=usual if asked.updates_per_sample is None else asked.updates_per_sample, rate=asked.lr,
               batch=agent.batch, width=agent.width)
     axis = "updates" if agent.offline else "env-steps"
-    at: tuple[float, ...] = tuple(points(amount, asked.evaluations)) if unit == axis else ()
+    at: tuple[float, ...] = _evaluated_at(amount, asked.evaluations) if unit == axis else ()
     if asked.offline_updates:       # after the first sample, by what the set has taught
         at = (asked.environments, *at)
     jobs, outs = [], []
@@ -156,6 +158,13 @@ def train_control(
     for home in outs:
         last[str(home)] = next((x for x in reversed(read_lines(home / "metrics.jsonl")) if "return" in x), {})
     return ControlEnd({str(home): end for home, end in zip(outs, ends, strict=True)}, last)
+
+
+def _evaluated_at(amount: float, many: int | None) -> tuple[float, ...]:
+    """So many points up to the end."""
+    if many is None:
+        return tuple(points(amount, SOON))
+    return tuple(map(float, np.unique(np.geomspace(amount, min(SOON, amount), many).round())))
 
 
 def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from isocost.tasks.builtin import puzzles, sums
+from isocost.tasks.builtin import expressions, puzzles, sums
 from isocost.types import Problem
 
 
@@ -21,6 +21,9 @@ class Family:
     accepts: Callable[[Problem, str], bool]                  # whether a final answer is right
     check_steps: Callable[[Problem, str], list[bool]]        # whether each step is, the final answer last
     step: str                                                # ends a step
+    # What can be said of an answer without marking it, from 0 to 1 by name, and the right answers, where all are known.
+    checks: Callable[[Problem, str], Mapping[str, float]] = lambda problem, final: {}
+    solutions: Callable[[Problem], set[str] | None] = lambda problem: None
 
 
 SUMS = Family(
@@ -40,8 +43,19 @@ PUZZLES = Family(
     accepts=puzzles.accepts,
     check_steps=puzzles.check_steps,
     step=puzzles.STEP,
+    solutions=puzzles.solutions,
 )
-FAMILIES = {f.name: f for f in (SUMS, PUZZLES)}
+EXPRESSIONS = Family(
+    "expressions", "tiny-puzzles",
+    listed=lambda spec: expressions.listed(expressions.Expressions.of(spec)),
+    verifier=lambda spec: "final",
+    tokens=lambda spec: expressions.LONGEST,
+    accepts=expressions.accepts,
+    check_steps=lambda problem, text: [expressions.accepts(problem, text)],
+    step=puzzles.STEP,
+    checks=expressions.checks,
+)
+FAMILIES = {f.name: f for f in (SUMS, PUZZLES, EXPRESSIONS)}
 
 
 def named(spec: str) -> Family | None:
