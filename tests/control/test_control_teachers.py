@@ -18,6 +18,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.control import ControlJob, run_stack
 from isocost.runs.files import read_json
 from isocost.runs.stop_at import StopAt
+from isocost.steps.control.single import evaluate_control
 from isocost.units import ENV_STEPS
 from logs_to_import import said
 
@@ -208,6 +209,9 @@ def test_a_record_says_the_teacher_and_a_run_that_was_stopped_ends_as_one_that_w
     assert left(tmp_path / "a") == left(tmp_path / "b")
     assert read_json(tmp_path / "b" / "run.json")["teacher"] == {
         "fn": "isocost.control.teachers.alp_gmm:choose", "every": 2, "fresh": 0.2}
+    run_stack(jobs("uniform", 3), [tmp_path / "c"])
+    with pytest.raises(UserError, match="a and c differ in their teacher"):
+        evaluate_control(tmp_path, 2)
 
 
 def test_demonstrations_are_charged_and_a_snapshots_cut_is_no_end(tmp_path):
