@@ -167,7 +167,7 @@ def test_an_episode_that_the_limit_cuts_goes_on_for_the_learner_and_a_terminal_s
 
 @pytest.mark.parametrize(("spec", "said"), [
     ("pendulm", "did you mean pendulum"), ("maze:x", "integer above 1 after the colon, got 'x'; write maze:8"),
-    ("lock:1", "integer above 1"), ("xyz", "tasks are bandit, distracted, family, goalmaze, gym, held, lane"),
+    ("lock:1", "integer above 1"), ("xyz", "tasks are bandit, distracted, family, goalmaze, gym, held"),
 ])
 def test_a_task_that_does_not_exist(spec, said):
     with pytest.raises(UserError, match=said):
