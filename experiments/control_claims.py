@@ -8,8 +8,8 @@ A claim is a table of a file in experiments/claims/control, with the fields of `
 
     task                            of `isocost train --control`
     arms                            label -> method, sigma, batch, rate, width (members, depth), and `sets`, settings of
-                                    seams, `offline_updates`, and `task` or `mixture`, where they differ; `each` is
-                                    what all arms have
+                                    seams, `teacher`, `offline_updates`, and `task` or `mixture`, where they differ;
+                                    `each` is what all arms have
     cost                            of each run: "2000-env-steps" or, of offline methods, "1000-updates"; `samples` of
                                     an arm, where it differs
     wanted                          the return of "ln samples": of a run that never arrives, ln of twice its samples
@@ -136,7 +136,7 @@ def trained(of: ControlClaim, purpose: str, seeds: Sequence[int], rates: Sequenc
                 name = f"{purpose}-{label}-r{rate:g}-s{seed}"
                 job = ControlJob(name, own.get("task", of.task), own["method"], seed, {of.unit: samples}, arm, points,
                                  own.get("sets", {}), episodes=EPISODES, purpose=purpose,
-                                 data=set_of(of, own, seed), offline_updates=first)
+                                 data=set_of(of, own, seed), offline_updates=first, teacher=own.get("teacher"))
                 made.setdefault(label, []).append(of.home / "runs" / job.name)
                 by.setdefault(job.shared, []).append((job, made[label][-1]))
     for pairs in by.values():

@@ -14,7 +14,7 @@ from isocost.control.policy import ControlPolicy
 from isocost.control.tasks.maze import STRIDE, Maze, _cell, _home
 from isocost.control.tasks.reach import PLACES, Reach
 from isocost.control.tasks.reach import STRIDE as REACH
-from isocost.control.tasks.rooms import ROOMS, Rooms
+from isocost.control.tasks.rooms import ROOMS, RoomsTask
 from isocost.control.tasks.rooms import STRIDE as WALK
 from isocost.control.types import ControlTask
 
@@ -32,7 +32,7 @@ def scripts_of(task: ControlTask) -> tuple[str, ...]:
     """The names of `SCRIPTS` that are for a task."""
     if isinstance(task, Maze):
         return tuple(SCRIPTS)
-    return ("random", "navigate") if isinstance(task, Reach | Rooms) else ("random",)
+    return ("random", "navigate") if isinstance(task, Reach | RoomsTask) else ("random",)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def opened(name: str, task: ControlTask, seed: int, number: int, slot: int) -> T
     if isinstance(task, Reach):
         aim = int(rng.integers(len(PLACES)))
     path = np.zeros((0, 2))
-    if isinstance(task, Rooms):     # into each room and back to the middle, in any order, for as long as it likes
+    if isinstance(task, RoomsTask):     # into each room and back to the middle, in any order, for as long as it likes
         places = np.stack([ROOMS[rng.permutation(len(ROOMS))], np.zeros((len(ROOMS), 2))], 1).reshape(-1, 2)
         path = np.resize(places.repeat(LEG + rng.integers(DWELL, size=len(places)), 0), (steps, 2))
     return ToPlay(name, state, aim, steps, rng.uniform(-1, 1, (steps, task.space.actions)), path)
@@ -86,7 +86,7 @@ def acted(
         return noise
     if isinstance(task, Reach):
         return np.clip((PLACES[[e.aim for e in episodes]] - states) / REACH + NOISE * 3**0.5 * noise, -1, 1)
-    if isinstance(task, Rooms):
+    if isinstance(task, RoomsTask):
         onto = np.stack([e.path[step] for e in episodes])
         return np.clip((onto - states[:, :2]) / WALK + CALM * 3**0.5 * noise, -1, 1)
     cells = _cell(states)

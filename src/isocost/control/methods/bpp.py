@@ -41,7 +41,7 @@ def read(frames: Tensor, kept: str, delay: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Reader(Mlp):
+class FrameReader(Mlp):
     """A network whose first H F inputs are frames."""
 
     frames: int = 1
@@ -64,7 +64,7 @@ def networks(space: Space, agent: Agent, *, kept: str = "keys", delay: int = 0) 
         raise UserError("the observations of this task are no frames: take rooms" if kept in read_of else
                         f"networks.kept is {kept!r}: expected {', '.join(read_of)}")
     each = space.observation // space.frames
-    return {"actor": Reader(read_of[kept] * each + space.actions + 1, space.actions, agent.width, agent.depth,
+    return {"actor": FrameReader(read_of[kept] * each + space.actions + 1, space.actions, agent.width, agent.depth,
                             frames=space.frames, each=each, kept=kept, delay=delay)}
 
 

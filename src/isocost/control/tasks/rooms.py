@@ -20,7 +20,7 @@ NEAR, STRIDE, FRAMES = 0.25, 0.25, 40
 
 
 @dataclass(frozen=True)
-class Rooms:
+class RoomsTask:
     """For policies with a memory. A state is (x, y, the right room), then the frames before this one, (FRAMES − 1) 4.
     """
 
@@ -45,5 +45,5 @@ class Rooms:
         return after, found.astype(float), found
 
 
-def opened(size: str) -> Rooms:
-    return Rooms()
+def opened(size: str) -> RoomsTask:
+    return RoomsTask()

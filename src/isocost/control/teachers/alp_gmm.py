@@ -25,18 +25,12 @@ FLOOR, ROUNDS, GAIN = 1e-6, 100, 1e-3   # added to variances; steps of EM, and t
 
 
 class Mixture(NamedTuple):
-    """K Gaussians, their weights, (K,), means, (K, D), and covariances, and the log-likelihood of their points."""
+    """K Gaussians: their weights, (K,), means, (K, D), and covariances; AIC: 2 free parameters − 2 log-likelihood."""
 
     weights: ndarray
     means: ndarray
     covariances: ndarray
-    fit: float
-
-    @property
-    def aic(self) -> float:
-        """2 free parameters − 2 log-likelihood."""
-        k, d = self.means.shape
-        return 2 * (k - 1 + k * d + k * d * (d + 1) / 2) - 2 * self.fit
+    aic: float
 
 
 def mixed(points: ndarray, count: int, rng: np.random.Generator) -> Mixture:
@@ -56,12 +50,8 @@ def mixed(points: ndarray, count: int, rng: np.random.Generator) -> Mixture:
         if fit - before < GAIN * len(points):
             break
         before = fit
-    return Mixture(mass / mass.sum(), means, spread, fit)
-
-
-def fitted(points: ndarray, rng: np.random.Generator) -> Mixture:
-    """The mixture of the least AIC."""
-    return min((mixed(points, k, rng) for k in COUNTS if k <= len(points)), key=lambda m: m.aic)
+    parameters = count * (1 + wide + wide * (wide + 1) / 2) - 1
+    return Mixture(mass / mass.sum(), means, spread, 2 * parameters - 2 * fit)
 
 
 def in_proportion(worth: ndarray, rng: np.random.Generator) -> int:
@@ -70,10 +60,20 @@ def in_proportion(worth: ndarray, rng: np.random.Generator) -> int:
     return int(rng.choice(len(worth), p=worth / total if total > 0 else None))
 
 
-def drawn(
-    past: Lessons, rng: np.random.Generator, mixture: Mixture | None, fresh: float, worth: Callable[[Mixture], ndarray]
+def by_mixture(
+    past: Lessons, rng: np.random.Generator, every: int, fresh: float, told: Callable[[range], ndarray],
+    worth: Callable[[Mixture], ndarray],
 ) -> Lesson:
-    """A task of a Gaussian that is drawn by its worth, (K,); without a mixture, and with chance `fresh`, any task."""
+    """A task of a Gaussian that is drawn by its worth, (K,), from the mixture of the last `every` episodes; until there
+    is one, and with chance `fresh`, any task. `told` is what a point has besides the task: (E, D − P)."""
+    def added(found: Mixture | None, i: int) -> Mixture | None:
+        if (i + 1) % every:
+            return found
+        last, draws = range(i + 1 - every, i + 1), past.draws(i + 1)
+        points = np.column_stack((past.contexts[last], told(last)))
+        return min((mixed(points, k, draws) for k in COUNTS if k <= every), key=lambda m: m.aic)
+
+    mixture = past.folded("mixture", lambda: None, added)
     if mixture is None or rng.random() < fresh:
         return past.anywhere(rng)
     k, wide = in_proportion(worth(mixture), rng), mixture.means.shape[1]
@@ -91,11 +91,6 @@ def progress(past: Lessons, i: int) -> float:
 
 @bounds(every="[2, inf)", fresh="[0, 1]")
 def choose(past: Lessons, rng: np.random.Generator, *, every: int = 250, fresh: float = 0.2) -> Lesson:
-    """A task of the mixture of the last `every` episodes; until there is one, and with chance `fresh`, any."""
-    def added(found: Mixture | None, i: int) -> Mixture | None:
-        if (i + 1) % every:
-            return found
-        last = range(i + 1 - every, i + 1)
-        return fitted(np.column_stack((past.contexts[last], [progress(past, k) for k in last])), past.draws(i + 1))
-
-    return drawn(past, rng, past.folded("mixture", lambda: None, added), fresh, lambda m: m.means[:, -1])
+    """A task by its learning progress."""
+    return by_mixture(past, rng, every, fresh, lambda last: np.array([progress(past, i) for i in last]),
+                      lambda m: m.means[:, -1])

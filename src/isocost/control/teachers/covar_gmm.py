@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from isocost.control.teachers import Lesson, Lessons
-from isocost.control.teachers.alp_gmm import Mixture, drawn, fitted
+from isocost.control.teachers.alp_gmm import by_mixture
 from isocost.found import Card
 from isocost.traits import bounds
 
@@ -20,13 +20,7 @@ CARD = Card("Covar-GMM", "2103.09815", 2021, "alp-gmm", "Tasks whose returns ris
 
 @bounds(every="[2, inf)", fresh="[0, 1]")
 def choose(past: Lessons, rng: np.random.Generator, *, every: int = 250, fresh: float = 0.2) -> Lesson:
-    """A task of the mixture of the last `every` episodes; until there is one, and with chance `fresh`, any."""
-    def added(found: Mixture | None, i: int) -> Mixture | None:
-        if (i + 1) % every:
-            return found
-        last = slice(i + 1 - every, i + 1)
-        points = np.column_stack((past.contexts[last], np.arange(every) / every, past.returns[last]))
-        return fitted(points, past.draws(i + 1))
-
-    rises = past.folded("mixture", lambda: None, added)
-    return drawn(past, rng, rises, fresh, lambda m: np.maximum(m.covariances[:, -2, -1], 0.0))
+    """A task by the covariance of time and return."""
+    return by_mixture(past, rng, every, fresh,
+                      lambda last: np.column_stack((np.arange(every) / every, past.returns[last])),
+                      lambda m: np.maximum(m.covariances[:, -2, -1], 0.0))

@@ -79,7 +79,7 @@ def choose(past: Lessons, rng: np.random.Generator, *, most: int = 200) -> Lesso
     mode = rng.random()
     if not len(past.returns) or WORST <= mode < ANY:
         return past.anywhere(rng)
-    region = regions[in_proportion(np.array([progress(past.returns[r.held]) for r in regions]), rng)]
+    region = regions[in_proportion(np.array([progress(past.returns[r.held[-most:]]) for r in regions]), rng)]
     if mode >= WORST:
         return past.of(rng.uniform(region.low, region.high), rng)
     worst = past.contexts[region.held[int(past.returns[region.held].argmin())]]

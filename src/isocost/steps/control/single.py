@@ -269,7 +269,7 @@ def evaluate_control(folder: Path, episodes: int = 64) -> ReturnResult | SeedRet
     if homes == [folder]:
         return _measured(folder, episodes)
     abouts = [read_json(home / "run.json") for home in homes]
-    for what in ("method", "task", "arm"):
+    for what in ("method", "task", "arm", "teacher"):
         if (other := next((h for h, a in zip(homes, abouts, strict=True) if a.get(what) != abouts[0].get(what)), None)):
             raise UserError(f"{folder} has runs of several settings: {homes[0].name} and {other.name} differ in their "
                             f"{what}. Name one run, or a folder with the seeds of one")
