@@ -28,7 +28,8 @@ from isocost.errors import UserError
 from isocost.promise import Promise
 from isocost.recipe import describe
 
-TASKS = {"continuous": ("pendulum", "held:4", "goalmaze:8", "rooms"), "discrete": ("lock:8",)}    # the first that it takes
+# the first that it takes
+TASKS = {"continuous": ("pendulum", "held:4", "goalmaze:8", "rooms"), "discrete": ("lock:8",)}
 BATCH, WIDTH, SAMPLES, UPDATES = 16, 32, 64, 24
 RUNS = (3, 5, 8)        # seeds of the stack that is tried
 LATE = 1_000_000        # samples after which no tempo still warms up

@@ -27,7 +27,6 @@ from isocost.control.parts.mix import last_rows
 from isocost.control.replay import Replay, gathered
 from isocost.control.seams import Agent, ModelBased
 from isocost.control.types import Space, Transitions
-from isocost.errors import UserError
 from isocost.found import Card
 from isocost.traits import bounds
 
@@ -43,7 +42,7 @@ def networks(space: Space, agent: Agent, *, steps: int = 4) -> Mapping[str, Netw
 @bounds(steps="[2, inf)")
 def sample(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99, steps: int = 4) -> Transitions:
     """Pieces of `steps` rows of one trajectory as "piece", (S, B, L, O + A + 2), with "mean" and "spread" of the set's
-    numbers; and the first row of each as a transition. Raises UserError for a set without such a piece."""
+    numbers; and the first row of each as a transition. Where no trajectory is so long, its last row is repeated."""
     def numbers(rows: Tensor) -> Tensor:
         s, a, r, _, end, _ = replay.split(rows)
         return torch.cat((s, a, r[..., None], end[..., None]), -1)
@@ -51,13 +50,13 @@ def sample(replay: Replay, count: int, luck: Luck, *, gamma: float = 0.99, steps
     def made() -> tuple[Tensor, Tensor, Tensor]:
         own = numbers(replay.rows[list(replay.runs)[: 1 if replay.fixed else None], : replay.stored[0]])
         starts = (last_rows(replay) - torch.arange(own.shape[1]) >= steps - 1).nonzero()[:, 0]
-        return starts, own.mean(1)[:, None, None], own.std(1).clamp(min=1e-3)[:, None, None]
+        starts = starts if len(starts) else torch.arange(own.shape[1])
+        return starts, own.mean(1)[:, None, None], own.std(1, correction=0).clamp(min=1e-3)[:, None, None]
 
     starts, mean, spread = replay.once(("pieces", steps), made)
-    if not len(starts):
-        raise UserError(f"no trajectory of the set has {steps} steps: --set sample.steps=2 --set networks.steps=2")
     at = starts[(luck.uniform("replay", count) * len(starts)).long()]
-    piece = numbers(replay.at((at[..., None] + torch.arange(steps)).flatten(1))).unflatten(1, (count, steps))
+    rows = (at[..., None] + torch.arange(steps)).minimum(last_rows(replay)[at][..., None])
+    piece = numbers(replay.at(rows.flatten(1))).unflatten(1, (count, steps))
     shape = *at.shape, 1, piece.shape[-1]
     return gathered(replay, at, gamma=gamma)._replace(
         others={"piece": (piece - mean) / spread, "mean": mean.expand(shape), "spread": spread.expand(shape)})
@@ -95,20 +94,16 @@ def imagined(
                        torch.where(end[..., 0] > 0.5, 0.0, gamma), batch.others)
 
 
-def losses(
-    batch: Transitions, target: Tensor, params: Params, luck: Luck, *, tau: float = 0.7, beta: float = 3.0
-) -> dict[str, Tensor]:
-    """The flow's on the pieces that were drawn, and IQL's, where they are due."""
-    found: Mapping[str, Tensor] = (
-        iql.losses(batch, target, params, luck, tau=tau, beta=beta) if "critic" in params.due else {})
-    none, ends = batch.observation[..., :0], batch.others["piece"].flatten(2)
-    return {**found, **({"model": flow.cloned(params, "model", none, ends, luck)} if "model" in params.due else {})}
+def of_pieces(batch: Transitions, target: Tensor, params: Params, luck: Luck) -> dict[str, Tensor]:
+    """The flow's, on the pieces that were drawn."""
+    return {"model": flow.cloned(params, "model", batch.observation[..., :0], batch.others["piece"].flatten(2), luck)}
 
 
 def agent(**changes: Any) -> Agent:
     return ModelBased(
         name="pgd", acts="continuous", networks=partial(networks, steps=4), sample=partial(sample, gamma=0.99, steps=4),
         imagine=partial(imagined, gamma=0.99, guidance=0.3, flow_steps=10),
-        target=partial(model.target, rest=iql.target), losses=partial(losses, tau=0.7, beta=3.0),
+        target=partial(model.target, rest=iql.target),
+        losses=partial(model.losses, rest=partial(iql.losses, tau=0.7, beta=3.0), own=of_pieces),
         explore=iql.agent().explore, tempo=partial(tempo.model_first, fitted=1000, tau=0.005),
     ).but(**changes)

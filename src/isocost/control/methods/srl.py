@@ -55,8 +55,7 @@ def sequence(params: Params, seen: Tensor, size: int, steps: int = -1) -> tuple[
 
 def steps_of(batch: Transitions, params: Params) -> Transitions:
     """A batch of the states as they were."""
-    now, after = (parts(params, x)[0] for x in (batch.observation, batch.following))
-    return batch._replace(observation=now, following=after)
+    return batch._replace(observation=parts(params, batch.observation)[0], following=parts(params, batch.following)[0])
 
 
 def target(batch: Transitions, params: Params, slow: Params, luck: Luck) -> Tensor:

@@ -10,8 +10,6 @@ ends. One of its `horizon` steps, each with the same chance, becomes a row of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -89,12 +87,19 @@ def imagined(
     return Transitions._make([*made, {**batch.others, **dict(zip(NAMES, batch[:5], strict=True))}])
 
 
+def of_drawn(batch: Transitions, target: Tensor, params: Params, luck: Luck) -> dict[str, Tensor]:
+    """L of the rows that were drawn."""
+    return {"model": fitted(params, drawn(batch))}
+
+
 def target(batch: Transitions, params: Params, slow: Params, luck: Luck, *, rest: Target) -> Tensor:
     """That of `rest`; zeros while the model alone is trained."""
     return (rest if "critic" in params.due else backup.nothing)(batch, params, slow, luck)
 
 
-def losses(batch: Transitions, target: Tensor, params: Params, luck: Luck, *, rest: Losses) -> dict[str, Tensor]:
-    """The model's, on the rows that were drawn, and those of `rest`, where they are due."""
-    found: Mapping[str, Tensor] = rest(batch, target, params, luck) if "critic" in params.due else {}
-    return {**found, **({"model": fitted(params, drawn(batch))} if "model" in params.due else {})}
+def losses(
+    batch: Transitions, target: Tensor, params: Params, luck: Luck, *, rest: Losses, own: Losses = of_drawn
+) -> dict[str, Tensor]:
+    """The model's and those of `rest`, where they are due."""
+    found = rest(batch, target, params, luck) if "critic" in params.due else {}
+    return {**found, **(own(batch, target, params, luck) if "model" in params.due else {})}

@@ -10,29 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy import ndarray
 
-from isocost.control.tasks.pendulum import TORQUE, Pendulum
+from isocost.control.tasks.pendulum import Pendulum
 from isocost.control.types import Space
 
 INNER, SHOWN = Pendulum(), 4.0
 
 
-@dataclass(frozen=True)
-class Distracted:
+@dataclass(frozen=True, kw_only=True)
+class Distracted(Pendulum):
     """For models that are to be exact where it matters. A state is (θ, θ', d_1 .. d_K)."""
 
-    others: int = 8
-    live: bool = False
-    limit: int = INNER.limit
-    reference: float = INNER.reference
-    bounds: tuple[ndarray, ndarray] = (np.array([-TORQUE]), np.array([TORQUE]))
-
-    @property
-    def name(self) -> str:
-        return f"distracted:{self.others}"
-
-    @property
-    def space(self) -> Space:
-        return Space(INNER.space.observation + self.others, 1)
+    others: int
 
     def begin(self, rng: np.random.Generator, slot: tuple[str, int, int]) -> ndarray:
         return np.append(INNER.begin(rng, slot), rng.uniform(-1, 1, self.others))
@@ -46,4 +34,5 @@ class Distracted:
 
 
 def opened(size: str) -> Distracted:
-    return Distracted(int(size or 8))
+    others = int(size or 8)
+    return Distracted(name=f"distracted:{others}", space=Space(INNER.space.observation + others, 1), others=others)

@@ -11,29 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy import ndarray
 
-from isocost.control.tasks.pendulum import TORQUE, Pendulum
+from isocost.control.tasks.pendulum import Pendulum
 from isocost.control.types import Space
 
 INNER = Pendulum()
 
 
-@dataclass(frozen=True)
-class Held:
-    """For sequences of actions. A state is (θ, θ') now, the same at the decision, and the steps since it."""
+@dataclass(frozen=True, kw_only=True)
+class Held(Pendulum):
+    """For sequences of actions. A state is (θ, θ') now, the same at the decision, and the steps since it.
 
-    every: int = 4
-    live: bool = False
-    limit: int = INNER.limit
-    reference: float = INNER.reference      # of an agent that decides at every step
-    bounds: tuple[ndarray, ndarray] = (np.array([-TORQUE]), np.array([TORQUE]))
+    The reference is of an agent that decides at every step.
+    """
 
-    @property
-    def name(self) -> str:
-        return f"held:{self.every}"
-
-    @property
-    def space(self) -> Space:
-        return Space(2 * INNER.space.observation + self.every, 1, held=self.every)
+    every: int
 
     def begin(self, rng: np.random.Generator, slot: tuple[str, int, int]) -> ndarray:
         now = INNER.begin(rng, slot)
@@ -51,4 +42,5 @@ class Held:
 
 
 def opened(size: str) -> Held:
-    return Held(int(size or 4))
+    every = int(size or 4)
+    return Held(name=f"held:{every}", space=Space(2 * INNER.space.observation + every, 1, held=every), every=every)
