@@ -153,6 +153,8 @@ def page(found: Records) -> str:
     parts += [_picture()] if done else []
     if sealed:
         parts.append("Sealed and not yet run: " + ", ".join(sealed) + ".\n")
+    if waiting := [n for n in rows() if n not in found]:
+        parts.append("Stated and not yet piloted: " + ", ".join(f"`{n}`" for n in waiting) + ".\n")
     parts.append("## Not asked, because\n")
     parts.append(markdown_table(("claim", "because"), [
         (f"[{c.title}]({_where(c)})", ", ".join(x["name"] for x in r["gate"] if x["passed"] is False))
