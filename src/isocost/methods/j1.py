@@ -82,7 +82,7 @@ async def reward(group: Group, world: World) -> Group:
 
 def recipe(**changes: Any) -> Recipe:
     # Here the policy judges its own earlier answers, and is trained on answers as well, as in SPARK; built-in models
-    # give verdicts in digits. Siblings of one order are compared. Left out: the imitation of judgements with
-    # reflection before RL. Longer thought when the judge is used, by a forced word in place of its end, is the
-    # strategy `force`.
+    # give verdicts in digits, as the base `judge` of experiments/bases.py does. Siblings of one order are compared.
+    # Left out: the imitation of judgements with reflection before RL. Longer thought when the judge is used, by a
+    # forced word in place of its end, is the strategy `force`.
     return spark.recipe(name="j1", guide=guide, play=play, reward=reward).but(**changes)

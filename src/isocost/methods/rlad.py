@@ -94,7 +94,7 @@ def recipe(**changes: Any) -> Recipe:
     # does both in one update. β is not known here: 0.001. A proposal leaks if it holds the answer as a word; the
     # paper's test is 16 attempts without the problem. Left out: the imitation of another model's abstractions before
     # RL, the curriculum from easy to medium, and answering with abstractions when the policy is used. 4 abstractions, 4
-    # attempts without and 12 with one make 20.
+    # attempts without and 12 with one make 20. With built-in problems play.room=8 makes an abstraction of first steps.
     clip = partial(loss.clipped, low=0.2, high=0.28)
     near = partial(isoeasy.to_reference, scale=0.001, estimate="k3")
     return grpo.recipe(

@@ -30,7 +30,7 @@ CARD = Card("SPCT (DeepSeek-GRM)", "2504.02495", 2025, "spark",
 SCORES = "scores"       # the variant, and in the meta of a task how many answers it shows
 ASK = (
     "{problem}\n\n{answers}\n\nWrite the principles by which to judge, with their weights. Criticise each answer by "
-    "them. End with a score from 1 to 10 for each answer, in order, separated by commas."
+    "them. End with a score {scale} for each answer, in order, separated by commas."
 )
 
 
@@ -42,7 +42,7 @@ async def guide(
     """The problem, and a task to score `answers` of its newest earlier group, of which exactly one is right (SPCT).
 
     Answers differ, and stand in random order. A group with too few of them gives one answer, as often right as wrong
-    where it has both. Built-in models know no words: they read the answers alone, and write a digit for each.
+    where it has both. Built-in models know no words: they read the answers and a mark, and write a digit for each.
     """
     right, wrong, rng = spark.earlier(problem, ledger)
     if not right and not wrong:
@@ -56,8 +56,9 @@ async def guide(
     label = next((str(k) for k, r in enumerate(shown) if any(r is x for x in right)), "")
     said = "".join(f"{r.final}=" for r in shown) if stepped(problem) else "\n\n".join(
         f"Answer {k}:\n{r.final}" for k, r in enumerate(shown, 1))
-    words = "{problem}{answers}" if stepped(problem) else ask
-    task = spark.posed(problem, SCORES, words, shown, label, answers=said)
+    words = "{problem}{answers}" + ";" * (len(shown) > 1) if stepped(problem) else ask
+    scale = "from 1 to 10" if len(shown) > 1 else "of 1 if it is right and of 0 if not"
+    task = spark.posed(problem, SCORES, words, shown, label, answers=said, scale=scale)
     return [problem, replace(task, meta={**problem.meta, SCORES: len(shown)})]
 
 
@@ -93,9 +94,10 @@ async def reward(group: Group, world: World) -> Group:
 
 def recipe(**changes: Any) -> Recipe:
     # β = 0.08 is the paper's. Its judge is a model of its own, of any question and answers; here the policy judges its
-    # own earlier answers, and is trained on answers as well, as in SPARK. With built-in problems scores are digits.
-    # Left out: the imitation of filtered judgements before RL, and the scalar judge of readings (meta RM). Votes of k
-    # readings when the judge is used: `votes` and `readings` of a scorer.
+    # own earlier answers, and is trained on answers as well, as in SPARK. With built-in problems scores are digits,
+    # which the base `judge` of experiments/bases.py writes. Left out: the imitation of filtered judgements before RL,
+    # and the scalar judge of readings (meta RM). Votes of k readings when the judge is used are `readings` of the
+    # scorer `generative`, which asks about each answer alone.
     clip = partial(loss.clipped, low=0.2, high=0.2)
     near = partial(isoeasy.to_reference, scale=0.08, estimate="k3")
     return spark.recipe(
