@@ -108,6 +108,7 @@ EXCEPT = {
 STANDARDISED = {   # credit in units of a spread does not scale with the rewards; all other credit does
     "grpo.advantage": "the group's", "liteppo.advantage": "the batch's", "gdpo.advantage": "the group's, part by part",
     "scalerl.advantage": "the batch's, less what is settled", "adhint.advantage": "the group's",
+    "branchgrpo.advantage": "the depth's", "gdro.advantage": "tau, which is so small that only ranks are left",
 }
 
 

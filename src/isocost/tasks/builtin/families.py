@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from isocost.tasks.builtin import puzzles, sums
+from isocost.tasks.builtin import modes, puzzles, sums
 from isocost.types import Problem
 
 
@@ -41,7 +41,16 @@ PUZZLES = Family(
     check_steps=puzzles.check_steps,
     step=puzzles.STEP,
 )
-FAMILIES = {f.name: f for f in (SUMS, PUZZLES)}
+MODES = Family(
+    "modes", "flow2d:modes",
+    listed=lambda spec: modes.listed(modes.Modes.of(spec)),
+    verifier=lambda spec: "final",
+    tokens=lambda spec: modes.STATES,
+    accepts=modes.accepts,
+    check_steps=lambda problem, text: [modes.accepts(problem, text)],
+    step="\n",
+)
+FAMILIES = {f.name: f for f in (SUMS, PUZZLES, MODES)}
 
 
 def named(spec: str) -> Family | None:
