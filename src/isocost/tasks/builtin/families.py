@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from isocost.tasks.builtin import modes, puzzles, sums
+from isocost.tasks.builtin import modes, places, puzzles, sums
 from isocost.types import Problem
 
 
@@ -50,7 +50,16 @@ MODES = Family(
     check_steps=lambda problem, text: [modes.accepts(problem, text)],
     step="\n",
 )
-FAMILIES = {f.name: f for f in (SUMS, PUZZLES, MODES)}
+PLACES = Family(
+    "places", "masked:sums",
+    listed=lambda spec: places.listed(places.Places.of(spec)),
+    verifier=lambda spec: "exact",
+    tokens=lambda spec: places.PLACES,
+    accepts=lambda problem, final: final == problem.answer,
+    check_steps=lambda problem, text: [text == problem.answer],
+    step=sums.STEP,
+)
+FAMILIES = {f.name: f for f in (SUMS, PUZZLES, MODES, PLACES)}
 
 
 def named(spec: str) -> Family | None:

@@ -170,8 +170,9 @@ class FlowEngine(PassEngine):
                 x = torch.from_numpy(points_of(path[-1]))
                 logp.append(density(x, mean, sd))
                 seconds += spent
-                for attempt, token in zip(attempts, path[-1].tolist(), strict=True) if on_tokens else ():
-                    on_tokens(attempt, [token])
+                if on_tokens is not None:
+                    for attempt, token in zip(attempts, path[-1].tolist(), strict=True):
+                        on_tokens(attempt, [token])
         finally:
             self.meter.charge(Cost(decode=passes, seconds=seconds), to=paying, started=len(attempts) if path else 0)
         why = Stop.DONE if done + len(path) == STATES else Stop.LENGTH if len(path) == room else Stop.CANCELLED
