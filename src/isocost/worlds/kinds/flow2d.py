@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlowOptions(Options):
-    """How noise enters a denoising step."""
+    """How noise enters a denoising step.
 
-    noise: float = option(float, 0.7, "level of the noise of flow-SDE steps, at temperature 1", metavar="A")
-    learned_noise: bool = option(bool, False, "a network learns the noise of each denoising step (flow-noise)")
+    `noise` is the level of flow-SDE at temperature 1; with `learned_noise` a network learns it (flow-noise).
+    """
+
+    noise: float = option(float, 0.7, "flow2d: noise of a step", metavar="A")
+    learned_noise: bool = option(bool, False, "flow2d: learn the noise")
 
 
 def open_world(spec: Spec, opening: Opening) -> World:
@@ -39,5 +42,5 @@ def reading(spec: Spec) -> Reads:
 ONLY = "{model} writes points by denoising, and no text"
 KIND = Kind(
     open_world, FlowOptions, {Can.TRUNCATION: ONLY, Can.EFFORT: ONLY}, example="modes", reading=reading,
-    named="flow2d:modes (denoising steps, for --data modes)",
+    named="flow2d:modes",
 )

@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskedOptions(Options):
-    """How places are filled, and how the learner estimates log-probs."""
+    """How places are filled, and how the learner estimates log-probs.
 
-    passes: int = option(int, 4, "passes of the network that fill an answer, the same number of places each",
-                         metavar="K", above=0)
-    doubling: bool = option(bool, False, "pass i fills 2^i places, the last one the rest, in place of --passes (ASS)")
-    end_factor: float = option(float, 1.0, "factor on the confidence of an end in the first pass, which grows to 1 in "
-                               "the last (EOSER: 0.4)", metavar="F")
-    one_pass: bool = option(bool, False, "the learner takes all log-probs from one pass in which every place is masked")
+    Of `passes` each fills as many places, the last one the rest; with `doubling` (ASS) pass i fills 2^i. `end_factor`
+    (EOSER: 0.4) is a factor on the confidence of an end in the first pass, which grows to 1 in the last. With
+    `one_pass` the learner takes all log-probs from one pass in which every place is masked.
+    """
+
+    passes: int = option(int, 4, "masked: passes that fill an answer", metavar="K", above=0)
+    doubling: bool = option(bool, False, "masked: fill 1, 2, 4 .. places")
+    end_factor: float = option(float, 1.0, "masked: first factor on an end's confidence", metavar="F")
+    one_pass: bool = option(bool, False, "masked: log-probs of one pass")
 
 
 def open_world(spec: Spec, opening: Opening) -> World:
@@ -43,5 +46,5 @@ def reading(spec: Spec) -> Reads:
 ONLY = "{model} fills the places of an answer in any order"
 KIND = Kind(
     open_world, MaskedOptions, {Can.TRUNCATION: ONLY, Can.EFFORT: ONLY, Can.CRITIC: ONLY}, example="sums",
-    reading=reading, named="masked:sums (masked diffusion, for --data places)",
+    reading=reading, named="masked:sums",
 )
