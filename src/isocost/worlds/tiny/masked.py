@@ -81,7 +81,7 @@ class CellText:
         raise UserError("a policy that fills places has no turns: leave out --env")
 
 
-class Block(nn.Module):
+class TwoWayBlock(nn.Module):
     """Attention in both directions, and a perceptron."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Filler(nn.Module):
         super().__init__()
         self.symbol = nn.Embedding(MASK + 1, WIDTH, dtype=WIDE)
         self.place = nn.Parameter(torch.zeros(ASKED + PLACES, WIDTH, dtype=WIDE))
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.blocks = nn.ModuleList(TwoWayBlock() for _ in range(LAYERS))
         self.head = nn.Linear(WIDTH, MASK, dtype=WIDE)
 
     def forward(self, states: Tensor, warm: Tensor) -> tuple[Tensor, Tensor]:
