@@ -220,7 +220,7 @@ def test_gdro_of_two_is_the_logistic_loss_and_equal_rewards_ask_for_equal_shares
     got = gdro.advantage(batch, None, beta=2.0, tau=1e-3)
     np.testing.assert_allclose(got[:, 5].tolist(), (-s.grad).tolist(), atol=1e-5)
     assert np.ptp(got[0, 1:].numpy()) == 0
-    even = gdro.advantage(batch.but(reward=torch.ones(2)), None)
+    even = gdro.advantage(batch.but(reward=torch.ones(2)), None, beta=1.0)
     want = 0.5 - torch.softmax(moved, 0)
     np.testing.assert_allclose(even[:, 5].tolist(), want.tolist(), atol=1e-6)
 
