@@ -82,6 +82,7 @@ EXCEPT = {
         "totrl.reward": "a threshold tells right from wrong, and everything is above it after the shift",
     },
     "scale": {
+        "gdro.advantage": "it compares rewards in units of tau",
         "bfsprover.advantage": "whatever is above a threshold is imitated alike",
         "prefer.reward": "it reads a score as a chance, from 0 to 1",
         "rubric.reward": "a criterion is met from 1/2 on",
@@ -115,6 +116,7 @@ EXCEPT = {
 STANDARDISED = {   # credit in units of a spread does not scale with the rewards; all other credit does
     "grpo.advantage": "the group's", "liteppo.advantage": "the batch's", "gdpo.advantage": "the group's, part by part",
     "scalerl.advantage": "the batch's, less what is settled", "adhint.advantage": "the group's",
+    "branchgrpo.advantage": "the depth's",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from isocost.tasks.builtin import expressions, puzzles, sums
+from isocost.tasks.builtin import expressions, modes, places, puzzles, sums
 from isocost.types import Problem
 
 
@@ -55,7 +55,25 @@ EXPRESSIONS = Family(
     step=puzzles.STEP,
     checks=expressions.checks,
 )
-FAMILIES = {f.name: f for f in (SUMS, PUZZLES, EXPRESSIONS)}
+MODES = Family(
+    "modes", "flow2d:modes",
+    listed=lambda spec: modes.listed(modes.Modes.of(spec)),
+    verifier=lambda spec: "final",
+    tokens=lambda spec: modes.STATES,
+    accepts=modes.accepts,
+    check_steps=lambda problem, text: [modes.accepts(problem, text)],
+    step="\n",
+)
+PLACES = Family(
+    "places", "masked:sums",
+    listed=lambda spec: places.listed(places.Places.of(spec)),
+    verifier=lambda spec: "exact",
+    tokens=lambda spec: places.PLACES,
+    accepts=lambda problem, final: final == problem.answer,
+    check_steps=lambda problem, text: [text == problem.answer],
+    step=sums.STEP,
+)
+FAMILIES = {f.name: f for f in (SUMS, PUZZLES, EXPRESSIONS, MODES, PLACES)}
 
 
 def named(spec: str) -> Family | None:
