@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import control_offline
 from isocost.control import data
 from isocost.control.tasks import open_task
 from isocost.disk.jsonfile import line
@@ -173,3 +174,10 @@ def test_a_real_profile_measures_what_an_update_on_the_set_takes(tmp_path):
     assert run["offline"]["updates"] == 12 and found["offline"] == [6, 12, 24] and "one on the set" in text
     assert run["agent"]["members"] == 2
     assert said(*ask) == text
+
+
+def test_redrawn_studies_hit_where_they_dare():
+    """A small part of experiments/control_offline.py."""
+    found = control_offline.summary([control_offline.study(seed) for seed in range(8)])
+    assert found["prescribed"] >= 5 and found["verdicts"].get("hit", 0) >= found["prescribed"] - 1
+    assert found["cost_over_least"] < 1.1 and sum(found["reasons"].values()) == 8 - found["prescribed"]
