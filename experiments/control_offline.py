@@ -8,7 +8,7 @@ spread between seeds 0.05 to 0.25, price such that the cheapest U lies within th
 studies without a prescription, with the reasons; and of the others the shares in which five new seeds hit the forecast,
 the interval of the cheapest U has the true one, and the mean of cost of the prescribed U over the least one.
 
-`maze` are the audits of real studies of WSRL on maze:8, whose folders follow --real.
+`maze` are the plans and audits of real studies of WSRL, whose folders follow --real.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def real(folder: Path) -> dict[str, Any]:
     """What a real study planned, forecast and found."""
-    plan = read_json(folder / "plan.json")
-    out = {"seed": read_json(folder / "study.json")["seed"], "wanted": plan["wanted"], "arm": plan["arm"],
+    plan, about = read_json(folder / "plan.json"), read_json(folder / "study.json")
+    out = {"task": about["task"], "seed": about["seed"], "wanted": plan["wanted"], "arm": plan["arm"],
            "offline": plan["sigma"], "arrival": plan["arrival"], "refused": plan["refused"]}
     if (folder / "audit.json").exists():
         found = read_json(folder / "audit.json")
