@@ -270,8 +270,7 @@ def fit(study: Path, metric: str | None) -> Any:
     type=ANY,
     default=8,
     show_default=True,
-    help="points of compute at which held-out reward is evaluated; with --control returns, by default at two per "
-    "doubling of the samples",
+    help="points of compute at which held-out reward is evaluated; of control by default two per doubling",
 )
 @click.option(
     "--save-every",

@@ -23,12 +23,11 @@ control_options = several(
                  "on a task such as pendulum, swingup or gym:HalfCheetah-v5"),
     click.option("--length", type=SOME, help="with --control: samples of a run  [default: 3000]"),
     click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: 64]"),
-    click.option("--offline", metavar="FILE", help="with --control: the dataset that a method such as wsrl learns from "
-                 "before its first sample; the study is then of how many such updates, and how many samples"),
-    click.option("--offline-updates", metavar="N,N,N", help="with --offline: the numbers of updates to compare"),
+    click.option("--offline", metavar="FILE", help="with --control: a dataset to learn from first; then the study is "
+                 "of offline updates and samples"),
+    click.option("--offline-updates", metavar="N,N,N", help="with --offline: the numbers to compare"),
     click.option("--updates-per-sample", type=POSITIVE, help="with --offline: sigma of all runs  [default: 2]"),
-    click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="with --offline: a setting of a seam, "
-                 "such as tempo.warmup=200"),
+    click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="with --offline: a setting of a seam"),
 )
 
 

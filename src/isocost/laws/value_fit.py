@@ -10,8 +10,9 @@ is fitted by censored likelihood. Its minimum gives the best batch and rate, lin
 -f / 2d all tasks share, and ln D_J(sigma) at them; through D_J goes the power law with a floor. Every interval is that
 of a bootstrap of the whole, in which the seeds of each setting are drawn again.
 
-Where runs learn from a set before their first sample, the number of these updates stands in the place of sigma, which
-is the same for all of them. A run that has the return at its first evaluation is then censored from the other side.
+Where runs learn from a set before their first sample, the number U of these updates stands in the place of sigma,
+which is the same for all of them, and D = floor + scale exp(-exponent U / U_most): samples suffice without any, too. A
+run that has the return at its first evaluation is then censored from the other side.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LEVEL, DRAWS = 0.9, 200
 DECIDED = 0.95                   # share of the draws of the bootstrap from which on a finding counts
 SPREAD, SPREAD_DOF = 0.25, 1.0  # of ln T between seeds: 0.18 to 0.35 on the pendulum; it weighs as much as one run
 EXPONENT, EXPONENT_SD = 0.8, 0.6    # of the power law: 0.70 and 1.09 in the paper; a factor of 1.8 either way
-STEEP_SD = 1.2                      # of updates before the first sample, whose exponents no paper has
+STEEP, STEEP_SD = 2.0, 0.7          # of offline updates, of which no paper has a law: a factor of 2 either way
 AXES = ("batch", "rate")
 SIGMA, OFFLINE = "sigma", "offline"     # what samples fall with: updates per sample, or updates before the first one
 _ROUNDS, _SETTLED, _RIDGE = 60, 1e-4, 1e-6     # of the censored fit
@@ -290,7 +291,7 @@ class ControlLaw:
 
     def samples(self, sigma: ndarray | float) -> ndarray:
         """(1 + D, ...) samples to reach the return, with batch and rate as `best` has them."""
-        u = np.log(sigma)
+        u = np.asarray(sigma) / self.sigmas[-1] if self.over == OFFLINE else np.log(sigma)
         falling = np.exp(-(self.exponent[:, None] if np.ndim(u) else self.exponent) * u)
         floor, scale = (v[:, None] if np.ndim(u) else v for v in (self.floor, self.scale))
         return np.asarray(floor + scale * falling)
@@ -389,18 +390,20 @@ def _vertex(x: ndarray, y: ndarray) -> ndarray:
 
 
 def data_laws(
-    least: ndarray, sigmas: ndarray, error: ndarray, prior: ndarray, prior_sd: float = EXPONENT_SD
+    least: ndarray, sigmas: ndarray, error: ndarray, prior: ndarray,
+    about: tuple[float, float] = (EXPONENT, EXPONENT_SD),
 ) -> tuple[ndarray, ndarray, ndarray]:
     """(D,) floors, scales and exponents of D = floor + scale sigma^-exponent through ln D (D, S).
 
     Least squares in D over its standard error, with floor and scale at least 0, for each of a grid of exponents; these
-    have a log-normal prior about 0.8. `error` (S,) is the standard error of ln D.
+    have a log-normal prior `about` a value, with its sd. `error` (S,) is the standard error of ln D.
     """
     D = np.exp(least)
     weight = 1 / (D * np.maximum(error, 1e-3))                               # (D, S)
     grid = np.linspace(np.log(0.05), np.log(5.0), 61)
 
-    expected = np.log(EXPONENT) + prior_sd * prior[:, None]
+    prior_sd = about[1]
+    expected = np.log(about[0]) + prior_sd * prior[:, None]
 
     def solve(exponent: ndarray) -> tuple[ndarray, ndarray, ndarray]:
         """floor, scale (D, K) and loss for exponents (D, K) or (1, K)."""
@@ -455,12 +458,15 @@ def fit_control(
     cells = sorted({(t, s) for t, s, _, _ in arms})
     cell = np.array([cells.index(a[:2]) for a in arms])
     never = [cells[k] for k in range(len(cells)) if not seen.reached[cell == k].any()]
+    if over == OFFLINE:     # nor does a number say when its runs arrive if most do before their first evaluation
+        never += [cells[k] for k in range(len(cells)) if (seen.side[cell == k] < 0).mean() > MISSED]
     if len(sigmas) - len({s for t, s in never if t == own}) >= SIGMAS and never:     # the law of the others is the same
         kept = [c for c in curves if (c.task, c.arm[over]) not in never]
         return fit_control(kept, wanted, task=own, draws=draws, seed=seed)
     if never:
-        raise UserError(f"no run at {over} {never[0][1]:g} reaches a return of {wanted:g}: name a lower return, or run "
-                        "these longer")
+        raise UserError(f"no run at {over} {never[0][1]:g} reaches a return of {wanted:g}"
+                        f"{' after its first evaluation' * (over == OFFLINE)}: name a lower return, or run these longer"
+                        f"{', or fewer offline updates' * (over == OFFLINE)}")
     u = np.log([a[1] for a in arms])
     place = np.array([tasks.index(a[0]) for a in arms])
     columns, spans = [np.eye(len(cells))[cell]], {}
@@ -496,9 +502,12 @@ def fit_control(
         # The lines were chosen where the fit is lowest: there it is too low, by as much again as a draw's own minimum
         # lies below the fit's.
         least = least + axis.off(axis.best(at)[:1], at) - 2 * np.minimum(np.median(lowest[1:], 0) - lowest[0], 0.0)
+    if over == OFFLINE:
+        least = np.maximum(least, 0.0)      # one sample: of a draw whose runs are all early nothing else is known
     prior = np.append(0.0, generator(seed, Purpose.BOOTSTRAP, draws, 1).standard_normal(draws))
-    floor, scale, exponent = data_laws(least, sigmas, least[1:].std(0), prior,
-                                       STEEP_SD if over == OFFLINE else EXPONENT_SD)
+    rising, about = ((np.exp(sigmas / sigmas[-1]), (STEEP, STEEP_SD)) if over == OFFLINE else
+                     (sigmas, (EXPONENT, EXPONENT_SD)))
+    floor, scale, exponent = data_laws(least, rising, least[1:].std(0), prior, about)
     spread = fit.sd[0][np.searchsorted(np.unique(u), at)]
     runs = np.array([float((u == s).sum()) for s in at])
     dof = np.maximum(runs - X.shape[1] * runs / len(curves), 1.0)

@@ -45,7 +45,7 @@ WORDS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
 @dataclass(frozen=True)
 class ReturnLaw(Plain):
     """The law of one return, in numbers: `samples` at each sigma that was run, the power law, and the slopes. `over`
-    says what `sigmas` are: updates per sample, or updates before the first one."""
+    says what `sigmas` are: updates per sample, or offline updates, whose law is exponential (`laws.value_fit`)."""
 
     wanted: float
     missed: float
@@ -113,7 +113,7 @@ def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
                     f"{at_value(at * factor * factor)} too")
     if best.high > WIDEST * best.low:
         return (f"the cheapest {name} is {best.value:.2g} [{best.low:.2g}, {best.high:.2g}], ends more than a factor "
-                f"{WIDEST:g} apart. Add seeds, or values of {name} further apart")
+                f"{WIDEST:g} apart. Add seeds, or values{' of sigma' * (law.over == SIGMA)} further apart")
     for axis in AXES:
         if side := law.outside(axis, best.value):
             edge = law.axes[axis]
@@ -193,8 +193,8 @@ def _for(curves: Sequence[ReturnCurve], law: ControlLaw, wish: Wish) -> ControlP
     rivals = {"the pilot's best": best}
     if law.over == SIGMA and wish.default:
         rivals["the method's default"] = wish.default
-    if law.over == OFFLINE and best[OFFLINE] != law.sigmas[-1]:
-        rivals["the most offline updates"] = best.but(offline=int(law.sigmas[-1]))
+    if law.over == OFFLINE and best[OFFLINE] < (most := max(c.arm[OFFLINE] for c in curves)):
+        rivals["the most offline updates"] = best.but(offline=int(most))
     longest = int(max(c.samples[-1] for c in curves))
     if refused:
         cost = price.run(best, longest)
