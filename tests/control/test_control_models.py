@@ -284,8 +284,8 @@ def test_pieces_are_of_one_trajectory_and_in_units_of_the_sets_spread():
     piece = batch.others["piece"] * batch.others["spread"] + batch.others["mean"]
     assert np.allclose(piece[0, :, :, 0], [[0, 1, 2], [20, 21, 22], [21, 22, 23]], atol=1e-5)
     assert np.allclose(piece[0, :, -1, 3], [1, 0, 1], atol=1e-5) and batch.observation[0, :, 0].tolist() == [0, 20, 21]
-    rows = replay.split(replay.rows[0])[0]
-    assert batch.others["mean"][0, 0, 0, 0] == rows.mean() and batch.others["spread"][0, 0, 0, 0] == rows.std(correction=0)
+    rows, others = replay.split(replay.rows[0])[0], batch.others
+    assert others["mean"][0, 0, 0, 0] == rows.mean() and others["spread"][0, 0, 0, 0] == rows.std(correction=0)
     short = pgd.sample(chain([2, 1]), 1, Fixed(replay=0.0), gamma=0.9, steps=3).others
     assert np.allclose((short["piece"] * short["spread"] + short["mean"])[0, 0, :, 0], [0, 1, 1], atol=1e-5)
 

@@ -18,7 +18,7 @@ INNER = Pendulum()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held(Pendulum):
+class HeldPendulum(Pendulum):
     """For sequences of actions. A state is (θ, θ') now, the same at the decision, and the steps since it.
 
     The reference is of an agent that decides at every step.
@@ -41,6 +41,6 @@ class Held(Pendulum):
         return np.concatenate((after, then, since[:, None]), -1), reward, ended
 
 
-def opened(size: str) -> Held:
+def opened(size: str) -> HeldPendulum:
     every = int(size or 4)
-    return Held(name=f"held:{every}", space=Space(2 * INNER.space.observation + every, 1, held=every), every=every)
+    return HeldPendulum(name=f"held:{every}", space=Space(2 * INNER.space.observation + every, 1, held=every), every=every)
