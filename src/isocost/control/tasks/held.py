@@ -43,4 +43,5 @@ class HeldPendulum(Pendulum):
 
 def opened(size: str) -> HeldPendulum:
     every = int(size or 4)
-    return HeldPendulum(name=f"held:{every}", space=Space(2 * INNER.space.observation + every, 1, held=every), every=every)
+    space = Space(2 * INNER.space.observation + every, 1, held=every)
+    return HeldPendulum(name=f"held:{every}", space=space, every=every)
