@@ -53,7 +53,7 @@ def masked(steps: int = 420, rows: int = 64, lr: float = 3e-3) -> Path:
     for step in range(steps):
         a, b = torch.randint(places.LOW, places.HIGH, (2, rows)).tolist()
         told = [f"{x}+{y}={x + y}".ljust(fill.ASKED + fill.PLACES, "E") for x, y in zip(a, b, strict=True)]
-        whole = torch.tensor([fill.CellText().encode(text) for text in told])
+        whole = torch.tensor([[fill.SYMBOLS.index(c) for c in text] for text in told])
         hidden = torch.rand(rows, fill.PLACES) < torch.rand(rows, 1)
         state, answer = whole.clone(), whole[:, fill.ASKED :]
         state[:, fill.ASKED :][hidden] = fill.MASK

@@ -7,16 +7,20 @@ import pytest
 import torch
 
 from isocost.chance import Purpose
+from isocost.doctor.model import diagnose
 from isocost.errors import UserError
 from isocost.methods import branchgrpo, gdro, grpo, pirl
 from isocost.pack import pack
-from isocost.parts.play import fork, sample
+from isocost.parts.play import fork, given, sample
+from isocost.planner.training.learning_rate import starting_rule
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_lines
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.seams import Pace
+from isocost.steps.look.evaluate import evaluate
 from isocost.steps.settings import setting_of
+from isocost.steps.training.single import starting_rule_of
 from isocost.tasks.builtin import modes
 from isocost.types import Group, Place, Role, Sampling, Score
 from isocost.worlds.setting import Setting, open_setting
@@ -75,13 +79,12 @@ def test_a_token_is_a_point_and_the_text_is_the_last_one():
     assert tokens.dtype == np.int64 and (flow.points_of(tokens) == points).all()
     text = flow.PlaneText()
     assert text.decode(tokens[:1].tolist()) == "0.100000 -2.500000"
-    np.testing.assert_allclose(flow.points_of(np.array(text.encode("0.5 -1.5"))), [[0.5, -1.5]])
-    with pytest.raises(UserError, match="is no direction"):
-        text.prompt(open_problem("17+25="))
-
-
-def open_problem(words):
-    return modes.Problem("p", (modes.Message("user", words),)).prompt
+    assert text.encode("") == [] and len(text.prompt([modes.Message("user", "45.0")])) == 1
+    with pytest.raises(UserError, match="reads no text but a direction, so not '0.5 -1.5'"):
+        text.encode("0.5 -1.5")             # as SAPO and hints would
+    for words in (["17+25="], ["45.0", "5"]):
+        with pytest.raises(UserError, match="is no direction"):
+            text.prompt([modes.Message("user", x) for x in words])
 
 
 @pytest.mark.parametrize("options", [{}, {"learned_noise": True}, {"noise": 0.3}])
@@ -129,6 +132,30 @@ def test_steps_are_charged_and_a_fork_pays_for_its_own():
     before = world.meter.of()
     world.learner.score(batch)
     assert (world.meter.of() - before).score == 20
+    before = world.meter.of()
+    world.critic.fit(batch, world.critic.values(batch) + 1, lr=0.0)      # of the first point, too
+    cost = world.meter.of() - before
+    assert (cost.score, cost.train, cost.updates) == (22, 22, 1) and cost.seconds > 0
+    before = world.meter.of()
+    asyncio.run(sample(trunk.problem, [4, 5], world, pace, Place(1, 0, 0), given(trunk.segments[0], 12)))
+    cost = world.meter.of() - before
+    assert (cost.decode, cost.rollouts) == (0, 2), "attempts at the end of a path begin, and write nothing"
+
+
+def test_a_cancelled_attempt_leaves_the_pass_that_it_waits_for():
+    world, rows = opened().world, []
+    policy = world.engine.policy
+    policy.register_forward_hook(lambda module, given, out: rows.append(len(given[0])))
+
+    async def two():
+        x = torch.zeros(1, 2).double()
+        tasks = [asyncio.create_task(world.engine.passed(x, torch.tensor([1]), x, torch.ones(1).double()))
+                 for _ in range(2)]
+        asyncio.get_running_loop().call_soon(tasks[0].cancel)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, second = asyncio.run(two())
+    assert isinstance(first, asyncio.CancelledError) and len(second) == 3 and rows == [1]
 
 
 def test_company_changes_no_point():
@@ -155,11 +182,28 @@ def test_what_it_cannot_do_is_one_line(changes, said):
         opened(**changes)
 
 
+def test_what_has_no_language_model_is_neither_diagnosed_nor_evaluated_again(tmp_path):
+    with pytest.raises(UserError, match="doctor checks language models, and flow2d:modes is none"):
+        diagnose("flow2d:modes", data="modes")
+    asyncio.run(run(job("grpo", export=True), tmp_path / "r"))
+    with pytest.raises(UserError, match="its model is not written as a Hugging Face folder"):
+        evaluate(tmp_path / "r")
+    with pytest.raises(UserError, match=r"latr\.play needs log-probs under top-p and top-k"):
+        asyncio.run(run(job("latr"), tmp_path / "l"))
+
+
 def test_its_name_has_no_address_and_its_options_arrive_with_its_problems():
     asked = setting_of({"data": "modes", "noise": 0.4})
     assert (asked.model, asked.world.noise, asked.lengths.max_tokens, asked.machine.threads) == (
         "flow2d:modes", 0.4, 11, 1)
     assert str(spec_of("flow2d:modes")) == "flow2d:modes" and spec_of("flow2d:modes").url == ""
+
+
+def test_a_run_without_a_learning_rate_begins_at_that_of_its_models_size():
+    sizes = {"flow2d:modes": 4866, "masked:sums": 26733, "vllm:http://localhost:1#tiny": 83264}
+    for model, size in sizes.items():
+        rule = starting_rule_of(Setting.of(model=model))
+        assert rule == starting_rule(size), (model, rule)
 
 
 # branches ---------------------------------------------------------------------------------------------------------

@@ -45,7 +45,9 @@ def test_a_token_is_what_a_pass_wrote_and_the_text_is_all_of_them():
     with pytest.raises(UserError, match="has 5 characters; this policy reads 6"):
         text.prompt([masked.Message("user", "1+2=E")])
     with pytest.raises(UserError, match="has 'a'"):
-        text.encode("a")
+        text.prompt([masked.Message("user", "1a2=EE")])
+    with pytest.raises(UserError, match="reads no text but a sum, so not '72'"):
+        text.encode("72")                   # as SAPO and hints would
 
 
 @pytest.mark.parametrize(("options", "sizes"), [

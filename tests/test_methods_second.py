@@ -13,6 +13,7 @@ import torch
 import toy
 from isocost import methods
 from isocost.chance import Purpose
+from isocost.contract.check import tried
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.methods import chipseek, exit_, j1, jetrl, rlad, rlsqm, sapo, spct, totrl, tppo
@@ -499,6 +500,12 @@ def test_a_run_trains_on_what_another_published_a_step_before(tmp_path):
     assert all(torch.equal(v, again.learner.weights()[k]) for k, v in world.learner.weights().items())
     assert lines[-1]["rollouts"] == same[-1]["rollouts"]
     assert [x["foreign"] for x in swarm(tmp_path, 1, foreign=0.25)[2]] == [0, 1, 1, 1]
+
+
+def test_a_trial_before_a_run_publishes_nothing(tmp_path):
+    recipe = tune(methods.recipe("sapo", groups=4, rollouts=4), "improve.folder", str(tmp_path / "swarm"))
+    tried("sapo", recipe)
+    assert not list(tmp_path.iterdir()), "another run would train on texts of the toy world"
 
 
 def test_a_foreign_text_is_as_if_the_policy_had_written_it_now():

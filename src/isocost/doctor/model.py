@@ -54,6 +54,8 @@ def diagnose(
         tell(OPENING)
         opened = open_setting(setting_with(model=model, data=data, **setting), tried=True)
         try:
+            if opened.world.about.model is None:
+                raise UserError(f"doctor checks language models, and {opened.setting.model} is none: leave it out")
             return finished(run_checks(opened, observer=observer, tell=tell))
         finally:
             opened.grader.close()

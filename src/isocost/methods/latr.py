@@ -23,7 +23,7 @@ from isocost.methods import Card, grpo
 from isocost.pack import pack
 from isocost.parts.play import begin, given, opening, sample
 from isocost.seams import Pace, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Group, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
 from isocost.world import Ask, Start, World, generate_many
 
@@ -45,6 +45,7 @@ class Lookahead:
 
 
 @trait("one_call", "not_as_posed", "shares_beginnings")
+@asks("truncation")
 @bounds(sure="[0, 1]", apart="[0, 1]", windows="[1, inf)", differ="[0, 1]", most="[1, inf)")
 async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,

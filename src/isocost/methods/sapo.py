@@ -21,6 +21,7 @@ from isocost.disk.jsonfile import line, write_text
 from isocost.methods import Card, grpo
 from isocost.parts import loss
 from isocost.parts.improve import policy
+from isocost.scorers import pretends
 from isocost.seams import Improve, Recipe
 from isocost.traits import bounds
 from isocost.types import Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
@@ -44,7 +45,7 @@ def improve(
     training tokens alone, and are counted in the run that began them. Only answers of one turn are published. Without a
     `folder` nothing is shared.
     """
-    if not folder:
+    if not folder or pretends():
         return {**inner(batch, recipe, world, ledger), "foreign": 0.0}
     mine = Path(folder, f"{ledger.seed}")
     mine.mkdir(parents=True, exist_ok=True)

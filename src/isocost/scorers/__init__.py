@@ -67,7 +67,7 @@ async def scores(
     """
     if not texts:
         return Scored([])
-    if _pretended.get():
+    if pretends():
         return Scored([chance.share("pretended", problem.id, t.final) for t in texts])
     keys = [(t.segments[-1].tokens.tobytes(), len(t.segments), done) for t, done in zip(texts, over, strict=True)]
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
@@ -93,6 +93,11 @@ async def scores(
     if why:
         world.failures[f"scorer: {why}"] += 1
     return Scored([values[first[key]] for key in keys], why)
+
+
+def pretends() -> bool:
+    """Whether this is a trial on problems of another world, of which nothing may be kept."""
+    return _pretended.get()
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class Kind(Able):
 
     `named` says how --model names one, for help; the texts of `lacks` may have {model}. `example` is empty for models
     of this machine, which are named without a kind, and has no `#` where there is no server. `reading` says what a
-    model can read, if that is known here.
+    model can read, and `sized` its number of parameters and its `Model.starting_rate`, if that is known here.
     """
 
     open: Callable[[Spec, Opening], World]
@@ -94,6 +94,7 @@ class Kind(Able):
     example: str = ""
     named: str = ""
     reading: Callable[[Spec], Reads] | None = None
+    sized: Callable[[Spec], tuple[int | None, Mapping[str, Any] | None]] = lambda spec: (None, None)
 
 
 @cache

@@ -20,7 +20,7 @@ from isocost.gather import finished
 from isocost.planner.token_price import TokenPrice
 from isocost.runs import source
 from isocost.runs.evaluate import EVALUATION_SEED, Evaluation, scores_of
-from isocost.runs.files import SCHEMA, read_json
+from isocost.runs.files import COMPLETE, SCHEMA, read_json
 from isocost.runs.parted import flawed
 from isocost.runs.schema import TRAINED
 from isocost.screen.display import Result, Row, Table, given
@@ -153,6 +153,19 @@ def _recorded(data: dict[str, Any], *optional: str) -> dict[str, Any]:
     return {"schema": SCHEMA} | {k: v for k, v in data.items() if v is not None or k not in optional}
 
 
+def final_of(run: Path) -> Path:
+    """The folder of a run's final policy. Raises UserError if it has none."""
+    final = run / "final"
+    if not final.is_dir():
+        ended = (run / "end.json").is_file() and read_json(run / "end.json").get("reason") in COMPLETE
+        job = read_json(run / "run.json").get("job") if ended else None
+        if isinstance(job, Mapping) and job.get("export"):
+            raise UserError(f"{run} has no final policy, because its model is not written as a Hugging "
+                            "Face folder: read its evaluations in metrics.jsonl, of which --evaluations gives more")
+        raise UserError(f"{run} has no final policy: it did not end, or is a pilot's (only trained runs are exported)")
+    return final
+
+
 @writes()
 def evaluate(
     run: Path, *, samples: int = 16, data: str | None = None, base: bool = False, strategy: str | None = None,
@@ -170,16 +183,13 @@ def evaluate(
     """
     record = read_json(run / "run.json")
     source.of(record).require(Can.EVALUATE, run)
-    if not (run / "final").is_dir():
-        raise UserError(
-            f"{run} has no final policy: it did not end, or is a pilot's (only trained runs are exported)"
-        )
+    final = final_of(run)
     fit(run / "run.json", record, TRAINED)
     setting = Setting.of(record["job"]["setting"])
     setting = setting if truth is None else setting.but(truth=truth)
     asked = None if strategy is None else strategies.parse(strategy)
     with observer.counting("eval") as tell:
-        seen, cost, bill = _measured(setting, str(run / "final"), data, samples, asked, tell)
+        seen, cost, bill = _measured(setting, str(final), data, samples, asked, tell)
     after = seen.right
     _enough(after)
     first = difference = None

@@ -22,6 +22,7 @@ from isocost.screen.display import Result, Row, Table, given
 from isocost.screen.words import word
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import writing
+from isocost.steps.look.evaluate import final_of
 from isocost.steps.serving.answers import Choose
 from isocost.steps.settings import option_names, setting_of
 from isocost.steps.study import StudyRecord
@@ -132,11 +133,9 @@ class Answerer:
         if not (folder / "run.json").is_file():
             setting, known = setting_of({**asked, "model": what}), "data" in given
             return cls(setting if known or "max_tokens" in given else setting.but(max_tokens=ROOM), known)
-        if not (folder / "final").is_dir():
-            raise UserError(f"{what} has no final policy: it did not end, or is a pilot's (only trained runs are "
-                            "exported)")
+        final = final_of(folder)
         setting = Setting.of(read_json(folder / "run.json")["job"]["setting"])
-        return cls(setting.but(**own, model=str(folder / "final")), not setting.problems.env)
+        return cls(setting.but(**own, model=str(final)), not setting.problems.env)
 
     def chooses(self, strategy: str | None, price: str | None) -> tuple[Choose, str]:
         """What chooses a strategy for each request, and its name: the plan, if none is named. Raises UserError."""

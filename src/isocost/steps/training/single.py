@@ -281,14 +281,12 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
 
 def starting_rule_of(setting: Setting) -> RateRule:
     """The learning rates of a run outside a study: the model's own, else by its size. A model here is loaded."""
-    from isocost.local.models import load
-
     spec = spec_of(setting.model)
     if not spec.can(Can.SIZE):
         return starting_rule(None, adapter=True)
-    loaded = load(setting.model)
+    parameters, own = spec.of.sized(spec)
     adapter = isinstance(setting.world, AdapterOptions) and setting.world.lora is not None
-    return starting_rule(loaded.parameters, own=loaded.starting_rate, adapter=adapter)
+    return starting_rule(parameters, own=own, adapter=adapter)
 
 
 OPTIONS = {

@@ -39,8 +39,15 @@ def reading(spec: Spec) -> Reads:
     return Reads(flow.PlaneText(), flow.STEPS + 2)
 
 
+def sized(spec: Spec) -> tuple[int, None]:
+    """Its number of parameters."""
+    from isocost.worlds.tiny import flow
+
+    return sum(p.numel() for p in flow.Field(2).parameters()), None
+
+
 ONLY = "{model} writes points by denoising, and no text"
 KIND = Kind(
     open_world, FlowOptions, {Can.TRUNCATION: ONLY, Can.EFFORT: ONLY}, example="modes", reading=reading,
-    named="flow2d:modes",
+    named="flow2d:modes", sized=sized,
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isocost.can import Can
 from isocost.worlds.spec import AdapterOptions, Kind, Opening, Spec, option
@@ -70,8 +71,16 @@ def reading(spec: Spec) -> Reads:
     return Reads(*models.reading(spec.name))
 
 
+def sized(spec: Spec) -> tuple[int, Mapping[str, Any] | None]:
+    """Its number of parameters, and the learning rate that its maker measured."""
+    from isocost.local import models
+
+    model = models.load(spec.name)
+    return model.parameters, model.starting_rate
+
+
 KIND = Kind(
-    open_world, LocalOptions, {Can.EFFORT: ""}, reading=reading,
+    open_world, LocalOptions, {Can.EFFORT: ""}, reading=reading, sized=sized,
     named="one that ships with isocost (tiny, tiny-puzzles, tiny-agents, tiny-tools), 'smollm2', or a Hugging Face "
           "folder (Llama, SmolLM2, Qwen2/2.5/3)",
 )

@@ -43,8 +43,15 @@ def reading(spec: Spec) -> Reads:
     return Reads(masked.CellText(), masked.ASKED + masked.PLACES)
 
 
+def sized(spec: Spec) -> tuple[int, None]:
+    """Its number of parameters."""
+    from isocost.worlds.tiny import masked
+
+    return sum(p.numel() for p in masked.Filler().parameters()), None
+
+
 ONLY = "{model} fills the places of an answer in any order"
 KIND = Kind(
     open_world, MaskedOptions, {Can.TRUNCATION: ONLY, Can.EFFORT: ONLY, Can.CRITIC: ONLY}, example="sums",
-    reading=reading, named="masked:sums",
+    reading=reading, named="masked:sums", sized=sized,
 )

@@ -35,5 +35,5 @@ def open_world(spec: Spec, opening: Opening) -> World:
 
 KIND = Kind(
     open_world, VllmOptions, dict.fromkeys((Can.TRUNCATION, Can.EFFORT), ""), example="http://localhost:8000#my-model",
-    named="vllm:URL#MODEL", reading=local.reading,
+    named="vllm:URL#MODEL", reading=local.reading, sized=local.sized,
 )

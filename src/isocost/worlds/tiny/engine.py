@@ -35,14 +35,16 @@ class PassEngine:
         return await done
 
     def _pass(self) -> None:
-        waiting, self._waiting, began = self._waiting, [], perf_counter()
+        waiting, self._waiting = [one for one in self._waiting if not one[1].cancelled()], []
+        if not waiting:
+            return
+        began = perf_counter()
         sizes = [len(rows[0]) for rows, _ in waiting]
         with torch.no_grad():
             out = self.policy(*(torch.cat(x) for x in zip(*(rows for rows, _ in waiting), strict=True)))
         each = (perf_counter() - began) / sum(sizes)
         for (_, done), a, b in zip(waiting, *(x.split(sizes) for x in out), strict=True):
-            if not done.cancelled():
-                done.set_result((a, b, each * len(a)))
+            done.set_result((a, b, each * len(a)))
 
     def halt(self, place: Place) -> None:
         """See `isocost.world.Engine`."""

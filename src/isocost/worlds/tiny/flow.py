@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import cos, log, pi, radians, sin
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ from isocost.batch import Batch, Forward
 from isocost.can import LEARNER, Can
 from isocost.errors import UserError
 from isocost.meter import Meter, payer
-from isocost.tasks.builtin.modes import STATES, point
+from isocost.tasks.builtin.modes import STATES
 from isocost.types import Cost, Message, Place, Said, Segment, Stop
 from isocost.world import OnTokens, World
 from isocost.worlds.spec import Opening, Spec
@@ -64,17 +65,19 @@ class PlaneText:
     ends: tuple[int, ...] = ()
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """The direction, as a point at distance 1. Raises UserError for a text that is no number."""
-        text = messages[-1].content
+        """The direction, as a point at distance 1. Raises UserError for anything but one number."""
+        text = "\n".join(m.content for m in messages)
         try:
             angle = radians(float(text))
+            return tokens_of(np.array([[cos(angle), sin(angle)]])).tolist()
         except ValueError:
             raise UserError(f"{text!r} is no direction: give degrees, such as 45.0") from None
-        return tokens_of(np.array([[cos(angle), sin(angle)]])).tolist()
 
     def encode(self, text: str) -> list[int]:
-        """The token of a point "x y". Raises UserError for another text."""
-        return tokens_of(np.array([point(text)])).tolist() if text else []
+        """Nothing for no text. Raises UserError for any other, because a path is not known from its last point."""
+        if text:
+            raise UserError(f"a policy of points reads no text but a direction, so not {text!r}: choose another method")
+        return []
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The last of the points."""
@@ -174,7 +177,8 @@ class FlowEngine(PassEngine):
                     for attempt, token in zip(attempts, path[-1].tolist(), strict=True):
                         on_tokens(attempt, [token])
         finally:
-            self.meter.charge(Cost(decode=passes, seconds=seconds), to=paying, started=len(attempts) if path else 0)
+            began = len(attempts) if path or not room else 0         # nothing is left to write at the end of a path
+            self.meter.charge(Cost(decode=passes, seconds=seconds), to=paying, started=began)
         why = Stop.DONE if done + len(path) == STATES else Stop.LENGTH if len(path) == room else Stop.CANCELLED
         if not path:
             return [Said.nothing(why) for _ in attempts]
@@ -228,16 +232,19 @@ class FlowCritic:
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:
         """See `isocost.world.Critic`."""
-        self.meter.charge(Cost(score=int(batch.mask.sum())))
-        return self._predicted(batch).to(batch.logp)
+        began = perf_counter()
+        out = self._predicted(batch).to(batch.logp)
+        self.meter.charge(Cost(score=int(batch.mask.sum()), seconds=perf_counter() - began))
+        return out
 
     def fit(self, batch: Batch, target: Tensor, *, lr: float) -> dict[str, float]:
         """See `isocost.world.Critic`."""
+        began = perf_counter()
         self.adam.zero_grad()
         loss = (self._predicted(batch) - target)[batch.mask].square().mean() / 2
         loss.backward()
         self.adam.step(lr)
-        self.meter.charge(Cost(train=int(batch.mask.sum()), updates=1))
+        self.meter.charge(Cost(train=int(batch.mask.sum()), updates=1, seconds=perf_counter() - began))
         return {"critic/loss": float(loss.detach())}
 
     def state(self) -> dict[str, Tensor]:

@@ -60,16 +60,19 @@ class CellText:
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """The characters of a sum. Raises UserError for a text of another length, or with other characters."""
-        tokens = self.encode(messages[-1].content)
-        if len(tokens) != ASKED:
-            raise UserError(f"{messages[-1].content!r} has {len(tokens)} characters; this policy reads {ASKED}")
-        return tokens
-
-    def encode(self, text: str) -> list[int]:
-        """Characters. Raises UserError for one that is not read here."""
+        text = "\n".join(m.content for m in messages)
         if unknown := set(text) - set(SYMBOLS):
             raise UserError(f"{text!r} has {min(unknown)!r}; this policy reads {SYMBOLS}")
+        if len(text) != ASKED:
+            raise UserError(f"{text!r} has {len(text)} characters; this policy reads {ASKED}")
         return [SYMBOLS.index(c) for c in text]
+
+    def encode(self, text: str) -> list[int]:
+        """Nothing for no text. Raises UserError for any other, because passes are not known from what they wrote."""
+        if text:
+            raise UserError(f"a policy that fills places reads no text but a sum, so not {text!r}: choose another "
+                            "method")
+        return []
 
     def decode(self, tokens: Sequence[int]) -> str:
         """What passes have written, "?" where nothing is."""
@@ -163,7 +166,8 @@ class MaskedEngine(PassEngine):
                         on_tokens(attempt, [token])
         finally:
             decode = len(path) * len(attempts) * (ASKED + PLACES)
-            self.meter.charge(Cost(decode=decode, seconds=seconds), to=paying, started=len(attempts) if path else 0)
+            began = len(attempts) if path or not room else 0         # nothing is left to write after the last pass
+            self.meter.charge(Cost(decode=decode, seconds=seconds), to=paying, started=began)
         over = done + len(path) == len(self.sizes)
         why = Stop.DONE if over else Stop.LENGTH if len(path) == room else Stop.CANCELLED
         if not path:
