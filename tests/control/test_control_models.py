@@ -133,7 +133,7 @@ def test_how_alike_slopes_are_is_the_sum_of_cosines_of_pairs():
     """Q_k = w_k · a. Three alike: 6 pairs of 1 over K − 1. At right angles: 0. Opposite: 2 · −1 / 1."""
     one = torch.full((1, 4, 2), 0.3)
     batch = Transitions(one, one, one[..., 0], one, one[..., 0])
-    for slopes, found in (([(1, 0), (2, 0), (5, 0)], 3.0), ([(1, 0), (0, 2)], 0.0), ([(1, 1), (-3, -3)], -2.0)):
+    for slopes, found in (([(1, 1)], 0.0), ([(1, 0), (2, 0), (5, 0)], 3.0), ([(1, 0), (0, 2)], 0.0), ([(1, 1), (-3, -3)], -2.0)):
         w = torch.tensor(slopes, dtype=torch.float32)[None, :, None]
         net = Given(lambda x, w=w: (x[..., 2:] * w).sum(-1, keepdim=True), 1, len(slopes))
         assert ravl.alike(params(critic=net), batch).item() == pytest.approx(found, abs=1e-5)
@@ -286,6 +286,8 @@ def test_pieces_are_of_one_trajectory_and_in_units_of_the_sets_spread():
     assert np.allclose(piece[0, :, -1, 3], [1, 0, 1], atol=1e-5) and batch.observation[0, :, 0].tolist() == [0, 20, 21]
     rows, others = replay.split(replay.rows[0])[0], batch.others
     assert others["mean"][0, 0, 0, 0] == rows.mean() and others["spread"][0, 0, 0, 0] == rows.std(correction=0)
+    with pytest.raises(UserError, match="networks.steps is 4 and sample.steps is 6"):
+        methods.refuse_unfit(methods.tuned(methods.agent("pgd"), {"sample.steps": "6"}), open_task("maze:4"))
     short = pgd.sample(chain([2, 1]), 1, Fixed(replay=0.0), gamma=0.9, steps=3).others
     assert np.allclose((short["piece"] * short["spread"] + short["mean"])[0, 0, :, 0], [0, 1, 1], atol=1e-5)
 
@@ -447,6 +449,14 @@ def test_what_is_hidden_changes_the_critics_and_not_the_actor():
 
 
 # runs ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "key", "value"), [
+    ("ravl", "networks.models", "0"), ("neubay", "networks.models", "0"), ("vagram", "networks.models", "0"),
+    ("fly", "networks.hidden", "-1"), ("bpp", "networks.delay", "-1"), ("pgd", "imagine.flow_steps", "0")])
+def test_a_setting_that_makes_no_network_and_no_piece_is_refused(name, key, value):
+    with pytest.raises(UserError, match=f"{key}={value}"):
+        methods.tuned(methods.agent(name), {key: value})
 
 
 @pytest.mark.parametrize("name", ["neubay", "vagram"])

@@ -127,7 +127,7 @@ class TestBpp:
             return bpp.read(frames, kept, delay).unflatten(-1, (-1, 2))[:, 0].tolist()
 
         assert read("keys") == [0, 0, 2, 5, 6] and read("keys", 1) == [0, 0, 2, 5, 6]
-        assert read("keys", 2) == [0, 0, 0, 2, 6] and read("keys", 5) == [0, 0, 0, 0, 6]
+        assert read("keys", 2) == [0, 0, 0, 2, 6] and read("keys", 5) == read("keys", 9) == [0, 0, 0, 0, 6]
         assert read("last") == [6] and read("whole") == [0, 1, 2, 3, 4, 5, 6]
 
     def test_the_newest_four_are_kept_and_frames_before_the_first_change_nothing(self):

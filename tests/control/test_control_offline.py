@@ -659,6 +659,8 @@ def test_the_command_line_says_what_a_set_is_for(where, tmp_path):
     collect = ("collect", "maze:2", "--steps", 9, "--out", tmp_path / "m.parquet")
     assert "share of random is 0, expected above 0" in said(*collect, "--by", "random=0", "--by", "stitch", code=2)
     assert f"isocost train iql --control maze:2 --offline {tmp_path / 'm.parquet'}" in " ".join(said(*collect).split())
+    rooms = said("collect", "rooms", "--steps", 9, "--out", tmp_path / "r.parquet")
+    assert "isocost train bpp --control rooms" in " ".join(rooms.split())
 
 
 def test_a_policy_of_several_modes_is_evaluated_by_draws_of_each_run_alone():

@@ -219,6 +219,8 @@ def test_demonstrations_are_charged_and_a_snapshots_cut_is_no_end(tmp_path):
     (end,) = run_stack(jobs("snapshot:steps=5,share=1", 0), [tmp_path / "a"])
     assert shown > 8 and end["samples"] == 150 - shown and end["bill"]["train"]["env_steps"] == 150
     assert json.loads((tmp_path / "a" / "metrics.jsonl").read_text().splitlines()[-1])["env_steps"] == 150
+    with pytest.raises(UserError, match="demonstrations take .* and the budget is 150: raise it"):
+        run_stack(jobs("snapshot:demonstrations=80", 0), [tmp_path / "b"])
     run = StackedRun(0, 1.0, 1e-3, lessons=lessons("snapshot:steps=5,share=1", open_task("maze:9"), 0))
     loop = Loop(agent("sac", batch=16, width=16), open_task("maze:9"), [run], 400)
     loop.advance([run.now + 60])

@@ -23,7 +23,8 @@ SHARED = ("method", "budget", "seed", "out", "lr", "sets", "evaluations", "stop_
 
 control_run_options = several(       # those of `OWN`
     click.option("--control", metavar="TASK", help="train a method of value-based control on a task: pendulum, "
-                 "swingup, quad2d, lane, maze:8, goalmaze:8, lock:8, bandit, reach, rooms, family:4, or gym:ID"),
+                 "swingup, quad2d, lane, maze:8, goalmaze:8, lock:8, bandit, reach, rooms, family:4, held:4, "
+                 "distracted:8, or gym:ID"),
     click.option("--offline", type=FILE, metavar="FILE",
                  help="with --control: the dataset of `isocost collect` that a method learns from, or "
                  "minari:ID-OR-FOLDER; of an offline method the budget may be 20k-updates"),

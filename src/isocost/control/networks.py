@@ -31,7 +31,9 @@ class Network(Protocol):
     @property
     def members(self) -> int: ...
     @property
-    def outputs(self) -> int: ...       # of one member for one example
+    def inputs(self) -> int: ...        # of one member for one example
+    @property
+    def outputs(self) -> int: ...       # the same
     @property
     def slow(self) -> bool: ...         # whether there is an averaged copy
     @property
@@ -151,6 +153,7 @@ class Numbers:
     members: int = 1
     slow: bool = False
     decay: float = 0.0
+    inputs: int = 0
     multiplications: int = 0
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy import ndarray
@@ -75,6 +75,15 @@ class Tempo:
     tau: float = 0.005                  # slow <- slow + tau (network - slow)
     slow_every: int = 1                 # k: the slow copies move after every k-th update
     reset: bool = False                 # networks start again before the next update; the replay stays
+
+
+@runtime_checkable
+class Chosen(Protocol):
+    """A task whose episodes a teacher can choose, besides the mazes and families that teachers know themselves."""
+
+    @property
+    def contexts(self) -> int: ...      # P: numbers in [0, 1] that name an episode
+    def begin_in(self, context: ndarray, rng: np.random.Generator) -> ndarray: ...     # (P,) -> (D,)
 
 
 class ControlTask(Protocol):

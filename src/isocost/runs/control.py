@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -374,6 +375,10 @@ async def _go(
             for j, _ in todo]
     for (job, _), each in zip(todo, runs, strict=True):
         each.lessons = teachers.lessons(job.teacher, task, job.seed, job.environments) if job.teacher else None
+        if each.env_steps >= job.budget.get("env-steps", inf):
+            raise UserError(f"--teacher {job.teacher}: its demonstrations take {grouped(each.env_steps)} env-steps, "
+                            f"and the budget is {grouped(job.budget['env-steps'])}: raise it, or name fewer "
+                            "demonstrations")
     first = todo[0][0]
     rows = set_of(first.data, first.task).rows if first.data else None
     stack = Stack(Loop(agent, task, runs, 1 if agent.offline else max(capacity_of(j) for j, _ in todo), rows))

@@ -22,6 +22,7 @@ from isocost.control.seams import Agent
 from isocost.control.types import Space
 from isocost.errors import UserError
 from isocost.found import Card
+from isocost.traits import bounds
 
 CARD = Card("BPP", "2602.15010", 2026, "flowbc", "Key frames are a better memory for cloning than whole histories.")
 MANY = 4        # M
@@ -29,11 +30,11 @@ MANY = 4        # M
 
 def read(frames: Tensor, kept: str, delay: int) -> Tensor:
     """(.., H, F) -> what a network reads of the frames, (.., numbers): all of them for "whole", the newest for "last",
-    and for "keys" also the newest M key frames that are `delay` old."""
+    and for "keys" also the newest M key frames that are at least `delay` frames old."""
     if kept == "keys":
         seen = frames[..., -1] > 0
         rises = seen & ~torch.cat((torch.zeros_like(seen[..., :1]), seen[..., :-1]), -1)
-        rises[..., frames.shape[-2] - delay :] = False
+        rises[..., max(frames.shape[-2] - delay, 0) :] = False
         after = rises.flip(-1).cumsum(-1).flip(-1)      # 1 for the newest of them
         slot = rises[..., None] & (after[..., None] == torch.arange(MANY, 0, -1))
         frames = torch.cat((slot.to(frames.dtype).transpose(-1, -2) @ frames, frames[..., -1:, :]), -2)
@@ -56,6 +57,7 @@ class FrameReader(Mlp):
         return plain(weights, torch.cat((past, x[..., many:]), -1))
 
 
+@bounds(delay="[0, inf)")
 def networks(space: Space, agent: Agent, *, kept: str = "keys", delay: int = 0) -> Mapping[str, Network]:
     """Velocities of an action. `kept`: "keys", "whole" or "last"; `delay`: Δ, in frames. Raises UserError for another,
     and for a task without frames."""

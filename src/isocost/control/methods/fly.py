@@ -23,6 +23,7 @@ from isocost.control.seams import Agent
 from isocost.control.types import Space
 from isocost.errors import UserError
 from isocost.found import Card
+from isocost.traits import bounds
 
 CARD = Card("Learning to Fly", "2311.13081", 2023, "td3", "A critic that sees more than its actor teaches it faster.")
 
@@ -41,6 +42,7 @@ class Blind(Mlp):
         return super().__call__(weights, x)
 
 
+@bounds(hidden="[0, inf)")
 def networks(space: Space, agent: Agent, *, hidden: int = 2, shown: bool = True) -> Mapping[str, Network]:
     """TD3's. Raises UserError if nothing is left to see."""
     if hidden >= space.observation:

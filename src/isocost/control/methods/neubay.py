@@ -21,10 +21,12 @@ from isocost.control.parts.mix import weighted
 from isocost.control.seams import Agent, ModelBased
 from isocost.control.types import Space
 from isocost.found import Card
+from isocost.traits import bounds
 
 CARD = Card("NEUBAY", "2512.04341", 2025, "redq", "Long walks in draws of a model need no penalty for its doubt.")
 
 
+@bounds(models="[1, inf)")
 def networks(space: Space, agent: Agent, *, models: int = 10) -> Mapping[str, Network]:
     """WSRL's, and `models` members of dynamics, all but the actor with LayerNorm."""
     return {**wsrl.networks(space, agent), "model": model.network(space, agent, models, norm=True)}

@@ -27,14 +27,18 @@ from isocost.control.parts.mix import last_rows
 from isocost.control.replay import Replay, gathered
 from isocost.control.seams import Agent, ModelBased
 from isocost.control.types import Space, Transitions
+from isocost.errors import UserError
 from isocost.found import Card
+from isocost.recipe import knobs
 from isocost.traits import bounds
 
 CARD = Card("PGD", "2404.06356", 2024, "iql", "Pieces drawn to the policy are better training data than the set's.")
 
 
 def networks(space: Space, agent: Agent, *, steps: int = 4) -> Mapping[str, Network]:
-    """IQL's, and the flow of pieces of `steps` steps."""
+    """IQL's, and the flow of pieces of `steps` steps. Raises UserError if `sample` draws longer or shorter ones."""
+    if steps != (drawn := knobs(agent.sample)["steps"]):
+        raise UserError(f"networks.steps is {steps} and sample.steps is {drawn}: --set both to the same number")
     size = steps * (space.observation + space.actions + 2)
     return {**iql.networks(space, agent), "model": flow.velocity(0, size, agent)}
 
@@ -68,6 +72,7 @@ def towards(action: Tensor, wanted: Tensor) -> Tensor:
     return pull / (pull.flatten(2).norm(dim=-1) + 1e-8)[..., None, None]
 
 
+@bounds(flow_steps="[1, inf)")
 def imagined(
     batch: Transitions, params: Params, luck: Luck, *, gamma: float = 0.99, guidance: float = 0.3, flow_steps: int = 10
 ) -> Transitions:

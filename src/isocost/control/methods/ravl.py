@@ -25,10 +25,12 @@ from isocost.control.parts.mix import weighted
 from isocost.control.seams import Agent, ModelBased
 from isocost.control.types import Space, Transitions
 from isocost.found import Card
+from isocost.traits import bounds
 
 CARD = Card("RAVL", "2402.12527", 2024, "sac", "The least of ten critics bounds values at the edge of reach.")
 
 
+@bounds(models="[1, inf)")
 def networks(space: Space, agent: Agent, *, models: int = 5) -> Mapping[str, Network]:
     """SAC's, and `models` members of dynamics."""
     critic = Mlp(space.observation + space.actions, 1, agent.width, agent.depth, agent.members, slow=True, twice=True)
@@ -44,7 +46,7 @@ def alike(params: Params, batch: Transitions) -> Tensor:
     slope, = torch.autograd.grad(value.sum(), action, create_graph=True)
     unit = slope / (slope.norm(dim=-1, keepdim=True) + 1e-10)
     both = (unit.sum(1) ** 2).sum(-1) - (unit**2).sum((1, -1))
-    return both.mean(-1) / (action.shape[1] - 1)
+    return both.mean(-1) / max(action.shape[1] - 1, 1)      # one critic has no pairs
 
 
 def losses(

@@ -4,8 +4,9 @@
     L_π = mean (1/J) Σ_i (α log π(a_i|s_0) − min_k Q_k(ŝ_i, a_i))       Q: SAC's, of steps, with a' = a_0 of s'
 
 Patel & Siegelmann 2024, arXiv:2410.08979. Acts by the state of the last decision alone (`held:4`). J = 1 is SAC. With
-`networks.repeats` there is one action for all J: action repeat. Left out: the recurrent actor of sequences of any
-length (here one output for each step), and the score over several J.
+`networks.repeats` there is one action for all J: action repeat, but for exploration, which is drawn anew in each
+step. Left out: the recurrent actor of sequences of any length (here one output for each step), and the score over
+several J.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def networks(space: Space, agent: Agent, *, repeats: bool = False) -> Mapping[st
 
 def parts(params: Params, observation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The state now, that of the last decision, and the steps since it."""
-    size = params.networks["actor"].inputs      # type: ignore[attr-defined]
+    size = params.networks["actor"].inputs
     now, then, since = observation.split((size, size, observation.shape[-1] - 2 * size), -1)
     return now, then, since
 
@@ -92,7 +93,7 @@ def losses(batch: Transitions, target: Tensor, params: Params, luck: Luck) -> di
 def explore(params: Params, observation: Tensor, luck: Luck | None) -> Tensor:
     """The action of this step, of those that were named in the state of the last decision."""
     _, then, since = parts(params, observation)
-    size = params.networks["critic"].inputs - then.shape[-1]        # type: ignore[attr-defined]
+    size = params.networks["critic"].inputs - then.shape[-1]
     mean, spread = ((since[..., None] * x).sum(-2) for x in sequence(params, then, size, since.shape[-1]))
     if luck is None:
         return torch.tanh(mean)

@@ -29,6 +29,7 @@ from isocost.traits import bounds
 CARD = Card("VaGraM", "2204.01464", 2022, "sac", "A model that is exact where the value depends on it is enough.")
 
 
+@bounds(models="[1, inf)")
 def networks(space: Space, agent: Agent, *, models: int = 3) -> Mapping[str, Network]:
     """SAC's, and `models` members of dynamics."""
     return {**sac.networks(space, agent), "model": model.network(space, agent, models)}

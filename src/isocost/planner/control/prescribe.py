@@ -14,6 +14,7 @@ from isocost.errors import UserError
 from isocost.laws.papers.value import rounded
 from isocost.laws.value_fit import (
     AXES,
+    BEYOND,
     DECIDED,
     LEVEL,
     MISSED,
@@ -36,6 +37,7 @@ from isocost.stats.intervals import Interval, student
 RETURNS = 8             # returns that a law is fitted to, from a fifth to the top of what the pilot reached
 USUAL = 0.3             # without a wanted return: the largest that at most this share of the pilot's runs missed
 ROOM = 1.25             # the samples of a prescribed run, over the upper end of its interval
+DEAR = 0.1              # `excess` of offline updates up to which an interval wider than `WIDEST` is no obstacle
 NEAR = 2.0              # runs whose clock is at most this factor apart foretell a return
 WORDS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
     SIGMA: ("sigma", "updates per sample", "sigma {:g}".format),
@@ -98,6 +100,13 @@ def fit_returns(curves: Sequence[ReturnCurve], wanted: float | None = None) -> t
     return found, ControlLaws(tuple(map(summary, found)), tuple(dropped), len(curves))
 
 
+def excess(law: ControlLaw, price: ControlPrice, value: float) -> float:
+    """By what share the cost of this number may exceed the least one: the quantile at `DECIDED` of the draws."""
+    tried = np.geomspace(law.sigmas[0] / BEYOND, law.sigmas[-1] * BEYOND, 241)
+    own, least = law.cost(price, np.array([value]))[1:, 0], law.cost(price, tried)[1:].min(1)
+    return float(np.quantile(own / least, DECIDED)) - 1
+
+
 def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
     """Why a law prescribes nothing; empty if it does. Without a price only the law itself is asked."""
     name, rise, at_value = WORDS[law.over]
@@ -111,9 +120,10 @@ def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
         if (best.value / at - 1) * (factor - 1) > 0 and abs(np.log(best.value / at)) > 0.95 * np.log(2):
             return (f"the cheapest {name} lies beyond the {end} that was run, {at:g}: run "
                     f"{at_value(at * factor * factor)} too")
-    if best.high > WIDEST * best.low:
+    if best.high > WIDEST * best.low and (law.over == SIGMA or (more := excess(law, price, best.value)) > DEAR):
+        dear = f", and its cost may be {more:.0%} above the least" if law.over == OFFLINE else ""
         return (f"the cheapest {name} is {best.value:.2g} [{best.low:.2g}, {best.high:.2g}], ends more than a factor "
-                f"{WIDEST:g} apart. Add seeds, or values{' of sigma' * (law.over == SIGMA)} further apart")
+                f"{WIDEST:g} apart{dear}. Add seeds, or values{' of sigma' * (law.over == SIGMA)} further apart")
     for axis in AXES:
         if side := law.outside(axis, best.value):
             edge = law.axes[axis]

@@ -15,11 +15,11 @@ from isocost.steps.events import SILENT, Observer
 
 @dataclass(frozen=True)
 class CollectedSet(Result):
-    """Where a set is, its card, and whether its actions are discrete."""
+    """Where a set is, its card, and a method that learns from it; empty if no built-in one does."""
 
     path: str
     card: Mapping[str, Any]
-    discrete: bool = False
+    method: str = "iql"
 
     def rows(self) -> list[Row]:
         """Its size, who made it with which return, and how it is used."""
@@ -36,9 +36,9 @@ class CollectedSet(Result):
                         "actions"),
             Row("hash", card["hash"][:12]),
             Row("", "no built-in method learns discrete actions from a set: name a file of your own", "flag")
-            if self.discrete else
-            Row("next", f"isocost train iql --control {card['task']} --offline {self.path} --budget 20k-updates",
-                "command"),
+            if not self.method else
+            Row("next", f"isocost train {self.method} --control {card['task']} --offline "
+                        f"{self.path} --budget 20k-updates", "command"),
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +73,8 @@ def collect_set(
         write_minari(made, opened, path) if minari else write(made, opened.space, path)
     elif (read_minari(str(path), opened) if minari else read(path, opened)).card["hash"] != made.card["hash"]:
         raise UserError(f"{path} holds another set; choose another --out")
-    return CollectedSet(f"{MINARI * minari}{path}", made.card, opened.space.discrete)
+    method = "" if opened.space.discrete else "bpp" if opened.space.frames else "iql"
+    return CollectedSet(f"{MINARI * minari}{path}", made.card, method)
 
 
 def _shares(texts: Sequence[str]) -> dict[str, float]:

@@ -64,6 +64,7 @@ def set_hash(data: str, task: str) -> str:
 
     return str(set_of(data, task).card["hash"])
 
+
 @dataclass(frozen=True)
 class ControlProfile(Result):
     """What the profile of a task measured.
