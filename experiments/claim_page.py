@@ -92,6 +92,7 @@ NOT_ASKED = (
     "RaC again: help mends demonstrations of people who err; the desk's expert does not, and imitation ends at 0.98.",
     "VRAG-RL again: on the needle GRPO gains nothing (`experiments/results/bases.json`).",
     "RedStar: on worked sums of all levels a run gains 0.12, less than the gate asks for.",
+    "Balanced filtering: on hard sums few groups are in range; a pilot of 16,384 rollouts made 4 to 12 steps, not 20.",
 )
 BACK = """## What the gate would have done
 
