@@ -97,7 +97,8 @@ def set_of(of: ControlClaim, arm: Mapping[str, Any], seed: int) -> str | None:
     mix, agent = dict(arm.get("mixture", of.mixture) or {}), methods.agent(arm["method"])
     if not mix or not (agent.offline or agent.warms):
         return None
-    seed %= int(mix.pop("sets", seed + 1))
+    sets = int(mix.pop("sets", 0))
+    seed = seed % sets + FIRST * (seed >= FIRST) if sets else seed      # a pilot's sets are not those of its claim
     name = f"{digest(arm['mixture'])[:8]}-{seed}" if "mixture" in arm else str(seed)
     file, task = of.home / "sets" / f"{name}.parquet", open_task(arm.get("task", of.task))
     if not file.exists():
