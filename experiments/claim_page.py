@@ -154,7 +154,7 @@ def page(found: Records) -> str:
     parts += [_picture()] if done else []
     if sealed:
         parts.append("Sealed and not yet run: " + ", ".join(sealed) + ".\n")
-    if waiting := [n for n in rows() if n not in found]:
+    if waiting := [n for n in every if n not in found]:
         parts.append("Stated and not yet piloted: " + ", ".join(f"`{n}`" for n in waiting) + ".\n")
     parts.append("## Not asked, because\n")
     parts.append(markdown_table(("claim", "because"), [

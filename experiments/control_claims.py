@@ -15,7 +15,7 @@ A claim is a table of a file in experiments/claims/control, with the fields of `
     wanted                          the return of "ln samples": of a run that never arrives, ln of twice its samples
     mixture                         for methods that learn from a set: shares of behaviours, or `peaks`, and `steps`.
                                     Each seed has a set of its own, which all arms share; with `sets` there are so many,
-                                    and the seeds take them in turn
+                                    and the seeds take them in turn; `first` makes them others than an earlier claim's
     grid                            a pilot's rates are the arm's, and so many times less and more of it
     runs                            the claim in whose folder runs are kept, if not its own: arms that both have are
                                     trained once
@@ -97,7 +97,8 @@ def set_of(of: ControlClaim, arm: Mapping[str, Any], seed: int) -> str | None:
     mix, agent = dict(arm.get("mixture", of.mixture) or {}), methods.agent(arm["method"])
     if not mix or not (agent.offline or agent.warms):
         return None
-    seed %= int(mix.pop("sets", seed + 1))
+    sets, first = (int(mix.pop(k, 0)) for k in ("sets", "first"))
+    seed = first + (seed % sets + FIRST * (seed >= FIRST) if sets else seed)    # a pilot's sets are its own
     name = f"{digest(arm['mixture'])[:8]}-{seed}" if "mixture" in arm else str(seed)
     file, task = of.home / "sets" / f"{name}.parquet", open_task(arm.get("task", of.task))
     if not file.exists():

@@ -64,6 +64,9 @@ def test_an_arm_can_have_a_set_of_its_own_and_updates_on_it_before_its_samples(t
     assert claims.set_of(of, {"method": "sac"}, 0) is None
     assert claims.set_of(of, each, 0) == claims.set_of(of, each, 2) != claims.set_of(of, each, 1)
     assert claims.set_of(of, arms["b"], 0) != claims.set_of(of, each, 0)
+    pilots = {claims.set_of(of, each, claims.FIRST + k) for k in range(3)}     # none is a set of the claim's
+    again = {claims.set_of(replace(of, mixture=mix | {"first": 7}), each, k) for k in range(3)}
+    assert len(pilots) == len(again) == 2 and not (pilots | again) & {claims.set_of(of, each, k) for k in range(3)}
     made = claims.trained(of, "pilot", [0])
     ends = {k: claims.read_json(f[0] / "end.json") for k, f in made.items()}
     assert {k: (e["samples"], e["updates"]) for k, e in ends.items()} == {"a": (32, 31), "b": (16, 15)}
