@@ -40,9 +40,8 @@ def compare_folders(
     is kept in `out/comparison.json`. With `log`, the question is counted there, and answered at its error rate
     (`isocost.compare.asked`). Learning-rate probes and edge runs in the folders are left out.
 
-    Raises:
-        UserError: if a folder holds no run, or runs of several arms; if the runs are not measured alike, or a record
-            does not hold the cost in `unit`; and in the cases of `isocost.compare.judge.compare`.
+    Raises UserError if a folder holds no run, or runs of several arms; if the runs are not measured alike, or a record
+    does not hold the cost in `unit`; and in the cases of `isocost.compare.judge.compare`.
     """
     paths = [Path(f) for f in folders]
     labels = labels_of([str(f) for f in paths])

@@ -169,9 +169,8 @@ def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost
     where errors are controlled over more than this comparison (`isocost.compare.many`). Else `shares` are the error
     rates of the three questions.
 
-    Raises:
-        UserError: for fewer than two arms, an arm without runs, a seed twice in one arm, arms evaluated on different
-            problems, or a run whose first evaluation is at more than 1.5 times `cost`.
+    Raises UserError for fewer than two arms, an arm without runs, a seed twice in one arm, arms evaluated on different
+    problems, or a run whose first evaluation is at more than 1.5 times `cost`.
     """
     _check(arms)
     whole, short = _whole(arms, cost)

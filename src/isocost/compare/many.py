@@ -80,8 +80,7 @@ def wave(arms: Mapping[str, Sequence[Track]], parents: Mapping[str, str], *, uni
 
     `parents` maps each judged method to an arm. Each pair is read at the largest cost that its own runs reached.
 
-    Raises:
-        UserError: without methods, for a parent without runs, and in the cases of `isocost.compare.judge.compare`.
+    Raises UserError without methods, for a parent without runs, and in the cases of `isocost.compare.judge.compare`.
     """
     if not parents:
         raise UserError("comparing with parents needs at least one method and its parent")

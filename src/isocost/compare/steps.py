@@ -207,8 +207,7 @@ def _estimated(made: Mapping[str, Recipe], shared: Mapping[str, str], setting: S
 def _same_steps(made: Mapping[str, Recipe], shared: Mapping[str, str], like: Sequence[Problem]) -> list[list[str]]:
     """Groups of arms that take bit-identical first steps in `isocost.worlds.toy`.
 
-    Raises:
-        UserError: for an arm that cannot take a step there; it would fail after other arms were paid for.
+    Raises UserError for an arm that cannot take a step there; it would fail after other arms were paid for.
     """
     from isocost.contract.check import tried
 

@@ -27,8 +27,7 @@ TWO = "expected at least two methods, such as `isocost compare grpo dapo`, or tw
 def are_on_disk(arms: Sequence[str]) -> bool:
     """Whether the arms of a comparison are folders or files that are read, rather than methods.
 
-    Raises:
-        UserError: for a mixture of both, or fewer than two arms on disk.
+    Raises UserError for a mixture of both, or fewer than two arms on disk.
     """
     there = [Path(a).exists() and not a.endswith(".py") and ("/" in a or a not in catalogue.names()) for a in arms]
     if all(there) and len(arms) < 2:
@@ -45,8 +44,7 @@ def are_on_disk(arms: Sequence[str]) -> bool:
 def with_parents(arms: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """The arms, with missing parents put first, and the parent of each arm given.
 
-    Raises:
-        UserError: for a method without a parent.
+    Raises UserError for a method without a parent.
     """
     parents: dict[str, str] = {}
     for arm in arms:
@@ -104,8 +102,7 @@ class Terms:
     def recipes(self) -> dict[str, Recipe]:
         """The recipe of every arm, with one learning rate for all.
 
-        Raises:
-            UserError: for a method or setting that does not exist or does not fit, and for two equal recipes.
+        Raises UserError for a method or setting that does not exist or does not fit, and for two equal recipes.
         """
         made = {}
         for arm in self.arms:

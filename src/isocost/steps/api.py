@@ -159,8 +159,7 @@ def study(
     samples, device, dtype, kernels, threads, in_turns, witness, env, max_turns. observer: receives progress and
     warnings; by default they are printed in IPython and nowhere else.
 
-    Raises:
-        UserError: for a setting of another name. A value that cannot be used is an error of the first step.
+    Raises UserError for a setting of another name. A value that cannot be used is an error of the first step.
     """
     setting = setting_with(model=model, data=data, **settings)
     return Study(Path(out), setting, seed=seed, method=method, problems=problems, observer=observer)
@@ -169,7 +168,6 @@ def study(
 def open(path: str | Path, *, observer: Observer | None = None) -> Study:
     """The study in a folder that `isocost profile`, `isocost import` or `isocost.study` made.
 
-    Raises:
-        UserError: where there is none.
+    Raises UserError where there is none.
     """
     return Study(on_disk.StudyRecord.read(path).path, observer=observer)

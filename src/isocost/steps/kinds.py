@@ -80,8 +80,7 @@ def whole(kind: str, out: Path, setting: Setting, asked: Mapping[str, Any], obse
 def plan(study: StudyRecord, asked: Mapping[str, Any]) -> Any:
     """The plan of a study by the planner of its kind, with the options `asked`, of which None was not given.
 
-    Raises:
-        UserError: for an option that studies of this kind do not have, and as the planner does.
+    Raises UserError for an option that studies of this kind do not have, and as the planner does.
     """
     planner = PLANNERS[study.kind]
     own = {f.name for f in fields(planner.options)}

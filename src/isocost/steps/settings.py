@@ -105,8 +105,7 @@ def kind_of_world(world: str | None) -> str:
 def setting_with(**options: Any) -> Setting:
     """The setting of these options, by their names, with the defaults of `setting_of`.
 
-    Raises:
-        UserError: for an unknown name.
+    Raises UserError for an unknown name.
     """
     if unknown := [k for k in options if k not in option_names()]:
         raise UserError(f"{unknown[0]!r} is not a setting; settings are {', '.join(option_names())}")

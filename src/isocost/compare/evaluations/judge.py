@@ -126,9 +126,8 @@ def compare_evaluations(
     unit of the score; `columns` name a plain file's columns. With `log`, the question is counted there
     (`isocost.compare.asked`). With `out`, the answer is kept in `out/comparison.json`.
 
-    Raises:
-        UserError: for fewer than two arms, a file that cannot be read, arms that share less than half of their
-            problems, or folders with different numbers of files.
+    Raises UserError for fewer than two arms, a file that cannot be read, arms that share less than half of their
+    problems, or folders with different numbers of files.
     """
     if len(arms) < 2:
         raise UserError(f"a comparison needs at least two arms, got {len(arms)}")

@@ -177,9 +177,8 @@ def diagnose_reward(
     `pass_rate`, or the law of `study`, is what costs are computed at. The observer receives the `RewardSubject`,
     then each `Finding`.
 
-    Raises:
-        UserError: if the reward or the data cannot be opened; if the reward gives no reward to any of four reference
-            answers, compares completions, or pays more or less than its scale; if no answer is of a known kind.
+    Raises UserError if the reward or the data cannot be opened; if the reward gives no reward to any of four reference
+    answers, compares completions, or pays more or less than its scale; if no answer is of a known kind.
     """
     began, meter = time.perf_counter(), Meter()
     if not verify.find(reward).of_text:

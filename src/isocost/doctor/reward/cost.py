@@ -90,8 +90,7 @@ def costs_of(
 
     `strategies` are the strategies that are paid, with their mean reward.
 
-    Raises:
-        UserError: if there is no study, or it has no law.
+    Raises UserError if there is no study, or it has no law.
     """
     column, rates = pass_rates(problems)
     law = _law(study) if study is not None else None

@@ -125,8 +125,7 @@ class ControlPlanResult(OfPlanner):
 def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
     """Without runs, plan the pilot; with the runs of a pilot, prescribe.
 
-    Raises:
-        UserError: for options that do not fit, a budget that pays for nothing, and a return without a law.
+    Raises UserError for options that do not fit, a budget that pays for nothing, and a return without a law.
     """
     told = {k: v for k, v in vars(asked).items() if v is not None}
     own = study.source.can(Can.PILOT)

@@ -165,8 +165,7 @@ def evaluate(
     `strategy` (`isocost.strategies`) each completion is an answer by it. pass@1 is by the verifier `truth`, or that of
     the run; the mark of the verifier that trained is beside it. Writes eval.json.
 
-    Raises:
-        UserError: if the run has no final policy.
+    Raises UserError if the run has no final policy.
     """
     record = read_json(run / "run.json")
     source.of(record).require(Can.EVALUATE, run)
@@ -208,8 +207,7 @@ def evaluate_model(
     (`isocost.strategies`), so many answers by it. `price` is per token, and `limits` are of the requests to a model's
     server.
 
-    Raises:
-        UserError: for a model or problems that cannot be used, and where no completion has a reward.
+    Raises UserError for a model or problems that cannot be used, and where no completion has a reward.
     """
     from isocost.runs import evaluate as policies
     from isocost.worlds.setting import open_setting

@@ -148,8 +148,7 @@ def find_rollouts(folder: str | Path, *, run: str | None = None, first: int = 3,
 
     **wanted: fields of `Wanted`.
 
-    Raises:
-        UserError: without a run or a profile below the folder, or for a run or an update that it does not have.
+    Raises UserError without a run or a profile below the folder, or for a run or an update that it does not have.
     """
     folder, asked = Path(folder), Wanted(**wanted)
     there, update = _all(folder), asked.update

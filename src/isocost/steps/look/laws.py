@@ -99,8 +99,7 @@ def fit_points(law: str, path: str | Path, *, x: str = "x", y: str = "y", run: s
                ) -> PointsFit:
     """Fit a law to a CSV table with columns `x` and `y` and, if known, `run`, which names the run of each point.
 
-    Raises:
-        UserError: for an unknown law, and for a table that does not fit.
+    Raises UserError for an unknown law, and for a table that does not fit.
     """
     if law not in LAWS:
         raise UserError(f"unknown law {law!r}; expected one of {', '.join(LAWS)}")

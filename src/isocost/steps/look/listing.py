@@ -145,8 +145,7 @@ def _table(runs: list[RunRow]) -> Table:
 def list_folder(folder: str | Path) -> Listing:
     """The studies and runs below a folder.
 
-    Raises:
-        UserError: if the folder does not exist.
+    Raises UserError if the folder does not exist.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -309,8 +308,7 @@ class MethodFile(TextResult):
 def method_file(name: str) -> MethodFile:
     """The file of a method, by its name or path.
 
-    Raises:
-        UserError: for a method that does not exist or cannot be loaded.
+    Raises UserError for a method that does not exist or cannot be loaded.
     """
     path = Path(catalogue.load(name).__file__)
     return MethodFile(name, path, path.read_text(encoding="utf-8"))
@@ -340,8 +338,7 @@ def check_method(name: str) -> MethodCheck:
     """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file; that of strategies on a strategy,
     and that of methods of control on one of these.
 
-    Raises:
-        UserError: for a method or a strategy that does not exist or cannot be loaded.
+    Raises UserError for a method or a strategy that does not exist or cannot be loaded.
     """
     from isocost.control import methods as agents
 

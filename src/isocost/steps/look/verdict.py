@@ -76,8 +76,7 @@ def judge_run(
 
     `target` is the held-out reward wanted at the end, `worth` the least gain that makes more training worth it.
 
-    Raises:
-        UserError: if the folder is not a run, or its evaluations do not hold the metric.
+    Raises UserError if the folder is not a run, or its evaluations do not hold the metric.
     """
     files = RunFiles(run)
     record, found = files.about(BUDGETED), curves([files], bearings.metric)
@@ -224,8 +223,7 @@ def verdict(path: str | Path, *, target: float | None = None, worth: float | Non
     Nothing is stopped. `target` is the held-out reward wanted at the end; by default the forecast's lower bound.
     `worth` is the gain in reward below which the rest of a run is not worth its cost.
 
-    Raises:
-        UserError: if the folder is neither a run nor a study, or none of its runs has been evaluated.
+    Raises UserError if the folder is neither a run nor a study, or none of its runs has been evaluated.
     """
     path, found = Path(path), []
     bearings: dict[Path | None, Bearings] = {}

@@ -196,9 +196,8 @@ def planned(study: StudyRecord, asked: PlanOptions) -> PlanResult:
 
     A `price` and a number of `devices` turn time into money and device-hours.
 
-    Raises:
-        UserError: before there is a law; for a budget in a unit that the logs cannot count, or that pays for no run;
-            for a price or devices where the logs hold no seconds; for options that an imported study does not use.
+    Raises UserError before there is a law; for a budget in a unit that the logs cannot count, or that pays for no run;
+    for a price or devices where the logs hold no seconds; for options that an imported study does not use.
     """
     if asked.shape or asked.metric is not None:
         raise UserError(

@@ -108,8 +108,7 @@ def import_logs(
             base: the reward of the policy before training, in the log's units;
             model, data: what was trained on which problems, as text.
 
-    Raises:
-        UserError: for a log that cannot be read or does not fit; then nothing is written.
+    Raises UserError for a log that cannot be read or does not fit; then nothing is written.
     """
     mapped = mapped_of(columns)
     found: list[Log] = []

@@ -160,9 +160,8 @@ def _signed(i: Interval) -> str:
 def plan(study: StudyRecord, asked: StrategyOptions = StrategyOptions()) -> StrategyPlanResult:
     """Choose what to run for each answer, and seal what it is expected to give; without options, as last planned.
 
-    Raises:
-        UserError: for a budget or an accuracy that cannot be planned for, before a profile, and where the same budget
-            was sealed with another forecast.
+    Raises UserError for a budget or an accuracy that cannot be planned for, before a profile, and where the same budget
+    was sealed with another forecast.
     """
     before = study.record("forecast.json", "plan") if study.has("forecast.json") else {}
     if asked == StrategyOptions() and before:

@@ -236,9 +236,8 @@ def profile_stored(
 
     columns: key of `tasks.completions.SCORED` -> the column.
 
-    Raises:
-        UserError: for a file that cannot be used, a strategy that it does not suffice for, and where `out` already
-            contains a study with different settings.
+    Raises UserError for a file that cannot be used, a strategy that it does not suffice for, and where `out` already
+    contains a study with different settings.
     """
     trained = stored(compared.checkpoints, compared.parameters)
     files, told = {"": file, **{c.name: Path(c.model) for c in trained}}, list[str]()
@@ -290,9 +289,8 @@ def profile_live(
     """Start a study of strategies in `out` from a model: a pool of samples, then the searches at their `sizes`. A
     profile that was stopped continues.
 
-    Raises:
-        UserError: for problems, a model, a strategy or a scorer that cannot be used, and where `out` already contains a
-            study with different settings.
+    Raises UserError for problems, a model, a strategy or a scorer that cannot be used, and where `out` already contains
+    a study with different settings.
     """
     from isocost import scorers
     from isocost.strategies import parse

@@ -66,9 +66,8 @@ def audit(study: StudyRecord) -> AuditResult:
 
     `verdict` is hit, miss, cannot tell or uninformative, and `exit_code` its number for scripts.
 
-    Raises:
-        UserError: before a forecast is sealed, for a source without sealed forecasts, and where a run or the forecast
-            does not carry the seal.
+    Raises UserError before a forecast is sealed, for a source without sealed forecasts, and where a run or the forecast
+    does not carry the seal.
     """
     study.source.require(Can.SEAL, study.path)
     forecast = study.forecast

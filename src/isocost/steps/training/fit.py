@@ -195,8 +195,7 @@ def fit(study: StudyRecord, *, metric: str | None = None) -> LawResult | NoLaw:
 
     `metric` (pass@1, best@4, worst@4) changes what later laws are of.
 
-    Raises:
-        UserError: before every run of the pilot has ended, and for a metric that the evaluations do not hold.
+    Raises UserError before every run of the pilot has ended, and for a metric that the evaluations do not hold.
     """
     _require(study.source, study.path, metric)
     if study.has("pilot.json") and study.planned.direct:
@@ -323,8 +322,7 @@ def choose_metric(study: StudyRecord, metric: str | None, samples: int | None = 
     `samples` are those per held-out problem of a pilot that is about to be planned; without, they are the planned
     pilot's, or the setting's where none is planned.
 
-    Raises:
-        UserError: for an unknown metric, one that the evaluations cannot give, or once a forecast is sealed.
+    Raises UserError for an unknown metric, one that the evaluations cannot give, or once a forecast is sealed.
     """
     if metric is None or metric == study.metric:
         return study

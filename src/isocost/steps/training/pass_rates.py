@@ -67,9 +67,8 @@ async def pass_rates(
     killed profile there are used again; `lost` is the cost of those that cannot be. `tell` receives how many problems
     are done. **served: fields of `Served`. What is opened is closed.
 
-    Raises:
-        UserError: for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no law
-            can be fitted to.
+    Raises UserError for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no
+    law can be fitted to.
     """
     began, asked = time.perf_counter(), Served(**served)
     tell(OPENING)

@@ -241,9 +241,8 @@ def profile(
     `method` replaces the recipe that follows from the profile. **served are fields of `Served`, for a model behind a
     server. A dry run loads the model and the problems, writes nothing and returns the cost.
 
-    Raises:
-        UserError: for a setting that cannot be used, which leaves no study, and where `out` already contains a study
-            with different settings, or one whose policy cannot be sampled.
+    Raises UserError for a setting that cannot be used, which leaves no study, and where `out` already contains a study
+    with different settings, or one whose policy cannot be sampled.
     """
     if method is not None:
         method_of(method, setting)

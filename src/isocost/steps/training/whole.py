@@ -35,8 +35,7 @@ def whole(
     **options: budget, which replaces the size, price, devices and workers, of `PlanOptions`.
     Every step's result goes to the observer when it is there. A dry run profiles and returns the pilot's plan.
 
-    Raises:
-        UserError: as the steps do, and where `out` already contains a study with a different size or budget.
+    Raises UserError as the steps do, and where `out` already contains a study with a different size or budget.
     """
     asked = PlanOptions(size=None if options.get("budget") else size, **options)
     _refuse_other_size(out, size, asked.budget)
