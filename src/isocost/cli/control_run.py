@@ -63,9 +63,7 @@ def collect(task: str, shown: Any, **asked: Any) -> Any:
 
 def trained(method: str, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer) -> Any:
     """Train with these options, of which `given` were given; None without --control, whose options are taken out.
-
-    Raises UserError for options that have no use with it, or without it.
-    """
+    Raises UserError for options that have no use with it, or without it."""
     from isocost.steps.control.single import ControlOptions, train_control
 
     unused = [text for name, text in given.items() if name not in (*OWN, *SHARED)]

@@ -38,10 +38,8 @@ BEGIN = {"trainer": "isocost.cli.trainer", "strategies": "isocost.cli.test_time"
 
 def begun(asked: Mapping[str, Any], given: Mapping[str, str]) -> Callable[[Path, Any], Any] | None:
     """The profile of a study of another kind, as a function of the study's folder and an observer, where one of `BEGIN`
-    was given; else None. `given` are the options that the user gave, as they are written.
-
-    Raises UserError for an option that this kind does not take.
-    """
+    was given; else None. `given` are the options that the user gave, as they are written. Raises UserError for an
+    option that this kind does not take."""
     for name, module in BEGIN.items():
         if asked[name] is None:
             continue

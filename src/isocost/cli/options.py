@@ -331,10 +331,8 @@ def study_in(folder: Path) -> StudyRecord:
 
 def reported(f: Callable) -> Callable:
     """Decorates a command. What it returns is printed as text, or with --json as JSON; the result's `exit_code` is the
-    command's, unless it returns (result, code). A command that takes `shown` is given the observer.
-
-    A user's mistake is one line and exit code 2; a signal prints the command that continues.
-    """
+    command's, unless it returns (result, code). A command that takes `shown` is given the observer. A user's mistake is
+    one line and exit code 2; a signal prints the command that continues."""
     takes = inspect.signature(f).parameters
 
     @wraps(f)

@@ -122,12 +122,9 @@ class ArmReward:
 
 @dataclass(frozen=True)
 class Comparison(Plain):
-    """The answers and verdicts of a comparison.
-
-    Every run is read at `cost`, in `unit`. `margin` is in reward. `best` is the arm that is better than every other,
-    None if there is none. `alike` is the correlation between runs of one seed over pairs of arms (None: no seed in
-    common). `missing` are notes on what the records lack.
-    """
+    """The answers and verdicts of a comparison. Every run is read at `cost`, in `unit`. `margin` is in reward. `best`
+    is the arm that is better than every other, None if there is none. `alike` is the correlation between runs of one
+    seed over pairs of arms (None: no seed in common). `missing` are notes on what the records lack."""
 
     unit: str
     cost: float
@@ -386,9 +383,7 @@ def rising(y: ndarray) -> ndarray:
 
 def reached(track: Track, levels: ndarray, upto: float = inf) -> ndarray:
     """ln cost (L,) at which a run first reaches these rewards (L,), by isotonic regression up to a cost; NaN if never.
-
-    Linear in ln cost between evaluations; linear in cost from the base to the first evaluation.
-    """
+    Linear in ln cost between evaluations; linear in cost from the base to the first evaluation."""
     use = track.cost <= upto
     x, y = track.cost[use], track.reward[use]
     if upto < track.end:

@@ -164,11 +164,9 @@ class MethodComparison(Result):
 
 @dataclass(frozen=True)
 class ParentComparison(Result):
-    """Methods that were trained and judged each against its parent, with a controlled false discovery rate.
-
-    `wave` holds the verdicts: rewards in [0, 1] on the test split, at costs in `wave.unit`. `ended` are notes on runs
-    that did not spend their budget. The other fields are those of `MethodComparison`.
-    """
+    """Methods that were trained and judged each against its parent, with a controlled false discovery rate. `wave`
+    holds the verdicts: rewards in [0, 1] on the test split, at costs in `wave.unit`. `ended` are notes on runs that did
+    not spend their budget. The other fields are those of `MethodComparison`."""
 
     wave: ChangeSet
     rates: Mapping[str, float]
@@ -213,11 +211,9 @@ class ParentComparison(Result):
 
 @dataclass(frozen=True)
 class FolderComparison(Result):
-    """Recorded runs that were judged at equal cost, one folder per arm.
-
-    `comparison` holds the answers, at a cost in `comparison.unit`; `counted_in` is that unit's name in text. `file`
-    is the file that keeps them, None if no folder for it was given.
-    """
+    """Recorded runs that were judged at equal cost, one folder per arm. `comparison` holds the answers, at a cost in
+    `comparison.unit`; `counted_in` is that unit's name in text. `file` is the file that keeps them, None if no folder
+    for it was given."""
 
     comparison: Comparison
     counted_in: str

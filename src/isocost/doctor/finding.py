@@ -33,10 +33,8 @@ class Finding:
 @dataclass(frozen=True)
 class Subject:
     """The model, data, verifier and sampling that were checked. `warnings` are those of the check of the problems.
-
     `parameters` and `problems` are counts; `max_tokens` limits a completion; `kernels_why` says why kernels are not
-    native.
-    """
+    native."""
 
     model: str
     parameters: int

@@ -65,10 +65,8 @@ PLANNERS: Mapping[str, Planner] = {
 
 
 def whole(kind: str, out: Path, setting: Setting, asked: Mapping[str, Any], observer: Observer) -> Any:
-    """Every step of a study of this kind in `out`, with the options `asked`, of which None was not given.
-
-    Raises UserError for an option that such studies do not have, and as the steps do.
-    """
+    """Every step of a study of this kind in `out`, with the options `asked`, of which None was not given. Raises
+    UserError for an option that such studies do not have, and as the steps do."""
     planner = PLANNERS[kind]
     if other := next((k for k, v in asked.items() if v not in (None, False) and k not in planner.takes), None):
         raise UserError(f"--{other.replace('_', '-')} has no use with this world: its study takes "
@@ -78,10 +76,8 @@ def whole(kind: str, out: Path, setting: Setting, asked: Mapping[str, Any], obse
 
 
 def plan(study: StudyRecord, asked: Mapping[str, Any]) -> Any:
-    """The plan of a study by the planner of its kind, with the options `asked`, of which None was not given.
-
-    Raises UserError for an option that studies of this kind do not have, and as the planner does.
-    """
+    """The plan of a study by the planner of its kind, with the options `asked`, of which None was not given. Raises
+    UserError for an option that studies of this kind do not have, and as the planner does."""
     planner = PLANNERS[study.kind]
     own = {f.name for f in fields(planner.options)}
     if other := next((name for name, value in asked.items() if value is not None and name not in own), None):
@@ -99,10 +95,8 @@ def audit(study: StudyRecord) -> Any:
 def own_step(
     study: StudyRecord, name: str, given: Mapping[str, str], takes: tuple[str, ...]
 ) -> Callable[..., Any] | None:
-    """The step `name` (fit, pilot or train) that this kind of study has for itself; None: that of training.
-
-    Raises UserError for an option that was `given` and is none of those that it `takes`.
-    """
+    """The step `name` (fit, pilot or train) that this kind of study has for itself; None: that of training. Raises
+    UserError for an option that was `given` and is none of those that it `takes`."""
     step: Callable[..., Any] | None = getattr(PLANNERS[study.kind], name)
     if step is not None and (wrong := next((option for own, option in given.items() if own not in takes), None)):
         raise UserError(f"{wrong} has no use here: {study.path} {study.source.described}")

@@ -12,10 +12,8 @@ from isocost.screen.display import Result, Row, folder_field
 
 @dataclass(frozen=True)
 class QuickstartResult(Result):
-    """A study of any kind from end to end, with the result of its audit.
-
-    `phases` are seconds of wall-clock time by phase; `report` is the file of the report.
-    """
+    """A study of any kind from end to end, with the result of its audit. `phases` are seconds of wall-clock time by
+    phase; `report` is the file of the report."""
 
     audit: Any
     phases: Mapping[str, float]

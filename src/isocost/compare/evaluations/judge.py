@@ -216,10 +216,8 @@ def _pooled(files: Sequence[EvaluationScores]) -> dict[str, ndarray]:
 
 
 def _clusters(where: str, files: Sequence[EvaluationScores], problems: Sequence[str]) -> list[str] | None:
-    """The cluster of each problem; one without is a cluster of its own. None if no file has clusters.
-
-    Raises UserError if all are of one cluster.
-    """
+    """The cluster of each problem; one without is a cluster of its own. None if no file has clusters. Raises UserError
+    if all are of one cluster."""
     found = {k: v for e in files for k, v in e.clusters.items()}
     clusters = [f"cluster {found[p]}" if p in found else f"problem {p}" for p in problems] if found else None
     if clusters is not None and len(set(clusters)) < 2:

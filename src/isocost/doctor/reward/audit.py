@@ -331,9 +331,6 @@ def _result(family: CaseFamily, cases: Sequence[Built], earned: Sequence[float |
                         sum(x or 0.0 for _, x in mine) / len(mine), example)
 
 
-# findings
-
-
 def _key(
     reward: str, items: Sequence[Item], earned: Sequence[float | None], read: Mapping[str, Mapping[str, float]],
     unknown: Mapping[str, str],

@@ -11,11 +11,8 @@ from isocost.screen.words import counted
 
 @dataclass(frozen=True)
 class RewardSubject:
-    """The reward and the data that are audited.
-
-    `problems` are those of a known kind, by kind in `kinds`; `unknown` are not audited, and `of` is how many problems
-    the data has. `warnings` are those of the trial of the reward.
-    """
+    """The reward and the data that are audited. `problems` are those of a known kind, by kind in `kinds`; `unknown` are
+    not audited, and `of` is how many problems the data has. `warnings` are those of the trial of the reward."""
 
     reward: str
     data: str

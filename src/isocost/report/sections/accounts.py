@@ -18,9 +18,6 @@ PURPOSE_NAMES = {"probe": "rate probe", "pilot": "pilot", "edge": "rate check", 
 PHASES = ("profile", "plan", "probe", "pilot", "edge", "fit", "prescribe", "train", "audit", "report")
 
 
-# where the compute went -------------------------------------------------------------------------------------
-
-
 def spent(study: ReportRecords) -> Section:
     """Rollouts by fate for each kind of run, next to what the meter counted."""
     rows = _fate_rows(study)
@@ -123,10 +120,8 @@ def _kinds(study: ReportRecords) -> dict[str, list[Run]]:
 
 
 def _before_runs(study: ReportRecords) -> dict[str, dict[str, int]]:
-    """Rollouts sampled before any run, by fate: the profile, or the few that estimated a comparison's cost.
-
-    Those of a profile that was killed, and that the next one could not reuse, are lost.
-    """
+    """Rollouts sampled before any run, by fate: the profile, or the few that estimated a comparison's cost. Those of a
+    profile that was killed, and that the next one could not reuse, are lost."""
     profile = study["profile"]
     spent_by = {
         "profile": {"evaluation": _rollouts(profile.get("cost")), "lost": _rollouts(profile.get("lost"))},
@@ -205,9 +200,6 @@ def _cost_table(study: ReportRecords) -> Safe:
     note = ("C counts the account train only. Tokens are those that the method requested; the engine may share or skip "
             "some.")
     return details("The bill, by account", p(note, cls="soft"), table(head, body, "Cost by account"))
-
-
-# time -------------------------------------------------------------------------------------------------------
 
 
 def time(study: ReportRecords) -> Section:

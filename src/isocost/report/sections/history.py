@@ -78,6 +78,3 @@ def _same(then: Any, now: Any) -> Any:
     if not then or now in (None, ""):
         return "not computed again"
     return "the same" if then == now else tag("b", "changed since")
-
-
-# each evaluation ----------------------------------------------------------------------------------------------

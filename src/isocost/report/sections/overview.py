@@ -28,11 +28,9 @@ def overview(study: ReportRecords) -> Safe:
 
 
 def overview_plot(study: ReportRecords) -> tuple[theme.Spec, str, list[Data]]:
-    """(specification, alternative text, the rows behind it); no rows without a forecast or an outcome.
-
-    Rows have a kind: "pilot" (n, C, reward, low, high), "run" (n, run, C, reward), "forecast" (C, value, low, high) and
-    "mean at the end" (n, C, reward). C is in rollouts per run.
-    """
+    """(specification, alternative text, the rows behind it); no rows without a forecast or an outcome. Rows have a
+    kind: "pilot" (n, C, reward, low, high), "run" (n, run, C, reward), "forecast" (C, value, low, high) and "mean at
+    the end" (n, C, reward). C is in rollouts per run."""
     data, n = outcome_of(study), prescribed_n(study)
     if not data or not n or not data["C"]:
         return {}, "", []

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 GRID = 72  # points of a drawn curve
 
 
-# reward against compute -------------------------------------------------------------------------------------
-
-
 def curves(study: ReportRecords) -> Section:
     """Reward against compute for each n: means over seeds, fitted curves, bands."""
     title, runs = "Reward against compute", [r for r in study.of("pilot") if r.evaluations]
@@ -213,9 +210,6 @@ def _plain(study: ReportRecords, title: str) -> Section:
     best = max(ends, key=lambda k: ends[k])
     lead = f"{counted(len(ends), 'run')} without a pilot; {best} ends highest, at {share(ends[best])}."
     return Section("curves", title, join(p(lead, cls="lead"), plot))
-
-
-# frontier ---------------------------------------------------------------------------------------------------
 
 
 def frontier(study: ReportRecords) -> Section:

@@ -31,11 +31,9 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class EnvironmentRow:
-    """An environment that ships: its name, what it is, the form of its spec, its options with their defaults.
-
-    `needs` is what has to be installed. `limits` is None for an environment that its spec has to name, and for one that
-    this machine cannot open.
-    """
+    """An environment that ships: its name, what it is, the form of its spec, its options with their defaults. `needs`
+    is what has to be installed. `limits` is None for an environment that its spec has to name, and for one that this
+    machine cannot open."""
 
     name: str
     about: str

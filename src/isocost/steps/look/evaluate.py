@@ -61,9 +61,7 @@ class PassRateMean:
 @dataclass(frozen=True)
 class EvaluationResult(Result):
     """A run's final policy, measured again on `problems` problems: pass@1, of the base too where it was requested.
-
-    cost: rollouts, tokens and seconds of this measurement; spent: of all measurements of this run so far.
-    """
+    cost: rollouts, tokens and seconds of this measurement; spent: of all measurements of this run so far."""
 
     run: str
     problems: int

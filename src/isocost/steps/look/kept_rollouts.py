@@ -23,11 +23,9 @@ PARTS = (kept.TRAINING, kept.HELD_OUT)
 
 @dataclass(frozen=True)
 class Rollouts(Result):
-    """Kept rollouts that match, the first of them in `found`.
-
-    started: rollouts of the runs that were searched, kept or not; kept: those with text; matching: how many match.
-    outcomes: the matching ones by outcome. runs: the names that were searched, "profile" among them.
-    """
+    """Kept rollouts that match, the first of them in `found`. started: rollouts of the runs that were searched, kept or
+    not; kept: those with text; matching: how many match. outcomes: the matching ones by outcome. runs: the names that
+    were searched, "profile" among them."""
 
     folder: Path
     runs: tuple[str, ...]
@@ -121,12 +119,9 @@ def _said(who: str, text: str, empty: bool = False) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rollouts are looked for: those that match all that is not None.
-
-    update: updates that were made before it was sampled. part: "training" or "held-out". outcome: one of `Outcome`.
-    fault: a source of faults ("tool", "model", "environment") or "any". problem, attempt: its id, and the number of the
-    attempt in its group.
-    """
+    """Which rollouts are looked for: those that match all that is not None. update: updates that were made before it
+    was sampled. part: "training" or "held-out". outcome: one of `Outcome`. fault: a source of faults ("tool", "model",
+    "environment") or "any". problem, attempt: its id, and the number of the attempt in its group."""
 
     update: int | None = None
     part: str | None = None

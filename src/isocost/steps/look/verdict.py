@@ -32,9 +32,7 @@ JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
 @dataclass(frozen=True)
 class Bearings:
     """What a study predicts for its trained runs: the law, the target reward of each n, equally good n, and the price.
-
-    Law and targets are of `metric`, and the curve of a run must be of the same metric.
-    """
+    Law and targets are of `metric`, and the curve of a run must be of the same metric."""
 
     law: Law | None = None
     targets: Mapping[int, float] | None = None
@@ -140,10 +138,8 @@ def groups_of(run: Path, record: Mapping[str, Any]) -> Groups | None:
 
 
 def per_cost(verdict: StoppingVerdict, run: Path, machine: Machine) -> dict[str, float]:
-    """Expected gain in reward over the next stretch: per 1,000 rollouts, run-hour, device-hour and unit of money.
-
-    Time is by the run's own seconds per rollout.
-    """
+    """Expected gain in reward over the next stretch: per 1,000 rollouts, run-hour, device-hour and unit of money. Time
+    is by the run's own seconds per rollout."""
     if not verdict.stretch > 0:
         return {}
     out = {"per_1000_rollouts": verdict.gain.value / verdict.stretch * 1000}
@@ -159,12 +155,9 @@ def per_cost(verdict: StoppingVerdict, run: Path, machine: Machine) -> dict[str,
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """The verdict on one run.
-
-    `per_cost` is the expected gain in reward per unit of cost, by unit (see the function of that name). `reason` and
-    `detail` say why the run ended; both are empty while it trains. `measured` is what its rewards are
-    (`isocost.runs.measure.of`). `parting` is of mark and truth, where the run has both.
-    """
+    """The verdict on one run. `per_cost` is the expected gain in reward per unit of cost, by unit (see the function of
+    that name). `reason` and `detail` say why the run ended; both are empty while it trains. `measured` is what its
+    rewards are (`isocost.runs.measure.of`). `parting` is of mark and truth, where the run has both."""
 
     path: str
     verdict: StoppingVerdict

@@ -160,10 +160,8 @@ def _stated(*, n: int | None = None, B: int | None = None, lr: float | None = No
 
 
 def bring(logs: Sequence[Log], out: Path, asked: ImportOptions, study: bool = False) -> tuple[ImportedRun, ...]:
-    """Write logs as one run, or as runs of a study: with several logs, with `study`, or if `out` is a study.
-
-    Returns an entry per run. Raises UserError, with nothing written, for a log that does not fit.
-    """
+    """Write logs as one run, or as runs of a study: with several logs, with `study`, or if `out` is a study. Returns an
+    entry per run. Raises UserError, with nothing written, for a log that does not fit."""
     for log in logs:
         scaled(log, asked)
     runs = [resolve(log, asked) for log in logs]
@@ -243,9 +241,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: ImportOptions) -> tu
 
 def _may_coincide(run: Imported) -> bool:
     """Whether a run of another seed may have identical rewards: the seed is known, and they take at most two values.
-
-    Success of 0 or 1 does not identify a run; other rewards do.
-    """
+    Success of 0 or 1 does not identify a run; other rewards do."""
     return run.seed is not None and len({p.reward for _, p in run.evaluations}) <= FEW
 
 

@@ -43,11 +43,9 @@ BASE = "base"       # of the run that measures the base, where one is needed
 
 @dataclass(frozen=True)
 class Stated:
-    """What a user says of a trainer's runs, because no log holds it.
-
-    model, data: labels; parameters: the model's size. held_out: problems of an evaluation, 256 where it is not said;
-    samples: completions of each. scale: the least and the largest reward of a rollout.
-    """
+    """What a user says of a trainer's runs, because no log holds it. model, data: labels; parameters: the model's size.
+    held_out: problems of an evaluation, 256 where it is not said; samples: completions of each. scale: the least and
+    the largest reward of a rollout."""
 
     model: str | None = None
     data: str | None = None
@@ -99,11 +97,9 @@ def profile_trainer(
 
 
 def _base(home: StudyFolder, groups: int, observer: Observer) -> Cost:
-    """Measure the base's reward, for a trainer that does not evaluate before its first update; returns the cost.
-
-    One update at a learning rate of 0 leaves the policy as it was, and the evaluation after it is of the base. The
-    reward is kept in study.json for all runs.
-    """
+    """Measure the base's reward, for a trainer that does not evaluate before its first update; returns the cost. One
+    update at a learning rate of 0 leaves the policy as it was, and the evaluation after it is of the base. The reward
+    is kept in study.json for all runs."""
     assert home.trainer is not None
     if KINDS[home.trainer.kind].base:
         return Cost()
@@ -146,10 +142,8 @@ def _first(home: StudyFolder, stated: Stated, arm: Arm, before: Cost, observer: 
 
 
 def _timing(C: np.ndarray, seconds: np.ndarray, whole: float) -> Timing:
-    """Seconds of a rollout, with the evaluations between, by a run's clock; the rest of its time is its start.
-
-    Without a clock in the log all of its time is its rollouts'.
-    """
+    """Seconds of a rollout, with the evaluations between, by a run's clock; the rest of its time is its start. Without
+    a clock in the log all of its time is its rollouts'."""
     timed = isfinite(seconds[0]) and isfinite(seconds[-1]) and seconds[-1] > seconds[0]
     training = min(float(seconds[-1] - seconds[0]), whole) if timed else whole
     source = "its evaluation included" if timed else "its start included, for want of a clock in its log"

@@ -16,11 +16,9 @@ Data = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrainerProfile(Result):
-    """The first run of a user's trainer: `updates` of `at["n"]` x `at["B"]` rollouts at the rate `at["lr"]`.
-
-    base, end: held-out reward before and after. timing: its seconds by part. lengths: the mean length of a completion,
-    if the log has it. missing: what the log lacks. select: held-out problems. samples: of each. command: what ran.
-    """
+    """The first run of a user's trainer: `updates` of `at["n"]` x `at["B"]` rollouts at the rate `at["lr"]`. base, end:
+    held-out reward before and after. timing: its seconds by part. lengths: the mean length of a completion, if the log
+    has it. missing: what the log lacks. select: held-out problems. samples: of each. command: what ran."""
 
     command: str
     base: float

@@ -35,10 +35,8 @@ UNKNOWN = "?"       # stands for the answer of a row that has none
 
 @dataclass(frozen=True)
 class StrategyAnswers(Result):
-    """What `answer` did: answers in the file, of which `new` were made now, and what these took.
-
-    right: the share of the answers that are right, where the rows have a reference; None without one.
-    """
+    """What `answer` did: answers in the file, of which `new` were made now, and what these took. right: the share of
+    the answers that are right, where the rows have a reference; None without one."""
 
     file: str
     answers: int
@@ -76,11 +74,8 @@ def answer(
     limits: RequestLimits = RequestLimits(), observer: Observer = SILENT,
 ) -> StrategyAnswers:
     """Answer the problems of `data` as planned, and append each answer to `out`; ids that are there are left out.
-    `price` is per token.
-
-    Rows need no answer, unless the scorer is the verifier. Raises UserError before a plan, for a study of stored
-    completions, and for problems that the plan cannot be run on.
-    """
+    `price` is per token. Rows need no answer, unless the scorer is the verifier. Raises UserError before a plan, for a
+    study of stored completions, and for problems that the plan cannot be run on."""
     from isocost.worlds.setting import open_setting
 
     plan, asked = StrategyPlan.of(study.record("plan.json", "plan")), study.asked

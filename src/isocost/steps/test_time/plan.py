@@ -159,10 +159,8 @@ def _signed(i: Interval) -> str:
 @changes
 def plan(study: StudyRecord, asked: StrategyOptions = StrategyOptions()) -> StrategyPlanResult:
     """Choose what to run for each answer, and seal what it is expected to give; without options, as last planned.
-
     Raises UserError for a budget or an accuracy that cannot be planned for, before a profile, and where the same budget
-    was sealed with another forecast.
-    """
+    was sealed with another forecast."""
     before = study.record("forecast.json", "plan") if study.has("forecast.json") else {}
     if asked == StrategyOptions() and before:
         return StrategyPlanResult.written(study.record("plan.json", "plan"), before, study.path)
@@ -248,11 +246,8 @@ def no_law(study: StudyRecord) -> NoReturn:
 
 @changes
 def audit(study: StudyRecord) -> StrategyAuditResult:
-    """Compare every sealed forecast with the test split, and write audit.json. The verdict is that of the
-    budget planned last.
-
-    Raises UserError before a plan.
-    """
+    """Compare every sealed forecast with the test split, and write audit.json. The verdict is that of the budget
+    planned last. Raises UserError before a plan."""
     if not study.has("forecast.json"):
         raise UserError(f"{study.path} has no sealed forecast: `isocost plan {word(study.path)} --budget "
                         "1k-tokens/answer` seals one")

@@ -287,11 +287,8 @@ def profile_live(
     observer: Observer = SILENT,
 ) -> StrategyProfile:
     """Start a study of strategies in `out` from a model: a pool of samples, then the searches at their `sizes`. A
-    profile that was stopped continues.
-
-    Raises UserError for problems, a model, a strategy or a scorer that cannot be used, and where `out` already contains
-    a study with different settings.
-    """
+    profile that was stopped continues. Raises UserError for problems, a model, a strategy or a scorer that cannot be
+    used, and where `out` already contains a study with different settings."""
     from isocost import scorers
     from isocost.strategies import parse
     from isocost.worlds.setting import open_setting
@@ -431,9 +428,7 @@ def _answers(
     used: Sequence[Attempted], rows: Sequence[Sequence[Any]], right: ndarray, told: list[str]
 ) -> ndarray | None:
     """(P, m) the number of each sample's answer: its column's, else what its text gives; None where neither is there.
-
-    Samples without an answer are -1, and do not vote, as in `isocost.strategies.vote`.
-    """
+    Samples without an answer are -1, and do not vote, as in `isocost.strategies.vote`."""
     column = any(a.answer is not None for row in rows for a in row)
     if not column and not any(a.text for row in rows for a in row):
         return None

@@ -21,10 +21,8 @@ from isocost.steps.training.spending import machine_of, priced
 
 @dataclass(frozen=True)
 class AuditResult(OfPlanner):
-    """The forecast against the outcome (`isocost.planner.audit.Audit`).
-
-    parted: a line for each n of whose runs one has a mark and a truth that have parted.
-    """
+    """The forecast against the outcome (`isocost.planner.audit.Audit`). parted: a line for each n of whose runs one has
+    a mark and a truth that have parted."""
 
     has: ClassVar[str] = "audit"
 

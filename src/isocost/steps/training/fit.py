@@ -140,10 +140,8 @@ class LawResult(OfPlanner):
 
 
 def _traded(law: laws.Law) -> list[Row]:
-    """n*(M) and B*(M) = nB / n*(M) at one batch, or the best n along the pilot and why no sigmoid goes through them.
-
-    C = nB M there, so n*(M) is n*(C) (IsoCompute, arXiv 2603.12151).
-    """
+    """n*(M) and B*(M) = nB / n*(M) at one batch, or the best n along the pilot and why no sigmoid goes through them. C
+    = nB M there, so n*(M) is n*(C) (IsoCompute, arXiv 2603.12151)."""
     batch, best = law.arms[0].n * law.arms[0].B, law.n_star
     if not isinstance(best, Growth):
         C = np.geomspace(*law.range, POINTS)
@@ -231,10 +229,8 @@ def _require(runs: source.Source, path: Path, metric: str | None) -> None:
 
 
 def _alone(run: RunFiles, metric: str | None) -> LawResult:
-    """The law of one run that is in no study, and what a plan needs in addition; nothing is written.
-
-    Raises UserError where its record does not hold the reward of the policy before training.
-    """
+    """The law of one run that is in no study, and what a plan needs in addition; nothing is written. Raises UserError
+    where its record does not hold the reward of the policy before training."""
     record, seen = run.about(), curves([run])
     found = source.of(record)
     _require(found, run.folder, metric)
@@ -291,10 +287,8 @@ def _flagged(law: laws.Law, run: Mapping[str, Any]) -> laws.Law:
 
 
 def _law(study: StudyRecord) -> tuple[laws.Law, LimitChoice | None]:
-    """The fitted law, with flags for its metric and for over-fitting, and the turn limit that it is of.
-
-    Each turn limit has a law of its own: the runs of another limit are fitted with none of its parameters.
-    """
+    """The fitted law, with flags for its metric and for over-fitting, and the turn limit that it is of. Each turn limit
+    has a law of its own: the runs of another limit are fitted with none of its parameters."""
     metric, planned, seed = study.metric, study.planned, study.asked["seed"]
     seen = _with_base(study.source, study.path, _pilot_curves(study))
     choice = choose(seen, planned.limits, planned.budget.unit if planned.budget else ENV_STEPS)

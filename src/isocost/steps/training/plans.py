@@ -175,9 +175,7 @@ class PilotPlanResult(OfPlanner):
 @dataclass(frozen=True)
 class Expected:
     """What the law predicts of the prescribed runs: the mean reward of `runs` new runs of n at C rollouts each.
-
-    `interval` is its prediction interval; None where no law is identified.
-    """
+    `interval` is its prediction interval; None where no law is identified."""
 
     n: int
     C: int

@@ -114,10 +114,8 @@ def _scored(p: Attempted) -> Attempted:
 
 
 def attempts_per_problem(file: Path, counts: Sequence[int]) -> int:
-    """The number of attempts per problem that uses most completions, at most `MOST`.
-
-    Raises UserError if no problem has two.
-    """
+    """The number of attempts per problem that uses most completions, at most `MOST`. Raises UserError if no problem has
+    two."""
     many = Counter(counts)
     tried = {min(k, MOST) for k in many if k >= LEAST}
     best = max(tried, key=lambda m: (m * sum(k >= m for k in counts), m), default=0)
