@@ -35,7 +35,7 @@ def overview_plot(study: ReportRecords) -> tuple[theme.Spec, str, list[Data]]:
     if not data or not n or not data["C"]:
         return {}, "", []
     points, fits = ([{"kind": kind, **r} for r in rows]
-                    for kind, rows in zip(("observed", "fitted"), reward_rows(study, None, law_of(study)), strict=True))
+                    for kind, rows in zip(("observed", "fitted"), reward_rows(study, law_of(study)), strict=True))
     lines = trained_lines(study)
     top = float(data["C"])
     bounds = {k: data["forecast"].get(k) for k in ("value", "low", "high")}
