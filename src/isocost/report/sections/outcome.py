@@ -170,7 +170,7 @@ def _sealed(study: ReportRecords) -> Safe:
     before = counted(sum(r.purpose not in ("train", "run") for r in study.runs), "run")
     lack = [r.name for r in trained if r.about.get("seal") != seal]
     carried = f"without the seal: {names(lack)}" if lack else f"all of {counted(len(trained), 'trained run')} have it"
-    return p("Seal ", tag("code", str(seal)[:SHORT], title=str(seal)), ", a hash of the forecast and of all that it was "
+    return p("Seal ", tag("code", str(seal)[:SHORT], title=str(seal)), ", a hash of the forecast and of all that it is "
              f"made from, after {before}; {carried if trained else 'no run was trained under it yet'}.")
 
 
