@@ -25,7 +25,7 @@ def compared(
     from isocost.compare import steps
     from isocost.compare.control import are_control, compare_control
     from isocost.compare.design import Conditions
-    from isocost.compare.on_disk import LOG, compare_on_disk, kind_of
+    from isocost.compare.folders import LOG, compare_on_disk, kind_of
     from isocost.compare.terms import are_on_disk
 
     site, unit, pilot, log = site_of(asked), asked.pop("unit"), asked.pop("pilot"), asked.pop("log")

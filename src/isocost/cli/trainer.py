@@ -9,7 +9,6 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.runs.launch.site import Site
 from isocost.steps.events import Observer
-from isocost.steps.outside.trainer_profile import TrainerProfile
 
 ONLY = ("launch", "address", "gpus_per_run", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
 TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "columns", "parameters", "as_json",
@@ -48,7 +47,7 @@ def compared(
 
 def profiled(
     out: Path, text: str, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer
-) -> TrainerProfile:
+) -> Any:
     """The profile of the trainer `text` with these options, of which `given` were given."""
     from isocost.cli.options import site_of
     from isocost.steps.outside.importing import mapped_of, scale_of

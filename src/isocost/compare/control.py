@@ -77,7 +77,6 @@ class ControlComparison(Result):
                 Row("verdict", said[self.exit_code])]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {**asdict(self), "exit_code": self.exit_code}
 
 

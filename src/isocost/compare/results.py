@@ -53,7 +53,6 @@ class ComparisonPlan(Result):
 
     @property
     def heading(self) -> str:
-        """What is compared."""
         d, sizes = self.design, list(self.design.alike())
         what = f"comparison of {', '.join(d.labels)}" if not d.parents else "method against its parent" if (
             len(d.parents) == 1) else f"{len(d.parents)} methods against their parents"
@@ -90,7 +89,6 @@ class ComparisonPlan(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost compare --dry-run --json` prints it."""
         data = {**self.design.data(), "expected": self.expected.data(), "pricing": self.pricing}
         return dict(finite(data))
 
@@ -106,7 +104,6 @@ class TrainerComparisonPlan(Result):
 
     @property
     def heading(self) -> str:
-        """What is compared."""
         return f"comparison of {', '.join(self.design.labels)}, settings of your trainer: {worded(self.design.arm)}"
 
     def rows(self) -> list[Row]:
@@ -121,7 +118,6 @@ class TrainerComparisonPlan(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost compare --trainer ... --dry-run --json` prints it."""
         return dict(finite(self.design.data()))
 
 
@@ -143,7 +139,6 @@ class MethodComparison(Result):
 
     @property
     def heading(self) -> str:
-        """The answer."""
         return headline(self.comparison)
 
     def rows(self) -> list[Row | Table]:
@@ -152,11 +147,9 @@ class MethodComparison(Result):
 
     @property
     def exit_code(self) -> int:
-        """For scripts: 0 if two arms differ, 3 if all are the same within the margin, else 4."""
         return self.comparison.exit_code
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: comparison.json, and what `isocost compare --json` prints."""
         data = {**self.comparison.data(), "seal": self.seal, "metric": self.metric, "rates": self.rates,
                 "bill": self.bill}
         return dict(finite(data))
@@ -178,7 +171,6 @@ class ParentComparison(Result):
 
     @property
     def heading(self) -> str:
-        """The methods by verdict."""
         by = {x: [c.method for c in self.wave.changes if c.verdict == x] for x in VERDICTS}
         return "; ".join(f"{'the same' if x == 'same' else x}: {', '.join(names)}" for x, names in by.items() if names)
 
@@ -199,11 +191,9 @@ class ParentComparison(Result):
 
     @property
     def exit_code(self) -> int:
-        """For scripts: 0 if a method differs from its parent, 3 if all are the same within the margin, else 4."""
         return self.wave.exit_code
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: wave.json, and what `isocost compare --to-parents --json` prints."""
         data = {"schema": records.SCHEMA, **self.wave.data(), "seal": self.seal, "metric": self.metric,
                 "rates": self.rates, "bill": self.bill, "ended": self.ended}
         return dict(finite(data))
@@ -221,7 +211,6 @@ class FolderComparison(Result):
 
     @property
     def heading(self) -> str:
-        """The answer."""
         return headline(self.comparison, self.counted_in)
 
     def rows(self) -> list[Row | Table]:
@@ -230,11 +219,9 @@ class FolderComparison(Result):
 
     @property
     def exit_code(self) -> int:
-        """For scripts: 0 if two arms differ, 3 if all are the same within the margin, else 4."""
         return self.comparison.exit_code
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost compare --json` prints it."""
         return dict(finite(self.comparison.data()))
 
 

@@ -118,7 +118,6 @@ class Diagnosis(Result):
                         f"{c.verify:,} verifier calls", "head")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost doctor --json` prints it."""
         data = {
             **data_of(self.subject), "schema": 1, "findings": [plain(f) for f in self.findings],
             "cost": self.cost.data(), "seconds": round(self.seconds, 2), "sound": self.sound,

@@ -16,18 +16,16 @@ from isocost.errors import UserError
 from isocost.steps.control.fit import fit_control_study
 from isocost.steps.control.plan import ControlPlanOptions, plan_control
 from isocost.steps.control.train import audit_control_study, pilot_control, train_control
-from isocost.steps.control.whole import whole_control
 from isocost.steps.events import Observer
 from isocost.steps.outside import imported
+from isocost.steps.quickstart import whole_control, whole_strategies, whole_training
 from isocost.steps.study import StudyRecord
 from isocost.steps.test_time.plan import StrategyOptions, no_law
 from isocost.steps.test_time.plan import audit as audit_strategies
 from isocost.steps.test_time.plan import plan as plan_strategies
-from isocost.steps.test_time.whole import whole as whole_strategies
 from isocost.steps.training.audit import audit as audit_training
 from isocost.steps.training.plan import plan as plan_training
 from isocost.steps.training.plans import PlanOptions
-from isocost.steps.training.whole import whole as whole_training
 from isocost.worlds.setting import Setting
 
 TRAINED = ("seed", "budget", "size", "method", "dry_run", "price", "devices", "workers", "setting")

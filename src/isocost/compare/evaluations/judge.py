@@ -92,7 +92,6 @@ class EvaluationComparison(Result):
 
     @property
     def heading(self) -> str:
-        """The first pair's answer."""
         return _said(self.pairs[0], self.margin) if len(self.pairs) == 1 else f"{len(self.arms)} evaluations"
 
     def rows(self) -> Sequence[Row | Table]:
@@ -110,7 +109,6 @@ class EvaluationComparison(Result):
         return given(arms, *said, *told, Row("asked", asked), *(Row("", note, "flag") for note in self.notes))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost compare --json` prints it."""
         data = {"arms": [asdict(a) for a in self.arms], "pairs": [asdict(p) for p in self.pairs],
                 "margin": self.margin, "question": self.number, "notes": self.notes}
         return dict(finite(data))

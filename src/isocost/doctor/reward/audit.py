@@ -26,7 +26,6 @@ from isocost.doctor.reward.cost import ErrorCosts, Errors, costs_of
 from isocost.doctor.reward.formats import FORMATS, Format
 from isocost.doctor.reward.kinds import CODE, EXAMPLES, Item, items_of
 from isocost.doctor.reward.right import RIGHT
-from isocost.doctor.reward.subject import RewardSubject
 from isocost.doctor.reward.wrong import MISTAKES, WRONG
 from isocost.errors import UserError
 from isocost.meter import Meter
@@ -37,6 +36,29 @@ from isocost.tasks.load import load_problems
 from isocost.tasks.verify import verifiers as verify
 from isocost.tasks.verify.grade import Grader
 from isocost.types import Problem
+
+
+@dataclass(frozen=True)
+class RewardSubject:
+    """The reward and the data that are audited. `problems` are those of a known kind, by kind in `kinds`; `unknown` are
+    not audited, and `of` is how many problems the data has. `warnings` are those of the trial of the reward."""
+
+    reward: str
+    data: str
+    problems: int
+    of: int
+    kinds: Mapping[str, int]
+    unknown: int
+    warnings: tuple[str, ...] = ()
+
+    def rows(self) -> list[Row]:
+        """The reward, the data, the kinds of answers, and the warnings of the trial."""
+        kinds = ", ".join(f"{k} {many:,}" for k, many in self.kinds.items())
+        few = f" of {self.of:,}" if self.of > self.problems + self.unknown else ""
+        return [Row("doctor", f"reward {self.reward} on {self.data}, {counted(self.problems, 'problem')}{few} ({kinds})"
+                              ", without a model", "head"),
+                *(Row("", text, "flag") for text in self.warnings)]
+
 
 MOST = 100              # problems that are audited, evenly spaced, unless `limit` says otherwise
 TRIED = 8               # problems of a kind on which formats are tried
@@ -149,7 +171,6 @@ class RewardDiagnosis(Result):
         return [*out, Row("", f"{self.calls:,} calls of the reward in {self.seconds:.1f} s")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost doctor --reward ... --json` prints it."""
         data = {
             "schema": 1, **asdict(self.subject), "sound": self.sound, "findings": [asdict(f) for f in self.findings],
             "false_negatives": asdict(self.false_negatives), "false_positives": asdict(self.false_positives),

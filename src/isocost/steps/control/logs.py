@@ -52,7 +52,6 @@ class ControlTable(Result):
                         "is 1")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"table": str(self.path), "runs": self.runs, "empty": list(self.empty)}
 
 
@@ -71,7 +70,6 @@ class ImportedControl(Result):
                 Row("next", f"isocost fit {word(self.path)}", "command")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         keys = ("run", "log", "arm", "seed", "samples", "return")
         return {"study": str(self.path), "runs": [dict(zip(keys, r, strict=True)) | {"arm": r[2].data()}
                                                   for r in self.runs]}

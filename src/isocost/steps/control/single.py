@@ -250,7 +250,6 @@ class SeedReturns(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields."""
         return {**vars(self), "runs": [r.to_dict() for r in self.runs]}
 
 

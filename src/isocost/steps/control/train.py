@@ -44,7 +44,6 @@ class ControlRuns(Result):
         return [Row("", f"{counted(len(self.runs), 'run')} done"), Row("next", self.then, "command")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"runs": list(self.runs)}
 
 

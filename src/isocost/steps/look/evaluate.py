@@ -125,7 +125,6 @@ class ModelEvaluation(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost eval --json` prints it."""
         return _recorded(super().to_dict(), "strategy", "mark", "flawed")
 
 

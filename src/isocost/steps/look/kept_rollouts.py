@@ -49,7 +49,6 @@ class Rollouts(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {
             "runs": list(self.runs), "started": self.started, "kept": self.kept, "matching": self.matching,
             "outcomes": self.outcomes, "rollouts": [r.to_dict() for r in self.found],

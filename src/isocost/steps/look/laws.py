@@ -89,7 +89,6 @@ class PointsFit(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost laws fit --json` prints it."""
         fields = {k: v for k, v in asdict(self).items() if k != "parameters"}
         found = {p.name: {"value": p.value, "low": p.low, "high": p.high} for p in self.parameters}
         return dict(finite({**fields, "parameters": found}))

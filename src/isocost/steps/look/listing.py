@@ -63,7 +63,6 @@ class StudyRow:
                                                     f"{duration(self.seconds)}{verdict}", "head")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"kind": "study", **asdict(self)}
 
 
@@ -88,7 +87,6 @@ class RunRow:
     last: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"kind": "run", **{k: v for k, v in asdict(self).items() if k != "arm"}, **self.arm}
 
 
@@ -249,7 +247,6 @@ class MethodRow:
     broken: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         if self.broken is not None:
             return {"name": self.name, "broken": self.broken}
         return {k: v for k, v in asdict(self).items() if k != "broken"}

@@ -191,7 +191,6 @@ class RunVerdict:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         beside = {} if self.parting is None else {"parting": self.parting.data()}
         return {**self.verdict.data(), "per_cost": dict(self.per_cost), "ended": self.ended, "reason": self.reason,
                 "detail": self.detail, "path": self.path, **beside}

@@ -84,7 +84,6 @@ class ImportedRuns(Result):
                   for what, count in lacks.most_common())]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost import --json` prints it: a list with an entry per run."""
         return list(finite([{k: v for k, v in asdict(r).items() if k != "arm"} | {**r.arm} for r in self.runs]))
 
 

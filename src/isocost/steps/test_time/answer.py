@@ -50,7 +50,6 @@ class StrategyAnswers(Result):
 
     @property
     def heading(self) -> str:
-        """How many answers there are."""
         return f"{counted(self.answers, 'answer')} in {self.file}, {self.new} of them new"
 
     def rows(self) -> list[Row | Table]:
@@ -65,7 +64,6 @@ class StrategyAnswers(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"schema": VERSION, **vars(self)}
 
 

@@ -74,7 +74,6 @@ class StrategyPlanResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """The prescription."""
         said = {"cannot tell": f"{self.plan.label} (cannot tell)"}
         return f"{self.plan.asked}: {said.get(self.plan.decision, self.plan.label)}"
 
@@ -222,7 +221,6 @@ class StrategyAuditResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """The verdict."""
         return f"audit: {self.audit.verdict}"
 
     def rows(self) -> list[Row | Table]:

@@ -68,7 +68,6 @@ class StrategyProfile(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """What was sampled."""
         t = self.table
         return f"{counted(t.problems, 'problem')}, {counted(t.samples, 'sample')} each: one sample is right in " \
                f"{t.solved[0]:.3f}"

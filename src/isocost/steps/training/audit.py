@@ -32,7 +32,6 @@ class AuditResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """The verdict."""
         return f"audit: {self.audit.verdict}"
 
     def rows(self) -> list[Row | Table]:

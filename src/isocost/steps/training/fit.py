@@ -66,7 +66,6 @@ class LawResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """What it is of, and whether it is identified."""
         of = "law" if self.metric == PASS else f"law of {self.metric}"
         return of if self.law.refused is None else f"{of}: not identified"
 
@@ -165,7 +164,6 @@ class NoLaw(Result):
 
     @property
     def heading(self) -> str:
-        """That there is none."""
         return "no law"
 
     def rows(self) -> list[Row]:

@@ -127,7 +127,6 @@ class ProfileResult(Result):
 
     @property
     def heading(self) -> str:
-        """The regime."""
         return f"profile: {self.regime}"
 
     def rows(self) -> list[Row | Table]:

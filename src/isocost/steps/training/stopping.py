@@ -152,7 +152,6 @@ class StoppedRuns(Result):
 
     @property
     def heading(self) -> str:
-        """What ended them."""
         return f"stopped at {self.at.text(self.at.amount)}"
 
     def rows(self) -> list[Row]:
@@ -167,7 +166,6 @@ class StoppedRuns(Result):
                 *(known or missing), Row("to continue", self.command, "command")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field."""
         return {**vars(self), "at": self.at.data(), "there": {n: asdict(i) for n, i in self.there.items()},
                 "folder": str(self.folder)}
 

@@ -41,7 +41,6 @@ class ForecastResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """That it is sealed, and the first digits of the seal."""
         return f"forecast, sealed {self.forecast.seal[:12]}"
 
     def rows(self) -> list[Row]:
