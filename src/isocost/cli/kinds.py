@@ -25,6 +25,7 @@ from isocost.cli.options import (
     json_option,
     numbers,
     priced,
+    refuse_others,
     reported,
     server_limits,
     server_options,
@@ -44,8 +45,7 @@ def begun(asked: Mapping[str, Any], given: Mapping[str, str]) -> Callable[[Path,
         if asked[name] is None:
             continue
         kind = import_module(module)
-        if (wrong := next((option for own, option in given.items() if own not in kind.TAKES), None)) is not None:
-            raise UserError(f"{wrong} has no use with {given[name]}: {kind.FOR}")
+        refuse_others(given, kind.TAKES, f"has no use with {given[name]}: {kind.FOR}")
         return lambda out, observer: kind.profiled(out, asked[name], asked, given, observer)
     return None
 
